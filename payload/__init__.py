@@ -1,0 +1,1 @@
+"""volley's payload: distributed IMPALA on RLlib, from a laptop to a cluster."""

@@ -1,0 +1,16 @@
+"""The one kind of error that a person can mend: shown as a line, exit code 2."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Input that cannot be used. Its text is one line: what, its value, what is allowed."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Returns ' (did you mean X?)' for the known name most like `name`, or ''."""
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" (did you mean {matches[0]}?)" if matches else ""

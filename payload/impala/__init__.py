@@ -1,0 +1,4 @@
+"""The fast path: what differs from RLlib's own IMPALA, in the order in which data flows.
+
+atari -> env_runner -> rollout_fragment -> connector -> learner (vtrace, module)
+"""

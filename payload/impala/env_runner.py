@@ -1,0 +1,206 @@
+"""The env runner: steps a vector of Atari games with batched inference."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from ray.rllib.core.columns import Columns
+from ray.rllib.env.env_runner import ENV_STEP_FAILURE
+from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
+from ray.rllib.utils.metrics import (
+    EPISODE_LEN_MEAN,
+    EPISODE_RETURN_MEAN,
+    NUM_ENV_STEPS_SAMPLED,
+    NUM_ENV_STEPS_SAMPLED_LIFETIME,
+    NUM_EPISODES,
+    NUM_EPISODES_LIFETIME,
+    WEIGHTS_SEQ_NO,
+)
+
+from payload.impala.atari import AtariSettings, make_vector_env
+from payload.impala.rollout_fragment import RolloutFragment
+
+EPISODE_RETURNS = "episode_returns"
+EPISODE_LENGTHS = "episode_lengths"
+"""Every finished episode's return and length in agent steps, one by one. RLlib's own
+EPISODE_RETURN_MEAN is a mean of means of unequal weight, not the mean of the last 100."""
+
+
+class FinishedEpisode(NamedTuple):
+    """What is known of an episode at its end."""
+
+    length: int
+    """Agent steps."""
+    episode_return: float
+    """Sum of the game's own rewards, neither clipped nor discounted."""
+
+
+class AtariEnvRunner(SingleAgentEnvRunner):
+    """Samples rollout fragments from one AtariVectorEnv.
+
+    Takes the place of RLlib's SingleAgentEnvRunner, from which it inherits weight
+    pulling, state, checkpointing and spaces. `sample()` returns a list of one
+    RolloutFragment instead of a list of episodes; connectors on the env runner's side
+    are not used: the module reads the emulator's uint8 frames as they are.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        self._finished: list[FinishedEpisode] = []
+        super().__init__(**kwargs)
+        # Each env runner has one core (or its share of one) to itself.
+        torch.set_num_threads(1)
+
+    def make_env(self) -> None:
+        """Makes the vector environment; its threads are the env runner's CPUs."""
+        if self.env is not None:
+            self.env.close()
+        self.num_envs = self.config.num_envs_per_env_runner
+        self.env = make_vector_env(
+            AtariSettings(**self.config.env_config),
+            self.num_envs,
+            num_threads=max(1, int(self.config.num_cpus_per_env_runner)),
+        )
+        self._needs_initial_reset = True
+
+    def get_metrics(self) -> Any:
+        """Returns the metrics since the last call, every finished episode among them."""
+        for episode in self._finished:
+            self.metrics.log_value(EPISODE_RETURNS, episode.episode_return, reduce="item_series")
+            self.metrics.log_value(EPISODE_LENGTHS, episode.length, reduce="item_series")
+            window = self.config.metrics_num_episodes_for_smoothing
+            self.metrics.log_value(EPISODE_RETURN_MEAN, episode.episode_return, window=window)
+            self.metrics.log_value(EPISODE_LEN_MEAN, episode.length, window=window)
+        self.metrics.log_value(NUM_EPISODES, len(self._finished), reduce="sum")
+        self.metrics.log_value(NUM_EPISODES_LIFETIME, len(self._finished), reduce="lifetime_sum")
+        self._finished.clear()
+        return self.metrics.reduce()
+
+    def _sample(
+        self,
+        *,
+        num_timesteps: int | None = None,
+        num_episodes: int | None = None,
+        explore: bool,
+        random_actions: bool = False,
+        force_reset: bool = False,
+    ) -> list[RolloutFragment]:
+        """Steps all environments for `num_timesteps` in sum, or until `num_episodes` ended.
+
+        With `num_episodes`, each environment plays its share from a fresh start and its
+        later episodes do not count, so short episodes are not favoured; the fragments
+        are dropped, since RLlib only reads the metrics of such a call.
+        """
+        if force_reset or num_episodes is not None or self._needs_initial_reset:
+            self._reset()
+        if num_episodes is None:
+            assert num_timesteps is not None
+            return [self._rollout(num_timesteps // self.num_envs, explore, random_actions)]
+        share, rest = divmod(num_episodes, self.num_envs)
+        self._episodes_wanted = np.full(self.num_envs, share) + (np.arange(self.num_envs) < rest)
+        while self._episodes_wanted.any():
+            fragment_length = self.config.get_rollout_fragment_length(self.worker_index)
+            self._rollout(fragment_length, explore, random_actions)
+        self._needs_initial_reset = True
+        return []
+
+    def _reset(self) -> None:
+        seed = self._seed if self._needs_initial_reset else None
+        self._observations, infos = self._try_env_reset(seed=seed)
+        self._needs_initial_reset = False
+        self._first = np.ones(self.num_envs, np.bool_)
+        self._lives = infos["lives"].copy()
+        self._returns = np.zeros(self.num_envs)
+        self._lengths = np.zeros(self.num_envs, np.int64)
+        self._episodes_wanted: npt.NDArray[np.int64] | None = None
+
+    def _rollout(self, num_steps: int, explore: bool, random_actions: bool) -> RolloutFragment:
+        """Steps all environments `num_steps` times; a failed step starts the fragment anew."""
+        started = time.perf_counter()
+        fragment = self._try_rollout(num_steps, explore, random_actions)
+        while fragment is None:
+            self._reset()
+            fragment = self._try_rollout(num_steps, explore, random_actions)
+        self.metrics.log_value(NUM_ENV_STEPS_SAMPLED, len(fragment), reduce="sum")
+        self.metrics.log_value(
+            NUM_ENV_STEPS_SAMPLED_LIFETIME,
+            len(fragment),
+            reduce="lifetime_sum",
+            with_throughput=True,
+        )
+        self.metrics.log_value("rollout_timer", time.perf_counter() - started)
+        return fragment
+
+    def _try_rollout(
+        self, num_steps: int, explore: bool, random_actions: bool
+    ) -> RolloutFragment | None:
+        stack, *image = self._observations.shape[1:]
+        frames = np.empty((stack - 1 + num_steps + 1, self.num_envs, *image), np.uint8)
+        frames[: stack - 1] = self._observations[:, :-1].swapaxes(0, 1)
+        first = np.empty((num_steps + 1, self.num_envs), np.bool_)
+        actions = np.empty((num_steps, self.num_envs), np.uint8)
+        action_logp, rewards = np.empty((2, num_steps, self.num_envs), np.float32)
+        terminated, truncated = np.empty((2, num_steps, self.num_envs), np.bool_)
+        for t in range(num_steps):
+            frames[stack - 1 + t], first[t] = self._observations[:, -1], self._first
+            actions[t], action_logp[t] = self._act(explore, random_actions)
+            result = self._try_env_step(actions[t].astype(np.int64))
+            if result == ENV_STEP_FAILURE:
+                return None
+            rewards[t], terminated[t], truncated[t] = self._observe(*result)
+        frames[-1], first[-1] = self._observations[:, -1], self._first
+        return RolloutFragment(
+            frames=frames,
+            first=first,
+            actions=actions,
+            action_logp=action_logp,
+            rewards=rewards,
+            terminated=terminated,
+            truncated=truncated,
+            weights_seq_no=self._weights_seq_no,
+        )
+
+    @torch.inference_mode()
+    def _act(self, explore: bool, random_actions: bool) -> tuple[Any, Any]:
+        """Returns actions [N] and their log-probabilities [N] for the current observations."""
+        if random_actions:
+            num_actions = int(self.env.single_action_space.n)
+            return np.random.randint(num_actions, size=self.num_envs), -np.log(num_actions)
+        forward = self.module.forward_exploration if explore else self.module.forward_inference
+        logits = forward({Columns.OBS: torch.from_numpy(self._observations)})[
+            Columns.ACTION_DIST_INPUTS
+        ]
+        logp = torch.log_softmax(logits, dim=-1)
+        if explore:
+            # The Gumbel-max trick: one pass, no torch.distributions object per step.
+            actions = (logp - torch.empty_like(logp).exponential_().log_()).argmax(-1, True)
+        else:
+            actions = logp.argmax(-1, True)
+        return actions[:, 0].numpy(), logp.gather(-1, actions)[:, 0].numpy()
+
+    def _observe(
+        self, observations: Any, rewards: Any, terminated: Any, truncated: Any, infos: Any
+    ) -> tuple[Any, Any, Any]:
+        """Takes a step's result in; returns rewards, terminated, truncated as the learner sees them."""
+        self._observations = observations
+        self._returns += rewards
+        self._lengths += 1
+        self._first = terminated | truncated
+        for env in np.flatnonzero(self._first):
+            self._finish_episode(env)
+        if self.config.learner_config_dict["end_return_at_lost_life"]:
+            terminated = terminated | (~self._first & (infos["lives"] < self._lives))
+        self._lives = infos["lives"].copy()
+        return rewards, terminated, truncated & ~terminated
+
+    def _finish_episode(self, env: int) -> None:
+        if self._episodes_wanted is None or self._episodes_wanted[env] > 0:
+            self._finished.append(
+                FinishedEpisode(int(self._lengths[env]), float(self._returns[env]))
+            )
+            if self._episodes_wanted is not None:
+                self._episodes_wanted[env] -= 1
+        self._returns[env], self._lengths[env] = 0.0, 0

@@ -1,0 +1,149 @@
+"""The learners: V-trace policy gradient (IMPALA) and clipped surrogate (APPO)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from ray.rllib.algorithms.impala.torch.impala_torch_learner import IMPALATorchLearner
+from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.learner.learner import ENTROPY_KEY
+
+from payload.impala.atari import AtariSettings, make_vector_env
+from payload.impala.vtrace import vtrace
+
+PIXEL_STATISTICS_SEED = 12_345
+
+
+class VTraceLearner(IMPALATorchLearner):
+    """IMPALA's update: one policy-gradient step per minibatch, weighted by V-trace advantages.
+
+    `config.learner_config_dict` carries what RLlib's IMPALAConfig has no setting for:
+    num_epochs, minibatch_size (both of them RLlib's words; RLlib's own iterator would cut
+    rows of T + 1 slots apart), lambda_ and normalize_advantages.
+    """
+
+    def build(self) -> None:
+        super().build()
+        if self.config.num_gpus_per_learner == 0:
+            # More threads only fight with the env runners for the same cores.
+            torch.set_num_threads(1)
+        statistics = pixel_statistics(AtariSettings(**self.config.env_config))
+        self.module[DEFAULT_MODULE_ID].unwrapped().set_pixel_statistics(*statistics)
+
+    def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
+        parameters = self.get_parameters(self.module[module_id])
+        self.register_optimizer(
+            module_id=module_id,
+            optimizer=torch.optim.Adam(parameters, eps=1e-5),
+            params=parameters,
+            lr_or_lr_schedule=config.lr,
+        )
+
+    def _update(self, batch: dict[str, Any], **kwargs: Any) -> Any:
+        """Makes num_epochs passes over the batch's rows in minibatches of whole rows."""
+        settings = self.config.learner_config_dict
+        columns = batch[DEFAULT_MODULE_ID]
+        row = self.config.get_rollout_fragment_length() + 1
+        num_slots = len(columns[Columns.REWARDS])
+        slots = settings["minibatch_size"] // (row - 1) * row
+        result = None
+        for _ in range(settings["num_epochs"]):
+            for start in range(0, num_slots, slots):
+                minibatch = {name: c[start : start + slots] for name, c in columns.items()}
+                result = super()._update({DEFAULT_MODULE_ID: minibatch}, **kwargs)
+        return result
+
+    def compute_loss_for_module(
+        self, *, module_id: str, config: Any, batch: dict[str, Any], fwd_out: dict[str, Any]
+    ) -> torch.Tensor:
+        """Returns policy loss + vf_loss_coeff * value loss - entropy_coeff * entropy.
+
+        Each is a mean over the steps that LOSS_MASK leaves. Columns are flat with
+        N * (T + 1) entries, row after row (see FragmentsToTrainBatch).
+        """
+        settings = config.learner_config_dict
+        num_slots = config.get_rollout_fragment_length() + 1
+
+        def time_major(column: torch.Tensor) -> torch.Tensor:
+            return column.view(-1, num_slots).t()
+
+        values = time_major(
+            self.module[module_id]
+            .unwrapped()
+            .compute_values(batch, embeddings=fwd_out[Columns.EMBEDDINGS])
+        )
+        all_logp = torch.log_softmax(fwd_out[Columns.ACTION_DIST_INPUTS], dim=-1)
+        logp = time_major(all_logp.gather(-1, batch[Columns.ACTIONS][:, None])[:, 0])[:-1]
+        entropy = time_major(-(all_logp.exp() * all_logp).sum(-1))[:-1]
+        mask = time_major(batch[Columns.LOSS_MASK])[:-1]
+        log_rhos = logp - time_major(batch[Columns.ACTION_LOGP])[:-1]
+        targets, advantages = vtrace(
+            values=values.detach(),
+            rewards=time_major(batch[Columns.REWARDS])[:-1],
+            discounts=config.gamma * (~time_major(batch[Columns.TERMINATEDS])[:-1]).float(),
+            log_rhos=log_rhos.detach(),
+            mask=mask,
+            lambda_=settings["lambda_"],
+            clip_rho=config.vtrace_clip_rho_threshold,
+            clip_pg_rho=config.vtrace_clip_pg_rho_threshold,
+        )
+        errors = (targets - values[:-1])[mask]
+        advantages = advantages[mask]
+        if settings["normalize_advantages"]:
+            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        policy_loss = self.policy_loss(logp[mask], log_rhos[mask], advantages)
+        value_loss = 0.5 * errors.pow(2).mean()
+        mean_entropy = entropy[mask].mean()
+        self.metrics.log_dict(
+            {
+                "policy_loss": policy_loss.detach(),
+                "vf_loss": value_loss.detach(),
+                "vf_explained_var": 1.0
+                - errors.detach().var() / targets[mask].var().clamp(min=1e-8),
+                ENTROPY_KEY: mean_entropy.detach(),
+                "mean_kl": -log_rhos.detach()[mask].mean(),
+            },
+            key=module_id,
+            window=1,
+        )
+        entropy_coeff = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
+        return policy_loss + config.vf_loss_coeff * value_loss - entropy_coeff * mean_entropy
+
+    def policy_loss(
+        self, logp: torch.Tensor, log_rhos: torch.Tensor, advantages: torch.Tensor
+    ) -> torch.Tensor:
+        """The V-trace policy gradient (IMPALA, section 4.2); all arguments are [steps]."""
+        return -(logp * advantages).mean()
+
+
+class SurrogateLearner(VTraceLearner):
+    """APPO's update: PPO's clipped surrogate on V-trace advantages, several passes."""
+
+    def policy_loss(
+        self, logp: torch.Tensor, log_rhos: torch.Tensor, advantages: torch.Tensor
+    ) -> torch.Tensor:
+        """The clipped surrogate (Schulman et al. 2017, equation 7); all arguments are [steps]."""
+        ratios = log_rhos.exp()
+        clip = self.config.clip_param
+        clipped = ratios.clamp(1.0 - clip, 1.0 + clip)
+        return -torch.min(ratios * advantages, clipped * advantages).mean()
+
+
+def pixel_statistics(
+    settings: AtariSettings, num_envs: int = 16, num_steps: int = 100
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns mean and standard-deviation image, [H, W] float32, of random play."""
+    env = make_vector_env(settings, num_envs)
+    rng = np.random.default_rng(PIXEL_STATISTICS_SEED)
+    env.reset(seed=PIXEL_STATISTICS_SEED)
+    num_actions = int(env.single_action_space.n)
+    frames = []
+    for _ in range(num_steps):
+        observations, *_ = env.step(rng.integers(num_actions, size=num_envs))
+        frames.append(observations[:, -1].astype(np.float32))
+    env.close()
+    images = np.concatenate(frames)
+    return images.mean(0), images.std(0)

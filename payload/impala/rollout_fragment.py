@@ -1,0 +1,59 @@
+"""What one env runner's sample() sends to the learner: T steps of N environments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, eq=False)
+class RolloutFragment:
+    """T steps of N environments, time-major, each frame stored once.
+
+    `frames` starts with the K - 1 frames that precede the first step (K: frame stack)
+    and ends with the bootstrap observation's frame. An episode may end and another
+    start anywhere inside; `first` says where.
+    """
+
+    frames: npt.NDArray[np.uint8]
+    """[K - 1 + T + 1, N, H, W]."""
+    first: npt.NDArray[np.bool_]
+    """[T + 1, N]: this observation is the first of its episode."""
+    actions: npt.NDArray[np.uint8]
+    """[T, N]."""
+    action_logp: npt.NDArray[np.float32]
+    """[T, N]: log-probability of the action under the env runner's policy."""
+    rewards: npt.NDArray[np.float32]
+    """[T, N]: the game's own, not clipped."""
+    terminated: npt.NDArray[np.bool_]
+    """[T, N]: the return ends after this step (end of the game or, if so set, a lost life)."""
+    truncated: npt.NDArray[np.bool_]
+    """[T, N]: the episode was cut after this step; the game would have gone on."""
+    weights_seq_no: int
+    """The version of the weights that chose the actions."""
+
+    def __len__(self) -> int:
+        """Number of agent steps, T * N (RLlib counts a batch's steps with it)."""
+        return int(self.actions.size)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the arrays in bytes: what crosses the network."""
+        return sum(v.nbytes for v in vars(self).values() if isinstance(v, np.ndarray))
+
+    def stacked_observations(self) -> npt.NDArray[np.uint8]:
+        """Rebuilds the frame stacks that the policy saw: [N, T + 1, K, H, W].
+
+        Frames from before an episode's start are zero, as in the emulator's own stack.
+        """
+        steps, num_envs = self.first.shape
+        stack = len(self.frames) - steps + 1
+        windows = np.lib.stride_tricks.sliding_window_view(self.frames, stack, axis=0)
+        observations = np.ascontiguousarray(windows.transpose(1, 0, 4, 2, 3))
+        # In the first observation the padding is already part of the frames.
+        for t, env in zip(*np.nonzero(self.first[1:]), strict=True):
+            for later in range(min(stack - 1, steps - 1 - t)):
+                observations[env, t + 1 + later, : stack - 1 - later] = 0
+        return observations

@@ -1,0 +1,187 @@
+"""What one training iteration says: RLlib's result as a dataclass, and when to stop."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from ray.rllib.utils.metrics import (
+    ALL_MODULES,
+    ENV_RUNNER_RESULTS,
+    EPISODE_LEN_MEAN,
+    EPISODE_RETURN_MEAN,
+    LEARNER_RESULTS,
+    NUM_ENV_STEPS_SAMPLED_LIFETIME,
+    NUM_ENV_STEPS_TRAINED_LIFETIME,
+    NUM_EPISODES_LIFETIME,
+)
+
+from payload.experiment import Stop
+from payload.impala.env_runner import EPISODE_LENGTHS, EPISODE_RETURNS
+
+MEAN_OVER = 100
+"""Episodes in the mean return, as in the papers."""
+
+LEARNER_METRICS = {
+    "policy_loss": ("policy_loss", "mean_pi_loss"),
+    "vf_loss": ("vf_loss", "mean_vf_loss"),
+    "entropy": ("entropy",),
+    "vf_explained_var": ("vf_explained_var",),
+    "mean_kl": ("mean_kl",),
+    "lr": ("default_optimizer_learning_rate",),
+    "entropy_coeff": ("curr_entropy_coeff",),
+    "grad_norm": ("gradients_default_optimizer_global_norm",),
+    "policy_lag": ("diff_num_grad_updates_vs_sampler_policy",),
+}
+"""Our name of a learner metric -> its names in RLlib's result, the fast path's first."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """One iteration. Steps are agent steps; a mean without episodes is NaN."""
+
+    iteration: int
+    time_total_s: float
+    """Seconds of training, those before a resume included."""
+    env_steps: int
+    env_steps_trained: int
+    sampled_per_s: float
+    trained_per_s: float
+    episodes: int
+    """Episodes finished, those before a resume included."""
+    return_mean: float
+    """Mean, smallest and largest return of the last 100 episodes."""
+    return_min: float
+    return_max: float
+    length_mean: float
+    env_runners: int
+    """Env runners alive."""
+    learner: dict[str, float]
+    """By the names of LEARNER_METRICS."""
+
+    def metrics(self) -> dict[str, float]:
+        """Returns the metrics by the names that MLflow shows, without those still unknown."""
+        values: dict[str, float] = {
+            "episode_reward_mean": self.return_mean,
+            "episode_reward_min": self.return_min,
+            "episode_reward_max": self.return_max,
+            "episode_len_mean": self.length_mean,
+            "episodes_total": self.episodes,
+            "env_steps_sampled_per_s": self.sampled_per_s,
+            "env_steps_trained_per_s": self.trained_per_s,
+            "env_steps_trained": self.env_steps_trained,
+            "env_runners_alive": self.env_runners,
+            "time_total_s": self.time_total_s,
+            "training_iteration": self.iteration,
+            **self.learner,
+        }
+        return {name: value for name, value in values.items() if math.isfinite(value)}
+
+
+@dataclass
+class Progress:
+    """What a run carries from iteration to iteration, and over a resume."""
+
+    time_total_s: float = 0.0
+    iteration: int = 0
+    env_steps: int = 0
+    env_steps_trained: int = 0
+    episodes: int = 0
+    best_return: float = -math.inf
+    """Best mean return of 100 episodes."""
+    returns: deque[float] = field(default_factory=lambda: deque(maxlen=MEAN_OVER))
+    lengths: deque[float] = field(default_factory=lambda: deque(maxlen=MEAN_OVER))
+
+    def advance(self, result: dict[str, Any], seconds: float, env_runners: int) -> Report:
+        """Takes RLlib's result of an iteration that took `seconds` in; returns its report."""
+        sampled = result.get(ENV_RUNNER_RESULTS, {})
+        learners = result.get(LEARNER_RESULTS, {})
+        module = learners.get("default_policy", {})
+        env_steps = _count(sampled, NUM_ENV_STEPS_SAMPLED_LIFETIME, self.env_steps)
+        trained = _count(
+            learners.get(ALL_MODULES, {}), NUM_ENV_STEPS_TRAINED_LIFETIME, self.env_steps_trained
+        )
+        self.returns.extend(_episodes(sampled, EPISODE_RETURNS, EPISODE_RETURN_MEAN))
+        self.lengths.extend(_episodes(sampled, EPISODE_LENGTHS, EPISODE_LEN_MEAN))
+        self.episodes = _count(sampled, NUM_EPISODES_LIFETIME, self.episodes)
+        report = Report(
+            iteration=self.iteration + 1,
+            time_total_s=self.time_total_s + seconds,
+            env_steps=env_steps,
+            env_steps_trained=trained,
+            sampled_per_s=(env_steps - self.env_steps) / seconds,
+            trained_per_s=(trained - self.env_steps_trained) / seconds,
+            episodes=self.episodes,
+            return_mean=_reduce(np.mean, self.returns),
+            return_min=_reduce(np.min, self.returns),
+            return_max=_reduce(np.max, self.returns),
+            length_mean=_reduce(np.mean, self.lengths),
+            env_runners=env_runners,
+            learner=_learner_metrics(module),
+        )
+        self.iteration, self.time_total_s = report.iteration, report.time_total_s
+        self.env_steps, self.env_steps_trained = env_steps, trained
+        if self.has_full_mean:
+            self.best_return = max(self.best_return, report.return_mean)
+        return report
+
+    @property
+    def has_full_mean(self) -> bool:
+        """Whether the mean return is over all the episodes that it should be over."""
+        return len(self.returns) == MEAN_OVER
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "returns": list(self.returns), "lengths": list(self.lengths)}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Progress:
+        returns, lengths = (deque(values[k], maxlen=MEAN_OVER) for k in ("returns", "lengths"))
+        return cls(**{**values, "returns": returns, "lengths": lengths})
+
+
+def reason_to_stop(stop: Stop, report: Report, progress: Progress) -> str | None:
+    """Returns the criterion that is met, in words, or None."""
+    if (
+        stop.episode_return_mean is not None
+        and progress.has_full_mean
+        and report.return_mean >= stop.episode_return_mean
+    ):
+        return f"mean return {report.return_mean:.2f} reached {stop.episode_return_mean:g}"
+    limits: list[tuple[str, float | None, float]] = [
+        ("s", stop.time_total_s, report.time_total_s),
+        ("agent steps", stop.num_env_steps_sampled_lifetime, report.env_steps),
+        ("iterations", stop.training_iteration, report.iteration),
+    ]
+    for unit, limit, now in limits:
+        if limit is not None and now >= limit:
+            return f"{limit:,.0f} {unit} passed"
+    return None
+
+
+def _count(section: dict[str, Any], key: str, otherwise: int) -> int:
+    value = section.get(key, otherwise)
+    return otherwise if math.isnan(value) else int(value)
+
+
+def _episodes(section: dict[str, Any], each: str, mean: str) -> Iterable[float]:
+    """Every finished episode's value; from RLlib's own env runner only their mean is known."""
+    values = np.atleast_1d(section[each]) if each in section else [section.get(mean, math.nan)]
+    # An empty series arrives as NaN.
+    return [float(value) for value in values if not math.isnan(value)]
+
+
+def _reduce(function: Any, values: deque[float]) -> float:
+    return float(function(values)) if values else math.nan
+
+
+def _learner_metrics(module: dict[str, Any]) -> dict[str, float]:
+    found = {}
+    for name, candidates in LEARNER_METRICS.items():
+        value = next((module[c] for c in candidates if c in module), None)
+        if value is not None:
+            found[name] = float(value)
+    return found
