@@ -1,0 +1,10 @@
+"""python -m payload train | evaluate | bench."""
+
+from __future__ import annotations
+
+import sys
+
+from payload.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,247 @@
+"""The command line: reads it, checks all that a person can get wrong, then starts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from payload.errors import UserError, nearest
+
+DEFAULT_RESULTS = Path("results")
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are one line, with the nearest known option."""
+
+    def error(self, message: str) -> NoReturn:
+        unknown = message.removeprefix("unrecognized arguments: ").split()[0]
+        if unknown.startswith("-") and message.startswith("unrecognized"):
+            message += nearest(unknown, self._option_string_actions)
+        raise UserError(message)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command; returns the exit code: 2 after a UserError, which is one line."""
+    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        options = _parser().parse_args(arguments)
+        exit_code: int = options.command(options)
+    except UserError as error:
+        print(f"{Path(sys.argv[0]).stem and 'payload'}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return exit_code
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python -m payload",
+        description="Distributed IMPALA and APPO on RLlib, with MLflow.",
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(
+        title="commands", metavar="train | evaluate | bench", required=True, parser_class=Parser
+    )
+    _add_train(commands)
+    _add_evaluate(commands)
+    _add_bench(commands)
+    return parser
+
+
+def _add_train(commands: Any) -> None:
+    train = commands.add_parser(
+        "train",
+        help="train until a stop criterion is met",
+        description="Trains an experiment. Options override what the experiment file says.",
+        allow_abbrev=False,
+    )
+    add = train.add_argument
+    add("file", nargs="?", type=Path, help="experiment file (YAML): run, env, config, stop")
+    add("--run", help="algorithm: IMPALA or APPO (default IMPALA)")
+    add("--env", help="Gymnasium id (default PongNoFrameskip-v4)")
+    add("--config", type=_mapping, help="settings, JSON or YAML: '{\"num_workers\": 13}'")
+    add("--stop", type=_mapping, help="criteria, whichever comes first: '{\"time_total_s\": 3600}'")
+    add("--seed", type=int, help="seed of weights, actions and environments")
+    add("--address", help='a running Ray cluster ("auto"); default: Ray on this machine')
+    add(
+        "--resume",
+        nargs="?",
+        const="latest",
+        metavar="RUN",
+        help="go on with a run's folder, or with the newest run in --results",
+    )
+    add("--results", type=Path, default=DEFAULT_RESULTS, help="folder of results (./results)")
+    add("--tracking-uri", help="MLflow server; default: an embedded database in --results")
+    add("--checkpoint-every", type=float, default=60.0, metavar="S", help="seconds (60)")
+    add("--keep-checkpoints", type=int, default=3, metavar="K", help="newest to keep (3)")
+    train.set_defaults(command=_train)
+
+
+def _add_evaluate(commands: Any) -> None:
+    evaluate = commands.add_parser(
+        "evaluate",
+        help="play a checkpoint's policy",
+        description="Plays complete episodes with a checkpoint's policy; needs no cluster.",
+        allow_abbrev=False,
+    )
+    add = evaluate.add_argument
+    add("checkpoint", type=Path, help="a checkpoint, or a run's folder: its best checkpoint")
+    add("--episodes", type=int, default=20, help="how many (20)")
+    add("--explore", action="store_true", help="sample actions instead of taking the likeliest")
+    add("--env", help="must be the checkpoint's environment")
+    add("--seed", type=int, help="seed of environments and actions")
+    add("--video", type=Path, metavar="MP4", help="also record an episode")
+    evaluate.set_defaults(command=_evaluate)
+
+
+def _add_bench(commands: Any) -> None:
+    bench = commands.add_parser(
+        "bench",
+        help="measure this trainer, stock RLlib and the emulator's limit",
+        description="Measures side by side, prints a table and writes a JSON file.",
+        allow_abbrev=False,
+    )
+    add = bench.add_argument
+    add("--seconds", type=float, default=60.0, help="of each measurement (60)")
+    add("--learn", action="store_true", help="measure the time to a mean return of 18 instead")
+    add("--run", default="IMPALA", help="algorithm of --learn (IMPALA)")
+    add("--seeds", type=int, default=5, help="runs of --learn (5)")
+    add("--results", type=Path, default=DEFAULT_RESULTS, help="folder of results (./results)")
+    bench.set_defaults(command=_bench)
+
+
+def _train(options: argparse.Namespace) -> int:
+    from payload import run_folder
+    from payload.defaults import ignored_on_standard_path, resolve_settings
+    from payload.experiment import parse_experiment, read_experiment_file
+    from payload.ray_cluster import available_cpus, connect
+    from payload.train import TrainOptions, train
+
+    _positive("--checkpoint-every", options.checkpoint_every)
+    _positive("--keep-checkpoints", options.keep_checkpoints)
+    if options.tracking_uri is not None:
+        _check_tracking_uri(options.tracking_uri)
+    resumed = None
+    raw: dict[str, Any] = {}
+    if options.resume is not None:
+        resumed = run_folder.find_run_to_resume(options.results, options.resume)
+        raw = read_experiment_file(resumed.checkpoints.newest_first()[0].path / "experiment.yaml")
+        before = raw.get("env", "PongNoFrameskip-v4")
+    if options.file is not None:
+        raw = read_experiment_file(options.file)
+    loaded = parse_experiment(_override(raw, options))
+    experiment = loaded.experiment
+    if resumed is not None and experiment.env != before:
+        raise UserError(f"--env {experiment.env}: the run in {resumed.path} plays {before}")
+    run_folder.check_writable(options.results)
+    if options.address is None:
+        # On this machine the answer is known before Ray starts.
+        resolve_settings(experiment, available_cpus())
+    # While Ray's processes start, this one imports RLlib.
+    importing = threading.Thread(target=_import_rllib, daemon=True)
+    importing.start()
+    cpus = connect(options.address)
+    importing.join()
+    settings = resolve_settings(experiment, cpus)
+    return train(
+        experiment,
+        settings,
+        resumed or run_folder.create_run_folder(options.results, experiment),
+        TrainOptions(
+            options.results,
+            options.address,
+            options.tracking_uri,
+            options.checkpoint_every,
+            options.keep_checkpoints,
+        ),
+        resumed.checkpoints.newest_first() if resumed is not None else [],
+        loaded.notes + ignored_on_standard_path(experiment),
+    )
+
+
+def _import_rllib() -> None:
+    import payload.rllib_config  # noqa: F401
+
+
+def _override(raw: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """Puts the command line's settings over those of a file or a resumed run."""
+    for section in ("config", "stop"):
+        given = getattr(options, section)
+        if given is not None:
+            below = raw.get(section) or {}
+            raw = {**raw, section: {**below, **given} if section == "config" else given}
+    for key in ("run", "env"):
+        if getattr(options, key) is not None:
+            raw = {**raw, key: getattr(options, key)}
+    if options.seed is not None:
+        raw = {**raw, "config": {**(raw.get("config") or {}), "seed": options.seed}}
+    return raw
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from payload.checkpoints import find_checkpoint
+
+    _positive("--episodes", options.episodes)
+    checkpoint = find_checkpoint(options.checkpoint)
+    env = checkpoint.experiment().env
+    if options.env not in (None, env):
+        raise UserError(f"--env {options.env}: the checkpoint {checkpoint.path} plays {env}")
+    if options.video is not None and not options.video.absolute().parent.is_dir():
+        raise UserError(f"--video {options.video}: the folder does not exist")
+    from payload.evaluate import evaluate, record_video
+
+    result = evaluate(checkpoint, options.episodes, options.explore, options.seed)
+    print(f"{env}, checkpoint {checkpoint.path}")
+    print(
+        f"return {result.mean:.2f} +- {result.deviation:.2f} over {len(result.returns)} episodes "
+        f"(worst {min(result.returns):g}, best {max(result.returns):g}), "
+        f"{sum(result.lengths) / len(result.lengths):,.0f} steps each"
+    )
+    if options.video is not None:
+        episode_return, length = record_video(checkpoint, options.video, options.seed or 0)
+        print(f"video {options.video}: return {episode_return:g} in {length:,} steps")
+    return 0
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from payload import run_folder
+    from payload.bench import bench, bench_learning
+
+    _positive("--seconds", options.seconds)
+    _positive("--seeds", options.seeds)
+    run_folder.check_writable(options.results)
+    if options.learn:
+        return bench_learning(options.run, options.seeds, options.results)
+    return bench(options.seconds, options.results)
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    """Reads JSON, or YAML, which is easier to type."""
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            value = None
+    if not isinstance(value, dict):
+        raise UserError(f"{text!r}: neither a JSON object nor a YAML mapping of settings")
+    return value
+
+
+def _positive(option: str, value: float) -> None:
+    if not value > 0:
+        raise UserError(f"{option} {value:g}: must be greater than 0")
+
+
+def _check_tracking_uri(uri: str) -> None:
+    known = ("http://", "https://", "sqlite:///", "postgresql://", "mysql://", "databricks")
+    if not uri.startswith(known):
+        raise UserError(f"--tracking-uri {uri}: must start with one of {', '.join(known)}")

@@ -1,0 +1,84 @@
+"""What an experiment leaves open: filled in from the algorithm, the game and the cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from payload.errors import UserError, nearest
+from payload.experiment import Experiment, Settings
+from payload.impala.atari import AtariSettings, atari_settings
+
+FAST_PATH_ONLY = (
+    "image_size",
+    "frame_stack",
+    "clip_rewards",
+    "end_return_at_lost_life",
+    "lambda_",
+    "normalize_advantages",
+    "fcnet_hidden",
+)
+"""Settings that RLlib's own env runner, learner and module do not have."""
+
+ALGORITHM_DEFAULTS: dict[str, dict[str, Any]] = {
+    "IMPALA": {"lr": 6e-4, "entropy_coeff": 0.01, "num_epochs": 1},
+    "APPO": {"lr": 1e-3, "entropy_coeff": 0.008, "num_epochs": 3},
+}
+
+
+def resolve_settings(experiment: Experiment, num_cpus: int) -> Settings:
+    """Fills in what the experiment leaves to the algorithm or to the cluster.
+
+    Args:
+        num_cpus: CPUs of the Ray cluster.
+
+    Raises:
+        UserError: More env runners and learners than the cluster has CPUs for.
+    """
+    settings = experiment.config
+    learner_cpus = settings.num_learners if settings.num_gpus_per_learner == 0 else 0
+    room = max(0, num_cpus - learner_cpus) // settings.num_cpus_per_env_runner
+    filled: dict[str, Any] = {
+        "num_env_runners": max(1, room),
+        "train_batch_size_per_learner": settings.fragment_steps,
+        **ALGORITHM_DEFAULTS[experiment.run],
+    }
+    filled = {key: value for key, value in filled.items() if getattr(settings, key) is None}
+    settings = settings.model_copy(update=filled)
+    assert settings.num_env_runners is not None
+    if settings.num_env_runners > room:
+        raise UserError(
+            f"config.num_env_runners: {settings.num_env_runners} is more than the {room} that fit "
+            f"on the cluster ({num_cpus} CPUs, {learner_cpus} of them for learners, "
+            f"{settings.num_cpus_per_env_runner} for each env runner)"
+        )
+    return settings
+
+
+def game_of(experiment: Experiment) -> AtariSettings | None:
+    """Returns the game's settings where the fast path applies, None elsewhere.
+
+    Raises:
+        UserError: env_config overrides something that AtariSettings does not have.
+    """
+    game = atari_settings(experiment.env, experiment.config.image_size)
+    if game is None:
+        return None
+    values = {**game.env_config(), "frame_stack": experiment.config.frame_stack}
+    for key, value in experiment.config.env_config.items():
+        if key not in values or key == "game":
+            raise UserError(f"config.env_config.{key}: unknown key{nearest(key, values)}")
+        if type(value) is not type(values[key]):
+            raise UserError(
+                f"config.env_config.{key}: {value!r} is no {type(values[key]).__name__}"
+            )
+        values[key] = value
+    return AtariSettings(**values)
+
+
+def ignored_on_standard_path(experiment: Experiment) -> list[str]:
+    """Returns a line for each setting given that RLlib's standard env runner has no use for."""
+    return [
+        f"config.{key} is ignored: {experiment.env} is no Atari game and runs on RLlib's own path"
+        for key in FAST_PATH_ONLY
+        if key in experiment.config.model_fields_set
+    ]

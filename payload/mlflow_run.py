@@ -1,0 +1,209 @@
+"""One training run as one MLflow run, written by a thread that training never waits for."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+EXPERIMENT_NAME = "volley"
+RETRY_S = 5.0
+"""Pause after an MLflow server did not answer."""
+CLOSE_TIMEOUT_S = 60.0
+"""How long the end of a run waits for what is still to be delivered."""
+PARAM_LIMIT = 6000
+"""MLflow's longest parameter value, in characters."""
+
+Status = Literal["FINISHED", "FAILED", "KILLED"]
+
+
+@dataclass(frozen=True)
+class Tracking:
+    """Where an MLflow run is kept, and what names it."""
+
+    uri: str
+    """A server (http://...) or an embedded database (sqlite:///...)."""
+    artifacts: Path | None
+    """Where an embedded database's artifacts lie; a server knows its own place."""
+    run_name: str
+    run_id: str | None = None
+    """The run that a resumed training goes on in."""
+
+    @classmethod
+    def embedded(cls, results: Path, run_name: str, run_id: str | None = None) -> Tracking:
+        """An SQLite database and a folder of artifacts below `results`."""
+        root = results.resolve()
+        return cls(f"sqlite:///{root}/mlflow.db", root / "mlartifacts", run_name, run_id)
+
+
+@dataclass(frozen=True)
+class MetricPoint:
+    """One value on the axis of environment steps."""
+
+    name: str
+    value: float
+    env_steps: int
+    timestamp_ms: int
+
+
+class MLflowRun:
+    """Delivers metrics, parameters and artifacts in the order in which they were given.
+
+    No method but `close` waits. While a server is away, deliveries are kept and repeated;
+    metrics that could not be delivered by the end are left in `backlog`, from where a
+    resumed run delivers them.
+    """
+
+    def __init__(
+        self,
+        tracking: Tracking,
+        backlog: Path,
+        on_start: Callable[[str], None] = lambda run_id: None,
+    ) -> None:
+        """
+        Args:
+            on_start: Called with the run's id once it is known.
+        """
+        self.tracking = tracking
+        self.run_id = tracking.run_id
+        self.problem: str | None = None
+        """Why deliveries are waiting right now; None while all is well."""
+        self._backlog = backlog
+        self._on_start = on_start
+        self._queue: queue.Queue[Callable[[Any, str], None] | None] = queue.Queue()
+        self._closing = threading.Event()
+        self._undelivered: list[MetricPoint] = []
+        self._undelivered_lock = threading.Lock()
+        self._thread = threading.Thread(target=self._deliver, name="mlflow", daemon=True)
+        if backlog.exists():
+            self._log_points([MetricPoint(**json.loads(p)) for p in backlog.open()])
+            backlog.unlink()
+
+    def log_metrics(self, values: dict[str, float], env_steps: int) -> None:
+        """Logs values on the axis of environment steps."""
+        now = int(time.time() * 1000)
+        self._log_points([MetricPoint(k, v, env_steps, now) for k, v in values.items()])
+
+    def log_params(self, params: dict[str, Any]) -> None:
+        """Logs parameters; one that a resumed run has already keeps its first value."""
+
+        def deliver(client: Any, run_id: str) -> None:
+            from mlflow.entities import Param
+
+            known = client.get_run(run_id).data.params
+            new = [Param(k, str(v)[:PARAM_LIMIT]) for k, v in params.items() if k not in known]
+            if new:
+                client.log_batch(run_id, params=new)
+
+        self._put(deliver)
+
+    def log_tags(self, tags: dict[str, str]) -> None:
+        def deliver(client: Any, run_id: str) -> None:
+            for key, value in tags.items():
+                client.set_tag(run_id, key, value)
+
+        self._put(deliver)
+
+    def log_artifact(self, path: Path, folder: str | None = None) -> None:
+        """Uploads a file, or all files of a folder; one that is gone by then is left out."""
+
+        def deliver(client: Any, run_id: str) -> None:
+            if path.is_dir():
+                client.log_artifacts(run_id, str(path), folder)
+            elif path.exists():
+                client.log_artifact(run_id, str(path), folder)
+
+        self._put(deliver)
+
+    def close(self, status: Status, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Delivers what is left, sets the run's status and ends; waits `timeout_s` at most."""
+        self._put(lambda client, run_id: client.set_terminated(run_id, status))
+        self._queue.put(None)
+        self._start()
+        self._thread.join(timeout_s)
+        self._closing.set()
+        with self._undelivered_lock:
+            if self._undelivered:
+                lines = (json.dumps(asdict(point)) + "\n" for point in self._undelivered)
+                self._backlog.write_text("".join(lines))
+
+    def _log_points(self, points: list[MetricPoint]) -> None:
+        with self._undelivered_lock:
+            self._undelivered += points
+
+        def deliver(client: Any, run_id: str) -> None:
+            from mlflow.entities import Metric
+
+            metrics = [Metric(p.name, p.value, p.timestamp_ms, p.env_steps) for p in points]
+            client.log_batch(run_id, metrics=metrics)
+            with self._undelivered_lock:
+                del self._undelivered[: len(points)]
+
+        self._put(deliver)
+
+    def _put(self, deliver: Callable[[Any, str], None]) -> None:
+        self._queue.put(deliver)
+
+    def start(self) -> None:
+        """Starts delivering. Until then all is only kept, and MLflow is not imported."""
+        self._start()
+
+    def _start(self) -> None:
+        if not self._thread.is_alive() and not self._closing.is_set():
+            self._thread.start()
+
+    def _deliver(self) -> None:
+        client = self._until_delivered(self._connect)
+        while client is not None:
+            deliver = self._queue.get()
+            if deliver is None:
+                return
+            self._until_delivered(lambda deliver=deliver: deliver(client, self.run_id))
+
+    def _connect(self) -> Any:
+        """Returns a client after the run was created, or resumed."""
+        import mlflow
+
+        client = mlflow.MlflowClient(self.tracking.uri)
+        if self.run_id is None:
+            experiment = client.get_experiment_by_name(EXPERIMENT_NAME)
+            if experiment is None:
+                place = self.tracking.artifacts
+                experiment_id = client.create_experiment(
+                    EXPERIMENT_NAME, None if place is None else place.as_uri()
+                )
+            else:
+                experiment_id = experiment.experiment_id
+            run = client.create_run(experiment_id, run_name=self.tracking.run_name)
+            self.run_id = run.info.run_id
+        else:
+            client.update_run(self.run_id, status="RUNNING")
+        self._on_start(self.run_id)
+        return client
+
+    def _until_delivered(self, attempt: Callable[[], Any]) -> Any:
+        while not self._closing.is_set():
+            try:
+                result = attempt()
+            except Exception as error:  # Whatever MLflow raises, training goes on.
+                self.problem = f"{type(error).__name__}: {error}".splitlines()[0]
+                print(f"MLflow: {self.problem}; retrying in {RETRY_S:g} s", flush=True)
+                self._closing.wait(RETRY_S)
+            else:
+                self.problem = None
+                return result
+        return None
+
+
+def flatten(values: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """Yields ("config.lr", 0.0006) for {"config": {"lr": 0.0006}}: MLflow's parameters are flat."""
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

@@ -1,0 +1,161 @@
+"""Where one training run keeps its files: results/runs/<name>/."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import math
+import os
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from payload.checkpoints import CheckpointStore
+from payload.errors import UserError
+from payload.experiment import Experiment
+from payload.report import Report
+
+RUNS = "runs"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run: its experiment, log, progress, checkpoints and MLflow run."""
+
+    path: Path
+
+    @property
+    def checkpoints(self) -> CheckpointStore:
+        return CheckpointStore(self.path / "checkpoints")
+
+    @property
+    def log(self) -> Path:
+        """What Ray, RLlib and MLflow print."""
+        return self.path / "driver_log.txt"
+
+    @property
+    def experiment_file(self) -> Path:
+        return self.path / "experiment.yaml"
+
+    @property
+    def progress_file(self) -> Path:
+        """One line for each iteration, as RLlib's own progress.csv."""
+        return self.path / "progress.csv"
+
+    @property
+    def learning_curve(self) -> Path:
+        return self.path / "learning_curve.png"
+
+    @property
+    def video(self) -> Path:
+        return self.path / "evaluation.mp4"
+
+    @property
+    def mlflow_run_file(self) -> Path:
+        """Holds the id of the MLflow run, so that a resumed run goes on in it."""
+        return self.path / "mlflow_run.json"
+
+    def mlflow_run_id(self) -> str | None:
+        if not self.mlflow_run_file.exists():
+            return None
+        return str(json.loads(self.mlflow_run_file.read_text())["run_id"])
+
+    def remember_mlflow_run(self, run_id: str, tracking_uri: str) -> None:
+        aside = self.mlflow_run_file.with_suffix(".tmp")
+        aside.write_text(json.dumps({"run_id": run_id, "tracking_uri": tracking_uri}))
+        aside.replace(self.mlflow_run_file)
+
+    def append_progress(self, report: Report) -> None:
+        row = {"env_steps": report.env_steps, **_plain_columns(report)}
+        new = not self.progress_file.exists()
+        with self.progress_file.open("a", newline="") as file:
+            writer = csv.DictWriter(file, row)
+            if new:
+                writer.writeheader()
+            writer.writerow(row)
+
+
+def create_run_folder(results: Path, experiment: Experiment) -> RunFolder:
+    """Makes a new run's folder, named after algorithm, environment and time."""
+    environment = experiment.env.replace("/", "-")
+    name = f"{experiment.run}_{environment}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
+    path = results / RUNS / name
+    attempt = 1
+    while path.exists():
+        attempt += 1
+        path = results / RUNS / f"{name}_{attempt}"
+    path.mkdir(parents=True)
+    folder = RunFolder(path)
+    folder.experiment_file.write_text(experiment.to_yaml())
+    return folder
+
+
+def find_run_to_resume(results: Path, which: str) -> RunFolder:
+    """Returns the run to resume: the newest one with a checkpoint, or the one at a path.
+
+    Args:
+        which: "latest", or a run's folder.
+
+    Raises:
+        UserError: There is nothing to resume.
+    """
+    if which != "latest":
+        folder = RunFolder(Path(which))
+        if not folder.checkpoints.newest_first():
+            raise UserError(f"--resume {which}: no checkpoint in {folder.path}/checkpoints")
+        return folder
+    runs = sorted((results / RUNS).glob("*"), key=lambda path: path.stat().st_mtime)
+    for path in reversed(runs):
+        if RunFolder(path).checkpoints.newest_first():
+            return RunFolder(path)
+    raise UserError(f"--resume: nothing to resume, no run in {results / RUNS} has a checkpoint")
+
+
+def check_writable(results: Path) -> None:
+    """Raises UserError unless files can be written below `results`; leaves nothing behind."""
+    existing = next(p for p in (results, *results.absolute().parents) if p.exists())
+    try:
+        with tempfile.TemporaryDirectory(dir=existing):
+            pass
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(
+            f"--results {results}: cannot be written ({reason}); give a folder that can"
+        ) from None
+
+
+def redirect_output(log: Path) -> int:
+    """Sends file descriptors 1 and 2 to `log`; returns a descriptor of the old standard output.
+
+    Ray's C++ core and its worker logs write to the descriptors, past sys.stdout.
+    """
+    terminal = os.dup(1)
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for descriptor in (1, 2):
+        os.dup2(target, descriptor)
+    os.close(target)
+    return terminal
+
+
+def last_lines(log: Path, count: int) -> str:
+    """Returns the end of a log, '' if there is none."""
+    with contextlib.suppress(OSError):
+        return "\n".join(log.read_text(errors="replace").splitlines()[-count:])
+    return ""
+
+
+def _plain_columns(report: Report) -> dict[str, float]:
+    columns = {
+        "time_total_s": report.time_total_s,
+        "training_iteration": report.iteration,
+        "episodes_total": report.episodes,
+        "episode_return_mean": report.return_mean,
+        "episode_return_min": report.return_min,
+        "episode_return_max": report.return_max,
+        "episode_len_mean": report.length_mean,
+        "env_steps_sampled_per_s": report.sampled_per_s,
+        "env_steps_trained_per_s": report.trained_per_s,
+    }
+    return {name: round(v, 4) if math.isfinite(v) else v for name, v in columns.items()}
