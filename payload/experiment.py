@@ -69,7 +69,8 @@ class Settings(BaseModel):
     fcnet_hidden: int = Field(256, ge=1)
     """Units of the layer after the convolutions."""
     # The run
-    seed: int = Field(0, ge=0)
+    seed: int | None = Field(None, ge=0)
+    """Of weights, actions and no-op starts; None: different in every run, and a faster start."""
     min_time_s_per_iteration: float = Field(5.0, ge=0)
 
     @property

@@ -42,7 +42,9 @@ class MLflowMetrics(RLlibCallback):
         self.report = self.progress.advance(result, seconds, alive)
         if self.run is None or self._nodes is None:
             return
-        self.run.start()
+        if self.report.env_steps_trained > 0:
+            # Importing MLflow and making a database would delay the first update.
+            self.run.start()
         self.run.log_metrics(
             {**self.report.metrics(), **self._nodes.metrics()}, self.report.env_steps
         )

@@ -124,7 +124,7 @@ class MLflowRun:
         """Delivers what is left, sets the run's status and ends; waits `timeout_s` at most."""
         self._put(lambda client, run_id: client.set_terminated(run_id, status))
         self._queue.put(None)
-        self._start()
+        self.start()
         self._thread.join(timeout_s)
         self._closing.set()
         with self._undelivered_lock:
@@ -151,9 +151,6 @@ class MLflowRun:
 
     def start(self) -> None:
         """Starts delivering. Until then all is only kept, and MLflow is not imported."""
-        self._start()
-
-    def _start(self) -> None:
         if not self._thread.is_alive() and not self._closing.is_set():
             self._thread.start()
 

@@ -24,6 +24,8 @@ def connect(address: str | None) -> int:
 
     # Fixed threads in every worker: an env runner owns as many cores as it was given.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # It would announce on the terminal that the cluster asks for a token, which is the default.
+    logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
     if address is None:
         # "local": a plain ray.init() would join whatever cluster runs on this machine.
         ray.init(

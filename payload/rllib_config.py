@@ -28,8 +28,6 @@ def algorithm_config(experiment: Experiment, settings: Settings) -> AlgorithmCon
         rollout_fragment_length=settings.rollout_fragment_length,
         max_requests_in_flight_per_env_runner=settings.max_requests_in_flight_per_env_runner,
         explore=settings.explore,
-        # Were all remote env runners down at once, IMPALA would sample on the local one.
-        create_env_on_local_worker=True,
     )
     config.learners(
         num_learners=settings.num_learners, num_gpus_per_learner=settings.num_gpus_per_learner
@@ -94,6 +92,8 @@ def _fast_path(
 
 def _standard_path(config: AlgorithmConfig, experiment: Experiment, settings: Settings) -> None:
     config.environment(experiment.env, env_config=settings.env_config)
+    # Were all remote env runners down at once, IMPALA would sample on the local one.
+    config.env_runners(create_env_on_local_worker=True)
     config.training(num_epochs=settings.num_epochs, minibatch_size=settings.minibatch_size)
 
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+import psutil
+
 from payload.checkpoints import Checkpoint
 from payload.errors import UserError
 from payload.experiment import Experiment, Settings
@@ -67,7 +69,7 @@ def train(
         resume_from: Checkpoints to try, in this order; empty for a new run.
         notes: Lines to show first: settings that were translated or ignored.
     """
-    started = time.perf_counter()
+    started = psutil.Process().create_time()
     with _terminal(folder.log) as terminal:
         view = View(terminal, experiment)
         for note in notes:
@@ -176,7 +178,7 @@ def _loop(
         assert report is not None
         if not first_update and report.env_steps_trained > 0:
             first_update = True
-            view.say(f"First learner update within {time.perf_counter() - started:.1f} s")
+            view.say(f"First learner update {time.time() - started:.1f} s after the command")
         if run.problem is not None:
             view.where = f"MLflow is away ({run.problem}); metrics are kept"
         folder.append_progress(report)

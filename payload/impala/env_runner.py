@@ -54,6 +54,17 @@ class AtariEnvRunner(SingleAgentEnvRunner):
         # Each env runner has one core (or its share of one) to itself.
         torch.set_num_threads(1)
 
+    def sample(self, **kwargs: Any) -> list[RolloutFragment]:
+        """Samples one rollout fragment; see RLlib's SingleAgentEnvRunner for the arguments.
+
+        The driver's own env runner gets its environment here, on the first call: it only
+        samples when every remote one is down, and loading the games takes seconds.
+        """
+        if self.env is None:
+            self.make_env()
+        fragments: list[RolloutFragment] = super().sample(**kwargs)
+        return fragments
+
     def make_env(self) -> None:
         """Makes the vector environment; its threads are the env runner's CPUs."""
         if self.env is not None:

@@ -133,7 +133,7 @@ class SurrogateLearner(VTraceLearner):
 
 
 def pixel_statistics(
-    settings: AtariSettings, num_envs: int = 16, num_steps: int = 100
+    settings: AtariSettings, num_envs: int = 2, num_steps: int = 500
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns mean and standard-deviation image, [H, W] float32, of random play."""
     env = make_vector_env(settings, num_envs)
