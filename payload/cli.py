@@ -122,7 +122,6 @@ def _train(options: argparse.Namespace) -> int:
     from payload.defaults import ignored_on_standard_path, resolve_settings
     from payload.experiment import parse_experiment, read_experiment_file
     from payload.ray_cluster import available_cpus, connect
-    from payload.train import TrainOptions, train
 
     _positive("--checkpoint-every", options.checkpoint_every)
     _positive("--keep-checkpoints", options.keep_checkpoints)
@@ -132,7 +131,7 @@ def _train(options: argparse.Namespace) -> int:
     raw: dict[str, Any] = {}
     if options.resume is not None:
         resumed = run_folder.find_run_to_resume(options.results, options.resume)
-        raw = read_experiment_file(resumed.checkpoints.newest_first()[0].path / "experiment.yaml")
+        raw = read_experiment_file(resumed.checkpoints().newest_first()[0].path / "experiment.yaml")
         before = raw.get("env", "PongNoFrameskip-v4")
     if options.file is not None:
         raw = read_experiment_file(options.file)
@@ -150,24 +149,25 @@ def _train(options: argparse.Namespace) -> int:
     cpus = connect(options.address)
     importing.join()
     settings = resolve_settings(experiment, cpus)
+    from payload.train import TrainOptions, train
+
     return train(
         experiment,
         settings,
         resumed or run_folder.create_run_folder(options.results, experiment),
         TrainOptions(
             options.results,
-            options.address,
             options.tracking_uri,
             options.checkpoint_every,
             options.keep_checkpoints,
         ),
-        resumed.checkpoints.newest_first() if resumed is not None else [],
+        resumed.checkpoints().newest_first() if resumed is not None else [],
         loaded.notes + ignored_on_standard_path(experiment),
     )
 
 
 def _import_rllib() -> None:
-    import payload.rllib_config  # noqa: F401
+    import payload.train  # noqa: F401
 
 
 def _override(raw: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
@@ -217,9 +217,12 @@ def _bench(options: argparse.Namespace) -> int:
     _positive("--seconds", options.seconds)
     _positive("--seeds", options.seeds)
     run_folder.check_writable(options.results)
+    code: int
     if options.learn:
-        return bench_learning(options.run, options.seeds, options.results)
-    return bench(options.seconds, options.results)
+        code = bench_learning(options.run, options.seeds, options.results)
+    else:
+        code = bench(options.seconds, options.results)
+    return code
 
 
 def _mapping(text: str) -> dict[str, Any]:

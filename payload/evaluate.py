@@ -10,15 +10,16 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
+import numpy.typing as npt
 import torch
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.rl_module import RLModule
 
 from payload.checkpoints import Checkpoint
+from payload.defaults import game_of
 from payload.experiment import Experiment
 from payload.impala.atari import AtariSettings, make_vector_env
-from payload.defaults import game_of
 
 FRAMES_PER_SECOND = 30
 """Twice the game's own speed: one picture per agent step of four frames."""
@@ -52,7 +53,7 @@ def evaluate(
     policy = Policy(checkpoint, explore, seed)
     game = game_of(experiment)
     if game is None:
-        environment = gymnasium.make(experiment.env, **experiment.config.env_config)
+        environment = gymnasium_env(experiment)
         played = [play_episode(environment, policy, _seed(seed, i)) for i in range(episodes)]
         environment.close()
         return Evaluation([p[0] for p in played], [p[1] for p in played])
@@ -68,7 +69,7 @@ class Policy:
         self._generator = torch.Generator().manual_seed(0 if seed is None else seed)
 
     @torch.inference_mode()
-    def __call__(self, observations: np.ndarray) -> np.ndarray:
+    def __call__(self, observations: npt.NDArray[Any]) -> npt.NDArray[Any]:
         outputs = self.module.forward_inference({Columns.OBS: torch.from_numpy(observations)})
         inputs = outputs[Columns.ACTION_DIST_INPUTS]
         if not isinstance(self.module.action_space, gymnasium.spaces.Discrete):
@@ -77,9 +78,9 @@ class Policy:
                 distribution = distribution.to_deterministic()
             return np.asarray(distribution.sample())
         if not self.explore:
-            return inputs.argmax(-1).numpy()
+            return np.asarray(inputs.argmax(-1))
         probabilities = torch.softmax(inputs, -1)
-        return torch.multinomial(probabilities, 1, generator=self._generator)[:, 0].numpy()
+        return np.asarray(torch.multinomial(probabilities, 1, generator=self._generator)[:, 0])
 
 
 def play_vector(
@@ -132,9 +133,7 @@ def record_video(checkpoint: Checkpoint, path: Path, seed: int = 0) -> tuple[flo
     policy = Policy(checkpoint, explore=False)
     aside = path.with_name(f".{path.name}")
     total, length = 0.0, 0
-    with av.open(
-        str(aside), "w", format="mp4", options={"movflags": "faststart"}
-    ) as container:
+    with av.open(str(aside), "w", format="mp4", options={"movflags": "faststart"}) as container:
         stream: Any = None
         for reward in _rewards(env, policy, seed):
             total, length = total + reward, length + 1
@@ -152,9 +151,7 @@ def record_video(checkpoint: Checkpoint, path: Path, seed: int = 0) -> tuple[flo
     return total, length
 
 
-def _rewards(
-    env: gymnasium.Env[Any, Any], policy: Policy, seed: int | None
-) -> Iterator[float]:
+def _rewards(env: gymnasium.Env[Any, Any], policy: Policy, seed: int | None) -> Iterator[float]:
     """Steps an episode to its end."""
     observation, _ = env.reset(seed=seed)
     over = False
@@ -165,7 +162,7 @@ def _rewards(
         yield float(reward)
 
 
-def _even(picture: np.ndarray) -> np.ndarray:
+def _even(picture: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Enlarges small pictures and cuts an odd row or column: yuv420p has no half pixels."""
     zoom = max(1, math.ceil(320 / picture.shape[1]))
     picture = picture.repeat(zoom, 0).repeat(zoom, 1)

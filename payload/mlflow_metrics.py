@@ -52,5 +52,4 @@ class MLflowMetrics(RLlibCallback):
 
 def callback_of(algorithm: Any) -> MLflowMetrics:
     """Returns the driver's callback of an algorithm built with MLflowMetrics."""
-    callback = next(c for c in algorithm.callbacks if isinstance(c, MLflowMetrics))
-    return callback
+    return next(c for c in algorithm.callbacks if isinstance(c, MLflowMetrics))

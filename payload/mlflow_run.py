@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,7 +64,7 @@ class MLflowRun:
         self,
         tracking: Tracking,
         backlog: Path,
-        on_start: Callable[[str], None] = lambda run_id: None,
+        on_start: Callable[[str], None] | None = None,
     ) -> None:
         """
         Args:
@@ -156,11 +157,12 @@ class MLflowRun:
 
     def _deliver(self) -> None:
         client = self._until_delivered(self._connect)
+        run_id = self.run_id or ""
         while client is not None:
             deliver = self._queue.get()
             if deliver is None:
                 return
-            self._until_delivered(lambda deliver=deliver: deliver(client, self.run_id))
+            self._until_delivered(partial(deliver, client, run_id))
 
     def _connect(self) -> Any:
         """Returns a client after the run was created, or resumed."""
@@ -180,7 +182,8 @@ class MLflowRun:
             self.run_id = run.info.run_id
         else:
             client.update_run(self.run_id, status="RUNNING")
-        self._on_start(self.run_id)
+        if self._on_start is not None:
+            self._on_start(self.run_id)
         return client
 
     def _until_delivered(self, attempt: Callable[[], Any]) -> Any:

@@ -30,9 +30,7 @@ class Estimate:
     criterion: str
 
 
-def estimate(
-    experiment: Experiment, progress: Progress, history: list[Report]
-) -> Estimate | None:
+def estimate(experiment: Experiment, progress: Progress, history: list[Report]) -> Estimate | None:
     """Returns the criterion that is closest, or None if the run has no end.
 
     Time and steps are extrapolated from the pace; the return from its rise over the last
@@ -130,9 +128,14 @@ class View:
 
 def _fields(report: Report, progress: Progress, total: int) -> Iterable[tuple[str, str]]:
     best = "-" if math.isinf(progress.best_return) else f"{progress.best_return:.2f}"
-    yield "return now", f"{_number(report.return_mean)}  (best {best}, {report.episodes:,} episodes)"
-    yield "agent steps", f"{report.env_steps:,}  ({report.sampled_per_s:,.0f}/s sampled, " + (
-        f"{report.trained_per_s:,.0f}/s trained)"
+    yield (
+        "return now",
+        f"{_number(report.return_mean)}  (best {best}, {report.episodes:,} episodes)",
+    )
+    yield (
+        "agent steps",
+        f"{report.env_steps:,}  ({report.sampled_per_s:,.0f}/s sampled, "
+        + (f"{report.trained_per_s:,.0f}/s trained)"),
     )
     yield "env runners", f"{report.env_runners} of {total} alive"
     yield "time", f"{_clock(report.time_total_s)}  (iteration {report.iteration})"

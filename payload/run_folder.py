@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
 import math
 import os
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -26,9 +26,8 @@ class RunFolder:
 
     path: Path
 
-    @property
-    def checkpoints(self) -> CheckpointStore:
-        return CheckpointStore(self.path / "checkpoints")
+    def checkpoints(self, keep: int = 3) -> CheckpointStore:
+        return CheckpointStore(self.path / "checkpoints", keep)
 
     @property
     def log(self) -> Path:
@@ -56,6 +55,11 @@ class RunFolder:
     def mlflow_run_file(self) -> Path:
         """Holds the id of the MLflow run, so that a resumed run goes on in it."""
         return self.path / "mlflow_run.json"
+
+    @property
+    def mlflow_backlog(self) -> Path:
+        """Metrics that no MLflow server took before the run ended; --resume delivers them."""
+        return self.path / "mlflow_backlog.jsonl"
 
     def mlflow_run_id(self) -> str | None:
         if not self.mlflow_run_file.exists():
@@ -103,12 +107,12 @@ def find_run_to_resume(results: Path, which: str) -> RunFolder:
     """
     if which != "latest":
         folder = RunFolder(Path(which))
-        if not folder.checkpoints.newest_first():
+        if not folder.checkpoints().newest_first():
             raise UserError(f"--resume {which}: no checkpoint in {folder.path}/checkpoints")
         return folder
     runs = sorted((results / RUNS).glob("*"), key=lambda path: path.stat().st_mtime)
     for path in reversed(runs):
-        if RunFolder(path).checkpoints.newest_first():
+        if RunFolder(path).checkpoints().newest_first():
             return RunFolder(path)
     raise UserError(f"--resume: nothing to resume, no run in {results / RUNS} has a checkpoint")
 
@@ -126,24 +130,28 @@ def check_writable(results: Path) -> None:
         ) from None
 
 
-def redirect_output(log: Path) -> int:
-    """Sends file descriptors 1 and 2 to `log`; returns a descriptor of the old standard output.
+def redirect_output(log: Path) -> tuple[int, int]:
+    """Sends file descriptors 1 and 2 to `log`; returns descriptors of the old ones.
 
     Ray's C++ core and its worker logs write to the descriptors, past sys.stdout.
     """
-    terminal = os.dup(1)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    old = os.dup(1), os.dup(2)
     target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for descriptor in (1, 2):
         os.dup2(target, descriptor)
     os.close(target)
-    return terminal
+    return old
 
 
-def last_lines(log: Path, count: int) -> str:
-    """Returns the end of a log, '' if there is none."""
-    with contextlib.suppress(OSError):
-        return "\n".join(log.read_text(errors="replace").splitlines()[-count:])
-    return ""
+def restore_output(old: tuple[int, int]) -> None:
+    """Takes back what `redirect_output` did."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for descriptor, saved in zip((1, 2), old, strict=True):
+        os.dup2(saved, descriptor)
+        os.close(saved)
 
 
 def _plain_columns(report: Report) -> dict[str, float]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from ale_py.vector_env import AtariVectorEnv
 from ray.rllib.core.columns import Columns
 from ray.rllib.env.env_runner import ENV_STEP_FAILURE
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
@@ -18,7 +19,6 @@ from ray.rllib.utils.metrics import (
     NUM_ENV_STEPS_SAMPLED_LIFETIME,
     NUM_EPISODES,
     NUM_EPISODES_LIFETIME,
-    WEIGHTS_SEQ_NO,
 )
 
 from payload.impala.atari import AtariSettings, make_vector_env
@@ -50,6 +50,8 @@ class AtariEnvRunner(SingleAgentEnvRunner):
 
     def __init__(self, **kwargs: Any) -> None:
         self._finished: list[FinishedEpisode] = []
+        self._episodes_wanted: npt.NDArray[np.int64] | None = None
+        self.env: AtariVectorEnv | None
         super().__init__(**kwargs)
         # Each env runner has one core (or its share of one) to itself.
         torch.set_num_threads(1)
@@ -126,7 +128,7 @@ class AtariEnvRunner(SingleAgentEnvRunner):
         self._lives = infos["lives"].copy()
         self._returns = np.zeros(self.num_envs)
         self._lengths = np.zeros(self.num_envs, np.int64)
-        self._episodes_wanted: npt.NDArray[np.int64] | None = None
+        self._episodes_wanted = None
 
     def _rollout(self, num_steps: int, explore: bool, random_actions: bool) -> RolloutFragment:
         """Steps all environments `num_steps` times; a failed step starts the fragment anew."""
@@ -177,6 +179,7 @@ class AtariEnvRunner(SingleAgentEnvRunner):
     @torch.inference_mode()
     def _act(self, explore: bool, random_actions: bool) -> tuple[Any, Any]:
         """Returns actions [N] and their log-probabilities [N] for the current observations."""
+        assert self.env is not None
         if random_actions:
             num_actions = int(self.env.single_action_space.n)
             return np.random.randint(num_actions, size=self.num_envs), -np.log(num_actions)
@@ -195,13 +198,13 @@ class AtariEnvRunner(SingleAgentEnvRunner):
     def _observe(
         self, observations: Any, rewards: Any, terminated: Any, truncated: Any, infos: Any
     ) -> tuple[Any, Any, Any]:
-        """Takes a step's result in; returns rewards, terminated, truncated as the learner sees them."""
+        """Takes a step's result in; returns rewards, terminated and truncated for the learner."""
         self._observations = observations
         self._returns += rewards
         self._lengths += 1
         self._first = terminated | truncated
         for env in np.flatnonzero(self._first):
-            self._finish_episode(env)
+            self._finish_episode(int(env))
         if self.config.learner_config_dict["end_return_at_lost_life"]:
             terminated = terminated | (~self._first & (infos["lives"] < self._lives))
         self._lives = infos["lives"].copy()

@@ -48,7 +48,7 @@ class RolloutFragment:
 
         Frames from before an episode's start are zero, as in the emulator's own stack.
         """
-        steps, num_envs = self.first.shape
+        steps = len(self.first)
         stack = len(self.frames) - steps + 1
         windows = np.lib.stride_tricks.sliding_window_view(self.frames, stack, axis=0)
         observations = np.ascontiguousarray(windows.transpose(1, 0, 4, 2, 3))
