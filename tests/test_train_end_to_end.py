@@ -6,7 +6,6 @@ import csv
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -130,21 +129,18 @@ def test_evaluate_plays_a_checkpoint_without_a_cluster(resumed: tuple[Path, str,
 
 
 def test_ctrl_c_saves_a_checkpoint_and_marks_the_run_killed(tmp_path: Path) -> None:
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "payload", "train", "--config", TINY],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("First learner update"):
-            break
-    time.sleep(1)
-    process.send_signal(signal.SIGINT)
-    output = process.stdout.read()
-    assert process.wait(timeout=120) == 130, output
+    ) as process:
+        assert process.stdout is not None
+        next(line for line in process.stdout if line.startswith("First learner update"))
+        process.send_signal(signal.SIGINT)
+        output = process.stdout.read()
+        assert process.wait(timeout=120) == 130, output
     assert "--resume" in output
     assert list((run_folder(tmp_path) / "checkpoints").glob("checkpoint_*"))
     assert mlflow_run(tmp_path).info.status == "KILLED"
