@@ -41,7 +41,7 @@ class Trajectories:
     clip_pg_rho: float = 1.0
 
     def vtrace(self, dtype: torch.dtype = torch.float64) -> VTraceReturns:
-        return vtrace(
+        returns: VTraceReturns = vtrace(
             values=torch.tensor(self.values, dtype=dtype),
             rewards=torch.tensor(self.rewards, dtype=dtype),
             discounts=torch.tensor(self.discounts, dtype=dtype),
@@ -51,6 +51,7 @@ class Trajectories:
             clip_rho=self.clip_rho,
             clip_pg_rho=self.clip_pg_rho,
         )
+        return returns
 
 
 @st.composite

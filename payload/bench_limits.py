@@ -1,0 +1,287 @@
+"""What bounds the trainer: stock RLlib, the emulator, the learner, the driver.
+
+Each part runs in a process of its own: `python -m payload.bench_limits PART` with the
+path of a JSON file to fill and a Limit's fields as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.learner.training_data import TrainingData
+from ray.rllib.utils.metrics import (
+    ALL_MODULES,
+    ENV_RUNNER_RESULTS,
+    LEARNER_RESULTS,
+    NUM_ENV_STEPS_SAMPLED,
+    NUM_ENV_STEPS_SAMPLED_LIFETIME,
+    NUM_ENV_STEPS_TRAINED_LIFETIME,
+)
+
+from payload.bench_stock import stock_config
+from payload.defaults import game_of, resolve_settings
+from payload.experiment import Experiment, Settings
+from payload.impala.atari import make_vector_env
+from payload.impala.env_runner import AtariEnvRunner
+from payload.impala.rollout_fragment import RolloutFragment
+from payload.ray_cluster import available_cpus
+from payload.rllib_config import algorithm_config
+
+WARM_UP_S = 1.0
+NUM_ACTIONS = 6
+"""Of Pong; no part depends on which actions a synthetic fragment holds."""
+SEED = 1
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What to measure, and for how long."""
+
+    part: str
+    """A key of PARTS."""
+    seconds: float
+    env_runners: int = 1
+    learning: bool = True
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What an algorithm did in a window of time."""
+
+    steps_per_s: float
+    """Agent steps sampled, as the driver counts them."""
+    driver_us_per_1000_steps: float
+    """CPU time of the driver process but for its learner thread, in microseconds."""
+
+
+class SyntheticEnvRunner(AtariEnvRunner):
+    """Returns the same rollout fragment again and again: an env runner that costs nothing."""
+
+    def _sample(self, **kwargs: Any) -> list[RolloutFragment]:
+        if not hasattr(self, "_fragment"):
+            self._fragment = synthetic_fragment(
+                self.config.get_rollout_fragment_length(),
+                self.config.num_envs_per_env_runner,
+                self.config.env_config["image_size"],
+                self.config.env_config["frame_stack"],
+            )
+        fragment = replace(self._fragment, weights_seq_no=self._weights_seq_no)
+        self.metrics.log_value(NUM_ENV_STEPS_SAMPLED, len(fragment), reduce="sum")
+        self.metrics.log_value(
+            NUM_ENV_STEPS_SAMPLED_LIFETIME,
+            len(fragment),
+            reduce="lifetime_sum",
+            with_throughput=True,
+        )
+        return [fragment]
+
+
+def synthetic_fragment(
+    num_steps: int, num_envs: int, image_size: int = 42, frame_stack: int = 4
+) -> RolloutFragment:
+    """Returns a fragment of noise, of the shape and types of a real one."""
+    rng = np.random.default_rng(SEED)
+    frames = (frame_stack + num_steps, num_envs, image_size, image_size)
+    steps = (num_steps, num_envs)
+    return RolloutFragment(
+        frames=rng.integers(256, size=frames, dtype=np.uint8),
+        first=np.zeros((num_steps + 1, num_envs), np.bool_),
+        actions=rng.integers(NUM_ACTIONS, size=steps, dtype=np.uint8),
+        action_logp=np.full(steps, -np.log(NUM_ACTIONS), np.float32),
+        rewards=rng.integers(-1, 2, size=steps).astype(np.float32),
+        terminated=np.zeros(steps, np.bool_),
+        truncated=np.zeros(steps, np.bool_),
+        weights_seq_no=0,
+    )
+
+
+def measure_stock(limit: Limit) -> dict[str, float]:
+    """Measures RLlib's own IMPALA with the settings of RLlib's own Pong example."""
+    _start_ray(limit.env_runners)
+    algorithm = stock_config(limit.env_runners).build_algo()
+    return {"steps_per_s": _pace(algorithm, limit).steps_per_s}
+
+
+def measure_emulator(limit: Limit) -> dict[str, float]:
+    """Measures AtariVectorEnv alone: random actions, a thread on every core."""
+    cores = available_cpus()
+    experiment = Experiment()
+    game = game_of(experiment)
+    assert game is not None
+    num_envs = cores * experiment.config.num_envs_per_env_runner
+    env = make_vector_env(game, num_envs, num_threads=cores)
+    env.reset(seed=SEED)
+    actions = np.random.default_rng(SEED).integers(NUM_ACTIONS, size=(1000, num_envs))
+
+    def step(count: int) -> int:
+        env.step(actions[count % len(actions)])
+        return num_envs
+
+    return {"steps_per_s": _rate(step, limit.seconds)}
+
+
+def measure_fragment(limit: Limit) -> dict[str, float]:
+    """Weighs a rollout fragment as it travels from an env runner to the learner."""
+    settings = Settings()
+    fragment = synthetic_fragment(
+        settings.rollout_fragment_length,
+        settings.num_envs_per_env_runner,
+        settings.image_size,
+        settings.frame_stack,
+    )
+    return {"bytes_per_step": len(pickle.dumps(fragment, pickle.HIGHEST_PROTOCOL)) / len(fragment)}
+
+
+def measure_learner(limit: Limit) -> dict[str, float]:
+    """Feeds one local learner fragments through its connector, as the driver does."""
+    _start_ray(1)
+    config, settings = _config(1)
+    fragment = synthetic_fragment(
+        settings.rollout_fragment_length, settings.num_envs_per_env_runner
+    )
+    game = game_of(Experiment(config=settings))
+    assert game is not None
+    env = make_vector_env(game, 1)
+    spaces = {DEFAULT_MODULE_ID: (env.single_observation_space, env.single_action_space)}
+    learner = config.build_learner(spaces=spaces)
+
+    def update(count: int) -> int:
+        steps = count * len(fragment)
+        learner.update(
+            training_data=TrainingData(episodes=[fragment]),
+            timesteps={
+                NUM_ENV_STEPS_SAMPLED_LIFETIME: steps,
+                NUM_ENV_STEPS_TRAINED_LIFETIME: steps,
+            },
+            return_state=True,
+            num_epochs=config.num_epochs,
+            minibatch_size=config.minibatch_size,
+            shuffle_batch_per_epoch=config.shuffle_batch_per_epoch,
+        )
+        return len(fragment)
+
+    return {"samples_per_s": _rate(update, limit.seconds)}
+
+
+def measure_driver(limit: Limit) -> dict[str, float]:
+    """Measures what IMPALA's loop in the driver moves when sampling costs nothing."""
+    _start_ray(limit.env_runners)
+    config, _ = _config(limit.env_runners)
+    config.env_runners(env_runner_cls=SyntheticEnvRunner)
+    config.debugging(_skip_learners=not limit.learning)
+    return asdict(_pace(config.build_algo(), limit))
+
+
+PARTS: dict[str, Callable[[Limit], dict[str, float]]] = {
+    "stock": measure_stock,
+    "emulator": measure_emulator,
+    "fragment": measure_fragment,
+    "learner": measure_learner,
+    "driver": measure_driver,
+}
+
+
+def _start_ray(cpus: int) -> None:
+    # Env runners on more CPUs than there are: the driver's cost is asked for, not speed.
+    ray.init(
+        address="local",
+        num_cpus=max(cpus, available_cpus()),
+        include_dashboard=False,
+        log_to_driver=False,
+    )
+
+
+def _config(env_runners: int) -> tuple[Any, Settings]:
+    """Returns the trainer's own default config for a number of env runners."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    given = Settings(num_env_runners=env_runners, min_time_s_per_iteration=1.0)
+    experiment = Experiment(config=given)
+    settings = resolve_settings(experiment, env_runners)
+    return algorithm_config(experiment, settings), settings
+
+
+def _rate(act: Callable[[int], int], seconds: float) -> float:
+    """Calls `act` with 0, 1, 2, ... for a while; returns the sum of its results per second."""
+    count = done = 0
+    started = time.perf_counter()
+    warm = False
+    while True:
+        done += act(count)
+        count += 1
+        elapsed = time.perf_counter() - started
+        if not warm and elapsed >= WARM_UP_S:
+            warm, done, started = True, 0, time.perf_counter()
+        elif warm and elapsed >= seconds:
+            return done / elapsed
+
+
+def _pace(algorithm: Any, limit: Limit) -> Pace:
+    """Trains for `limit.seconds`, counted from the first iteration with a learner update on."""
+    begun: tuple[float, int, float] | None = None
+    sampled = 0
+    while True:
+        result = algorithm.train()
+        sampled = _count(
+            result, ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME, otherwise=sampled
+        )
+        trained = _count(
+            result, LEARNER_RESULTS, ALL_MODULES, NUM_ENV_STEPS_TRAINED_LIFETIME, otherwise=0
+        )
+        now = (time.perf_counter(), sampled, _driver_cpu_s())
+        if begun is None:
+            if (trained if limit.learning else sampled) > 0:
+                begun = now
+        elif now[0] - begun[0] >= limit.seconds:
+            seconds, steps, cpu_s = (new - old for new, old in zip(now, begun, strict=True))
+            return Pace(steps / seconds, cpu_s / steps * 1e9)
+
+
+def _count(result: dict[str, Any], *keys: str, otherwise: int) -> int:
+    value: Any = result
+    for key in keys:
+        value = value.get(key, {})
+    # A metric that nobody logged in this iteration is missing, or NaN.
+    return int(value) if value != {} and value == value else otherwise
+
+
+def _driver_cpu_s() -> float:
+    """Returns the CPU seconds of this process without those of the learner thread in it."""
+    learners = [t.ident for t in threading.enumerate() if t.name == "_LearnerThread"]
+    clocks = [time.pthread_getcpuclockid(ident) for ident in learners if ident is not None]
+    return time.process_time() - sum(time.clock_gettime(clock) for clock in clocks)
+
+
+def main() -> None:
+    """Measures one part; writes its figures, or {"error": why}, as JSON."""
+    limit = Limit(**json.loads(sys.argv[2]))
+    try:
+        outcome: dict[str, Any] = PARTS[limit.part](limit)
+    except Exception as error:  # Any part may fail in any way; the others go on.
+        traceback.print_exc()
+        outcome = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
+    Path(sys.argv[1]).write_text(json.dumps(outcome))
+    # Learner threads, and env runners in the middle of a sample, are not worth waiting for.
+    ray.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1 if "error" in outcome else 0)
+
+
+if __name__ == "__main__":
+    # Under the module's own name: Ray ships the classes of __main__ by value.
+    from payload.bench_limits import main as main_of_module
+
+    main_of_module()

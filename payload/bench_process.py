@@ -1,0 +1,169 @@
+"""A benchmark's child processes: watched, their memory measured, cleared away as a whole tree."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import psutil
+
+SAMPLE_EVERY_S = 1.0
+"""Pause between two looks at the tree's memory."""
+POLL_S = 0.05
+STOP_TIMEOUT_S = 60.0
+"""How long a child may take to end after SIGINT before it is killed."""
+
+ERROR_LINE = re.compile(r"(FAILED|payload|[\w.]*(Error|Exception|Interrupt)): ")
+
+
+class MeasurementError(Exception):
+    """A measurement that failed. Its text is one line: why."""
+
+
+def pss_bytes(rollup: str) -> int:
+    """Returns the proportional set size that a /proc/PID/smaps_rollup file states, in bytes.
+
+    A page that n processes share counts 1/n in each of them, so that a sum over
+    processes counts it once (Linux, Documentation/filesystems/proc.rst).
+    """
+    for line in rollup.splitlines():
+        name, _, value = line.partition(":")
+        if name == "Pss":
+            return int(value.split()[0]) * 1024
+    return 0
+
+
+def total_pss_bytes(pids: Iterable[int], proc: Path = Path("/proc")) -> int:
+    """Returns the sum of the processes' PSS in bytes; one that has ended counts nothing."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            total += pss_bytes((proc / str(pid) / "smaps_rollup").read_text())
+    return total
+
+
+class Child:
+    """A command in a session of its own: a Ctrl-C at the terminal does not reach it.
+
+    At the end of its context whatever is left of the process tree is killed, also
+    processes whose parent has died before them (Ray's daemons).
+    """
+
+    def __init__(self, command: list[str], log: Path) -> None:
+        """
+        Args:
+            log: Where the output of the whole tree goes.
+        """
+        self.started = time.monotonic()
+        self.log = log
+        self.peak_memory_bytes = 0
+        """Largest PSS of the tree, of one look a second."""
+        with log.open("a") as output:
+            self._log_start = output.tell()
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._tree = [psutil.Process(self._process.pid)]
+        self._sampled = 0.0
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            # After an error or a Ctrl-C nobody wants its last checkpoint any more.
+            if error is None:
+                self.interrupt()
+        finally:
+            self._look_at_tree()
+            for process in self._tree:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            self._process.wait()
+            psutil.wait_procs(self._tree, timeout=5)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the command was given."""
+        return time.monotonic() - self.started
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll()
+
+    def wait_for(self, condition: Callable[[], Any], timeout_s: float) -> None:
+        """Waits for a condition; measures memory meanwhile.
+
+        Raises:
+            MeasurementError: The child ended before, or it took longer than `timeout_s`.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            if self.exit_code is not None:
+                # What it did last may be what was waited for.
+                if condition():
+                    return
+                raise MeasurementError(f"ended with exit code {self.exit_code}: {self._why()}")
+            if time.monotonic() > deadline:
+                raise MeasurementError(f"nothing after {timeout_s:.0f} s; see {self.log}")
+            if time.monotonic() - self._sampled >= SAMPLE_EVERY_S:
+                self._sampled = time.monotonic()
+                self._look_at_tree()
+                self.peak_memory_bytes = max(
+                    self.peak_memory_bytes, total_pss_bytes(p.pid for p in self._tree)
+                )
+            time.sleep(POLL_S)
+
+    def wait(self, timeout_s: float) -> int:
+        """Waits until it ends; returns its exit code.
+
+        Raises:
+            MeasurementError: It did not end within `timeout_s`.
+        """
+        self.wait_for(lambda: self.exit_code is not None, timeout_s)
+        return self._process.returncode
+
+    def interrupt(self) -> None:
+        """Sends Ctrl-C to the child itself and waits until it has ended."""
+        if self.exit_code is None:
+            self._process.send_signal(signal.SIGINT)
+            with contextlib.suppress(MeasurementError):
+                self.wait(STOP_TIMEOUT_S)
+
+    def _why(self) -> str:
+        with self.log.open(errors="replace") as log:
+            log.seek(self._log_start)
+            return error_in(log.read())
+
+    def _look_at_tree(self) -> None:
+        """Adds new descendants; one once seen stays, so that it is found without its parent."""
+        known = [process for process in self._tree if process.is_running()]
+        found = dict.fromkeys(known)
+        for process in known:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found.update(dict.fromkeys(process.children(recursive=True)))
+        self._tree = list(found)
+
+
+def error_in(output: str) -> str:
+    """Returns the line of a failed child's output that says why, as well as it can be told."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if ERROR_LINE.match(line)]
+    return (errors or lines or ["no output"])[-1]

@@ -1,0 +1,200 @@
+"""This trainer measured as a user runs it: `python -m payload train` and its progress.csv."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from payload.bench_process import Child, MeasurementError
+from payload.report import MEAN_OVER
+
+START_TIMEOUT_S = 300.0
+"""How long the first learner update may take."""
+END_TIMEOUT_S = 300.0
+"""How long a run may take beyond its time limit to start, to play and to deliver."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One iteration, as progress.csv states it. Steps are agent steps."""
+
+    env_steps: int
+    time_total_s: float
+    """Seconds of training."""
+    episodes: int
+    return_mean: float
+    """Mean of the last 100 episodes; NaN before the first."""
+    trained_per_s: float
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """What a run costs and yields while it learns."""
+
+    steps_per_s: float
+    """Agent steps sampled, from the iteration of the first learner update on."""
+    peak_memory_bytes: int
+    """PSS of the whole process tree."""
+
+
+@dataclass(frozen=True)
+class Learned:
+    """How one seed came to its goal."""
+
+    seed: int
+    seconds: float | None
+    """From the command to a mean return at the goal; None if it was not reached in time."""
+    env_steps: int
+    """Agent steps at the end."""
+    return_mean: float
+    """Mean of the last 100 episodes at the end."""
+    startup_s: float | None
+    """From the command to the end of the iteration with the first learner update."""
+
+
+class TrainerRun:
+    """One `python -m payload train` and what it has reported so far."""
+
+    def __init__(self, child: Child, runs: Path, known: set[Path]) -> None:
+        """
+        Args:
+            runs: Folder of runs in which it makes its own.
+            known: The runs that were there before.
+        """
+        self.child = child
+        self._runs, self._known = runs, known
+
+    def rows(self) -> list[Row]:
+        """Returns all iterations so far."""
+        for folder in set(self._runs.glob("*")) - self._known:
+            if (folder / "progress.csv").exists():
+                return read_progress(folder / "progress.csv")
+        return []
+
+    def rows_while_learning(self) -> list[Row]:
+        """Returns the iterations from the first learner update on."""
+        return rows_while_learning(self.rows())
+
+    def keep_logs(self) -> None:
+        """Adds the run's own log to the child's, before its folder is removed."""
+        for folder in set(self._runs.glob("*")) - self._known:
+            for log in folder.glob("driver_log.txt"):
+                with self.child.log.open("a") as file:
+                    file.write(f"--- {log.name}\n{log.read_text(errors='replace')}")
+
+
+def read_progress(path: Path) -> list[Row]:
+    """Reads a run's progress.csv."""
+    with path.open() as file:
+        return [
+            Row(
+                int(row["env_steps"]),
+                float(row["time_total_s"]),
+                int(row["episodes_total"]),
+                float(row["episode_return_mean"]),
+                float(row["env_steps_trained_per_s"]),
+            )
+            for row in csv.DictReader(file)
+        ]
+
+
+def rows_while_learning(rows: list[Row]) -> list[Row]:
+    """Returns the rows from the first one with a learner update on."""
+    first = next((i for i, row in enumerate(rows) if row.trained_per_s > 0), len(rows))
+    return rows[first:]
+
+
+def span_s(rows: list[Row]) -> float:
+    """Returns the seconds of training between the first and the last row."""
+    return rows[-1].time_total_s - rows[0].time_total_s if rows else 0.0
+
+
+def steps_per_s(rows: list[Row]) -> float:
+    """Returns agent steps per second between the first and the last row."""
+    return (rows[-1].env_steps - rows[0].env_steps) / span_s(rows)
+
+
+def solved(rows: list[Row], goal: float) -> Row | None:
+    """Returns the first row whose mean return is over all its episodes and reaches the goal."""
+    return next((r for r in rows if r.episodes >= MEAN_OVER and r.return_mean >= goal), None)
+
+
+def measure_startup(log: Path) -> float:
+    """Returns the seconds from the command to the first learner update."""
+    # Iterations as short as they get: with the default of 5 s, the end of the iteration
+    # in which the update fell would be measured instead.
+    with _trainer_aside({"min_time_s_per_iteration": 0.0}, log) as run:
+        run.child.wait_for(run.rows_while_learning, START_TIMEOUT_S)
+        return run.child.seconds
+
+
+def measure_throughput(env_runners: int, seconds: float, log: Path) -> Throughput:
+    """Measures a run with all its defaults, its MLflow run and checkpoints included."""
+    with _trainer_aside({"num_env_runners": env_runners}, log) as run:
+        run.child.wait_for(run.rows_while_learning, START_TIMEOUT_S)
+        run.child.wait_for(
+            lambda: span_s(run.rows_while_learning()) >= seconds, 2 * seconds + START_TIMEOUT_S
+        )
+        rows = run.rows_while_learning()
+        return Throughput(steps_per_s(rows), run.child.peak_memory_bytes)
+
+
+def measure_learning(
+    algorithm: str, seed: int, goal: float, limit_s: float, results: Path, log: Path
+) -> Learned:
+    """Trains one seed to a mean return of `goal`, or for `limit_s` seconds of training."""
+    stop = {"episode_reward_mean": goal, "time_total_s": limit_s}
+    arguments = ["--run", algorithm, "--seed", str(seed), "--stop", json.dumps(stop)]
+    with _trainer(arguments, results, log) as run:
+        run.child.wait_for(run.rows_while_learning, START_TIMEOUT_S)
+        startup_s = run.child.seconds
+
+        def over() -> bool:
+            rows = run.rows()
+            return solved(rows, goal) is not None or rows[-1].time_total_s >= limit_s
+
+        run.child.wait_for(over, limit_s + END_TIMEOUT_S)
+        seconds = run.child.seconds
+        if run.child.wait(END_TIMEOUT_S) != 0:
+            raise MeasurementError(f"training ended with exit code {run.child.exit_code}")
+        rows = run.rows()
+    reached = solved(rows, goal) is not None
+    return Learned(
+        seed,
+        seconds if reached else None,
+        rows[-1].env_steps,
+        rows[-1].return_mean,
+        startup_s,
+    )
+
+
+@contextmanager
+def _trainer(arguments: list[str], results: Path, log: Path) -> Iterator[TrainerRun]:
+    runs = results / "runs"
+    known = set(runs.glob("*"))
+    command = [sys.executable, "-m", "payload", "train", "--results", str(results), *arguments]
+    with Child(command, log) as child:
+        yield TrainerRun(child, runs, known)
+
+
+@contextmanager
+def _trainer_aside(config: dict[str, Any], log: Path) -> Iterator[TrainerRun]:
+    """A run without an end whose results nobody keeps."""
+    results = Path(tempfile.mkdtemp(prefix="payload-bench-"))
+    try:
+        with _trainer(["--config", json.dumps(config)], results, log) as run:
+            try:
+                yield run
+            except MeasurementError:
+                run.keep_logs()
+                raise
+    finally:
+        shutil.rmtree(results, ignore_errors=True)

@@ -1,0 +1,189 @@
+"""The learner's train batch, built fragment by fragment and, to compare, step by step."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.columns import Columns
+from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
+
+from payload.impala.connector import FragmentsToTrainBatch
+from payload.impala.rollout_fragment import RolloutFragment
+
+PATIENT = settings(deadline=None)
+"""A busy machine is no reason to fail."""
+IMAGE = (2, 3)
+NUM_ACTIONS = 6
+GOES_ON, LOST_LIFE, TERMINATED, TRUNCATED = range(4)
+STEPS = st.integers(2, 6)
+STACKS = st.integers(1, 4)
+
+Columns_ = dict[str, torch.Tensor]
+
+
+@st.composite
+def fragments(draw: st.DrawFn, steps: int, stack: int) -> RolloutFragment:
+    """A fragment in which any step may lose a life, or end or cut an episode."""
+    num_envs = draw(st.integers(1, 3))
+    shape = (steps, num_envs)
+    what = draw(arrays(np.int64, shape, elements=st.integers(GOES_ON, TRUNCATED)))
+    random = np.random.default_rng(draw(st.integers(0, 1000)))
+    first = np.zeros((steps + 1, num_envs), np.bool_)
+    first[0] = draw(arrays(np.bool_, num_envs))
+    first[1:] = (what == TERMINATED) | (what == TRUNCATED)
+    frames = random.integers(1, 256, (stack + steps, num_envs, *IMAGE), np.uint8)
+    frames[: stack - 1, first[0]] = 0
+    fragment = RolloutFragment(
+        frames=frames,
+        first=first,
+        actions=random.integers(NUM_ACTIONS, size=shape, dtype=np.uint8),
+        action_logp=-random.exponential(size=shape).astype(np.float32),
+        rewards=draw(arrays(np.float32, shape, elements=st.sampled_from([-7, -1, 0, 0.5, 1, 30]))),
+        terminated=(what == LOST_LIFE) | (what == TERMINATED),
+        truncated=what == TRUNCATED,
+        weights_seq_no=draw(st.integers(0, 9)),
+    )
+    for array in vars(fragment).values():
+        if isinstance(array, np.ndarray):
+            # As it comes out of Ray's object store.
+            array.flags.writeable = False
+    return fragment
+
+
+def batches(min_size: int = 1, max_size: int = 3) -> st.SearchStrategy[list[RolloutFragment]]:
+    """Fragments that belong into one train batch: their T and K are the same."""
+    return st.tuples(STEPS, STACKS).flatmap(
+        lambda sizes: st.lists(fragments(*sizes), min_size=min_size, max_size=max_size)
+    )
+
+
+def connector(clip_rewards: bool = True) -> FragmentsToTrainBatch:
+    return FragmentsToTrainBatch(
+        Box(0, 255, (4, *IMAGE), np.uint8), Discrete(NUM_ACTIONS), clip_rewards=clip_rewards
+    )
+
+
+def connect(episodes: list[RolloutFragment], clip_rewards: bool = True) -> Columns_:
+    batch = connector(clip_rewards)(episodes=episodes, batch={})
+    return batch[DEFAULT_MODULE_ID]
+
+
+def stack_at(fragment: RolloutFragment, env: int, time: int) -> npt.NDArray[np.uint8]:
+    """Walks back from one observation to its episode's start, at most K frames."""
+    stack = len(fragment.frames) - len(fragment.first) + 1
+    newest = stack - 1 + time
+    observation = np.zeros((stack, *IMAGE), np.uint8)
+    for age in range(stack):
+        observation[-1 - age] = fragment.frames[newest - age, env]
+        if time - age >= 0 and fragment.first[time - age, env]:
+            break
+    return observation
+
+
+def step_by_step(episodes: list[RolloutFragment]) -> dict[str, npt.NDArray[Any]]:
+    """The train batch with clipped rewards, one slot after the other."""
+    columns: dict[str, list[Any]] = defaultdict(list)
+    for fragment in episodes:
+        steps, num_envs = fragment.actions.shape
+        for env in range(num_envs):
+            for t in range(steps):
+                reward = float(fragment.rewards[t, env])
+                columns[Columns.OBS].append(stack_at(fragment, env, t))
+                columns[Columns.ACTIONS].append(fragment.actions[t, env])
+                columns[Columns.ACTION_LOGP].append(fragment.action_logp[t, env])
+                columns[Columns.REWARDS].append(max(-1.0, min(1.0, reward)))
+                columns[Columns.TERMINATEDS].append(fragment.terminated[t, env])
+                columns[Columns.LOSS_MASK].append(not fragment.truncated[t, env])
+                columns[WEIGHTS_SEQ_NO].append(fragment.weights_seq_no)
+            columns[Columns.OBS].append(stack_at(fragment, env, steps))
+            for name in (Columns.ACTIONS, Columns.ACTION_LOGP, Columns.REWARDS):
+                columns[name].append(0)
+            columns[Columns.TERMINATEDS].append(False)
+            columns[Columns.LOSS_MASK].append(False)
+            columns[WEIGHTS_SEQ_NO].append(fragment.weights_seq_no)
+    return {name: np.array(values) for name, values in columns.items()}
+
+
+COLUMNS = {
+    Columns.OBS: torch.uint8,
+    Columns.ACTIONS: torch.int64,
+    Columns.ACTION_LOGP: torch.float32,
+    Columns.REWARDS: torch.float32,
+    Columns.TERMINATEDS: torch.bool,
+    Columns.LOSS_MASK: torch.bool,
+    WEIGHTS_SEQ_NO: torch.int64,
+}
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+@given(episodes=batches())
+@PATIENT
+def test_a_column_is_built_step_by_step(column: str, episodes: list[RolloutFragment]) -> None:
+    np.testing.assert_array_equal(connect(episodes)[column], step_by_step(episodes)[column])
+
+
+@given(batches())
+@PATIENT
+def test_columns_have_the_learners_types(episodes: list[RolloutFragment]) -> None:
+    assert {name: column.dtype for name, column in connect(episodes).items()} == COLUMNS
+
+
+@given(batches(min_size=2))
+@PATIENT
+def test_fragments_follow_one_another_in_the_batch(episodes: list[RolloutFragment]) -> None:
+    together = connect(episodes)
+    apart = [connect([fragment]) for fragment in episodes]
+    for name, column in together.items():
+        torch.testing.assert_close(column, torch.cat([columns[name] for columns in apart]))
+
+
+@given(STACKS, st.data())
+@PATIENT
+def test_fragments_of_different_lengths_are_refused(stack: int, data: st.DataObject) -> None:
+    steps = data.draw(st.lists(STEPS, min_size=2, max_size=3, unique=True))
+    episodes = [data.draw(fragments(length, stack)) for length in steps]
+    with pytest.raises(ValueError, match="different lengths"):
+        connect(episodes)
+
+
+@given(batches())
+@PATIENT
+def test_unclipped_rewards_are_the_games_own(episodes: list[RolloutFragment]) -> None:
+    rewards = connect(episodes, clip_rewards=False)[Columns.REWARDS]
+    assert rewards.sum() == sum(fragment.rewards.sum() for fragment in episodes)
+
+
+@given(batches(max_size=1))
+@PATIENT
+def test_clipping_leaves_the_fragments_rewards_alone(episodes: list[RolloutFragment]) -> None:
+    before = episodes[0].rewards.copy()
+    connect(episodes)
+    np.testing.assert_array_equal(episodes[0].rewards, before)
+
+
+@given(batches(max_size=1))
+@PATIENT
+def test_bootstrap_slots_are_masked(episodes: list[RolloutFragment]) -> None:
+    (fragment,) = episodes
+    steps, num_envs = fragment.actions.shape
+    mask = connect(episodes)[Columns.LOSS_MASK].view(num_envs, steps + 1)
+    assert not mask[:, -1].any()
+
+
+@given(batches(max_size=1))
+@PATIENT
+def test_of_all_steps_the_truncated_ones_are_masked(episodes: list[RolloutFragment]) -> None:
+    (fragment,) = episodes
+    steps, num_envs = fragment.actions.shape
+    mask = connect(episodes)[Columns.LOSS_MASK].view(num_envs, steps + 1)
+    np.testing.assert_array_equal(mask[:, :-1], ~fragment.truncated.T)

@@ -1,0 +1,134 @@
+"""A rollout fragment stores each frame once and still gives back every frame stack."""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from payload.impala.rollout_fragment import RolloutFragment
+
+PATIENT = settings(deadline=None)
+"""A busy machine is no reason to fail."""
+IMAGE = (2, 3)
+
+
+def fragment_of(
+    frames: npt.NDArray[np.uint8], first: npt.NDArray[np.bool_], steps: int, num_envs: int
+) -> RolloutFragment:
+    """A fragment with these frames, in which nothing else happens."""
+    return RolloutFragment(
+        frames=frames,
+        first=first,
+        actions=np.zeros((steps, num_envs), np.uint8),
+        action_logp=np.zeros((steps, num_envs), np.float32),
+        rewards=np.zeros((steps, num_envs), np.float32),
+        terminated=np.zeros((steps, num_envs), np.bool_),
+        truncated=np.zeros((steps, num_envs), np.bool_),
+        weights_seq_no=0,
+    )
+
+
+@dataclass(frozen=True)
+class Play:
+    """A fragment, and the frame stacks that its policy saw, [N, T + 1, K, H, W]."""
+
+    fragment: RolloutFragment
+    stacks: npt.NDArray[np.uint8]
+
+
+def picture(time: int, env: int) -> npt.NDArray[np.uint8]:
+    """A frame unlike its neighbours; no pixel is black, so that none passes for padding."""
+    pixels = 6 * (3 * time + env) + np.arange(6)
+    return (1 + pixels % 255).astype(np.uint8).reshape(IMAGE)
+
+
+def simulate(first: npt.NDArray[np.bool_], env: int, stack: int) -> list[npt.NDArray[np.uint8]]:
+    """Plays one environment with a frame stack that every episode's start fills with zeros."""
+    frames = deque([np.zeros(IMAGE, np.uint8)] * stack, maxlen=stack)
+    stacks = []
+    for time, is_first in enumerate(first):
+        if is_first:
+            frames.extend([np.zeros(IMAGE, np.uint8)] * stack)
+        frames.append(picture(time, env))
+        stacks.append(np.stack(frames))
+    return stacks
+
+
+@st.composite
+def plays(draw: st.DrawFn) -> Play:
+    """Cuts a fragment out of a longer play; episodes start anywhere before and inside it."""
+    stack, steps, num_envs = (
+        draw(st.integers(1, 5)),
+        draw(st.integers(1, 8)),
+        draw(st.integers(1, 3)),
+    )
+    before = draw(st.integers(0, 6))
+    first = draw(arrays(np.bool_, (before + steps + 1, num_envs)))
+    first[0] = True
+    stacks = np.stack([np.stack(simulate(first[:, env], env, stack)) for env in range(num_envs)])
+    stacks = stacks[:, before:]
+    lookback = stacks[:, 0, :-1].swapaxes(0, 1)
+    frames = np.concatenate([lookback, stacks[:, :, -1].swapaxes(0, 1)])
+    return Play(fragment_of(frames, first[before:], steps, num_envs), stacks)
+
+
+@pytest.fixture(scope="module")
+def default_fragment() -> RolloutFragment:
+    """As many steps and environments as an experiment has unless it says otherwise."""
+    steps, num_envs, stack = 32, 16, 4
+    frames = np.random.default_rng(0).integers(
+        256, size=(stack - 1 + steps + 1, num_envs, 42, 42), dtype=np.uint8
+    )
+    return fragment_of(frames, np.zeros((steps + 1, num_envs), np.bool_), steps, num_envs)
+
+
+@given(plays())
+@PATIENT
+def test_stacked_observations_are_what_the_policy_saw(play: Play) -> None:
+    np.testing.assert_array_equal(play.fragment.stacked_observations(), play.stacks)
+
+
+@given(plays())
+@PATIENT
+def test_stacking_leaves_the_frames_as_they_are(play: Play) -> None:
+    before = play.fragment.frames.copy()
+    play.fragment.stacked_observations()
+    np.testing.assert_array_equal(play.fragment.frames, before)
+
+
+@given(plays())
+@PATIENT
+def test_read_only_frames_give_the_same_stacks(play: Play) -> None:
+    # Ray hands arrays out of its object store read-only.
+    play.fragment.frames.flags.writeable = False
+    np.testing.assert_array_equal(play.fragment.stacked_observations(), play.stacks)
+
+
+@given(plays())
+@PATIENT
+def test_the_length_is_the_number_of_agent_steps(play: Play) -> None:
+    num_envs, slots = play.stacks.shape[:2]
+    assert len(play.fragment) == (slots - 1) * num_envs
+
+
+def test_a_pickled_agent_step_takes_at_most_2048_bytes(default_fragment: RolloutFragment) -> None:
+    assert len(pickle.dumps(default_fragment, protocol=5)) <= 2048 * len(default_fragment)
+
+
+def test_the_arrays_of_an_agent_step_take_at_most_2048_bytes(
+    default_fragment: RolloutFragment,
+) -> None:
+    assert default_fragment.nbytes <= 2048 * len(default_fragment)
+
+
+def test_nbytes_counts_every_array(default_fragment: RolloutFragment) -> None:
+    overhead = len(pickle.dumps(default_fragment, protocol=5)) - default_fragment.nbytes
+    assert 0 < overhead < 2048
