@@ -15,13 +15,14 @@ FAST_PATH_ONLY = (
     "end_return_at_lost_life",
     "lambda_",
     "normalize_advantages",
+    "entropy_coeff_at_goal",
     "fcnet_hidden",
 )
 """Settings that RLlib's own env runner, learner and module do not have."""
 
 ALGORITHM_DEFAULTS: dict[str, dict[str, Any]] = {
-    "IMPALA": {"lr": 6e-4, "entropy_coeff": 0.01, "num_epochs": 1},
-    "APPO": {"lr": 1e-3, "entropy_coeff": 0.008, "num_epochs": 3},
+    "IMPALA": {"lr": 5e-4, "entropy_coeff": 0.03, "entropy_coeff_at_goal": 0.003, "num_epochs": 1},
+    "APPO": {"lr": 1e-3, "entropy_coeff": 0.02, "entropy_coeff_at_goal": 0.002, "num_epochs": 3},
 }
 
 

@@ -60,6 +60,9 @@ class Settings(BaseModel):
     normalize_advantages: bool = True
     vf_loss_coeff: float = Field(0.5, ge=0)
     entropy_coeff: Schedule | None = None
+    """Keeps the policy random where nothing has been learnt yet. Default: see defaults.py."""
+    entropy_coeff_at_goal: float | None = Field(None, ge=0)
+    """What entropy_coeff falls to, in proportion to the progress towards the stop criterion."""
     grad_clip: float | None = Field(0.5, gt=0)
     """Largest global norm of a gradient."""
     clip_param: float = Field(0.2, gt=0)

@@ -33,7 +33,7 @@ LEARNER_METRICS = {
     "vf_explained_var": ("vf_explained_var",),
     "mean_kl": ("mean_kl",),
     "lr": ("default_optimizer_learning_rate",),
-    "entropy_coeff": ("curr_entropy_coeff",),
+    "entropy_coeff": ("entropy_coeff", "curr_entropy_coeff"),
     "grad_norm": ("gradients_default_optimizer_global_norm",),
     "policy_lag": ("diff_num_grad_updates_vs_sampler_policy",),
 }
@@ -91,6 +91,8 @@ class Progress:
     env_steps: int = 0
     env_steps_trained: int = 0
     episodes: int = 0
+    first_return: float = math.nan
+    """First mean return of 100 episodes: what the goal is measured from."""
     best_return: float = -math.inf
     """Best mean return of 100 episodes."""
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=MEAN_OVER))
@@ -126,6 +128,8 @@ class Progress:
         self.iteration, self.time_total_s = report.iteration, report.time_total_s
         self.env_steps, self.env_steps_trained = env_steps, trained
         if self.has_full_mean:
+            if math.isnan(self.first_return):
+                self.first_return = report.return_mean
             self.best_return = max(self.best_return, report.return_mean)
         return report
 
@@ -133,6 +137,24 @@ class Progress:
     def has_full_mean(self) -> bool:
         """Whether the mean return is over all the episodes that it should be over."""
         return len(self.returns) == MEAN_OVER
+
+    def towards(self, stop: Stop) -> float:
+        """Returns how far the run is on its way to its end, in [0, 1].
+
+        By the best mean return where `stop` names a return: that does not depend on how
+        fast this machine or this seed is. Otherwise by time, steps or iterations.
+        """
+        if stop.episode_return_mean is not None:
+            if not self.has_full_mean:
+                return 0.0
+            span = stop.episode_return_mean - self.first_return
+            return _fraction(self.best_return - self.first_return, span)
+        limits: list[tuple[float, float | None]] = [
+            (self.time_total_s, stop.time_total_s),
+            (self.env_steps, stop.num_env_steps_sampled_lifetime),
+            (self.iteration, stop.training_iteration),
+        ]
+        return max((_fraction(value, limit) for value, limit in limits if limit), default=0.0)
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "returns": list(self.returns), "lengths": list(self.lengths)}
@@ -160,6 +182,10 @@ def reason_to_stop(stop: Stop, report: Report, progress: Progress) -> str | None
         if limit is not None and now >= limit:
             return f"{limit:,.0f} {unit} passed"
     return None
+
+
+def _fraction(part: float, whole: float) -> float:
+    return min(1.0, max(0.0, part / whole)) if whole > 0 else 1.0
 
 
 def _count(section: dict[str, Any], key: str, otherwise: int) -> int:

@@ -75,6 +75,7 @@ def _fast_path(
             "num_epochs": settings.num_epochs,
             "minibatch_size": settings.minibatch_size or settings.train_batch_size_per_learner,
             "lambda_": settings.lambda_,
+            "entropy_coeff_at_goal": settings.entropy_coeff_at_goal,
             "normalize_advantages": settings.normalize_advantages,
             "end_return_at_lost_life": settings.end_return_at_lost_life,
         },

@@ -164,6 +164,7 @@ class Training:
                 seconds = time.time() - psutil.Process().create_time()
                 self.view.say(f"First learner update {seconds:.1f} s after the command")
             self._show(report, progress)
+            _tell_learners(algorithm, progress.towards(self.experiment.stop))
             reason = reason_to_stop(self.experiment.stop, report, progress)
             over = reason is not None or interruption.requested
             if over or time.monotonic() - saved_at >= self.options.checkpoint_every_s:
@@ -235,6 +236,16 @@ class Training:
     def _mlflow_started(self, run_id: str) -> None:
         self.folder.remember_mlflow_run(run_id, self.mlflow.tracking.uri)
         self.view.where = f"run {run_id} in {self.mlflow.tracking.uri}"
+
+
+def _tell_learners(algorithm: Any, progress: float) -> None:
+    """Sets VTraceLearner.progress on every learner; RLlib's own learner has no use for it."""
+
+    def tell(learner: Any) -> None:
+        learner.progress = progress
+
+    # 0: the training loop does not wait for learners on other nodes.
+    algorithm.learner_group.foreach_learner(tell, timeout_seconds=0.0)
 
 
 def _tracking(folder: RunFolder, options: TrainOptions) -> Tracking:

@@ -33,6 +33,9 @@ class VTraceLearner(IMPALATorchLearner):
         statistics = pixel_statistics(AtariSettings(**self.config.env_config))
         self.module[DEFAULT_MODULE_ID].unwrapped().set_pixel_statistics(*statistics)
 
+    progress = 0.0
+    """How far the run is on its way to its goal, in [0, 1]; the driver sets it."""
+
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         parameters = self.get_parameters(self.module[module_id])
         self.register_optimizer(
@@ -104,13 +107,24 @@ class VTraceLearner(IMPALATorchLearner):
                 "vf_explained_var": 1.0
                 - errors.detach().var() / targets[mask].var().clamp(min=1e-8),
                 ENTROPY_KEY: mean_entropy.detach(),
+                "entropy_coeff": self._entropy_coeff(module_id),
                 "mean_kl": -log_rhos.detach()[mask].mean(),
             },
             key=module_id,
             window=1,
         )
-        entropy_coeff = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
-        return policy_loss + config.vf_loss_coeff * value_loss - entropy_coeff * mean_entropy
+        return (
+            policy_loss
+            + config.vf_loss_coeff * value_loss
+            - self._entropy_coeff(module_id) * mean_entropy
+        )
+
+    def _entropy_coeff(self, module_id: str) -> float:
+        scheduled: float = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
+        at_goal: float | None = self.config.learner_config_dict["entropy_coeff_at_goal"]
+        if at_goal is None:
+            return scheduled
+        return scheduled + (at_goal - scheduled) * self.progress
 
     def policy_loss(
         self, logp: torch.Tensor, log_rhos: torch.Tensor, advantages: torch.Tensor
