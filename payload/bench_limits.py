@@ -7,6 +7,7 @@ path of a JSON file to fill and a Limit's fields as JSON.
 from __future__ import annotations
 
 import json
+import math
 import os
 import pickle
 import sys
@@ -31,7 +32,6 @@ from ray.rllib.utils.metrics import (
     NUM_ENV_STEPS_TRAINED_LIFETIME,
 )
 
-from payload.bench_stock import stock_config
 from payload.defaults import game_of, resolve_settings
 from payload.experiment import Experiment, Settings
 from payload.impala.atari import make_vector_env
@@ -52,9 +52,9 @@ class Limit:
 
     part: str
     """A key of PARTS."""
-    seconds: float
     env_runners: int = 1
     learning: bool = True
+    seconds: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,8 @@ def synthetic_fragment(
 
 def measure_stock(limit: Limit) -> dict[str, float]:
     """Measures RLlib's own IMPALA with the settings of RLlib's own Pong example."""
+    from payload.bench_stock import stock_config
+
     _start_ray(limit.env_runners)
     algorithm = stock_config(limit.env_runners).build_algo()
     return {"steps_per_s": _pace(algorithm, limit).steps_per_s}
@@ -133,7 +135,7 @@ def measure_emulator(limit: Limit) -> dict[str, float]:
     return {"steps_per_s": _rate(step, limit.seconds)}
 
 
-def measure_fragment(limit: Limit) -> dict[str, float]:
+def measure_fragment(_: Limit) -> dict[str, float]:
     """Weighs a rollout fragment as it travels from an env runner to the learner."""
     settings = Settings()
     fragment = synthetic_fragment(
@@ -254,7 +256,7 @@ def _count(result: dict[str, Any], *keys: str, otherwise: int) -> int:
     for key in keys:
         value = value.get(key, {})
     # A metric that nobody logged in this iteration is missing, or NaN.
-    return int(value) if value != {} and value == value else otherwise
+    return otherwise if value == {} or math.isnan(value) else int(value)
 
 
 def _driver_cpu_s() -> float:

@@ -39,15 +39,11 @@ def stock_config(env_runners: int) -> IMPALAConfig:
     config.env_runners(
         num_env_runners=env_runners,
         num_envs_per_env_runner=5,
-        env_to_module_connector=lambda env, spaces, device: FrameStackingEnvToModule(
-            num_frames=FRAME_STACK
-        ),
+        env_to_module_connector=lambda *_: FrameStackingEnvToModule(num_frames=FRAME_STACK),
     )
     config.learners(num_learners=0)
     config.training(
-        learner_connector=lambda observation_space, action_space: FrameStackingLearner(
-            num_frames=FRAME_STACK
-        ),
+        learner_connector=lambda *_: FrameStackingLearner(num_frames=FRAME_STACK),
         train_batch_size_per_learner=500,
         grad_clip=30.0,
         grad_clip_by="global_norm",

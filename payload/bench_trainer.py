@@ -36,16 +36,6 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Throughput:
-    """What a run costs and yields while it learns."""
-
-    steps_per_s: float
-    """Agent steps sampled, from the iteration of the first learner update on."""
-    peak_memory_bytes: int
-    """PSS of the whole process tree."""
-
-
-@dataclass(frozen=True)
 class Learned:
     """How one seed came to its goal."""
 
@@ -57,7 +47,8 @@ class Learned:
     return_mean: float
     """Mean of the last 100 episodes at the end."""
     startup_s: float | None
-    """From the command to the end of the iteration with the first learner update."""
+    """From the command to the end of the iteration with the first learner update, which is
+    up to min_time_s_per_iteration (5 s) late; None if there was none."""
 
 
 class TrainerRun:
@@ -136,15 +127,21 @@ def measure_startup(log: Path) -> float:
         return run.child.seconds
 
 
-def measure_throughput(env_runners: int, seconds: float, log: Path) -> Throughput:
-    """Measures a run with all its defaults, its MLflow run and checkpoints included."""
+def measure_throughput(env_runners: int, seconds: float, log: Path) -> float:
+    """Returns agent steps sampled per second in a window after the first learner update.
+
+    The run has all its defaults, its MLflow run and its checkpoints included.
+    """
     with _trainer_aside({"num_env_runners": env_runners}, log) as run:
-        run.child.wait_for(run.rows_while_learning, START_TIMEOUT_S)
-        run.child.wait_for(
-            lambda: span_s(run.rows_while_learning()) >= seconds, 2 * seconds + START_TIMEOUT_S
-        )
-        rows = run.rows_while_learning()
-        return Throughput(steps_per_s(rows), run.child.peak_memory_bytes)
+        _learn_for(run, seconds)
+        return steps_per_s(run.rows_while_learning())
+
+
+def measure_memory(seconds: float, log: Path) -> int:
+    """Returns the peak PSS in bytes of a default run's process tree, Ray's daemons included."""
+    with _trainer_aside({}, log, measure_memory=True) as run:
+        _learn_for(run, seconds)
+        return run.child.peak_memory_bytes
 
 
 def measure_learning(
@@ -154,13 +151,13 @@ def measure_learning(
     stop = {"episode_reward_mean": goal, "time_total_s": limit_s}
     arguments = ["--run", algorithm, "--seed", str(seed), "--stop", json.dumps(stop)]
     with _trainer(arguments, results, log) as run:
-        run.child.wait_for(run.rows_while_learning, START_TIMEOUT_S)
-        startup_s = run.child.seconds
 
         def over() -> bool:
             rows = run.rows()
-            return solved(rows, goal) is not None or rows[-1].time_total_s >= limit_s
+            return solved(rows, goal) is not None or bool(rows and rows[-1].time_total_s >= limit_s)
 
+        run.child.wait_for(lambda: run.rows_while_learning() or over(), START_TIMEOUT_S)
+        startup_s = run.child.seconds if run.rows_while_learning() else None
         run.child.wait_for(over, limit_s + END_TIMEOUT_S)
         seconds = run.child.seconds
         if run.child.wait(END_TIMEOUT_S) != 0:
@@ -176,21 +173,34 @@ def measure_learning(
     )
 
 
+def _learn_for(run: TrainerRun, seconds: float) -> None:
+    """Waits until the run has trained for `seconds` after its first learner update."""
+    run.child.wait_for(run.rows_while_learning, START_TIMEOUT_S)
+    run.child.wait_for(
+        lambda: span_s(run.rows_while_learning()) >= seconds, 2 * seconds + START_TIMEOUT_S
+    )
+
+
 @contextmanager
-def _trainer(arguments: list[str], results: Path, log: Path) -> Iterator[TrainerRun]:
+def _trainer(
+    arguments: list[str], results: Path, log: Path, measure_memory: bool = False
+) -> Iterator[TrainerRun]:
     runs = results / "runs"
     known = set(runs.glob("*"))
     command = [sys.executable, "-m", "payload", "train", "--results", str(results), *arguments]
-    with Child(command, log) as child:
+    with Child(command, log, measure_memory) as child:
         yield TrainerRun(child, runs, known)
 
 
 @contextmanager
-def _trainer_aside(config: dict[str, Any], log: Path) -> Iterator[TrainerRun]:
+def _trainer_aside(
+    config: dict[str, Any], log: Path, measure_memory: bool = False
+) -> Iterator[TrainerRun]:
     """A run without an end whose results nobody keeps."""
     results = Path(tempfile.mkdtemp(prefix="payload-bench-"))
     try:
-        with _trainer(["--config", json.dumps(config)], results, log) as run:
+        arguments = ["--config", json.dumps(config)]
+        with _trainer(arguments, results, log, measure_memory) as run:
             try:
                 yield run
             except MeasurementError:

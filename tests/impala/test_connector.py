@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 from payload.impala.connector import FragmentsToTrainBatch
 from payload.impala.rollout_fragment import RolloutFragment
 
-PATIENT = settings(deadline=None)
+PATIENT = settings(deadline=None, max_examples=50)
 """A busy machine is no reason to fail."""
 IMAGE = (2, 3)
 NUM_ACTIONS = 6
@@ -28,7 +29,7 @@ GOES_ON, LOST_LIFE, TERMINATED, TRUNCATED = range(4)
 STEPS = st.integers(2, 6)
 STACKS = st.integers(1, 4)
 
-Columns_ = dict[str, torch.Tensor]
+TrainBatch = dict[str, torch.Tensor]
 
 
 @st.composite
@@ -67,15 +68,16 @@ def batches(min_size: int = 1, max_size: int = 3) -> st.SearchStrategy[list[Roll
     )
 
 
-def connector(clip_rewards: bool = True) -> FragmentsToTrainBatch:
+@cache
+def connector(clip_rewards: bool) -> FragmentsToTrainBatch:
+    """One connector for all examples: RLlib inspects the whole call stack to make one."""
     return FragmentsToTrainBatch(
         Box(0, 255, (4, *IMAGE), np.uint8), Discrete(NUM_ACTIONS), clip_rewards=clip_rewards
     )
 
 
-def connect(episodes: list[RolloutFragment], clip_rewards: bool = True) -> Columns_:
-    batch = connector(clip_rewards)(episodes=episodes, batch={})
-    return batch[DEFAULT_MODULE_ID]
+def connect(episodes: list[RolloutFragment], clip_rewards: bool = True) -> TrainBatch:
+    return connector(clip_rewards)(episodes=episodes, batch={})[DEFAULT_MODULE_ID]
 
 
 def stack_at(fragment: RolloutFragment, env: int, time: int) -> npt.NDArray[np.uint8]:
@@ -187,3 +189,11 @@ def test_of_all_steps_the_truncated_ones_are_masked(episodes: list[RolloutFragme
     steps, num_envs = fragment.actions.shape
     mask = connect(episodes)[Columns.LOSS_MASK].view(num_envs, steps + 1)
     np.testing.assert_array_equal(mask[:, :-1], ~fragment.truncated.T)
+
+
+@given(batches(max_size=1))
+@PATIENT
+def test_the_batch_shares_no_memory_with_a_fragment(episodes: list[RolloutFragment]) -> None:
+    # A fragment out of Ray's object store is read-only, which PyTorch does not support.
+    observations = connect(episodes)[Columns.OBS].numpy()
+    assert not np.shares_memory(observations, episodes[0].frames)

@@ -1,0 +1,166 @@
+"""Benchmarks: this trainer beside stock RLlib and the emulator's limit, and time to learn.
+
+Measurements run one after the other, each in fresh processes with a Ray of its own, so
+that all meet the same machine: compare figures of one run of the benchmark only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+
+from payload.bench_parts import DRIVER_ENV_RUNNERS, parts
+from payload.bench_process import MeasurementError
+from payload.bench_report import (
+    Bar,
+    Comparison,
+    Figure,
+    LearningBars,
+    LearningReport,
+    comparison_table,
+    figure_table,
+    learning_table,
+    machine,
+    seed_line,
+    write_json,
+)
+from payload.bench_trainer import measure_learning
+from payload.defaults import ALGORITHM_DEFAULTS
+from payload.errors import UserError, nearest
+from payload.ray_cluster import available_cpus
+
+STOCK_BAR = Bar(7.0, "at least")
+"""How many times stock RLlib's agent steps per second the trainer must reach."""
+EMULATOR_BAR = Bar(0.6, "at least")
+"""Which part of the emulator's limit the trainer must reach."""
+DRIVER_BAR = Bar(1.1, "at most")
+"""The driver's cost per step must not grow with env runners; a tenth is noise."""
+
+GOAL = 18.0
+"""Mean return of 100 episodes at which Pong (best: 21) counts as solved."""
+LEARNING_LIMIT_S = 1200.0
+"""Seconds of training after which a seed counts as not solved."""
+LEARNING_BARS = {
+    "IMPALA": LearningBars(every_seed=True, median_s=420.0, worst_s=600.0),
+    "APPO": LearningBars(every_seed=False, median_s=300.0, worst_s=None),
+}
+
+
+def bench(seconds: float, results: Path) -> int:
+    """Measures trainer, stock RLlib, emulator, learner and driver; prints and writes bench.json.
+
+    Args:
+        seconds: Length of each measurement; start-up comes on top.
+        results: Folder for bench.json and bench-logs/.
+
+    Returns:
+        The process's exit code: 1 if a measurement failed. The others go on without it.
+    """
+    console = Console(soft_wrap=True, highlight=False)
+    about = machine()
+    logs = _fresh_logs(results / "bench-logs")
+    figures: list[Figure] = []
+    problems: dict[str, str] = {}
+    for part in parts(seconds, available_cpus()):
+        console.print(f"Measuring {part.name} ...")
+        try:
+            figures += part.measure(logs / part.log_name)
+        except (MeasurementError, OSError) as error:
+            problems[part.name] = str(error)
+            console.print(f"{part.name} failed: {error}", style="red", markup=False)
+    compared = compare({figure.name: figure.value for figure in figures})
+    path = results / "bench.json"
+    write_json(
+        path,
+        {
+            **about,
+            "seconds": seconds,
+            "figures": {figure.name: figure.to_json() for figure in figures},
+            "comparisons": {one.name: one.to_json() for one in compared},
+            "problems": problems,
+        },
+    )
+    console.print(figure_table(figures))
+    console.print(comparison_table(compared))
+    console.print(f"Written to {path}; logs in {logs}")
+    return 1 if problems else 0
+
+
+def bench_learning(run: str, seeds: int, results: Path) -> int:
+    """Measures the time from the command to a mean return of 18, start-up included.
+
+    Args:
+        run: The algorithm, IMPALA or APPO.
+        seeds: How many runs; their seeds are 0, 1, 2, ...
+        results: Folder for bench_learn_<run>.json, written after every seed, and for
+            bench-learn-<run>/, where the runs keep their files.
+
+    Returns:
+        The process's exit code: 1 if a run failed. Not to be solved in time is no failure.
+
+    Raises:
+        UserError: No such algorithm.
+    """
+    if run not in ALGORITHM_DEFAULTS:
+        known = ", ".join(ALGORITHM_DEFAULTS)
+        raise UserError(f"--run {run}: unknown{nearest(run, ALGORITHM_DEFAULTS)}; known: {known}")
+    console = Console(soft_wrap=True, highlight=False)
+    about = machine()
+    folder = results / f"bench-learn-{run}"
+    logs = _fresh_logs(folder / "bench-logs")
+    path = results / f"bench_learn_{run}.json"
+    report = LearningReport(run, GOAL, LEARNING_BARS[run])
+    try:
+        for seed in range(seeds):
+            console.print(f"Training {run}, seed {seed} ...")
+            log = logs / f"seed-{seed}.log"
+            try:
+                learned = measure_learning(run, seed, GOAL, LEARNING_LIMIT_S, folder, log)
+            except (MeasurementError, OSError) as error:
+                report.problems[seed] = str(error)
+                console.print(f"seed {seed} failed: {error}", style="red", markup=False)
+            else:
+                report.learned.append(learned)
+                console.print(seed_line(learned))
+            write_json(path, {**about, **report.to_json()})
+    finally:
+        if report.num_seeds > 0:
+            console.print(learning_table(report))
+            console.print(comparison_table(report.verdicts()))
+            console.print(f"Written to {path}; runs in {folder}")
+    return 1 if report.problems else 0
+
+
+def compare(figures: Mapping[str, float]) -> list[Comparison]:
+    """Compares figures, by name, with each other; leaves out what a failed part lacks.
+
+    Trainer and stock RLlib each count with the number of env runners that serves them best.
+    """
+
+    def best(prefix: str) -> float:
+        return max((v for k, v in figures.items() if k.startswith(prefix)), default=math.nan)
+
+    trainer = best("trainer_steps_per_s_")
+    stock, emulator = best("stock_steps_per_s_"), best("emulator_steps_per_s")
+    found = [
+        Comparison("trainer_over_stock", "trainer / stock RLlib", trainer / stock, STOCK_BAR),
+        Comparison("trainer_over_emulator", "trainer / emulator", trainer / emulator, EMULATOR_BAR),
+    ]
+    least, most = DRIVER_ENV_RUNNERS[0], DRIVER_ENV_RUNNERS[-1]
+    for key, words in (("driver", "without"), ("driver_learning", "with")):
+        cost = f"{key}_cpu_us_per_1000_steps"
+        growth = best(f"{cost}_{most}") / best(f"{cost}_{least}")
+        what = f"driver's cost {words} learning, {most} / {least} env runners"
+        found.append(Comparison(f"{key}_cost_growth", what, growth, DRIVER_BAR))
+    return [one for one in found if math.isfinite(one.value)]
+
+
+def _fresh_logs(folder: Path) -> Path:
+    """Makes the folder of logs, without those of the last benchmark."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for log in folder.glob("*.log"):
+        log.unlink()
+    return folder
