@@ -236,7 +236,7 @@ def test_memory_is_measured_while_waiting(tmp_path: Path) -> None:
         assert child.peak_memory_bytes > 1_000_000
 
 
-def test_the_package_of_parts_starts_as_a_module(tmp_path: Path) -> None:
+def test_a_part_runs_in_a_process_of_its_own_and_writes_its_figures(tmp_path: Path) -> None:
     outcome = tmp_path / "outcome.json"
     subprocess.run(
         [sys.executable, "-m", "payload.bench_limits", str(outcome), '{"part": "fragment"}'],
