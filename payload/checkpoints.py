@@ -65,6 +65,7 @@ class CheckpointStore:
         """
         final = self.folder / f"{PREFIX}{progress.iteration:06d}"
         aside = self.folder / f".{final.name}.{os.getpid()}"
+        shutil.rmtree(aside, ignore_errors=True)
         try:
             aside.mkdir(parents=True)
             algorithm.save_to_path((aside / ALGORITHM).absolute())
@@ -96,7 +97,7 @@ class CheckpointStore:
         """Removes all but the newest `keep` and the best, and what crashes left aside."""
         best = self.best()
         for checkpoint in self.newest_first()[self.keep :]:
-            if checkpoint != best:
+            if best is None or checkpoint.path.resolve() != best.path:
                 shutil.rmtree(checkpoint.path)
         for aside in self.folder.glob(f".{PREFIX}*"):
             shutil.rmtree(aside)

@@ -22,8 +22,17 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         unknown = message.removeprefix("unrecognized arguments: ").split()[0]
         if unknown.startswith("-") and message.startswith("unrecognized"):
-            message += nearest(unknown, self._option_string_actions)
+            message += nearest(unknown, self._all_options())
         raise UserError(message)
+
+    def _all_options(self) -> list[str]:
+        """This parser's options and those of its commands, which do not report errors."""
+        options = list(self._option_string_actions)
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for command in action.choices.values():
+                    options += command._option_string_actions
+        return options
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -119,7 +128,7 @@ def _add_bench(commands: Any) -> None:
 
 def _train(options: argparse.Namespace) -> int:
     from payload import run_folder
-    from payload.defaults import ignored_on_standard_path, resolve_settings
+    from payload.defaults import game_of, ignored_on_standard_path, resolve_settings
     from payload.experiment import parse_experiment, read_experiment_file
     from payload.ray_cluster import available_cpus, connect
 
@@ -139,6 +148,7 @@ def _train(options: argparse.Namespace) -> int:
     experiment = loaded.experiment
     if resumed is not None and experiment.env != before:
         raise UserError(f"--env {experiment.env}: the run in {resumed.path} plays {before}")
+    game_of(experiment)
     run_folder.check_writable(options.results)
     if options.address is None:
         # On this machine the answer is known before Ray starts.
@@ -146,9 +156,9 @@ def _train(options: argparse.Namespace) -> int:
     # While Ray's processes start, this one imports RLlib.
     importing = threading.Thread(target=_import_rllib, daemon=True)
     importing.start()
-    cpus = connect(options.address)
+    cluster = connect(options.address)
     importing.join()
-    settings = resolve_settings(experiment, cpus)
+    settings = resolve_settings(experiment, *cluster)
     from payload.train import TrainOptions, train
 
     return train(
@@ -235,7 +245,9 @@ def _mapping(text: str) -> dict[str, Any]:
         except yaml.YAMLError:
             value = None
     if not isinstance(value, dict):
-        raise UserError(f"{text!r}: neither a JSON object nor a YAML mapping of settings")
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: neither a JSON object nor a YAML mapping of settings"
+        )
     return value
 
 

@@ -24,13 +24,18 @@ ALGORITHM_DEFAULTS: dict[str, dict[str, Any]] = {
     "IMPALA": {"lr": 5e-4, "entropy_coeff": 0.03, "entropy_coeff_at_goal": 0.003, "num_epochs": 1},
     "APPO": {"lr": 1e-3, "entropy_coeff": 0.02, "entropy_coeff_at_goal": 0.002, "num_epochs": 3},
 }
+MINIBATCH_ROWS = {"IMPALA": 4, "APPO": 16}
+"""Trajectories in one gradient step: a plain policy gradient learns faster from many small ones."""
 
 
-def resolve_settings(experiment: Experiment, num_cpus: int) -> Settings:
+def resolve_settings(
+    experiment: Experiment, num_cpus: int, num_gpus: float | None = None
+) -> Settings:
     """Fills in what the experiment leaves to the algorithm or to the cluster.
 
     Args:
         num_cpus: CPUs of the Ray cluster.
+        num_gpus: Its GPUs; None while they are not known.
 
     Raises:
         UserError: More env runners and learners than the cluster has CPUs for.
@@ -42,10 +47,20 @@ def resolve_settings(experiment: Experiment, num_cpus: int) -> Settings:
         "num_env_runners": max(1, room),
         "train_batch_size_per_learner": settings.fragment_steps,
         **ALGORITHM_DEFAULTS[experiment.run],
+        "minibatch_size": MINIBATCH_ROWS[experiment.run] * settings.rollout_fragment_length,
     }
     filled = {key: value for key, value in filled.items() if getattr(settings, key) is None}
     settings = settings.model_copy(update=filled)
     assert settings.num_env_runners is not None
+    if learner_cpus > num_cpus:
+        raise UserError(
+            f"config.num_learners: {learner_cpus} is more than the cluster's {num_cpus} CPUs"
+        )
+    learner_gpus = max(1, settings.num_learners) * settings.num_gpus_per_learner
+    if num_gpus is not None and learner_gpus > num_gpus:
+        raise UserError(
+            f"config.num_gpus: {learner_gpus:g} is more than the cluster's {num_gpus:g} GPUs"
+        )
     if settings.num_env_runners > room:
         raise UserError(
             f"config.num_env_runners: {settings.num_env_runners} is more than the {room} that fit "
@@ -68,7 +83,8 @@ def game_of(experiment: Experiment) -> AtariSettings | None:
     for key, value in experiment.config.env_config.items():
         if key not in values or key == "game":
             raise UserError(f"config.env_config.{key}: unknown key{nearest(key, values)}")
-        if type(value) is not type(values[key]):
+        whole = isinstance(values[key], float) and type(value) is int
+        if type(value) is not type(values[key]) and not whole:
             raise UserError(
                 f"config.env_config.{key}: {value!r} is no {type(values[key]).__name__}"
             )

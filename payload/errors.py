@@ -9,6 +9,10 @@ from collections.abc import Iterable
 class UserError(Exception):
     """Input that cannot be used. Its text is one line: what, its value, what is allowed."""
 
+    def __init__(self, text: str) -> None:
+        # A key or a value that someone gave may hold line breaks.
+        super().__init__(" ".join(text.splitlines()))
+
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Returns ' (did you mean X?)' for the known name most like `name`, or ''."""

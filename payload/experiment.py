@@ -3,25 +3,54 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import ale_py
 import gymnasium
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from payload.errors import UserError, nearest
-from payload.old_names import translate_config, translate_stop
+from payload.old_names import (
+    IGNORED_CONFIG,
+    IGNORED_MODEL,
+    RENAMED_CONFIG,
+    RENAMED_MODEL,
+    RENAMED_STOP,
+    translate_config,
+    translate_stop,
+)
 
-Schedule = float | list[tuple[Annotated[int, Field(ge=0)], float]]
+gymnasium.register_envs(ale_py)
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads 5e-5 as a number, as YAML 1.2 and JSON do; YAML 1.1 wants 5.0e-5."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that _Loader would take for a number."""
+
+
+for _class in (_Loader, _Dumper):
+    _class.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+        list("-+0123456789"),
+    )
+
+_Point = Annotated[tuple[Annotated[int, Field(ge=0)], float], Field(strict=False)]
+Schedule = float | Annotated[list[_Point], Field(min_length=1)]
 """A number, or [[environment steps, value], ...] with values interpolated in between."""
 
 
 class Settings(BaseModel):
     """What `config` may contain; RLlib's names where RLlib has the setting."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     # Env runners
     num_env_runners: int | None = Field(None, ge=0)
@@ -48,7 +77,8 @@ class Settings(BaseModel):
     train_batch_size_per_learner: int | None = Field(None, ge=1)
     """Default: one fragment, num_envs_per_env_runner * rollout_fragment_length."""
     minibatch_size: int | None = Field(None, ge=1)
-    """Steps of one gradient step, a multiple of rollout_fragment_length. Default: all."""
+    """Steps of one gradient step, a multiple of rollout_fragment_length. Default: 4 (IMPALA) or
+    16 (APPO) fragments of one environment."""
     num_epochs: int | None = Field(None, ge=1)
     """Passes over a train batch. Default: 1 (IMPALA), 3 (APPO)."""
     learner_queue_size: int = Field(1, ge=1)
@@ -95,7 +125,7 @@ class Settings(BaseModel):
 class Stop(BaseModel):
     """When training ends: whichever comes first; no criterion means never."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     episode_return_mean: float | None = None
     """Mean return of the last 100 episodes."""
@@ -118,7 +148,9 @@ class Experiment(BaseModel):
 
     def to_yaml(self) -> str:
         """Returns the experiment file that gives this experiment again."""
-        return yaml.safe_dump(json.loads(self.model_dump_json(exclude_unset=True)), sort_keys=False)
+        values = json.loads(self.model_dump_json(exclude_unset=True))
+        text: str = yaml.dump(values, Dumper=_Dumper, sort_keys=False)
+        return text
 
 
 @dataclass(frozen=True)
@@ -145,7 +177,7 @@ def parse_experiment(raw: dict[str, Any], source: str = "experiment") -> LoadedE
     try:
         experiment = Experiment.model_validate({**raw, "config": config, "stop": stop})
     except ValidationError as error:
-        raise UserError(_one_line(error)) from None
+        raise UserError(_one_line(error, raw)) from None
     _check_env(experiment.env)
     return LoadedExperiment(experiment, notes + stop_notes)
 
@@ -159,10 +191,10 @@ def read_experiment_file(path: Path) -> dict[str, Any]:
         UserError: The file cannot be read or is no experiment.
     """
     try:
-        raw = yaml.safe_load(path.read_text())
+        raw = yaml.load(path.read_text(), Loader=_Loader)
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise UserError(f"{path}: is no YAML: {' '.join(str(error).split())}") from None
     if isinstance(raw, dict) and len(raw) == 1:
         (inner,) = raw.values()
@@ -173,7 +205,7 @@ def read_experiment_file(path: Path) -> dict[str, Any]:
     return raw
 
 
-def _one_line(error: ValidationError) -> str:
+def _one_line(error: ValidationError, raw: dict[str, Any]) -> str:
     first = error.errors()[0]
     path = [str(part) for part in first["loc"]]
     if not path or first["type"] == "value_error":
@@ -185,11 +217,39 @@ def _one_line(error: ValidationError) -> str:
     key = ".".join(path[:depth])
     if first["type"] == "extra_forbidden":
         known = list(model.model_fields)
-        return f"{key}: unknown key{nearest(path[depth - 1], known)}; known: {', '.join(known)}"
-    value = error.errors()[0]["input"]
+        meant = nearest(path[depth - 1], [*known, *_old_names(path)])
+        return f"{key}: unknown key{meant}; known: {', '.join(known)}"
+    value = first["input"]
+    key = _name_given(key, raw)
     if model is Settings and path[-1] in ("lr", "entropy_coeff", "float") and len(path) > depth:
         return f"{key}: {value!r} is neither a number nor a list of [steps, value]"
-    return f"{key}: {value!r}: {first['msg'].lower()}"
+    if model is Settings and path[1] in ("lr", "entropy_coeff"):
+        return f"{key}: {value!r} is neither a number nor a list of [steps, value]"
+    return f"{key}: {value!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
+
+
+def _old_names(path: list[str]) -> list[str]:
+    if path[0] == "stop":
+        return list(RENAMED_STOP)
+    if path[-1].startswith("model."):
+        return [f"model.{name}" for name in (*RENAMED_MODEL, *IGNORED_MODEL)]
+    return [*RENAMED_CONFIG, *IGNORED_CONFIG] if path[0] == "config" else []
+
+
+def _name_given(key: str, raw: dict[str, Any]) -> str:
+    """Returns the name by which the person gave the setting."""
+    section, _, name = key.partition(".")
+    given = raw.get(section)
+    if not isinstance(given, dict):
+        return key
+    for old, new in (RENAMED_CONFIG if section == "config" else RENAMED_STOP).items():
+        if new == name and old in given:
+            return f"{section}.{old}"
+    model = given.get("model")
+    for old, new in RENAMED_MODEL.items():
+        if new == name and isinstance(model, dict) and old in model:
+            return f"{section}.model.{old}"
+    return key
 
 
 def _check_env(env_id: str) -> None:

@@ -11,7 +11,8 @@ def draw_learning_curve(progress_file: Path, picture: Path, title: str, goal: fl
     from matplotlib.figure import Figure
 
     with progress_file.open() as file:
-        rows = list(csv.DictReader(file))
+        # A full disk may have cut the last row off.
+        rows = [row for row in csv.DictReader(file) if None not in row.values()]
     steps = [float(row["env_steps"]) / 1e6 for row in rows]
     column = {
         name: [float(row[f"episode_return_{name}"]) for row in rows]

@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -82,8 +83,8 @@ class MLflowRun:
         self._undelivered_lock = threading.Lock()
         self._thread = threading.Thread(target=self._deliver, name="mlflow", daemon=True)
         if backlog.exists():
-            self._log_points([MetricPoint(**json.loads(p)) for p in backlog.open()])
-            backlog.unlink()
+            self._log_points(_read(backlog))
+            self._put(lambda *_: backlog.unlink(missing_ok=True))
 
     def log_metrics(self, values: dict[str, float], env_steps: int) -> None:
         """Logs values on the axis of environment steps."""
@@ -141,7 +142,11 @@ class MLflowRun:
             from mlflow.entities import Metric
 
             metrics = [Metric(p.name, p.value, p.timestamp_ms, p.env_steps) for p in points]
-            client.log_batch(run_id, metrics=metrics)
+            try:
+                client.log_batch(run_id, metrics=metrics)
+            except Exception as error:
+                if not _is_final(error):
+                    raise
             with self._undelivered_lock:
                 del self._undelivered[: len(points)]
 
@@ -193,11 +198,29 @@ class MLflowRun:
             except Exception as error:  # Whatever MLflow raises, training goes on.
                 self.problem = f"{type(error).__name__}: {error}".splitlines()[0]
                 print(f"MLflow: {self.problem}; retrying in {RETRY_S:g} s", flush=True)
+                if _is_final(error):
+                    return None
                 self._closing.wait(RETRY_S)
             else:
                 self.problem = None
                 return result
         return None
+
+
+def _is_final(error: Exception) -> bool:
+    """Whether MLflow would refuse the same again."""
+    from mlflow.exceptions import MlflowException
+
+    codes = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")
+    return isinstance(error, MlflowException) and error.error_code in codes
+
+
+def _read(backlog: Path) -> list[MetricPoint]:
+    points = []
+    for line in backlog.read_text().splitlines():
+        with suppress(ValueError, TypeError):  # A full disk may have cut the last line off.
+            points.append(MetricPoint(**json.loads(line)))
+    return points
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from payload.errors import UserError
@@ -122,7 +123,11 @@ def translate_stop(stop: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 def _learners_of_gpus(num_gpus: Any) -> tuple[int, float]:
     """One learner for each GPU; a part of a GPU is one learner's; none: train in the driver."""
-    if isinstance(num_gpus, bool) or not isinstance(num_gpus, int | float) or num_gpus < 0:
+    if (
+        isinstance(num_gpus, bool)
+        or not isinstance(num_gpus, int | float)
+        or not 0 <= num_gpus < math.inf
+    ):
         raise UserError(f"config.num_gpus: {num_gpus!r} is not a number of GPUs (0, 1, 2 ...)")
     if 0 < num_gpus < 1:
         return 1, float(num_gpus)

@@ -10,6 +10,7 @@ from typing import TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -48,7 +49,7 @@ def estimate(experiment: Experiment, progress: Progress, history: list[Report]) 
     for name, limit, value in limits:
         if limit is not None:
             pace = value / now.time_total_s if now.time_total_s else 0.0
-            remaining = (limit - value) / pace if pace else math.nan
+            remaining = max(0.0, limit - value) / pace if pace else math.nan
             found.append(Estimate(min(1.0, value / limit), remaining, name))
     if stop.episode_return_mean is not None and progress.has_full_mean:
         found.append(_estimate_return(stop.episode_return_mean, history))
@@ -66,7 +67,7 @@ def _estimate_return(goal: float, history: list[Report]) -> Estimate:
     rise = now.return_mean - earlier.return_mean
     remaining = math.nan
     if seconds > 0 and rise > 0:
-        remaining = (goal - now.return_mean) * seconds / rise
+        remaining = max(0.0, goal - now.return_mean) * seconds / rise
     return Estimate(fraction, remaining, "return")
 
 
@@ -121,7 +122,7 @@ class View:
                 "[dim]progress[/dim]", ProgressBar(1.0, ahead.fraction, width=36), _words(ahead)
             )
             parts.append(bar)
-        parts.append(f"[dim]{self.where}[/dim]")
+        parts.append(f"[dim]{escape(self.where)}[/dim]")
         title = f"{self.experiment.run} on {self.experiment.env}"
         return Panel(Group(*parts), title=title, title_align="left", width=78)  # type: ignore[arg-type]
 

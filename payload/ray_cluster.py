@@ -14,8 +14,11 @@ def available_cpus() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def connect(address: str | None) -> int:
-    """Starts Ray on this machine, or joins the cluster at `address`; returns its CPUs.
+def connect(address: str | None) -> tuple[int, float]:
+    """Starts Ray on this machine, or joins the cluster at `address`.
+
+    Returns:
+        The cluster's CPUs and GPUs.
 
     Raises:
         UserError: No cluster answers at `address`.
@@ -50,4 +53,5 @@ def connect(address: str | None) -> int:
                 f"--address {address}: no Ray cluster answers ({reason}); "
                 "leave it out to train on this machine"
             ) from None
-    return int(ray.cluster_resources().get("CPU", 0))
+    resources = ray.cluster_resources()
+    return int(resources.get("CPU", 0)), resources.get("GPU", 0.0)

@@ -107,9 +107,9 @@ class Progress:
         trained = _count(
             learners.get(ALL_MODULES, {}), NUM_ENV_STEPS_TRAINED_LIFETIME, self.env_steps_trained
         )
-        self.returns.extend(_episodes(sampled, EPISODE_RETURNS, EPISODE_RETURN_MEAN))
-        self.lengths.extend(_episodes(sampled, EPISODE_LENGTHS, EPISODE_LEN_MEAN))
         self.episodes = _count(sampled, NUM_EPISODES_LIFETIME, self.episodes)
+        self.returns.extend(_episodes(sampled, EPISODE_RETURNS, EPISODE_RETURN_MEAN, self.episodes))
+        self.lengths.extend(_episodes(sampled, EPISODE_LENGTHS, EPISODE_LEN_MEAN, self.episodes))
         report = Report(
             iteration=self.iteration + 1,
             time_total_s=self.time_total_s + seconds,
@@ -193,9 +193,12 @@ def _count(section: dict[str, Any], key: str, otherwise: int) -> int:
     return otherwise if math.isnan(value) else int(value)
 
 
-def _episodes(section: dict[str, Any], each: str, mean: str) -> Iterable[float]:
-    """Every finished episode's value; from RLlib's own env runner only their mean is known."""
-    values = np.atleast_1d(section[each]) if each in section else [section.get(mean, math.nan)]
+def _episodes(section: dict[str, Any], each: str, mean: str, episodes: int) -> Iterable[float]:
+    """Every finished episode's value; RLlib's own env runner gives the last 100 ones' mean."""
+    if each in section:
+        values = np.atleast_1d(section[each])
+    else:
+        values = np.full(min(MEAN_OVER, episodes), section.get(mean, math.nan))
     # An empty series arrives as NaN.
     return [float(value) for value in values if not math.isnan(value)]
 

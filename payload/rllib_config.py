@@ -73,7 +73,7 @@ def _fast_path(
         learner_class={"IMPALA": VTraceLearner, "APPO": SurrogateLearner}[experiment.run],
         learner_config_dict={
             "num_epochs": settings.num_epochs,
-            "minibatch_size": settings.minibatch_size or settings.train_batch_size_per_learner,
+            "minibatch_size": settings.minibatch_size,
             "lambda_": settings.lambda_,
             "entropy_coeff_at_goal": settings.entropy_coeff_at_goal,
             "normalize_advantages": settings.normalize_advantages,
@@ -95,7 +95,7 @@ def _standard_path(config: AlgorithmConfig, experiment: Experiment, settings: Se
     config.environment(experiment.env, env_config=settings.env_config)
     # Were all remote env runners down at once, IMPALA would sample on the local one.
     config.env_runners(create_env_on_local_worker=True)
-    config.training(num_epochs=settings.num_epochs, minibatch_size=settings.minibatch_size)
+    config.training(num_epochs=settings.num_epochs, minibatch_size=experiment.config.minibatch_size)
 
 
 def _schedule(value: Any) -> Any:

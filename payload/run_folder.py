@@ -61,10 +61,12 @@ class RunFolder:
         """Metrics that no MLflow server took before the run ended; --resume delivers them."""
         return self.path / "mlflow_backlog.jsonl"
 
-    def mlflow_run_id(self) -> str | None:
+    def mlflow_run_id(self, tracking_uri: str) -> str | None:
+        """Returns the id of this run's MLflow run at `tracking_uri`, None if it has none."""
         if not self.mlflow_run_file.exists():
             return None
-        return str(json.loads(self.mlflow_run_file.read_text())["run_id"])
+        known = json.loads(self.mlflow_run_file.read_text())
+        return str(known["run_id"]) if known["tracking_uri"] == tracking_uri else None
 
     def remember_mlflow_run(self, run_id: str, tracking_uri: str) -> None:
         aside = self.mlflow_run_file.with_suffix(".tmp")

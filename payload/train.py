@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -196,9 +196,7 @@ class Training:
         say, folder = self.view.say, self.folder
         best = self.checkpoints.best()
         if folder.progress_file.exists():
-            title = f"{self.experiment.run} on {self.experiment.env}"
-            goal = self.experiment.stop.episode_return_mean
-            draw_learning_curve(folder.progress_file, folder.learning_curve, title, goal)
+            self._draw()
         if best is not None and outcome.status == "FINISHED":
             self._record(best)
         say("Delivering to MLflow ...")
@@ -220,6 +218,14 @@ class Training:
             say(f"  python -m payload train --resume {folder.path}")
         if self.options.tracking_uri is None:
             say("  make ui")
+
+    def _draw(self) -> None:
+        title = f"{self.experiment.run} on {self.experiment.env}"
+        goal = self.experiment.stop.episode_return_mean
+        try:
+            draw_learning_curve(self.folder.progress_file, self.folder.learning_curve, title, goal)
+        except OSError as error:  # A full disk must not keep the run's status from MLflow.
+            self.view.say(f"No learning curve: {error.strerror}: {error.filename}")
 
     def _record(self, checkpoint: Checkpoint) -> None:
         try:
@@ -249,10 +255,13 @@ def _tell_learners(algorithm: Any, progress: float) -> None:
 
 
 def _tracking(folder: RunFolder, options: TrainOptions) -> Tracking:
-    name, run_id = folder.path.name, folder.mlflow_run_id()
+    name = folder.path.name
     if options.tracking_uri is None:
-        return Tracking.embedded(options.results, name, run_id)
-    return Tracking(options.tracking_uri, None, name, run_id)
+        tracking = Tracking.embedded(options.results, name)
+    else:
+        tracking = Tracking(options.tracking_uri, None, name)
+    # Another tracking server does not know the run: there it becomes a new one.
+    return replace(tracking, run_id=folder.mlflow_run_id(tracking.uri))
 
 
 @contextmanager

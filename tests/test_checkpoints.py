@@ -76,7 +76,7 @@ def test_a_checkpoint_holds_the_experiment(
 
 
 def test_a_checkpoint_holds_the_progress(store: CheckpointStore, algorithm: FileAlgorithm) -> None:
-    progress = Progress(iteration=3, env_steps=300, best_return=2.5)
+    progress = Progress(iteration=3, env_steps=300, first_return=1.0, best_return=2.5)
     assert store.save(algorithm, Experiment(), progress).progress() == progress
 
 

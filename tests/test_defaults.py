@@ -8,7 +8,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from payload.defaults import game_of, ignored_on_standard_path, resolve_settings
+from payload.defaults import (
+    ALGORITHM_DEFAULTS,
+    game_of,
+    ignored_on_standard_path,
+    resolve_settings,
+)
 from payload.errors import UserError
 from payload.experiment import Experiment, Settings
 
@@ -92,10 +97,12 @@ def test_what_fits_never_takes_more_cpus_than_there_are(
     assert settings.num_env_runners * cpus_each + num_learners <= num_cpus
 
 
-@pytest.mark.parametrize(("run", "lr", "num_epochs"), [("IMPALA", 6e-4, 1), ("APPO", 1e-3, 3)])
-def test_each_algorithm_has_its_own_defaults(run: str, lr: float, num_epochs: int) -> None:
-    settings = resolved(2, run)
-    assert (settings.lr, settings.num_epochs) == (lr, num_epochs)
+@pytest.mark.parametrize(
+    ("run", "key"),
+    [(run, key) for run, defaults in ALGORITHM_DEFAULTS.items() for key in defaults],
+)
+def test_each_algorithm_has_its_own_defaults(run: str, key: str) -> None:
+    assert getattr(resolved(2, run), key) == ALGORITHM_DEFAULTS[run][key]
 
 
 def test_a_learning_rate_that_was_asked_for_is_kept() -> None:

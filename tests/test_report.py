@@ -176,6 +176,62 @@ def test_the_best_return_is_the_highest_mean_so_far() -> None:
     assert progress.best_return == 5
 
 
+def test_the_first_return_waits_for_100_episodes() -> None:
+    progress = Progress()
+    advance(progress, rllib_result([20.0] * 99))
+    assert math.isnan(progress.first_return)
+
+
+def test_the_first_return_stays_what_it_was() -> None:
+    progress = Progress()
+    advance(progress, rllib_result([-20.0] * 100))
+    advance(progress, rllib_result([5.0] * 100))
+    assert progress.first_return == -20
+
+
+# How far on the way to the end
+
+
+@pytest.mark.parametrize(
+    ("best", "fraction"), [(-20.0, 0), (-1.0, 0.5), (18.0, 1), (21.0, 1)], ids=str
+)
+def test_the_way_to_a_return_is_measured_from_the_first_one(best: float, fraction: float) -> None:
+    progress = full()
+    progress.first_return, progress.best_return = -20.0, best
+    assert progress.towards(Stop(episode_return_mean=18)) == fraction
+
+
+def test_a_return_goal_is_not_neared_before_100_episodes() -> None:
+    assert Progress(time_total_s=50).towards(Stop(episode_return_mean=18, time_total_s=60)) == 0
+
+
+def test_a_first_return_above_the_goal_is_the_end() -> None:
+    progress = full()
+    progress.first_return = progress.best_return = 19.0
+    assert progress.towards(Stop(episode_return_mean=18)) == 1
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [
+        Stop(time_total_s=100),
+        Stop(num_env_steps_sampled_lifetime=4000),
+        Stop(training_iteration=20),
+        Stop(time_total_s=100, training_iteration=1000),
+    ],
+    ids=["time", "steps", "iterations", "the nearest"],
+)
+def test_the_way_to_a_limit_is_measured_from_nothing(stop: Stop) -> None:
+    assert Progress(time_total_s=25, env_steps=1000, iteration=5).towards(stop) == 0.25
+
+
+def test_without_a_criterion_there_is_no_way_to_go() -> None:
+    assert Progress(time_total_s=1000).towards(Stop()) == 0
+
+
+# The learner
+
+
 @pytest.mark.parametrize(
     ("key", "name"),
     [
@@ -186,6 +242,7 @@ def test_the_best_return_is_the_highest_mean_so_far() -> None:
         ("entropy", "entropy"),
         ("mean_kl", "mean_kl"),
         ("default_optimizer_learning_rate", "lr"),
+        ("entropy_coeff", "entropy_coeff"),
         ("curr_entropy_coeff", "entropy_coeff"),
         ("gradients_default_optimizer_global_norm", "grad_norm"),
         ("diff_num_grad_updates_vs_sampler_policy", "policy_lag"),
@@ -214,13 +271,15 @@ def test_mlflow_is_not_told_what_is_not_known_yet() -> None:
         env_steps=st.integers(0, 10**12),
         env_steps_trained=st.integers(0, 10**12),
         episodes=st.integers(0, 10**9),
+        first_return=st.floats(),
         best_return=st.floats(allow_nan=False),
         returns=st.lists(st.floats(allow_nan=False), max_size=100).map(deque),
         lengths=st.lists(st.floats(allow_nan=False), max_size=100).map(deque),
     )
 )
 def test_progress_written_as_json_is_the_same_when_read(progress: Progress) -> None:
-    assert Progress.from_json(json.loads(json.dumps(progress.to_json()))) == progress
+    text = json.dumps(progress.to_json())
+    assert json.dumps(Progress.from_json(json.loads(text)).to_json()) == text
 
 
 def test_progress_after_numpy_results_can_be_written_as_json() -> None:

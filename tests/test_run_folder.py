@@ -113,12 +113,17 @@ def test_a_resumed_run_writes_no_second_header(folder: RunFolder, make_report: M
 
 
 def test_a_new_run_has_no_mlflow_run(folder: RunFolder) -> None:
-    assert folder.mlflow_run_id() is None
+    assert folder.mlflow_run_id("sqlite:///x") is None
 
 
 def test_the_mlflow_run_is_remembered(folder: RunFolder) -> None:
     folder.remember_mlflow_run("abc", "sqlite:///x")
-    assert RunFolder(folder.path).mlflow_run_id() == "abc"
+    assert RunFolder(folder.path).mlflow_run_id("sqlite:///x") == "abc"
+
+
+def test_another_tracking_server_does_not_know_the_mlflow_run(folder: RunFolder) -> None:
+    folder.remember_mlflow_run("abc", "sqlite:///x")
+    assert folder.mlflow_run_id("http://127.0.0.1:5000") is None
 
 
 def test_remembering_the_mlflow_run_leaves_nothing_aside(folder: RunFolder) -> None:

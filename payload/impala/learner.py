@@ -51,7 +51,8 @@ class VTraceLearner(IMPALATorchLearner):
         columns = batch[DEFAULT_MODULE_ID]
         row = self.config.get_rollout_fragment_length() + 1
         num_slots = len(columns[Columns.REWARDS])
-        slots = settings["minibatch_size"] // (row - 1) * row
+        size = settings["minibatch_size"]
+        slots = num_slots if size is None else size // (row - 1) * row
         result = None
         for _ in range(settings["num_epochs"]):
             for start in range(0, num_slots, slots):

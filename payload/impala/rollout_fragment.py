@@ -51,7 +51,8 @@ class RolloutFragment:
         steps = len(self.first)
         stack = len(self.frames) - steps + 1
         windows = np.lib.stride_tricks.sliding_window_view(self.frames, stack, axis=0)
-        observations = np.ascontiguousarray(windows.transpose(1, 0, 4, 2, 3))
+        # Always a copy: out of Ray's object store the frames are read-only.
+        observations = windows.transpose(1, 0, 4, 2, 3).copy()
         # In the first observation the padding is already part of the frames.
         for t, env in zip(*np.nonzero(self.first[1:]), strict=True):
             for later in range(min(stack - 1, steps - 1 - t)):
