@@ -27,11 +27,13 @@ from payload.impala.env_runner import EPISODE_LENGTHS, EPISODE_RETURNS, AtariEnv
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.rllib_config import algorithm_config
 
-BREAKOUT, PONG = "BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"
+BREAKOUT, PONG, SPACE_INVADERS = (
+    f"{name}NoFrameskip-v4" for name in ("Breakout", "Pong", "SpaceInvaders")
+)
+NUM_ACTIONS = {BREAKOUT: 4, PONG: 6, SPACE_INVADERS: 6}
 SEED = 5
 NUM_ENVS = 2
 STEPS = 20
-BREAKOUT_FIRE = 1
 
 UInt8s = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]
@@ -289,19 +291,17 @@ def test_the_number_of_episodes_is_a_metric(make_runner: MakeRunner) -> None:
 
 
 def test_each_environment_plays_its_share_of_the_episodes(make_runner: MakeRunner) -> None:
-    # Sticky actions make the games of one and the same policy differ.
-    sticky: dict[str, Any] = {"env_config": {"repeat_action_probability": 0.25}}
-    runner = make_runner(**sticky)
-    prefer(runner, BREAKOUT_FIRE)
-    runner.sample(num_episodes=3, explore=False)
-    fire = np.full((400, NUM_ENVS), BREAKOUT_FIRE)
-    shares = [2, 1]
-    expected: Episodes = []
-    for env, total, length in play_plainly(experiment_of(**sticky), fire).episodes():
-        if shares[env] > 0:
-            shares[env] -= 1
-            expected.append((total, length))
-    assert reported(runner) == expected
+    runner = make_runner()
+    np.random.seed(2)
+    runner.sample(num_episodes=3, random_actions=True)
+    np.random.seed(2)
+    actions = np.stack(
+        [np.random.randint(NUM_ACTIONS[BREAKOUT], size=NUM_ENVS) for _ in range(300)]
+    )
+    played = play_plainly(experiment_of(), actions).episodes()
+    # Of these games, the third to end is the second of the environment whose share is one.
+    assert [env for env, _, _ in played[:4]] == [1, 0, 1, 0]
+    assert reported(runner) == [(total, length) for _, total, length in [*played[:2], played[3]]]
 
 
 def test_sampling_goes_on_with_new_episodes_after_whole_ones(make_runner: MakeRunner) -> None:
@@ -343,14 +343,6 @@ def test_the_drivers_env_runner_loads_the_games_when_it_first_samples() -> None:
 
 
 # Acting
-
-
-@torch.no_grad()
-def prefer(runner: AtariEnvRunner, action: int) -> None:
-    """Makes the runner's policy all but certain of one action, whatever it sees."""
-    runner.module.policy.weight.zero_()
-    runner.module.policy.bias.zero_()
-    runner.module.policy.bias[action] = 50.0
 
 
 @pytest.fixture
@@ -460,6 +452,7 @@ class Parity(NamedTuple):
 PARITIES: dict[str, tuple[str, int, dict[str, Any]]] = {
     "Pong": (PONG, 920, {}),
     "Breakout": (BREAKOUT, 300, {}),
+    "Space Invaders": (SPACE_INVADERS, 200, {}),
     "Breakout, cut": (BREAKOUT, 100, {"max_episode_frames": 101}),
     "Breakout, larger": (BREAKOUT, 100, {"image_size": 84, "frame_stack": 2}),
 }
@@ -471,8 +464,7 @@ def compared(name: str) -> Parity:
     env_id, steps, overrides = PARITIES[name]
     # The emulator draws its no-ops below noop_max, so 1 means none.
     settings = game(experiment_of(env_id, env_config={"noop_max": 1, **overrides}))
-    num_actions = 6 if env_id == PONG else 4
-    actions = np.random.default_rng(0).integers(num_actions, size=steps).tolist()
+    actions = np.random.default_rng(0).integers(NUM_ACTIONS[env_id], size=steps).tolist()
     return Parity(
         frames_of_the_emulator(settings, actions), frames_of_gymnasium(env_id, settings, actions)
     )
@@ -493,6 +485,11 @@ def test_the_emulator_gives_gymnasiums_rewards(parity: Parity) -> None:
 
 def test_the_emulator_ends_episodes_where_gymnasium_does(parity: Parity) -> None:
     assert parity.emulator.ends == parity.gymnasium.ends
+
+
+def test_rewards_larger_than_one_are_compared() -> None:
+    """Space Invaders pays 5 to 30 points: clipping would show."""
+    assert max(compared("Space Invaders").gymnasium.rewards) > 1.0
 
 
 @pytest.mark.parametrize("name", ["Pong", "Breakout", "Breakout, cut"])
