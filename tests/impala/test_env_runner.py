@@ -298,10 +298,10 @@ def test_each_environment_plays_its_share_of_the_episodes(make_runner: MakeRunne
     actions = np.stack(
         [np.random.randint(NUM_ACTIONS[BREAKOUT], size=NUM_ENVS) for _ in range(300)]
     )
-    played = play_plainly(experiment_of(), actions).episodes()
+    games = play_plainly(experiment_of(), actions).episodes()
     # Of these games, the third to end is the second of the environment whose share is one.
-    assert [env for env, _, _ in played[:4]] == [1, 0, 1, 0]
-    assert reported(runner) == [(total, length) for _, total, length in [*played[:2], played[3]]]
+    assert [env for env, _, _ in games[:4]] == [1, 0, 1, 0]
+    assert reported(runner) == [(total, length) for _, total, length in [*games[:2], games[3]]]
 
 
 def test_sampling_goes_on_with_new_episodes_after_whole_ones(make_runner: MakeRunner) -> None:
