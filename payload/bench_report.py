@@ -6,7 +6,6 @@ import json
 import math
 import os
 import statistics
-import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass, field
@@ -18,6 +17,7 @@ import psutil
 from rich.table import Table
 
 from payload.bench_trainer import Learned
+from payload.git_commit import git_commit
 from payload.ray_cluster import available_cpus
 from payload.run_parameters import PACKAGES
 
@@ -135,7 +135,7 @@ def machine() -> dict[str, Any]:
             "load_average_1min": round(os.getloadavg()[0], 2),
         },
         "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "git_commit": _git_commit(),
+        "git_commit": git_commit(),
         "versions": {
             "python": sys.version.split()[0],
             **{package: version(package) for package in PACKAGES},
@@ -221,17 +221,3 @@ def _cpu_model() -> str:
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else os.uname().machine
-
-
-def _git_commit() -> str:
-    """Returns the commit of this package's source, with "-dirty" if files differ from it."""
-    try:
-        return subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"

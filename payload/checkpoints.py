@@ -101,6 +101,8 @@ class CheckpointStore:
                 shutil.rmtree(checkpoint.path)
         for aside in self.folder.glob(f".{PREFIX}*"):
             shutil.rmtree(aside)
+        for link in self.folder.glob(f".{BEST}.*"):
+            link.unlink()
 
 
 def find_checkpoint(path: Path) -> Checkpoint:

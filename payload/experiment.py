@@ -169,6 +169,8 @@ def parse_experiment(raw: dict[str, Any], source: str = "experiment") -> LoadedE
     """
     if not isinstance(raw, dict):
         raise UserError(f"{source}: {raw!r} is not a mapping with run, env, config, stop")
+    # A section left empty in a file is None.
+    raw = {key: value for key, value in raw.items() if value is not None}
     for section in ("config", "stop"):
         if not isinstance(raw.get(section, {}), dict):
             raise UserError(f"{section}: {raw[section]!r} is not a mapping of settings")

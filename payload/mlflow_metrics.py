@@ -10,6 +10,7 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 from payload.mlflow_run import MLflowRun
 from payload.node_metrics import NodeMonitors
 from payload.report import Progress, Report
+from payload.train_result import train_result
 
 
 class MLflowMetrics(RLlibCallback):
@@ -39,7 +40,7 @@ class MLflowMetrics(RLlibCallback):
         now = time.perf_counter()
         seconds, self._last = now - self._last, now
         alive = algorithm.env_runner_group.num_healthy_remote_workers()
-        self.report = self.progress.advance(result, seconds, alive)
+        self.report = self.progress.advance(train_result(result), seconds, alive)
         if self.run is None or self._nodes is None:
             return
         if self.report.env_steps_trained > 0:

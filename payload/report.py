@@ -1,43 +1,32 @@
-"""What one training iteration says: RLlib's result as a dataclass, and when to stop."""
+"""What one training iteration says, what a run carries over, and when to stop."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from ray.rllib.utils.metrics import (
-    ALL_MODULES,
-    ENV_RUNNER_RESULTS,
-    EPISODE_LEN_MEAN,
-    EPISODE_RETURN_MEAN,
-    LEARNER_RESULTS,
-    NUM_ENV_STEPS_SAMPLED_LIFETIME,
-    NUM_ENV_STEPS_TRAINED_LIFETIME,
-    NUM_EPISODES_LIFETIME,
-)
 
 from payload.experiment import Stop
-from payload.impala.env_runner import EPISODE_LENGTHS, EPISODE_RETURNS
 
 MEAN_OVER = 100
 """Episodes in the mean return, as in the papers."""
 
-LEARNER_METRICS = {
-    "policy_loss": ("policy_loss", "mean_pi_loss"),
-    "vf_loss": ("vf_loss", "mean_vf_loss"),
-    "entropy": ("entropy",),
-    "vf_explained_var": ("vf_explained_var",),
-    "mean_kl": ("mean_kl",),
-    "lr": ("default_optimizer_learning_rate",),
-    "entropy_coeff": ("entropy_coeff", "curr_entropy_coeff"),
-    "grad_norm": ("gradients_default_optimizer_global_norm",),
-    "policy_lag": ("diff_num_grad_updates_vs_sampler_policy",),
-}
-"""Our name of a learner metric -> its names in RLlib's result, the fast path's first."""
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What RLlib says of one iteration; a count is of the whole run, None while unknown."""
+
+    env_steps: int | None = None
+    env_steps_trained: int | None = None
+    episodes: int | None = None
+    returns: list[float] = field(default_factory=list)
+    """Of the episodes that finished in this iteration."""
+    lengths: list[float] = field(default_factory=list)
+    learner: dict[str, float] = field(default_factory=dict)
+    """The last update's metrics, by the names that MLflow shows."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +50,7 @@ class Report:
     env_runners: int
     """Env runners alive."""
     learner: dict[str, float]
-    """By the names of LEARNER_METRICS."""
+    """By the names that MLflow shows."""
 
     def metrics(self) -> dict[str, float]:
         """Returns the metrics by the names that MLflow shows, without those still unknown."""
@@ -98,18 +87,13 @@ class Progress:
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=MEAN_OVER))
     lengths: deque[float] = field(default_factory=lambda: deque(maxlen=MEAN_OVER))
 
-    def advance(self, result: dict[str, Any], seconds: float, env_runners: int) -> Report:
-        """Takes RLlib's result of an iteration that took `seconds` in; returns its report."""
-        sampled = result.get(ENV_RUNNER_RESULTS, {})
-        learners = result.get(LEARNER_RESULTS, {})
-        module = learners.get("default_policy", {})
-        env_steps = _count(sampled, NUM_ENV_STEPS_SAMPLED_LIFETIME, self.env_steps)
-        trained = _count(
-            learners.get(ALL_MODULES, {}), NUM_ENV_STEPS_TRAINED_LIFETIME, self.env_steps_trained
-        )
-        self.episodes = _count(sampled, NUM_EPISODES_LIFETIME, self.episodes)
-        self.returns.extend(_episodes(sampled, EPISODE_RETURNS, EPISODE_RETURN_MEAN, self.episodes))
-        self.lengths.extend(_episodes(sampled, EPISODE_LENGTHS, EPISODE_LEN_MEAN, self.episodes))
+    def advance(self, result: TrainResult, seconds: float, env_runners: int) -> Report:
+        """Takes in the result of an iteration that took `seconds`; returns its report."""
+        env_steps = _known(result.env_steps, self.env_steps)
+        trained = _known(result.env_steps_trained, self.env_steps_trained)
+        self.episodes = _known(result.episodes, self.episodes)
+        self.returns.extend(result.returns)
+        self.lengths.extend(result.lengths)
         report = Report(
             iteration=self.iteration + 1,
             time_total_s=self.time_total_s + seconds,
@@ -123,7 +107,7 @@ class Progress:
             return_max=_reduce(np.max, self.returns),
             length_mean=_reduce(np.mean, self.lengths),
             env_runners=env_runners,
-            learner=_learner_metrics(module),
+            learner=result.learner,
         )
         self.iteration, self.time_total_s = report.iteration, report.time_total_s
         self.env_steps, self.env_steps_trained = env_steps, trained
@@ -188,29 +172,9 @@ def _fraction(part: float, whole: float) -> float:
     return min(1.0, max(0.0, part / whole)) if whole > 0 else 1.0
 
 
-def _count(section: dict[str, Any], key: str, otherwise: int) -> int:
-    value = section.get(key, otherwise)
-    return otherwise if math.isnan(value) else int(value)
-
-
-def _episodes(section: dict[str, Any], each: str, mean: str, episodes: int) -> Iterable[float]:
-    """Every finished episode's value; RLlib's own env runner gives the last 100 ones' mean."""
-    if each in section:
-        values = np.atleast_1d(section[each])
-    else:
-        values = np.full(min(MEAN_OVER, episodes), section.get(mean, math.nan))
-    # An empty series arrives as NaN.
-    return [float(value) for value in values if not math.isnan(value)]
+def _known(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value
 
 
 def _reduce(function: Any, values: deque[float]) -> float:
     return float(function(values)) if values else math.nan
-
-
-def _learner_metrics(module: dict[str, Any]) -> dict[str, float]:
-    found = {}
-    for name, candidates in LEARNER_METRICS.items():
-        value = next((module[c] for c in candidates if c in module), None)
-        if value is not None:
-            found[name] = float(value)
-    return found

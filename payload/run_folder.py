@@ -82,6 +82,20 @@ class RunFolder:
                 writer.writeheader()
             writer.writerow(row)
 
+    def cut_progress(self, iteration: int) -> None:
+        """Drops what came after `iteration`, from which a resumed run goes on."""
+        if not self.progress_file.exists():
+            return
+        with self.progress_file.open(newline="") as file:
+            reader = csv.DictReader(file)
+            rows = [row for row in reader if int(row["training_iteration"]) <= iteration]
+        aside = self.progress_file.with_suffix(".tmp")
+        with aside.open("w", newline="") as file:
+            writer = csv.DictWriter(file, reader.fieldnames or [])
+            writer.writeheader()
+            writer.writerows(rows)
+        aside.replace(self.progress_file)
+
 
 def create_run_folder(results: Path, experiment: Experiment) -> RunFolder:
     """Makes a new run's folder, named after algorithm, environment and time."""

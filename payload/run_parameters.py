@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import ray
 
 from payload.experiment import Experiment, Settings
+from payload.git_commit import git_commit
 from payload.mlflow_run import flatten
 
 PACKAGES = ("ray", "torch", "gymnasium", "ale-py", "mlflow", "numpy", "volley")
@@ -27,21 +26,8 @@ def run_parameters(experiment: Experiment, settings: Settings) -> dict[str, Any]
         **dict(flatten({"stop": experiment.stop.model_dump(exclude_none=True)})),
         **{f"version.{name}": version(name) for name in PACKAGES},
         "version.python": sys.version.split()[0],
-        "git_commit": _git_commit(),
+        "git_commit": git_commit(),
         "cluster.nodes": len(nodes),
         "cluster.cpus": resources.get("CPU", 0.0),
         "cluster.gpus": resources.get("GPU", 0.0),
     }
-
-
-def _git_commit() -> str:
-    try:
-        return subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"

@@ -136,6 +136,7 @@ class Training:
                 traceback.print_exc()
                 self.view.say(f"{checkpoint.path.name} cannot be read; trying the one before")
             else:
+                self.folder.cut_progress(progress.iteration)
                 self.view.say(
                     f"Resumed from {checkpoint.path} at {progress.env_steps:,} agent steps"
                 )

@@ -177,6 +177,7 @@ def test_prune_keeps_the_best_in_a_folder_behind_a_link(
 
 def test_prune_removes_what_a_killed_save_left(folder: Path, store: CheckpointStore) -> None:
     (folder / ".checkpoint_000004.1" / "algorithm").mkdir(parents=True)
+    (folder / ".best.1").symlink_to("checkpoint_000004")
     store.prune()
     assert names(folder) == []
 

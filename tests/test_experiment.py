@@ -139,6 +139,11 @@ def test_an_empty_experiment_is_impala_on_pong() -> None:
     assert (experiment.run, experiment.env) == ("IMPALA", "PongNoFrameskip-v4")
 
 
+@pytest.mark.parametrize("key", ["run", "env", "config", "stop"])
+def test_a_key_left_empty_in_a_file_means_its_default(key: str) -> None:
+    assert parse_experiment({key: None}).experiment == Experiment()
+
+
 def test_atari_games_are_known_wherever_an_experiment_is_read() -> None:
     code = "from payload.experiment import parse_experiment; parse_experiment({})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -26,7 +26,8 @@ from ray.rllib.utils.metrics import (
 
 from payload.experiment import Stop
 from payload.impala.env_runner import EPISODE_LENGTHS, EPISODE_RETURNS
-from payload.report import MEAN_OVER, Progress, Report, reason_to_stop
+from payload.report import MEAN_OVER, Progress, Report, TrainResult, reason_to_stop
+from payload.train_result import train_result
 
 NAN = math.nan
 
@@ -55,7 +56,7 @@ def rllib_result(
 
 
 def advance(progress: Progress, result: dict[str, Any], seconds: float = 5.0) -> Report:
-    return progress.advance(result, seconds, env_runners=2)
+    return progress.advance(train_result(result), seconds, env_runners=2)
 
 
 def full(episode_return: float = 1.0) -> Progress:
@@ -160,7 +161,7 @@ def test_seconds_and_iterations_add_up() -> None:
 
 
 def test_the_env_runners_alive_are_reported() -> None:
-    assert Progress().advance(rllib_result(), 1.0, env_runners=3).env_runners == 3
+    assert Progress().advance(TrainResult(), 1.0, env_runners=3).env_runners == 3
 
 
 def test_the_best_return_waits_for_100_episodes() -> None:

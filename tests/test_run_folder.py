@@ -112,6 +112,16 @@ def test_a_resumed_run_writes_no_second_header(folder: RunFolder, make_report: M
     assert folder.progress_file.read_text().count("env_steps,") == 1
 
 
+def test_a_resumed_run_drops_the_rows_that_it_will_write_again(
+    folder: RunFolder, make_report: MakeReport
+) -> None:
+    for iteration in (1, 2, 3):
+        folder.append_progress(make_report(iteration=iteration))
+    folder.cut_progress(2)
+    folder.append_progress(make_report(iteration=3))
+    assert [row["training_iteration"] for row in rows(folder)] == ["1", "2", "3"]
+
+
 def test_a_new_run_has_no_mlflow_run(folder: RunFolder) -> None:
     assert folder.mlflow_run_id("sqlite:///x") is None
 
