@@ -222,7 +222,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 def _bench(options: argparse.Namespace) -> int:
     from payload import run_folder
-    from payload.bench import bench, bench_learning
+    from payload.bench.benchmark import bench, bench_learning
 
     _positive("--seconds", options.seconds)
     _positive("--seeds", options.seeds)

@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from payload.bench import LEARNING_BARS, bench_learning, compare
-from payload.bench_limits import synthetic_fragment
-from payload.bench_parts import parts
-from payload.bench_process import Child, MeasurementError, error_in, pss_bytes, total_pss_bytes
-from payload.bench_report import (
+from payload.bench.limits import synthetic_fragment
+from payload.bench.parts import parts
+from payload.bench.process import Child, MeasurementError, error_in, pss_bytes, total_pss_bytes
+from payload.bench.report import (
     Bar,
     Comparison,
     Figure,
@@ -29,7 +29,7 @@ from payload.bench_report import (
     number,
     write_json,
 )
-from payload.bench_trainer import (
+from payload.bench.trainer import (
     Learned,
     Row,
     read_progress,
@@ -239,7 +239,7 @@ def test_memory_is_measured_while_waiting(tmp_path: Path) -> None:
 def test_a_part_runs_in_a_process_of_its_own_and_writes_its_figures(tmp_path: Path) -> None:
     outcome = tmp_path / "outcome.json"
     subprocess.run(
-        [sys.executable, "-m", "payload.bench_limits", str(outcome), '{"part": "fragment"}'],
+        [sys.executable, "-m", "payload.bench.limits", str(outcome), '{"part": "fragment"}'],
         check=True,
         timeout=120,
     )

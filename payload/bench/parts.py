@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from payload.bench_limits import Limit
-from payload.bench_process import Child, MeasurementError
-from payload.bench_report import Figure
-from payload.bench_trainer import measure_memory, measure_startup, measure_throughput
+from payload.bench.limits import Limit
+from payload.bench.process import Child, MeasurementError
+from payload.bench.report import Figure
+from payload.bench.trainer import measure_memory, measure_startup, measure_throughput
 
 STARTUPS = 3
 """Start-ups to take the median of."""
@@ -123,7 +123,7 @@ def _measure(limit: Limit, log: Path) -> dict[str, float]:
     """Measures in a process of its own; returns what it found."""
     with tempfile.TemporaryDirectory(prefix="payload-bench-") as folder:
         outcome = Path(folder) / "outcome.json"
-        command = [sys.executable, "-m", "payload.bench_limits"]
+        command = [sys.executable, "-m", "payload.bench.limits"]
         with Child([*command, str(outcome), json.dumps(asdict(limit))], log) as child:
             code = child.wait(2 * limit.seconds + PART_TIMEOUT_S)
         found: dict[str, Any] = json.loads(outcome.read_text()) if outcome.exists() else {}

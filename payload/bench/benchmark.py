@@ -12,9 +12,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from payload.bench_parts import DRIVER_ENV_RUNNERS, parts
-from payload.bench_process import MeasurementError
-from payload.bench_report import (
+from payload.bench.parts import DRIVER_ENV_RUNNERS, parts
+from payload.bench.process import MeasurementError
+from payload.bench.report import (
     Bar,
     Comparison,
     Figure,
@@ -27,7 +27,7 @@ from payload.bench_report import (
     seed_line,
     write_json,
 )
-from payload.bench_trainer import measure_learning
+from payload.bench.trainer import measure_learning
 from payload.defaults import ALGORITHM_DEFAULTS
 from payload.errors import UserError, nearest
 from payload.ray_cluster import available_cpus

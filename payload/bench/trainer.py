@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from payload.bench_process import Child, MeasurementError
+from payload.bench.process import Child, MeasurementError
 from payload.report import MEAN_OVER
 
 START_TIMEOUT_S = 300.0

@@ -1,6 +1,6 @@
 """What bounds the trainer: stock RLlib, the emulator, the learner, the driver.
 
-Each part runs in a process of its own: `python -m payload.bench_limits PART` with the
+Each part runs in a process of its own: `python -m payload.bench.limits PART` with the
 path of a JSON file to fill and a Limit's fields as JSON.
 """
 
@@ -110,7 +110,7 @@ def synthetic_fragment(
 
 def measure_stock(limit: Limit) -> dict[str, float]:
     """Measures RLlib's own IMPALA with the settings of RLlib's own Pong example."""
-    from payload.bench_stock import stock_config
+    from payload.bench.stock import stock_config
 
     _start_ray(limit.env_runners)
     algorithm = stock_config(limit.env_runners).build_algo()
@@ -284,6 +284,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     # Under the module's own name: Ray ships the classes of __main__ by value.
-    from payload.bench_limits import main as main_of_module
+    from payload.bench.limits import main as main_of_module
 
     main_of_module()

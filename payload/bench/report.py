@@ -16,7 +16,7 @@ from typing import Any, Literal
 import psutil
 from rich.table import Table
 
-from payload.bench_trainer import Learned
+from payload.bench.trainer import Learned
 from payload.git_commit import git_commit
 from payload.ray_cluster import available_cpus
 from payload.run_parameters import PACKAGES

@@ -1,0 +1,1 @@
+"""Measurements: this trainer beside stock RLlib and the emulator, and time to learn."""
