@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from payload.bench import LEARNING_BARS, bench_learning, compare
+from payload.bench.benchmark import LEARNING_BARS, bench_learning, compare
 from payload.bench.limits import synthetic_fragment
 from payload.bench.parts import parts
 from payload.bench.process import Child, MeasurementError, error_in, pss_bytes, total_pss_bytes
