@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 EXPERIMENT_NAME = "volley"
+EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
+"""MLflow's UI opens on charts of training instead of traces of language models."""
 RETRY_S = 5.0
 """Pause after an MLflow server did not answer."""
 CLOSE_TIMEOUT_S = 60.0
@@ -179,7 +181,7 @@ class MLflowRun:
             if experiment is None:
                 place = self.tracking.artifacts
                 experiment_id = client.create_experiment(
-                    EXPERIMENT_NAME, None if place is None else place.as_uri()
+                    EXPERIMENT_NAME, None if place is None else place.as_uri(), EXPERIMENT_TAGS
                 )
             else:
                 experiment_id = experiment.experiment_id

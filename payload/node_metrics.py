@@ -1,4 +1,8 @@
-"""CPU, memory, GPU and object store of every node, without waiting for any of them."""
+"""CPU, memory, GPU and object store of every node, without waiting for any of them.
+
+The names are those of MLflow's own system metrics (mlflow.system_metrics), so that its UI
+shows them on its page "System metrics"; MLflow's monitor sees the driver's node only.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,10 @@ from typing import Any
 
 import psutil
 import ray
+from ray._private.state import available_resources_per_node
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-MIB = 1 << 20
+MB = 1e6
 
 
 class NodeMonitor:
@@ -19,11 +24,12 @@ class NodeMonitor:
         psutil.cpu_percent()
 
     def read(self) -> dict[str, float]:
-        """Returns per cent of CPU and memory, and of each GPU's cores and memory."""
+        """Returns use of CPU, memory and GPUs, in per cent and megabytes."""
+        memory = psutil.virtual_memory()
         values = {
-            "cpu_percent": psutil.cpu_percent(),
-            "memory_percent": psutil.virtual_memory().percent,
-            "memory_used_mib": psutil.virtual_memory().used / MIB,
+            "cpu_utilization_percentage": psutil.cpu_percent(),
+            "system_memory_usage_percentage": memory.percent,
+            "system_memory_usage_megabytes": memory.used / MB,
         }
         with contextlib.suppress(Exception):  # No NVIDIA driver: no GPU metrics.
             values |= _gpus()
@@ -39,7 +45,7 @@ class NodeMonitors:
         self._latest: dict[str, dict[str, float]] = {}
 
     def metrics(self) -> dict[str, float]:
-        """Returns {"node/<address>/cpu_percent": ...}; asks anew for the next call."""
+        """Returns {"system/<address>/cpu_utilization_percentage": ...}; asks anew for the next."""
         self._collect()
         alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
         self._actors = {key: a for key, a in self._actors.items() if key in alive}
@@ -53,11 +59,16 @@ class NodeMonitors:
                 )
             if node_id not in self._pending.values():
                 self._pending[self._actors[node_id].read.remote()] = node_id
+        # Ray has no public call for what a node's object store holds.
+        free = available_resources_per_node()
         values = {}
         for node_id, node in alive.items():
-            for name, value in self._latest.get(node_id, {}).items():
-                values[f"node/{node['NodeManagerAddress']}/{name}"] = value
-        return values | _object_store()
+            total = node["Resources"].get("object_store_memory", 0.0)
+            used = total - free.get(node_id, {}).get("object_store_memory", total)
+            own = {**self._latest.get(node_id, {}), "object_store_usage_megabytes": used / MB}
+            for name, value in own.items():
+                values[f"system/{node['NodeManagerAddress']}/{name}"] = value
+        return values
 
     def _collect(self) -> None:
         if not self._pending:
@@ -72,16 +83,6 @@ class NodeMonitors:
                 self._actors.pop(node_id, None)
 
 
-def _object_store() -> dict[str, float]:
-    """Memory of all nodes' object stores together, in MiB."""
-    total = ray.cluster_resources().get("object_store_memory", 0.0)
-    free = ray.available_resources().get("object_store_memory", 0.0)
-    return {
-        "object_store/used_mib": (total - free) / MIB,
-        "object_store/total_mib": total / MIB,
-    }
-
-
 def _gpus() -> dict[str, float]:
     import pynvml
 
@@ -91,6 +92,7 @@ def _gpus() -> dict[str, float]:
         device = pynvml.nvmlDeviceGetHandleByIndex(index)
         memory = pynvml.nvmlDeviceGetMemoryInfo(device)
         rates = pynvml.nvmlDeviceGetUtilizationRates(device)
-        values[f"gpu{index}_percent"] = float(rates.gpu)
-        values[f"gpu{index}_memory_percent"] = 100.0 * memory.used / memory.total
+        values[f"gpu_{index}_utilization_percentage"] = float(rates.gpu)
+        values[f"gpu_{index}_memory_usage_percentage"] = 100.0 * memory.used / memory.total
+        values[f"gpu_{index}_memory_usage_megabytes"] = memory.used / MB
     return values
