@@ -21,9 +21,11 @@ FAST_PATH_ONLY = (
 """Settings that RLlib's own env runner, learner and module do not have."""
 
 ALGORITHM_DEFAULTS: dict[str, dict[str, Any]] = {
-    "IMPALA": {"lr": 5e-4, "entropy_coeff": 0.03, "entropy_coeff_at_goal": 0.003, "num_epochs": 1},
+    "IMPALA": {"lr": 5e-4, "entropy_coeff": 0.03, "entropy_coeff_at_goal": 0.0015, "num_epochs": 1},
     "APPO": {"lr": 1e-3, "entropy_coeff": 0.02, "entropy_coeff_at_goal": 0.002, "num_epochs": 3},
 }
+"""Pong is deterministic: a policy that becomes so too early plays a cycle for ever in which it
+loses every other point. Hence the large entropy_coeff at first."""
 MINIBATCH_ROWS = {"IMPALA": 4, "APPO": 16}
 """Trajectories in one gradient step: a plain policy gradient learns faster from many small ones."""
 
@@ -46,7 +48,7 @@ def resolve_settings(
     filled: dict[str, Any] = {
         "num_env_runners": max(1, room),
         "train_batch_size_per_learner": settings.fragment_steps,
-        **ALGORITHM_DEFAULTS[experiment.run],
+        **_algorithm_defaults(experiment),
         "minibatch_size": MINIBATCH_ROWS[experiment.run] * settings.rollout_fragment_length,
     }
     filled = {key: value for key, value in filled.items() if getattr(settings, key) is None}
@@ -68,6 +70,16 @@ def resolve_settings(
             f"{settings.num_cpus_per_env_runner} for each env runner)"
         )
     return settings
+
+
+def _algorithm_defaults(experiment: Experiment) -> dict[str, Any]:
+    """A coefficient that was given stays what it is, unless what it falls to was given too."""
+    given = experiment.config.model_fields_set
+    return {
+        key: value
+        for key, value in ALGORITHM_DEFAULTS[experiment.run].items()
+        if key.removesuffix("_at_goal") not in given
+    }
 
 
 def game_of(experiment: Experiment) -> AtariSettings | None:

@@ -91,8 +91,9 @@ class Settings(BaseModel):
     vf_loss_coeff: float = Field(0.5, ge=0)
     entropy_coeff: Schedule | None = None
     """Keeps the policy random where nothing has been learnt yet. Default: see defaults.py."""
-    entropy_coeff_at_goal: float | None = Field(None, ge=0)
-    """What entropy_coeff falls to, in proportion to the progress towards the stop criterion."""
+    entropy_coeff_at_goal: float | None = Field(None, gt=0)
+    """What entropy_coeff falls to, by equal factors for equal progress towards the stop criterion.
+    Default: see defaults.py; None (constant) where entropy_coeff was given."""
     grad_clip: float | None = Field(0.5, gt=0)
     """Largest global norm of a gradient."""
     clip_param: float = Field(0.2, gt=0)
@@ -110,6 +111,16 @@ class Settings(BaseModel):
     def fragment_steps(self) -> int:
         """Agent steps in one fragment, T * N."""
         return self.rollout_fragment_length * self.num_envs_per_env_runner
+
+    @model_validator(mode="after")
+    def _entropy_coeff_falls_in_one_way(self) -> Settings:
+        at_goal = self.entropy_coeff_at_goal
+        if at_goal is not None and isinstance(self.entropy_coeff, list):
+            raise ValueError(
+                f"config.entropy_coeff_at_goal: {at_goal:g}: entropy_coeff is a schedule already; "
+                "give it as a number"
+            )
+        return self
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Settings:

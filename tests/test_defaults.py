@@ -109,6 +109,15 @@ def test_a_learning_rate_that_was_asked_for_is_kept() -> None:
     assert resolved(2, lr=1e-5).lr == 1e-5
 
 
+def test_an_entropy_coefficient_that_was_asked_for_does_not_fall() -> None:
+    assert resolved(2, entropy_coeff=0.01).entropy_coeff_at_goal is None
+
+
+def test_an_entropy_coefficient_falls_where_that_was_asked_for() -> None:
+    settings = resolved(2, entropy_coeff=0.01, entropy_coeff_at_goal=0.001)
+    assert settings.entropy_coeff_at_goal == 0.001
+
+
 def test_a_train_batch_is_one_fragment() -> None:
     settings = resolved(2, rollout_fragment_length=20, num_envs_per_env_runner=5)
     assert settings.train_batch_size_per_learner == 100

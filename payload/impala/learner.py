@@ -22,7 +22,7 @@ class VTraceLearner(IMPALATorchLearner):
 
     `config.learner_config_dict` carries what RLlib's IMPALAConfig has no setting for:
     num_epochs, minibatch_size (both of them RLlib's words; RLlib's own iterator would cut
-    rows of T + 1 slots apart), lambda_ and normalize_advantages.
+    rows of T + 1 slots apart), lambda_, normalize_advantages and entropy_coeff_at_goal.
     """
 
     def build(self) -> None:
@@ -121,11 +121,10 @@ class VTraceLearner(IMPALATorchLearner):
         )
 
     def _entropy_coeff(self, module_id: str) -> float:
-        scheduled: float = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
-        at_goal: float | None = self.config.learner_config_dict["entropy_coeff_at_goal"]
-        if at_goal is None:
-            return scheduled
-        return scheduled + (at_goal - scheduled) * self.progress
+        start: float = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
+        return on_the_way(
+            start, self.config.learner_config_dict["entropy_coeff_at_goal"], self.progress
+        )
 
     def policy_loss(
         self, logp: torch.Tensor, log_rhos: torch.Tensor, advantages: torch.Tensor
@@ -145,6 +144,13 @@ class SurrogateLearner(VTraceLearner):
         clip = self.config.clip_param
         clipped = ratios.clamp(1.0 - clip, 1.0 + clip)
         return -torch.min(ratios * advantages, clipped * advantages).mean()
+
+
+def on_the_way(start: float, at_goal: float | None, progress: float) -> float:
+    """Returns what `start` has become: by equal factors for equal progress, `at_goal` at 1."""
+    if at_goal is None or start == 0:
+        return start
+    return float(start * (at_goal / start) ** progress)
 
 
 def pixel_statistics(
