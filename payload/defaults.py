@@ -48,9 +48,11 @@ def resolve_settings(
     filled: dict[str, Any] = {
         "num_env_runners": max(1, room),
         "train_batch_size_per_learner": settings.fragment_steps,
-        **_algorithm_defaults(experiment),
+        **ALGORITHM_DEFAULTS[experiment.run],
         "minibatch_size": MINIBATCH_ROWS[experiment.run] * settings.rollout_fragment_length,
     }
+    if settings.entropy_coeff is not None:
+        del filled["entropy_coeff_at_goal"]
     filled = {key: value for key, value in filled.items() if getattr(settings, key) is None}
     settings = settings.model_copy(update=filled)
     assert settings.num_env_runners is not None
@@ -70,16 +72,6 @@ def resolve_settings(
             f"{settings.num_cpus_per_env_runner} for each env runner)"
         )
     return settings
-
-
-def _algorithm_defaults(experiment: Experiment) -> dict[str, Any]:
-    """A coefficient that was given stays what it is, unless what it falls to was given too."""
-    given = experiment.config.model_fields_set
-    return {
-        key: value
-        for key, value in ALGORITHM_DEFAULTS[experiment.run].items()
-        if key.removesuffix("_at_goal") not in given
-    }
 
 
 def game_of(experiment: Experiment) -> AtariSettings | None:

@@ -106,13 +106,6 @@ class MLflowRun:
 
         self._put(deliver)
 
-    def log_tags(self, tags: dict[str, str]) -> None:
-        def deliver(client: Any, run_id: str) -> None:
-            for key, value in tags.items():
-                client.set_tag(run_id, key, value)
-
-        self._put(deliver)
-
     def log_artifact(self, path: Path, folder: str | None = None) -> None:
         """Uploads a file, or all files of a folder; one that is gone by then is left out."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 from payload.checkpoints import CheckpointStore
 from payload.errors import UserError
 from payload.experiment import Experiment
+from payload.files import replace_text
 from payload.report import Report
 
 RUNS = "runs"
@@ -69,9 +71,8 @@ class RunFolder:
         return str(known["run_id"]) if known["tracking_uri"] == tracking_uri else None
 
     def remember_mlflow_run(self, run_id: str, tracking_uri: str) -> None:
-        aside = self.mlflow_run_file.with_suffix(".tmp")
-        aside.write_text(json.dumps({"run_id": run_id, "tracking_uri": tracking_uri}))
-        aside.replace(self.mlflow_run_file)
+        run = {"run_id": run_id, "tracking_uri": tracking_uri}
+        replace_text(self.mlflow_run_file, json.dumps(run))
 
     def append_progress(self, report: Report) -> None:
         row = {"env_steps": report.env_steps, **_plain_columns(report)}
@@ -89,12 +90,11 @@ class RunFolder:
         with self.progress_file.open(newline="") as file:
             reader = csv.DictReader(file)
             rows = [row for row in reader if int(row["training_iteration"]) <= iteration]
-        aside = self.progress_file.with_suffix(".tmp")
-        with aside.open("w", newline="") as file:
-            writer = csv.DictWriter(file, reader.fieldnames or [])
-            writer.writeheader()
-            writer.writerows(rows)
-        aside.replace(self.progress_file)
+        kept = io.StringIO(newline="")
+        writer = csv.DictWriter(kept, reader.fieldnames or [])
+        writer.writeheader()
+        writer.writerows(rows)
+        replace_text(self.progress_file, kept.getvalue())
 
 
 def create_run_folder(results: Path, experiment: Experiment) -> RunFolder:

@@ -109,6 +109,11 @@ def test_a_learning_rate_that_was_asked_for_is_kept() -> None:
     assert resolved(2, lr=1e-5).lr == 1e-5
 
 
+@pytest.mark.parametrize("key", list(ALGORITHM_DEFAULTS["IMPALA"]))
+def test_a_setting_given_as_null_has_its_default(key: str) -> None:
+    assert getattr(resolved(2, "IMPALA", **{key: None}), key) == ALGORITHM_DEFAULTS["IMPALA"][key]
+
+
 def test_an_entropy_coefficient_that_was_asked_for_does_not_fall() -> None:
     assert resolved(2, entropy_coeff=0.01).entropy_coeff_at_goal is None
 

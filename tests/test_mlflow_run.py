@@ -19,6 +19,8 @@ import payload.mlflow_run
 from payload.mlflow_run import EXPERIMENT_NAME, MetricPoint, MLflowRun, Status, Tracking, flatten
 
 POINT = MetricPoint("episode_reward_mean", -20.5, 1000, 1_700_000_000_000)
+LINE = json.dumps(vars(POINT)) + "\n"
+"""The backlog that holds POINT alone."""
 
 
 @pytest.fixture(scope="module")
@@ -143,11 +145,6 @@ def test_a_parameter_too_long_for_mlflow_is_cut(
 ) -> None:
     run.log_params({"config.env_config": "x" * 10_000})
     assert delivered(run).data.params == {"config.env_config": "x" * 6000}
-
-
-def test_tags_arrive(run: MLflowRun, delivered: Callable[..., Run]) -> None:
-    run.log_tags({"cluster": "local"})
-    assert delivered(run).data.tags["cluster"] == "local"
 
 
 def test_a_run_has_its_name(run: MLflowRun, delivered: Callable[..., Run]) -> None:
@@ -327,7 +324,7 @@ def test_a_later_run_delivers_the_backlog(
     client: MlflowClient,
     delivered: Callable[..., Run],
 ) -> None:
-    backlog.write_text(json.dumps(vars(POINT)) + "\n")
+    backlog.write_text(LINE)
     run_id = delivered(make_run()).info.run_id
     (point,) = client.get_metric_history(run_id, POINT.name)
     assert MetricPoint(point.key, point.value, point.step, point.timestamp) == POINT
@@ -336,7 +333,7 @@ def test_a_later_run_delivers_the_backlog(
 def test_a_delivered_backlog_is_gone(
     make_run: Callable[..., MLflowRun], backlog: Path, delivered: Callable[..., Run]
 ) -> None:
-    backlog.write_text(json.dumps(vars(POINT)) + "\n")
+    backlog.write_text(LINE)
     delivered(make_run())
     assert not backlog.exists()
 
@@ -354,7 +351,7 @@ def test_a_backlog_longer_than_one_batch_is_delivered(
 
 
 def test_a_backlog_still_undelivered_stays_whole(away: str, backlog: Path) -> None:
-    backlog.write_text(json.dumps(vars(POINT)) + "\n")
+    backlog.write_text(LINE)
     run = MLflowRun(Tracking(away, None, "run"), backlog)
     run.log_metrics({"entropy": 1.5}, env_steps=2000)
     run.close("FAILED", timeout_s=0)
@@ -364,7 +361,7 @@ def test_a_backlog_still_undelivered_stays_whole(away: str, backlog: Path) -> No
 def test_a_backlog_survives_a_run_that_is_killed_before_it_delivers(
     away: str, backlog: Path
 ) -> None:
-    backlog.write_text(json.dumps(vars(POINT)) + "\n")
+    backlog.write_text(LINE)
     MLflowRun(Tracking(away, None, "run"), backlog)  # Never closed, as after a kill.
     assert points(backlog) == [POINT]
 
@@ -375,7 +372,7 @@ def test_a_line_that_a_full_disk_cut_off_does_not_lose_the_rest(
     client: MlflowClient,
     delivered: Callable[..., Run],
 ) -> None:
-    backlog.write_text(json.dumps(vars(POINT)) + '\n{"name": "entr')
+    backlog.write_text(LINE + '{"name": "entr')
     run_id = delivered(make_run()).info.run_id
     assert len(client.get_metric_history(run_id, POINT.name)) == 1
 

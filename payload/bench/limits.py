@@ -27,7 +27,6 @@ from ray.rllib.utils.metrics import (
     ALL_MODULES,
     ENV_RUNNER_RESULTS,
     LEARNER_RESULTS,
-    NUM_ENV_STEPS_SAMPLED,
     NUM_ENV_STEPS_SAMPLED_LIFETIME,
     NUM_ENV_STEPS_TRAINED_LIFETIME,
 )
@@ -79,13 +78,7 @@ class SyntheticEnvRunner(AtariEnvRunner):
                 self.config.env_config["frame_stack"],
             )
         fragment = replace(self._fragment, weights_seq_no=self._weights_seq_no)
-        self.metrics.log_value(NUM_ENV_STEPS_SAMPLED, len(fragment), reduce="sum")
-        self.metrics.log_value(
-            NUM_ENV_STEPS_SAMPLED_LIFETIME,
-            len(fragment),
-            reduce="lifetime_sum",
-            with_throughput=True,
-        )
+        self._count_steps(fragment)
         return [fragment]
 
 

@@ -17,6 +17,7 @@ import psutil
 from rich.table import Table
 
 from payload.bench.trainer import Learned
+from payload.files import replace_text
 from payload.git_commit import git_commit
 from payload.ray_cluster import available_cpus
 from payload.run_parameters import PACKAGES
@@ -144,10 +145,8 @@ def machine() -> dict[str, Any]:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Writes a file aside and renames it; a number that is not finite becomes null."""
-    aside = path.with_suffix(".tmp")
-    aside.write_text(json.dumps(_finite(content), indent=2, allow_nan=False) + "\n")
-    aside.replace(path)
+    """Replaces a JSON file; a number that is not finite becomes null."""
+    replace_text(path, json.dumps(_finite(content), indent=2, allow_nan=False) + "\n")
 
 
 def figure_table(figures: list[Figure]) -> Table:

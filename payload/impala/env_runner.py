@@ -137,15 +137,17 @@ class AtariEnvRunner(SingleAgentEnvRunner):
         while fragment is None:
             self._reset()
             fragment = self._try_rollout(num_steps, explore, random_actions)
-        self.metrics.log_value(NUM_ENV_STEPS_SAMPLED, len(fragment), reduce="sum")
-        self.metrics.log_value(
-            NUM_ENV_STEPS_SAMPLED_LIFETIME,
-            len(fragment),
-            reduce="lifetime_sum",
-            with_throughput=True,
-        )
+        self._count_steps(fragment)
         self.metrics.log_value("rollout_timer", time.perf_counter() - started)
         return fragment
+
+    def _count_steps(self, fragment: RolloutFragment) -> None:
+        """Logs the agent steps sampled, under the names that RLlib's driver reads."""
+        steps = len(fragment)
+        self.metrics.log_value(NUM_ENV_STEPS_SAMPLED, steps, reduce="sum")
+        self.metrics.log_value(
+            NUM_ENV_STEPS_SAMPLED_LIFETIME, steps, reduce="lifetime_sum", with_throughput=True
+        )
 
     def _try_rollout(
         self, num_steps: int, explore: bool, random_actions: bool

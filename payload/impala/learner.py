@@ -25,6 +25,9 @@ class VTraceLearner(IMPALATorchLearner):
     rows of T + 1 slots apart), lambda_, normalize_advantages and entropy_coeff_at_goal.
     """
 
+    progress = 0.0
+    """How far the run is on its way to its goal, in [0, 1]; the driver sets it."""
+
     def build(self) -> None:
         super().build()
         if self.config.num_gpus_per_learner == 0:
@@ -32,9 +35,6 @@ class VTraceLearner(IMPALATorchLearner):
             torch.set_num_threads(1)
         statistics = pixel_statistics(AtariSettings(**self.config.env_config))
         self.module[DEFAULT_MODULE_ID].unwrapped().set_pixel_statistics(*statistics)
-
-    progress = 0.0
-    """How far the run is on its way to its goal, in [0, 1]; the driver sets it."""
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         parameters = self.get_parameters(self.module[module_id])
@@ -122,7 +122,7 @@ class VTraceLearner(IMPALATorchLearner):
 
     def _entropy_coeff(self, module_id: str) -> float:
         start: float = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
-        return on_the_way(
+        return interpolate_geometrically(
             start, self.config.learner_config_dict["entropy_coeff_at_goal"], self.progress
         )
 
@@ -146,8 +146,12 @@ class SurrogateLearner(VTraceLearner):
         return -torch.min(ratios * advantages, clipped * advantages).mean()
 
 
-def on_the_way(start: float, at_goal: float | None, progress: float) -> float:
-    """Returns what `start` has become: by equal factors for equal progress, `at_goal` at 1."""
+def interpolate_geometrically(start: float, at_goal: float | None, progress: float) -> float:
+    """Returns the value at `progress` between `start` (0) and `at_goal` (1).
+
+    It changes by equal factors for equal progress, so `at_goal` must be positive; without
+    one, and at zero, it stays `start`.
+    """
     if at_goal is None or start == 0:
         return start
     return float(start * (at_goal / start) ** progress)

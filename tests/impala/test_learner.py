@@ -24,7 +24,7 @@ from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 from payload.defaults import resolve_settings
 from payload.experiment import parse_experiment
 from payload.impala.connector import FragmentsToTrainBatch
-from payload.impala.learner import SurrogateLearner, VTraceLearner, on_the_way
+from payload.impala.learner import SurrogateLearner, VTraceLearner, interpolate_geometrically
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.impala.vtrace import vtrace
 from payload.rllib_config import algorithm_config
@@ -453,15 +453,15 @@ def test_without_minibatches_a_batch_is_one_gradient_step(
     ("progress", "value"), [(0.0, 0.04), (0.5, 0.02), (1.0, 0.01)], ids=["start", "half", "goal"]
 )
 def test_a_coefficient_falls_by_equal_factors(progress: float, value: float) -> None:
-    assert on_the_way(0.04, 0.01, progress) == pytest.approx(value)
+    assert interpolate_geometrically(0.04, 0.01, progress) == pytest.approx(value)
 
 
 def test_a_coefficient_without_a_value_at_the_goal_is_constant() -> None:
-    assert on_the_way(0.04, None, 0.5) == 0.04
+    assert interpolate_geometrically(0.04, None, 0.5) == 0.04
 
 
 def test_a_coefficient_of_zero_stays_zero() -> None:
-    assert on_the_way(0.0, 0.01, 0.5) == 0.0
+    assert interpolate_geometrically(0.0, 0.01, 0.5) == 0.0
 
 
 def test_learners_of_one_game_normalise_pixels_alike(learners: Learners) -> None:
