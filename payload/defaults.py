@@ -15,14 +15,27 @@ FAST_PATH_ONLY = (
     "end_return_at_lost_life",
     "lambda_",
     "normalize_advantages",
+    "lr_at_goal",
     "entropy_coeff_at_goal",
     "fcnet_hidden",
 )
 """Settings that RLlib's own env runner, learner and module do not have."""
 
 ALGORITHM_DEFAULTS: dict[str, dict[str, Any]] = {
-    "IMPALA": {"lr": 5e-4, "entropy_coeff": 0.03, "entropy_coeff_at_goal": 0.0015, "num_epochs": 1},
-    "APPO": {"lr": 1e-3, "entropy_coeff": 0.02, "entropy_coeff_at_goal": 0.002, "num_epochs": 3},
+    "IMPALA": {
+        "lr": 5e-4,
+        "lr_at_goal": 1e-4,
+        "entropy_coeff": 0.03,
+        "entropy_coeff_at_goal": 0.0015,
+        "num_epochs": 1,
+    },
+    "APPO": {
+        "lr": 1e-3,
+        "lr_at_goal": 2e-4,
+        "entropy_coeff": 0.02,
+        "entropy_coeff_at_goal": 0.002,
+        "num_epochs": 3,
+    },
 }
 """Pong is deterministic: a policy that becomes so too early plays a cycle for ever in which it
 loses every other point. Hence the large entropy_coeff at first."""
@@ -51,8 +64,9 @@ def resolve_settings(
         **ALGORITHM_DEFAULTS[experiment.run],
         "minibatch_size": MINIBATCH_ROWS[experiment.run] * settings.rollout_fragment_length,
     }
-    if settings.entropy_coeff is not None:
-        del filled["entropy_coeff_at_goal"]
+    for key in ("lr", "entropy_coeff"):
+        if getattr(settings, key) is not None:
+            del filled[f"{key}_at_goal"]
     filled = {key: value for key, value in filled.items() if getattr(settings, key) is None}
     settings = settings.model_copy(update=filled)
     assert settings.num_env_runners is not None

@@ -85,6 +85,10 @@ class Settings(BaseModel):
     broadcast_interval: int = Field(1, ge=1)
     # Loss and optimizer
     lr: Schedule | None = None
+    """Default: see defaults.py."""
+    lr_at_goal: float | None = Field(None, gt=0)
+    """What lr falls to, by equal factors for equal progress, on the second half of the way to the
+    stop criterion. Default: see defaults.py; None (constant) where lr was given."""
     gamma: float = Field(0.99, ge=0, le=1)
     lambda_: float = Field(0.95, ge=0, le=1)
     normalize_advantages: bool = True
@@ -113,13 +117,14 @@ class Settings(BaseModel):
         return self.rollout_fragment_length * self.num_envs_per_env_runner
 
     @model_validator(mode="after")
-    def _entropy_coeff_falls_in_one_way(self) -> Settings:
-        at_goal = self.entropy_coeff_at_goal
-        if at_goal is not None and isinstance(self.entropy_coeff, list):
-            raise ValueError(
-                f"config.entropy_coeff_at_goal: {at_goal:g}: entropy_coeff is a schedule already; "
-                "give it as a number"
-            )
+    def _falls_in_one_way(self) -> Settings:
+        for key in ("lr", "entropy_coeff"):
+            at_goal = getattr(self, f"{key}_at_goal")
+            if at_goal is not None and isinstance(getattr(self, key), list):
+                raise ValueError(
+                    f"config.{key}_at_goal: {at_goal:g}: {key} is a schedule already; "
+                    "give it as a number"
+                )
         return self
 
     @model_validator(mode="after")

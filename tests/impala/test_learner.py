@@ -464,6 +464,19 @@ def test_a_coefficient_of_zero_stays_zero() -> None:
     assert interpolate_geometrically(0.0, 0.01, 0.5) == 0.0
 
 
+@pytest.mark.parametrize(
+    ("progress", "lr"), [(0.0, 5e-4), (0.5, 5e-4), (0.75, 1e-4 * 5**0.5), (1.0, 1e-4)]
+)
+def test_the_learning_rate_falls_on_the_second_half_of_the_way(
+    impala: VTraceLearner, monkeypatch: pytest.MonkeyPatch, progress: float, lr: float
+) -> None:
+    monkeypatch.setattr(impala, "progress", progress)
+    for _ in range(2):  # The second update is the first that can know.
+        update(impala, made_up())
+    (group,) = impala.get_optimizer(DEFAULT_MODULE_ID).param_groups
+    assert group["lr"] == pytest.approx(lr)
+
+
 def test_learners_of_one_game_normalise_pixels_alike(learners: Learners) -> None:
     one, other = (module_of(learners.fresh(name)).pixel_mean for name in ("IMPALA", "APPO"))
     assert torch.equal(one, other)
