@@ -25,7 +25,7 @@ ALGORITHM_DEFAULTS: dict[str, dict[str, Any]] = {
     "IMPALA": {
         "lr": 5e-4,
         "lr_at_goal": 1e-4,
-        "entropy_coeff": 0.03,
+        "entropy_coeff": 0.06,
         "entropy_coeff_at_goal": 0.0015,
         "num_epochs": 1,
     },

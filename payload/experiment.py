@@ -50,7 +50,13 @@ Schedule = float | Annotated[list[_Point], Field(min_length=1)]
 class Settings(BaseModel):
     """What `config` may contain; RLlib's names where RLlib has the setting."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
 
     # Env runners
     num_env_runners: int | None = Field(None, ge=0)
@@ -87,8 +93,8 @@ class Settings(BaseModel):
     lr: Schedule | None = None
     """Default: see defaults.py."""
     lr_at_goal: float | None = Field(None, gt=0)
-    """What lr falls to, by equal factors for equal progress, on the second half of the way to the
-    stop criterion. Default: see defaults.py; None (constant) where lr was given."""
+    """What lr falls to on the last quarter of the way to the stop criterion, by equal factors for
+    equal progress. Default: see defaults.py; None (constant) where lr was given."""
     gamma: float = Field(0.99, ge=0, le=1)
     lambda_: float = Field(0.95, ge=0, le=1)
     normalize_advantages: bool = True
@@ -96,8 +102,8 @@ class Settings(BaseModel):
     entropy_coeff: Schedule | None = None
     """Keeps the policy random where nothing has been learnt yet. Default: see defaults.py."""
     entropy_coeff_at_goal: float | None = Field(None, gt=0)
-    """What entropy_coeff falls to, by equal factors for equal progress towards the stop criterion.
-    Default: see defaults.py; None (constant) where entropy_coeff was given."""
+    """What entropy_coeff falls to, likewise. Default: see defaults.py; None (constant) where
+    entropy_coeff was given."""
     grad_clip: float | None = Field(0.5, gt=0)
     """Largest global norm of a gradient."""
     clip_param: float = Field(0.2, gt=0)
@@ -141,7 +147,13 @@ class Settings(BaseModel):
 class Stop(BaseModel):
     """When training ends: whichever comes first; no criterion means never."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
 
     episode_return_mean: float | None = None
     """Mean return of the last 100 episodes."""
@@ -155,7 +167,9 @@ class Stop(BaseModel):
 class Experiment(BaseModel):
     """One experiment, as an experiment file or the command line gives it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True
+    )
 
     run: Literal["IMPALA", "APPO"] = "IMPALA"
     env: str = "PongNoFrameskip-v4"

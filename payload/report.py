@@ -13,6 +13,8 @@ from payload.experiment import Stop
 
 MEAN_OVER = 100
 """Episodes in the mean return, as in the papers."""
+RECENT_STEPS = 30_000
+"""Agent steps that the current return looks back on."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,10 @@ class TrainResult:
     env_steps: int | None = None
     env_steps_trained: int | None = None
     episodes: int | None = None
+    rewards_sampled: float = math.nan
+    """Sum of the game's own rewards over `steps_sampled`, this iteration's agent steps; NaN where
+    the env runner does not tell."""
+    steps_sampled: float = math.nan
     returns: list[float] = field(default_factory=list)
     """Of the episodes that finished in this iteration."""
     lengths: list[float] = field(default_factory=list)
@@ -46,6 +52,8 @@ class Report:
     """Mean, smallest and largest return of the last 100 episodes."""
     return_min: float
     return_max: float
+    current_return: float
+    """What an episode would return at the rate of reward of the last steps."""
     length_mean: float
     env_runners: int
     """Env runners alive."""
@@ -58,6 +66,7 @@ class Report:
             "episode_reward_mean": self.return_mean,
             "episode_reward_min": self.return_min,
             "episode_reward_max": self.return_max,
+            "episode_reward_current": self.current_return,
             "episode_len_mean": self.length_mean,
             "episodes_total": self.episodes,
             "env_steps_sampled_per_s": self.sampled_per_s,
@@ -84,6 +93,9 @@ class Progress:
     """First mean return of 100 episodes: what the goal is measured from."""
     best_return: float = -math.inf
     """Best mean return of 100 episodes."""
+    best_current_return: float = -math.inf
+    recent: deque[tuple[float, float]] = field(default_factory=deque)
+    """Rewards and steps of the last iterations, RECENT_STEPS in sum."""
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=MEAN_OVER))
     lengths: deque[float] = field(default_factory=lambda: deque(maxlen=MEAN_OVER))
 
@@ -92,6 +104,7 @@ class Progress:
         env_steps = _known(result.env_steps, self.env_steps)
         trained = _known(result.env_steps_trained, self.env_steps_trained)
         self.episodes = _known(result.episodes, self.episodes)
+        self._look_back_on(result)
         self.returns.extend(result.returns)
         self.lengths.extend(result.lengths)
         report = Report(
@@ -105,6 +118,7 @@ class Progress:
             return_mean=_reduce(np.mean, self.returns),
             return_min=_reduce(np.min, self.returns),
             return_max=_reduce(np.max, self.returns),
+            current_return=self.current_return,
             length_mean=_reduce(np.mean, self.lengths),
             env_runners=env_runners,
             learner=result.learner,
@@ -115,24 +129,44 @@ class Progress:
             if math.isnan(self.first_return):
                 self.first_return = report.return_mean
             self.best_return = max(self.best_return, report.return_mean)
+            self.best_current_return = max(self.best_current_return, self.current_return)
         return report
+
+    def _look_back_on(self, result: TrainResult) -> None:
+        if math.isnan(result.rewards_sampled) or not result.steps_sampled > 0:
+            return
+        self.recent.append((result.rewards_sampled, result.steps_sampled))
+        while sum(steps for _, steps in self.recent) - self.recent[0][1] >= RECENT_STEPS:
+            self.recent.popleft()
 
     @property
     def has_full_mean(self) -> bool:
         """Whether the mean return is over all the episodes that it should be over."""
         return len(self.returns) == MEAN_OVER
 
+    @property
+    def current_return(self) -> float:
+        """Returns what an episode would return at the rate of reward of the last steps.
+
+        The mean of 100 episodes is late: an even game of Pong takes 3,600 agent steps, and
+        while 100 of them are played the policy has long become another one.
+        """
+        if not self.recent:
+            return _reduce(np.mean, self.returns)
+        rewards, steps = (sum(values) for values in zip(*self.recent, strict=True))
+        return rewards / steps * _reduce(np.mean, self.lengths)
+
     def towards(self, stop: Stop) -> float:
         """Returns how far the run is on its way to its end, in [0, 1].
 
-        By the best mean return where `stop` names a return: that does not depend on how
-        fast this machine or this seed is. Otherwise by time, steps or iterations.
+        By the best current return where `stop` names a return: that does not depend on
+        how fast this machine or this seed is. Otherwise by time, steps or iterations.
         """
         if stop.episode_return_mean is not None:
             if not self.has_full_mean:
                 return 0.0
             span = stop.episode_return_mean - self.first_return
-            return _fraction(self.best_return - self.first_return, span)
+            return _fraction(self.best_current_return - self.first_return, span)
         limits: list[tuple[float, float | None]] = [
             (self.time_total_s, stop.time_total_s),
             (self.env_steps, stop.num_env_steps_sampled_lifetime),
@@ -141,12 +175,14 @@ class Progress:
         return max((_fraction(value, limit) for value, limit in limits if limit), default=0.0)
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "returns": list(self.returns), "lengths": list(self.lengths)}
+        lists = {name: list(getattr(self, name)) for name in ("recent", "returns", "lengths")}
+        return {**vars(self), **lists}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Progress:
         returns, lengths = (deque(values[k], maxlen=MEAN_OVER) for k in ("returns", "lengths"))
-        return cls(**{**values, "returns": returns, "lengths": lengths})
+        recent = deque((rewards, steps) for rewards, steps in values.get("recent", []))
+        return cls(**{**values, "recent": recent, "returns": returns, "lengths": lengths})
 
 
 def reason_to_stop(stop: Stop, report: Report, progress: Progress) -> str | None:

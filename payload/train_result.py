@@ -12,12 +12,13 @@ from ray.rllib.utils.metrics import (
     EPISODE_LEN_MEAN,
     EPISODE_RETURN_MEAN,
     LEARNER_RESULTS,
+    NUM_ENV_STEPS_SAMPLED,
     NUM_ENV_STEPS_SAMPLED_LIFETIME,
     NUM_ENV_STEPS_TRAINED_LIFETIME,
     NUM_EPISODES_LIFETIME,
 )
 
-from payload.impala.env_runner import EPISODE_LENGTHS, EPISODE_RETURNS
+from payload.impala.env_runner import EPISODE_LENGTHS, EPISODE_RETURNS, REWARDS_SAMPLED
 from payload.report import MEAN_OVER, TrainResult
 
 LEARNER_METRICS = {
@@ -46,6 +47,8 @@ def train_result(result: dict[str, Any]) -> TrainResult:
         env_steps=_count(sampled, NUM_ENV_STEPS_SAMPLED_LIFETIME),
         env_steps_trained=_count(learners.get(ALL_MODULES, {}), NUM_ENV_STEPS_TRAINED_LIFETIME),
         episodes=episodes,
+        rewards_sampled=float(sampled.get(REWARDS_SAMPLED, math.nan)),
+        steps_sampled=float(sampled.get(NUM_ENV_STEPS_SAMPLED, math.nan)),
         returns=_episodes(sampled, EPISODE_RETURNS, EPISODE_RETURN_MEAN, episodes or 0),
         lengths=_episodes(sampled, EPISODE_LENGTHS, EPISODE_LEN_MEAN, episodes or 0),
         learner=_learner_metrics(learners.get("default_policy", {})),

@@ -29,6 +29,7 @@ FIRST_REPORT = Report(
     return_mean=math.nan,
     return_min=math.nan,
     return_max=math.nan,
+    current_return=math.nan,
     length_mean=math.nan,
     env_runners=2,
     learner={},

@@ -198,7 +198,7 @@ def test_the_first_return_stays_what_it_was() -> None:
 )
 def test_the_way_to_a_return_is_measured_from_the_first_one(best: float, fraction: float) -> None:
     progress = full()
-    progress.first_return, progress.best_return = -20.0, best
+    progress.first_return, progress.best_current_return = -20.0, best
     assert progress.towards(Stop(episode_return_mean=18)) == fraction
 
 
@@ -208,8 +208,44 @@ def test_a_return_goal_is_not_neared_before_100_episodes() -> None:
 
 def test_a_first_return_above_the_goal_is_the_end() -> None:
     progress = full()
-    progress.first_return = progress.best_return = 19.0
+    progress.first_return = progress.best_current_return = 19.0
     assert progress.towards(Stop(episode_return_mean=18)) == 1
+
+
+# The current return
+
+
+def sampled(rewards: float, steps: int) -> TrainResult:
+    """An iteration without a finished episode."""
+    return TrainResult(rewards_sampled=rewards, steps_sampled=steps)
+
+
+def test_the_current_return_is_an_episode_at_the_rate_of_reward_of_now() -> None:
+    progress = full()
+    progress.lengths.extend([2000] * MEAN_OVER)
+    progress.advance(sampled(rewards=30.0, steps=10_000), seconds=1, env_runners=1)
+    assert progress.current_return == 6.0
+
+
+def test_the_current_return_forgets_what_was_long_ago() -> None:
+    progress = full()
+    progress.lengths.extend([2000] * MEAN_OVER)
+    progress.advance(sampled(rewards=-1000.0, steps=20_000), seconds=1, env_runners=1)
+    for _ in range(3):
+        progress.advance(sampled(rewards=10.0, steps=10_000), seconds=1, env_runners=1)
+    assert progress.current_return == 2.0
+
+
+def test_the_current_return_is_the_mean_where_no_rate_is_known() -> None:
+    assert full().current_return == np.mean(full().returns)
+
+
+def test_the_best_current_return_is_the_highest_so_far() -> None:
+    progress = full()
+    progress.lengths.extend([1000] * MEAN_OVER)
+    for rewards in (50.0, 150.0, -300.0):
+        progress.advance(sampled(rewards, steps=10_000), seconds=1, env_runners=1)
+    assert progress.best_current_return == 10.0
 
 
 @pytest.mark.parametrize(

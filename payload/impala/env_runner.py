@@ -24,6 +24,9 @@ from ray.rllib.utils.metrics import (
 from payload.impala.atari import AtariSettings, make_vector_env
 from payload.impala.rollout_fragment import RolloutFragment
 
+REWARDS_SAMPLED = "rewards_sampled"
+"""Sum of the game's own rewards over the steps sampled: how well the policy of now plays. Returns
+only tell when an episode is over, and then of its whole length."""
 EPISODE_RETURNS = "episode_returns"
 EPISODE_LENGTHS = "episode_lengths"
 """Every finished episode's return and length in agent steps, one by one. RLlib's own
@@ -142,8 +145,9 @@ class AtariEnvRunner(SingleAgentEnvRunner):
         return fragment
 
     def _count_steps(self, fragment: RolloutFragment) -> None:
-        """Logs the agent steps sampled, under the names that RLlib's driver reads."""
+        """Logs steps, under the names that RLlib's driver reads, and their rewards."""
         steps = len(fragment)
+        self.metrics.log_value(REWARDS_SAMPLED, float(fragment.rewards.sum()), reduce="sum")
         self.metrics.log_value(NUM_ENV_STEPS_SAMPLED, steps, reduce="sum")
         self.metrics.log_value(
             NUM_ENV_STEPS_SAMPLED_LIFETIME, steps, reduce="lifetime_sum", with_throughput=True

@@ -14,6 +14,9 @@ from ray.rllib.core.learner.learner import ENTROPY_KEY
 from payload.impala.atari import AtariSettings, make_vector_env
 from payload.impala.vtrace import vtrace
 
+NEAR_GOAL = 0.75
+"""Progress from which on coefficients fall. A policy that is made sure of itself at half the way
+stays there: in Pong it parks its paddle and never again tries the balls that it does not reach."""
 PIXEL_STATISTICS_SEED = 12_345
 
 
@@ -47,17 +50,11 @@ class VTraceLearner(IMPALATorchLearner):
         )
 
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
-        """Sets the next update's learning rate: RLlib's schedule, lowered on the way to the goal.
-
-        Large steps find the way there, small ones stay on it: it falls from half-way on.
-        """
+        """Sets the next update's learning rate: RLlib's schedule, lowered near the goal."""
         super().after_gradient_based_update(timesteps=timesteps)
         optimizer = self.get_optimizer(DEFAULT_MODULE_ID)
-        lr = interpolate_geometrically(
-            self._get_optimizer_lr(optimizer),
-            self.config.learner_config_dict["lr_at_goal"],
-            max(0.0, 2.0 * self.progress - 1.0),
-        )
+        at_goal = self.config.learner_config_dict["lr_at_goal"]
+        lr = lowered(self._get_optimizer_lr(optimizer), at_goal, self.progress)
         self._set_optimizer_lr(optimizer, lr)
 
     def _update(self, batch: dict[str, Any], **kwargs: Any) -> Any:
@@ -138,9 +135,8 @@ class VTraceLearner(IMPALATorchLearner):
 
     def _entropy_coeff(self, module_id: str) -> float:
         start: float = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
-        return interpolate_geometrically(
-            start, self.config.learner_config_dict["entropy_coeff_at_goal"], self.progress
-        )
+        at_goal = self.config.learner_config_dict["entropy_coeff_at_goal"]
+        return lowered(start, at_goal, self.progress)
 
     def policy_loss(
         self, logp: torch.Tensor, log_rhos: torch.Tensor, advantages: torch.Tensor
@@ -162,15 +158,15 @@ class SurrogateLearner(VTraceLearner):
         return -torch.min(ratios * advantages, clipped * advantages).mean()
 
 
-def interpolate_geometrically(start: float, at_goal: float | None, progress: float) -> float:
-    """Returns the value at `progress` between `start` (0) and `at_goal` (1).
+def lowered(start: float, at_goal: float | None, progress: float) -> float:
+    """Returns a coefficient that holds until NEAR_GOAL and falls to `at_goal` at progress 1.
 
-    It changes by equal factors for equal progress, so `at_goal` must be positive; without
+    It falls by equal factors for equal progress, so `at_goal` must be positive; without
     one, and at zero, it stays `start`.
     """
     if at_goal is None or start == 0:
         return start
-    return float(start * (at_goal / start) ** progress)
+    return float(start * (at_goal / start) ** max(0.0, (progress - NEAR_GOAL) / (1.0 - NEAR_GOAL)))
 
 
 def pixel_statistics(

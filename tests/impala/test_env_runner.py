@@ -23,7 +23,12 @@ from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED, NUM_EPISODES, WEIGHTS
 from payload.defaults import game_of, resolve_settings
 from payload.experiment import Experiment, parse_experiment
 from payload.impala.atari import AtariSettings, make_vector_env
-from payload.impala.env_runner import EPISODE_LENGTHS, EPISODE_RETURNS, AtariEnvRunner
+from payload.impala.env_runner import (
+    EPISODE_LENGTHS,
+    EPISODE_RETURNS,
+    REWARDS_SAMPLED,
+    AtariEnvRunner,
+)
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.rllib_config import algorithm_config
 
@@ -270,6 +275,13 @@ def test_every_step_is_counted(make_runner: MakeRunner) -> None:
     runner = make_runner()
     steps = sum(len(runner.sample()[0]) for _ in range(3))
     assert runner.get_metrics()[NUM_ENV_STEPS_SAMPLED].peek() == steps == 3 * STEPS * NUM_ENVS
+
+
+def test_the_rewards_of_every_step_are_counted(make_runner: MakeRunner) -> None:
+    runner = make_runner()
+    rewards = sum(runner.sample(num_timesteps=60 * NUM_ENVS)[0].rewards.sum() for _ in range(3))
+    assert rewards != 0
+    assert runner.get_metrics()[REWARDS_SAMPLED].peek() == rewards
 
 
 def test_a_given_number_of_steps_is_sampled(make_runner: MakeRunner) -> None:

@@ -21,10 +21,10 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.learner import Learner
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 
-from payload.defaults import resolve_settings
+from payload.defaults import ALGORITHM_DEFAULTS, resolve_settings
 from payload.experiment import parse_experiment
 from payload.impala.connector import FragmentsToTrainBatch
-from payload.impala.learner import SurrogateLearner, VTraceLearner, interpolate_geometrically
+from payload.impala.learner import NEAR_GOAL, SurrogateLearner, VTraceLearner, lowered
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.impala.vtrace import vtrace
 from payload.rllib_config import algorithm_config
@@ -450,31 +450,31 @@ def test_without_minibatches_a_batch_is_one_gradient_step(
 
 
 @pytest.mark.parametrize(
-    ("progress", "value"), [(0.0, 0.04), (0.5, 0.02), (1.0, 0.01)], ids=["start", "half", "goal"]
+    ("progress", "value"),
+    [(0.0, 0.04), (NEAR_GOAL, 0.04), ((NEAR_GOAL + 1.0) / 2, 0.02), (1.0, 0.01)],
+    ids=["start", "near the goal", "half-way from there", "goal"],
 )
-def test_a_coefficient_falls_by_equal_factors(progress: float, value: float) -> None:
-    assert interpolate_geometrically(0.04, 0.01, progress) == pytest.approx(value)
+def test_a_coefficient_falls_by_equal_factors_near_the_goal(progress: float, value: float) -> None:
+    assert lowered(0.04, 0.01, progress) == pytest.approx(value)
 
 
 def test_a_coefficient_without_a_value_at_the_goal_is_constant() -> None:
-    assert interpolate_geometrically(0.04, None, 0.5) == 0.04
+    assert lowered(0.04, None, 0.9) == 0.04
 
 
 def test_a_coefficient_of_zero_stays_zero() -> None:
-    assert interpolate_geometrically(0.0, 0.01, 0.5) == 0.0
+    assert lowered(0.0, 0.01, 0.9) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("progress", "lr"), [(0.0, 5e-4), (0.5, 5e-4), (0.75, 1e-4 * 5**0.5), (1.0, 1e-4)]
-)
-def test_the_learning_rate_falls_on_the_second_half_of_the_way(
-    impala: VTraceLearner, monkeypatch: pytest.MonkeyPatch, progress: float, lr: float
+@pytest.mark.parametrize("progress", [0.0, 0.9, 1.0])
+def test_the_learning_rate_falls_near_the_goal(
+    impala: VTraceLearner, monkeypatch: pytest.MonkeyPatch, progress: float
 ) -> None:
     monkeypatch.setattr(impala, "progress", progress)
-    for _ in range(2):  # The second update is the first that can know.
-        update(impala, made_up())
+    update(impala, made_up())
     (group,) = impala.get_optimizer(DEFAULT_MODULE_ID).param_groups
-    assert group["lr"] == pytest.approx(lr)
+    defaults = ALGORITHM_DEFAULTS["IMPALA"]
+    assert group["lr"] == lowered(defaults["lr"], defaults["lr_at_goal"], progress)
 
 
 def test_learners_of_one_game_normalise_pixels_alike(learners: Learners) -> None:
