@@ -23,7 +23,8 @@ from payload.impala.atari import AtariSettings, make_vector_env
 
 FRAMES_PER_SECOND = 30
 """Twice the game's own speed: one picture per agent step of four frames."""
-MAX_VIDEO_STEPS = 10_000
+MAX_VIDEO_STEPS = 3_600
+"""Two minutes: a policy that never serves would play for half an hour."""
 
 
 class Evaluation(NamedTuple):

@@ -2,53 +2,14 @@
 
 from __future__ import annotations
 
-import csv
+import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
-from mlflow.entities import Run
 
-from payload.mlflow_run import EXPERIMENT_NAME
-
-TINY = (
-    '{"num_workers": 1, "num_envs_per_worker": 4, "sample_batch_size": 8, '
-    '"min_time_s_per_iteration": 1}'
-)
-
-
-def payload(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs `python -m payload` in `folder`."""
-    return subprocess.run(
-        [sys.executable, "-m", "payload", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-
-
-def mlflow_run(folder: Path) -> Run:
-    """The only MLflow run in a folder's results."""
-    client = MlflowClient(f"sqlite:///{folder}/results/mlflow.db")
-    experiment = client.get_experiment_by_name(EXPERIMENT_NAME)
-    (run,) = client.search_runs([experiment.experiment_id])
-    return run
-
-
-def run_folder(folder: Path) -> Path:
-    (path,) = (folder / "results" / "runs").iterdir()
-    return path
-
-
-def steps(folder: Path) -> list[int]:
-    """Agent steps after each iteration, from progress.csv."""
-    with (run_folder(folder) / "progress.csv").open() as file:
-        return [int(row["env_steps"]) for row in csv.DictReader(file)]
+from tests.command_line import TINY, learning, mlflow_run, payload, run_folder, steps
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +24,16 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 @pytest.fixture(scope="module")
 def resumed(trained: tuple[Path, str]) -> tuple[Path, str, int]:
-    """The same folder after a resume, what that printed, and the steps before it."""
+    """The same folder after a resume, what that printed, and the steps before it.
+
+    Its newest checkpoint is not whole: the one before has to do.
+    """
     folder, _ = trained
     before = steps(folder)[-1]
+    checkpoints = run_folder(folder) / "checkpoints"
+    shutil.copytree(max(checkpoints.glob("checkpoint_*")), checkpoints / "checkpoint_000999")
+    for state in (checkpoints / "checkpoint_000999").rglob("module_state*"):
+        state.write_bytes(state.read_bytes()[:1000])
     stop = f'{{"timesteps_total": {before + 300}}}'
     done = payload(folder, "train", "--resume", "--stop", stop)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -86,6 +54,12 @@ def test_a_finished_run_says_why_it_stopped_and_what_to_type_next(
 def test_a_resumed_run_goes_on_from_the_steps_it_had(resumed: tuple[Path, str, int]) -> None:
     folder, _, before = resumed
     assert steps(folder)[-1] >= before + 300
+
+
+def test_a_truncated_checkpoint_is_named_and_the_one_before_is_taken(
+    resumed: tuple[Path, str, int],
+) -> None:
+    assert "checkpoint_000999 cannot be read; trying the one before" in resumed[1]
 
 
 def test_a_resumed_run_goes_on_in_the_same_mlflow_run(resumed: tuple[Path, str, int]) -> None:
@@ -129,15 +103,8 @@ def test_evaluate_plays_a_checkpoint_without_a_cluster(resumed: tuple[Path, str,
 
 
 def test_ctrl_c_saves_a_checkpoint_and_marks_the_run_killed(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "payload", "train", "--config", TINY],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
+    with learning(tmp_path) as process:
         assert process.stdout is not None
-        next(line for line in process.stdout if line.startswith("First learner update"))
         process.send_signal(signal.SIGINT)
         output = process.stdout.read()
         assert process.wait(timeout=120) == 130, output
