@@ -15,7 +15,6 @@ FAST_PATH_ONLY = (
     "end_return_at_lost_life",
     "lambda_",
     "normalize_advantages",
-    "lr_at_goal",
     "entropy_coeff_at_goal",
     "fcnet_hidden",
 )
@@ -24,14 +23,12 @@ FAST_PATH_ONLY = (
 ALGORITHM_DEFAULTS: dict[str, dict[str, Any]] = {
     "IMPALA": {
         "lr": 5e-4,
-        "lr_at_goal": 1e-4,
         "entropy_coeff": 0.06,
         "entropy_coeff_at_goal": 0.0015,
         "num_epochs": 1,
     },
     "APPO": {
         "lr": 1e-3,
-        "lr_at_goal": 2e-4,
         "entropy_coeff": 0.02,
         "entropy_coeff_at_goal": 0.002,
         "num_epochs": 3,
@@ -64,9 +61,8 @@ def resolve_settings(
         **ALGORITHM_DEFAULTS[experiment.run],
         "minibatch_size": MINIBATCH_ROWS[experiment.run] * settings.rollout_fragment_length,
     }
-    for key in ("lr", "entropy_coeff"):
-        if getattr(settings, key) is not None:
-            del filled[f"{key}_at_goal"]
+    if settings.entropy_coeff is not None:
+        del filled["entropy_coeff_at_goal"]
     filled = {key: value for key, value in filled.items() if getattr(settings, key) is None}
     settings = settings.model_copy(update=filled)
     assert settings.num_env_runners is not None

@@ -92,9 +92,6 @@ class Settings(BaseModel):
     # Loss and optimizer
     lr: Schedule | None = None
     """Default: see defaults.py."""
-    lr_at_goal: float | None = Field(None, gt=0)
-    """What lr falls to on the last quarter of the way to the stop criterion, by equal factors for
-    equal progress. Default: see defaults.py; None (constant) where lr was given."""
     gamma: float = Field(0.99, ge=0, le=1)
     lambda_: float = Field(0.95, ge=0, le=1)
     normalize_advantages: bool = True
@@ -102,8 +99,9 @@ class Settings(BaseModel):
     entropy_coeff: Schedule | None = None
     """Keeps the policy random where nothing has been learnt yet. Default: see defaults.py."""
     entropy_coeff_at_goal: float | None = Field(None, gt=0)
-    """What entropy_coeff falls to, likewise. Default: see defaults.py; None (constant) where
-    entropy_coeff was given."""
+    """What entropy_coeff falls to on the last quarter of the way to the stop criterion, by equal
+    factors for equal progress. Default: see defaults.py; None (constant) where entropy_coeff was
+    given."""
     grad_clip: float | None = Field(0.5, gt=0)
     """Largest global norm of a gradient."""
     clip_param: float = Field(0.2, gt=0)
@@ -123,14 +121,13 @@ class Settings(BaseModel):
         return self.rollout_fragment_length * self.num_envs_per_env_runner
 
     @model_validator(mode="after")
-    def _falls_in_one_way(self) -> Settings:
-        for key in ("lr", "entropy_coeff"):
-            at_goal = getattr(self, f"{key}_at_goal")
-            if at_goal is not None and isinstance(getattr(self, key), list):
-                raise ValueError(
-                    f"config.{key}_at_goal: {at_goal:g}: {key} is a schedule already; "
-                    "give it as a number"
-                )
+    def _entropy_coeff_falls_in_one_way(self) -> Settings:
+        at_goal = self.entropy_coeff_at_goal
+        if at_goal is not None and isinstance(self.entropy_coeff, list):
+            raise ValueError(
+                f"config.entropy_coeff_at_goal: {at_goal:g}: entropy_coeff is a schedule already; "
+                "give it as a number"
+            )
         return self
 
     @model_validator(mode="after")

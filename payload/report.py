@@ -14,7 +14,9 @@ from payload.experiment import Stop
 MEAN_OVER = 100
 """Episodes in the mean return, as in the papers."""
 RECENT_STEPS = 30_000
-"""Agent steps that the current return looks back on."""
+"""Agent steps whose rate of reward makes the current return."""
+RECENT_EPISODES = 20
+"""Episodes whose mean length does."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,6 @@ class Progress:
     """First mean return of 100 episodes: what the goal is measured from."""
     best_return: float = -math.inf
     """Best mean return of 100 episodes."""
-    best_current_return: float = -math.inf
     recent: deque[tuple[float, float]] = field(default_factory=deque)
     """Rewards and steps of the last iterations, RECENT_STEPS in sum."""
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=MEAN_OVER))
@@ -129,7 +130,6 @@ class Progress:
             if math.isnan(self.first_return):
                 self.first_return = report.return_mean
             self.best_return = max(self.best_return, report.return_mean)
-            self.best_current_return = max(self.best_current_return, self.current_return)
         return report
 
     def _look_back_on(self, result: TrainResult) -> None:
@@ -154,19 +154,21 @@ class Progress:
         if not self.recent:
             return _reduce(np.mean, self.returns)
         rewards, steps = (sum(values) for values in zip(*self.recent, strict=True))
-        return rewards / steps * _reduce(np.mean, self.lengths)
+        lengths = deque(self.lengths, maxlen=RECENT_EPISODES)
+        return float(rewards / steps * _reduce(np.mean, lengths))
 
     def towards(self, stop: Stop) -> float:
         """Returns how far the run is on its way to its end, in [0, 1].
 
-        By the best current return where `stop` names a return: that does not depend on
-        how fast this machine or this seed is. Otherwise by time, steps or iterations.
+        By the current return where `stop` names a return: that does not depend on how fast
+        this machine or this seed is, and it goes back where the policy does. Otherwise by
+        time, steps or iterations.
         """
         if stop.episode_return_mean is not None:
             if not self.has_full_mean:
                 return 0.0
             span = stop.episode_return_mean - self.first_return
-            return _fraction(self.best_current_return - self.first_return, span)
+            return _fraction(self.current_return - self.first_return, span)
         limits: list[tuple[float, float | None]] = [
             (self.time_total_s, stop.time_total_s),
             (self.env_steps, stop.num_env_steps_sampled_lifetime),

@@ -75,7 +75,6 @@ def _fast_path(
             "num_epochs": settings.num_epochs,
             "minibatch_size": settings.minibatch_size,
             "lambda_": settings.lambda_,
-            "lr_at_goal": settings.lr_at_goal,
             "entropy_coeff_at_goal": settings.entropy_coeff_at_goal,
             "normalize_advantages": settings.normalize_advantages,
             "end_return_at_lost_life": settings.end_return_at_lost_life,

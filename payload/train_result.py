@@ -27,10 +27,7 @@ LEARNER_METRICS = {
     "entropy": ("entropy",),
     "vf_explained_var": ("vf_explained_var",),
     "mean_kl": ("mean_kl",),
-    "lr": (
-        "lr",
-        "default_optimizer_learning_rate",
-    ),
+    "lr": ("default_optimizer_learning_rate",),
     "entropy_coeff": ("entropy_coeff", "curr_entropy_coeff"),
     "grad_norm": ("gradients_default_optimizer_global_norm",),
     "policy_lag": ("diff_num_grad_updates_vs_sampler_policy",),

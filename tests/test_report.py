@@ -26,7 +26,7 @@ from ray.rllib.utils.metrics import (
 
 from payload.experiment import Stop
 from payload.impala.env_runner import EPISODE_LENGTHS, EPISODE_RETURNS
-from payload.report import MEAN_OVER, Progress, Report, TrainResult, reason_to_stop
+from payload.report import MEAN_OVER, RECENT_EPISODES, Progress, Report, TrainResult, reason_to_stop
 from payload.train_result import train_result
 
 NAN = math.nan
@@ -194,11 +194,14 @@ def test_the_first_return_stays_what_it_was() -> None:
 
 
 @pytest.mark.parametrize(
-    ("best", "fraction"), [(-20.0, 0), (-1.0, 0.5), (18.0, 1), (21.0, 1)], ids=str
+    ("current", "fraction"), [(-20.0, 0), (-1.0, 0.5), (18.0, 1), (21.0, 1)], ids=str
 )
-def test_the_way_to_a_return_is_measured_from_the_first_one(best: float, fraction: float) -> None:
+def test_the_way_to_a_return_is_measured_from_the_first_one(
+    current: float, fraction: float
+) -> None:
     progress = full()
-    progress.first_return, progress.best_current_return = -20.0, best
+    progress.first_return = -20.0
+    progress.returns.extend([current] * MEAN_OVER)
     assert progress.towards(Stop(episode_return_mean=18)) == fraction
 
 
@@ -208,7 +211,7 @@ def test_a_return_goal_is_not_neared_before_100_episodes() -> None:
 
 def test_a_first_return_above_the_goal_is_the_end() -> None:
     progress = full()
-    progress.first_return = progress.best_current_return = 19.0
+    progress.first_return = 19.0
     assert progress.towards(Stop(episode_return_mean=18)) == 1
 
 
@@ -240,12 +243,22 @@ def test_the_current_return_is_the_mean_where_no_rate_is_known() -> None:
     assert full().current_return == np.mean(full().returns)
 
 
-def test_the_best_current_return_is_the_highest_so_far() -> None:
+def test_the_current_return_is_of_episodes_as_long_as_the_last_ones() -> None:
     progress = full()
+    progress.lengths.extend([4000] * MEAN_OVER)
+    progress.lengths.extend([2000] * RECENT_EPISODES)
+    progress.advance(sampled(rewards=30.0, steps=10_000), seconds=1, env_runners=1)
+    assert progress.current_return == 6.0
+
+
+def test_a_policy_that_gets_worse_goes_back_on_its_way() -> None:
+    progress, stop = full(), Stop(episode_return_mean=18)
+    progress.first_return = -20.0
     progress.lengths.extend([1000] * MEAN_OVER)
-    for rewards in (50.0, 150.0, -300.0):
-        progress.advance(sampled(rewards, steps=10_000), seconds=1, env_runners=1)
-    assert progress.best_current_return == 10.0
+    progress.advance(sampled(rewards=150.0, steps=10_000), seconds=1, env_runners=1)
+    ahead = progress.towards(stop)
+    progress.advance(sampled(rewards=-100.0, steps=10_000), seconds=1, env_runners=1)
+    assert progress.towards(stop) < ahead
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,7 @@ class VTraceLearner(IMPALATorchLearner):
 
     `config.learner_config_dict` carries what RLlib's IMPALAConfig has no setting for:
     num_epochs, minibatch_size (both of them RLlib's words; RLlib's own iterator would cut
-    rows of T + 1 slots apart), lambda_, normalize_advantages, lr_at_goal and
-    entropy_coeff_at_goal.
+    rows of T + 1 slots apart), lambda_, normalize_advantages and entropy_coeff_at_goal.
     """
 
     progress = 0.0
@@ -48,14 +47,6 @@ class VTraceLearner(IMPALATorchLearner):
             params=parameters,
             lr_or_lr_schedule=config.lr,
         )
-
-    def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
-        """Sets the next update's learning rate: RLlib's schedule, lowered near the goal."""
-        super().after_gradient_based_update(timesteps=timesteps)
-        optimizer = self.get_optimizer(DEFAULT_MODULE_ID)
-        at_goal = self.config.learner_config_dict["lr_at_goal"]
-        lr = lowered(self._get_optimizer_lr(optimizer), at_goal, self.progress)
-        self._set_optimizer_lr(optimizer, lr)
 
     def _update(self, batch: dict[str, Any], **kwargs: Any) -> Any:
         """Makes num_epochs passes over the batch's rows in minibatches of whole rows."""
@@ -121,7 +112,6 @@ class VTraceLearner(IMPALATorchLearner):
                 - errors.detach().var() / targets[mask].var().clamp(min=1e-8),
                 ENTROPY_KEY: mean_entropy.detach(),
                 "entropy_coeff": self._entropy_coeff(module_id),
-                "lr": self._get_optimizer_lr(self.get_optimizer(module_id)),
                 "mean_kl": -log_rhos.detach()[mask].mean(),
             },
             key=module_id,

@@ -21,7 +21,7 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.learner import Learner
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 
-from payload.defaults import ALGORITHM_DEFAULTS, resolve_settings
+from payload.defaults import resolve_settings
 from payload.experiment import parse_experiment
 from payload.impala.connector import FragmentsToTrainBatch
 from payload.impala.learner import NEAR_GOAL, SurrogateLearner, VTraceLearner, lowered
@@ -464,17 +464,6 @@ def test_a_coefficient_without_a_value_at_the_goal_is_constant() -> None:
 
 def test_a_coefficient_of_zero_stays_zero() -> None:
     assert lowered(0.0, 0.01, 0.9) == 0.0
-
-
-@pytest.mark.parametrize("progress", [0.0, 0.9, 1.0])
-def test_the_learning_rate_falls_near_the_goal(
-    impala: VTraceLearner, monkeypatch: pytest.MonkeyPatch, progress: float
-) -> None:
-    monkeypatch.setattr(impala, "progress", progress)
-    update(impala, made_up())
-    (group,) = impala.get_optimizer(DEFAULT_MODULE_ID).param_groups
-    defaults = ALGORITHM_DEFAULTS["IMPALA"]
-    assert group["lr"] == lowered(defaults["lr"], defaults["lr_at_goal"], progress)
 
 
 def test_learners_of_one_game_normalise_pixels_alike(learners: Learners) -> None:
