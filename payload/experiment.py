@@ -99,9 +99,8 @@ class Settings(BaseModel):
     entropy_coeff: Schedule | None = None
     """Keeps the policy random where nothing has been learnt yet. Default: see defaults.py."""
     entropy_coeff_at_goal: float | None = Field(None, gt=0)
-    """What entropy_coeff falls to on the last quarter of the way to the stop criterion, by equal
-    factors for equal progress. Default: see defaults.py; None (constant) where entropy_coeff was
-    given."""
+    """What entropy_coeff falls to on the way to the stop criterion, most of it near the end.
+    Default: see defaults.py; None (constant) where entropy_coeff was given."""
     grad_clip: float | None = Field(0.5, gt=0)
     """Largest global norm of a gradient."""
     clip_param: float = Field(0.2, gt=0)
