@@ -1,12 +1,16 @@
-# volley: `make train`, `make test`, `make ui`, `make bench`. Needs Python 3.11+, pip and make.
+# volley: `make train`, `make test`, `make ui`, `make bench`; `make up`, `make down` on Azure.
+# Needs Python 3.11+, pip and make; for Azure the Pulumi CLI as well.
 PYTHON ?= python3
 RESULTS ?= results
 ARGS ?=
 BIN := .venv/bin
 UV := $(BIN)/uv pip install --quiet --compile-bytecode --require-hashes --python $(BIN)/python
-COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+COMPILE := $(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header
+MACHINE := --python-platform x86_64-manylinux_2_35 --format pylock.toml
 
-.PHONY: help train test ui bench lock clean
+SCRIPTS := usr/local/lib/volley
+
+.PHONY: help train test ui bench up preview down schema lock clean
 
 help:   ## Show this help
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -18,6 +22,8 @@ test: .venv/dev  ## Lint, types and all tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	MYPYPATH=$(SCRIPTS:%=infra/boot/files/common/%):$(SCRIPTS:%=infra/boot/files/head/%) \
+	  $(BIN)/mypy --explicit-package-bases infra/boot/files/*/$(SCRIPTS)/*.py
 	$(BIN)/pytest $(ARGS)
 
 ui: .venv/payload  ## Open the MLflow UI on loopback (port 5000)
@@ -26,10 +32,28 @@ ui: .venv/payload  ## Open the MLflow UI on loopback (port 5000)
 bench: .venv/payload  ## Measure this trainer, stock RLlib and the emulator's limit side by side
 	$(BIN)/python -m payload bench --results $(RESULTS) $(ARGS)
 
-lock: .venv/uv  ## Resolve requirements/*.txt anew
-	$(COMPILE) pyproject.toml -o requirements/payload.txt
-	cp requirements/payload.txt requirements/dev.txt  # uv keeps the versions that it finds there
-	$(COMPILE) pyproject.toml --extra dev -o requirements/dev.txt
+up: .venv/infra  ## Declare the cluster on Azure, start it and train (pulumi up)
+	pulumi up $(ARGS)
+
+preview: .venv/infra  ## Show what `make up` would change
+	pulumi preview $(ARGS)
+
+down: .venv/infra  ## Take the cluster away; the results stay (pulumi destroy)
+	pulumi destroy $(ARGS)
+
+schema: .venv/payload  ## Write payload/experiment.schema.json anew
+	$(BIN)/python -m payload.experiment_schema > payload/experiment.schema.json
+
+lock: .venv/dev  ## Resolve requirements/*.txt anew
+	$(COMPILE) --universal --generate-hashes pyproject.toml --extra dev -o requirements/dev.txt
+	for extra in payload infra; do \
+	  cp requirements/dev.txt requirements/$$extra.txt; : uv keeps the versions that it finds there; \
+	  $(COMPILE) --universal --generate-hashes pyproject.toml --extra $$extra -o requirements/$$extra.txt; \
+	done
+	mkdir -p build
+	$(COMPILE) $(MACHINE) -c requirements/payload.txt pyproject.toml \
+	  --extra payload --extra cluster -o build/pylock.toml
+	$(BIN)/python -m infra.boot.machine_lock build/pylock.toml > requirements/machine.txt
 
 clean:  ## Remove the virtual environment
 	rm -rf .venv
@@ -43,6 +67,11 @@ clean:  ## Remove the virtual environment
 .venv/payload: .venv/uv requirements/payload.txt pyproject.toml
 	@echo "Installing packages into .venv (about 6 GB; some minutes, once) ..."
 	$(UV) -r requirements/payload.txt
+	$(BIN)/uv pip install --quiet --no-deps --python $(BIN)/python --editable .
+	touch $@
+
+.venv/infra: .venv/uv requirements/infra.txt pyproject.toml
+	$(UV) -r requirements/infra.txt
 	$(BIN)/uv pip install --quiet --no-deps --python $(BIN)/python --editable .
 	touch $@
 

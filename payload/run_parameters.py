@@ -8,11 +8,12 @@ from typing import Any
 
 import ray
 
+import payload
 from payload.experiment import Experiment, Settings
 from payload.git_commit import git_commit
 from payload.mlflow_run import flatten
 
-PACKAGES = ("ray", "torch", "gymnasium", "ale-py", "mlflow", "numpy", "volley")
+PACKAGES = ("ray", "torch", "gymnasium", "ale-py", "mlflow", "numpy")
 
 
 def run_parameters(experiment: Experiment, settings: Settings) -> dict[str, Any]:
@@ -25,6 +26,7 @@ def run_parameters(experiment: Experiment, settings: Settings) -> dict[str, Any]
         **dict(flatten({"config": settings.model_dump()})),
         **dict(flatten({"stop": experiment.stop.model_dump(exclude_none=True)})),
         **{f"version.{name}": version(name) for name in PACKAGES},
+        "version.volley": payload.__version__,
         "version.python": sys.version.split()[0],
         "git_commit": git_commit(),
         "cluster.nodes": len(nodes),

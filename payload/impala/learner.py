@@ -15,9 +15,9 @@ from payload.impala.atari import AtariSettings, make_vector_env
 from payload.impala.vtrace import vtrace
 
 LATE = 4
-"""Most of the fall comes near the goal: half-way, a coefficient has gone a sixteenth of it. A policy
-that is made sure of itself there stays there: in Pong it parks its paddle and never again tries the
-balls that it does not reach. One that is kept random until the end stays at a return of 0."""
+"""Most of the fall comes near the goal: half-way, a coefficient has gone a sixteenth of it. A
+policy that is made sure of itself there stays there: in Pong it parks its paddle and never again
+tries the balls that it does not reach. One that is kept random stays at a return of 0."""
 PIXEL_STATISTICS_SEED = 12_345
 
 
