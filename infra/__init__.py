@@ -1,0 +1,1 @@
+"""What is declared: a Ray cluster on Azure."""

@@ -1,0 +1,35 @@
+"""What every resource of the cluster has in common: names, place and tags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+
+from infra.settings import StackSettings
+
+
+@dataclass(frozen=True)
+class Common:
+    """Passed to every component."""
+
+    prefix: str
+    """Of every name in the portal, "volley-dev"; Azure's resources get a suffix of eight digits."""
+    location: str
+    tags: dict[str, str]
+    group: pulumi.Output[str]
+    """Name of the resource group that dies with the stack."""
+
+    def name(self, what: str) -> str:
+        return f"{self.prefix}-{what}"
+
+
+def tags(settings: StackSettings) -> dict[str, str]:
+    """Returns what helps to find, to own and to pay for a resource."""
+    found = {
+        "project": pulumi.get_project(),
+        "stack": pulumi.get_stack(),
+        "owner": settings.owner,
+        "cost-centre": settings.cost_centre,
+    }
+    return {key: value for key, value in found.items() if value}

@@ -1,0 +1,74 @@
+"""Who the machines are, and what each of them may do."""
+
+from __future__ import annotations
+
+import pulumi
+from pulumi_azure_native import authorization, managedidentity
+
+from infra.common import Common
+from infra.results import Results
+
+BLOB_DATA_CONTRIBUTOR = "ba92f5b4-2d11-453d-a403-e96b0029c9fe"
+BLOB_DATA_READER = "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1"
+"""Built-in roles: one of our own would need the right to define roles in the subscription."""
+
+
+class Identities(pulumi.ComponentResource):
+    """A user-assigned identity for the head and one for all workers."""
+
+    def __init__(self, common: Common) -> None:
+        super().__init__("volley:infra:Identities", common.name("identities"))
+        self._common = common
+        self.head = self._identity("head")
+        self.workers = self._identity("workers")
+        self.register_outputs({"head": self.head.id, "workers": self.workers.id})
+
+    def grant(self, results: Results) -> list[pulumi.Resource]:
+        """Assigns the roles; returns them, because a machine boots in vain without its own."""
+        head, workers = self.head, self.workers
+        return [
+            self._role(
+                *("head-results", head, results.container_id, BLOB_DATA_CONTRIBUTOR),
+                "Writes checkpoints, MLflow's artifacts and snapshots of its database",
+            ),
+            self._role(
+                *("head-token", head, results.token_container_id, BLOB_DATA_CONTRIBUTOR),
+                "Writes Ray's token at first boot",
+            ),
+            self._role(
+                *("workers-token", workers, results.token_container_id, BLOB_DATA_READER),
+                "Reads Ray's token; workers may read and write nothing else",
+            ),
+        ]
+
+    def _identity(self, what: str) -> managedidentity.UserAssignedIdentity:
+        return managedidentity.UserAssignedIdentity(
+            self._common.name(what),
+            resource_group_name=self._common.group,
+            location=self._common.location,
+            tags=self._common.tags,
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+
+    def _role(
+        self,
+        what: str,
+        identity: managedidentity.UserAssignedIdentity,
+        scope: pulumi.Output[str],
+        role: str,
+        reason: str,
+    ) -> authorization.RoleAssignment:
+        subscription = authorization.get_client_config_output().subscription_id
+        return authorization.RoleAssignment(
+            self._common.name(what),
+            scope=scope,
+            principal_id=identity.principal_id,
+            # A fresh identity is not known everywhere yet; its kind spares Azure the search.
+            principal_type="ServicePrincipal",
+            role_definition_id=pulumi.Output.concat(
+                *("/subscriptions/", subscription),
+                f"/providers/Microsoft.Authorization/roleDefinitions/{role}",
+            ),
+            description=reason,
+            opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
+        )

@@ -1,0 +1,144 @@
+"""VM sizes and locations: what a machine of each size has, and about what it costs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+PRICES_AS_OF = "2026-06"
+"""US dollars per hour in East US, Linux, pay as you go; an estimate, other places cost more."""
+SPOT_SHARE = 0.2
+"""Low-priority machines have cost about a fifth; Azure changes their prices all the time."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One VM size."""
+
+    size: str
+    vcpus: int
+    memory_gib: float
+    price: float
+    """Dollars per hour, pay as you go; see PRICES_AS_OF."""
+    quota_family: str
+    gpus: int = 0
+    gpu_model: str = ""
+    temp_disk_gib: int = 0
+    """Local disk, which an ephemeral OS disk can use; 0 where the size has none."""
+
+    @classmethod
+    def named(cls, size: str) -> Machine:
+        return SIZES[size]
+
+    def price_per_hour(self, spot: bool) -> float:
+        return self.price * (SPOT_SHARE if spot else 1.0)
+
+
+@dataclass(frozen=True)
+class Retired:
+    """A size that Azure no longer sells."""
+
+    date: str
+    successor: str
+
+
+_T4, _A100, _H100 = (
+    "Standard NCASv3_T4 Family",
+    "StandardNCADSA100v4Family",
+    "StandardNCadsH100v5Family",
+)
+_DAS, _DADS, _DS, _EAS = (f"standard{name}v5Family" for name in ("DAS", "DADS", "DS", "EAS"))
+
+SIZES = {
+    machine.size: machine
+    for machine in (
+        Machine("Standard_NC4as_T4_v3", 4, 28, 0.526, _T4, 1, "T4", 176),
+        Machine("Standard_NC8as_T4_v3", 8, 56, 0.752, _T4, 1, "T4", 352),
+        Machine("Standard_NC16as_T4_v3", 16, 110, 1.204, _T4, 1, "T4", 352),
+        Machine("Standard_NC64as_T4_v3", 64, 440, 4.352, _T4, 4, "T4", 2816),
+        Machine("Standard_NC24ads_A100_v4", 24, 220, 3.673, _A100, 1, "A100", 64),
+        Machine("Standard_NC48ads_A100_v4", 48, 440, 7.346, _A100, 2, "A100", 128),
+        Machine("Standard_NC96ads_A100_v4", 96, 880, 14.692, _A100, 4, "A100", 256),
+        Machine("Standard_NC40ads_H100_v5", 40, 320, 6.98, _H100, 1, "H100"),
+        Machine("Standard_NC80adis_H100_v5", 80, 640, 13.96, _H100, 2, "H100"),
+        Machine("Standard_D2as_v5", 2, 8, 0.086, _DAS),
+        Machine("Standard_D4as_v5", 4, 16, 0.172, _DAS),
+        Machine("Standard_D8as_v5", 8, 32, 0.344, _DAS),
+        Machine("Standard_D16as_v5", 16, 64, 0.688, _DAS),
+        Machine("Standard_D2ads_v5", 2, 8, 0.103, _DADS, temp_disk_gib=75),
+        Machine("Standard_D4ads_v5", 4, 16, 0.206, _DADS, temp_disk_gib=150),
+        Machine("Standard_D8ads_v5", 8, 32, 0.412, _DADS, temp_disk_gib=300),
+        Machine("Standard_D16ads_v5", 16, 64, 0.824, _DADS, temp_disk_gib=600),
+        Machine("Standard_D2s_v5", 2, 8, 0.096, _DS),
+        Machine("Standard_D4s_v5", 4, 16, 0.192, _DS),
+        Machine("Standard_D8s_v5", 8, 32, 0.384, _DS),
+        Machine("Standard_D16s_v5", 16, 64, 0.768, _DS),
+        Machine("Standard_E2as_v5", 2, 16, 0.113, _EAS),
+        Machine("Standard_E4as_v5", 4, 32, 0.226, _EAS),
+        Machine("Standard_E8as_v5", 8, 64, 0.452, _EAS),
+    )
+}
+
+RETIRED = {
+    **dict.fromkeys(
+        ("Standard_NC6", "Standard_NC12", "Standard_NC24", "Standard_NC24r"),
+        Retired("2023-09-06", "Standard_NC4as_T4_v3"),
+    ),
+    **dict.fromkeys(
+        ("Standard_NC6s_v2", "Standard_NC12s_v2", "Standard_NC24s_v2"),
+        Retired("2023-09-06", "Standard_NC4as_T4_v3"),
+    ),
+    **dict.fromkeys(
+        ("Standard_ND6s", "Standard_ND12s", "Standard_ND24s"),
+        Retired("2023-09-06", "Standard_NC24ads_A100_v4"),
+    ),
+    **dict.fromkeys(
+        ("Standard_NV6", "Standard_NV12", "Standard_NV24"),
+        Retired("2023-09-06", "Standard_NC4as_T4_v3"),
+    ),
+    **dict.fromkeys(
+        ("Standard_NC6s_v3", "Standard_NC12s_v3", "Standard_NC24s_v3"),
+        Retired("2025-09-30", "Standard_NC4as_T4_v3"),
+    ),
+}
+"""Azure's retired-sizes list; all of them carry cards that today's image has no driver for."""
+
+UNSUITABLE = {
+    **dict.fromkeys(
+        ("Standard_D1_v2", "Standard_D2_v2", "Standard_D3_v2", "Standard_D4_v2"),
+        "boots no Gen2 image, cannot encrypt its host, and retires on 2028-05-01; "
+        "its successor is Standard_D2as_v5",
+    ),
+    **dict.fromkeys(
+        ("Standard_NV6ads_A10_v5", "Standard_NV12ads_A10_v5", "Standard_NV36ads_A10_v5"),
+        "needs NVIDIA's GRID driver, which the image does not have; use Standard_NC4as_T4_v3",
+    ),
+}
+"""Sizes that Azure sells and this cluster cannot use."""
+
+LOCATIONS = (
+    *("australiacentral", "australiaeast", "australiasoutheast", "austriaeast", "brazilsouth"),
+    *("canadacentral", "canadaeast", "centralindia", "centralus", "chilecentral", "eastasia"),
+    *("eastus", "eastus2", "francecentral", "germanywestcentral", "indonesiacentral"),
+    *("israelcentral", "italynorth", "japaneast", "japanwest", "koreacentral", "koreasouth"),
+    *("malaysiawest", "mexicocentral", "newzealandnorth", "northcentralus", "northeurope"),
+    *("norwayeast", "polandcentral", "qatarcentral", "southafricanorth", "southcentralus"),
+    *("southeastasia", "southindia", "spaincentral", "swedencentral", "switzerlandnorth"),
+    *("uaenorth", "uksouth", "ukwest", "westcentralus", "westeurope", "westindia", "westus"),
+    *("westus2", "westus3"),
+)
+
+
+def canonical_size(text: str) -> str:
+    """Returns a size as Azure spells it: STANDARD_D2_V2 and NC6 are understood; else the text."""
+    known = {name.lower(): name for name in (*SIZES, *RETIRED, *UNSUITABLE)}
+    lower = text.lower()
+    return known.get(lower) or known.get(f"standard_{lower}") or text
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Returns " (did you mean ...?)", or nothing where no known word is near."""
+    by_lower = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(word.lower(), by_lower, n=1)
+    return f" (did you mean {by_lower[found[0]]}?)" if found else ""

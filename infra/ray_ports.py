@@ -1,0 +1,70 @@
+"""Ray's ports, once: the NSGs' rules and the `ray start` flags both come from here.
+
+Which of them must pass between nodes was found by closing them one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GCS = 6379
+"""The head's global control store: every node connects to it."""
+OBJECT_MANAGER = 8076
+NODE_MANAGER = 8077
+WORKER_MIN, WORKER_MAX = 10100, 10199
+"""One port for each Ray worker process of a node: driver, env runners, learners, idle workers."""
+DASHBOARD_AGENT_GRPC = 52366
+"""`ray logs` and job supervision of another node."""
+
+DASHBOARD = 8265
+DASHBOARD_AGENT_HTTP = 52365
+RUNTIME_ENV_AGENT = 52367
+METRICS_EXPORT = 52368
+"""These four are pinned so that none of them can take one of the ports above; no NSG opens them."""
+
+
+@dataclass(frozen=True)
+class OpenPorts:
+    """Ports that one NSG rule opens between nodes."""
+
+    name: str
+    ports: tuple[str, ...]
+    """As Azure writes them: "8076" or "10100-10199"."""
+    reason: str
+
+
+TO_EVERY_NODE = (
+    OpenPorts("ray-object-manager", (str(OBJECT_MANAGER),), "Objects move between nodes"),
+    OpenPorts("ray-node-manager", (str(NODE_MANAGER),), "Tasks and actors are leased"),
+    OpenPorts("ray-workers", (f"{WORKER_MIN}-{WORKER_MAX}",), "Ray workers call each other"),
+    OpenPorts("ray-dashboard-agent", (str(DASHBOARD_AGENT_GRPC),), "Logs of another node"),
+)
+TO_HEAD = (OpenPorts("ray-gcs", (str(GCS),), "Nodes join the cluster"), *TO_EVERY_NODE)
+
+
+def head_flags() -> list[str]:
+    """Returns the ports as flags of `ray start --head`."""
+    return [
+        f"--port={GCS}",
+        f"--dashboard-port={DASHBOARD}",
+        *node_flags(),
+    ]
+
+
+def worker_flags(head_address: str) -> list[str]:
+    """Returns address and ports as flags of a worker's `ray start`."""
+    return [f"--address={head_address}:{GCS}", *node_flags()]
+
+
+def node_flags() -> list[str]:
+    """Returns the flags that head and workers share."""
+    return [
+        f"--node-manager-port={NODE_MANAGER}",
+        f"--object-manager-port={OBJECT_MANAGER}",
+        f"--min-worker-port={WORKER_MIN}",
+        f"--max-worker-port={WORKER_MAX}",
+        f"--dashboard-agent-listen-port={DASHBOARD_AGENT_HTTP}",
+        f"--dashboard-agent-grpc-port={DASHBOARD_AGENT_GRPC}",
+        f"--runtime-env-agent-port={RUNTIME_ENV_AGENT}",
+        f"--metrics-export-port={METRICS_EXPORT}",
+    ]

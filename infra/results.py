@@ -1,0 +1,133 @@
+"""Where results outlive the cluster: a storage account in a resource group of its own."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+
+import pulumi
+from pulumi_azure_native import resources, storage
+
+from infra.common import Common
+from infra.network import Network
+from infra.settings import StackSettings
+
+CONTAINER = "results"
+MAX_ACCOUNT_NAME = 24
+SUFFIX = 8
+"""Digits that Pulumi adds to a name."""
+PRIVATE = [IPv4Network(cidr) for cidr in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")]
+"""RFC 1918."""
+
+
+class Results(pulumi.ComponentResource):
+    """The results account with its container, and a container for Ray's token.
+
+    With keepResults, `pulumi destroy` forgets account and container instead of deleting
+    them, and a later stack finds them by resultsAccountId. The token's container dies with
+    the cluster.
+    """
+
+    account_name: pulumi.Output[str]
+    account_id: pulumi.Output[str]
+    container_id: pulumi.Output[str]
+    token_container: pulumi.Output[str]
+    token_container_id: pulumi.Output[str]
+
+    def __init__(self, common: Common, settings: StackSettings, network: Network) -> None:
+        super().__init__("volley:infra:Results", common.name("results"))
+        self._common = common
+        self._kept = pulumi.ResourceOptions(parent=self, retain_on_delete=settings.keep_results)
+        if settings.results_account_id:
+            self._use(settings.results_account_id)
+        else:
+            self._make(settings, network)
+        self._make_token_container()
+        self.register_outputs({"account": self.account_name})
+
+    def _use(self, account_id: str) -> None:
+        parts = account_id.split("/")
+        self._group: pulumi.Input[str] = parts[4]
+        self.account_id = pulumi.Output.from_input(account_id)
+        self.account_name = pulumi.Output.from_input(parts[8])
+        self.container_id = pulumi.Output.from_input(
+            f"{account_id}/blobServices/default/containers/{CONTAINER}"
+        )
+
+    def _make(self, settings: StackSettings, network: Network) -> None:
+        group = resources.ResourceGroup(
+            self._common.name("results"),
+            location=self._common.location,
+            tags=self._common.tags,
+            opts=self._kept,
+        )
+        account = storage.StorageAccount(
+            _account_name(self._common.prefix),
+            resource_group_name=group.name,
+            location=self._common.location,
+            tags=self._common.tags,
+            kind="StorageV2",
+            sku=storage.SkuArgs(name="Standard_LRS"),
+            access_tier="Hot",
+            allow_blob_public_access=False,
+            allow_cross_tenant_replication=False,
+            allow_shared_key_access=False,
+            default_to_o_auth_authentication=True,
+            is_local_user_enabled=False,
+            minimum_tls_version="TLS1_2",
+            encryption=storage.EncryptionArgs(
+                key_source="Microsoft.Storage",
+                require_infrastructure_encryption=True,
+                services=storage.EncryptionServicesArgs(
+                    blob=storage.EncryptionServiceArgs(enabled=True, key_type="Account")
+                ),
+            ),
+            network_rule_set=storage.NetworkRuleSetArgs(
+                default_action=storage.DefaultAction.DENY,
+                bypass="None",
+                virtual_network_rules=[
+                    storage.VirtualNetworkRuleArgs(
+                        virtual_network_resource_id=subnet, action="Allow"
+                    )
+                    for subnet in (network.head_subnet, network.worker_subnet)
+                ],
+                # So that the administrator can read the results when the cluster is gone.
+                ip_rules=_ip_rules(settings.admin_cidr),
+            ),
+            opts=self._kept,
+        )
+        container = storage.BlobContainer(
+            self._common.name(CONTAINER),
+            container_name=CONTAINER,
+            resource_group_name=group.name,
+            account_name=account.name,
+            public_access="None",
+            opts=self._kept,
+        )
+        self._group = group.name
+        self.account_id, self.account_name = account.id, account.name
+        self.container_id = container.id
+
+    def _make_token_container(self) -> None:
+        container = storage.BlobContainer(
+            self._common.name("token"),
+            resource_group_name=self._group,
+            account_name=self.account_name,
+            public_access="None",
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        self.token_container, self.token_container_id = container.name, container.id
+
+
+def _account_name(prefix: str) -> str:
+    """Returns what Azure allows: lower-case letters and digits, with room for the suffix."""
+    plain = "".join(letter for letter in prefix.lower() if letter.isalnum())
+    return plain[: MAX_ACCOUNT_NAME - SUFFIX]
+
+
+def _ip_rules(cidr: str) -> list[storage.IPRuleArgs]:
+    """A storage firewall takes single addresses and networks down to /30, and no private ones."""
+    network = IPv4Network(cidr)
+    if network.prefixlen == 0 or any(network.subnet_of(private) for private in PRIVATE):
+        return []
+    addresses = [str(a) for a in network] if network.prefixlen > 30 else [cidr]
+    return [storage.IPRuleArgs(i_p_address_or_range=address) for address in addresses]

@@ -1,0 +1,56 @@
+"""The stacks that people declare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+from tests.infra.stack import EXISTING_ACCOUNT, EXISTING_SUBNETS, Declared, declare_stack
+
+STACKS: dict[str, dict[str, str]] = {
+    "dev": {},
+    "article": {
+        "headSize": "Standard_NC4as_T4_v3",
+        "workerSize": "Standard_D2as_v5",
+        "maxWorkers": "4",
+        "workerSpot": "true",
+        "experiment": "experiments/pong-gpu.yaml",
+    },
+    "cpu only": {"headSize": "Standard_D4as_v5", "maxWorkers": "2"},
+    "gpu workers, ephemeral": {"workerSize": "Standard_NC4as_T4_v3", "workerSpot": "false"},
+    "head alone": {"maxWorkers": "0", "headSpot": "true"},
+    "existing vnet": EXISTING_SUBNETS,
+    "existing results": EXISTING_ACCOUNT,
+    "results not kept": {"keepResults": "false"},
+    "everything set": {
+        "trustedLaunch": "true",
+        "sharedMemoryGib": "2",
+        "environmentVariables": '{"MY_MODE": "a \\"quoted\\" value", "N": 3}',
+        "pipPackages": '["einops", "wandb==0.19.1"]',
+        "aptPackages": '["htop"]',
+        "mlflowTrackingUri": "https://mlflow.example.com",
+        "numEnvRunners": "7",
+        "owner": "me",
+        "costCentre": "42",
+        "image": f"{'/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute'}"
+        "/galleries/mine/images/volley/versions/1.0.0",
+    },
+}
+
+
+@cache
+def declared(stack: str) -> Declared:
+    """A stack of STACKS; each is declared once for all tests."""
+    return declare_stack(**STACKS[stack])
+
+
+@pytest.fixture(params=STACKS)
+def any_stack(request: pytest.FixtureRequest) -> Declared:
+    return declared(request.param)
+
+
+@pytest.fixture
+def stack() -> Callable[[str], Declared]:
+    return declared
