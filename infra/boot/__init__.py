@@ -1,0 +1,1 @@
+"""What runs on a machine: real unit files and scripts, and the code that packs them."""

@@ -1,0 +1,156 @@
+"""One cloud-config for each role: its files as they are, and one rendered: the environment."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+FILES = Path(__file__).parent / "files"
+REQUIREMENTS = Path(__file__).parents[2] / "requirements"
+MAX_CUSTOM_DATA = 65_535
+"""Bytes, before base64; https://learn.microsoft.com/azure/virtual-machines/custom-data."""
+PYTHON_VERSION = "3.11"
+
+Role = Literal["head", "worker"]
+UNITS: dict[Role, list[str]] = {
+    "head": [
+        "ray-head.service",
+        "mlflow.service",
+        "results-save.timer",
+        "training.service",
+        "scheduled-events.service",
+    ],
+    "worker": ["ray-worker.service", "scheduled-events.service"],
+}
+STOP_BEFORE_EVICTION: dict[Role, str] = {
+    "head": "training.service results-save.timer ray-head.service",
+    "worker": "ray-worker.service",
+}
+
+
+@dataclass(frozen=True)
+class MachineEnvironment:
+    """What is known of a machine only when the stack is declared."""
+
+    role: Role
+    ray_start_flags: list[str]
+    results_account: str
+    results_container: str
+    token_container: str
+    identity_client_id: str
+    mlflow_tracking_uri: str
+    num_env_runners: int = 0
+    """0: every CPU of the cluster but one."""
+    environment_variables: dict[str, str] = field(default_factory=dict)
+    """The user's own, for Ray and the training."""
+    pip_packages: list[str] = field(default_factory=list)
+    apt_packages: list[str] = field(default_factory=list)
+    shared_memory_gib: int = 0
+    """0: as it is."""
+    mlflow_elsewhere: bool = False
+    """Whether a tracking server exists already and the head starts none."""
+
+    def variables(self) -> dict[str, str]:
+        """Returns /etc/volley/machine.env."""
+        values = {
+            "RAY_START_FLAGS": " ".join(self.ray_start_flags),
+            "RESULTS_ACCOUNT": self.results_account,
+            "RESULTS_CONTAINER": self.results_container,
+            "TOKEN_CONTAINER": self.token_container,
+            "AZURE_CLIENT_ID": self.identity_client_id,
+            "MLFLOW_TRACKING_URI": self.mlflow_tracking_uri,
+            "PYTHON_VERSION": PYTHON_VERSION,
+            "STOP_BEFORE_EVICTION": STOP_BEFORE_EVICTION[self.role],
+        }
+        if self.num_env_runners:
+            values["NUM_ENV_RUNNERS"] = str(self.num_env_runners)
+        return values
+
+
+class CustomDataTooLargeError(Exception):
+    """A machine's customData is larger than Azure takes."""
+
+
+def cloud_config(machine: MachineEnvironment) -> str:
+    """Returns a machine's user data; the same machine gives the same bytes.
+
+    Raises:
+        CustomDataTooLargeError: The user's own packages and variables do not fit.
+    """
+    config: dict[str, Any] = {
+        "package_update": True,
+        "packages": ["python3-venv", *machine.apt_packages],
+        "write_files": write_files(machine),
+        "runcmd": run_commands(machine),
+    }
+    text = "#cloud-config\n" + yaml.dump(config, Dumper=_Dumper, sort_keys=False, width=1000)
+    if len(text.encode()) > MAX_CUSTOM_DATA:
+        raise CustomDataTooLargeError(
+            f"customData of the {machine.role} is {len(text.encode()):,} bytes, more than "
+            f"Azure's {MAX_CUSTOM_DATA:,}: shorten environmentVariables, pipPackages, aptPackages"
+        )
+    return text
+
+
+def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
+    """Returns cloud-init's write_files: both roles' files, this role's, and the rendered ones."""
+    files = []
+    for root in (FILES / "common", FILES / machine.role):
+        for path in sorted(p for p in root.rglob("*") if p.is_file()):
+            target = f"/{path.relative_to(root)}"
+            script = path.suffix == "" and "/lib/volley/" in target
+            files.append(_file(target, path.read_text(), "0755" if script else "0644"))
+    lock = (REQUIREMENTS / "machine.txt").read_bytes()
+    packed = base64.b64encode(gzip.compress(lock, mtime=0)).decode()
+    return [
+        *files,
+        _file("/etc/volley/machine.env", _env_file(machine.variables())),
+        _file("/etc/volley/user.env", _env_file(machine.environment_variables), "0640"),
+        _file("/etc/volley/pip-packages.txt", "".join(f"{p}\n" for p in machine.pip_packages)),
+        _file("/etc/volley/uv.txt", (REQUIREMENTS / "uv.txt").read_text()),
+        {**_file("/etc/volley/requirements.txt", packed), "encoding": "gz+b64"},
+        *([_file("/etc/volley/mlflow-elsewhere", "")] if machine.mlflow_elsewhere else []),
+    ]
+
+
+def run_commands(machine: MachineEnvironment) -> list[list[str]]:
+    """Returns cloud-init's runcmd, which runs once, after packages and files."""
+    commands = [
+        ["systemd-sysusers"],
+        ["systemd-tmpfiles", "--create", "/etc/tmpfiles.d/volley.conf"],
+        ["systemctl", "daemon-reload"],
+        ["/usr/local/lib/volley/answer-azure-at-once"],
+    ]
+    if machine.shared_memory_gib:
+        size = f"remount,size={machine.shared_memory_gib}g"
+        commands.append(["mount", "-o", size, "/dev/shm"])
+    # --no-block: units wait for what they need, and cloud-init is done before they are up.
+    return [*commands, ["systemctl", "enable", "--now", "--no-block", *UNITS[machine.role]]]
+
+
+def _file(path: str, content: str, permissions: str = "0644") -> dict[str, Any]:
+    return {"path": path, "permissions": permissions, "content": content}
+
+
+def _env_file(variables: dict[str, str]) -> str:
+    """Quotes as systemd's EnvironmentFile= wants it."""
+    lines = (f"{name}={shlex.quote(value)}\n" for name, value in variables.items())
+    return "".join(lines)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes text of several lines as it is, for whoever reads customData."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)

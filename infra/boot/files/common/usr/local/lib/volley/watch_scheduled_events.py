@@ -1,0 +1,57 @@
+"""Waits for Azure's notice of an eviction, stops Ray in order, and tells Azure to go on.
+
+https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+import urllib.request
+from typing import Any
+
+METADATA = "http://169.254.169.254/metadata"
+EVENTS = f"{METADATA}/scheduledevents?api-version=2020-07-01"
+COMPUTE = f"{METADATA}/instance/compute?api-version=2021-02-01"
+LAST = ("Preempt", "Terminate")
+POLL_S = 1.0
+"""An eviction is told about 30 s ahead."""
+
+
+def main() -> None:
+    name = ask(COMPUTE)["name"]
+    print(f"{name}: waiting for scheduled events", flush=True)
+    while True:
+        time.sleep(POLL_S)
+        try:
+            events = ask(EVENTS).get("Events", [])
+        except (OSError, ValueError) as error:
+            print(f"the metadata service does not answer: {error}", flush=True)
+            time.sleep(10 * POLL_S)
+            continue
+        for event in events:
+            if event["EventType"] in LAST and name in event["Resources"]:
+                leave(event)
+
+
+def leave(event: dict[str, Any]) -> None:
+    """Stops this machine's Ray, saves what it has, and starts the event."""
+    print(f"{event['EventType']} at {event.get('NotBefore') or 'once'}: stopping Ray", flush=True)
+    subprocess.run(["systemctl", "stop", *os.environ["STOP_BEFORE_EVICTION"].split()], check=False)
+    ask(EVENTS, {"StartRequests": [{"EventId": event["EventId"]}]})
+
+
+def ask(url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Returns what the metadata service answers; posts `body` if there is one."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Metadata": "true"})
+    with urllib.request.urlopen(request, timeout=5) as response:
+        text = response.read()
+    found: dict[str, Any] = json.loads(text) if text else {}
+    return found
+
+
+if __name__ == "__main__":
+    main()

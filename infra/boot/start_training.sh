@@ -1,0 +1,88 @@
+# Runs on the head as a managed run command, after the lines that set and unpack:
+#   MIN_NODES, SETTLE_S, TIMEOUT_S, and $incoming with the payload's wheel and experiment.yaml.
+# Azure keeps the last 4 KB of the output, and `pulumi up` shows them: the reason comes last.
+training=/opt/volley/training
+deadline=$((SECONDS + TIMEOUT_S))
+
+fail() {
+  echo "volley: $1" >&2
+  exit 1
+}
+
+# The end of a unit's journal, short enough for the run command's output.
+journal() {
+  journalctl --unit "$1" --no-pager --output cat --lines 25 | cut -c1-160 | tail -c 2500 >&2
+}
+
+wait_for_cloud_init() {
+  local left=$((deadline - SECONDS))
+  timeout "$left" cloud-init status --wait > /dev/null || true
+  local status
+  status=$(cloud-init status | sed 's/^status: //')
+  [[ $status == "done" ]] && return
+  grep -hE 'ERROR|WARNING|Unable|^E:' /var/log/cloud-init.log /var/log/cloud-init-output.log |
+    cut -c1-200 | tail -n 15 >&2 || true
+  fail "cloud-init on the head ended with '$status' (/var/log/cloud-init-output.log)"
+}
+
+wait_for_unit() {
+  until systemctl --quiet is-active "$1"; do
+    if systemctl --quiet is-failed "$1" || ((SECONDS > deadline)); then
+      journal "$1"
+      fail "$1 did not start (journalctl -u $1)"
+    fi
+    sleep 2
+  done
+}
+
+nodes() {
+  runuser --user ray -- env HOME=/var/lib/volley RAY_AUTH_MODE=token \
+    RAY_AUTH_TOKEN_PATH=/var/lib/volley/ray-token /opt/volley/venv/bin/python - << 'PYTHON' || echo 0
+import ray
+
+ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
+print(sum(node["Alive"] for node in ray.nodes()))
+PYTHON
+}
+
+# Until enough nodes are there and no other has joined for a while.
+wait_for_nodes() {
+  local found=0 before=-1 since=$SECONDS
+  while ((SECONDS < deadline)); do
+    found=$(nodes 2> /dev/null | tail -n 1)
+    ((found == before)) || { echo "$found nodes in the cluster"; since=$SECONDS; before=$found; }
+    ((found >= MIN_NODES && SECONDS - since >= SETTLE_S)) && return
+    sleep 3
+  done
+  ((found > 0)) || journal ray-head
+  ((found >= MIN_NODES)) ||
+    fail "$found of $MIN_NODES nodes joined Ray within $TIMEOUT_S s; on a worker: journalctl -u ray-worker"
+}
+
+start_training() {
+  rm -rf "$training"
+  install -d "$training"
+  install -m 0644 "$incoming"/experiment.yaml "$training"
+  /opt/volley/venv/bin/python -m zipfile --extract "$incoming"/*.whl "$training"
+  local since
+  since=$(date '+%F %T')
+  systemctl restart training.service
+  until journalctl --unit training --since "$since" --output cat | grep -q 'First learner update'; do
+    case $(systemctl is-active training.service) in
+      active) ;;
+      inactive) break ;; # It had finished before.
+      *)
+        journal training
+        fail "the training did not start (journalctl -u training)"
+        ;;
+    esac
+    ((SECONDS < deadline)) || { journal training; fail "no learner update within $TIMEOUT_S s"; }
+    sleep 2
+  done
+  journal training
+}
+
+wait_for_cloud_init
+wait_for_unit ray-head.service
+wait_for_nodes
+start_training

@@ -1,0 +1,70 @@
+"""What `pulumi stack output` tells: how to come in, what it costs, where the results are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi
+
+from infra.head import MLFLOW_PORT, Head
+from infra.machines import PRICES_AS_OF
+from infra.ray_ports import DASHBOARD
+from infra.results import CONTAINER, Results
+from infra.settings import StackSettings
+
+TOKEN_FILE = "/var/lib/volley/ray-token"
+README = """\
+# volley: {stack}
+
+| | |
+|---|---|
+| Shell on the head | `{ssh}` |
+| MLflow and the Ray dashboard | `{tunnel}`, then {mlflow} and {dashboard} |
+| The dashboard's token | `{dashboardToken}` |
+| Follow the training | `{ssh} sudo journalctl -fu training` |
+| Follow a boot | `{ssh} sudo journalctl -f` |
+| Env runners | {envRunners} |
+| Price per hour | {pricePerHour} |
+| Results | {resultsUrl} |
+
+`pulumi destroy` {fate}. Another stack goes on with them after
+`pulumi config set resultsAccountId {resultsAccountId}`.
+"""
+
+
+def outputs(settings: StackSettings, head: Head, results: Results) -> dict[str, Any]:
+    """Returns everything that the next command needs."""
+    login = pulumi.Output.concat(settings.admin_username, "@", head.public_ip)
+    forward = " ".join(f"-L {port}:127.0.0.1:{port}" for port in (MLFLOW_PORT, DASHBOARD))
+    known = {
+        "ssh": pulumi.Output.concat("ssh ", login),
+        "tunnel": pulumi.Output.concat("ssh -N ", forward, " ", login),
+        "mlflow": settings.mlflow_tracking_uri or f"http://127.0.0.1:{MLFLOW_PORT}",
+        "dashboard": f"http://127.0.0.1:{DASHBOARD}",
+        "dashboardToken": pulumi.Output.concat("ssh ", login, " sudo cat ", TOKEN_FILE),
+        "resultsUrl": pulumi.Output.concat(
+            "https://", results.account_name, f".blob.core.windows.net/{CONTAINER}"
+        ),
+        "resultsAccountId": results.account_id,
+        "envRunners": arithmetic(settings),
+        "pricePerHour": f"{price_per_hour(settings):.2f} US dollars ({PRICES_AS_OF}, estimated)",
+    }
+    fate = "keeps the results" if settings.keep_results else "deletes the results too"
+    readme = pulumi.Output.all(**known).apply(
+        lambda values: README.format(stack=pulumi.get_stack(), fate=fate, **values)
+    )
+    return {**known, "readme": readme}
+
+
+def arithmetic(settings: StackSettings) -> str:
+    """Shows where the number of env runners comes from, as in the articles: 6 + 8 - 1 = 13."""
+    if settings.num_env_runners:
+        return f"{settings.num_env_runners} (numEnvRunners)"
+    workers = settings.max_workers * settings.worker.vcpus
+    return f"{settings.head.vcpus} + {workers} - 1 = {settings.env_runners}"
+
+
+def price_per_hour(settings: StackSettings) -> float:
+    """Returns the estimated price of all machines; disks, addresses and traffic come on top."""
+    head = settings.head.price_per_hour(settings.head_spot)
+    return head + settings.max_workers * settings.worker.price_per_hour(settings.worker_spot)

@@ -1,0 +1,127 @@
+"""The training: a managed run command that hands the payload and the experiment to the head."""
+
+from __future__ import annotations
+
+import base64
+import io
+import lzma
+import shlex
+import tempfile
+import zipfile
+from pathlib import Path
+
+import pulumi
+from hatchling.builders.wheel import WheelBuilder
+from pulumi_azure_native import compute
+
+from infra.common import Common
+from infra.head import Head
+from infra.settings import StackSettings
+from infra.workers import Workers
+
+START_TRAINING = Path(__file__).parent / "boot" / "start_training.sh"
+MAX_SCRIPT_BYTES = 100_000
+"""Azure states no limit for an inline script; beyond this one we do not trust it."""
+UNPACK = """\
+set -euo pipefail
+incoming=$(mktemp --directory)
+trap 'rm -rf "$incoming"' EXIT
+unpack() {
+  local code='import base64, lzma, sys
+sys.stdout.buffer.write(lzma.decompress(base64.b64decode(sys.stdin.read())))'
+  python3 -c "$code" > "$incoming/$1"
+}
+"""
+"""Python is on every machine, since cloud-init needs it; xz is not."""
+SETTLE_S = 90
+"""The training starts when no worker has joined for so long. How many there should be does not
+stand in the script: another number of workers would start the training anew."""
+START_S = 600
+"""For the boot and the first learner update, besides the wait for workers."""
+
+
+class ScriptTooLargeError(Exception):
+    """Payload and experiment are too large for a run command."""
+
+
+class Training(pulumi.ComponentResource):
+    """(Re)starts the training whenever payload or experiment change, and only then."""
+
+    def __init__(
+        self, common: Common, settings: StackSettings, root: Path, head: Head, workers: Workers
+    ) -> None:
+        super().__init__("volley:infra:Training", common.name("training"))
+        timeout_s = settings.cluster_coordination_timeout_seconds + START_S
+        self.run_command = compute.VirtualMachineRunCommandByVirtualMachine(
+            common.name("training"),
+            resource_group_name=common.group,
+            location=common.location,
+            tags=common.tags,
+            vm_name=head.vm.name,
+            source=compute.VirtualMachineRunCommandScriptSourceArgs(
+                script=run_command_script(
+                    build_wheel(root),
+                    (root / settings.experiment).read_bytes(),
+                    min_nodes=1 + settings.min_workers,
+                    settle_s=SETTLE_S if settings.max_workers > 0 else 0,
+                    timeout_s=timeout_s,
+                )
+            ),
+            timeout_in_seconds=timeout_s + 60,
+            async_execution=False,
+            treat_failure_as_deployment_failure=True,
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[head.vm, workers.scale_set],
+                # It dies with the machine, and a new machine has to be told.
+                replace_with=[head.vm],
+                deleted_with=head.vm,
+                delete_before_replace=True,
+                custom_timeouts=pulumi.CustomTimeouts(create="2h", update="2h"),
+            ),
+        )
+        self.register_outputs({"runCommand": self.run_command.id})
+
+
+def build_wheel(root: Path) -> tuple[str, bytes]:
+    """Returns the name and the content of the payload's wheel; the same code, the same bytes.
+
+    Its files are stored as they are: together they compress to two thirds of what a wheel's
+    files take that are compressed one by one.
+    """
+    stored = io.BytesIO()
+    with tempfile.TemporaryDirectory() as folder:
+        (path,) = WheelBuilder(str(root)).build(directory=folder, versions=["standard"])
+        with zipfile.ZipFile(path) as built, zipfile.ZipFile(stored, "w") as wheel:
+            for info in built.infolist():
+                content = built.read(info)
+                info.compress_type = zipfile.ZIP_STORED
+                wheel.writestr(info, content)
+    return Path(path).name, stored.getvalue()
+
+
+def run_command_script(
+    wheel: tuple[str, bytes], experiment: bytes, min_nodes: int, settle_s: int, timeout_s: int
+) -> str:
+    """Returns the script that unpacks both and starts the training.
+
+    Raises:
+        ScriptTooLargeError: It is larger than a run command should be.
+    """
+    files = {wheel[0]: wheel[1], "experiment.yaml": experiment}
+    unpack = "".join(
+        f"unpack {shlex.quote(name)} << 'END'\n"
+        f"{base64.encodebytes(lzma.compress(content, preset=9)).decode()}END\n"
+        for name, content in files.items()
+    )
+    script = (
+        f"#!/bin/bash\n{UNPACK}{unpack}"
+        f"MIN_NODES={min_nodes} SETTLE_S={settle_s} TIMEOUT_S={timeout_s}\n"
+        f"{START_TRAINING.read_text()}"
+    )
+    if len(script.encode()) > MAX_SCRIPT_BYTES:
+        raise ScriptTooLargeError(
+            f"payload and experiment make a run command of {len(script.encode()):,} bytes, more "
+            f"than {MAX_SCRIPT_BYTES:,}"
+        )
+    return script

@@ -1,0 +1,154 @@
+"""The workers: a scale set of machines that join the head's Ray cluster."""
+
+from __future__ import annotations
+
+import pulumi
+from pulumi_azure_native import compute
+
+from infra import machine_parts as parts
+from infra.boot.cloud_config import MachineEnvironment
+from infra.common import Common
+from infra.head import Head
+from infra.identity import Identities
+from infra.network import Network
+from infra.ray_ports import worker_flags
+from infra.results import CONTAINER, Results
+from infra.settings import StackSettings
+
+REPLACED_BY = [
+    # The model of a scale set can change it, but instances that run would keep the old one.
+    "virtualMachineProfile.osProfile",
+    "virtualMachineProfile.storageProfile",
+    "virtualMachineProfile.securityProfile",
+    "virtualMachineProfile.priority",
+    "virtualMachineProfile.evictionPolicy",
+]
+
+
+class Workers(pulumi.ComponentResource):
+    """A scale set in flexible orchestration, without public addresses."""
+
+    def __init__(
+        self,
+        common: Common,
+        settings: StackSettings,
+        net: Network,
+        identities: Identities,
+        results: Results,
+        head: Head,
+        grants: list[pulumi.Resource],
+    ) -> None:
+        super().__init__("volley:infra:Workers", common.name("workers"))
+        data = pulumi.Output.all(
+            head_ip=head.private_ip,
+            account=results.account_name,
+            token_container=results.token_container,
+            client_id=identities.workers.client_id,
+        ).apply(lambda known: parts.custom_data(worker_environment(settings, **known)))
+        self.scale_set = compute.VirtualMachineScaleSet(
+            common.name("workers"),
+            resource_group_name=common.group,
+            location=common.location,
+            tags=common.tags,
+            identity=compute.VirtualMachineScaleSetIdentityArgs(
+                type=compute.ResourceIdentityType.USER_ASSIGNED,
+                user_assigned_identities=[identities.workers.id],
+            ),
+            sku=compute.SkuArgs(
+                name=settings.worker_size, tier="Standard", capacity=settings.max_workers
+            ),
+            orchestration_mode="Flexible",
+            platform_fault_domain_count=1,
+            single_placement_group=False,
+            virtual_machine_profile=_profile(settings, net, data),
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                depends_on=grants,
+                replace_on_changes=REPLACED_BY,
+                delete_before_replace=True,
+            ),
+        )
+        self.register_outputs({"scaleSet": self.scale_set.id})
+
+
+def worker_environment(
+    settings: StackSettings, head_ip: str, account: str, token_container: str, client_id: str
+) -> MachineEnvironment:
+    """Returns what a worker has to know at boot."""
+    return MachineEnvironment(
+        role="worker",
+        ray_start_flags=[*worker_flags(head_ip), *parts.object_store_flags(settings)],
+        results_account=account,
+        results_container=CONTAINER,
+        token_container=token_container,
+        identity_client_id=client_id,
+        mlflow_tracking_uri=settings.mlflow_tracking_uri,
+        environment_variables=settings.environment_variables,
+        pip_packages=settings.pip_packages,
+        apt_packages=settings.apt_packages,
+        shared_memory_gib=settings.shared_memory_gib,
+    )
+
+
+def _profile(
+    settings: StackSettings, net: Network, custom_data: pulumi.Output[str]
+) -> compute.VirtualMachineScaleSetVMProfileArgs:
+    return compute.VirtualMachineScaleSetVMProfileArgs(
+        os_profile=compute.VirtualMachineScaleSetOSProfileArgs(
+            computer_name_prefix="worker",
+            admin_username=settings.admin_username,
+            custom_data=custom_data,
+            linux_configuration=parts.linux(settings),
+        ),
+        storage_profile=compute.VirtualMachineScaleSetStorageProfileArgs(
+            image_reference=parts.image(settings), os_disk=_os_disk(settings)
+        ),
+        network_profile=_network(net),
+        security_profile=parts.security(settings),
+        diagnostics_profile=parts.boot_log(),
+        scheduled_events_profile=parts.notice(settings.worker_spot),
+        # A worker has nothing to keep.
+        **parts.eviction(settings.worker_spot, "Delete"),
+    )
+
+
+def _os_disk(settings: StackSettings) -> compute.VirtualMachineScaleSetOSDiskArgs:
+    if parts.is_ephemeral(settings.worker, settings):
+        return compute.VirtualMachineScaleSetOSDiskArgs(
+            create_option="FromImage",
+            caching="ReadOnly",
+            disk_size_gb=settings.os_disk_gib,
+            diff_disk_settings=compute.DiffDiskSettingsArgs(
+                option="Local", placement="ResourceDisk"
+            ),
+        )
+    return compute.VirtualMachineScaleSetOSDiskArgs(
+        create_option="FromImage",
+        delete_option="Delete",
+        disk_size_gb=settings.os_disk_gib,
+        managed_disk=compute.VirtualMachineScaleSetManagedDiskParametersArgs(
+            storage_account_type="StandardSSD_LRS"
+        ),
+    )
+
+
+def _network(net: Network) -> compute.VirtualMachineScaleSetNetworkProfileArgs:
+    nsg = None if net.worker_nsg is None else compute.SubResourceArgs(id=net.worker_nsg)
+    return compute.VirtualMachineScaleSetNetworkProfileArgs(
+        network_api_version="2020-11-01",
+        network_interface_configurations=[
+            compute.VirtualMachineScaleSetNetworkConfigurationArgs(
+                name="worker",
+                primary=True,
+                delete_option="Delete",
+                network_security_group=nsg,
+                ip_configurations=[
+                    compute.VirtualMachineScaleSetIPConfigurationArgs(
+                        name="worker",
+                        primary=True,
+                        subnet=compute.ApiEntityReferenceArgs(id=net.worker_subnet),
+                    )
+                ],
+            )
+        ],
+    )

@@ -1,0 +1,204 @@
+"""What a machine boots with: each real, rendered file is what its own tool accepts."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shutil
+import subprocess
+from base64 import b64decode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import yaml
+
+from infra import ray_ports
+from infra.boot.cloud_config import (
+    MAX_CUSTOM_DATA,
+    UNITS,
+    CustomDataTooLargeError,
+    MachineEnvironment,
+    Role,
+    cloud_config,
+)
+from infra.training import build_wheel, run_command_script
+from tests.infra.stack import ROOT, Declared
+
+Stack = Callable[[str], Declared]
+ROLES: list[Role] = ["head", "worker"]
+
+
+def machine(role: Role = "head", **changes: Any) -> MachineEnvironment:
+    values: dict[str, Any] = {
+        "role": role,
+        "ray_start_flags": ray_ports.head_flags(),
+        "results_account": "account",
+        "results_container": "results",
+        "token_container": "token",
+        "identity_client_id": "client",
+        "mlflow_tracking_uri": "http://127.0.0.1:5000",
+    }
+    return MachineEnvironment(**{**values, **changes})
+
+
+@pytest.fixture(params=ROLES)
+def role(request: pytest.FixtureRequest) -> Role:
+    return cast("Role", request.param)
+
+
+@pytest.fixture
+def tree(role: Role, tmp_path: Path) -> Path:
+    """A machine's files as cloud-init writes them, below a folder."""
+    for file in yaml.safe_load(cloud_config(machine(role)))["write_files"]:
+        path = tmp_path / file["path"].lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        packed = file.get("encoding") == "gz+b64"
+        content = file["content"]
+        path.write_bytes(gzip.decompress(b64decode(content)) if packed else content.encode())
+        path.chmod(int(file["permissions"], 8))
+    return tmp_path
+
+
+def run(*command: str | Path) -> None:
+    """Runs a checker; what it says is the reason of a failure."""
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# Each file by its own tool
+
+
+@pytest.mark.skipif(not shutil.which("cloud-init"), reason="cloud-init is not installed")
+@pytest.mark.parametrize("name", ["dev", "everything set"])
+def test_cloud_init_accepts_the_custom_data(
+    stack: Stack, name: str, role: Role, tmp_path: Path
+) -> None:
+    path = tmp_path / "user-data"
+    path.write_text(stack(name).custom_data(role))
+    run("cloud-init", "schema", "--config-file", path)
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
+def test_systemd_accepts_the_units(tree: Path) -> None:
+    # The commands of the units have to exist for systemd-analyze.
+    for name in ("python", "ray", "mlflow"):
+        program = tree / "opt/volley/venv/bin" / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.touch(0o755)
+    for folder in ("etc/volley/", "opt/volley/", "usr/local/lib/volley/"):
+        for unit in (tree / "etc/systemd/system").iterdir():
+            unit.write_text(re.sub(rf"([=+ ])/{folder}", rf"\1{tree}/{folder}", unit.read_text()))
+    units = list((tree / "etc/systemd/system").iterdir())
+    run("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", *units)
+
+
+def test_shellcheck_accepts_the_scripts(tree: Path) -> None:
+    scripts = [
+        path
+        for path in (tree / "usr/local/lib/volley").iterdir()
+        if path.read_text().startswith("#!/bin/bash")
+    ]
+    assert scripts
+    run("shellcheck", *scripts)
+
+
+def test_shellcheck_accepts_the_run_command(tmp_path: Path) -> None:
+    script = tmp_path / "script.sh"
+    script.write_text(run_command_script(("a.whl", b"wheel"), b"run: IMPALA", 1, 90, 900))
+    run("shellcheck", script)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_unit_that_is_started_is_there(tree: Path, role: Role) -> None:
+    for unit in UNITS[role]:
+        assert (tree / "etc/systemd/system" / unit).is_file()
+
+
+def test_scripts_may_be_run(tree: Path) -> None:
+    for path in (tree / "usr/local/lib/volley").iterdir():
+        assert bool(path.stat().st_mode & 0o100) == path.read_text().startswith("#!")
+
+
+# customData
+
+
+def test_custom_data_fits(any_stack: Declared, role: Role) -> None:
+    assert len(any_stack.custom_data(role).encode()) <= MAX_CUSTOM_DATA
+
+
+def test_custom_data_that_does_not_fit_is_refused() -> None:
+    packages = [f"package-number-{i}" for i in range(5000)]
+    with pytest.raises(CustomDataTooLargeError, match="pipPackages"):
+        cloud_config(machine(pip_packages=packages))
+
+
+def test_the_same_machine_gives_the_same_bytes(role: Role) -> None:
+    assert cloud_config(machine(role)) == cloud_config(machine(role))
+
+
+def test_custom_data_is_one_document_that_a_person_can_read(role: Role) -> None:
+    text = cloud_config(machine(role))
+    assert text.startswith("#cloud-config\n")
+    assert "\n    ExecStart=" in text
+
+
+@pytest.mark.parametrize("value", ["plain", "a b", 'a "b"', "a'b", "$HOME", "a\\b"])
+def test_a_variable_arrives_as_it_was_given(tmp_path: Path, value: str) -> None:
+    config = yaml.safe_load(cloud_config(machine(environment_variables={"X": value})))
+    (file,) = [f for f in config["write_files"] if f["path"] == "/etc/volley/user.env"]
+    env = tmp_path / "user.env"
+    env.write_text(file["content"])
+    # systemd reads an EnvironmentFile with the shell's quotes.
+    done = subprocess.run(
+        ["bash", "-c", f'. {env}; printf %s "$X"'], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == value
+
+
+# Ray's flags
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_port_of_ray_comes_from_ray_ports(stack: Stack, role: Role) -> None:
+    (flags,) = re.findall(r"RAY_START_FLAGS='([^']*)'", stack("dev").custom_data(role))
+    ports = [flag for flag in flags.split() if re.search(r"port|--address", flag)]
+    expected = ray_ports.head_flags() if role == "head" else ray_ports.worker_flags("10.42.0.4")
+    assert ports == expected
+
+
+def test_no_script_names_a_port_of_ray(tree: Path) -> None:
+    for path in (tree / "usr/local/lib/volley").iterdir():
+        assert not re.search(r"\b(6379|8076|8077|10100)\b", path.read_text()), path
+
+
+# The run command
+
+
+def test_the_wheel_is_the_same_whenever_it_is_built() -> None:
+    assert build_wheel(ROOT) == build_wheel(ROOT)
+
+
+def test_the_wheel_installs_the_payload(tmp_path: Path) -> None:
+    name, content = build_wheel(ROOT)
+    wheel = tmp_path / name
+    wheel.write_bytes(content)
+    done = subprocess.run(
+        ["python3", "-c", f"import sys; sys.path.insert(0, {str(wheel)!r}); import payload.cli"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert "No module named 'payload" not in done.stderr
+
+
+def test_the_run_command_unpacks_what_it_was_given(tmp_path: Path) -> None:
+    wheel, experiment = bytes(range(256)) * 100, b"run: IMPALA\n"
+    script = run_command_script(("a-1.0.whl", wheel), experiment, 1, 90, 900)
+    unpacking, _, _ = script.partition("# Runs on the head")
+    show = f'{unpacking}cp "$incoming"/* {tmp_path}\n'
+    subprocess.run(["bash", "-c", show], check=True)
+    assert (tmp_path / "a-1.0.whl").read_bytes() == wheel
+    assert (tmp_path / "experiment.yaml").read_bytes() == experiment

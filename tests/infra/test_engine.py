@@ -1,0 +1,204 @@
+"""The stack's life with Pulumi's real engine and a provider whose cloud is a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.infra import azure_stand_in
+from tests.infra.stack import REQUIRED, ROOT
+
+pytestmark = pytest.mark.skipif(
+    not shutil.which("pulumi"), reason="the pulumi CLI is not on the PATH"
+)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A copy of the project with a stack of its own."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    def pulumi(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["pulumi", "--non-interactive", "--color", "never", *arguments],
+            cwd=self.folder,
+            env={**self.environment, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def up(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return self.pulumi("up", "--yes", "--skip-preview", *arguments, **environment)
+
+    def steps(self) -> dict[str, set[str]]:
+        """What `pulumi preview` would do: operation -> last parts of the resources' types."""
+        done = self.pulumi("preview", "--json")
+        assert done.returncode == 0, done.stdout + done.stderr
+        found: dict[str, set[str]] = {}
+        for step in json.loads(done.stdout)["steps"]:
+            kind = step["urn"].split("::")[-2].split(":")[-1]
+            if step["op"] != "same" and kind != "Stack":
+                found.setdefault(step["op"], set()).add(kind)
+        return found
+
+    def config(self, key: str, value: str) -> None:
+        assert self.pulumi("config", "set", f"volley:{key}", "--", value).returncode == 0
+
+    def cloud(self) -> dict[str, Any]:
+        """Everything that exists: id -> properties."""
+        text = Path(self.environment["STAND_IN_CLOUD"]).read_text()
+        return {key: value["properties"] for key, value in json.loads(text).items()}
+
+    def edit(self, path: str, old: str, new: str) -> None:
+        file = self.folder / path
+        text = file.read_text()
+        assert old in text
+        file.write_text(text.replace(old, new, 1))
+
+
+def copy_project(folder: Path) -> None:
+    for name in ("infra", "payload", "experiments", "requirements"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "Pulumi.dev.yaml"):
+        shutil.copy(ROOT / name, folder / name)
+    # The tests' own Python runs the program.
+    project = (ROOT / "Pulumi.yaml").read_text()
+    (folder / "Pulumi.yaml").write_text(
+        project.replace("virtualenv: .venv", f"virtualenv: {sys.prefix}")
+    )
+
+
+def install_stand_in(home: Path) -> None:
+    version = f"v{metadata.version('pulumi-azure-native')}"
+    plugin = home / "plugins" / f"resource-azure-native-{version}"
+    plugin.mkdir(parents=True)
+    executable = plugin / "pulumi-resource-azure-native"
+    executable.write_text(f'#!/bin/sh\nexec {sys.executable} {azure_stand_in.__file__} "$@"\n')
+    executable.chmod(0o755)
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Stack:
+    project, home, state = (tmp_path / name for name in ("project", "home", "state"))
+    project.mkdir()
+    state.mkdir()
+    copy_project(project)
+    install_stand_in(home)
+    (tmp_path / "cloud.json").write_text("{}")
+    environment = {
+        **os.environ,
+        "PULUMI_HOME": str(home),
+        "PULUMI_BACKEND_URL": f"file://{state}",
+        "PULUMI_CONFIG_PASSPHRASE": "",
+        "PULUMI_SKIP_UPDATE_CHECK": "true",
+        "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+        "PYTHONPATH": str(project),
+        "STAND_IN_CLOUD": str(tmp_path / "cloud.json"),
+    }
+    made = Stack(project, environment)
+    assert made.pulumi("stack", "init", "dev").returncode == 0
+    for key, value in REQUIRED.items():
+        made.config(key, value)
+    return made
+
+
+@pytest.fixture
+def declared(stack: Stack) -> Stack:
+    """A stack that is up."""
+    done = stack.up()
+    assert done.returncode == 0, done.stdout + done.stderr
+    return stack
+
+
+def kinds(stack: Stack) -> set[str]:
+    return {key.split("/")[-2] for key in stack.cloud()}
+
+
+def test_a_preview_creates_nothing(stack: Stack) -> None:
+    assert "VirtualMachine" in stack.steps()["create"]
+    assert stack.cloud() == {}
+
+
+def test_a_second_up_changes_nothing(declared: Stack) -> None:
+    done = declared.up("--expect-no-changes")
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_changed_experiment_only_runs_the_training_anew(declared: Stack) -> None:
+    declared.edit("experiments/pong-gpu.yaml", "time_total_s: 3600", "time_total_s: 1800")
+    assert declared.steps() == {"update": {"VirtualMachineRunCommandByVirtualMachine"}}
+
+
+def test_a_changed_payload_only_runs_the_training_anew(declared: Stack) -> None:
+    declared.edit("payload/__init__.py", '"""', '"""Changed. ')
+    assert declared.steps() == {"update": {"VirtualMachineRunCommandByVirtualMachine"}}
+
+
+def test_more_workers_only_change_the_scale_set(declared: Stack) -> None:
+    declared.config("maxWorkers", "5")
+    assert declared.steps() == {"update": {"VirtualMachineScaleSet"}}
+
+
+def test_a_changed_boot_file_replaces_the_head_and_says_so(declared: Stack) -> None:
+    declared.edit(
+        "infra/boot/files/head/etc/systemd/system/mlflow.service", "RestartSec=5", "RestartSec=6"
+    )
+    steps = declared.steps()
+    assert "VirtualMachine" in steps["create-replacement"]
+    assert not any("VirtualMachineScaleSet" in kinds for kinds in steps.values())
+
+
+def test_a_replaced_head_is_told_to_train(declared: Stack) -> None:
+    declared.edit(
+        "infra/boot/files/head/etc/systemd/system/mlflow.service", "RestartSec=5", "RestartSec=6"
+    )
+    done = declared.up()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {"virtualMachines", "runCommands"} <= kinds(declared)
+
+
+def test_an_up_that_failed_half_way_is_finished_by_the_next(stack: Stack) -> None:
+    failed = stack.up(STAND_IN_FAULT="NatGateway")
+    assert failed.returncode != 0
+    assert "did not come up" in failed.stdout + failed.stderr
+    done = stack.up()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "runCommands" in kinds(stack)
+
+
+def test_destroy_leaves_nothing_but_the_results(declared: Stack) -> None:
+    done = declared.pulumi("destroy", "--yes", "--skip-preview")
+    assert done.returncode == 0, done.stdout + done.stderr
+    groups = {key.split("/")[4] for key in declared.cloud()}
+    assert len(groups) == 1
+    assert kinds(declared) == {"resourceGroups", "storageAccounts", "containers"}
+
+
+def test_a_second_life_comes_up_at_once(declared: Stack) -> None:
+    declared.pulumi("destroy", "--yes", "--skip-preview")
+    done = declared.up()
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_wrong_configuration_creates_nothing_and_is_told_in_full(stack: Stack) -> None:
+    stack.config("headSize", "Standard_NC6")
+    stack.config("adminCidr", "0.0.0.0/0")
+    failed = stack.up()
+    assert failed.returncode != 0
+    output = failed.stdout + failed.stderr
+    assert "its successor is Standard_NC4as_T4_v3" in output
+    assert "allowPublicSsh" in output
+    assert "Traceback" not in output
+    assert stack.cloud() == {}

@@ -1,0 +1,26 @@
+"""Every stack's declared properties agree with Azure's published schemas."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.infra.stack import ROOT, Declared
+
+ARM_CHECK = ROOT.parent / "shared" / "arm_check.py"
+
+
+@pytest.mark.skipif(not ARM_CHECK.exists(), reason=f"Azure's schemas are not there: {ARM_CHECK}")
+def test_every_property_is_one_that_azure_knows(any_stack: Declared, tmp_path: Path) -> None:
+    resources = [{"name": r.name, "type": r.token, "inputs": r.inputs} for r in any_stack.resources]
+    declared = tmp_path / "declared.json"
+    declared.write_text(json.dumps(resources))
+    checked = subprocess.run(
+        [sys.executable, str(ARM_CHECK), str(declared)], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout
+    assert "not covered" not in checked.stderr
