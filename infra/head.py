@@ -62,6 +62,7 @@ class Head(pulumi.ComponentResource):
         data = pulumi.Output.all(
             ip=self.private_ip,
             account=results.account_name,
+            account_address=results.address,
             token_container=results.token_container,
             client_id=identities.head.client_id,
         ).apply(lambda known: parts.custom_data(head_environment(settings, **known)))
@@ -148,7 +149,12 @@ class Head(pulumi.ComponentResource):
 
 
 def head_environment(
-    settings: StackSettings, ip: str, account: str, token_container: str, client_id: str
+    settings: StackSettings,
+    ip: str,
+    account: str,
+    account_address: str,
+    token_container: str,
+    client_id: str,
 ) -> MachineEnvironment:
     """Returns what the head has to know at boot."""
     loopback = f"http://127.0.0.1:{MLFLOW_PORT}"
@@ -161,6 +167,7 @@ def head_environment(
             *parts.object_store_flags(settings),
         ],
         results_account=account,
+        results_address=account_address,
         results_container=CONTAINER,
         token_container=token_container,
         identity_client_id=client_id,

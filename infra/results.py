@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Network
+from typing import Any
 
 import pulumi
-from pulumi_azure_native import resources, storage
+from pulumi_azure_native import network, resources, storage
 
 from infra.common import Common
 from infra.network import Network
@@ -32,19 +33,21 @@ class Results(pulumi.ComponentResource):
     container_id: pulumi.Output[str]
     token_container: pulumi.Output[str]
     token_container_id: pulumi.Output[str]
+    address: pulumi.Output[str]
+    """Where the account is reached within the network; empty: by its name, as anywhere."""
 
-    def __init__(self, common: Common, settings: StackSettings, network: Network) -> None:
+    def __init__(self, common: Common, settings: StackSettings, net: Network) -> None:
         super().__init__("volley:infra:Results", common.name("results"))
         self._common = common
         self._kept = pulumi.ResourceOptions(parent=self, retain_on_delete=settings.keep_results)
         if settings.results_account_id:
-            self._use(settings.results_account_id)
+            self._use(settings.results_account_id, net)
         else:
-            self._make(settings, network)
+            self._make(settings, net)
         self._make_token_container()
         self.register_outputs({"account": self.account_name})
 
-    def _use(self, account_id: str) -> None:
+    def _use(self, account_id: str, net: Network) -> None:
         parts = account_id.split("/")
         self._group: pulumi.Input[str] = parts[4]
         self.account_id = pulumi.Output.from_input(account_id)
@@ -52,8 +55,28 @@ class Results(pulumi.ComponentResource):
         self.container_id = pulumi.Output.from_input(
             f"{account_id}/blobServices/default/containers/{CONTAINER}"
         )
+        self.address = self._private_endpoint(account_id, net)
 
-    def _make(self, settings: StackSettings, network: Network) -> None:
+    def _private_endpoint(self, account_id: str, net: Network) -> pulumi.Output[str]:
+        """Opens somebody's account to this network; its firewall knows older subnets, if any."""
+        endpoint = network.PrivateEndpoint(
+            self._common.name("results-endpoint"),
+            resource_group_name=self._common.group,
+            location=self._common.location,
+            tags=self._common.tags,
+            subnet=network.SubnetArgs(id=net.head_subnet),
+            private_link_service_connections=[
+                network.PrivateLinkServiceConnectionArgs(
+                    name="results", private_link_service_id=account_id, group_ids=["blob"]
+                )
+            ],
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        address: pulumi.Output[str] = endpoint.custom_dns_configs.apply(_first_address)
+        return address
+
+    def _make(self, settings: StackSettings, net: Network) -> None:
+        self.address = pulumi.Output.from_input("")
         group = resources.ResourceGroup(
             self._common.name("results"),
             location=self._common.location,
@@ -88,7 +111,7 @@ class Results(pulumi.ComponentResource):
                     storage.VirtualNetworkRuleArgs(
                         virtual_network_resource_id=subnet, action="Allow"
                     )
-                    for subnet in (network.head_subnet, network.worker_subnet)
+                    for subnet in (net.head_subnet, net.worker_subnet)
                 ],
                 # So that the administrator can read the results when the cluster is gone.
                 ip_rules=_ip_rules(settings.admin_cidr),
@@ -126,8 +149,14 @@ def _account_name(prefix: str) -> str:
 
 def _ip_rules(cidr: str) -> list[storage.IPRuleArgs]:
     """A storage firewall takes single addresses and networks down to /30, and no private ones."""
-    network = IPv4Network(cidr)
-    if network.prefixlen == 0 or any(network.subnet_of(private) for private in PRIVATE):
+    known = IPv4Network(cidr)
+    if known.prefixlen == 0 or any(known.subnet_of(private) for private in PRIVATE):
         return []
-    addresses = [str(a) for a in network] if network.prefixlen > 30 else [cidr]
+    addresses = [str(address) for address in known] if known.prefixlen > 30 else [cidr]
     return [storage.IPRuleArgs(i_p_address_or_range=address) for address in addresses]
+
+
+def _first_address(configs: Any) -> str:
+    (first, *_) = configs
+    addresses = first["ip_addresses"] if isinstance(first, dict) else first.ip_addresses
+    return str(addresses[0])

@@ -42,6 +42,7 @@ class Workers(pulumi.ComponentResource):
         data = pulumi.Output.all(
             head_ip=head.private_ip,
             account=results.account_name,
+            account_address=results.address,
             token_container=results.token_container,
             client_id=identities.workers.client_id,
         ).apply(lambda known: parts.custom_data(worker_environment(settings, **known)))
@@ -72,13 +73,19 @@ class Workers(pulumi.ComponentResource):
 
 
 def worker_environment(
-    settings: StackSettings, head_ip: str, account: str, token_container: str, client_id: str
+    settings: StackSettings,
+    head_ip: str,
+    account: str,
+    account_address: str,
+    token_container: str,
+    client_id: str,
 ) -> MachineEnvironment:
     """Returns what a worker has to know at boot."""
     return MachineEnvironment(
         role="worker",
         ray_start_flags=[*worker_flags(head_ip), *parts.object_store_flags(settings)],
         results_account=account,
+        results_address=account_address,
         results_container=CONTAINER,
         token_container=token_container,
         identity_client_id=client_id,

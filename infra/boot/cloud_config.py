@@ -53,6 +53,8 @@ class MachineEnvironment:
     apt_packages: list[str] = field(default_factory=list)
     shared_memory_gib: int = 0
     """0: as it is."""
+    results_address: str = ""
+    """Of a private endpoint; empty where the account is reached by its public name."""
     mlflow_elsewhere: bool = False
     """Whether a tracking server exists already and the head starts none."""
 
@@ -116,6 +118,7 @@ def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
         _file("/etc/volley/uv.txt", (REQUIREMENTS / "uv.txt").read_text()),
         {**_file("/etc/volley/requirements.txt", packed), "encoding": "gz+b64"},
         *([_file("/etc/volley/mlflow-elsewhere", "")] if machine.mlflow_elsewhere else []),
+        *([_hosts(machine)] if machine.results_address else []),
     ]
 
 
@@ -136,6 +139,12 @@ def run_commands(machine: MachineEnvironment) -> list[list[str]]:
 
 def _file(path: str, content: str, permissions: str = "0644") -> dict[str, Any]:
     return {"path": path, "permissions": permissions, "content": content}
+
+
+def _hosts(machine: MachineEnvironment) -> dict[str, Any]:
+    """Names the private endpoint as the account, instead of a private DNS zone for one name."""
+    line = f"{machine.results_address} {machine.results_account}.blob.core.windows.net\n"
+    return {**_file("/etc/hosts", line), "append": True}
 
 
 def _env_file(variables: dict[str, str]) -> str:

@@ -69,6 +69,10 @@ def _private_address(_: str, inputs: Properties) -> Properties:
     return {"ipConfigurations": [{**first, "privateIPAddress": "10.42.0.4"}]}
 
 
+def _endpoint_address(_: str, __: Properties) -> Properties:
+    return {"customDnsConfigs": [{"ipAddresses": ["10.42.0.9"]}]}
+
+
 def _principal(resource_id: str, _: Properties) -> Properties:
     ids = {what: str(uuid.uuid5(uuid.NAMESPACE_URL, what + resource_id)) for what in ("p", "c")}
     return {"principalId": ids["p"], "clientId": ids["c"]}
@@ -91,6 +95,9 @@ KINDS = {
     "PublicIPAddress": _kind("Network/publicIPAddresses", "publicIpAddressName", outputs=_address),
     "NetworkInterface": _kind(
         "Network/networkInterfaces", "networkInterfaceName", outputs=_private_address
+    ),
+    "PrivateEndpoint": _kind(
+        "Network/privateEndpoints", "privateEndpointName", outputs=_endpoint_address
     ),
     "StorageAccount": _kind("Storage/storageAccounts", "accountName"),
     "BlobContainer": _kind(

@@ -114,6 +114,8 @@ class _Azure(Mocks):
             state["ipConfigurations"] = [
                 {**state["ipConfigurations"][0], "privateIPAddress": "10.42.0.4"}
             ]
+        if kind == "PrivateEndpoint":
+            state["customDnsConfigs"] = [{"ipAddresses": ["10.42.0.9"]}]
         if kind == "UserAssignedIdentity":
             state |= {"clientId": f"client of {args.name}", "principalId": f"id of {args.name}"}
         if "identity" in state:

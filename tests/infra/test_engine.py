@@ -192,6 +192,18 @@ def test_a_second_life_comes_up_at_once(declared: Stack) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_new_stack_goes_on_with_the_results_of_an_old_one(declared: Stack) -> None:
+    (account,) = [
+        key for key in declared.cloud() if "/storageAccounts/" in key and key.count("/") == 8
+    ]
+    declared.pulumi("destroy", "--yes", "--skip-preview")
+    declared.config("resultsAccountId", account)
+    done = declared.up()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert kinds(declared) >= {"privateEndpoints", "virtualMachines", "runCommands"}
+    assert sum("/storageAccounts/" in key and key.count("/") == 8 for key in declared.cloud()) == 1
+
+
 def test_wrong_configuration_creates_nothing_and_is_told_in_full(stack: Stack) -> None:
     stack.config("headSize", "Standard_NC6")
     stack.config("adminCidr", "0.0.0.0/0")

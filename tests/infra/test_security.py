@@ -10,7 +10,7 @@ import pytest
 
 from infra.identity import BLOB_DATA_CONTRIBUTOR, BLOB_DATA_READER
 from tests.infra.nsg import Nsg
-from tests.infra.stack import EXISTING_CIDRS, SSH_KEY, Declared, declare_stack
+from tests.infra.stack import EXISTING_ACCOUNT, EXISTING_CIDRS, SSH_KEY, Declared, declare_stack
 
 Stack = Callable[[str], Declared]
 
@@ -146,6 +146,14 @@ def test_the_storage_firewall_takes_no_small_and_no_private_networks(
     account = declare_stack(adminCidr=cidr).one("StorageAccount")
     found = [rule["iPAddressOrRange"] for rule in account["networkRuleSet"].get("ipRules", [])]
     assert found == rules
+
+
+@pytest.mark.parametrize("role", ["head", "worker"])
+def test_an_account_that_exists_is_reached_by_a_private_endpoint(stack: Stack, role: str) -> None:
+    declared = stack("existing results")
+    (connection,) = declared.one("PrivateEndpoint")["privateLinkServiceConnections"]
+    assert connection["privateLinkServiceId"] == EXISTING_ACCOUNT["resultsAccountId"]
+    assert "10.42.0.9 oldresults.blob.core.windows.net" in declared.custom_data(role)
 
 
 @pytest.mark.parametrize("name", ["results", "token"])
