@@ -23,7 +23,7 @@ FAST_PATH_ONLY = (
 ALGORITHM_DEFAULTS: dict[str, dict[str, Any]] = {
     "IMPALA": {
         "lr": 5e-4,
-        "entropy_coeff": 0.04,
+        "entropy_coeff": 0.06,
         "entropy_coeff_at_goal": 0.0015,
         "num_epochs": 1,
     },

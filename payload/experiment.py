@@ -99,7 +99,7 @@ class Settings(BaseModel):
     entropy_coeff: Schedule | None = None
     """Keeps the policy random where nothing has been learnt yet. Default: see defaults.py."""
     entropy_coeff_at_goal: float | None = Field(None, gt=0)
-    """What entropy_coeff falls to on the way to the stop criterion, most of it near the end.
+    """What entropy_coeff falls to on the last quarter of the way to the stop criterion.
     Default: see defaults.py; None (constant) where entropy_coeff was given."""
     grad_clip: float | None = Field(0.5, gt=0)
     """Largest global norm of a gradient."""

@@ -14,9 +14,9 @@ from payload.experiment import Stop
 MEAN_OVER = 100
 """Episodes in the mean return, as in the papers."""
 RECENT_STEPS = 30_000
-"""Agent steps whose rate of reward goes into the current return."""
+"""Agent steps whose rate of reward makes the current return."""
 RECENT_EPISODES = 20
-"""Episodes whose mean return and length do."""
+"""Episodes whose mean length does."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Report:
     return_min: float
     return_max: float
     current_return: float
-    """How well the policy plays now, see Progress.current_return."""
+    """What an episode would return at the rate of reward of the last steps."""
     length_mean: float
     env_runners: int
     """Env runners alive."""
@@ -146,22 +146,16 @@ class Progress:
 
     @property
     def current_return(self) -> float:
-        """Returns how well the policy plays now: the lower of two estimates.
+        """Returns what an episode would return at the rate of reward of the last steps.
 
         The mean of 100 episodes is late: an even game of Pong takes 3,600 agent steps, and
-        while 100 of them are played the policy has long become another one. The mean of the
-        last few is less so. What an episode would return at the rate of reward of the last
-        steps tells at once when the policy gets worse, but too much while episodes become
-        shorter.
+        while 100 of them are played the policy has long become another one.
         """
-        returns, lengths = (
-            _reduce(np.mean, deque(values, maxlen=RECENT_EPISODES))
-            for values in (self.returns, self.lengths)
-        )
         if not self.recent:
-            return returns
+            return _reduce(np.mean, self.returns)
         rewards, steps = (sum(values) for values in zip(*self.recent, strict=True))
-        return min(returns, float(rewards / steps) * lengths)
+        lengths = deque(self.lengths, maxlen=RECENT_EPISODES)
+        return float(rewards / steps * _reduce(np.mean, lengths))
 
     def towards(self, stop: Stop) -> float:
         """Returns how far the run is on its way to its end, in [0, 1].

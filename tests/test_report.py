@@ -223,41 +223,38 @@ def sampled(rewards: float, steps: int) -> TrainResult:
     return TrainResult(rewards_sampled=rewards, steps_sampled=steps)
 
 
-def winning(lengths: float = 2000) -> Progress:
-    """A run whose last episodes returned 20."""
+def test_the_current_return_is_an_episode_at_the_rate_of_reward_of_now() -> None:
     progress = full()
-    progress.returns.extend([20.0] * RECENT_EPISODES)
-    progress.lengths.extend([lengths] * RECENT_EPISODES)
-    return progress
-
-
-def test_the_current_return_falls_with_the_rate_of_reward() -> None:
-    progress = winning(lengths=2000)
+    progress.lengths.extend([2000] * MEAN_OVER)
     progress.advance(sampled(rewards=30.0, steps=10_000), seconds=1, env_runners=1)
     assert progress.current_return == 6.0
 
 
-def test_the_current_return_rises_with_the_returns_of_the_last_episodes() -> None:
-    progress = winning(lengths=2000)
-    progress.advance(sampled(rewards=200.0, steps=10_000), seconds=1, env_runners=1)
-    assert progress.current_return == 20.0
-
-
 def test_the_current_return_forgets_what_was_long_ago() -> None:
-    progress = winning(lengths=2000)
+    progress = full()
+    progress.lengths.extend([2000] * MEAN_OVER)
     progress.advance(sampled(rewards=-1000.0, steps=20_000), seconds=1, env_runners=1)
     for _ in range(3):
         progress.advance(sampled(rewards=10.0, steps=10_000), seconds=1, env_runners=1)
     assert progress.current_return == 2.0
 
 
-def test_the_current_return_is_that_of_the_last_episodes_where_no_rate_is_known() -> None:
-    assert winning().current_return == 20.0
+def test_the_current_return_is_the_mean_where_no_rate_is_known() -> None:
+    assert full().current_return == np.mean(full().returns)
+
+
+def test_the_current_return_is_of_episodes_as_long_as_the_last_ones() -> None:
+    progress = full()
+    progress.lengths.extend([4000] * MEAN_OVER)
+    progress.lengths.extend([2000] * RECENT_EPISODES)
+    progress.advance(sampled(rewards=30.0, steps=10_000), seconds=1, env_runners=1)
+    assert progress.current_return == 6.0
 
 
 def test_a_policy_that_gets_worse_goes_back_on_its_way() -> None:
-    progress, stop = winning(lengths=1000), Stop(episode_return_mean=18)
+    progress, stop = full(), Stop(episode_return_mean=18)
     progress.first_return = -20.0
+    progress.lengths.extend([1000] * MEAN_OVER)
     progress.advance(sampled(rewards=150.0, steps=10_000), seconds=1, env_runners=1)
     ahead = progress.towards(stop)
     progress.advance(sampled(rewards=-100.0, steps=10_000), seconds=1, env_runners=1)

@@ -14,10 +14,9 @@ from ray.rllib.core.learner.learner import ENTROPY_KEY
 from payload.impala.atari import AtariSettings, make_vector_env
 from payload.impala.vtrace import vtrace
 
-LATE = 4
-"""Most of the fall comes near the goal: half-way, a coefficient has gone a sixteenth of it. A
-policy that is made sure of itself there stays there: in Pong it parks its paddle and never again
-tries the balls that it does not reach. One that is kept random stays at a return of 0."""
+NEAR_GOAL = 0.75
+"""Progress from which on coefficients fall. A policy that is made sure of itself at half the way
+stays there: in Pong it parks its paddle and never again tries the balls that it does not reach."""
 PIXEL_STATISTICS_SEED = 12_345
 
 
@@ -150,14 +149,14 @@ class SurrogateLearner(VTraceLearner):
 
 
 def lowered(start: float, at_goal: float | None, progress: float) -> float:
-    """Returns a coefficient that falls from `start` to `at_goal` as progress goes from 0 to 1.
+    """Returns a coefficient that holds until NEAR_GOAL and falls to `at_goal` at progress 1.
 
-    It falls by equal factors for equal steps of progress to the power LATE, so `at_goal` must
-    be positive; without one, and at zero, it stays `start`.
+    It falls by equal factors for equal progress, so `at_goal` must be positive; without
+    one, and at zero, it stays `start`.
     """
     if at_goal is None or start == 0:
         return start
-    return float(start * (at_goal / start) ** (progress**LATE))
+    return float(start * (at_goal / start) ** max(0.0, (progress - NEAR_GOAL) / (1.0 - NEAR_GOAL)))
 
 
 def pixel_statistics(

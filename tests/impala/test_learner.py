@@ -24,7 +24,7 @@ from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 from payload.defaults import resolve_settings
 from payload.experiment import parse_experiment
 from payload.impala.connector import FragmentsToTrainBatch
-from payload.impala.learner import SurrogateLearner, VTraceLearner, lowered
+from payload.impala.learner import NEAR_GOAL, SurrogateLearner, VTraceLearner, lowered
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.impala.vtrace import vtrace
 from payload.rllib_config import algorithm_config
@@ -451,10 +451,10 @@ def test_without_minibatches_a_batch_is_one_gradient_step(
 
 @pytest.mark.parametrize(
     ("progress", "value"),
-    [(0.0, 0.04), (0.5, 0.04 / 2 ** (1 / 8)), (1.0, 0.01)],
-    ids=["start", "half-way", "goal"],
+    [(0.0, 0.04), (NEAR_GOAL, 0.04), ((NEAR_GOAL + 1.0) / 2, 0.02), (1.0, 0.01)],
+    ids=["start", "near the goal", "half-way from there", "goal"],
 )
-def test_a_coefficient_falls_late(progress: float, value: float) -> None:
+def test_a_coefficient_falls_by_equal_factors_near_the_goal(progress: float, value: float) -> None:
     assert lowered(0.04, 0.01, progress) == pytest.approx(value)
 
 
