@@ -127,7 +127,8 @@ class MLflowRun:
         with self._undelivered_lock:
             if self._undelivered:
                 lines = (json.dumps(asdict(point)) + "\n" for point in self._undelivered)
-                self._backlog.write_text("".join(lines))
+                with suppress(OSError):  # A full disk must not hide how the run ended.
+                    self._backlog.write_text("".join(lines))
 
     def _log_points(self, points: list[MetricPoint]) -> None:
         with self._undelivered_lock:

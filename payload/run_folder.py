@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -159,6 +160,23 @@ def redirect_output(log: Path) -> tuple[int, int]:
         os.dup2(target, descriptor)
     os.close(target)
     return old
+
+
+class LogStream(io.TextIOBase):
+    """sys.stdout and sys.stderr while they go to the log: a full disk costs lines, not the run."""
+
+    encoding = "utf-8"
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            os.write(self._descriptor, text.encode(errors="replace"))
+        return len(text)
+
+    def fileno(self) -> int:
+        return self._descriptor
 
 
 def restore_output(old: tuple[int, int]) -> None:

@@ -7,7 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -26,7 +26,7 @@ from payload.mlflow_run import MLflowRun, Status, Tracking
 from payload.panel import View
 from payload.report import Progress, Report, reason_to_stop
 from payload.rllib_config import algorithm_config
-from payload.run_folder import RunFolder, redirect_output, restore_output
+from payload.run_folder import LogStream, RunFolder, redirect_output, restore_output
 from payload.run_parameters import run_parameters
 
 
@@ -272,6 +272,8 @@ def _terminal(log: Path) -> Iterator[TextIO]:
     try:
         with (
             open(descriptors[0], "w", buffering=1, closefd=False) as terminal,
+            redirect_stdout(LogStream(1)),
+            redirect_stderr(LogStream(2)),
             suppress(BrokenPipeError),
         ):
             yield terminal

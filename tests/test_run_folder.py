@@ -16,6 +16,7 @@ from payload.errors import UserError
 from payload.experiment import Experiment
 from payload.report import Report
 from payload.run_folder import (
+    LogStream,
     RunFolder,
     check_writable,
     create_run_folder,
@@ -255,3 +256,10 @@ def test_a_resumed_run_goes_on_in_its_log(folder: RunFolder) -> None:
     os.write(1, b"after\n")
     restore_output(old)
     assert folder.log.read_text() == "before\nafter\n"
+
+
+def test_a_full_disk_costs_lines_of_the_log_and_not_the_run() -> None:
+    with open("/dev/full", "wb", buffering=0) as full:
+        stream = LogStream(full.fileno())
+        assert stream.write("lost") == len("lost")
+        stream.flush()
