@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import queue
 import threading
@@ -107,13 +108,21 @@ class MLflowRun:
         self._put(deliver)
 
     def log_artifact(self, path: Path, folder: str | None = None) -> None:
-        """Uploads a file, or all files of a folder; one that is gone by then is left out."""
+        """Uploads a file, or all files of a folder; one that is gone by then is left out.
+
+        So is one for which the artifacts' disk has no space: the rest need not wait for it.
+        """
 
         def deliver(client: Any, run_id: str) -> None:
-            if path.is_dir():
-                client.log_artifacts(run_id, str(path), folder)
-            elif path.exists():
-                client.log_artifact(run_id, str(path), folder)
+            try:
+                if path.is_dir():
+                    client.log_artifacts(run_id, str(path), folder)
+                elif path.exists():
+                    client.log_artifact(run_id, str(path), folder)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                print(f"MLflow: no space left for {path}", flush=True)
 
         self._put(deliver)
 

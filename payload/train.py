@@ -205,6 +205,8 @@ class Training:
         for path in (folder.experiment_file, folder.learning_curve, folder.video, folder.log):
             self.mlflow.log_artifact(path)
         self.mlflow.close(outcome.status)
+        if self.mlflow.problem is not None:
+            say(f"MLflow has not got everything: {self.mlflow.problem}")
         say(f"{outcome.status}: {outcome.reason}")
         if outcome.status == "FAILED":
             say(f"Log              {folder.log}")
@@ -241,7 +243,8 @@ class Training:
             )
 
     def _mlflow_started(self, run_id: str) -> None:
-        self.folder.remember_mlflow_run(run_id, self.mlflow.tracking.uri)
+        with suppress(OSError):  # A full disk must not keep the run from MLflow.
+            self.folder.remember_mlflow_run(run_id, self.mlflow.tracking.uri)
         self.view.where = f"run {run_id} in {self.mlflow.tracking.uri}"
 
 

@@ -179,4 +179,4 @@ def test_a_full_disk_leaves_a_checkpoint_that_plays(starved: Starved) -> None:
 
 
 def test_a_full_disk_fails_the_mlflow_run(starved: Starved) -> None:
-    assert starved.mlflow.info.status == "FAILED"
+    assert starved.mlflow.info.status == "FAILED", starved.output

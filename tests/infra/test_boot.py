@@ -6,6 +6,7 @@ import gzip
 import re
 import shutil
 import subprocess
+import sys
 from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,7 @@ from tests.infra.stack import ROOT, Declared
 
 Stack = Callable[[str], Declared]
 ROLES: list[Role] = ["head", "worker"]
+SHELLCHECK = Path(sys.executable).parent / "shellcheck"
 
 
 def machine(role: Role = "head", **changes: Any) -> MachineEnvironment:
@@ -101,13 +103,13 @@ def test_shellcheck_accepts_the_scripts(tree: Path) -> None:
         if path.read_text().startswith("#!/bin/bash")
     ]
     assert scripts
-    run("shellcheck", *scripts)
+    run(SHELLCHECK, *scripts)
 
 
 def test_shellcheck_accepts_the_run_command(tmp_path: Path) -> None:
     script = tmp_path / "script.sh"
     script.write_text(run_command_script(("a.whl", b"wheel"), b"run: IMPALA", 1, 90, 900))
-    run("shellcheck", script)
+    run(SHELLCHECK, script)
 
 
 @pytest.mark.parametrize("role", ROLES)
