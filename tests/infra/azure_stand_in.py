@@ -178,13 +178,14 @@ class StandIn(api.Provider):
         ]
         replaces = [key for key in changed if key in {*kind.parameters, *kind.replaced_by}]
         details = {
-            key: api.PropertyDiff(
+            path: api.PropertyDiff(
                 api.PropertyDiffKind.UPDATE_REPLACE
                 if key in replaces
                 else api.PropertyDiffKind.UPDATE,
                 input_diff=True,
             )
             for key in changed
+            for path in changed_paths(key, plain(old.get(key)), plain(new.get(key)))
         }
         return api.DiffResponse(
             changes=bool(changed),
@@ -233,6 +234,16 @@ class StandIn(api.Provider):
             raise AzureError(f"the stand-in has no function {request.tok}")
         answer = {"subscriptionId": SUBSCRIPTION, "clientId": "", "objectId": "", "tenantId": ""}
         return api.InvokeResponse({key: PropertyValue(value) for key, value in answer.items()})
+
+
+def changed_paths(path: str, old: Any, new: Any) -> Iterator[str]:
+    """Yields "osProfile.customData", as the real provider: replace_on_changes names such paths."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        yield path
+        return
+    for key in sorted({*old, *new}):
+        if old.get(key) != new.get(key):
+            yield from changed_paths(f"{path}.{key}", old.get(key), new.get(key))
 
 
 def kind_of(request: Any) -> Kind:
