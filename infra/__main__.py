@@ -10,6 +10,7 @@ import pulumi
 from pulumi_azure_native import resources
 
 from infra.common import Common, tags
+from infra.foundation import Foundation
 from infra.head import Head
 from infra.identity import Identities
 from infra.network import Network
@@ -32,8 +33,9 @@ def declare(settings: StackSettings) -> dict[str, Any]:
     results = Results(common, settings, network)
     identities = Identities(common)
     grants = identities.grant(results)
-    head = Head(common, settings, network, identities, results, grants)
-    workers = Workers(common, settings, network, identities, results, head, grants)
+    foundation = Foundation(common, settings, network, results, identities, grants)
+    head = Head(foundation)
+    workers = Workers(foundation, head)
     Training(common, settings, ROOT, head, workers)
 
     return outputs(settings, head, results)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pulumi
 
@@ -22,6 +23,16 @@ class Common:
 
     def name(self, what: str) -> str:
         return f"{self.prefix}-{what}"
+
+    @property
+    def tagged(self) -> dict[str, Any]:
+        """Arguments of every resource that has a place and tags, wherever its group."""
+        return {"location": self.location, "tags": self.tags}
+
+    @property
+    def in_group(self) -> dict[str, Any]:
+        """The same within the group that dies with the stack."""
+        return {"resource_group_name": self.group, **self.tagged}
 
 
 def tags(settings: StackSettings) -> dict[str, str]:

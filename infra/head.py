@@ -6,15 +6,10 @@ import pulumi
 from pulumi_azure_native import compute, network
 
 from infra import machine_parts as parts
-from infra.boot.cloud_config import MachineEnvironment
-from infra.common import Common
-from infra.identity import Identities
+from infra.foundation import Foundation
+from infra.machine_environment import custom_data, head_environment
 from infra.network import Network
-from infra.ray_ports import head_flags
-from infra.results import CONTAINER, Results
-from infra.settings import StackSettings
 
-MLFLOW_PORT = 5000
 REPLACED_BY = [
     "osProfile.customData",
     "osProfile.adminUsername",
@@ -36,46 +31,30 @@ class Head(pulumi.ComponentResource):
     """Where workers find Ray; it stays when the VM is replaced."""
     public_ip: pulumi.Output[str]
 
-    def __init__(
-        self,
-        common: Common,
-        settings: StackSettings,
-        net: Network,
-        identities: Identities,
-        results: Results,
-        grants: list[pulumi.Resource],
-    ) -> None:
+    def __init__(self, foundation: Foundation) -> None:
+        common, identities = foundation.common, foundation.identities
         super().__init__("volley:infra:Head", common.name("head"))
+        self._foundation = foundation
         self._common = common
         self.address = network.PublicIPAddress(
             common.name("head-ip"),
-            resource_group_name=common.group,
-            location=common.location,
-            tags=common.tags,
+            **common.in_group,
             sku=network.PublicIPAddressSkuArgs(name="Standard"),
             public_ip_allocation_method="Static",
             opts=pulumi.ResourceOptions(parent=self),
         )
-        self.nic = self._network_interface(net)
+        self.nic = self._network_interface(foundation.network)
         self.private_ip = self.nic.ip_configurations.apply(_private_ip)
         self.public_ip = self.address.ip_address.apply(str)
-        data = pulumi.Output.all(
-            ip=self.private_ip,
-            account=results.account_name,
-            account_address=results.address,
-            token_container=results.token_container,
-            client_id=identities.head.client_id,
-        ).apply(lambda known: parts.custom_data(head_environment(settings, **known)))
-        self.vm = self._virtual_machine(settings, identities, data, grants)
+        data = custom_data(head_environment, foundation, identities.head, self.private_ip)
+        self.vm = self._virtual_machine(data)
         self.register_outputs({"privateIp": self.private_ip, "publicIp": self.public_ip})
 
     def _network_interface(self, net: Network) -> network.NetworkInterface:
         nsg = None if net.head_nsg is None else network.NetworkSecurityGroupArgs(id=net.head_nsg)
         return network.NetworkInterface(
             self._common.name("head-nic"),
-            resource_group_name=self._common.group,
-            location=self._common.location,
-            tags=self._common.tags,
+            **self._common.in_group,
             network_security_group=nsg,
             ip_configurations=[
                 network.NetworkInterfaceIPConfigurationArgs(
@@ -89,18 +68,11 @@ class Head(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(parent=self),
         )
 
-    def _virtual_machine(
-        self,
-        settings: StackSettings,
-        identities: Identities,
-        custom_data: pulumi.Output[str],
-        grants: list[pulumi.Resource],
-    ) -> compute.VirtualMachine:
+    def _virtual_machine(self, data: pulumi.Output[str]) -> compute.VirtualMachine:
+        settings, identities = self._foundation.settings, self._foundation.identities
         return compute.VirtualMachine(
             self._common.name("head"),
-            resource_group_name=self._common.group,
-            location=self._common.location,
-            tags=self._common.tags,
+            **self._common.in_group,
             identity=compute.VirtualMachineIdentityArgs(
                 type=compute.ResourceIdentityType.USER_ASSIGNED,
                 user_assigned_identities=[identities.head.id],
@@ -121,7 +93,7 @@ class Head(pulumi.ComponentResource):
             os_profile=compute.OSProfileArgs(
                 computer_name="head",
                 admin_username=settings.admin_username,
-                custom_data=custom_data,
+                custom_data=data,
                 linux_configuration=parts.linux(settings),
             ),
             network_profile=compute.NetworkProfileArgs(
@@ -140,45 +112,12 @@ class Head(pulumi.ComponentResource):
             **parts.eviction(settings.head_spot, "Deallocate"),
             opts=pulumi.ResourceOptions(
                 parent=self,
-                depends_on=grants,
+                depends_on=self._foundation.grants,
                 replace_on_changes=REPLACED_BY,
                 # The interface belongs to one VM at a time.
                 delete_before_replace=True,
             ),
         )
-
-
-def head_environment(
-    settings: StackSettings,
-    ip: str,
-    account: str,
-    account_address: str,
-    token_container: str,
-    client_id: str,
-) -> MachineEnvironment:
-    """Returns what the head has to know at boot."""
-    loopback = f"http://127.0.0.1:{MLFLOW_PORT}"
-    return MachineEnvironment(
-        role="head",
-        ray_start_flags=[
-            f"--node-ip-address={ip}",
-            "--dashboard-host=127.0.0.1",
-            *head_flags(),
-            *parts.object_store_flags(settings),
-        ],
-        results_account=account,
-        results_address=account_address,
-        results_container=CONTAINER,
-        token_container=token_container,
-        identity_client_id=client_id,
-        mlflow_tracking_uri=settings.mlflow_tracking_uri or loopback,
-        mlflow_elsewhere=bool(settings.mlflow_tracking_uri),
-        num_env_runners=settings.num_env_runners,
-        environment_variables=settings.environment_variables,
-        pip_packages=settings.pip_packages,
-        apt_packages=settings.apt_packages,
-        shared_memory_gib=settings.shared_memory_gib,
-    )
 
 
 def _private_ip(configurations: object) -> str:

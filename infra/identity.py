@@ -24,7 +24,7 @@ class Identities(pulumi.ComponentResource):
         self.register_outputs({"head": self.head.id, "workers": self.workers.id})
 
     def grant(self, results: Results) -> list[pulumi.Resource]:
-        """Assigns the roles; returns them, because a machine boots in vain without its own."""
+        """Assigns the roles; returns them, so that machines can wait for them."""
         head, workers = self.head, self.workers
         return [
             self._role(
@@ -44,9 +44,7 @@ class Identities(pulumi.ComponentResource):
     def _identity(self, what: str) -> managedidentity.UserAssignedIdentity:
         return managedidentity.UserAssignedIdentity(
             self._common.name(what),
-            resource_group_name=self._common.group,
-            location=self._common.location,
-            tags=self._common.tags,
+            **self._common.in_group,
             opts=pulumi.ResourceOptions(parent=self),
         )
 

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-
 import pulumi
 from pulumi_azure_native import compute
 
-from infra.boot.cloud_config import MachineEnvironment, cloud_config
 from infra.machines import Machine
 from infra.settings import StackSettings
 
 EPHEMERAL_MARGIN_GIB = 1
 """Azure keeps this much of a local disk for itself."""
 NOTICE = "PT5M"
-
-
-def custom_data(machine: MachineEnvironment) -> str:
-    """Returns the machine's cloud-config as Azure wants it, base64."""
-    return base64.b64encode(cloud_config(machine).encode()).decode()
 
 
 def linux(settings: StackSettings) -> compute.LinuxConfigurationArgs:
@@ -90,10 +82,3 @@ def boot_log() -> compute.DiagnosticsProfileArgs:
     return compute.DiagnosticsProfileArgs(
         boot_diagnostics=compute.BootDiagnosticsArgs(enabled=True)
     )
-
-
-def object_store_flags(settings: StackSettings) -> list[str]:
-    """Ray keeps its objects in shared memory; by default it takes 30 % of the machine's."""
-    if not settings.shared_memory_gib:
-        return []
-    return [f"--object-store-memory={settings.shared_memory_gib * 2**30}"]

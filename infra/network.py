@@ -116,9 +116,7 @@ class Network(pulumi.ComponentResource):
     def _make(self, settings: StackSettings) -> None:
         vnet = network.VirtualNetwork(
             self._common.name("vnet"),
-            resource_group_name=self._common.group,
-            location=self._common.location,
-            tags=self._common.tags,
+            **self._common.in_group,
             address_space=network.AddressSpaceArgs(address_prefixes=[settings.vnet_cidr]),
             opts=pulumi.ResourceOptions(parent=self),
         )
@@ -135,9 +133,7 @@ class Network(pulumi.ComponentResource):
     def _nsg(self, what: str, rules: list[Rule]) -> network.NetworkSecurityGroup:
         return network.NetworkSecurityGroup(
             self._common.name(f"{what}-nsg"),
-            resource_group_name=self._common.group,
-            location=self._common.location,
-            tags=self._common.tags,
+            **self._common.in_group,
             security_rules=security_rules(rules),
             opts=pulumi.ResourceOptions(parent=self),
         )
@@ -145,18 +141,14 @@ class Network(pulumi.ComponentResource):
     def _nat_gateway(self) -> network.NatGateway:
         address = network.PublicIPAddress(
             self._common.name("nat-ip"),
-            resource_group_name=self._common.group,
-            location=self._common.location,
-            tags=self._common.tags,
+            **self._common.in_group,
             sku=network.PublicIPAddressSkuArgs(name="Standard"),
             public_ip_allocation_method="Static",
             opts=pulumi.ResourceOptions(parent=self),
         )
         return network.NatGateway(
             self._common.name("nat"),
-            resource_group_name=self._common.group,
-            location=self._common.location,
-            tags=self._common.tags,
+            **self._common.in_group,
             sku=network.NatGatewaySkuArgs(name="Standard"),
             public_ip_addresses=[network.SubResourceArgs(id=address.id)],
             opts=pulumi.ResourceOptions(parent=self),

@@ -6,7 +6,8 @@ from typing import Any
 
 import pulumi
 
-from infra.head import MLFLOW_PORT, Head
+from infra.head import Head
+from infra.machine_environment import MLFLOW_PORT
 from infra.machines import PRICES_AS_OF
 from infra.ray_ports import DASHBOARD
 from infra.results import CONTAINER, Results

@@ -42,9 +42,11 @@ TO_EVERY_NODE = (
 TO_HEAD = (OpenPorts("ray-gcs", (str(GCS),), "Nodes join the cluster"), *TO_EVERY_NODE)
 
 
-def head_flags() -> list[str]:
-    """Returns the ports as flags of `ray start --head`."""
+def head_flags(address: str) -> list[str]:
+    """Returns address and ports as flags of `ray start --head`; the dashboard on loopback."""
     return [
+        f"--node-ip-address={address}",
+        "--dashboard-host=127.0.0.1",
         f"--port={GCS}",
         f"--dashboard-port={DASHBOARD}",
         *node_flags(),

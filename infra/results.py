@@ -61,9 +61,7 @@ class Results(pulumi.ComponentResource):
         """Opens somebody's account to this network; its firewall knows older subnets, if any."""
         endpoint = network.PrivateEndpoint(
             self._common.name("results-endpoint"),
-            resource_group_name=self._common.group,
-            location=self._common.location,
-            tags=self._common.tags,
+            **self._common.in_group,
             subnet=network.SubnetArgs(id=net.head_subnet),
             private_link_service_connections=[
                 network.PrivateLinkServiceConnectionArgs(
@@ -79,15 +77,13 @@ class Results(pulumi.ComponentResource):
         self.address = pulumi.Output.from_input("")
         group = resources.ResourceGroup(
             self._common.name("results"),
-            location=self._common.location,
-            tags=self._common.tags,
+            **self._common.tagged,
             opts=self._kept,
         )
         account = storage.StorageAccount(
             _account_name(self._common.prefix),
             resource_group_name=group.name,
-            location=self._common.location,
-            tags=self._common.tags,
+            **self._common.tagged,
             kind="StorageV2",
             sku=storage.SkuArgs(name="Standard_LRS"),
             access_tier="Hot",

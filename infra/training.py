@@ -54,9 +54,7 @@ class Training(pulumi.ComponentResource):
         timeout_s = settings.cluster_coordination_timeout_seconds + START_S
         self.run_command = compute.VirtualMachineRunCommandByVirtualMachine(
             common.name("training"),
-            resource_group_name=common.group,
-            location=common.location,
-            tags=common.tags,
+            **common.in_group,
             vm_name=head.vm.name,
             source=compute.VirtualMachineRunCommandScriptSourceArgs(
                 script=run_command_script(

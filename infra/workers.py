@@ -6,13 +6,10 @@ import pulumi
 from pulumi_azure_native import compute
 
 from infra import machine_parts as parts
-from infra.boot.cloud_config import MachineEnvironment
-from infra.common import Common
+from infra.foundation import Foundation
 from infra.head import Head
-from infra.identity import Identities
+from infra.machine_environment import custom_data, worker_environment
 from infra.network import Network
-from infra.ray_ports import worker_flags
-from infra.results import CONTAINER, Results
 from infra.settings import StackSettings
 
 REPLACED_BY = [
@@ -28,32 +25,17 @@ REPLACED_BY = [
 class Workers(pulumi.ComponentResource):
     """A scale set in flexible orchestration, without public addresses."""
 
-    def __init__(
-        self,
-        common: Common,
-        settings: StackSettings,
-        net: Network,
-        identities: Identities,
-        results: Results,
-        head: Head,
-        grants: list[pulumi.Resource],
-    ) -> None:
+    def __init__(self, foundation: Foundation, head: Head) -> None:
+        common, settings = foundation.common, foundation.settings
+        workers = foundation.identities.workers
         super().__init__("volley:infra:Workers", common.name("workers"))
-        data = pulumi.Output.all(
-            head_ip=head.private_ip,
-            account=results.account_name,
-            account_address=results.address,
-            token_container=results.token_container,
-            client_id=identities.workers.client_id,
-        ).apply(lambda known: parts.custom_data(worker_environment(settings, **known)))
+        data = custom_data(worker_environment, foundation, workers, head.private_ip)
         self.scale_set = compute.VirtualMachineScaleSet(
             common.name("workers"),
-            resource_group_name=common.group,
-            location=common.location,
-            tags=common.tags,
+            **common.in_group,
             identity=compute.VirtualMachineScaleSetIdentityArgs(
                 type=compute.ResourceIdentityType.USER_ASSIGNED,
-                user_assigned_identities=[identities.workers.id],
+                user_assigned_identities=[workers.id],
             ),
             sku=compute.SkuArgs(
                 name=settings.worker_size, tier="Standard", capacity=settings.max_workers
@@ -61,10 +43,10 @@ class Workers(pulumi.ComponentResource):
             orchestration_mode="Flexible",
             platform_fault_domain_count=1,
             single_placement_group=False,
-            virtual_machine_profile=_profile(settings, net, data),
+            virtual_machine_profile=_profile(settings, foundation.network, data),
             opts=pulumi.ResourceOptions(
                 parent=self,
-                depends_on=grants,
+                depends_on=foundation.grants,
                 replace_on_changes=REPLACED_BY,
                 delete_before_replace=True,
             ),
@@ -72,39 +54,14 @@ class Workers(pulumi.ComponentResource):
         self.register_outputs({"scaleSet": self.scale_set.id})
 
 
-def worker_environment(
-    settings: StackSettings,
-    head_ip: str,
-    account: str,
-    account_address: str,
-    token_container: str,
-    client_id: str,
-) -> MachineEnvironment:
-    """Returns what a worker has to know at boot."""
-    return MachineEnvironment(
-        role="worker",
-        ray_start_flags=[*worker_flags(head_ip), *parts.object_store_flags(settings)],
-        results_account=account,
-        results_address=account_address,
-        results_container=CONTAINER,
-        token_container=token_container,
-        identity_client_id=client_id,
-        mlflow_tracking_uri=settings.mlflow_tracking_uri,
-        environment_variables=settings.environment_variables,
-        pip_packages=settings.pip_packages,
-        apt_packages=settings.apt_packages,
-        shared_memory_gib=settings.shared_memory_gib,
-    )
-
-
 def _profile(
-    settings: StackSettings, net: Network, custom_data: pulumi.Output[str]
+    settings: StackSettings, net: Network, data: pulumi.Output[str]
 ) -> compute.VirtualMachineScaleSetVMProfileArgs:
     return compute.VirtualMachineScaleSetVMProfileArgs(
         os_profile=compute.VirtualMachineScaleSetOSProfileArgs(
             computer_name_prefix="worker",
             admin_username=settings.admin_username,
-            custom_data=custom_data,
+            custom_data=data,
             linux_configuration=parts.linux(settings),
         ),
         storage_profile=compute.VirtualMachineScaleSetStorageProfileArgs(

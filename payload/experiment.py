@@ -46,17 +46,19 @@ _Point = Annotated[tuple[Annotated[int, Field(ge=0)], float], Field(strict=False
 Schedule = float | Annotated[list[_Point], Field(min_length=1)]
 """A number, or [[environment steps, value], ...] with values interpolated in between."""
 
+_STRICT = ConfigDict(
+    extra="forbid",
+    frozen=True,
+    strict=True,
+    allow_inf_nan=False,
+    use_attribute_docstrings=True,
+)
+
 
 class Settings(BaseModel):
     """What `config` may contain; RLlib's names where RLlib has the setting."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,
-    )
+    model_config = _STRICT
 
     # Env runners
     num_env_runners: int | None = Field(None, ge=0)
@@ -143,13 +145,7 @@ class Settings(BaseModel):
 class Stop(BaseModel):
     """When training ends: whichever comes first; no criterion means never."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,
-    )
+    model_config = _STRICT
 
     episode_return_mean: float | None = None
     """Mean return of the last 100 episodes."""

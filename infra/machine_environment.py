@@ -1,0 +1,102 @@
+"""What each role has to know at boot: most of it in common, so that roles cannot drift apart."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi_azure_native import managedidentity
+
+from infra.boot.cloud_config import MachineEnvironment, Role, cloud_config
+from infra.foundation import Foundation
+from infra.ray_ports import head_flags, worker_flags
+from infra.results import CONTAINER
+from infra.settings import StackSettings
+
+MLFLOW_PORT = 5000
+
+
+@dataclass(frozen=True)
+class Known:
+    """What Azure answers while the stack is made."""
+
+    head_ip: str
+    account: str
+    account_address: str
+    token_container: str
+    client_id: str
+    """Of the machine's own identity."""
+
+
+def custom_data(
+    environment: Callable[[StackSettings, Known], MachineEnvironment],
+    foundation: Foundation,
+    identity: managedidentity.UserAssignedIdentity,
+    head_ip: pulumi.Output[str],
+) -> pulumi.Output[str]:
+    """Returns a role's cloud-config as Azure wants it, base64, once all of it is known."""
+    encoded: pulumi.Output[str] = pulumi.Output.all(
+        head_ip=head_ip,
+        account=foundation.results.account_name,
+        account_address=foundation.results.address,
+        token_container=foundation.results.token_container,
+        client_id=identity.client_id,
+    ).apply(
+        lambda known: base64.b64encode(
+            cloud_config(environment(foundation.settings, Known(**known))).encode()
+        ).decode()
+    )
+    return encoded
+
+
+def head_environment(settings: StackSettings, known: Known) -> MachineEnvironment:
+    """The head runs MLflow, unless a tracking server exists already, and the training."""
+    return _environment(
+        "head",
+        settings,
+        known,
+        head_flags(known.head_ip),
+        mlflow_tracking_uri=settings.mlflow_tracking_uri or f"http://127.0.0.1:{MLFLOW_PORT}",
+        mlflow_elsewhere=bool(settings.mlflow_tracking_uri),
+        num_env_runners=settings.num_env_runners,
+    )
+
+
+def worker_environment(settings: StackSettings, known: Known) -> MachineEnvironment:
+    """A worker joins the head's Ray cluster, and that is all."""
+    return _environment(
+        "worker",
+        settings,
+        known,
+        worker_flags(known.head_ip),
+        mlflow_tracking_uri=settings.mlflow_tracking_uri,
+    )
+
+
+def _environment(
+    role: Role, settings: StackSettings, known: Known, ray_start_flags: list[str], **own: Any
+) -> MachineEnvironment:
+    return MachineEnvironment(
+        role=role,
+        ray_start_flags=[*ray_start_flags, *_object_store_flags(settings)],
+        results_account=known.account,
+        results_address=known.account_address,
+        results_container=CONTAINER,
+        token_container=known.token_container,
+        identity_client_id=known.client_id,
+        environment_variables=settings.environment_variables,
+        pip_packages=settings.pip_packages,
+        apt_packages=settings.apt_packages,
+        shared_memory_gib=settings.shared_memory_gib,
+        **own,
+    )
+
+
+def _object_store_flags(settings: StackSettings) -> list[str]:
+    """Ray keeps its objects in shared memory; by default it takes 30 % of the machine's."""
+    if not settings.shared_memory_gib:
+        return []
+    return [f"--object-store-memory={settings.shared_memory_gib * 2**30}"]
