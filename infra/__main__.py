@@ -9,22 +9,36 @@ from typing import Any
 import pulumi
 from pulumi_azure_native import resources
 
+from infra.boot.cloud_config import CustomDataTooLargeError
 from infra.common import Common, tags
 from infra.foundation import Foundation
 from infra.head import Head
 from infra.identity import Identities
+from infra.machine_environment import check_custom_data
 from infra.network import Network
 from infra.outputs import outputs
 from infra.results import Results
 from infra.settings import ConfigError, StackSettings, read_settings, stack_config
-from infra.training import Training
+from infra.training import ScriptTooLargeError, Training, training_script
 from infra.workers import Workers
 
 ROOT = Path(__file__).parents[1]
 
 
-def declare(settings: StackSettings) -> dict[str, Any]:
-    """Declares the whole stack; returns its outputs."""
+def main() -> None:
+    try:
+        settings = read_settings(stack_config(), ROOT)
+        check_custom_data(settings)
+        script = training_script(settings, ROOT)
+    except (ConfigError, CustomDataTooLargeError, ScriptTooLargeError) as error:
+        pulumi.log.error(str(error))
+        sys.exit(1)
+    for name, value in declare(settings, script).items():
+        pulumi.export(name, value)
+
+
+def declare(settings: StackSettings, script: str) -> dict[str, Any]:
+    """Declares the whole stack, with the script that starts its training; returns its outputs."""
     prefix = f"{pulumi.get_project()}-{pulumi.get_stack()}"
     group = resources.ResourceGroup(prefix, location=settings.location, tags=tags(settings))
     common = Common(prefix, settings.location, tags(settings), group.name)
@@ -36,19 +50,9 @@ def declare(settings: StackSettings) -> dict[str, Any]:
     foundation = Foundation(common, settings, network, results, identities, grants)
     head = Head(foundation)
     workers = Workers(foundation, head)
-    Training(common, settings, ROOT, head, workers)
+    Training(common, settings, script, head, workers)
 
     return outputs(settings, head, results)
-
-
-def main() -> None:
-    try:
-        settings = read_settings(stack_config(), ROOT)
-    except ConfigError as error:
-        pulumi.log.error(str(error))
-        sys.exit(1)
-    for name, value in declare(settings).items():
-        pulumi.export(name, value)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,16 @@ class Known:
     """Of the machine's own identity."""
 
 
+LONGEST = Known("255.255.255.255", "a" * 24, "255.255.255.255", "c" * 63, "i" * 36)
+"""The longest that Azure can answer."""
+
+
+def check_custom_data(settings: StackSettings) -> None:
+    """Raises CustomDataTooLargeError before anything is made, not when Azure has answered."""
+    for environment in (head_environment, worker_environment):
+        cloud_config(environment(settings, LONGEST))
+
+
 def custom_data(
     environment: Callable[[StackSettings, Known], MachineEnvironment],
     foundation: Foundation,

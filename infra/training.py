@@ -48,24 +48,15 @@ class Training(pulumi.ComponentResource):
     """(Re)starts the training whenever payload or experiment change, and only then."""
 
     def __init__(
-        self, common: Common, settings: StackSettings, root: Path, head: Head, workers: Workers
+        self, common: Common, settings: StackSettings, script: str, head: Head, workers: Workers
     ) -> None:
         super().__init__("volley:infra:Training", common.name("training"))
-        timeout_s = settings.cluster_coordination_timeout_seconds + START_S
         self.run_command = compute.VirtualMachineRunCommandByVirtualMachine(
             common.name("training"),
             **common.in_group,
             vm_name=head.vm.name,
-            source=compute.VirtualMachineRunCommandScriptSourceArgs(
-                script=run_command_script(
-                    build_wheel(root),
-                    (root / settings.experiment).read_bytes(),
-                    min_nodes=1 + settings.min_workers,
-                    settle_s=SETTLE_S if settings.max_workers > 0 else 0,
-                    timeout_s=timeout_s,
-                )
-            ),
-            timeout_in_seconds=timeout_s + 60,
+            source=compute.VirtualMachineRunCommandScriptSourceArgs(script=script),
+            timeout_in_seconds=_timeout_s(settings) + 60,
             async_execution=False,
             treat_failure_as_deployment_failure=True,
             opts=pulumi.ResourceOptions(
@@ -79,6 +70,24 @@ class Training(pulumi.ComponentResource):
             ),
         )
         self.register_outputs({"runCommand": self.run_command.id})
+
+
+def training_script(settings: StackSettings, root: Path) -> str:
+    """Returns the run command's script for the payload and the experiment below `root`.
+
+    Raises:
+        ScriptTooLargeError: Before anything is made.
+    """
+    try:
+        return run_command_script(
+            build_wheel(root),
+            (root / settings.experiment).read_bytes(),
+            min_nodes=1 + settings.min_workers,
+            settle_s=SETTLE_S if settings.max_workers > 0 else 0,
+            timeout_s=_timeout_s(settings),
+        )
+    except ScriptTooLargeError as error:
+        raise ScriptTooLargeError(f"experiment: {settings.experiment}: {error}") from None
 
 
 def build_wheel(root: Path) -> tuple[str, bytes]:
@@ -119,7 +128,11 @@ def run_command_script(
     )
     if len(script.encode()) > MAX_SCRIPT_BYTES:
         raise ScriptTooLargeError(
-            f"payload and experiment make a run command of {len(script.encode()):,} bytes, more "
-            f"than {MAX_SCRIPT_BYTES:,}"
+            f"makes a run command of {len(script.encode()):,} bytes with the payload, more than "
+            f"{MAX_SCRIPT_BYTES:,}; nothing was created"
         )
     return script
+
+
+def _timeout_s(settings: StackSettings) -> int:
+    return settings.cluster_coordination_timeout_seconds + START_S

@@ -94,8 +94,8 @@ def cloud_config(machine: MachineEnvironment) -> str:
     text = "#cloud-config\n" + yaml.dump(config, Dumper=_Dumper, sort_keys=False, width=1000)
     if len(text.encode()) > MAX_CUSTOM_DATA:
         raise CustomDataTooLargeError(
-            f"customData of the {machine.role} is {len(text.encode()):,} bytes, more than "
-            f"Azure's {MAX_CUSTOM_DATA:,}: shorten environmentVariables, pipPackages, aptPackages"
+            "environmentVariables, pipPackages, aptPackages: too long: with them customData of the "
+            f"{machine.role} is {len(text.encode()):,} bytes, more than Azure's {MAX_CUSTOM_DATA:,}"
         )
     return text
 

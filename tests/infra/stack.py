@@ -15,6 +15,7 @@ from pulumi.runtime.stack import wait_for_rpcs
 
 from infra.__main__ import declare
 from infra.settings import read_settings
+from infra.training import training_script
 
 ROOT = Path(__file__).parents[2]
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
@@ -72,8 +73,9 @@ def declare_stack(**config: str) -> Declared:
     known: dict[str, Any] = {}
 
     async def run() -> None:
+        settings = read_settings({**REQUIRED, **config}, ROOT)
         pulumi.runtime.set_mocks(azure, project="volley", stack="dev", monitor=monitor)
-        outputs = declare(read_settings({**REQUIRED, **config}, ROOT))
+        outputs = declare(settings, training_script(settings, ROOT))
         pulumi.Output.all(**outputs).apply(known.update)
         await wait_for_rpcs()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import json
+import random
 import re
 import shutil
 import subprocess
@@ -24,8 +26,16 @@ from infra.boot.cloud_config import (
     Role,
     cloud_config,
 )
-from infra.training import build_wheel, run_command_script
-from tests.infra.stack import ROOT, Declared
+from infra.machine_environment import check_custom_data
+from infra.settings import read_settings
+from infra.training import (
+    MAX_SCRIPT_BYTES,
+    ScriptTooLargeError,
+    build_wheel,
+    run_command_script,
+    training_script,
+)
+from tests.infra.stack import REQUIRED, ROOT, Declared
 
 Stack = Callable[[str], Declared]
 ROLES: list[Role] = ["head", "worker"]
@@ -134,6 +144,21 @@ def test_custom_data_that_does_not_fit_is_refused() -> None:
     packages = [f"package-number-{i}" for i in range(5000)]
     with pytest.raises(CustomDataTooLargeError, match="pipPackages"):
         cloud_config(machine(pip_packages=packages))
+
+
+@pytest.mark.parametrize("key", ["pipPackages", "aptPackages"])
+def test_packages_that_do_not_fit_are_refused_before_anything_is_made(key: str) -> None:
+    packages = json.dumps([f"package-number-{i}" for i in range(5000)])
+    with pytest.raises(CustomDataTooLargeError, match=key):
+        check_custom_data(read_settings({**REQUIRED, key: packages}, ROOT))
+
+
+def test_an_experiment_that_does_not_fit_is_refused_by_its_name(tmp_path: Path) -> None:
+    settings = read_settings(REQUIRED, ROOT)
+    path = tmp_path / "large.yaml"
+    path.write_text(random.Random(0).randbytes(MAX_SCRIPT_BYTES).hex())
+    with pytest.raises(ScriptTooLargeError, match=rf"experiment: {path}: makes a run command of"):
+        training_script(settings.model_copy(update={"experiment": str(path)}), ROOT)
 
 
 def test_the_same_machine_gives_the_same_bytes(role: Role) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.infra import azure_stand_in
 from tests.infra.stack import REQUIRED, ROOT
@@ -217,5 +218,18 @@ def test_wrong_configuration_creates_nothing_and_is_told_in_full(stack: Stack) -
     output = failed.stdout + failed.stderr
     assert "its successor is Standard_NC4as_T4_v3" in output
     assert "allowPublicSsh" in output
+    assert "Traceback" not in output
+    assert stack.cloud() == {}
+
+
+def test_packages_that_do_not_fit_create_nothing_and_are_told(stack: Stack) -> None:
+    file = stack.folder / "Pulumi.dev.yaml"
+    config = yaml.safe_load(file.read_text())
+    config["config"]["volley:pipPackages"] = [f"package-number-{i}" for i in range(5000)]
+    file.write_text(yaml.dump(config))
+    failed = stack.up()
+    assert failed.returncode != 0
+    output = failed.stdout + failed.stderr
+    assert "more than Azure's 65,535" in output
     assert "Traceback" not in output
     assert stack.cloud() == {}
