@@ -61,6 +61,7 @@ class StackSettings(BaseModel):
     experiment: str = "experiments/pong.yaml"
     num_env_runners: int = Field(0, ge=0)
     cluster_coordination_timeout_seconds: int = Field(900, ge=60, le=5400)
+    worker_settle_seconds: int = Field(90, ge=0, le=1800)
     # Results
     keep_results: bool = True
     results_account_id: str = ""

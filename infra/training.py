@@ -33,9 +33,6 @@ sys.stdout.buffer.write(lzma.decompress(base64.b64decode(sys.stdin.read())))'
 }
 """
 """Python is on every machine, since cloud-init needs it; xz is not."""
-SETTLE_S = 90
-"""The training starts when no worker has joined for so long. How many there should be does not
-stand in the script: another number of workers would start the training anew."""
 START_S = 600
 """For the boot and the first learner update, besides the wait for workers."""
 
@@ -83,7 +80,8 @@ def training_script(settings: StackSettings, root: Path) -> str:
             build_wheel(root),
             (root / settings.experiment).read_bytes(),
             min_nodes=1 + settings.min_workers,
-            settle_s=SETTLE_S if settings.max_workers > 0 else 0,
+            # Not how many there should be: another maxWorkers would start the training anew.
+            settle_s=settings.worker_settle_seconds if settings.max_workers > 0 else 0,
             timeout_s=_timeout_s(settings),
         )
     except ScriptTooLargeError as error:
