@@ -15,7 +15,8 @@ FAST_PATH_ONLY = (
     "end_return_at_lost_life",
     "lambda_",
     "normalize_advantages",
-    "entropy_coeff_at_goal",
+    "uniform_kl_coeff",
+    "uniform_kl_coeff_at_goal",
     "fcnet_hidden",
 )
 """Settings that RLlib's own env runner, learner and module do not have."""
@@ -23,19 +24,23 @@ FAST_PATH_ONLY = (
 ALGORITHM_DEFAULTS: dict[str, dict[str, Any]] = {
     "IMPALA": {
         "lr": 5e-4,
-        "entropy_coeff": 0.06,
-        "entropy_coeff_at_goal": 0.0015,
+        "entropy_coeff": 0.0,
+        "uniform_kl_coeff": 0.03,
+        "uniform_kl_coeff_at_goal": 0.002,
         "num_epochs": 1,
     },
     "APPO": {
         "lr": 1e-3,
-        "entropy_coeff": 0.02,
-        "entropy_coeff_at_goal": 0.002,
+        "entropy_coeff": 0.0,
+        "uniform_kl_coeff": 0.03,
+        "uniform_kl_coeff_at_goal": 0.002,
         "num_epochs": 3,
     },
 }
-"""Pong is deterministic: a policy that becomes so too early plays a cycle for ever in which it
-loses every other point. Hence the large entropy_coeff at first."""
+"""Pong is deterministic: a policy that becomes so plays a cycle for ever in which it loses every
+other point. KL to the uniform policy keeps every action alive; entropy gives an unlikely one up."""
+ENTROPY_COEFF = 0.01
+"""RLlib's own, where its learner trains, which has no uniform_kl_coeff."""
 MINIBATCH_ROWS = {"IMPALA": 4, "APPO": 16}
 """Trajectories in one gradient step: a plain policy gradient learns faster from many small ones."""
 
@@ -61,8 +66,12 @@ def resolve_settings(
         **ALGORITHM_DEFAULTS[experiment.run],
         "minibatch_size": MINIBATCH_ROWS[experiment.run] * settings.rollout_fragment_length,
     }
-    if settings.entropy_coeff is not None:
-        del filled["entropy_coeff_at_goal"]
+    if game_of(experiment) is None:
+        filled["entropy_coeff"] = ENTROPY_COEFF
+    elif settings.entropy_coeff is not None:
+        filled["uniform_kl_coeff"] = 0.0
+    if settings.uniform_kl_coeff is not None:
+        del filled["uniform_kl_coeff_at_goal"]
     filled = {key: value for key, value in filled.items() if getattr(settings, key) is None}
     settings = settings.model_copy(update=filled)
     assert settings.num_env_runners is not None

@@ -100,9 +100,12 @@ class Settings(BaseModel):
     vf_loss_coeff: float = Field(0.5, ge=0)
     entropy_coeff: Schedule | None = None
     """Keeps the policy random where nothing has been learnt yet. Default: see defaults.py."""
-    entropy_coeff_at_goal: float | None = Field(None, gt=0)
-    """What entropy_coeff falls to on the last quarter of the way to the stop criterion.
-    Default: see defaults.py; None (constant) where entropy_coeff was given."""
+    uniform_kl_coeff: float | None = Field(None, ge=0)
+    """Of KL(uniform || policy), which keeps every action alive. Default: see defaults.py; 0 where
+    entropy_coeff was given."""
+    uniform_kl_coeff_at_goal: float | None = Field(None, gt=0)
+    """What uniform_kl_coeff falls to on the way to the stop criterion, most of it at the end of
+    the way. Default: see defaults.py; None (constant) where uniform_kl_coeff was given."""
     grad_clip: float | None = Field(0.5, gt=0)
     """Largest global norm of a gradient."""
     clip_param: float = Field(0.2, gt=0)
@@ -120,16 +123,6 @@ class Settings(BaseModel):
     def fragment_steps(self) -> int:
         """Agent steps in one fragment, T * N."""
         return self.rollout_fragment_length * self.num_envs_per_env_runner
-
-    @model_validator(mode="after")
-    def _entropy_coeff_falls_in_one_way(self) -> Settings:
-        at_goal = self.entropy_coeff_at_goal
-        if at_goal is not None and isinstance(self.entropy_coeff, list):
-            raise ValueError(
-                f"config.entropy_coeff_at_goal: {at_goal:g}: entropy_coeff is a schedule already; "
-                "give it as a number"
-            )
-        return self
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Settings:

@@ -29,6 +29,7 @@ LEARNER_METRICS = {
     "mean_kl": ("mean_kl",),
     "lr": ("default_optimizer_learning_rate",),
     "entropy_coeff": ("entropy_coeff", "curr_entropy_coeff"),
+    "uniform_kl_coeff": ("uniform_kl_coeff",),
     "grad_norm": ("gradients_default_optimizer_global_norm",),
     "policy_lag": ("diff_num_grad_updates_vs_sampler_policy",),
 }

@@ -15,7 +15,7 @@ from payload.defaults import (
     resolve_settings,
 )
 from payload.errors import UserError
-from payload.experiment import Experiment, Settings
+from payload.experiment import Experiment, Settings, parse_experiment
 
 
 def resolved(num_cpus: int, run: str = "IMPALA", **config: Any) -> Settings:
@@ -114,13 +114,23 @@ def test_a_setting_given_as_null_has_its_default(key: str) -> None:
     assert getattr(resolved(2, "IMPALA", **{key: None}), key) == ALGORITHM_DEFAULTS["IMPALA"][key]
 
 
-def test_an_entropy_coefficient_that_was_asked_for_does_not_fall() -> None:
-    assert resolved(2, entropy_coeff=0.01).entropy_coeff_at_goal is None
+def test_an_entropy_coefficient_that_was_asked_for_is_all_that_keeps_the_policy_random() -> None:
+    assert resolved(2, entropy_coeff=0.01).uniform_kl_coeff == 0
 
 
-def test_an_entropy_coefficient_falls_where_that_was_asked_for() -> None:
-    settings = resolved(2, entropy_coeff=0.01, entropy_coeff_at_goal=0.001)
-    assert settings.entropy_coeff_at_goal == 0.001
+def test_a_uniform_kl_coefficient_that_was_asked_for_does_not_fall() -> None:
+    assert resolved(2, uniform_kl_coeff=0.01).uniform_kl_coeff_at_goal is None
+
+
+def test_a_uniform_kl_coefficient_falls_where_that_was_asked_for() -> None:
+    settings = resolved(2, uniform_kl_coeff=0.01, uniform_kl_coeff_at_goal=0.001)
+    assert settings.uniform_kl_coeff_at_goal == 0.001
+
+
+@pytest.mark.parametrize("run", ["IMPALA", "APPO"])
+def test_another_environment_has_rllibs_entropy_coefficient(run: str) -> None:
+    experiment = parse_experiment({"run": run, "env": "CartPole-v1"}).experiment
+    assert resolve_settings(experiment, num_cpus=2).entropy_coeff == 0.01
 
 
 def test_a_train_batch_is_one_fragment() -> None:

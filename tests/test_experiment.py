@@ -491,9 +491,3 @@ def test_an_experiment_file_says_only_what_was_set() -> None:
 def test_an_experiment_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
         Experiment().run = "APPO"  # type: ignore[misc]
-
-
-def test_a_schedule_that_also_follows_progress_is_refused() -> None:
-    config = {"entropy_coeff": [[0, 0.1], [1000, 0.0]], "entropy_coeff_at_goal": 0.01}
-    with pytest.raises(UserError, match="entropy_coeff is a schedule already"):
-        parse_experiment({"config": config})

@@ -294,6 +294,7 @@ def test_without_a_criterion_there_is_no_way_to_go() -> None:
         ("default_optimizer_learning_rate", "lr"),
         ("entropy_coeff", "entropy_coeff"),
         ("curr_entropy_coeff", "entropy_coeff"),
+        ("uniform_kl_coeff", "uniform_kl_coeff"),
         ("gradients_default_optimizer_global_norm", "grad_norm"),
         ("diff_num_grad_updates_vs_sampler_policy", "policy_lag"),
     ],

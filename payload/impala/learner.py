@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,9 @@ from ray.rllib.core.learner.learner import ENTROPY_KEY
 from payload.impala.atari import AtariSettings, make_vector_env
 from payload.impala.vtrace import vtrace
 
-NEAR_GOAL = 0.75
-"""Progress from which on coefficients fall. A policy that is made sure of itself at half the way
-stays there: in Pong it parks its paddle and never again tries the balls that it does not reach."""
+FALL = 4
+"""The power of progress with which uniform_kl_coeff falls: half of it near the goal. A policy that
+is made sure of itself at half the way stays there: in Pong it parks its paddle."""
 PIXEL_STATISTICS_SEED = 12_345
 
 
@@ -25,7 +26,7 @@ class VTraceLearner(IMPALATorchLearner):
 
     `config.learner_config_dict` carries what RLlib's IMPALAConfig has no setting for:
     num_epochs, minibatch_size (both of them RLlib's words; RLlib's own iterator would cut
-    rows of T + 1 slots apart), lambda_, normalize_advantages and entropy_coeff_at_goal.
+    rows of T + 1 slots apart), lambda_, normalize_advantages and uniform_kl_coeff.
     """
 
     progress = 0.0
@@ -66,7 +67,11 @@ class VTraceLearner(IMPALATorchLearner):
     def compute_loss_for_module(
         self, *, module_id: str, config: Any, batch: dict[str, Any], fwd_out: dict[str, Any]
     ) -> torch.Tensor:
-        """Returns policy loss + vf_loss_coeff * value loss - entropy_coeff * entropy.
+        """Returns the policy loss, vf_loss_coeff * value loss, and what keeps the policy random.
+
+        That is uniform_kl_coeff * KL(uniform || policy) - entropy_coeff * entropy (Pereyra et
+        al. 2017, section 3.2: label smoothing and confidence penalty). The first pulls an action
+        back with the same force however unlikely it is; entropy lets go of it.
 
         Each is a mean over the steps that LOSS_MASK leaves. Columns are flat with
         N * (T + 1) entries, row after row (see FragmentsToTrainBatch).
@@ -85,6 +90,7 @@ class VTraceLearner(IMPALATorchLearner):
         all_logp = torch.log_softmax(fwd_out[Columns.ACTION_DIST_INPUTS], dim=-1)
         logp = time_major(all_logp.gather(-1, batch[Columns.ACTIONS][:, None])[:, 0])[:-1]
         entropy = time_major(-(all_logp.exp() * all_logp).sum(-1))[:-1]
+        uniform_kl = time_major(-all_logp.mean(-1) - math.log(all_logp.shape[-1]))[:-1]
         mask = time_major(batch[Columns.LOSS_MASK])[:-1]
         log_rhos = logp - time_major(batch[Columns.ACTION_LOGP])[:-1]
         targets, advantages = vtrace(
@@ -104,6 +110,10 @@ class VTraceLearner(IMPALATorchLearner):
         policy_loss = self.policy_loss(logp[mask], log_rhos[mask], advantages)
         value_loss = 0.5 * errors.pow(2).mean()
         mean_entropy = entropy[mask].mean()
+        entropy_coeff = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
+        uniform_kl_coeff = lowered(
+            settings["uniform_kl_coeff"], settings["uniform_kl_coeff_at_goal"], self.progress
+        )
         self.metrics.log_dict(
             {
                 "policy_loss": policy_loss.detach(),
@@ -111,7 +121,8 @@ class VTraceLearner(IMPALATorchLearner):
                 "vf_explained_var": 1.0
                 - errors.detach().var() / targets[mask].var().clamp(min=1e-8),
                 ENTROPY_KEY: mean_entropy.detach(),
-                "entropy_coeff": self._entropy_coeff(module_id),
+                "entropy_coeff": entropy_coeff,
+                "uniform_kl_coeff": uniform_kl_coeff,
                 "mean_kl": -log_rhos.detach()[mask].mean(),
             },
             key=module_id,
@@ -120,13 +131,9 @@ class VTraceLearner(IMPALATorchLearner):
         return (
             policy_loss
             + config.vf_loss_coeff * value_loss
-            - self._entropy_coeff(module_id) * mean_entropy
+            + uniform_kl_coeff * uniform_kl[mask].mean()
+            - entropy_coeff * mean_entropy
         )
-
-    def _entropy_coeff(self, module_id: str) -> float:
-        start: float = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
-        at_goal = self.config.learner_config_dict["entropy_coeff_at_goal"]
-        return lowered(start, at_goal, self.progress)
 
     def policy_loss(
         self, logp: torch.Tensor, log_rhos: torch.Tensor, advantages: torch.Tensor
@@ -149,14 +156,13 @@ class SurrogateLearner(VTraceLearner):
 
 
 def lowered(start: float, at_goal: float | None, progress: float) -> float:
-    """Returns a coefficient that holds until NEAR_GOAL and falls to `at_goal` at progress 1.
+    """Returns a coefficient that is `start` at progress 0 and `at_goal`, if given, at progress 1.
 
-    It falls by equal factors for equal progress, so `at_goal` must be positive; without
-    one, and at zero, it stays `start`.
+    It falls geometrically, late, by the power FALL of progress; `at_goal` must be positive.
     """
     if at_goal is None or start == 0:
         return start
-    return float(start * (at_goal / start) ** max(0.0, (progress - NEAR_GOAL) / (1.0 - NEAR_GOAL)))
+    return float(start * (at_goal / start) ** progress**FALL)
 
 
 def pixel_statistics(
