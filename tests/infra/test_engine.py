@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.infra import azure_stand_in
 from tests.infra.stack import REQUIRED, ROOT
 
 pytestmark = pytest.mark.skipif(
@@ -89,7 +88,9 @@ def install_stand_in(home: Path) -> None:
     plugin = home / "plugins" / f"resource-azure-native-{version}"
     plugin.mkdir(parents=True)
     executable = plugin / "pulumi-resource-azure-native"
-    executable.write_text(f'#!/bin/sh\nexec {sys.executable} {azure_stand_in.__file__} "$@"\n')
+    executable.write_text(
+        f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m tests.azure.provider "$@"\n'
+    )
     executable.chmod(0o755)
 
 

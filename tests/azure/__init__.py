@@ -1,0 +1,1 @@
+"""azure-native for Pulumi's engine, with a cloud of our own behind it."""
