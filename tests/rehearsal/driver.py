@@ -1,0 +1,30 @@
+"""What the play asks of whatever drives the stage: Pulumi's engine, or its mocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+Operation = Literal["create", "update", "replace", "delete"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """How an `up` or a `destroy` ended."""
+
+    error: str = ""
+    """What its user reads; empty when all went well."""
+    operations: frozenset[tuple[Operation, str]] = frozenset()
+    """What was done to which type of resource, ("update", "VirtualMachineScaleSet")."""
+    outputs: dict[str, Any] = field(default_factory=dict)
+
+
+class Driver(Protocol):
+    """Declares the stack with a configuration, and takes it away again."""
+
+    name: str
+
+    def up(self, config: Mapping[str, str]) -> Result: ...
+
+    def destroy(self) -> Result: ...

@@ -1,0 +1,88 @@
+"""What the play prints: each act as it goes, and at the end a table and a JSON file."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Act:
+    """One line of the table."""
+
+    name: str
+    expected: str
+    seen: str
+    seconds: float
+    ok: bool
+
+
+class UnexpectedError(Exception):
+    """What an act saw is not what was expected."""
+
+
+class Timeline:
+    """The acts so far."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(highlight=False, soft_wrap=True)
+        self.start = time.monotonic()
+        self.acts: list[Act] = []
+
+    def play(self, name: str, expected: str, act: Callable[[], str]) -> bool:
+        """Plays an act, which returns what it saw; says whether that was expected.
+
+        An act that raises has failed; the play goes on.
+        """
+        self.say(f"{name} ...")
+        start = time.monotonic()
+        try:
+            seen, ok = act(), True
+        except Exception as error:
+            seen, ok = str(error).strip() or type(error).__name__, False
+            if not isinstance(error, UnexpectedError | TimeoutError):
+                traceback.print_exc(file=sys.stderr)
+        seconds = time.monotonic() - start
+        self.acts.append(Act(name, expected, seen, round(seconds, 1), ok))
+        self.say(f"{name}: {'' if ok else 'NOT AS EXPECTED: '}{seen}")
+        return ok
+
+    def say(self, text: str) -> None:
+        self.console.print(f"{time.monotonic() - self.start:6.1f} s  {text}", markup=False)
+
+    @property
+    def ok(self) -> bool:
+        return all(act.ok for act in self.acts)
+
+    def sum_up(self, not_rehearsed: list[str], file: Path) -> None:
+        """Prints the table and what was not rehearsed; writes both to a file as JSON."""
+        table = Table("act", "expected", "seen", "s", title="Rehearsal")
+        for act in self.acts:
+            style = None if act.ok else "red"
+            seen = act.seen if act.ok else f"NOT AS EXPECTED: {act.seen}"
+            table.add_row(act.name, act.expected, seen, f"{act.seconds:.1f}", style=style)
+        self.console.print(table)
+        self.console.print("Declared, not rehearsed:")
+        for line in not_rehearsed:
+            self.console.print(f"  {line}", markup=False)
+        total = time.monotonic() - self.start
+        verdict = "as expected" if self.ok else "NOT AS EXPECTED"
+        self.console.print(f"{len(self.acts)} acts in {total:.0f} s: {verdict}; {file}")
+        content = {
+            "ok": self.ok,
+            "seconds": round(total, 1),
+            "acts": [asdict(act) for act in self.acts],
+            "declared, not rehearsed": not_rehearsed,
+        }
+        file.parent.mkdir(parents=True, exist_ok=True)
+        aside = file.with_suffix(".new")
+        aside.write_text(json.dumps(content, indent=1))
+        aside.replace(file)
