@@ -67,6 +67,8 @@ class InProcess:
         outputs: dict[str, Any] = {}
 
         async def program() -> None:
+            # What fails is told once; each resource that waits for it would tell it again.
+            asyncio.get_running_loop().set_exception_handler(lambda *_: None)
             pulumi.runtime.set_mocks(
                 _Answers(self.cloud, update), "volley", STACK, monitor=_Monitor(update)
             )

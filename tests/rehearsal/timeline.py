@@ -13,6 +13,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+WIDTH = 140
+
 
 @dataclass(frozen=True)
 class Act:
@@ -33,7 +35,9 @@ class Timeline:
     """The acts so far."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(highlight=False, soft_wrap=True)
+        # In a pipe there is no width to fit into.
+        width = None if sys.stdout.isatty() else WIDTH
+        self.console = console or Console(highlight=False, width=width)
         self.start = time.monotonic()
         self.acts: list[Act] = []
 
@@ -56,7 +60,9 @@ class Timeline:
         return ok
 
     def say(self, text: str) -> None:
-        self.console.print(f"{time.monotonic() - self.start:6.1f} s  {text}", markup=False)
+        self.console.print(
+            f"{time.monotonic() - self.start:6.1f} s  {text}", markup=False, soft_wrap=True
+        )
 
     @property
     def ok(self) -> bool:
