@@ -95,6 +95,8 @@ class Progress:
     """First mean return of 100 episodes: what the goal is measured from."""
     best_return: float = -math.inf
     """Best mean return of 100 episodes."""
+    best_current_return: float = -math.inf
+    """Best current return since there was a mean of 100 episodes."""
     recent: deque[tuple[float, float]] = field(default_factory=deque)
     """Rewards and steps of the last iterations, RECENT_STEPS in sum."""
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=MEAN_OVER))
@@ -130,6 +132,7 @@ class Progress:
             if math.isnan(self.first_return):
                 self.first_return = report.return_mean
             self.best_return = max(self.best_return, report.return_mean)
+            self.best_current_return = max(self.best_current_return, report.current_return)
         return report
 
     def _look_back_on(self, result: TrainResult) -> None:
@@ -160,15 +163,15 @@ class Progress:
     def towards(self, stop: Stop) -> float:
         """Returns how far the run is on its way to its end, in [0, 1].
 
-        By the current return where `stop` names a return: that does not depend on how fast
-        this machine or this seed is, and it goes back where the policy does. Otherwise by
-        time, steps or iterations.
+        By the best current return where `stop` names a return: that does not depend on how
+        fast this machine or this seed is. Were it to go back with the policy, what is made more
+        random for it would take the policy further back. Otherwise by time, steps or iterations.
         """
         if stop.episode_return_mean is not None:
             if not self.has_full_mean:
                 return 0.0
             span = stop.episode_return_mean - self.first_return
-            return _fraction(self.current_return - self.first_return, span)
+            return _fraction(self.best_current_return - self.first_return, span)
         limits: list[tuple[float, float | None]] = [
             (self.time_total_s, stop.time_total_s),
             (self.env_steps, stop.num_env_steps_sampled_lifetime),
