@@ -10,10 +10,11 @@ MACHINE := --python-platform x86_64-manylinux_2_35 --format pylock.toml
 
 SCRIPTS := usr/local/lib/volley
 
-.PHONY: help train test ui bench up preview down schema lock clean
+.PHONY: help train test ui bench up preview down rehearse rehearse-set-up rehearse-clean schema
+.PHONY: lock clean
 
 help:   ## Show this help
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
 
 train: .venv/payload  ## Train IMPALA on Pong until the mean return is 18 or an hour has passed
 	$(BIN)/python -m payload train experiments/pong.yaml --results $(RESULTS) $(ARGS)
@@ -41,6 +42,15 @@ preview: .venv/infra  ## Show what `make up` would change
 down: .venv/infra  ## Take the cluster away; the results stay (pulumi destroy)
 	pulumi destroy $(ARGS)
 
+rehearse: rehearse-set-up  ## Run the declared cluster for real on this machine (root, Linux)
+	$(BIN)/python -m tests.rehearsal play $(ARGS)
+
+rehearse-set-up: .venv/dev  ## Install tools, make the base image and the machines' environment
+	$(BIN)/python -m tests.rehearsal set-up
+
+rehearse-clean: .venv/dev  ## Remove all that a rehearsal has left
+	$(BIN)/python -m tests.rehearsal clean
+
 schema: .venv/payload  ## Write payload/experiment.schema.json anew
 	$(BIN)/python -m payload.experiment_schema > payload/experiment.schema.json
 
@@ -53,7 +63,7 @@ lock: .venv/dev  ## Resolve requirements/*.txt anew
 	mkdir -p build
 	$(COMPILE) $(MACHINE) -c requirements/payload.txt pyproject.toml \
 	  --extra payload --extra cluster -o build/pylock.toml
-	$(BIN)/python -m infra.boot.machine_lock build/pylock.toml > requirements/machine.txt
+	$(BIN)/python -m infra.boot.machine_lock build/pylock.toml requirements/machine.txt
 
 clean:  ## Remove the virtual environment
 	rm -rf .venv

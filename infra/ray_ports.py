@@ -42,6 +42,15 @@ TO_EVERY_NODE = (
 TO_HEAD = (OpenPorts("ray-gcs", (str(GCS),), "Nodes join the cluster"), *TO_EVERY_NODE)
 
 
+def reserved_ports() -> str:
+    """Returns all pinned ports as net.ipv4.ip_local_reserved_ports takes them."""
+    single = [
+        *(GCS, OBJECT_MANAGER, NODE_MANAGER, DASHBOARD),
+        *(DASHBOARD_AGENT_HTTP, DASHBOARD_AGENT_GRPC, RUNTIME_ENV_AGENT, METRICS_EXPORT),
+    ]
+    return ",".join([*map(str, single), f"{WORKER_MIN}-{WORKER_MAX}"])
+
+
 def head_flags(address: str) -> list[str]:
     """Returns address and ports as flags of `ray start --head`; the dashboard on loopback."""
     return [

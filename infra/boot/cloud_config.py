@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
+
+from infra.ray_ports import reserved_ports
 
 FILES = Path(__file__).parent / "files"
 REQUIREMENTS = Path(__file__).parents[2] / "requirements"
@@ -32,6 +33,10 @@ STOP_BEFORE_EVICTION: dict[Role, str] = {
     "head": "training.service results-save.timer ray-head.service",
     "worker": "ray-worker.service",
 }
+RESERVED_PORTS = f"""\
+# Linux gives none of Ray's ports to a connection that goes out.
+net.ipv4.ip_local_reserved_ports = {reserved_ports()}
+"""
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,7 @@ class MachineEnvironment:
             "AZURE_CLIENT_ID": self.identity_client_id,
             "MLFLOW_TRACKING_URI": self.mlflow_tracking_uri,
             "PYTHON_VERSION": PYTHON_VERSION,
+            "UNITS": " ".join(UNITS[self.role]),
             "STOP_BEFORE_EVICTION": STOP_BEFORE_EVICTION[self.role],
         }
         if self.num_env_runners:
@@ -108,37 +114,43 @@ def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
             target = f"/{path.relative_to(root)}"
             script = path.suffix == "" and "/lib/volley/" in target
             files.append(_file(target, path.read_text(), "0755" if script else "0644"))
-    lock = (REQUIREMENTS / "machine.txt").read_bytes()
-    packed = base64.b64encode(gzip.compress(lock, mtime=0)).decode()
+    packed = base64.b64encode((REQUIREMENTS / "machine.txt.gz").read_bytes()).decode()
     return [
         *files,
         _file("/etc/volley/machine.env", _env_file(machine.variables())),
         _file("/etc/volley/user.env", _env_file(machine.environment_variables), "0640"),
         _file("/etc/volley/pip-packages.txt", "".join(f"{p}\n" for p in machine.pip_packages)),
         _file("/etc/volley/uv.txt", (REQUIREMENTS / "uv.txt").read_text()),
+        _file("/etc/sysctl.d/60-ray-ports.conf", RESERVED_PORTS),
         {**_file("/etc/volley/requirements.txt", packed), "encoding": "gz+b64"},
         *([_file("/etc/volley/mlflow-elsewhere", "")] if machine.mlflow_elsewhere else []),
+        *([_shared_memory(machine)] if machine.shared_memory_gib else []),
         *([_hosts(machine)] if machine.results_address else []),
     ]
 
 
 def run_commands(machine: MachineEnvironment) -> list[list[str]]:
     """Returns cloud-init's runcmd, which runs once, after packages and files."""
-    commands = [
+    return [
         ["systemd-sysusers"],
         ["systemd-tmpfiles", "--create", "/etc/tmpfiles.d/volley.conf"],
         ["systemctl", "daemon-reload"],
+        ["systemctl", "restart", "systemd-sysctl.service"],
         ["/usr/local/lib/volley/answer-azure-at-once"],
+        # --no-block: units wait for what they need, and cloud-init is done before they are up.
+        ["systemctl", "enable", "--now", "--no-block", *UNITS[machine.role]],
     ]
-    if machine.shared_memory_gib:
-        size = f"remount,size={machine.shared_memory_gib}g"
-        commands.append(["mount", "-o", size, "/dev/shm"])
-    # --no-block: units wait for what they need, and cloud-init is done before they are up.
-    return [*commands, ["systemctl", "enable", "--now", "--no-block", *UNITS[machine.role]]]
 
 
 def _file(path: str, content: str, permissions: str = "0644") -> dict[str, Any]:
     return {"path": path, "permissions": permissions, "content": content}
+
+
+def _shared_memory(machine: MachineEnvironment) -> dict[str, Any]:
+    """Resizes /dev/shm whenever Ray starts: after a reboot it has its own size again."""
+    size = f"remount,size={machine.shared_memory_gib}g"
+    path = f"/etc/systemd/system/ray-{machine.role}.service.d/shared-memory.conf"
+    return _file(path, f"[Service]\nExecStartPre=+/bin/mount -o {size} /dev/shm\n")
 
 
 def _hosts(machine: MachineEnvironment) -> dict[str, Any]:

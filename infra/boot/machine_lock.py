@@ -1,12 +1,13 @@
 """The payload's lock for the cluster's machines alone: small enough for customData.
 
-`python -m infra.boot.machine_lock pylock.toml` prints each package with its version and the
-hashes of the wheels that fit Linux on x86-64 with the machines' Python; uv's own lock carries
-those of every platform, 257 KB of them.
+`python -m infra.boot.machine_lock pylock.toml machine.txt` writes each package with its version
+and the hashes of the wheels that fit Linux on x86-64 with the machines' Python; uv's own lock
+carries those of every platform, 257 KB of them. Beside it lies machine.txt.gz, which machines get.
 """
 
 from __future__ import annotations
 
+import gzip
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -22,8 +23,19 @@ GLIBC = 35
 """Of Ubuntu 22.04, 2.35: older manylinux wheels run there too."""
 
 
-def main(pylock: Path) -> None:
-    sys.stdout.writelines(lines(tomllib.loads(pylock.read_text())))
+def main(pylock: Path, lock: Path) -> None:
+    text = "".join(lines(tomllib.loads(pylock.read_text())))
+    lock.write_text(text)
+    pack(text, lock.with_name(f"{lock.name}.gz"))
+
+
+def pack(text: str, packed: Path) -> None:
+    """Compresses a lock into a file, unless it is there already.
+
+    Another zlib makes other bytes of the same lock, and other customData replaces every machine.
+    """
+    if not packed.exists() or gzip.decompress(packed.read_bytes()) != text.encode():
+        packed.write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 def lines(pylock: dict[str, Any]) -> Iterator[str]:
@@ -66,4 +78,4 @@ def machine_tags() -> frozenset[Tag]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -18,7 +18,8 @@ wait_for_cloud_init() {
   local left=$((deadline - SECONDS))
   timeout "$left" cloud-init status --wait > /dev/null || true
   local status
-  status=$(cloud-init status | sed 's/^status: //')
+  # Its exit code is 1 after an error, and 2 after a warning.
+  status=$({ cloud-init status || true; } | sed -n 's/^status: //p')
   [[ $status == "done" ]] && return
   grep -hE 'ERROR|WARNING|Unable|^E:' /var/log/cloud-init.log /var/log/cloud-init-output.log |
     cut -c1-200 | tail -n 15 >&2 || true
@@ -56,21 +57,26 @@ wait_for_nodes() {
   done
   ((found > 0)) || journal ray-head
   ((found >= MIN_NODES)) ||
-    fail "$found of $MIN_NODES nodes joined Ray within $TIMEOUT_S s; on a worker: journalctl -u ray-worker"
+    fail "$found of $MIN_NODES nodes joined Ray within $TIMEOUT_S s; the README says how to read a worker's journal"
 }
 
 start_training() {
-  rm -rf "$training"
+  systemctl stop training.service
+  # However often the last one has failed, this one is started.
+  systemctl reset-failed training.service 2> /dev/null || true
+  # All nodes are there: the training waits for no CPUs that it had before.
+  rm -rf "$training" /var/lib/volley/cpus
   install -d "$training"
+  chown ray "$training"
   install -m 0644 "$incoming"/experiment.yaml "$training"
   /opt/volley/venv/bin/python -m zipfile --extract "$incoming"/*.whl "$training"
   local since
   since=$(date '+%F %T')
-  systemctl restart training.service
-  until journalctl --unit training --since "$since" --output cat | grep -q 'First learner update'; do
+  systemctl start training.service
+  until journalctl --unit training --since "$since" --output cat | grep 'First learner update' > /dev/null; do
     case $(systemctl is-active training.service) in
       active) ;;
-      inactive) break ;; # It had finished before.
+      inactive) break ;; # It has finished already.
       *)
         journal training
         fail "the training did not start (journalctl -u training)"
@@ -83,6 +89,7 @@ start_training() {
 }
 
 wait_for_cloud_init
+wait_for_unit python-environment.service
 wait_for_unit ray-head.service
 wait_for_nodes
 start_training

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import random
 import re
 import shutil
 import subprocess
 import sys
-from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import yaml
@@ -22,7 +20,6 @@ from infra.boot.cloud_config import (
     MAX_CUSTOM_DATA,
     UNITS,
     CustomDataTooLargeError,
-    MachineEnvironment,
     Role,
     cloud_config,
 )
@@ -35,24 +32,11 @@ from infra.training import (
     run_command_script,
     training_script,
 )
+from tests.infra.machine_tree import ROLES, machine, write_tree
 from tests.infra.stack import REQUIRED, ROOT, Declared
 
 Stack = Callable[[str], Declared]
-ROLES: list[Role] = ["head", "worker"]
 SHELLCHECK = Path(sys.executable).parent / "shellcheck"
-
-
-def machine(role: Role = "head", **changes: Any) -> MachineEnvironment:
-    values: dict[str, Any] = {
-        "role": role,
-        "ray_start_flags": ray_ports.head_flags("10.42.0.4"),
-        "results_account": "account",
-        "results_container": "results",
-        "token_container": "token",
-        "identity_client_id": "client",
-        "mlflow_tracking_uri": "http://127.0.0.1:5000",
-    }
-    return MachineEnvironment(**{**values, **changes})
 
 
 @pytest.fixture(params=ROLES)
@@ -63,14 +47,7 @@ def role(request: pytest.FixtureRequest) -> Role:
 @pytest.fixture
 def tree(role: Role, tmp_path: Path) -> Path:
     """A machine's files as cloud-init writes them, below a folder."""
-    for file in yaml.safe_load(cloud_config(machine(role)))["write_files"]:
-        path = tmp_path / file["path"].lstrip("/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        packed = file.get("encoding") == "gz+b64"
-        content = file["content"]
-        path.write_bytes(gzip.decompress(b64decode(content)) if packed else content.encode())
-        path.chmod(int(file["permissions"], 8))
-    return tmp_path
+    return write_tree(machine(role, shared_memory_gib=2), tmp_path)
 
 
 def run(*command: str | Path) -> None:
@@ -99,10 +76,11 @@ def test_systemd_accepts_the_units(tree: Path) -> None:
         program = tree / "opt/volley/venv/bin" / name
         program.parent.mkdir(parents=True, exist_ok=True)
         program.touch(0o755)
+    files = [path for path in (tree / "etc/systemd/system").rglob("*") if path.is_file()]
     for folder in ("etc/volley/", "opt/volley/", "usr/local/lib/volley/"):
-        for unit in (tree / "etc/systemd/system").iterdir():
-            unit.write_text(re.sub(rf"([=+ ])/{folder}", rf"\1{tree}/{folder}", unit.read_text()))
-    units = list((tree / "etc/systemd/system").iterdir())
+        for file in files:
+            file.write_text(re.sub(rf"([-=+! ])/{folder}", rf"\1{tree}/{folder}", file.read_text()))
+    units = [path for path in files if path.suffix != ".conf"]
     run("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", *units)
 
 
@@ -204,20 +182,6 @@ def test_no_script_names_a_port_of_ray(tree: Path) -> None:
 
 def test_the_wheel_is_the_same_whenever_it_is_built() -> None:
     assert build_wheel(ROOT) == build_wheel(ROOT)
-
-
-def test_the_wheel_installs_the_payload(tmp_path: Path) -> None:
-    name, content = build_wheel(ROOT)
-    wheel = tmp_path / name
-    wheel.write_bytes(content)
-    done = subprocess.run(
-        ["python3", "-c", f"import sys; sys.path.insert(0, {str(wheel)!r}); import payload.cli"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert "No module named 'payload" not in done.stderr
 
 
 def test_the_run_command_unpacks_what_it_was_given(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from azure.core.exceptions import AzureError, ResourceNotFoundError
 from azure.identity import ManagedIdentityCredential
@@ -15,6 +17,8 @@ PATIENCE_S = 20 * 60.0
 """A role assignment can take ten minutes until every server knows it."""
 PAUSE_S = 5.0
 
+Answer = TypeVar("Answer")
+
 
 def container(name: str) -> ContainerClient:
     """Returns a container of the results account."""
@@ -23,24 +27,22 @@ def container(name: str) -> ContainerClient:
     return BlobServiceClient(account, credential).get_container_client(name)
 
 
-def main(verb: str, container_name: str, name: str, file: str) -> None:
+def patiently(what: str, ask: Callable[[], Answer]) -> Answer:
+    """Asks Azure again until it answers.
+
+    Raises:
+        AzureError: It has refused for PATIENCE_S.
+    """
     end = time.monotonic() + PATIENCE_S
     while True:
         try:
-            blob = container(container_name).get_blob_client(name)
-            if verb == "get":
-                write(Path(file), blob.download_blob().readall())
-            else:
-                blob.upload_blob(Path(file).read_bytes(), overwrite=True)
+            return ask()
         except AzureError as error:
-            reason = "is not there yet" if isinstance(error, ResourceNotFoundError) else error
-            print(f"{container_name}/{name}: {str(reason).splitlines()[0]}", flush=True)
+            reason = "is not there yet" if isinstance(error, ResourceNotFoundError) else str(error)
+            print(f"{what}: {reason.partition(chr(10))[0]}", flush=True)
             if time.monotonic() > end:
-                sys.exit(1)
+                raise
             time.sleep(PAUSE_S)
-        else:
-            print(f"{verb} {container_name}/{name}: done", flush=True)
-            return
 
 
 def write(path: Path, content: bytes) -> None:
@@ -49,6 +51,23 @@ def write(path: Path, content: bytes) -> None:
     aside.touch(0o600)
     aside.write_bytes(content)
     aside.replace(path)
+
+
+def get(container_name: str, name: str, file: Path) -> None:
+    write(file, container(container_name).download_blob(name).readall())
+
+
+def put(container_name: str, name: str, file: Path) -> None:
+    container(container_name).upload_blob(name, file.read_bytes(), overwrite=True)
+
+
+def main(verb: str, container_name: str, name: str, file: str) -> None:
+    do = {"get": get, "put": put}[verb]
+    try:
+        patiently(f"{container_name}/{name}", lambda: do(container_name, name, Path(file)))
+    except AzureError:
+        sys.exit(1)
+    print(f"{verb} {container_name}/{name}: done", flush=True)
 
 
 if __name__ == "__main__":

@@ -6,19 +6,27 @@ consistent snapshot; only the head that restored or saved it last may replace it
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable
+import uuid
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from azure.core import MatchConditions
-from azure.core.exceptions import ResourceExistsError, ResourceModifiedError, ResourceNotFoundError
-from azure.storage.blob import ContainerClient
-from blob import container, write
+from azure.core.exceptions import (
+    AzureError,
+    ResourceExistsError,
+    ResourceModifiedError,
+    ResourceNotFoundError,
+)
+from azure.storage.blob import BlobClient, ContainerClient
+from blob import container, patiently, write
 
 HOME = Path("/var/lib/volley")
 DATABASE = HOME / "mlflow.db"
@@ -26,49 +34,52 @@ ETAG = HOME / "mlflow.db.etag"
 """Of the snapshot that this machine knows."""
 CHANGE = HOME / "mlflow.db.change"
 """When the saved database had been changed last."""
+WRITER = HOME / "writer"
+"""Who this machine is: snapshots bear it, so that it knows its own."""
 RUNS = HOME / "runs"
 SAVED = HOME / "saved"
 """A mark for each file of RUNS that is in Blob, with the state that was saved."""
+LOCK = HOME / "save.lock"
 
 
-def save(blobs: ContainerClient) -> None:
-    """Uploads the database if it changed, and each file of the runs that did."""
-    if DATABASE.exists():
-        save_database(blobs)
-    for path in RUNS.rglob("*"):
-        # Checkpoints are written aside, in names with a dot, and renamed.
-        hidden = any(part.startswith(".") for part in path.relative_to(RUNS).parts)
-        if path.is_file() and not path.is_symlink() and not hidden:
-            save_file(blobs, path)
+class OtherWriterError(Exception):
+    """Somebody else has written the database since this machine read it."""
 
 
-def save_database(blobs: ContainerClient) -> None:
-    journal = DATABASE.with_name("mlflow.db-wal")
-    change = str([path.stat().st_mtime_ns for path in (DATABASE, journal) if path.exists()])
-    if CHANGE.exists() and CHANGE.read_text() == change:
-        return
-    with tempfile.TemporaryDirectory(dir=HOME) as folder:
-        snapshot = Path(folder) / "mlflow.db"
-        with closing(sqlite3.connect(DATABASE)) as live, closing(sqlite3.connect(snapshot)) as copy:
-            live.backup(copy)
-        blob = blobs.get_blob_client("mlflow.db")
-        only_if: dict[str, Any] = {"overwrite": False}
-        if ETAG.exists():
-            only_if = {
-                "overwrite": True,
-                "etag": ETAG.read_text(),
-                "match_condition": MatchConditions.IfNotModified,
-            }
+def save(blobs: ContainerClient) -> bool:
+    """Uploads what has changed of the runs and of the database; says whether all of it is saved.
+
+    A save that runs already is waited for: what came after it began is saved too.
+    """
+    saved = True
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for part in (save_runs, save_database):
+            # One that fails keeps nothing of the other from being saved.
+            try:
+                part(blobs)
+            except (AzureError, OSError, sqlite3.Error, OtherWriterError) as error:
+                print(f"{part.__name__}: {error}", file=sys.stderr, flush=True)
+                saved = False
+    return saved
+
+
+def save_runs(blobs: ContainerClient) -> None:
+    for path in files_of_runs():
         try:
-            answer = blob.upload_blob(snapshot.read_bytes(), **only_if)
-        except (ResourceModifiedError, ResourceExistsError):
-            sys.exit(
-                f"{blob.url} was written by another cluster since this one read it; "
-                "two clusters cannot share one results account"
-            )
-    ETAG.write_text(answer["etag"])
-    CHANGE.write_text(change)
-    print(f"saved {blob.url}")
+            save_file(blobs, path)
+        except FileNotFoundError:
+            continue  # An old checkpoint, removed meanwhile.
+
+
+def files_of_runs() -> Iterator[Path]:
+    """Yields the runs' files; checkpoints are written aside, in names with a dot, and renamed."""
+    for folder, folders, names in os.walk(RUNS):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            path = Path(folder, name)
+            if not name.startswith(".") and not path.is_symlink():
+                yield path
 
 
 def save_file(blobs: ContainerClient, path: Path) -> None:
@@ -82,6 +93,70 @@ def save_file(blobs: ContainerClient, path: Path) -> None:
     mark.write_text(change)
 
 
+def save_database(blobs: ContainerClient) -> None:
+    if not DATABASE.exists():
+        return
+    journal = DATABASE.with_name("mlflow.db-wal")
+    change = str([path.stat().st_mtime_ns for path in (DATABASE, journal) if path.exists()])
+    if CHANGE.exists() and CHANGE.read_text() == change:
+        return
+    blob = blobs.get_blob_client("mlflow.db")
+    with tempfile.TemporaryDirectory(dir=HOME) as folder:
+        snapshot = Path(folder) / "mlflow.db"
+        with closing(sqlite3.connect(DATABASE)) as live, closing(sqlite3.connect(snapshot)) as copy:
+            live.backup(copy)
+        etag = upload(blob, snapshot.read_bytes())
+    write(ETAG, etag.encode())
+    write(CHANGE, change.encode())
+    print(f"saved {blob.url}", flush=True)
+
+
+def upload(blob: BlobClient, content: bytes) -> str:
+    """Replaces the snapshot that this machine knows; returns the ETag of the new one.
+
+    Raises:
+        OtherWriterError: The snapshot is another one, and not of this machine.
+    """
+    bearing = {"writer": writer()}
+    known = ETAG.read_text() if ETAG.exists() else ""
+    try:
+        answer = blob.upload_blob(content, metadata=bearing, **only_if(known))
+    except (ResourceModifiedError, ResourceExistsError):
+        # It is ours where the answer to an upload was lost.
+        own = etag_of_own(blob)
+        answer = blob.upload_blob(content, metadata=bearing, **only_if(own))
+    etag: str = answer["etag"]
+    return etag
+
+
+def only_if(etag: str) -> dict[str, Any]:
+    """Returns upload_blob's condition: the blob is as we know it, or not there."""
+    if not etag:
+        return {"overwrite": False}
+    return {"overwrite": True, "etag": etag, "match_condition": MatchConditions.IfNotModified}
+
+
+def etag_of_own(blob: BlobClient) -> str:
+    """Returns the ETag of what is there, which must be this machine's; "" where nothing is."""
+    try:
+        there = blob.get_blob_properties()
+    except ResourceNotFoundError:
+        return ""
+    if there.metadata.get("writer") != writer():
+        raise OtherWriterError(
+            f"{blob.url} was written by another cluster since this one read it; "
+            "two clusters cannot share one results account"
+        )
+    etag: str = there.etag
+    return etag
+
+
+def writer() -> str:
+    if not WRITER.exists():
+        write(WRITER, uuid.uuid4().hex.encode())
+    return WRITER.read_text()
+
+
 def restore(blobs: ContainerClient) -> None:
     """Downloads the database, unless this machine has one."""
     if DATABASE.exists():
@@ -91,25 +166,34 @@ def restore(blobs: ContainerClient) -> None:
     except ResourceNotFoundError:
         print("the results account is new: MLflow starts with an empty database")
         return
-    write(DATABASE, download.readall())
-    ETAG.write_text(download.properties.etag)
+    content = download.readall()
+    # The database last: with it, the snapshot is known.
+    write(ETAG, download.properties.etag.encode())
+    write(DATABASE, content)
     print(f"restored MLflow's database of {download.properties.last_modified}")
 
 
 def restore_runs(blobs: ContainerClient, key: str) -> None:
-    """Downloads the runs of one experiment, unless this machine has some."""
+    """Downloads the runs of one experiment, all or none, unless this machine has some."""
     if (RUNS / key).exists():
         return
+    aside = RUNS / f".{key}"
+    shutil.rmtree(aside, ignore_errors=True)
     for blob in blobs.list_blobs(name_starts_with=f"runs/{key}/"):
-        path = HOME / blob.name
+        path = aside / Path(blob.name).relative_to("runs", key)
         path.parent.mkdir(parents=True, exist_ok=True)
         write(path, blobs.download_blob(blob.name).readall())
+    if aside.exists():
+        aside.rename(RUNS / key)
 
 
-def main(verb: str) -> None:
-    verbs: dict[str, Callable[[ContainerClient], None]] = {"save": save, "restore": restore}
-    verbs[verb](container(os.environ["RESULTS_CONTAINER"]))
+def main(verb: str) -> int:
+    name = os.environ["RESULTS_CONTAINER"]
+    if verb == "restore":
+        patiently(f"{name}/mlflow.db", lambda: restore(container(name)))
+        return 0
+    return 0 if save(container(name)) else 1
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(*sys.argv[1:]))

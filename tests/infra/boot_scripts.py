@@ -1,0 +1,78 @@
+"""The machines' own scripts, here: Python by import, the shell's with paths below a folder."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+from infra.boot.cloud_config import FILES
+
+SCRIPTS = "usr/local/lib/volley"
+MACHINE_FOLDERS = ("etc/volley", "opt/volley", "var/lib/volley", "var/log", SCRIPTS)
+
+
+def load(name: str, home: Path | None = None) -> ModuleType:
+    """Imports a script anew; what it keeps in /var/lib/volley is in `home`."""
+    (path,) = FILES.glob(f"*/{SCRIPTS}/{name}.py")
+    for folder in FILES.glob(f"*/{SCRIPTS}"):
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))
+    spec = importlib.util.spec_from_file_location(f"machine_{name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    for constant, value in vars(module).items():
+        if home is not None and isinstance(value, Path) and value.is_relative_to("/var/lib/volley"):
+            setattr(module, constant, home / value.relative_to("/var/lib/volley"))
+    return module
+
+
+class Machine:
+    """A folder that a shell script takes for a machine's root.
+
+    Commands that this host lacks, or must not be asked, are small scripts first on the PATH.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.calls = root / "calls"
+        self.calls.touch()
+        (root / "bin").mkdir()
+
+    def command(self, name: str, text: str) -> None:
+        """Makes a command, bash, that writes down how it was called."""
+        path = self.root / "bin" / name
+        path.write_text(f'#!/bin/bash\necho "{name} $*" >> {self.calls}\ncd {self.root}\n{text}\n')
+        path.chmod(0o755)
+
+    def write(self, path: str, text: str) -> Path:
+        target = self.root / path.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+        return target
+
+    def run(
+        self, script: str, variables: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a script, its paths of a machine below the root."""
+        folders = "|".join(MACHINE_FOLDERS)
+        text = re.sub(rf"(?<![\w/])/({folders})\b", rf"{self.root}/\1", script)
+        path = self.write("script.sh", text)
+        return subprocess.run(
+            ["bash", str(path)],
+            env={"PATH": f"{self.root}/bin:/usr/bin:/bin", **(variables or {})},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def called(self) -> list[str]:
+        return self.calls.read_text().splitlines()

@@ -1,0 +1,157 @@
+"""The run command: the real script, on a head whose systemd and cloud-init are small scripts."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from infra.training import run_command_script
+from tests.infra.boot_scripts import Machine
+
+CLOUD_INIT = """\
+[[ $2 == --wait ]] || echo "status: $(cat cloud-init)"
+exit "$(cat cloud-init-code)"
+"""
+SYSTEMCTL = """\
+unit=${@: -1} state=active
+[[ ! -e units/$unit ]] || state=$(cat "units/$unit")
+case "$*" in
+  *is-active*) [[ $1 == --quiet ]] || echo "$state"; [[ $state == active ]] ;;
+  *is-failed*) [[ $state == failed ]] ;;
+  stop* | restart*) [[ ! -e at-stop ]] || bash at-stop ;;
+esac
+"""
+JOURNALCTL = """\
+unit=$2
+journal=journal/${unit%.service}
+[[ ! -e $journal ]] || exec cat "$journal"
+"""
+UPDATE = "First learner update 31.0 s after the command\n"
+
+
+class Head(Machine):
+    """A head on which all goes well."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.command("cloud-init", CLOUD_INIT)
+        self.command("systemctl", SYSTEMCTL)
+        self.command("journalctl", JOURNALCTL)
+        self.command("runuser", "echo 1")
+        # The user `ray` is a machine's.
+        self.command("chown", "")
+        self.cloud_init("done", 0)
+        self.write("journal/training", UPDATE)
+        python = self.root / "opt/volley/venv/bin/python"
+        python.parent.mkdir(parents=True)
+        python.symlink_to(sys.executable)
+
+    def cloud_init(self, status: str, code: int) -> None:
+        self.write("cloud-init", f"{status}\n")
+        self.write("cloud-init-code", str(code))
+
+    def start_training(self, timeout_s: int = 30) -> subprocess.CompletedProcess[str]:
+        wheel = io.BytesIO()
+        with zipfile.ZipFile(wheel, "w") as archive:
+            archive.writestr("payload/__init__.py", "")
+        content = ("payload-1.whl", wheel.getvalue())
+        return self.run(run_command_script(content, b"run: IMPALA\n", 1, 0, timeout_s))
+
+
+@pytest.fixture
+def head(tmp_path: Path) -> Head:
+    return Head(tmp_path)
+
+
+def test_a_training_is_started(head: Head) -> None:
+    done = head.start_training()
+    assert done.returncode == 0, done.stderr
+    assert (head.root / "opt/volley/training/experiment.yaml").read_text() == "run: IMPALA\n"
+    assert (head.root / "opt/volley/training/payload/__init__.py").exists()
+    assert "systemctl start training.service" in head.called()
+
+
+def test_an_error_of_cloud_init_is_told_with_its_reason(head: Head) -> None:
+    head.cloud_init("error", 1)
+    head.write("var/log/cloud-init-output.log", "E: Unable to locate package nosuch\n")
+    done = head.start_training()
+    assert done.returncode == 1
+    assert "E: Unable to locate package nosuch" in done.stderr
+    assert "volley: cloud-init on the head ended with 'error'" in done.stderr.splitlines()[-1]
+
+
+def test_a_warning_of_cloud_init_stops_nothing(head: Head) -> None:
+    head.cloud_init("done", 2)
+    assert head.start_training().returncode == 0
+
+
+def test_a_python_environment_that_failed_for_good_is_told_at_once(head: Head) -> None:
+    head.write("units/python-environment.service", "failed")
+    head.write("units/ray-head.service", "inactive")
+    head.write("journal/python-environment", "pipPackages: nosuch was not found\n")
+    head.write("journal/ray-head", "what Ray says does not matter\n")
+    done = head.start_training()
+    assert done.returncode == 1
+    assert done.stderr.startswith("pipPackages: nosuch was not found")
+    assert "volley: python-environment.service did not start" in done.stderr
+    assert "does not matter" not in done.stderr
+
+
+def test_a_python_environment_that_is_not_ready_in_time_shows_its_journal(head: Head) -> None:
+    head.write("units/python-environment.service", "activating")
+    head.write("journal/python-environment", "Failed to fetch: https://pypi.org/simple/\n")
+    done = head.start_training(timeout_s=1)
+    assert done.returncode == 1
+    assert "Failed to fetch" in done.stderr
+
+
+def test_the_first_learner_update_is_found_before_a_long_journal(head: Head) -> None:
+    # More than a pipe holds: whoever stops reading leaves journalctl writing to nobody.
+    head.write("journal/training", UPDATE + "a line after it\n" * 100_000)
+    done = head.start_training(timeout_s=4)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_new_training_knows_nothing_of_the_one_before(head: Head) -> None:
+    for path in ("opt/volley/training/finished", "opt/volley/training/old", "var/lib/volley/cpus"):
+        head.write(path, "")
+    assert head.start_training().returncode == 0
+    assert sorted(p.name for p in (head.root / "opt/volley/training").iterdir()) == [
+        "experiment.yaml",
+        "payload",
+    ]
+    assert not (head.root / "var/lib/volley/cpus").exists()
+
+
+def test_a_training_that_ends_as_it_is_replaced_does_not_keep_the_new_one(head: Head) -> None:
+    head.write("opt/volley/training/old", "")
+    head.write("at-stop", "touch opt/volley/training/finished")
+    assert head.start_training().returncode == 0
+    assert not (head.root / "opt/volley/training/finished").exists()
+
+
+def test_a_training_is_started_however_often_the_last_one_failed(head: Head) -> None:
+    assert head.start_training().returncode == 0
+    calls = [call for call in head.called() if call.endswith("training.service")]
+    assert calls.index("systemctl reset-failed training.service") < calls.index(
+        "systemctl start training.service"
+    )
+
+
+def test_the_training_may_write_into_its_folder(head: Head) -> None:
+    assert head.start_training().returncode == 0
+    assert f"chown ray {head.root}/opt/volley/training" in head.called()
+
+
+def test_a_training_that_fails_shows_its_journal(head: Head) -> None:
+    head.write("units/training.service", "failed")
+    head.write("journal/training", "payload: env: Pung: no such Gymnasium environment\n")
+    done = head.start_training()
+    assert done.returncode == 1
+    assert "Pung" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("volley: the training did not start")

@@ -1,0 +1,156 @@
+"""What a machine's units mean, as systemd reads them: it is verified that it does in test_boot."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import cast
+
+import pytest
+import yaml
+
+from infra import ray_ports
+from infra.boot.cloud_config import UNITS, Role, cloud_config
+from tests.infra.machine_tree import ROLES, machine, write_tree
+
+
+@pytest.fixture(params=ROLES)
+def role(request: pytest.FixtureRequest) -> Role:
+    return cast("Role", request.param)
+
+
+@pytest.fixture
+def tree(role: Role, tmp_path: Path) -> Path:
+    return write_tree(machine(role, shared_memory_gib=2), tmp_path)
+
+
+def settings(tree: Path, unit: str, key: str) -> list[str]:
+    """A setting's values, in their order, with those of the unit's drop-ins."""
+    path = tree / "etc/systemd/system" / unit
+    files = [path, *sorted(path.with_name(f"{unit}.d").glob("*.conf"))]
+    text = "".join(file.read_text() for file in files).replace("\\\n", "")
+    return re.findall(rf"^{key}=(.*)$", text, re.MULTILINE)
+
+
+def variables(tree: Path, unit: str) -> dict[str, str]:
+    """What a unit's environment is: systemd lets a later file win over an earlier one."""
+    found = {}
+    for path in settings(tree, unit, "EnvironmentFile"):
+        for line in (tree / path.lstrip("/")).read_text().splitlines():
+            if line and not line.startswith("#"):
+                name, _, value = line.partition("=")
+                found[name] = " ".join(shlex.split(value))
+    return found
+
+
+def test_nobody_switches_off_what_the_cluster_relies_on(tree: Path, role: Role) -> None:
+    user = {"RAY_AUTH_MODE": "disabled", "RESULTS_ACCOUNT": "another", "MY_MODE": "mine"}
+    lines = "".join(f"{name}={value}\n" for name, value in user.items())
+    (tree / "etc/volley/user.env").write_text(lines)
+    for unit in {"head": ["ray-head", "training"], "worker": ["ray-worker"]}[role]:
+        found = variables(tree, f"{unit}.service")
+        assert found["RAY_AUTH_MODE"] == "token"
+        assert found["RESULTS_ACCOUNT"] == "account"
+        assert found["MY_MODE"] == "mine"
+
+
+def test_whatever_talks_to_many_processes_may_open_many_files(tree: Path, role: Role) -> None:
+    units = {"head": ["ray-head", "mlflow", "training"], "worker": ["ray-worker"]}[role]
+    for unit in units:
+        assert settings(tree, f"{unit}.service", "LimitNOFILE") == ["65536"]
+
+
+@pytest.mark.parametrize("role", ["head"], indirect=True)
+def test_a_training_has_time_for_a_last_checkpoint_before_an_eviction(tree: Path) -> None:
+    # Ray kills a job 3 s after it was told to stop, unless it is told otherwise.
+    seconds = int(variables(tree, "ray-head.service")["RAY_JOB_STOP_WAIT_TIME_S"])
+    assert 10 < seconds < 30
+
+
+def test_the_python_environment_is_tried_again_unless_that_is_useless(tree: Path) -> None:
+    unit = "python-environment.service"
+    assert settings(tree, unit, "Restart") == ["on-failure"]
+    assert settings(tree, unit, "StartLimitIntervalSec") == ["0"]
+    (final,) = settings(tree, unit, "RestartPreventExitStatus")
+    script = (tree / "usr/local/lib/volley/make-python-environment").read_text()
+    assert f"exit {final}\n" in script
+
+
+def test_what_gave_up_on_the_python_environment_comes_up_with_it(tree: Path, role: Role) -> None:
+    unit = "python-environment.service"
+    # systemd starts nothing again whose requirement failed once.
+    assert settings(tree, unit, "ExecStartPost") == ["/bin/systemctl --no-block start $UNITS"]
+    assert variables(tree, unit)["UNITS"].split() == UNITS[role]
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
+@pytest.mark.parametrize("role", ["head"], indirect=True)
+def test_a_training_that_is_over_is_not_started_again(tree: Path) -> None:
+    conditions = [
+        f"ConditionPathExists={value.replace('/opt', f'{tree}/opt')}"
+        for value in settings(tree, "training.service", "ConditionPathExists")
+    ]
+    training = tree / "opt/volley/training"
+    training.mkdir(parents=True)
+
+    def is_started() -> bool:
+        command = ["systemd-analyze", "condition", *conditions]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    assert not is_started()
+    (training / "experiment.yaml").touch()
+    assert is_started()
+    (training / "finished").touch()
+    assert not is_started()
+
+
+@pytest.mark.parametrize("role", ["head"], indirect=True)
+def test_the_end_of_a_training_is_saved_whatever_else_is_being_saved(tree: Path) -> None:
+    (command,) = settings(tree, "training.service", "ExecStopPost")
+    # Not by `systemctl start`: it would join a save that began before the end, and be refused
+    # while the machine shuts down. A failure (-) does not make a training that ended fail.
+    assert command.startswith("-/opt/volley/venv/bin/python ")
+    assert command.endswith("/results.py save")
+
+
+def may_unshare(*what: str) -> bool:
+    command = ["unshare", *what, "true"]
+    return (
+        shutil.which("unshare") is not None
+        and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    )
+
+
+@pytest.mark.skipif(not may_unshare("--mount"), reason="needs root: a mount namespace")
+def test_shared_memory_has_its_size_whenever_ray_starts(tree: Path, role: Role) -> None:
+    *_, command = settings(tree, f"ray-{role}.service", "ExecStartPre")
+    assert command.startswith("+")
+    script = f"mount -t tmpfs -o size=64m tmpfs /dev/shm && {command[1:]} && df -B1 /dev/shm"
+    shown = subprocess.run(
+        ["unshare", "--mount", "bash", "-c", script], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.split()[-5] == str(2 * 2**30)
+
+
+@pytest.mark.skipif(not may_unshare("--net"), reason="needs root: a network namespace")
+def test_no_outgoing_connection_takes_a_port_of_ray(tree: Path, role: Role) -> None:
+    file = tree / "etc/sysctl.d/60-ray-ports.conf"
+    script = f"sysctl --quiet --load {file} && cat /proc/sys/net/ipv4/ip_local_reserved_ports"
+    shown = subprocess.run(
+        ["unshare", "--net", "bash", "-c", script], capture_output=True, text=True, check=True
+    )
+    reserved: set[int] = set()
+    for part in shown.stdout.strip().split(","):
+        first, _, last = part.partition("-")
+        reserved.update(range(int(first), int(last or first) + 1))
+    flags = " ".join([*ray_ports.head_flags("10.42.0.4"), *ray_ports.worker_flags("10.42.0.4")])
+    ports = {int(port) for port in re.findall(r"port=(\d+)", flags)}
+    assert len(ports) > 8
+    assert ports <= reserved
+    # From the first boot on: systemd-sysctl has run before the file was written.
+    commands = yaml.safe_load(cloud_config(machine(role)))["runcmd"]
+    enabled = next(i for i, command in enumerate(commands) if "enable" in command)
+    assert ["systemctl", "restart", "systemd-sysctl.service"] in commands[:enabled]
