@@ -10,7 +10,7 @@ import pulumi
 from pulumi_azure_native import resources
 
 from infra.boot.cloud_config import CustomDataTooLargeError
-from infra.common import Common, tags
+from infra.common import Common, resource_prefix, tags
 from infra.foundation import Foundation
 from infra.head import Head
 from infra.identity import Identities
@@ -39,7 +39,7 @@ def main() -> None:
 
 def declare(settings: StackSettings, script: str) -> dict[str, Any]:
     """Declares the whole stack, with the script that starts its training; returns its outputs."""
-    prefix = f"{pulumi.get_project()}-{pulumi.get_stack()}"
+    prefix = resource_prefix(pulumi.get_project(), pulumi.get_stack())
     group = resources.ResourceGroup(prefix, location=settings.location, tags=tags(settings))
     common = Common(prefix, settings.location, tags(settings), group.name)
 
@@ -52,7 +52,7 @@ def declare(settings: StackSettings, script: str) -> dict[str, Any]:
     workers = Workers(foundation, head)
     Training(common, settings, script, head, workers)
 
-    return outputs(settings, head, results)
+    return outputs(common, settings, head, results)
 
 
 if __name__ == "__main__":

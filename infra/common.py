@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import pulumi
 
 from infra.settings import StackSettings
+
+MAX_PREFIX = 40
+"""A machine's name has 64 characters, a container's 63: enough for what follows the prefix."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,15 @@ class Common:
     def in_group(self) -> dict[str, Any]:
         """The same within the group that dies with the stack."""
         return {"resource_group_name": self.group, **self.tagged}
+
+
+def resource_prefix(project: str, stack: str) -> str:
+    """Returns what every resource may start with: "volley-my-stack" of the stack My_Stack.
+
+    Containers take nothing but lower-case letters, digits and single hyphens.
+    """
+    plain = re.sub("[^a-z0-9]+", "-", f"{project}-{stack}".lower())
+    return plain[:MAX_PREFIX].strip("-")
 
 
 def tags(settings: StackSettings) -> dict[str, str]:

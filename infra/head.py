@@ -20,8 +20,10 @@ REPLACED_BY = [
     "securityProfile",
     "priority",
     "evictionPolicy",
+    # Azure refuses some changes of size (to one without a local disk), and reboots for the others.
+    "hardwareProfile.vmSize",
 ]
-"""Azure changes none of these on a machine that exists; the preview says that it is replaced."""
+"""What does not change on a machine that exists; the preview says that it is replaced."""
 
 
 class Head(pulumi.ComponentResource):

@@ -56,17 +56,20 @@ class Identities(pulumi.ComponentResource):
         role: str,
         reason: str,
     ) -> authorization.RoleAssignment:
-        subscription = authorization.get_client_config_output().subscription_id
         return authorization.RoleAssignment(
             self._common.name(what),
             scope=scope,
             principal_id=identity.principal_id,
             # A fresh identity is not known everywhere yet; its kind spares Azure the search.
             principal_type="ServicePrincipal",
-            role_definition_id=pulumi.Output.concat(
-                *("/subscriptions/", subscription),
-                f"/providers/Microsoft.Authorization/roleDefinitions/{role}",
-            ),
+            role_definition_id=scope.apply(lambda where: _definition(role, where)),
             description=reason,
             opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
         )
+
+
+def _definition(role: str, scope: str) -> str:
+    """Returns a role's id in the subscription of its scope, not always the stack's own."""
+    subscription = scope.split("/")[2]
+    definitions = "providers/Microsoft.Authorization/roleDefinitions"
+    return f"/subscriptions/{subscription}/{definitions}/{role}"

@@ -81,28 +81,23 @@ SIZES = {
 }
 
 RETIRED = {
-    **dict.fromkeys(
-        ("Standard_NC6", "Standard_NC12", "Standard_NC24", "Standard_NC24r"),
-        Retired("2023-09-06", "Standard_NC4as_T4_v3"),
-    ),
-    **dict.fromkeys(
-        ("Standard_NC6s_v2", "Standard_NC12s_v2", "Standard_NC24s_v2"),
-        Retired("2023-09-06", "Standard_NC4as_T4_v3"),
-    ),
-    **dict.fromkeys(
-        ("Standard_ND6s", "Standard_ND12s", "Standard_ND24s"),
-        Retired("2023-09-06", "Standard_NC24ads_A100_v4"),
-    ),
-    **dict.fromkeys(
-        ("Standard_NV6", "Standard_NV12", "Standard_NV24"),
-        Retired("2023-09-06", "Standard_NC4as_T4_v3"),
-    ),
-    **dict.fromkeys(
-        ("Standard_NC6s_v3", "Standard_NC12s_v3", "Standard_NC24s_v3"),
-        Retired("2025-09-30", "Standard_NC4as_T4_v3"),
-    ),
+    f"Standard_{size}": Retired(date, f"Standard_{successor}")
+    for date, successor, sizes in (
+        ("2023-09-06", "NC4as_T4_v3", "NC6 NC12 NC24 NC24r"),
+        ("2023-09-06", "NC4as_T4_v3", "NC6_Promo NC12_Promo NC24_Promo NC24r_Promo"),
+        ("2023-09-06", "NC4as_T4_v3", "NC6s_v2 NC12s_v2 NC24s_v2 NC24rs_v2"),
+        ("2023-09-06", "NC24ads_A100_v4", "ND6s ND12s ND24s ND24rs"),
+        ("2023-09-06", "NC4as_T4_v3", "NV6 NV12 NV24 NV6_Promo NV12_Promo NV24_Promo"),
+        ("2025-09-30", "NC4as_T4_v3", "NC6s_v3 NC12s_v3 NC24s_v3 NC24rs_v3"),
+        ("2026-09-30", "NC4as_T4_v3", "NV12s_v3 NV24s_v3 NV48s_v3"),
+        ("2026-09-30", "NC4as_T4_v3", "NV4as_v4 NV8as_v4 NV16as_v4 NV32as_v4"),
+    )
+    for size in sizes.split()
 }
-"""Azure's retired-sizes list; all of them carry cards that today's image has no driver for."""
+"""Azure's retired-sizes list; all of them carry cards that today's image has no driver for.
+
+https://learn.microsoft.com/azure/virtual-machines/sizes/retirement/retired-sizes-list
+"""
 
 UNSUITABLE = {
     **dict.fromkeys(

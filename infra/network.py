@@ -185,5 +185,8 @@ def _cidr_of(subnet_id: str) -> pulumi.Output[str]:
     found = network.get_subnet_output(
         resource_group_name=parts[4], virtual_network_name=parts[8], subnet_name=parts[10]
     )
-    cidr: pulumi.Output[str] = found.address_prefix.apply(str)
+    # One prefix or a list, as the subnet was made.
+    cidr: pulumi.Output[str] = found.apply(
+        lambda subnet: str(subnet.address_prefix or subnet.address_prefixes[0])
+    )
     return cidr

@@ -6,6 +6,7 @@ from typing import Any
 
 import pulumi
 
+from infra.common import Common
 from infra.head import Head
 from infra.machine_environment import MLFLOW_PORT
 from infra.machines import PRICES_AS_OF
@@ -33,11 +34,14 @@ README = """\
 """
 
 
-def outputs(settings: StackSettings, head: Head, results: Results) -> dict[str, Any]:
+def outputs(
+    common: Common, settings: StackSettings, head: Head, results: Results
+) -> dict[str, Any]:
     """Returns everything that the next command needs."""
     login = pulumi.Output.concat(settings.admin_username, "@", head.public_ip)
     forward = " ".join(f"-L {port}:127.0.0.1:{port}" for port in (MLFLOW_PORT, DASHBOARD))
     known = {
+        "resourceGroup": common.group,
         "ssh": pulumi.Output.concat("ssh ", login),
         "tunnel": pulumi.Output.concat("ssh -N ", forward, " ", login),
         "mlflow": settings.mlflow_tracking_uri or f"http://127.0.0.1:{MLFLOW_PORT}",
@@ -48,7 +52,8 @@ def outputs(settings: StackSettings, head: Head, results: Results) -> dict[str, 
         ),
         "resultsAccountId": results.account_id,
         "envRunners": arithmetic(settings),
-        "pricePerHour": f"{price_per_hour(settings):.2f} US dollars ({PRICES_AS_OF}, estimated)",
+        "pricePerHour": f"{price_per_hour(settings):.2f} US dollars "
+        f"(East US, {PRICES_AS_OF}, estimated)",
     }
     fate = "keeps the results" if settings.keep_results else "deletes the results too"
     readme = pulumi.Output.all(**known).apply(

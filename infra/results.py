@@ -6,8 +6,9 @@ from ipaddress import IPv4Network
 from typing import Any
 
 import pulumi
-from pulumi_azure_native import network, resources, storage
+from pulumi_azure_native import Provider, authorization, network, resources, storage
 
+from infra.checks import LARGEST_ADMIN_NETWORK
 from infra.common import Common
 from infra.network import Network
 from infra.settings import StackSettings
@@ -39,6 +40,8 @@ class Results(pulumi.ComponentResource):
     def __init__(self, common: Common, settings: StackSettings, net: Network) -> None:
         super().__init__("volley:infra:Results", common.name("results"))
         self._common = common
+        self._provider: Provider | None = None
+        """Of the account's subscription, where that is not the stack's."""
         self._kept = pulumi.ResourceOptions(parent=self, retain_on_delete=settings.keep_results)
         if settings.results_account_id:
             self._use(settings.results_account_id, net)
@@ -48,10 +51,16 @@ class Results(pulumi.ComponentResource):
         self.register_outputs({"account": self.account_name})
 
     def _use(self, account_id: str, net: Network) -> None:
-        parts = account_id.split("/")
-        self._group: pulumi.Input[str] = parts[4]
+        _, _, subscription, _, group, _, _, _, account = account_id.split("/")
+        if subscription.lower() != authorization.get_client_config().subscription_id.lower():
+            self._provider = Provider(
+                self._common.name("results-subscription"),
+                subscription_id=subscription,
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+        self._group: pulumi.Input[str] = group
         self.account_id = pulumi.Output.from_input(account_id)
-        self.account_name = pulumi.Output.from_input(parts[8])
+        self.account_name = pulumi.Output.from_input(account)
         self.container_id = pulumi.Output.from_input(
             f"{account_id}/blobServices/default/containers/{CONTAINER}"
         )
@@ -90,6 +99,7 @@ class Results(pulumi.ComponentResource):
             allow_blob_public_access=False,
             allow_cross_tenant_replication=False,
             allow_shared_key_access=False,
+            enable_https_traffic_only=True,
             default_to_o_auth_authentication=True,
             is_local_user_enabled=False,
             minimum_tls_version="TLS1_2",
@@ -129,10 +139,13 @@ class Results(pulumi.ComponentResource):
     def _make_token_container(self) -> None:
         container = storage.BlobContainer(
             self._common.name("token"),
+            # Not "token": for half a minute Azure refuses the name of one that was deleted. The
+            # group's has digits of its own in each life of the stack.
+            container_name=pulumi.Output.concat("token-", self._common.group),
             resource_group_name=self._group,
             account_name=self.account_name,
             public_access="None",
-            opts=pulumi.ResourceOptions(parent=self),
+            opts=pulumi.ResourceOptions(parent=self, provider=self._provider),
         )
         self.token_container, self.token_container_id = container.name, container.id
 
@@ -144,9 +157,12 @@ def _account_name(prefix: str) -> str:
 
 
 def _ip_rules(cidr: str) -> list[storage.IPRuleArgs]:
-    """A storage firewall takes single addresses and networks down to /30, and no private ones."""
+    """A storage firewall takes single addresses and networks down to /30, and no private ones.
+
+    What opens SSH to half the internet does not open the results.
+    """
     known = IPv4Network(cidr)
-    if known.prefixlen == 0 or any(known.subnet_of(private) for private in PRIVATE):
+    if known.prefixlen < LARGEST_ADMIN_NETWORK or any(known.subnet_of(x) for x in PRIVATE):
         return []
     addresses = [str(address) for address in known] if known.prefixlen > 30 else [cidr]
     return [storage.IPRuleArgs(i_p_address_or_range=address) for address in addresses]

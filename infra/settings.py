@@ -13,8 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
-from infra.checks import Problem, check_settings
+from infra.checks import check_settings
 from infra.machines import Machine, canonical_size, nearest
+from infra.problem import Problem
 
 
 class StackSettings(BaseModel):

@@ -13,7 +13,8 @@ from infra.network import Network
 from infra.settings import StackSettings
 
 REPLACED_BY = [
-    # The model of a scale set can change it, but instances that run would keep the old one.
+    # The model of a scale set can change these, but instances that run would keep the old ones.
+    "sku.name",
     "virtualMachineProfile.osProfile",
     "virtualMachineProfile.storageProfile",
     "virtualMachineProfile.securityProfile",

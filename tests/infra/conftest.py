@@ -7,13 +7,20 @@ from functools import cache
 
 import pytest
 
-from tests.infra.stack import EXISTING_ACCOUNT, EXISTING_SUBNETS, Declared, declare_stack
+from tests.infra.stack import (
+    DISTANT_ACCOUNT,
+    EXISTING_ACCOUNT,
+    EXISTING_SUBNETS,
+    Declared,
+    declare_stack,
+)
 
 STACKS: dict[str, dict[str, str]] = {
     "dev": {},
     "article": {
         "headSize": "Standard_NC4as_T4_v3",
         "workerSize": "Standard_D2as_v5",
+        "minWorkers": "4",
         "maxWorkers": "4",
         "workerSpot": "true",
         "experiment": "experiments/pong-gpu.yaml",
@@ -23,6 +30,7 @@ STACKS: dict[str, dict[str, str]] = {
     "head alone": {"maxWorkers": "0", "headSpot": "true"},
     "existing vnet": EXISTING_SUBNETS,
     "existing results": EXISTING_ACCOUNT,
+    "results of another subscription": DISTANT_ACCOUNT,
     "results not kept": {"keepResults": "false"},
     "everything set": {
         "trustedLaunch": "true",

@@ -28,6 +28,12 @@ VNET = f"{GROUP}/Microsoft.Network/virtualNetworks/vnet/subnets"
 EXISTING_SUBNETS = {"headSubnetId": f"{VNET}/one", "workerSubnetId": f"{VNET}/two"}
 EXISTING_CIDRS = {"one": "172.16.1.0/24", "two": "172.16.2.0/24"}
 EXISTING_ACCOUNT = {"resultsAccountId": f"{GROUP}/Microsoft.Storage/storageAccounts/oldresults"}
+OTHER_SUBSCRIPTION = SUBSCRIPTION.replace("1", "2")
+DISTANT_ACCOUNT = {
+    key: account.replace(SUBSCRIPTION, OTHER_SUBSCRIPTION)
+    for key, account in EXISTING_ACCOUNT.items()
+}
+"""In another subscription."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,15 @@ class Resource:
     options: Any
     """The engine's RegisterResourceRequest: retainOnDelete, replaceOnChanges, dependencies ..."""
 
+    @property
+    def id(self) -> str:
+        return resource_id(self.type, self.name)
+
+    @property
+    def waits_for(self) -> set[str]:
+        """The names of the resources that are made before this one."""
+        return {urn.rpartition("::")[2] for urn in self.options.dependencies}
+
 
 @dataclass(frozen=True)
 class Declared:
@@ -49,14 +64,29 @@ class Declared:
 
     resources: list[Resource]
     outputs: dict[str, Any]
+    subscriptions: dict[str, str]
+    """Of each provider of the program's own, by its name."""
 
     def all(self, kind: str) -> list[Resource]:
         return [resource for resource in self.resources if resource.type == kind]
 
+    def resource(self, kind: str, name: str = "") -> Resource:
+        """The only resource of a type whose name contains `name`."""
+        (found,) = [resource for resource in self.all(kind) if name in resource.name]
+        return found
+
     def one(self, kind: str, name: str = "") -> dict[str, Any]:
         """The inputs of the only resource of a type whose name contains `name`."""
-        (found,) = [resource for resource in self.all(kind) if name in resource.name]
-        return found.inputs
+        return self.resource(kind, name).inputs
+
+    def by_id(self, wanted: str) -> Resource:
+        (found,) = [resource for resource in self.resources if resource.id == wanted]
+        return found
+
+    def subscription(self, resource: Resource) -> str:
+        """Where a resource is made: the subscription of its own provider, or the stack's."""
+        provider = str(resource.options.provider).rpartition("::")[0].rpartition("::")[2]
+        return self.subscriptions.get(provider, SUBSCRIPTION)
 
     def custom_data(self, role: str) -> str:
         if role == "head":
@@ -66,15 +96,20 @@ class Declared:
         return base64.b64decode(profile["customData"]).decode()
 
 
-def declare_stack(**config: str) -> Declared:
-    """Declares the stack `dev` with this configuration besides what is required."""
+def resource_id(kind: str, name: str) -> str:
+    """The id that a resource gets here."""
+    return f"/subscriptions/{SUBSCRIPTION}/{kind}/{name}"
+
+
+def declare_stack(stack_name: str = "dev", **config: str) -> Declared:
+    """Declares a stack with this configuration besides what is required."""
     azure = _Azure()
     monitor = _Monitor(azure)
     known: dict[str, Any] = {}
 
     async def run() -> None:
         settings = read_settings({**REQUIRED, **config}, ROOT)
-        pulumi.runtime.set_mocks(azure, project="volley", stack="dev", monitor=monitor)
+        pulumi.runtime.set_mocks(azure, project="volley", stack=stack_name, monitor=monitor)
         outputs = declare(settings, training_script(settings, ROOT))
         pulumi.Output.all(**outputs).apply(known.update)
         await wait_for_rpcs()
@@ -84,7 +119,7 @@ def declare_stack(**config: str) -> Declared:
         Resource(token.split(":")[-1], token, name, inputs, monitor.requests[token, name])
         for token, name, inputs in azure.made
     ]
-    return Declared(resources, known)
+    return Declared(resources, known, azure.subscriptions)
 
 
 class _Monitor(MockMonitor):
@@ -104,11 +139,14 @@ class _Azure(Mocks):
 
     def __init__(self) -> None:
         self.made: list[tuple[str, str, dict[str, Any]]] = []
+        self.subscriptions: dict[str, str] = {}
 
     def new_resource(self, args: MockResourceArgs) -> tuple[str, dict[str, Any]]:
         kind = args.typ.split(":")[-1]
         if args.typ.startswith("azure-native:"):
             self.made.append((args.typ, args.name, args.inputs))
+        if args.typ == "pulumi:providers:azure-native":
+            self.subscriptions[args.name] = args.inputs["subscriptionId"]
         state = {"name": args.name, **args.inputs}
         if kind == "PublicIPAddress":
             state["ipAddress"] = "198.51.100.20"
@@ -123,9 +161,12 @@ class _Azure(Mocks):
         if "identity" in state:
             ids: dict[str, Any] = {key: {} for key in state["identity"]["userAssignedIdentities"]}
             state["identity"] = {**state["identity"], "userAssignedIdentities": ids}
-        return f"/{kind}/{args.name}", state
+        return resource_id(kind, args.name), state
 
     def call(self, args: MockCallArgs) -> Any:
         if args.token.endswith("getClientConfig"):
             return {"subscriptionId": SUBSCRIPTION, "clientId": "", "objectId": "", "tenantId": ""}
-        return {"addressPrefix": EXISTING_CIDRS[args.args["subnetName"]]}
+        # Azure answers a subnet's addresses as the subnet was made: one prefix, or a list.
+        name = args.args["subnetName"]
+        cidr = EXISTING_CIDRS[name]
+        return {"addressPrefix": cidr} if name == "one" else {"addressPrefixes": [cidr]}

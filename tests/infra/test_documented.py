@@ -1,0 +1,86 @@
+"""Commands that the README and the workflow give, as they stand there."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.infra import test_engine
+from tests.infra.stack import REQUIRED, ROOT
+from tests.infra.test_engine import Stack
+
+stack, declared = test_engine.stack, test_engine.declared
+needs_pulumi = test_engine.pytestmark
+
+
+@pytest.fixture
+def workflow() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())
+    return loaded
+
+
+def shell(stack: Stack, command: str, **environment: str) -> str:
+    """What a command says in the stack's folder."""
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=stack.folder,
+        env={**stack.environment, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_only_the_preview_may_have_azures_trust(workflow: dict[str, Any]) -> None:
+    allowed = {name: job.get("permissions", {}) for name, job in workflow["jobs"].items()}
+    assert "id-token" not in {*workflow["permissions"], *allowed["test"]}
+    assert allowed["preview"]["id-token"] == "write"
+
+
+@needs_pulumi
+def test_the_workflows_preview_has_all_that_the_stack_needs(
+    stack: Stack, workflow: dict[str, Any]
+) -> None:
+    for key in REQUIRED:
+        stack.pulumi("config", "rm", f"volley:{key}")
+    job = workflow["jobs"]["preview"]
+    # The repository's variables stand for themselves.
+    assert job["env"]["ADMIN_CIDR"] == "${{ vars.ADMIN_CIDR }}"
+    assert job["env"]["SSH_PUBLIC_KEY"] == "${{ vars.SSH_PUBLIC_KEY }}"
+    make = job["steps"][-1]["run"].replace("make ", "make --dry-run ", 1)
+    said = subprocess.run(
+        ["bash", "-c", make], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    preview = said.stdout.splitlines()[-1]
+    said_by_pulumi = shell(
+        stack,
+        f"{preview} --non-interactive",
+        ADMIN_CIDR=REQUIRED["adminCidr"],
+        SSH_PUBLIC_KEY=REQUIRED["sshPublicKey"],
+    )
+    assert "VirtualMachineScaleSet" in said_by_pulumi
+
+
+@needs_pulumi
+def test_the_readmes_command_runs_the_training_again(declared: Stack) -> None:
+    readme = (ROOT / "README.md").read_text()
+    (command,) = re.findall("^pulumi up --replace .*$", readme, re.MULTILINE)
+    said = shell(declared, command.replace("pulumi up", "pulumi preview --json", 1))
+    steps = {step["op"]: step["urn"] for step in json.loads(said)["steps"] if step["op"] != "same"}
+    assert set(steps) <= {"replace", "create-replacement", "delete-replaced"}
+    assert all(urn.endswith("::volley-dev-training") for urn in steps.values())
+
+
+@needs_pulumi
+def test_the_resource_group_of_the_readmes_commands_is_an_output(declared: Stack) -> None:
+    group = shell(declared, "pulumi stack output resourceGroup").strip()
+    assert any(
+        f"/resourceGroups/{group}/providers/Microsoft.Compute/" in key for key in declared.cloud()
+    )

@@ -1,0 +1,19 @@
+"""Other sizes with Pulumi's real engine: machines that run keep theirs, so they are replaced."""
+
+from __future__ import annotations
+
+from tests.infra import test_engine
+from tests.infra.test_engine import Stack
+
+pytestmark, stack, declared = test_engine.pytestmark, test_engine.stack, test_engine.declared
+
+
+def test_another_size_of_the_workers_replaces_the_scale_set(declared: Stack) -> None:
+    declared.config("workerSize", "Standard_D4as_v5")
+    assert declared.steps() == {"replace": {"VirtualMachineScaleSet"}}
+
+
+def test_another_size_of_the_head_replaces_it(declared: Stack) -> None:
+    declared.config("headSize", "Standard_NC8as_T4_v3")
+    replaced = {"VirtualMachine", "VirtualMachineRunCommandByVirtualMachine"}
+    assert declared.steps() == {"replace": replaced}
