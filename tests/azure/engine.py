@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
@@ -29,7 +29,7 @@ class PulumiProject:
     environment: dict[str, str]
 
     @classmethod
-    def make(cls, folder: Path, stack: str, provider: str, **environment: str) -> PulumiProject:
+    def make(cls, folder: Path, stack: str, provider: str, **environment: str) -> Self:
         """Copies the project below `folder` and makes the stack.
 
         Args:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from tests.infra.stack import REQUIRED, ROOT
+from tests.azure.engine import PulumiProject, steps
+from tests.infra.stack import REQUIRED
 
 pytestmark = pytest.mark.skipif(
     not shutil.which("pulumi"), reason="the pulumi CLI is not on the PATH"
@@ -25,97 +20,28 @@ pytestmark = pytest.mark.skipif(
 MLFLOW_UNIT = "infra/boot/files/head/etc/systemd/system/mlflow.service"
 
 
-@dataclass(frozen=True)
-class Stack:
-    """A copy of the project with a stack of its own."""
-
-    folder: Path
-    environment: dict[str, str]
-
-    def pulumi(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["pulumi", "--non-interactive", "--color", "never", *arguments],
-            cwd=self.folder,
-            env={**self.environment, **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    def up(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return self.pulumi("up", "--yes", "--skip-preview", *arguments, **environment)
-
-    def steps(self) -> dict[str, set[str]]:
-        """What `pulumi preview` would do: operation -> last parts of the resources' types."""
-        done = self.pulumi("preview", "--json")
-        assert done.returncode == 0, done.stdout + done.stderr
-        found: dict[str, set[str]] = {}
-        for step in json.loads(done.stdout)["steps"]:
-            kind = step["urn"].split("::")[-2].split(":")[-1]
-            if step["op"] != "same" and kind != "Stack":
-                found.setdefault(step["op"], set()).add(kind)
-        return found
+class Stack(PulumiProject):
+    """A copy of the project with a stack of its own, whose cloud is a file."""
 
     def config(self, key: str, value: str) -> None:
         assert self.pulumi("config", "set", f"volley:{key}", "--", value).returncode == 0
+
+    def steps(self) -> dict[str, set[str]]:
+        """What `pulumi preview` would do: operation -> last parts of the resources' types."""
+        return steps(self.pulumi("preview", "--json"))
 
     def cloud(self) -> dict[str, Any]:
         """Everything that exists: id -> properties."""
         text = Path(self.environment["STAND_IN_CLOUD"]).read_text()
         return {key: value["properties"] for key, value in json.loads(text).items()}
 
-    def edit(self, path: str, old: str, new: str) -> None:
-        file = self.folder / path
-        text = file.read_text()
-        assert old in text
-        file.write_text(text.replace(old, new, 1))
-
-
-def copy_project(folder: Path) -> None:
-    for name in ("infra", "payload", "experiments", "requirements"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "Pulumi.dev.yaml"):
-        shutil.copy(ROOT / name, folder / name)
-    # The tests' own Python runs the program.
-    project = (ROOT / "Pulumi.yaml").read_text()
-    (folder / "Pulumi.yaml").write_text(
-        project.replace("virtualenv: .venv", f"virtualenv: {sys.prefix}")
-    )
-
-
-def install_stand_in(home: Path) -> None:
-    version = f"v{metadata.version('pulumi-azure-native')}"
-    plugin = home / "plugins" / f"resource-azure-native-{version}"
-    plugin.mkdir(parents=True)
-    executable = plugin / "pulumi-resource-azure-native"
-    executable.write_text(
-        f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m tests.azure.provider "$@"\n'
-    )
-    executable.chmod(0o755)
-
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Stack:
-    project, home, state = (tmp_path / name for name in ("project", "home", "state"))
-    project.mkdir()
-    state.mkdir()
-    copy_project(project)
-    install_stand_in(home)
-    (tmp_path / "cloud.json").write_text("{}")
-    environment = {
-        **os.environ,
-        "PULUMI_HOME": str(home),
-        "PULUMI_BACKEND_URL": f"file://{state}",
-        "PULUMI_CONFIG_PASSPHRASE": "",
-        "PULUMI_SKIP_UPDATE_CHECK": "true",
-        "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
-        "PYTHONPATH": str(project),
-        "STAND_IN_CLOUD": str(tmp_path / "cloud.json"),
-    }
-    made = Stack(project, environment)
-    assert made.pulumi("stack", "init", "dev").returncode == 0
-    for key, value in REQUIRED.items():
-        made.config(key, value)
+    cloud = tmp_path / "cloud.json"
+    cloud.write_text("{}")
+    made = Stack.make(tmp_path, "dev", "tests.azure.provider", STAND_IN_CLOUD=str(cloud))
+    made.configure(REQUIRED)
     return made
 
 
@@ -224,10 +150,7 @@ def test_wrong_configuration_creates_nothing_and_is_told_in_full(stack: Stack) -
 
 
 def test_packages_that_do_not_fit_create_nothing_and_are_told(stack: Stack) -> None:
-    file = stack.folder / "Pulumi.dev.yaml"
-    config = yaml.safe_load(file.read_text())
-    config["config"]["volley:pipPackages"] = [f"package-number-{i}" for i in range(5000)]
-    file.write_text(yaml.dump(config))
+    stack.configure({"pipPackages": [f"package-number-{i}" for i in range(5000)]})
     failed = stack.up()
     assert failed.returncode != 0
     output = failed.stdout + failed.stderr
