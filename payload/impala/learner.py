@@ -11,6 +11,7 @@ from ray.rllib.algorithms.impala.torch.impala_torch_learner import IMPALATorchLe
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.learner import ENTROPY_KEY
+from ray.rllib.core.learner.training_data import TrainingData
 
 from payload.impala.atari import AtariSettings, make_vector_env
 from payload.impala.vtrace import vtrace
@@ -48,6 +49,13 @@ class VTraceLearner(IMPALATorchLearner):
             params=parameters,
             lr_or_lr_schedule=config.lr,
         )
+
+    def update(self, training_data: TrainingData, **kwargs: Any) -> Any:
+        """Skips an update without fragments: they die with the node of their env runner."""
+        training_data.solve_refs()
+        if not training_data.episodes:
+            return {}
+        return super().update(training_data=training_data, **kwargs)
 
     def _update(self, batch: dict[str, Any], **kwargs: Any) -> Any:
         """Makes num_epochs passes over the batch's rows in minibatches of whole rows."""

@@ -19,6 +19,7 @@ from hypothesis.extra.numpy import arrays
 from ray.rllib.core import COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.learner import Learner
+from ray.rllib.core.learner.training_data import TrainingData
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 
 from payload.defaults import resolve_settings
@@ -450,6 +451,13 @@ def test_without_minibatches_a_batch_is_one_gradient_step(
     learner = learners.of("IMPALA", train_batch_size_per_learner=train_batch_size)
     update(learner, made_up(num_envs=3))
     assert gradient_steps(learner) == 1
+
+
+def test_an_update_whose_fragments_died_with_their_node_is_skipped(learner: VTraceLearner) -> None:
+    before = weights_of(learner)
+    lost = TrainingData(episodes=[])
+    assert learner.update(lost, timesteps={NUM_ENV_STEPS_SAMPLED_LIFETIME: 0}) == {}
+    assert torch.equal(weights_of(learner), before)
 
 
 # The module's constants

@@ -62,10 +62,12 @@ def cut(training: Training, nodes: NodeWatch) -> str:
     pace, everybody = training.pace(), set(nodes.alive)
     network.cut(victim.interface)
     start = time.monotonic()
-    noticed = nodes.wait_for(everybody - {victim.name}, 60)
+    try:
+        noticed = nodes.wait_for(everybody - {victim.name}, CUT_S)
+        time.sleep(max(0.0, CUT_S - (time.monotonic() - start)))
+    finally:
+        network.mend(victim.interface)
     back = _pace_is_back(training, pace)
-    time.sleep(max(0.0, CUT_S - (time.monotonic() - start)))
-    network.mend(victim.interface)
     joined = nodes.wait_for(everybody, 120)
     return _told(noticed, back, joined)
 
