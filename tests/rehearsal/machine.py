@@ -98,14 +98,16 @@ class Machine:
         self.cgroup.make()
         nspawn = _nspawn_command(self)
         again = f'while :; do "$@"; [ $? = {REBOOT} ] || exit; done'
+        # It outlives this process, whose child it therefore is not.
+        detached = ["setsid", "--fork", "bash", "-c", self.cgroup.enter_command() + again]
         with open(self.folder / "console.log", "ab") as log:
-            subprocess.Popen(
-                ["bash", "-c", self.cgroup.enter_command() + again, "nspawn", *nspawn],
+            subprocess.run(
+                [*detached, "nspawn", *nspawn],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=CLEAN_ENVIRONMENT,
-                start_new_session=True,
+                check=True,
             )
 
     def power_off(self, timeout_s: float = 60) -> None:
