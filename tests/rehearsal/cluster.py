@@ -63,7 +63,8 @@ class NodeWatch:
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
-        threading.Thread(target=self._read, args=[self._process], daemon=True).start()
+        self._reader = threading.Thread(target=self._read, args=[self._process], daemon=True)
+        self._reader.start()
         return self
 
     def __exit__(
@@ -71,7 +72,8 @@ class NodeWatch:
     ) -> None:
         assert self._process is not None
         self._process.kill()
-        self._process.wait()
+        self._reader.join()
+        self._process.communicate()
 
     def wait_for(self, names: set[str], timeout_s: float) -> float:
         """Waits until exactly these nodes are alive; returns the seconds that it took."""
@@ -180,7 +182,7 @@ class Tunnel:
         self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
     ) -> None:
         self._process.terminate()
-        self._process.wait()
+        self._process.communicate()
 
     def _is_open(self) -> bool:
         if self._process.poll() is not None:
