@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import signal
 import subprocess
 import threading
 import time
@@ -61,7 +63,11 @@ class NodeWatch:
     def __enter__(self) -> NodeWatch:
         command = self.head.inside(*AS_RAY, PYTHON, "-c", WATCH)
         self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
         )
         self._reader = threading.Thread(target=self._read, args=[self._process], daemon=True)
         self._reader.start()
@@ -71,7 +77,8 @@ class NodeWatch:
         self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
     ) -> None:
         assert self._process is not None
-        self._process.kill()
+        # What nsenter has started goes with it.
+        os.killpg(self._process.pid, signal.SIGKILL)
         self._reader.join()
         self._process.communicate()
 
