@@ -33,8 +33,8 @@ conclude that your requirements are unsatisfiable.
 """
 NO_REQUIREMENT = "error: Couldn't parse requirement in `pip-packages.txt` at position 0\n"
 NO_NETWORK = """\
-error: Failed to fetch: https://pypi.org/simple/einops/
-  cause: error sending request for url (https://pypi.org/simple/einops/)
+error: Failed to fetch: https://index.example/simple/einops/
+  cause: error sending request for url (https://index.example/simple/einops/)
 """
 
 

@@ -104,7 +104,7 @@ def test_a_python_environment_that_failed_for_good_is_told_at_once(head: Head) -
 
 def test_a_python_environment_that_is_not_ready_in_time_shows_its_journal(head: Head) -> None:
     head.write("units/python-environment.service", "activating")
-    head.write("journal/python-environment", "Failed to fetch: https://pypi.org/simple/\n")
+    head.write("journal/python-environment", "Failed to fetch: https://index.example/simple/\n")
     done = head.start_training(timeout_s=1)
     assert done.returncode == 1
     assert "Failed to fetch" in done.stderr

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.rehearsal import lock, place
 from tests.rehearsal.collisions import collisions, host_networks, package_servers
+from tests.rehearsal.host_packages import host_packages
 from tests.rehearsal.kernel_trials import (
     bridge_filter_trial,
     cgroup_trial,
@@ -43,7 +44,6 @@ TOOLS = {
 """What a rehearsal calls, and the apt package that has it, by the same name in both."""
 
 RESOLV_CONF = Path("/etc/resolv.conf")
-PACKAGE_SERVERS = ("deb.debian.org", "pypi.org", "files.pythonhosted.org")
 
 
 def problems(networks: Sequence[IPv4Network]) -> list[str]:
@@ -72,7 +72,8 @@ def problems(networks: Sequence[IPv4Network]) -> list[str]:
         addresses = run("ip", "-4", "-j", "addr").stdout
         routes = run("ip", "-4", "-j", "route", "show", "table", "all").stdout
         lines += collisions(networks, host_networks(addresses, routes))
-    lines += collisions(networks, package_servers(_read(RESOLV_CONF), _resolved(PACKAGE_SERVERS)))
+    servers = host_packages().servers if shutil.which("apt-get") else ()
+    lines += collisions(networks, package_servers(_read(RESOLV_CONF), _resolved(servers)))
     return lines
 
 
@@ -169,6 +170,8 @@ def _read(path: Path) -> str:
 
 def _resolved(names: Collection[str]) -> str:
     """Returns what getent says; nothing where no name server answers soon."""
+    if not names:
+        return ""
     try:
         return run("getent", "ahostsv4", *names, timeout_s=5, check=False).stdout
     except subprocess.TimeoutExpired:

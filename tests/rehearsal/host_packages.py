@@ -10,16 +10,12 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tests.rehearsal.shell import run
 
 RELEASE = "bookworm"
-DEBIAN = {
-    RELEASE: "http://deb.debian.org/debian",
-    f"{RELEASE}-updates": "http://deb.debian.org/debian",
-    f"{RELEASE}-security": "http://deb.debian.org/debian-security",
-}
-"""Suite to mirror, where the host has none of Debian's."""
+SUITES = (RELEASE, f"{RELEASE}-updates", f"{RELEASE}-security")
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 FILES = ("etc/apt/auth.conf", "etc/pip.conf", "etc/uv/uv.toml")
 FOLDERS = ("etc/apt/auth.conf.d", "etc/apt/keyrings", "etc/apt/trusted.gpg.d")
@@ -38,7 +34,7 @@ class HostPackages:
     """All of it, as the host has it now."""
 
     mirrors: dict[str, str]
-    """Suite of Debian to mirror."""
+    """Suite of Debian to mirror; empty where debootstrap's own has to do."""
     apt_settings: str
     variables: dict[str, str]
 
@@ -47,6 +43,12 @@ class HostPackages:
         """The variable for debootstrap, which does not read apt's settings."""
         found = re.search(r'^Acquire::http::Proxy "(\S+)";$', self.apt_settings, re.MULTILINE)
         return {"http_proxy": found[1]} if found and found[1] != "DIRECT" else {}
+
+    @property
+    def servers(self) -> frozenset[str]:
+        """The names of the hosts that packages come from, as far as they are configured."""
+        places = [*self.mirrors.values(), *" ".join(self.variables.values()).split()]
+        return frozenset(name for place in places if (name := urlsplit(place).hostname))
 
     def carry_into(self, root: Path) -> None:
         """Writes it below `root`; a machine's services find the variables in their environment."""
@@ -60,7 +62,8 @@ class HostPackages:
         if (bundle := host_bundle(os.environ)).is_file():
             shutil.copyfile(bundle, root / BUNDLE.lstrip("/"))
         _write(root / "etc/resolv.conf", name_servers().read_text())
-        _write(root / "etc/apt/sources.list", apt_sources(self.mirrors))
+        if RELEASE in self.mirrors:
+            _write(root / "etc/apt/sources.list", apt_sources(self.mirrors))
         _write(root / "etc/apt/apt.conf.d/90-host", self.apt_settings)
         settings = root / "etc/systemd/system.conf.d/20-host-packages.conf"
         _write(settings, manager_settings(self.variables), mode=0o600)
@@ -71,7 +74,7 @@ def host_packages() -> HostPackages:
     wanted = "$(RELEASE) $(COMPONENT) $(REPO_URI) $(ORIGIN)"
     targets = run("apt-get", "indextargets", "--format", wanted, "Created-By: Packages").stdout
     return HostPackages(
-        mirrors=DEBIAN | debian_mirrors(platform.freedesktop_os_release(), targets),
+        mirrors=debian_mirrors(platform.freedesktop_os_release(), targets),
         apt_settings=apt_settings(run("apt-config", "dump", "Acquire").stdout),
         variables=package_variables(os.environ),
     )
@@ -103,7 +106,7 @@ def debian_mirrors(os_release: Mapping[str, str], targets: str) -> dict[str, str
     for line in targets.splitlines():
         suite, component, uri, origin = line.split(maxsplit=3)
         ours = suite.replace(codename, RELEASE)
-        if component == "main" and ours in DEBIAN and origin in ("Debian", "$(ORIGIN)"):
+        if component == "main" and ours in SUITES and origin in ("Debian", "$(ORIGIN)"):
             found.setdefault(ours, uri.rstrip("/"))
     return found
 

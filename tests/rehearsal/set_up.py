@@ -24,7 +24,7 @@ PACKAGES = (
 """Of the base image, as Azure's image has them too; cloud-init comes after them."""
 CLOUD_CONFIG = "datasource_list: [NoCloud, None]\nlocale: false\n"
 DEBOOTSTRAP = """rm -rf "$1"
-exec debootstrap --variant=minbase --keyring="$4" --include="$5" "$2" "$1" "$3\""""
+exec debootstrap --variant=minbase --keyring="$4" --include="$5" "$2" "$1" ${3:+"$3"}"""
 INSTALL_CLOUD_INIT = """mount -t proc proc "$1/proc"
 chroot "$1" apt-get update -qq
 chroot "$1" apt-get install -qq --yes --no-install-recommends cloud-init
@@ -125,7 +125,7 @@ def _make_base_image(report: Callable[[str], None]) -> None:
         host = host_packages()
         in_namespaces(
             DEBOOTSTRAP,
-            *(root, RELEASE, host.mirrors[RELEASE], DEBIAN_KEYRING, ",".join(PACKAGES)),
+            *(root, RELEASE, host.mirrors.get(RELEASE, ""), DEBIAN_KEYRING, ",".join(PACKAGES)),
             variables=host.proxy | host.variables,
             timeout_s=900,
             pauses_s=AGAIN_S,

@@ -15,7 +15,6 @@ from tests.rehearsal import place
 from tests.rehearsal.aside import in_namespaces, made_aside
 from tests.rehearsal.host_packages import (
     BUNDLE,
-    DEBIAN,
     HostPackages,
     apt_settings,
     apt_sources,
@@ -146,7 +145,26 @@ def test_a_newer_debian_lends_its_mirrors_too_and_ubuntu_none() -> None:
         BOOKWORM, TARGETS
     )
     assert debian_mirrors({"ID": "ubuntu", "VERSION_CODENAME": "jammy"}, TARGETS) == {}
-    assert apt_sources(DEBIAN).splitlines()[0] == "deb http://deb.debian.org/debian bookworm main"
+
+
+def test_mirrors_become_apt_sources() -> None:
+    sources = apt_sources(debian_mirrors(BOOKWORM, TARGETS)).splitlines()
+    assert sources[0] == "deb https://mirror.example/debian bookworm main"
+
+
+def test_a_host_without_mirrors_of_debian_leaves_debootstraps_own(tmp_path: Path) -> None:
+    sources = tmp_path / "etc/apt/sources.list"
+    sources.parent.mkdir(parents=True)
+    (tmp_path / "etc/ssl/certs").mkdir(parents=True)
+    sources.write_text("deb of debootstrap\n")
+    HostPackages(mirrors={}, apt_settings="", variables={}).carry_into(tmp_path)
+    assert sources.read_text() == "deb of debootstrap\n"
+
+
+def test_package_servers_are_the_configured_ones() -> None:
+    variables = {"PIP_INDEX_URL": "https://index.example/simple", "no_proxy": "localhost"}
+    host = HostPackages({"bookworm": "https://mirror.example/debian"}, "", variables)
+    assert host.servers == {"mirror.example", "index.example"}
 
 
 def test_only_settings_by_which_packages_are_reached_are_carried() -> None:
