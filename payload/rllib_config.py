@@ -43,12 +43,18 @@ def algorithm_config(experiment: Experiment, settings: Settings) -> AlgorithmCon
         vtrace_clip_rho_threshold=settings.vtrace_clip_rho_threshold,
         vtrace_clip_pg_rho_threshold=settings.vtrace_clip_pg_rho_threshold,
         broadcast_interval=settings.broadcast_interval,
-        learner_queue_size=settings.learner_queue_size,
         # 0 would poll without pause and take a core from the env runners.
         timeout_s_sampler_manager=0.05,
     )
     if experiment.run == "APPO":
-        config.training(clip_param=settings.clip_param)
+        # Settings of its own stand for the queue: APPOConfig refuses learner_queue_size.
+        config.training(
+            clip_param=settings.clip_param,
+            use_circular_buffer=False,
+            simple_queue_size=settings.learner_queue_size,
+        )
+    else:
+        config.training(learner_queue_size=settings.learner_queue_size)
     config.reporting(
         min_time_s_per_iteration=settings.min_time_s_per_iteration,
         metrics_num_episodes_for_smoothing=100,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from queue import Queue
 from typing import Any
 
 import numpy as np
@@ -152,6 +153,11 @@ class VTraceLearner(IMPALATorchLearner):
 
 class SurrogateLearner(VTraceLearner):
     """APPO's update: PPO's clipped surrogate on V-trace advantages, several passes."""
+
+    def build(self) -> None:
+        # As in APPOLearner.build: IMPALALearner's own queue has no size of APPO's.
+        self._learner_thread_in_queue: Queue[Any] = Queue(maxsize=self.config.simple_queue_size)
+        super().build()
 
     def policy_loss(
         self, logp: torch.Tensor, log_rhos: torch.Tensor, advantages: torch.Tensor

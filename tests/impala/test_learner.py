@@ -453,6 +453,10 @@ def test_without_minibatches_a_batch_is_one_gradient_step(
     assert gradient_steps(learner) == 1
 
 
+def test_only_one_batch_waits_for_the_learner(learner: VTraceLearner) -> None:
+    assert learner._learner_thread_in_queue.maxsize == 1
+
+
 def test_an_update_whose_fragments_died_with_their_node_is_skipped(learner: VTraceLearner) -> None:
     before = weights_of(learner)
     lost = TrainingData(episodes=[])
