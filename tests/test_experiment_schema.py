@@ -13,8 +13,7 @@ import yaml
 from payload.experiment import parse_experiment
 from payload.experiment_schema import experiment_schema
 from payload.old_names import IGNORED_CONFIG, RENAMED_CONFIG, RENAMED_STOP
-
-ROOT = Path(__file__).parents[1]
+from tests.project import ROOT
 
 
 def accepts(experiment: dict[str, Any]) -> bool:

@@ -15,7 +15,8 @@ from typing import Any, Self
 
 import yaml
 
-ROOT = Path(__file__).parents[2]
+from tests.project import ROOT
+
 FOLDERS = ("infra", "payload", "experiments", "requirements")
 FILES = ("pyproject.toml", "README.md", "Pulumi.dev.yaml")
 

@@ -1,12 +1,16 @@
-"""The stacks that people declare."""
+"""The stacks that people declare, and the files that their machines boot with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
+from typing import cast
 
 import pytest
 
+from infra.boot.cloud_config import Role
+from tests.infra.machine_tree import ROLES, machine, write_tree
 from tests.infra.stack import (
     DISTANT_ACCOUNT,
     EXISTING_ACCOUNT,
@@ -62,3 +66,14 @@ def any_stack(request: pytest.FixtureRequest) -> Declared:
 @pytest.fixture
 def stack() -> Callable[[str], Declared]:
     return declared
+
+
+@pytest.fixture(params=ROLES)
+def role(request: pytest.FixtureRequest) -> Role:
+    return cast("Role", request.param)
+
+
+@pytest.fixture
+def tree(role: Role, tmp_path: Path) -> Path:
+    """A machine's files as cloud-init writes them, below a folder."""
+    return write_tree(machine(role, shared_memory_gib=2), tmp_path)

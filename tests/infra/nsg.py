@@ -6,31 +6,12 @@ https://learn.microsoft.com/azure/virtual-network/network-security-groups-overvi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from ipaddress import ip_address, ip_network
 from typing import Any, Literal
 
+from tests.azure.security_rules import DEFAULT_RULES, is_at, is_in, values_of
 from tests.infra.stack import Declared
 
 VNET = "10.42.0.0/16"
-
-
-def _default(priority: int, name: str, access: str, source: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "priority": priority,
-        "direction": "Inbound",
-        "access": access,
-        "protocol": "*",
-        "sourceAddressPrefix": source,
-        "destinationPortRange": "*",
-    }
-
-
-DEFAULT_RULES = [
-    _default(65000, "AllowVnetInBound", "Allow", "VirtualNetwork"),
-    _default(65001, "AllowAzureLoadBalancerInBound", "Allow", "AzureLoadBalancer"),
-    _default(65500, "DenyAllInBound", "Deny", "*"),
-]
 
 
 @dataclass(frozen=True)
@@ -41,8 +22,9 @@ class Nsg:
 
     @classmethod
     def of(cls, inputs: dict[str, Any]) -> Nsg:
-        inbound = [rule for rule in inputs["securityRules"] if rule["direction"] == "Inbound"]
-        return cls(sorted([*inbound, *DEFAULT_RULES], key=lambda rule: int(rule["priority"])))
+        rules = [*inputs["securityRules"], *DEFAULT_RULES]
+        inbound = [rule for rule in rules if rule["direction"] == "Inbound"]
+        return cls(sorted(inbound, key=lambda rule: int(rule["priority"])))
 
     @classmethod
     def before(cls, declared: Declared, role: Literal["head", "worker"]) -> Nsg:
@@ -70,23 +52,18 @@ class Nsg:
         return [
             rule
             for rule in self.rules
-            if rule["protocol"] in ("*", protocol) and _is_from(source, rule["sourceAddressPrefix"])
+            if rule["protocol"] in ("*", protocol)
+            and any(
+                is_in(source, prefix, [VNET])
+                for prefix in values_of(rule, "sourceAddressPrefix", "es")
+            )
         ]
 
 
 def _allowed(rules: list[dict[str, Any]], port: int) -> bool:
-    return bool(next(rule for rule in rules if _is_to(port, rule))["access"] == "Allow")
-
-
-def _is_from(address: str, prefix: str) -> bool:
-    tags = {"*": "0.0.0.0/0", "VirtualNetwork": VNET, "AzureLoadBalancer": "168.63.129.16/32"}
-    return ip_address(address) in ip_network(tags.get(prefix, prefix))
-
-
-def _is_to(port: int, rule: dict[str, Any]) -> bool:
-    ranges = rule.get("destinationPortRanges") or [rule["destinationPortRange"]]
-    for text in ranges:
-        low, _, high = text.partition("-")
-        if text == "*" or int(low) <= port <= int(high or low):
-            return True
-    return False
+    decides = next(
+        rule
+        for rule in rules
+        if any(is_at(port, text) for text in values_of(rule, "destinationPortRange", "s"))
+    )
+    return bool(decides["access"] == "Allow")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -16,8 +15,8 @@ from pulumi.runtime.stack import wait_for_rpcs
 from infra.__main__ import declare
 from infra.settings import read_settings
 from infra.training import training_script
+from tests.project import ROOT
 
-ROOT = Path(__file__).parents[2]
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
 SSH_KEY = (
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIwGzXhPLKgDKrCIkuCt8jYwPCgPQLBKxNJCMqdIHIYB admin@laptop"

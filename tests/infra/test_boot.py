@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 import pytest
 import yaml
@@ -32,22 +31,12 @@ from infra.training import (
     run_command_script,
     training_script,
 )
-from tests.infra.machine_tree import ROLES, machine, write_tree
-from tests.infra.stack import REQUIRED, ROOT, Declared
+from tests.infra.machine_tree import ROLES, machine
+from tests.infra.stack import REQUIRED, Declared
+from tests.project import ROOT
 
 Stack = Callable[[str], Declared]
 SHELLCHECK = Path(sys.executable).parent / "shellcheck"
-
-
-@pytest.fixture(params=ROLES)
-def role(request: pytest.FixtureRequest) -> Role:
-    return cast("Role", request.param)
-
-
-@pytest.fixture
-def tree(role: Role, tmp_path: Path) -> Path:
-    """A machine's files as cloud-init writes them, below a folder."""
-    return write_tree(machine(role, shared_memory_gib=2), tmp_path)
 
 
 def run(*command: str | Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from infra.settings import ConfigError, StackSettings, read_settings
-from tests.infra.stack import EXISTING_SUBNETS, REQUIRED, ROOT
+from tests.infra.stack import EXISTING_SUBNETS, REQUIRED
+from tests.project import ROOT
 
 PRIVATE_KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\n-----END"
 

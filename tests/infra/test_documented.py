@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from tests.infra import test_engine
-from tests.infra.stack import REQUIRED, ROOT
+from tests.infra.stack import REQUIRED
 from tests.infra.test_engine import Stack
+from tests.project import ROOT
 
 stack, declared = test_engine.stack, test_engine.declared
 needs_pulumi = test_engine.pytestmark

@@ -14,7 +14,8 @@ from infra.boot.cloud_config import REQUIREMENTS, cloud_config
 from infra.boot.machine_lock import pack
 from infra.machine_environment import LONGEST, worker_environment
 from infra.settings import read_settings
-from tests.infra.stack import REQUIRED, ROOT
+from tests.infra.stack import REQUIRED
+from tests.project import ROOT
 
 LOCK, PACKED = REQUIREMENTS / "machine.txt", REQUIREMENTS / "machine.txt.gz"
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.infra.stack import ROOT, Declared
+from tests.infra.stack import Declared
+from tests.project import ROOT
 
 ARM_CHECK = ROOT.parent / "shared" / "arm_check.py"
 AS_ARM_SAYS = {"enableHttpsTrafficOnly": "supportsHttpsTrafficOnly"}

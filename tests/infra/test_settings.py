@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from infra.settings import StackSettings, read_settings
-from tests.infra.stack import REQUIRED, ROOT
+from tests.infra.stack import REQUIRED
+from tests.project import ROOT
 
 
 def read(**config: str) -> StackSettings:

@@ -7,24 +7,13 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
-from typing import cast
 
 import pytest
 import yaml
 
 from infra import ray_ports
 from infra.boot.cloud_config import UNITS, Role, cloud_config
-from tests.infra.machine_tree import ROLES, machine, write_tree
-
-
-@pytest.fixture(params=ROLES)
-def role(request: pytest.FixtureRequest) -> Role:
-    return cast("Role", request.param)
-
-
-@pytest.fixture
-def tree(role: Role, tmp_path: Path) -> Path:
-    return write_tree(machine(role, shared_memory_gib=2), tmp_path)
+from tests.infra.machine_tree import machine
 
 
 def settings(tree: Path, unit: str, key: str) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from infra.training import build_wheel
-from tests.infra.stack import ROOT
+from tests.project import ROOT
 
 
 @pytest.fixture

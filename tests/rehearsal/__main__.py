@@ -9,12 +9,13 @@ import sys
 from ipaddress import IPv4Network
 from pathlib import Path
 
+from tests.project import ROOT
 from tests.rehearsal import place
 from tests.rehearsal.driver import Driver
 from tests.rehearsal.host_checks import problems
 from tests.rehearsal.in_process import InProcess
 from tests.rehearsal.leftovers import clean, host_state
-from tests.rehearsal.lock import RehearsalLock, RehearsalRunningError
+from tests.rehearsal.lock import RehearsalRunningError, rehearsal_lock
 from tests.rehearsal.play import Play, perform
 from tests.rehearsal.set_up import install_tools, set_up
 from tests.rehearsal.stage import Stage, open_stage
@@ -34,7 +35,7 @@ def main(arguments: list[str]) -> int:
         print("\n".join(f"rehearsal: {line}" for line in refused), file=sys.stderr)
         return 2
     try:
-        with RehearsalLock():
+        with rehearsal_lock():
             if options.command == "set-up":
                 install_tools(print)
             if options.command == "clean":
@@ -84,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("set-up", help="install tools, make base image and Python environment")
     play = commands.add_parser("play", help="the whole life of the declared cluster")
-    play.add_argument("--json", type=Path, default=place.ROOT / "results/rehearsal.json")
+    play.add_argument("--json", type=Path, default=ROOT / "results/rehearsal.json")
     commands.add_parser("clean", help="remove all that a rehearsal has left")
     return parser
 

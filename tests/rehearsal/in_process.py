@@ -25,8 +25,8 @@ from infra.settings import ConfigError, read_settings
 from infra.training import training_script
 from tests.azure import kinds
 from tests.azure.cloud import AzureError, Cloud, HalfMadeError
+from tests.project import ROOT
 from tests.rehearsal.driver import Operation, Result
-from tests.rehearsal.place import ROOT
 
 STACK = "rehearsal"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import IO
 
 from tests.rehearsal import place
 
@@ -15,41 +15,25 @@ class RehearsalRunningError(Exception):
     """Another rehearsal is running; the message has its process id."""
 
 
-class RehearsalLock:
+@contextmanager
+def rehearsal_lock(path: Path = place.LOCK) -> Iterator[None]:
     """Held by whoever changes this machine; the kernel lets go of it with the process.
 
     Raises:
-        RehearsalRunningError: On entering, another process holds it.
+        RehearsalRunningError: Another process holds it.
     """
-
-    def __init__(self, path: Path = place.LOCK) -> None:
-        self.path = path
-        self._file: IO[str] | None = None
-
-    def __enter__(self) -> RehearsalLock:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(self.path, "a+")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            file.close()
             raise RehearsalRunningError(
-                f"another rehearsal is running: process {_written(self.path)}"
+                f"another rehearsal is running: process {_written(path)}"
             ) from error
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
-        self._file = file
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._file is not None:
-            self._file.close()
+        yield
 
 
 def holder(path: Path = place.LOCK) -> str | None:

@@ -22,12 +22,13 @@ from socketserver import ThreadingTCPServer
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
+from tests.project import ROOT
 from tests.rehearsal import daemon, managed_identity, place
 from tests.rehearsal import metadata_document as document
 from tests.rehearsal import metadata_state as known
 from tests.rehearsal.metadata_document import Answer, Query
 
-ROOT = "/metadata"
+METADATA = "/metadata"
 
 
 def start(
@@ -44,7 +45,7 @@ def start(
         log=log,
         address=address,
         port=port,
-        environment={"PYTHONPATH": str(place.ROOT)},
+        environment={"PYTHONPATH": str(ROOT)},
     )
 
 
@@ -95,13 +96,13 @@ class Service:
     def _route(
         self, method: str, path: str, query: Query, instance: known.Instance, body: bytes
     ) -> Answer:
-        if path == f"{ROOT}/scheduledevents" and method == "POST":
+        if path == f"{METADATA}/scheduledevents" and method == "POST":
             return self._start(instance, body)
         if method != "GET":
             return Answer(405, {"error": "Method not allowed"})
-        if path == f"{ROOT}/scheduledevents":
+        if path == f"{METADATA}/scheduledevents":
             return Answer(200, self._events(instance))
-        if path == f"{ROOT}/identity/oauth2/token":
+        if path == f"{METADATA}/identity/oauth2/token":
             return managed_identity.token(instance, query, int(time.time()))
         if path.split("/")[:3] == ["", "metadata", "instance"]:
             return document.part(document.instance(instance), path.split("/")[3:], query)
@@ -171,7 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Leaves out what each machine asks every second."""
-        if code != 200 or not self.path.startswith(f"{ROOT}/scheduledevents"):
+        if code != 200 or not self.path.startswith(f"{METADATA}/scheduledevents"):
             super().log_request(code, size)
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.rehearsal import place
+from tests.project import ROOT
 from tests.rehearsal.shell import run
 
 SET_UP = """
@@ -59,7 +59,7 @@ def run_python(
     hosts.write_text("".join(f"{address} {name}\n" for name, address in known.items()))
     apart = ["unshare", "--net", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child"]
     return run(
-        *(*apart, "env", f"PYTHONPATH={place.ROOT}", "sh", "-c", SET_UP, "sh"),
+        *(*apart, "env", f"PYTHONPATH={ROOT}", "sh", "-c", SET_UP, "sh"),
         *(hosts, machine, " ".join(addresses), sys.executable, "-c", code, *arguments),
         timeout_s=timeout_s,
     ).stdout

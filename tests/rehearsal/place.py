@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-"""The project."""
-
 HOME = Path("/var/lib/volley-rehearsal")
 BASE = HOME / "base"
 """The root file system below every machine's own; made once."""

@@ -17,6 +17,7 @@ from typing import Any
 from mlflow import MlflowClient
 
 from infra.results import CONTAINER
+from tests.project import ROOT
 from tests.rehearsal import faults, place
 from tests.rehearsal.cluster import Laptop, NodeWatch, Training, Tunnel, newest_run, until
 from tests.rehearsal.coverage import not_rehearsed
@@ -70,7 +71,7 @@ def stack_config(public_key: str) -> dict[str, str]:
         "clusterCoordinationTimeoutSeconds": "180",
         "sharedMemoryGib": "1",
         "environmentVariables": json.dumps({"RAY_OVERRIDE_RESOURCES": '{"CPU": 1}'}),
-        "experiment": str(place.ROOT / EXPERIMENT),
+        "experiment": str(ROOT / EXPERIMENT),
     }
 
 
@@ -157,7 +158,7 @@ def _capacity(play: Play, nodes: NodeWatch, workers: int) -> str:
 def _experiment(play: Play) -> str:
     before = {machine.name: machine.leader for machine in all_machines()}
     changed = place.RUN / "experiment.yaml"
-    text = (place.ROOT / EXPERIMENT).read_text()
+    text = (ROOT / EXPERIMENT).read_text()
     changed.write_text(text.replace("num_envs_per_env_runner: 4", "num_envs_per_env_runner: 6"))
     result = play.up(experiment=str(changed))
     only = {("update", "VirtualMachineRunCommandByVirtualMachine")}

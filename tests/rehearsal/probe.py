@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.rehearsal.place import ROOT
+from tests.project import ROOT
 from tests.rehearsal.shell import run
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.rehearsal import place
+from tests.rehearsal import place, shared_file
 from tests.rehearsal.plan import Record
 
 FILE = place.RUN / "resources.json"
@@ -25,12 +24,8 @@ def read_records(file: Path = FILE) -> dict[str, Record]:
 @contextmanager
 def changing_records(file: Path = FILE) -> Iterator[dict[str, Record]]:
     """Lets one at a time change them; an exception leaves them as they were."""
-    with open(file.with_suffix(".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with shared_file.locked(file):
         records = read_records(file)
         yield records
-        aside = file.with_suffix(".new")
-        aside.write_text(
-            json.dumps({key: asdict(value) for key, value in records.items()}, indent=1)
-        )
-        aside.replace(file)
+        resources = {key: asdict(value) for key, value in records.items()}
+        shared_file.replace(file, json.dumps(resources, indent=1))

@@ -13,7 +13,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.rehearsal.azure_rules import Packet, rule
+from tests.azure.security_rules import Packet, rule
 from tests.rehearsal.nsg import AppliedNsg
 from tests.rehearsal.place import METADATA_ADDRESS
 

@@ -57,7 +57,7 @@ rm -r "$opt/tmp" "$opt"/uv*
 
 
 def set_up(report: Callable[[str], None]) -> None:
-    """Makes what is not there yet; the caller holds the RehearsalLock and has installed the tools.
+    """Makes what is not there yet; the caller holds the rehearsal_lock and has installed the tools.
 
     Args:
         report: Takes a line when something starts to be made, and one when it is.

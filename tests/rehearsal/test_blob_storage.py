@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.project import ROOT
 from tests.rehearsal import blob_storage, own_network, place
 from tests.rehearsal.blob_storage import PROGRAM, BlobStorage
 from tests.rehearsal.daemon import DaemonError
@@ -250,7 +251,7 @@ storage.stop()
 def test_the_machines_own_program_gets_and_puts_a_blob_by_its_identity(tmp_path: Path) -> None:
     pytest.importorskip("azure.storage.blob", reason="azure-storage-blob is not installed")
     (tmp_path / "sent").write_text("a token")
-    boot = place.ROOT / "infra/boot/files/common/usr/local/lib/volley"
+    boot = ROOT / "infra/boot/files/common/usr/local/lib/volley"
     said = own_network.run_python(
         *(IN_REALITY, tmp_path, PROGRAM, boot / "blob.py"),
         machine="10.0.0.4",

@@ -12,23 +12,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.rehearsal import place
-from tests.rehearsal.lock import RehearsalLock, RehearsalRunningError, holder
+from tests.project import ROOT
+from tests.rehearsal.lock import RehearsalRunningError, holder, rehearsal_lock
 
 
 @contextmanager
 def held_elsewhere(path: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that holds the lock."""
     program = (
-        "import sys, pathlib; from tests.rehearsal.lock import RehearsalLock\n"
-        "with RehearsalLock(pathlib.Path(sys.argv[1])): print(1, flush=True); sys.stdin.read()"
+        "import sys, pathlib; from tests.rehearsal.lock import rehearsal_lock\n"
+        "with rehearsal_lock(pathlib.Path(sys.argv[1])): print(1, flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", program, str(path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        cwd=place.ROOT,
+        cwd=ROOT,
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -42,7 +42,7 @@ def test_a_second_rehearsal_is_told_the_process_of_the_first(tmp_path: Path) -> 
         assert holder(path) == str(other.pid)
         with (
             pytest.raises(RehearsalRunningError, match=f"process {other.pid}$"),
-            RehearsalLock(path),
+            rehearsal_lock(path),
         ):
             pass
         assert holder(path) == str(other.pid)
@@ -54,6 +54,6 @@ def test_the_lock_of_a_killed_rehearsal_is_free(tmp_path: Path) -> None:
         other.send_signal(signal.SIGKILL)
         other.wait()
     assert holder(path) is None
-    with RehearsalLock(path):
+    with rehearsal_lock(path):
         assert holder(path) == str(os.getpid())
     assert holder(path) is None

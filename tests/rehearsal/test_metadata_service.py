@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.project import ROOT
 from tests.rehearsal import metadata_service, metadata_state, own_network, place
 from tests.rehearsal.metadata_state import Identity, Instance, ScheduledEvent, put_instance
 
@@ -340,7 +341,7 @@ def test_the_machines_own_programs_find_it_at_its_real_address(
     systemctl.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("STOP_BEFORE_EVICTION", "ray.service")
-    boot = place.ROOT / "infra/boot/files/common/usr/local/lib/volley"
+    boot = ROOT / "infra/boot/files/common/usr/local/lib/volley"
 
     said = own_network.run_python(
         *(IN_REALITY, tmp_path, boot / "watch_scheduled_events.py"),

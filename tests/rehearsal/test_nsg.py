@@ -9,13 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, settings
 
+from tests.azure.security_rules import Packet, rule
 from tests.infra.stack import declare_stack
-from tests.rehearsal.azure_rules import (
-    Decision,
-    Packet,
-    decisions,
-    rule,
-)
+from tests.rehearsal.decisions import Decision, decisions
 from tests.rehearsal.nsg import AppliedNsg, Filter, compile_nsgs, ruleset
 from tests.rehearsal.rules_to_try import applied_nsgs, packets, virtual_networks
 from tests.rehearsal.security_rules import Ports, Rule, UnsupportedRuleError

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 import pytest
 from hypothesis import Phase, given, settings
 
-from tests.rehearsal.azure_rules import Packet, decisions, rule
+from tests.azure.security_rules import Packet, rule
+from tests.rehearsal.decisions import decisions
 from tests.rehearsal.namespaces import ip, missing, network_namespace
 from tests.rehearsal.nsg import AppliedNsg, comment, ruleset
 from tests.rehearsal.rules_to_try import applied_nsgs, packets, virtual_networks

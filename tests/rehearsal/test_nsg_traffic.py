@@ -12,8 +12,8 @@ from threading import Event, Thread
 
 import pytest
 
+from tests.azure.security_rules import rule
 from tests.infra.stack import declare_stack
-from tests.rehearsal.azure_rules import rule
 from tests.rehearsal.namespaces import NetworkNamespace, ip, missing, network_namespace
 from tests.rehearsal.nsg import AppliedNsg, ruleset
 from tests.rehearsal.place import METADATA_ADDRESS

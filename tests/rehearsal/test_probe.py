@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
+import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.rehearsal.namespaces import NetworkNamespace, ip, missing, network_namespace
 from tests.rehearsal.probe import Reached, probe
 from tests.rehearsal.shell import CommandError, run
 
@@ -24,35 +22,27 @@ ALLOW = "tcp dport { 6379, 8076, 10100-10199 } accept"
 INTO_TARGET = f"ip saddr {SOURCE} ip daddr {TARGET}"
 
 
-def missing() -> str:
-    """What this machine lacks for these tests, in words; empty if nothing."""
-    if os.geteuid() != 0:
-        return "network namespaces need root"
-    for tool in ("ip", "nft", "nsenter", "unshare"):
-        if not shutil.which(tool):
-            return f"{tool} is not installed"
-    if run("unshare", "--net", "true", check=False).returncode != 0:
-        return "network namespaces cannot be made here"
-    if not Path("/proc/sys/net/bridge").exists():
-        return "the kernel module br_netfilter is not loaded"
-    return ""
+def bridged() -> str:
+    """Says what this machine lacks for rules on a bridge; empty if nothing."""
+    filtered = Path("/proc/sys/net/bridge").exists()
+    return "" if filtered else "the kernel module br_netfilter is not loaded"
 
 
-LACKS = missing()
+LACKS = missing("nft", "nsenter") or bridged()
 pytestmark = [pytest.mark.rehearsal, pytest.mark.skipif(bool(LACKS), reason=LACKS)]
 
 
 @dataclass(frozen=True)
 class Machines:
-    """A process in each namespace."""
+    """Each with a network of its own."""
 
-    network: int
+    network: NetworkNamespace
     """Of the bridge."""
-    source: int
-    target: int
+    source: NetworkNamespace
+    target: NetworkNamespace
 
     def probe(self) -> Reached:
-        return probe(file_of(self.source), SOURCE, TARGET)
+        return probe(Path(self.source.path), SOURCE, TARGET)
 
     def network_rules(self, inbound: str) -> None:
         """Has the bridge judge what is new from source to target by `inbound`."""
@@ -61,23 +51,33 @@ class Machines:
 
 @pytest.fixture(scope="module")
 def machines() -> Iterator[Machines]:
-    with ExitStack() as until_the_end:
-        network, source = (until_the_end.enter_context(namespace()) for _ in range(2))
-        target = until_the_end.enter_context(namespace(*LISTENING))
-        ip(network, "link add bridge type bridge")
-        ip(network, "link set bridge up")
-        for name, pid, address in (("source", source, SOURCE), ("target", target, TARGET)):
-            ip(network, f"link add {name} type veth peer name host0 netns {pid}")
-            ip(network, f"link set {name} master bridge up")
-            ip(pid, f"address add {address}/24 dev host0")
-            ip(pid, "link set host0 up")
+    with (
+        network_namespace() as network,
+        network_namespace() as source,
+        network_namespace() as target,
+        ExitStack() as until_the_end,
+    ):
+        with network.entered():
+            ip("link add bridge type bridge", "link set bridge up")
+        for name, machine, address in (("source", source, SOURCE), ("target", target, TARGET)):
+            with network.entered():
+                ip(
+                    f"link add {name} type veth peer name host0 netns {machine.path}",
+                    f"link set {name} master bridge up",
+                )
+            with machine.entered():
+                ip(f"address add {address}/24 dev host0", "link set host0 up")
+        with target.entered():
+            for port in LISTENING:
+                until_the_end.enter_context(socket.create_server(("", port)))
         yield Machines(network, source, target)
 
 
 @pytest.fixture(autouse=True)
 def no_rules(machines: Machines) -> None:
-    for pid in (machines.network, machines.source):
-        run("nsenter", f"--target={pid}", "--net", "nft", "flush", "ruleset")
+    for namespace in (machines.network, machines.source):
+        with namespace.entered():
+            run("nft", "flush", "ruleset")
 
 
 def test_exactly_the_allowed_ports_are_found(machines: Machines) -> None:
@@ -119,36 +119,10 @@ def test_what_a_probe_leaves_behind_opens_nothing_for_the_next_one(machines: Mac
 
 def test_an_address_that_the_source_has_not_is_an_error(machines: Machines) -> None:
     with pytest.raises(CommandError, match="Cannot assign requested address"):
-        probe(file_of(machines.source), "10.77.0.9", TARGET)
+        probe(Path(machines.source.path), "10.77.0.9", TARGET)
 
 
-@contextmanager
-def namespace(*listening: int) -> Iterator[int]:
-    """A network namespace whose one process listens on ports; it ends when this process does."""
-    program = (
-        "import socket, sys\n"
-        "servers = [socket.create_server(('', int(port))) for port in sys.argv[1:]]\n"
-        "print('ready', flush=True)\n"
-        "sys.stdin.read()\n"
-    )
-    command = ["unshare", "--net", sys.executable, "-c", program, *map(str, listening)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout
-        assert process.stdout.readline() == "ready\n"
-        yield process.pid
-
-
-def file_of(pid: int) -> Path:
-    return Path(f"/proc/{pid}/ns/net")
-
-
-def ip(namespace_pid: int, command: str) -> None:
-    run("nsenter", f"--target={namespace_pid}", "--net", "ip", *command.split())
-
-
-def set_rules(namespace_pid: int, hook: str, inbound: str) -> None:
+def set_rules(namespace: NetworkNamespace, hook: str, inbound: str) -> None:
     """Puts the rules `inbound`, separated by semicolons, where an NSG has them; in one step."""
     ruleset = f"""
         flush ruleset
@@ -164,4 +138,5 @@ def set_rules(namespace_pid: int, hook: str, inbound: str) -> None:
             }}
         }}
     """
-    run("nsenter", f"--target={namespace_pid}", "--net", "nft", "-f", "-", text=ruleset)
+    with namespace.entered():
+        run("nft", "-f", "-", text=ruleset)

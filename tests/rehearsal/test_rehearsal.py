@@ -14,7 +14,7 @@ from tests.rehearsal.cluster import NodeWatch
 from tests.rehearsal.host_checks import problems
 from tests.rehearsal.in_process import InProcess
 from tests.rehearsal.leftovers import clean, host_state
-from tests.rehearsal.lock import RehearsalLock
+from tests.rehearsal.lock import rehearsal_lock
 from tests.rehearsal.play import Play
 from tests.rehearsal.ports import ports_as_declared
 from tests.rehearsal.records import read_records
@@ -44,7 +44,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def play() -> Iterator[Play]:
     """A cluster that is up; what is left of this machine afterwards is what was there before."""
-    with RehearsalLock():
+    with rehearsal_lock():
         clean()
         before = host_state()
         try:

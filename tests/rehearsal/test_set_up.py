@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rehearsal import place
+from tests.project import ROOT
 from tests.rehearsal.aside import in_namespaces, made_aside
 from tests.rehearsal.host_packages import (
     BUNDLE,
@@ -100,7 +100,7 @@ def test_processes_end_with_the_set_up_whatever_ends_it(
         "in_namespaces(script, sys.argv[1], variables={}, timeout_s=60)"
     )
     command = [sys.executable, "-c", program, str(beat)]
-    with subprocess.Popen(command, cwd=place.ROOT, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL) as process:
         while not (beat.exists() and beat.read_text()):
             time.sleep(0.05)
         process.send_signal(how)

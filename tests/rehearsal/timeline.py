@@ -13,6 +13,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from payload.files import replace_text
+
 WIDTH = 140
 
 
@@ -89,6 +91,4 @@ class Timeline:
             "declared, not rehearsed": not_rehearsed,
         }
         file.parent.mkdir(parents=True, exist_ok=True)
-        aside = file.with_suffix(".new")
-        aside.write_text(json.dumps(content, indent=1))
-        aside.replace(file)
+        replace_text(file, json.dumps(content, indent=1))
