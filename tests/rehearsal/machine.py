@@ -1,7 +1,7 @@
 """A declared VM as a container: real systemd, real cloud-init, its real customData.
 
-An overlay over the base image is its disk, systemd-nspawn its hypervisor. All that is known
-of a machine lies in its folder, so that any process can go on with it.
+Its hypervisor is systemd-nspawn. All that is known of a machine lies in its folder, so that any
+process can go on with it.
 """
 
 from __future__ import annotations
@@ -12,35 +12,18 @@ import shutil
 import signal
 import subprocess
 import time
-import uuid
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from tests.rehearsal import place
 from tests.rehearsal.cgroup import Cgroup
-from tests.rehearsal.host_packages import name_servers
+from tests.rehearsal.machine_disk import Declared, make_disk
 from tests.rehearsal.shell import CLEAN_ENVIRONMENT, CommandError, run
 
 MACHINES = place.RUN / "machines"
 REBOOT = 133
 """How systemd-nspawn ends when the machine wants to be started again."""
 SHARED_MEMORY = "2g"
-
-
-@dataclass(frozen=True)
-class Declared:
-    """What a machine is made from."""
-
-    name: str
-    """Its host name."""
-    resource_id: str
-    bridge: str
-    address: str
-    prefix_length: int
-    gateway: str
-    user_data: str
-    admin_username: str
-    ssh_public_key: str
 
 
 class Machine:
@@ -60,23 +43,9 @@ class Machine:
 
     @classmethod
     def create(cls, declared: Declared, hosts: str, certificate: Path) -> Machine:
-        """Makes the disk of a machine as the image and the platform would.
-
-        Args:
-            hosts: Lines of /etc/hosts, in place of Azure's name server.
-            certificate: Of the CA that signed the accounts' certificates.
-        """
+        """Makes a machine that has never booted; for the arguments see make_disk."""
         machine = cls(declared.name)
-        for part in ("upper", "work", "root"):
-            (machine.folder / part).mkdir(parents=True)
-        layers = (
-            f"lowerdir={place.BASE},upperdir={machine.folder}/upper,workdir={machine.folder}/work"
-        )
-        run("mount", "-t", "overlay", f"{place.PREFIX}-{declared.name}", "-o", layers, machine.root)
-        _write_seed(machine.root, declared)
-        (machine.root / "etc/hosts").write_text(f"127.0.0.1 localhost {declared.name}\n{hosts}")
-        (machine.root / "etc/resolv.conf").write_bytes(name_servers().read_bytes())
-        _trust(machine.root, certificate)
+        make_disk(machine.folder, declared, hosts, certificate)
         (machine.folder / "declared.json").write_text(json.dumps(asdict(declared)))
         return machine
 
@@ -215,51 +184,6 @@ def _nspawn_command(machine: Machine) -> list[str]:
 def _environment() -> list[str]:
     """The parts of the machines' Python environment; the training's folder is the machine's own."""
     return [path.name for path in sorted(place.ENVIRONMENT.iterdir()) if path.is_dir()]
-
-
-def _write_seed(root: Path, declared: Declared) -> None:
-    """What Azure's data source would say: customData, key, host name and address."""
-    seed = root / "var/lib/cloud/seed/nocloud"
-    seed.mkdir(parents=True)
-    metadata = {
-        # cloud-init runs once for each instance id: a replaced machine is another instance.
-        "instance-id": str(uuid.uuid4()),
-        "local-hostname": declared.name,
-        "public-keys": [declared.ssh_public_key],
-    }
-    subnet = {
-        "type": "static",
-        "address": f"{declared.address}/{declared.prefix_length}",
-        "gateway": declared.gateway,
-    }
-    network = {
-        "version": 1,
-        "config": [{"type": "physical", "name": "host0", "subnets": [subnet]}],
-    }
-    user = {
-        "name": declared.admin_username,
-        "lock_passwd": True,
-        "shell": "/bin/bash",
-        "sudo": ["ALL=(ALL) NOPASSWD:ALL"],
-    }
-    (seed / "meta-data").write_text(json.dumps(metadata))
-    (seed / "user-data").write_text(declared.user_data)
-    (seed / "network-config").write_text(json.dumps(network))
-    settings = root / "etc/cloud/cloud.cfg.d/98-platform.cfg"
-    settings.write_text(json.dumps({"system_info": {"default_user": user}}))
-
-
-def _trust(root: Path, certificate: Path) -> None:
-    bundle = root / "etc/ssl/certs/ca-certificates.crt"
-    with open(bundle, "a") as file:
-        file.write(certificate.read_text())
-    folder = root / "etc/systemd/system.conf.d"
-    folder.mkdir(parents=True, exist_ok=True)
-    inside = f"/{bundle.relative_to(root)}"
-    # Python's packages bring a bundle of their own.
-    (folder / "10-ca.conf").write_text(
-        f"[Manager]\nDefaultEnvironment=REQUESTS_CA_BUNDLE={inside} SSL_CERT_FILE={inside}\n"
-    )
 
 
 def _command_of(pid: int) -> str:

@@ -9,7 +9,7 @@ from ipaddress import IPv4Network
 from typing import Any
 
 from tests.azure.kinds import SUBSCRIPTION
-from tests.rehearsal.machine import Declared
+from tests.rehearsal.machine_disk import Declared
 from tests.rehearsal.metadata_state import Identity, Instance
 from tests.rehearsal.nsg import AppliedNsg
 from tests.rehearsal.place import PREFIX, PUBLIC_ADDRESSES

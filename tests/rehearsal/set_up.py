@@ -87,7 +87,7 @@ def install_tools(report: Callable[[str], None]) -> None:
 
 def recipe_digest(host: str) -> str:
     """Returns what tells one base image from another; `host` is the host's fingerprint."""
-    recipe = (RELEASE, PACKAGES, CLOUD_CONFIG, INSTALL_CLOUD_INIT, host)
+    recipe = (RELEASE, PACKAGES, DEBOOTSTRAP, CLOUD_CONFIG, INSTALL_CLOUD_INIT, host)
     return hashlib.sha256(repr(recipe).encode()).hexdigest()
 
 
