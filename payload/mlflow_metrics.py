@@ -43,12 +43,12 @@ class MLflowMetrics(RLlibCallback):
         self.report = self.progress.advance(train_result(result), seconds, alive)
         if self.run is None or self._nodes is None:
             return
+        metrics = self.report.metrics()
         if self.report.env_steps_trained > 0:
-            # Importing MLflow and making a database would delay the first update.
+            # To import MLflow, make its database and start an actor would delay the first update.
             self.run.start()
-        self.run.log_metrics(
-            {**self.report.metrics(), **self._nodes.metrics()}, self.report.env_steps
-        )
+            metrics |= self._nodes.metrics()
+        self.run.log_metrics(metrics, self.report.env_steps)
 
 
 def callback_of(algorithm: Any) -> MLflowMetrics:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import ray
 import torch
 from ale_py.vector_env import AtariVectorEnv
 from ray.rllib.core.columns import Columns
@@ -55,6 +56,7 @@ class AtariEnvRunner(SingleAgentEnvRunner):
         self._finished: list[FinishedEpisode] = []
         self._episodes_wanted: npt.NDArray[np.int64] | None = None
         self.env: AtariVectorEnv | None
+        self._server_answer: Any = None
         super().__init__(**kwargs)
         # Each env runner has one core (or its share of one) to itself.
         torch.set_num_threads(1)
@@ -67,8 +69,21 @@ class AtariEnvRunner(SingleAgentEnvRunner):
         """
         if self.env is None:
             self.make_env()
-        fragments: list[RolloutFragment] = super().sample(**kwargs)
+        server = self._env_runner_state_server
+        if server is not None and not self._has_answered(server):
+            # It starts after the env runners, in seconds in which its state is also theirs.
+            self._env_runner_state_server = None
+        try:
+            fragments: list[RolloutFragment] = super().sample(**kwargs)
+        finally:
+            self._env_runner_state_server = server
         return fragments
+
+    def _has_answered(self, server: Any) -> bool:
+        """Whether the EnvRunnerStateServer has started; asks it, but does not wait."""
+        if self._server_answer is None:
+            self._server_answer = server.get_version.remote()
+        return bool(ray.wait([self._server_answer], timeout=0)[0])
 
     def make_env(self) -> None:
         """Makes the vector environment; its threads are the env runner's CPUs."""
