@@ -58,6 +58,9 @@ class AtariEnvRunner(SingleAgentEnvRunner):
         self.env: AtariVectorEnv | None
         self._server_answer: Any = None
         super().__init__(**kwargs)
+        # Otherwise each forward pass changes the mode of every layer, and changes it back.
+        assert self.module is not None
+        self.module.eval()
         # Each env runner has one core (or its share of one) to itself.
         torch.set_num_threads(1)
 

@@ -64,7 +64,11 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
     def _embed(self, observations: torch.Tensor) -> torch.Tensor:
         """Maps uint8 [B, K, H, W] to float32 [B, hidden]."""
         pixels = observations.float().sub_(self.pixel_mean).mul_(self.pixel_scale)
-        return self.body(pixels.clamp_(-PIXEL_CLIP, PIXEL_CLIP))
+        pixels.clamp_(-PIXEL_CLIP, PIXEL_CLIP)
+        if torch.is_grad_enabled():
+            # On CPUs its backward pass takes a fifth less time; a forward pass alone takes more.
+            pixels = pixels.contiguous(memory_format=torch.channels_last)
+        return self.body(pixels)
 
 
 def _orthogonal(layer: nn.Module, gain: float = 2**0.5) -> nn.Module:

@@ -464,6 +464,14 @@ def test_an_update_whose_fragments_died_with_their_node_is_skipped(learner: VTra
     assert torch.equal(weights_of(learner), before)
 
 
+def test_a_gradient_that_is_not_finite_makes_no_step(learner: VTraceLearner) -> None:
+    before = weights_of(learner)
+    gradients = {key: torch.ones_like(value) for key, value in learner._params.items()}
+    next(iter(gradients.values())).view(-1)[0] = torch.nan
+    learner.apply_gradients(gradients)
+    assert torch.equal(weights_of(learner), before)
+
+
 # The module's constants
 
 
