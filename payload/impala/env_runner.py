@@ -56,10 +56,10 @@ class AtariEnvRunner(SingleAgentEnvRunner):
         self._finished: list[FinishedEpisode] = []
         self._episodes_wanted: npt.NDArray[np.int64] | None = None
         self.env: AtariVectorEnv | None
+        self._env_runner_state_server: Any
         self._server_answer: Any = None
         super().__init__(**kwargs)
         # Otherwise each forward pass changes the mode of every layer, and changes it back.
-        assert self.module is not None
         self.module.eval()
         # Each env runner has one core (or its share of one) to itself.
         torch.set_num_threads(1)
