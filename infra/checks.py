@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,10 @@ from infra.problem import Problem
 if TYPE_CHECKING:
     from infra.settings import StackSettings
 
-LARGEST_ADMIN_NETWORK = 8
+LARGEST_ADMIN_NETWORK = 16
 """Length of a prefix; whoever opens SSH to more of the internet has to say so."""
+PRIVATE = [IPv4Network(cidr) for cidr in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")]
+"""RFC 1918: no more of the internet, however many they are."""
 TAKEN_USERNAMES = frozenset(
     (
         # Azure refuses these: osProfile.adminUsername in
@@ -54,12 +57,19 @@ def check_admin_cidr(settings: StackSettings) -> Iterator[Problem]:
     network = parse_cidr(value)
     if network is None:
         yield Problem(key, value, "must be an IPv4 CIDR, for example 203.0.113.7/32")
-    elif network.prefixlen < LARGEST_ADMIN_NETWORK and not settings.allow_public_ssh:
+    elif settings.allow_public_ssh or is_private(network):
+        return
+    elif network.prefixlen < LARGEST_ADMIN_NETWORK:
         allowed = (
             f"opens SSH to more of the internet than a /{LARGEST_ADMIN_NETWORK}; "
             "set allowPublicSsh to true if you mean it"
         )
         yield Problem(key, value, allowed)
+
+
+def is_private(network: IPv4Network) -> bool:
+    """Whether no address of a network is one of the internet."""
+    return any(network.subnet_of(private) for private in PRIVATE)
 
 
 def check_admin_username(settings: StackSettings) -> Iterator[Problem]:

@@ -18,6 +18,7 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(=[A-Za-z0-9.+~:-]+)?")
 """https://www.debian.org/doc/debian-policy/ch-controlfields.html#source, and =version for apt."""
 CREDENTIALS = re.compile(r"://(?!git@)[^/\s]*@")
+LEGIBLE = "carries a name or a key that everybody on the machines could read"
 
 
 def check_machines(settings: StackSettings) -> Iterator[Problem]:
@@ -30,6 +31,7 @@ def check_machines(settings: StackSettings) -> Iterator[Problem]:
     yield from check_variables(settings)
     yield from check_pip_packages(settings)
     yield from check_apt_packages(settings)
+    yield from check_tracking_uri(settings)
 
 
 def check_sizes(settings: StackSettings) -> Iterator[Problem]:
@@ -100,10 +102,16 @@ def check_pip_packages(settings: StackSettings) -> Iterator[Problem]:
         if "\n" in package:
             yield Problem("pipPackages", package, "is more than one line; name one package each")
         elif CREDENTIALS.search(package):
-            allowed = "carries a name or a key that everybody on the machines could read"
-            yield Problem("pipPackages", f"{before}{scheme}...", allowed)
+            yield Problem("pipPackages", f"{before}{scheme}...", LEGIBLE)
         elif package.startswith("-"):
             yield Problem("pipPackages", package, "is an option of pip, not a package")
+
+
+def check_tracking_uri(settings: StackSettings) -> Iterator[Problem]:
+    """The tracking server's address has no key in it: customData is no place for secrets."""
+    uri = settings.mlflow_tracking_uri
+    if CREDENTIALS.search(uri):
+        yield Problem("mlflowTrackingUri", f"{uri.partition('://')[0]}://...", LEGIBLE)
 
 
 def check_apt_packages(settings: StackSettings) -> Iterator[Problem]:

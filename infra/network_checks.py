@@ -84,6 +84,9 @@ def check_resource_ids(settings: StackSettings) -> Iterator[Problem]:
     if bool(settings.head_subnet_id) != bool(settings.worker_subnet_id):
         missing = "workerSubnetId" if settings.head_subnet_id else "headSubnetId"
         yield Problem(missing, "", "required too: both subnets exist, or neither does")
+    elif settings.head_subnet_id and settings.head_subnet_id == settings.worker_subnet_id:
+        allowed = "is headSubnetId too; head and workers have a subnet each"
+        yield Problem("workerSubnetId", settings.worker_subnet_id, allowed)
 
 
 def parse_cidr(text: str) -> IPv4Network | None:

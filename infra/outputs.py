@@ -55,7 +55,8 @@ def outputs(
         "pricePerHour": f"{price_per_hour(settings):.2f} US dollars "
         f"(East US, {PRICES_AS_OF}, estimated)",
     }
-    fate = "keeps the results" if settings.keep_results else "deletes the results too"
+    kept = settings.keep_results or settings.results_account_id
+    fate = "keeps the results" if kept else "deletes the results too"
     readme = pulumi.Output.all(**known).apply(
         lambda values: README.format(stack=pulumi.get_stack(), fate=fate, **values)
     )
@@ -67,7 +68,11 @@ def arithmetic(settings: StackSettings) -> str:
     if settings.num_env_runners:
         return f"{settings.num_env_runners} (numEnvRunners)"
     workers = settings.max_workers * settings.worker.vcpus
-    return f"{settings.head.vcpus} + {workers} - 1 = {settings.env_runners}"
+    text = f"{settings.head.vcpus} + {workers} - 1 = {settings.env_runners}"
+    if settings.min_workers == settings.max_workers:
+        return text
+    # The training starts with fewer: an output cannot know how many have come.
+    return f"{text} with all {settings.max_workers} workers"
 
 
 def price_per_hour(settings: StackSettings) -> float:

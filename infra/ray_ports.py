@@ -20,7 +20,8 @@ DASHBOARD = 8265
 DASHBOARD_AGENT_HTTP = 52365
 RUNTIME_ENV_AGENT = 52367
 METRICS_EXPORT = 52368
-"""These four are pinned so that none of them can take one of the ports above; no NSG opens them."""
+RAY_CLIENT = 10001
+"""These five are pinned so that none of them can take one of the ports above; no NSG opens them."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ def reserved_ports() -> str:
     single = [
         *(GCS, OBJECT_MANAGER, NODE_MANAGER, DASHBOARD),
         *(DASHBOARD_AGENT_HTTP, DASHBOARD_AGENT_GRPC, RUNTIME_ENV_AGENT, METRICS_EXPORT),
+        RAY_CLIENT,
     ]
     return ",".join([*map(str, single), f"{WORKER_MIN}-{WORKER_MAX}"])
 
@@ -58,6 +60,7 @@ def head_flags(address: str) -> list[str]:
         "--dashboard-host=127.0.0.1",
         f"--port={GCS}",
         f"--dashboard-port={DASHBOARD}",
+        f"--ray-client-server-port={RAY_CLIENT}",
         *node_flags(),
     ]
 

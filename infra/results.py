@@ -8,7 +8,7 @@ from typing import Any
 import pulumi
 from pulumi_azure_native import Provider, authorization, network, resources, storage
 
-from infra.checks import LARGEST_ADMIN_NETWORK
+from infra.checks import LARGEST_ADMIN_NETWORK, is_private
 from infra.common import Common
 from infra.network import Network
 from infra.settings import StackSettings
@@ -17,8 +17,6 @@ CONTAINER = "results"
 MAX_ACCOUNT_NAME = 24
 SUFFIX = 8
 """Digits that Pulumi adds to a name."""
-PRIVATE = [IPv4Network(cidr) for cidr in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")]
-"""RFC 1918."""
 
 
 class Results(pulumi.ComponentResource):
@@ -162,7 +160,7 @@ def _ip_rules(cidr: str) -> list[storage.IPRuleArgs]:
     What opens SSH to half the internet does not open the results.
     """
     known = IPv4Network(cidr)
-    if known.prefixlen < LARGEST_ADMIN_NETWORK or any(known.subnet_of(x) for x in PRIVATE):
+    if known.prefixlen < LARGEST_ADMIN_NETWORK or is_private(known):
         return []
     addresses = [str(address) for address in known] if known.prefixlen > 30 else [cidr]
     return [storage.IPRuleArgs(i_p_address_or_range=address) for address in addresses]

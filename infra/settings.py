@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pulumi
-from pulumi.runtime.config import CONFIG, get_config_env
+from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from infra.checks import check_settings
 from infra.machines import Machine, canonical_size, nearest
@@ -122,7 +123,7 @@ def read_settings(config: Mapping[str, str], root: Path) -> StackSettings:
         settings = StackSettings.model_validate(values)
     except ValidationError as error:
         wrong = {str(e["loc"][0]): e for e in error.errors()}
-        problems += [Problem(key, values[key], e["msg"]) for key, e in wrong.items()]
+        problems += [Problem(key, _shown(values[key], e), e["msg"]) for key, e in wrong.items()]
         # What is right by itself can still be wrong together.
         settings = StackSettings.model_validate(
             {key: value for key, value in values.items() if key not in wrong}
@@ -136,12 +137,28 @@ def read_settings(config: Mapping[str, str], root: Path) -> StackSettings:
 
 
 def stack_config() -> dict[str, str]:
-    """Returns the project's configuration as `pulumi up` hands it over, without its prefix."""
+    """Returns the project's configuration as `pulumi up` hands it over, without its prefix.
+
+    Raises:
+        ConfigError: A value is kept as a secret, which no machine would do.
+    """
     given = {**get_config_env(), **CONFIG.get()}
     prefix = f"{pulumi.get_project()}:"
+    plain = "would be plain in the state and on the machines; if it is no secret, set it without "
+    secrets = [key for key in given if key.startswith(prefix) and is_config_secret(key)]
+    if secrets:
+        raise ConfigError(
+            [Problem(key.removeprefix(prefix), "(hidden)", f"{plain}--secret") for key in secrets]
+        )
     return {
         key.removeprefix(prefix): value for key, value in given.items() if key.startswith(prefix)
     }
+
+
+def _shown(value: Any, error: ErrorDetails) -> Any:
+    """Returns what of a wrong value is shown: of environment variables, the name alone."""
+    _, *inner = error["loc"]
+    return inner[0] if isinstance(value, dict) and inner else value
 
 
 def _parse(field: FieldInfo, text: str) -> Any:

@@ -42,7 +42,7 @@ class ScriptTooLargeError(Exception):
 
 
 class Training(pulumi.ComponentResource):
-    """(Re)starts the training whenever payload or experiment change, and only then."""
+    """(Re)starts the training whenever payload, experiment or the wait for workers change."""
 
     def __init__(
         self, common: Common, settings: StackSettings, script: str, head: Head, workers: Workers

@@ -88,8 +88,18 @@ start_training() {
   journal training
 }
 
+# The training goes on without its results being saved; nobody would know.
+check_results() {
+  [[ -e /etc/volley/mlflow-elsewhere ]] || wait_for_unit mlflow.service
+  systemctl start results-save.service || {
+    journal results-save
+    fail "the results cannot be saved (journalctl -u results-save)"
+  }
+}
+
 wait_for_cloud_init
 wait_for_unit python-environment.service
 wait_for_unit ray-head.service
 wait_for_nodes
 start_training
+check_results

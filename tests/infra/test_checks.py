@@ -32,7 +32,7 @@ def problems(**config: str) -> dict[str, str]:
         ("adminCidr", "203.0.113.7/24", "IPv4 CIDR"),
         ("adminCidr", "0.0.0.0/0", "allowPublicSsh"),
         ("adminCidr", "128.0.0.0/1", "allowPublicSsh"),
-        ("adminCidr", "16.0.0.0/7", "allowPublicSsh"),
+        ("adminCidr", "20.0.0.0/15", "allowPublicSsh"),
         ("adminCidr", "", "required"),
         ("adminUsername", "root", "a name of Azure's or of the machines' own"),
         ("adminUsername", "admin", "a name of Azure's or of the machines' own"),
@@ -110,7 +110,7 @@ def test_a_variables_value_is_never_shown(value: str) -> None:
         ("aptPackages", '["htop", "g++", "libstdc++6", "python3.11", "htop=3.0.5-7build2"]'),
         ("environmentVariables", '{"_MY_MODE2": "a=b", "N": 3}'),
         ("adminUsername", "azureuser"),
-        ("adminCidr", "17.0.0.0/8"),
+        ("adminCidr", "17.0.0.0/16"),
         ("sharedMemoryGib", "6"),
         ("numEnvRunners", "11"),
     ],
@@ -126,6 +126,27 @@ def test_shared_memory_only_has_to_fit_machines_that_are_there() -> None:
 def test_everything_that_is_wrong_is_told_at_once() -> None:
     found = problems(adminCidr="x", headSize="Standard_NC6", maxWorkers="-1", nope="1")
     assert set(found) == {"adminCidr", "headSize", "maxWorkers", "nope"}
+
+
+@pytest.mark.parametrize("cidr", ["10.0.0.0/8", "172.16.0.0/12", "20.0.0.0/16"])
+def test_networks_of_one_organisation_may_use_ssh(cidr: str) -> None:
+    assert read(adminCidr=cidr).admin_cidr == cidr
+
+
+def test_head_and_workers_have_a_subnet_each() -> None:
+    one = EXISTING_SUBNETS["headSubnetId"]
+    assert "headSubnetId" in problems(headSubnetId=one, workerSubnetId=one)["workerSubnetId"]
+
+
+def test_values_of_environment_variables_are_not_shown() -> None:
+    line = problems(environmentVariables='{"KEY": "s3cret", "DEBUG": true}')["environmentVariables"]
+    assert "DEBUG" in line
+    assert "s3cret" not in line
+
+
+def test_a_tracking_uri_carries_no_password() -> None:
+    line = problems(mlflowTrackingUri="https://me:s3cret@mlflow.example.com")["mlflowTrackingUri"]
+    assert "s3cret" not in line
 
 
 def test_public_ssh_is_possible_for_those_who_mean_it() -> None:

@@ -149,6 +149,15 @@ def test_wrong_configuration_creates_nothing_and_is_told_in_full(stack: Stack) -
     assert stack.cloud() == {}
 
 
+def test_a_secret_is_refused_and_not_shown(stack: Stack) -> None:
+    key = "volley:environmentVariables.TOKEN"
+    assert stack.pulumi("config", "set", "--secret", "--path", key, "s3cret").returncode == 0
+    done = stack.pulumi("preview")
+    assert done.returncode != 0
+    assert "environmentVariables: \"(hidden)\": would be plain in the state" in done.stdout
+    assert "s3cret" not in done.stdout + done.stderr
+
+
 def test_packages_that_do_not_fit_create_nothing_and_are_told(stack: Stack) -> None:
     stack.configure({"pipPackages": [f"package-number-{i}" for i in range(5000)]})
     failed = stack.up()

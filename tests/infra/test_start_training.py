@@ -24,6 +24,7 @@ case "$*" in
   *is-active*) [[ $1 == --quiet ]] || echo "$state"; [[ $state == active ]] ;;
   *is-failed*) [[ $state == failed ]] ;;
   stop* | restart*) [[ ! -e at-stop ]] || bash at-stop ;;
+  "start results-save"*) [[ $state != failed ]] ;;
 esac
 """
 JOURNALCTL = """\
@@ -146,6 +147,28 @@ def test_a_training_is_started_however_often_the_last_one_failed(head: Head) -> 
 def test_the_training_may_write_into_its_folder(head: Head) -> None:
     assert head.start_training().returncode == 0
     assert f"chown ray {head.root}/opt/volley/training" in head.called()
+
+
+def test_results_that_cannot_be_saved_are_told(head: Head) -> None:
+    head.write("units/results-save.service", "failed")
+    head.write("journal/results-save", "two clusters cannot share one results account\n")
+    done = head.start_training()
+    assert done.returncode == 1
+    assert "two clusters cannot share one results account" in done.stderr
+    assert done.stderr.endswith(
+        "volley: the results cannot be saved (journalctl -u results-save)\n"
+    )
+
+
+def test_an_mlflow_that_does_not_start_is_told(head: Head) -> None:
+    head.write("units/mlflow.service", "failed")
+    assert "mlflow.service did not start" in head.start_training().stderr
+
+
+def test_an_mlflow_elsewhere_is_not_waited_for(head: Head) -> None:
+    head.write("units/mlflow.service", "inactive")
+    head.write("etc/volley/mlflow-elsewhere", "")
+    assert head.start_training().returncode == 0
 
 
 def test_a_training_that_fails_shows_its_journal(head: Head) -> None:

@@ -63,6 +63,18 @@ def test_runs_are_restored_whole_after_an_interruption(make: Make) -> None:
     assert second.saved_runs() == paths
 
 
+def test_the_best_checkpoint_is_still_known(make: Make) -> None:
+    first, second = make(), make()
+    first.write_run("a/checkpoints/checkpoint_1/weights", "learned")
+    first.write_run("a/checkpoints/checkpoint_2/weights", "unlearned")
+    runs = Path("runs", KEY, "runs")
+    best = runs / "a/checkpoints/best"
+    (first.home / best).symlink_to("checkpoint_1")
+    first.save()
+    second.results.restore_runs(second.blobs, KEY)
+    assert (second.home / best / "weights").read_text() == "learned"
+
+
 def test_runs_of_this_machine_are_left_as_they_are(make: Make) -> None:
     first, second = make(), make()
     first.write_run("a/progress.csv", "old")

@@ -81,6 +81,39 @@ def test_files_that_changed_are_saved_and_what_is_being_written_is_not(cluster: 
     assert cluster.blobs.download_blob(f"runs/{KEY}/runs/a/progress.csv").readall() == b"1\n2\n"
 
 
+def test_what_is_removed_is_removed_from_the_account(make: Make) -> None:
+    first, second = make(), make()
+    for number in (1, 2, 3):
+        first.write_run(f"a/checkpoints/checkpoint_{number}/weights", "learned")
+    first.save()
+    rmtree(first.home / "runs" / KEY / "runs/a/checkpoints/checkpoint_1")
+    first.save()
+    second.results.restore_runs(second.blobs, KEY)
+    rmtree(second.home / "runs" / KEY / "runs/a/checkpoints/checkpoint_2")
+    assert second.save()
+    assert second.saved_runs() == ["a/checkpoints/checkpoint_3/weights"]
+
+
+def test_what_was_restored_is_not_saved_again(make: Make) -> None:
+    first, second = make(), make()
+    first.write_run("a/progress.csv", "1\n")
+    first.save()
+    second.results.restore_runs(second.blobs, KEY)
+    asked: list[str] = []
+    second.before_request = lambda request: asked.append(request.method)
+    second.save()
+    assert "PUT" not in asked
+
+
+def test_the_database_does_not_wait_for_the_runs(cluster: Cluster) -> None:
+    cluster.write_run("a/progress.csv", "1\n")
+    cluster.log_metric(1)
+    asked: list[str] = []
+    cluster.before_request = lambda request: asked.append(request.url)
+    cluster.save()
+    assert "mlflow.db" in asked[0]
+
+
 def test_runs_are_saved_where_the_database_cannot_be(make: Make) -> None:
     first, second = make(), make()
     first.log_metric(1)

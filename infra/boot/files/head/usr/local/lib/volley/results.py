@@ -14,7 +14,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ WRITER = HOME / "writer"
 RUNS = HOME / "runs"
 SAVED = HOME / "saved"
 """A mark for each file of RUNS that is in Blob, with the state that was saved."""
+LINK = {"link": "true"}
+"""Metadata of a blob whose content is where a symbolic link leads."""
 LOCK = HOME / "save.lock"
 
 
@@ -54,7 +56,7 @@ def save(blobs: ContainerClient) -> bool:
     saved = True
     with LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for part in (save_runs, save_database):
+        for part in (save_database, save_runs):
             # One that fails keeps nothing of the other from being saved.
             try:
                 part(blobs)
@@ -65,32 +67,69 @@ def save(blobs: ContainerClient) -> bool:
 
 
 def save_runs(blobs: ContainerClient) -> None:
-    for path in files_of_runs():
+    for path in files_of_runs(RUNS):
         try:
             save_file(blobs, path)
         except FileNotFoundError:
             continue  # An old checkpoint, removed meanwhile.
+    for path in pruned():
+        with suppress(ResourceNotFoundError):
+            blobs.delete_blob(blob_of(path))
+        mark_of(path).unlink()
 
 
-def files_of_runs() -> Iterator[Path]:
-    """Yields the runs' files; checkpoints are written aside, in names with a dot, and renamed."""
-    for folder, folders, names in os.walk(RUNS):
+def files_of_runs(folder: Path) -> Iterator[Path]:
+    """Yields files and links; checkpoints are written aside, in names with a dot, and renamed."""
+    for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in names:
-            path = Path(folder, name)
-            if not name.startswith(".") and not path.is_symlink():
-                yield path
+        links = [name for name in folders if Path(parent, name).is_symlink()]
+        yield from (Path(parent, name) for name in names + links if not name.startswith("."))
+
+
+def pruned() -> Iterator[Path]:
+    """Yields what was saved of checkpoints that the payload has removed since.
+
+    A run that is gone as a whole was removed by somebody else, who may want it to be saved.
+    """
+    for mark in [path for path in SAVED.rglob("*") if path.is_file()]:
+        path = RUNS / mark.relative_to(SAVED)
+        checkpoints = [parent for parent in path.parents if parent.name == "checkpoints"]
+        if checkpoints and checkpoints[0].is_dir() and not os.path.lexists(path):
+            yield path
 
 
 def save_file(blobs: ContainerClient, path: Path) -> None:
-    state = path.stat()
-    mark = SAVED / path.relative_to(RUNS)
-    change = f"{state.st_mtime_ns} {state.st_size}"
+    change = change_of(path)
+    mark = mark_of(path)
     if mark.exists() and mark.read_text() == change:
         return
-    blobs.upload_blob(f"runs/{path.relative_to(RUNS)}", path.read_bytes(), overwrite=True)
-    mark.parent.mkdir(parents=True, exist_ok=True)
-    mark.write_text(change)
+    if path.is_symlink():
+        content, metadata = os.readlink(path).encode(), LINK
+    else:
+        content, metadata = path.read_bytes(), {}
+    blobs.upload_blob(blob_of(path), content, metadata=metadata, overwrite=True)
+    remember(path, change)
+
+
+def change_of(path: Path) -> str:
+    """Returns what is another when a file has changed, or where a link leads."""
+    if path.is_symlink():
+        return os.readlink(path)
+    state = path.stat()
+    return f"{state.st_mtime_ns} {state.st_size}"
+
+
+def remember(path: Path, change: str) -> None:
+    mark_of(path).parent.mkdir(parents=True, exist_ok=True)
+    mark_of(path).write_text(change)
+
+
+def mark_of(path: Path) -> Path:
+    return SAVED / path.relative_to(RUNS)
+
+
+def blob_of(path: Path) -> str:
+    return f"runs/{path.relative_to(RUNS)}"
 
 
 def save_database(blobs: ContainerClient) -> None:
@@ -179,12 +218,18 @@ def restore_runs(blobs: ContainerClient, key: str) -> None:
         return
     aside = RUNS / f".{key}"
     shutil.rmtree(aside, ignore_errors=True)
-    for blob in blobs.list_blobs(name_starts_with=f"runs/{key}/"):
+    for blob in blobs.list_blobs(name_starts_with=f"runs/{key}/", include=["metadata"]):
         path = aside / Path(blob.name).relative_to("runs", key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(path, blobs.download_blob(blob.name).readall())
+        content = blobs.download_blob(blob.name).readall()
+        if blob.metadata == LINK:
+            path.symlink_to(content.decode())
+        else:
+            write(path, content)
     if aside.exists():
         aside.rename(RUNS / key)
+        for path in files_of_runs(RUNS / key):
+            remember(path, change_of(path))
 
 
 def main(verb: str) -> int:
