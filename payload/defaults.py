@@ -32,8 +32,8 @@ ALGORITHM_DEFAULTS: dict[str, dict[str, Any]] = {
     "APPO": {
         "lr": 1e-3,
         "entropy_coeff": 0.0,
-        "uniform_kl_coeff": 0.03,
-        "uniform_kl_coeff_at_goal": 0.002,
+        "uniform_kl_coeff": 0.01,
+        "uniform_kl_coeff_at_goal": 0.001,
         "num_epochs": 3,
     },
 }
