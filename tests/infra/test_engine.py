@@ -154,7 +154,7 @@ def test_a_secret_is_refused_and_not_shown(stack: Stack) -> None:
     assert stack.pulumi("config", "set", "--secret", "--path", key, "s3cret").returncode == 0
     done = stack.pulumi("preview")
     assert done.returncode != 0
-    assert "environmentVariables: \"(hidden)\": would be plain in the state" in done.stdout
+    assert 'environmentVariables: "(hidden)": would be plain in the state' in done.stdout
     assert "s3cret" not in done.stdout + done.stderr
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv4Network
 
-from tests.rehearsal.place import PREFIX
+from tests.rehearsal.place import OWN_INTERFACE
 
 LINK_LOCAL = IPv4Network("169.254.0.0/16")
 """A route to all of it is on many desktops and leads to nobody in particular (RFC 3927)."""
@@ -65,7 +65,7 @@ def collisions(networks: Sequence[IPv4Network], host: Sequence[HostNetwork]) -> 
 def _interfaces(addresses: str) -> Iterator[HostNetwork]:
     for interface in json.loads(addresses):
         name = interface.get("ifname", "")
-        if name.startswith(PREFIX):
+        if OWN_INTERFACE.fullmatch(name):
             continue
         for address in interface.get("addr_info", []):
             if address.get("family") == "inet":
@@ -76,7 +76,7 @@ def _interfaces(addresses: str) -> Iterator[HostNetwork]:
 def _routes(routes: str) -> Iterator[HostNetwork]:
     for route in json.loads(routes):
         device = route.get("dev", "")
-        if route["dst"] == "default" or device.startswith(PREFIX):
+        if route["dst"] == "default" or OWN_INTERFACE.fullmatch(device):
             continue
         if route.get("type", "unicast") in ("local", "broadcast", "anycast", "multicast"):
             continue

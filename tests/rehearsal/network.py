@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.rehearsal import place
 from tests.rehearsal.nsg import ruleset
-from tests.rehearsal.place import PREFIX
+from tests.rehearsal.place import OWN_INTERFACE, PREFIX
 from tests.rehearsal.plan import Plan
 from tests.rehearsal.shell import run
 
@@ -142,10 +142,10 @@ def _file(name: str) -> Path:
 
 
 def _links(kind: str) -> list[str]:
-    """Returns this rehearsal's interfaces of a kind, the host's ends of machines' cables too."""
+    """Returns this rehearsal's interfaces of a kind."""
     found = json.loads(run("ip", "-json", "link", "show", "type", kind).stdout or "[]")
     names = [link["ifname"] for link in found if link]
-    return [name for name in names if name.startswith((PREFIX, f"vb-{PREFIX}-"))]
+    return [name for name in names if OWN_INTERFACE.fullmatch(name)]
 
 
 def _uplink() -> str:

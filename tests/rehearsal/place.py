@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 HOME = Path("/var/lib/volley-rehearsal")
@@ -20,6 +21,8 @@ RUN = HOME / "run"
 
 PREFIX = "vr"
 """Of every bridge, container, cgroup and nftables table, so that all can be found again."""
+OWN_INTERFACE = re.compile(rf"{PREFIX}(\d+|-azure|-internet)|vb-{PREFIX}-.*")
+"""Bridges of subnets, of the platform and to the internet; the host's ends of machines' cables."""
 
 METADATA_ADDRESS = "169.254.169.254"
 BLOB_ADDRESS = "100.64.0.10"

@@ -34,6 +34,11 @@ def interfaces(**addresses: str) -> str:
 
 COLLIDING = {
     "an interface": (interfaces(eth1="10.42.0.5/24"), [], "interface eth1 (10.42.0.5/24)"),
+    "one whose name is like ours": (
+        interfaces(vrf1="10.42.0.5/24"),
+        [],
+        "interface vrf1 (10.42.0.5/24)",
+    ),
     "a wider route": ("[]", [{"dst": "10.0.0.0/8", "dev": "tun0"}], "route 10.0.0.0/8 by tun0"),
     "a route to one host": (
         "[]",
@@ -47,8 +52,8 @@ FREE = {
     "the default route": ("[]", [{"dst": "default", "gateway": "192.0.2.1", "dev": "eth0"}]),
     "a VPN's two halves": ("[]", [{"dst": "0.0.0.0/1", "dev": "tun0"}]),
     "a left-over of a rehearsal": (
-        interfaces(**{f"{place.PREFIX}-head": "10.42.0.1/24"}),
-        [{"dst": "10.42.0.0/24", "dev": f"{place.PREFIX}-head"}],
+        interfaces(**{f"{place.PREFIX}0": "10.42.0.1/24"}),
+        [{"dst": "10.42.0.0/24", "dev": f"{place.PREFIX}0"}],
     ),
     "a local route": ("[]", [{"type": "local", "dst": "10.42.0.5", "dev": "eth0"}]),
 }
