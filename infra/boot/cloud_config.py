@@ -111,6 +111,8 @@ def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
     files = []
     for root in (FILES / "common", FILES / machine.role):
         for path in sorted(p for p in root.rglob("*") if p.is_file()):
+            if path.parent.name == "__pycache__":  # The tests import the scripts.
+                continue
             target = f"/{path.relative_to(root)}"
             script = path.suffix == "" and "/lib/volley/" in target
             files.append(_file(target, path.read_text(), "0755" if script else "0644"))

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from infra import ray_ports
+from infra.boot import cloud_config as cloud_config_module
 from infra.boot.cloud_config import (
     MAX_CUSTOM_DATA,
     UNITS,
@@ -130,6 +131,16 @@ def test_an_experiment_that_does_not_fit_is_refused_by_its_name(tmp_path: Path) 
 
 def test_the_same_machine_gives_the_same_bytes(role: Role) -> None:
     assert cloud_config(machine(role)) == cloud_config(machine(role))
+
+
+def test_bytecode_is_no_boot_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = shutil.copytree(cloud_config_module.FILES, tmp_path / "files")
+    before = cloud_config(machine())
+    bytecode = files / "head/usr/local/lib/volley/__pycache__/results.cpython-311.pyc"
+    bytecode.parent.mkdir(exist_ok=True)
+    bytecode.write_bytes(b"\xa7\r\r\n")
+    monkeypatch.setattr(cloud_config_module, "FILES", files)
+    assert cloud_config(machine()) == before
 
 
 def test_custom_data_is_one_document_that_a_person_can_read(role: Role) -> None:
