@@ -57,14 +57,17 @@ def check_admin_cidr(settings: StackSettings) -> Iterator[Problem]:
     network = parse_cidr(value)
     if network is None:
         yield Problem(key, value, "must be an IPv4 CIDR, for example 203.0.113.7/32")
-    elif settings.allow_public_ssh or is_private(network):
-        return
-    elif network.prefixlen < LARGEST_ADMIN_NETWORK:
+    elif is_wide(network) and not settings.allow_public_ssh:
         allowed = (
             f"opens SSH to more of the internet than a /{LARGEST_ADMIN_NETWORK}; "
             "set allowPublicSsh to true if you mean it"
         )
         yield Problem(key, value, allowed)
+
+
+def is_wide(network: IPv4Network) -> bool:
+    """Whether a network is more of the internet than one organisation has."""
+    return network.prefixlen < LARGEST_ADMIN_NETWORK and not is_private(network)
 
 
 def is_private(network: IPv4Network) -> bool:
@@ -89,12 +92,12 @@ def check_ssh_key(settings: StackSettings) -> Iterator[Problem]:
         yield Problem(key, value, "required: the text of ~/.ssh/id_ed25519.pub or id_rsa.pub")
     elif "PRIVATE KEY" in value:
         yield Problem(key, "(hidden)", "is a private key; give the public one, the file in .pub")
-    elif not is_public_key(value):
+    elif not is_wide_key(value):
         allowed = "must be one line, ssh-ed25519 or ssh-rsa and the key, as in a .pub file"
         yield Problem(key, f"{value[:16]}...", allowed)
 
 
-def is_public_key(text: str) -> bool:
+def is_wide_key(text: str) -> bool:
     """Whether a line is an OpenSSH public key of a kind that Azure takes for Linux."""
     kind, _, rest = text.partition(" ")
     if kind not in ("ssh-rsa", "ssh-ed25519") or "\n" in text:

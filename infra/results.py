@@ -8,7 +8,7 @@ from typing import Any
 import pulumi
 from pulumi_azure_native import Provider, authorization, network, resources, storage
 
-from infra.checks import LARGEST_ADMIN_NETWORK, is_private
+from infra.checks import is_private, is_wide
 from infra.common import Common
 from infra.network import Network
 from infra.settings import StackSettings
@@ -160,7 +160,7 @@ def _ip_rules(cidr: str) -> list[storage.IPRuleArgs]:
     What opens SSH to half the internet does not open the results.
     """
     known = IPv4Network(cidr)
-    if known.prefixlen < LARGEST_ADMIN_NETWORK or is_private(known):
+    if is_wide(known) or is_private(known):
         return []
     addresses = [str(address) for address in known] if known.prefixlen > 30 else [cidr]
     return [storage.IPRuleArgs(i_p_address_or_range=address) for address in addresses]

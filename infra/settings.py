@@ -123,7 +123,9 @@ def read_settings(config: Mapping[str, str], root: Path) -> StackSettings:
         settings = StackSettings.model_validate(values)
     except ValidationError as error:
         wrong = {str(e["loc"][0]): e for e in error.errors()}
-        problems += [Problem(key, _shown(values[key], e), e["msg"]) for key, e in wrong.items()]
+        problems += [
+            Problem(key, _without_values(values[key], e), e["msg"]) for key, e in wrong.items()
+        ]
         # What is right by itself can still be wrong together.
         settings = StackSettings.model_validate(
             {key: value for key, value in values.items() if key not in wrong}
@@ -155,7 +157,7 @@ def stack_config() -> dict[str, str]:
     }
 
 
-def _shown(value: Any, error: ErrorDetails) -> Any:
+def _without_values(value: Any, error: ErrorDetails) -> Any:
     """Returns what of a wrong value is shown: of environment variables, the name alone."""
     _, *inner = error["loc"]
     return inner[0] if isinstance(value, dict) and inner else value

@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from infra import ray_ports
-from infra.boot import cloud_config as cloud_config_module
 from infra.boot.cloud_config import (
+    FILES,
     MAX_CUSTOM_DATA,
     UNITS,
     CustomDataTooLargeError,
@@ -134,12 +134,12 @@ def test_the_same_machine_gives_the_same_bytes(role: Role) -> None:
 
 
 def test_bytecode_is_no_boot_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = shutil.copytree(cloud_config_module.FILES, tmp_path / "files")
+    files = shutil.copytree(FILES, tmp_path / "files")
     before = cloud_config(machine())
     bytecode = files / "head/usr/local/lib/volley/__pycache__/results.cpython-311.pyc"
     bytecode.parent.mkdir(exist_ok=True)
     bytecode.write_bytes(b"\xa7\r\r\n")
-    monkeypatch.setattr(cloud_config_module, "FILES", files)
+    monkeypatch.setattr("infra.boot.cloud_config.FILES", files)
     assert cloud_config(machine()) == before
 
 

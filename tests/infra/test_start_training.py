@@ -149,17 +149,6 @@ def test_the_training_may_write_into_its_folder(head: Head) -> None:
     assert f"chown ray {head.root}/opt/volley/training" in head.called()
 
 
-def test_results_that_cannot_be_saved_are_told(head: Head) -> None:
-    head.write("units/results-save.service", "failed")
-    head.write("journal/results-save", "two clusters cannot share one results account\n")
-    done = head.start_training()
-    assert done.returncode == 1
-    assert "two clusters cannot share one results account" in done.stderr
-    assert done.stderr.endswith(
-        "volley: the results cannot be saved (journalctl -u results-save)\n"
-    )
-
-
 def test_an_mlflow_that_does_not_start_is_told(head: Head) -> None:
     head.write("units/mlflow.service", "failed")
     assert "mlflow.service did not start" in head.start_training().stderr
@@ -171,10 +160,19 @@ def test_an_mlflow_elsewhere_is_not_waited_for(head: Head) -> None:
     assert head.start_training().returncode == 0
 
 
-def test_a_training_that_fails_shows_its_journal(head: Head) -> None:
-    head.write("units/training.service", "failed")
-    head.write("journal/training", "payload: env: Pung: no such Gymnasium environment\n")
+@pytest.mark.parametrize(
+    ("unit", "cause", "told"),
+    [
+        ("training", "payload: env: Pung: no such Gymnasium environment", "the training did not"),
+        ("results-save", "two clusters share the account", "the results cannot be saved"),
+    ],
+)
+def test_what_fails_shows_its_journal_and_says_so_last(
+    head: Head, unit: str, cause: str, told: str
+) -> None:
+    head.write(f"units/{unit}.service", "failed")
+    head.write(f"journal/{unit}", f"{cause}\n")
     done = head.start_training()
     assert done.returncode == 1
-    assert "Pung" in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("volley: the training did not start")
+    assert cause in done.stderr
+    assert done.stderr.splitlines()[-1].startswith(f"volley: {told}")

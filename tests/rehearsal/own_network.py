@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.project import ROOT
+from tests.rehearsal.namespaces import missing
 from tests.rehearsal.shell import run
 
+LACKS = missing("mount", "unshare")
+"""Why there can be no such network here; empty where there can."""
 SET_UP = """
 set -eu
 hosts=$1 machine=$2 addresses=$3; shift 3
@@ -24,14 +25,6 @@ done
 mount --bind "$hosts" /etc/hosts
 exec "$@"
 """
-
-
-def missing() -> str | None:
-    """Returns why there can be no such network here; None where there can."""
-    if os.geteuid() != 0:
-        return "a network of its own needs root"
-    tools = [tool for tool in ("ip", "mount", "unshare") if not shutil.which(tool)]
-    return f"needs {', '.join(tools)}" if tools else None
 
 
 def run_python(

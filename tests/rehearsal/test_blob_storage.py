@@ -247,7 +247,7 @@ storage.stop()
 
 
 @pytest.mark.rehearsal
-@pytest.mark.skipif(own_network.missing() is not None, reason=str(own_network.missing()))
+@pytest.mark.skipif(bool(own_network.LACKS), reason=own_network.LACKS)
 def test_the_machines_own_program_gets_and_puts_a_blob_by_its_identity(tmp_path: Path) -> None:
     pytest.importorskip("azure.storage.blob", reason="azure-storage-blob is not installed")
     (tmp_path / "sent").write_text("a token")

@@ -331,7 +331,7 @@ print(metadata_state.acknowledged(state_file, event_id))
 
 
 @pytest.mark.rehearsal
-@pytest.mark.skipif(own_network.missing() is not None, reason=str(own_network.missing()))
+@pytest.mark.skipif(bool(own_network.LACKS), reason=own_network.LACKS)
 def test_the_machines_own_programs_find_it_at_its_real_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
