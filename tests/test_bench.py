@@ -30,10 +30,12 @@ from payload.bench.report import (
     write_json,
 )
 from payload.bench.trainer import (
+    SETTLE_S,
     Learned,
     Row,
     read_progress,
     rows_while_learning,
+    settled,
     solved,
     span_s,
     steps_per_s,
@@ -77,6 +79,16 @@ def test_rate_counts_from_the_first_learner_update_on() -> None:
     assert learning == rows[1:]
     assert span_s(learning) == 4
     assert steps_per_s(learning) == 2_000
+
+
+def test_a_pace_counts_from_when_the_run_has_settled() -> None:
+    rows = [
+        row(1_000, 10),
+        row(2_000, 10 + SETTLE_S - 1),
+        row(9_000, 10 + SETTLE_S),
+        row(9_500, 60),
+    ]
+    assert settled(rows) == rows[2:]
 
 
 def test_nothing_is_learned_before_the_first_update() -> None:

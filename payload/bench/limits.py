@@ -31,6 +31,7 @@ from ray.rllib.utils.metrics import (
     NUM_ENV_STEPS_TRAINED_LIFETIME,
 )
 
+from payload.bench.trainer import SETTLE_S
 from payload.defaults import game_of, resolve_settings
 from payload.experiment import Experiment, Settings
 from payload.impala.atari import make_vector_env
@@ -107,7 +108,7 @@ def measure_stock(limit: Limit) -> dict[str, float]:
 
     _start_ray(limit.env_runners)
     algorithm = stock_config(limit.env_runners).build_algo()
-    return {"steps_per_s": _pace(algorithm, limit).steps_per_s}
+    return {"steps_per_s": _pace(algorithm, limit, SETTLE_S).steps_per_s}
 
 
 def measure_emulator(limit: Limit) -> dict[str, float]:
@@ -223,9 +224,10 @@ def _rate(act: Callable[[int], int], seconds: float) -> float:
             return done / elapsed
 
 
-def _pace(algorithm: Any, limit: Limit) -> Pace:
-    """Trains for `limit.seconds`, counted from the first iteration with a learner update on."""
+def _pace(algorithm: Any, limit: Limit, settle_s: float = 0.0) -> Pace:
+    """Trains for `limit.seconds`, counted from `settle_s` after the first learner update on."""
     begun: tuple[float, int, float] | None = None
+    first_update = math.inf
     sampled = 0
     while True:
         result = algorithm.train()
@@ -238,6 +240,8 @@ def _pace(algorithm: Any, limit: Limit) -> Pace:
         now = (time.perf_counter(), sampled, _driver_cpu_s())
         if begun is None:
             if (trained if limit.learning else sampled) > 0:
+                first_update = min(first_update, now[0])
+            if now[0] >= first_update + settle_s:
                 begun = now
         elif now[0] - begun[0] >= limit.seconds:
             seconds, steps, cpu_s = (new - old for new, old in zip(now, begun, strict=True))

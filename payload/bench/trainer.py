@@ -18,6 +18,8 @@ from payload.report import MEAN_OVER
 
 START_TIMEOUT_S = 300.0
 """How long the first learner update may take."""
+SETTLE_S = 15.0
+"""Of learning that no pace is measured in: MLflow is imported then, its database made."""
 END_TIMEOUT_S = 300.0
 """How long a run may take beyond its time limit to start, to play and to deliver."""
 
@@ -103,6 +105,11 @@ def rows_while_learning(rows: list[Row]) -> list[Row]:
     return rows[first:]
 
 
+def settled(rows: list[Row]) -> list[Row]:
+    """Returns the rows from SETTLE_S after the first one on."""
+    return [row for row in rows if row.time_total_s >= rows[0].time_total_s + SETTLE_S]
+
+
 def span_s(rows: list[Row]) -> float:
     """Returns the seconds of training between the first and the last row."""
     return rows[-1].time_total_s - rows[0].time_total_s if rows else 0.0
@@ -128,13 +135,14 @@ def measure_startup(log: Path) -> float:
 
 
 def measure_throughput(env_runners: int, seconds: float, log: Path) -> float:
-    """Returns agent steps sampled per second in a window after the first learner update.
+    """Returns agent steps sampled per second in a window that begins SETTLE_S after the first
+    learner update.
 
     The run has all its defaults, its MLflow run and its checkpoints included.
     """
     with _trainer_aside({"num_env_runners": env_runners}, log) as run:
-        _learn_for(run, seconds)
-        return steps_per_s(run.rows_while_learning())
+        _learn_for(run, SETTLE_S + seconds)
+        return steps_per_s(settled(run.rows_while_learning()))
 
 
 def measure_memory(seconds: float, log: Path) -> int:
