@@ -18,6 +18,8 @@ ENOUGH = 0.7
 """Of the pace before; a machine with others on it is not steadier than that."""
 NOTICE_S = 30.0
 """Azure's notice of an eviction."""
+LEFT_S = 5.0
+"""Ray has to have stopped in order; what is killed after TimeoutStopSec takes longer."""
 CUT_S = 20.0
 ENV_RUNNER = "ray::AtariEnvRunner"
 
@@ -53,7 +55,10 @@ def evicted(training: Training, nodes: NodeWatch) -> str:
     with changing_records() as records:
         stage.converge(records)
     joined = nodes.wait_for({*rest, victim.name}, 120)
-    return f"left in order after {answered:.1f} s; {_told(noticed, back, joined)}"
+    left = f"left after {answered:.1f} s; {_told(noticed, back, joined)}"
+    if answered > LEFT_S:
+        raise UnexpectedError(left)
+    return left
 
 
 def cut(training: Training, nodes: NodeWatch) -> str:
@@ -78,7 +83,7 @@ WORKER_FAULTS: tuple[tuple[str, str, Fault], ...] = (
         f"noticed in {NOTICED_S:g} s, pace back in {PACE_BACK_S:g} s, joins again",
         killed,
     ),
-    ("spot eviction", f"leaves within the notice, pace back in {PACE_BACK_S:g} s", evicted),
+    ("spot eviction", f"leaves in {LEFT_S:g} s, pace back in {PACE_BACK_S:g} s", evicted),
     ("network cut", f"of {CUT_S:g} s; pace back in {PACE_BACK_S:g} s, joins again", cut),
 )
 
