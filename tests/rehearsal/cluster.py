@@ -99,6 +99,11 @@ class Training:
     def __init__(self, head: Machine) -> None:
         self.head = head
 
+    def started(self) -> float:
+        """Returns when its unit was started, as time.monotonic has it: all nodes had joined."""
+        shown = ("show", "training.service", "--property=ExecMainStartTimestampMonotonic")
+        return int(self.head.run("systemctl", *shown, "--value").stdout) / 1e6
+
     def steps(self) -> int:
         """Returns the environment steps of the newest run so far; 0 before its first iteration."""
         leader = self.head.leader

@@ -103,8 +103,12 @@ def _up(play: Play) -> str:
         raise UnexpectedError(result.error)
     play.outputs = result.outputs
     first_update = time.monotonic() - start
+    joined = play.training.started() - start
     made = sum(operation == "create" for operation, _ in result.operations)
-    return f"{made} types of resources; first learner update after {first_update:.0f} s"
+    return (
+        f"{made} types of resources; nodes joined after {joined:.0f} s, "
+        f"first learner update after {first_update:.0f} s"
+    )
 
 
 def _nodes(nodes: NodeWatch) -> str:
