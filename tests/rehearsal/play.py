@@ -196,8 +196,8 @@ def _failing_boot(play: Play) -> str:
     if MISSING_PACKAGE not in result.error:
         raise UnexpectedError(result.error or "`up` succeeded")
     replaced = {kind for operation, kind in result.operations if operation == "replace"}
-    (line, *_) = [line for line in result.error.splitlines() if MISSING_PACKAGE in line]
-    return f"{', '.join(sorted(replaced))} replaced; then: {line.strip()[:100]}"
+    why = min((line for line in result.error.splitlines() if MISSING_PACKAGE in line), key=len)
+    return f"{', '.join(sorted(replaced))} replaced; then: {why.strip()}"
 
 
 def _destroy(play: Play) -> str:
