@@ -92,12 +92,12 @@ def check_ssh_key(settings: StackSettings) -> Iterator[Problem]:
         yield Problem(key, value, "required: the text of ~/.ssh/id_ed25519.pub or id_rsa.pub")
     elif "PRIVATE KEY" in value:
         yield Problem(key, "(hidden)", "is a private key; give the public one, the file in .pub")
-    elif not is_wide_key(value):
+    elif not is_public_key(value):
         allowed = "must be one line, ssh-ed25519 or ssh-rsa and the key, as in a .pub file"
         yield Problem(key, f"{value[:16]}...", allowed)
 
 
-def is_wide_key(text: str) -> bool:
+def is_public_key(text: str) -> bool:
     """Whether a line is an OpenSSH public key of a kind that Azure takes for Linux."""
     kind, _, rest = text.partition(" ")
     if kind not in ("ssh-rsa", "ssh-ed25519") or "\n" in text:
