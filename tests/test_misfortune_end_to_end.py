@@ -1,4 +1,4 @@
-"""What a run must outlive: a killed env runner, MLflow away, Ctrl-C, a full disk."""
+"""What a run must outlive: a killed env runner, MLflow away, a full disk."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def env_runners(process: subprocess.Popen[str]) -> set[psutil.Process]:
     return {child for child in below if child.name().startswith("ray::Atari")}
 
 
-# An env runner dies while the MLflow server is away; then Ctrl-C.
+# An env runner dies while the MLflow server is away.
 
 
 @dataclass(frozen=True)
@@ -109,14 +109,6 @@ def test_metrics_from_before_mlflow_was_there_are_delivered(survivor: Survivor) 
 
 def test_a_run_that_mlflow_came_late_to_has_its_true_end(survivor: Survivor) -> None:
     assert survivor.mlflow.info.status == "KILLED"
-
-
-def test_ctrl_c_saves_a_checkpoint(survivor: Survivor) -> None:
-    assert list((run_folder(survivor.folder) / "checkpoints").glob("checkpoint_*"))
-
-
-def test_ctrl_c_tells_how_to_go_on(survivor: Survivor) -> None:
-    assert "--resume" in survivor.output
 
 
 # The disk fills up.

@@ -40,4 +40,5 @@ def returns_through_gymnasium(checkpoint: Checkpoint) -> npt.NDArray[np.float64]
             returns[i] += reward
             if terminated or truncated:
                 del observations[i]
+                envs[i].close()
     return returns

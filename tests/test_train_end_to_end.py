@@ -1,14 +1,15 @@
-"""The whole command line, as a user types it, tiny: train, resume, evaluate."""
+"""The whole command line, as a user types it, tiny: train, resume, evaluate, Ctrl-C."""
 
 from __future__ import annotations
 
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 
-from tests.command_line import TINY, mlflow_run, payload, run_folder, steps
+from tests.command_line import TINY, learning, mlflow_run, payload, run_folder, steps
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +100,17 @@ def test_evaluate_plays_a_checkpoint_without_a_cluster(resumed: tuple[Path, str,
     assert done.returncode == 0, done.stderr
     assert "over 2 episodes" in done.stdout
     assert (folder / "v.mp4").read_bytes()[4:8] == b"ftyp"
+
+
+def test_ctrl_c_saves_a_checkpoint_and_marks_the_run_killed(tmp_path: Path) -> None:
+    with learning(tmp_path) as process:
+        assert process.stdout is not None
+        process.send_signal(signal.SIGINT)
+        output = process.stdout.read()
+        assert process.wait(timeout=120) == 130, output
+    assert "--resume" in output
+    assert list((run_folder(tmp_path) / "checkpoints").glob("checkpoint_*"))
+    assert mlflow_run(tmp_path).info.status == "KILLED"
 
 
 def test_another_gymnasium_environment_runs_on_rllibs_own_path(tmp_path: Path) -> None:

@@ -135,8 +135,7 @@ def measure_startup(log: Path) -> float:
 
 
 def measure_throughput(env_runners: int, seconds: float, log: Path) -> float:
-    """Returns agent steps sampled per second in a window that begins SETTLE_S after the first
-    learner update.
+    """Returns agent steps sampled per second, from SETTLE_S after the first learner update on.
 
     The run has all its defaults, its MLflow run and its checkpoints included.
     """

@@ -122,9 +122,6 @@ def test_of_a_variable_that_is_no_text_the_name_is_shown_and_no_value() -> None:
         ("aptPackages", '["htop", "g++", "libstdc++6", "python3.11", "htop=3.0.5-7build2"]'),
         ("environmentVariables", '{"_MY_MODE2": "a=b", "N": 3}'),
         ("adminUsername", "azureuser"),
-        ("adminCidr", "20.0.0.0/16"),
-        ("adminCidr", "10.0.0.0/8"),
-        ("adminCidr", "172.16.0.0/12"),
         ("sharedMemoryGib", "6"),
         ("numEnvRunners", "11"),
     ],
@@ -140,6 +137,11 @@ def test_shared_memory_only_has_to_fit_machines_that_are_there() -> None:
 def test_everything_that_is_wrong_is_told_at_once() -> None:
     found = problems(adminCidr="x", headSize="Standard_NC6", maxWorkers="-1", nope="1")
     assert set(found) == {"adminCidr", "headSize", "maxWorkers", "nope"}
+
+
+@pytest.mark.parametrize("cidr", ["10.0.0.0/8", "172.16.0.0/12", "20.0.0.0/16"])
+def test_networks_of_one_organisation_may_use_ssh(cidr: str) -> None:
+    assert read(adminCidr=cidr).admin_cidr == cidr
 
 
 def test_head_and_workers_have_a_subnet_each() -> None:

@@ -163,7 +163,11 @@ def test_an_mlflow_elsewhere_is_not_waited_for(head: Head) -> None:
 @pytest.mark.parametrize(
     ("unit", "cause", "told"),
     [
-        ("training", "payload: env: Pung: no such Gymnasium environment", "the training did not"),
+        (
+            "training",
+            "payload: env: Pung: no such Gymnasium environment",
+            "the training did not start",
+        ),
         ("results-save", "two clusters share the account", "the results cannot be saved"),
     ],
 )
@@ -175,4 +179,4 @@ def test_what_fails_shows_its_journal_and_says_so_last(
     done = head.start_training()
     assert done.returncode == 1
     assert cause in done.stderr
-    assert done.stderr.splitlines()[-1].startswith(f"volley: {told}")
+    assert done.stderr.endswith(f"volley: {told} (journalctl -u {unit})\n")

@@ -100,7 +100,7 @@ class Training:
         self.head = head
 
     def started(self) -> float:
-        """Returns when its unit was started, as time.monotonic has it: all nodes had joined."""
+        """Returns time.monotonic() at the start of its unit, which waits for all nodes to join."""
         shown = ("show", "training.service", "--property=ExecMainStartTimestampMonotonic")
         return int(self.head.run("systemctl", *shown, "--value").stdout) / 1e6
 

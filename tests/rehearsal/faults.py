@@ -19,7 +19,7 @@ ENOUGH = 0.7
 NOTICE_S = 30.0
 """Azure's notice of an eviction."""
 LEFT_S = 5.0
-"""Ray has to have stopped in order; what is killed after TimeoutStopSec takes longer."""
+"""An evicted worker must have left Ray; one that systemd has to kill takes TimeoutStopSec."""
 CUT_S = 20.0
 ENV_RUNNER = "ray::AtariEnvRunner"
 
