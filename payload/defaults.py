@@ -117,6 +117,8 @@ def game_of(experiment: Experiment) -> AtariSettings | None:
 
 def ignored_on_standard_path(experiment: Experiment) -> list[str]:
     """Returns a line for each setting given that RLlib's standard env runner has no use for."""
+    if game_of(experiment) is not None:
+        return []
     return [
         f"config.{key} is ignored: {experiment.env} is no Atari game and runs on RLlib's own path"
         for key in FAST_PATH_ONLY

@@ -197,3 +197,9 @@ def test_settings_that_only_atari_has_are_named_elsewhere() -> None:
 
 def test_settings_left_alone_are_not_named_elsewhere() -> None:
     assert ignored_on_standard_path(Experiment(env="CartPole-v1")) == []
+
+
+@pytest.mark.parametrize("env", ["PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"])
+def test_nothing_of_an_atari_games_settings_is_called_ignored(env: str) -> None:
+    experiment = Experiment(env=env, config=Settings(image_size=42, lambda_=0.9))
+    assert ignored_on_standard_path(experiment) == []
