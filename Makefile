@@ -25,7 +25,7 @@ test: .venv/dev  ## Lint, types and all tests
 	$(BIN)/mypy
 	MYPYPATH=$(SCRIPTS:%=infra/boot/files/common/%):$(SCRIPTS:%=infra/boot/files/head/%) \
 	  $(BIN)/mypy --explicit-package-bases infra/boot/files/*/$(SCRIPTS)/*.py
-	$(BIN)/pytest --numprocesses 2 --dist loadfile $(ARGS)
+	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 ui: .venv/payload  ## Open the MLflow UI on loopback (port 5000)
 	$(BIN)/mlflow ui --host 127.0.0.1 --backend-store-uri sqlite:///$(abspath $(RESULTS))/mlflow.db $(ARGS)
