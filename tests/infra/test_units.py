@@ -35,6 +35,13 @@ def variables(tree: Path, unit: str) -> dict[str, str]:
     return found
 
 
+@pytest.mark.parametrize("role", ["head"], indirect=True)
+def test_mlflow_serves_and_starts_no_jobs(tree: Path) -> None:
+    assert settings(tree, "mlflow.service", "Environment") == [
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false"
+    ]
+
+
 def test_nobody_switches_off_what_the_cluster_relies_on(tree: Path, role: Role) -> None:
     user = {"RAY_AUTH_MODE": "disabled", "RESULTS_ACCOUNT": "another", "MY_MODE": "mine"}
     lines = "".join(f"{name}={value}\n" for name, value in user.items())
