@@ -122,6 +122,8 @@ def test_trainer_and_stock_count_with_the_env_runners_that_serve_them_best() -> 
         "emulator_steps_per_s": 5_000.0,
         "driver_cpu_us_per_1000_steps_1": 100.0,
         "driver_cpu_us_per_1000_steps_4": 120.0,
+        "startup_s": 15.5,
+        "callback_percent": 0.4,
     }
     compared = {one.name: one for one in compare(figures)}
     assert compared["trainer_over_stock"].value == pytest.approx(7.0)
@@ -129,6 +131,8 @@ def test_trainer_and_stock_count_with_the_env_runners_that_serve_them_best() -> 
     assert compared["trainer_over_emulator"].value == pytest.approx(0.7)
     assert compared["driver_cost_growth"].value == pytest.approx(1.2)
     assert not compared["driver_cost_growth"].met
+    assert not compared["startup"].met
+    assert compared["callback"].met
 
 
 def test_a_failed_part_leaves_only_its_own_comparisons_out() -> None:

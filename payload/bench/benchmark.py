@@ -36,6 +36,11 @@ STOCK_BAR = Bar(7.0, "at least")
 """How many times stock RLlib's agent steps per second the trainer must reach."""
 EMULATOR_BAR = Bar(0.6, "at least")
 """Which part of the emulator's limit the trainer must reach."""
+STARTUP_BAR = Bar(15.0, "at most")
+"""Seconds from the command to the first learner update."""
+MEMORY_BAR = Bar(4.0, "at most")
+FRAGMENT_BAR = Bar(2048.0, "at most")
+CALLBACK_BAR = Bar(1.0, "at most")
 DRIVER_BAR = Bar(1.1, "at most")
 """The driver's cost per step must not grow with env runners; a tenth is noise."""
 
@@ -148,6 +153,10 @@ def compare(figures: Mapping[str, float]) -> list[Comparison]:
     found = [
         Comparison("trainer_over_stock", "trainer / stock RLlib", trainer / stock, STOCK_BAR),
         Comparison("trainer_over_emulator", "trainer / emulator", trainer / emulator, EMULATOR_BAR),
+        Comparison("startup", "seconds to the first update", best("startup_s"), STARTUP_BAR),
+        Comparison("memory", "GB of memory", best("trainer_peak_memory_gb"), MEMORY_BAR),
+        Comparison("fragment", "bytes per agent step", best("fragment_bytes"), FRAGMENT_BAR),
+        Comparison("callback", "% of time for MLflow", best("callback_percent"), CALLBACK_BAR),
     ]
     least, most = DRIVER_ENV_RUNNERS[0], DRIVER_ENV_RUNNERS[-1]
     for key, words in (("driver", "without"), ("driver_learning", "with")):

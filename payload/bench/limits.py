@@ -181,12 +181,24 @@ def measure_driver(limit: Limit) -> dict[str, float]:
     return asdict(_pace(config.build_algo(), limit))
 
 
+def measure_callback(limit: Limit) -> dict[str, float]:
+    """Measures what MLflow takes of training, in iterations as long as a run's."""
+    from payload.bench.callback import callback_share
+
+    _start_ray(1)
+    config, _ = _config(1)
+    config.env_runners(env_runner_cls=SyntheticEnvRunner)
+    config.reporting(min_time_s_per_iteration=Settings().min_time_s_per_iteration)
+    return {"percent": 100 * callback_share(config, limit.seconds)}
+
+
 PARTS: dict[str, Callable[[Limit], dict[str, float]]] = {
     "stock": measure_stock,
     "emulator": measure_emulator,
     "fragment": measure_fragment,
     "learner": measure_learner,
     "driver": measure_driver,
+    "callback": measure_callback,
 }
 
 
@@ -258,9 +270,14 @@ def _count(result: dict[str, Any], *keys: str, otherwise: int) -> int:
 
 def _driver_cpu_s() -> float:
     """Returns the CPU seconds of this process without those of the learner thread in it."""
-    learners = [t.ident for t in threading.enumerate() if t.name == "_LearnerThread"]
-    clocks = [time.pthread_getcpuclockid(ident) for ident in learners if ident is not None]
-    return time.process_time() - sum(time.clock_gettime(clock) for clock in clocks)
+    return time.process_time() - thread_cpu_s("_LearnerThread")
+
+
+def thread_cpu_s(name: str) -> float:
+    """Returns the CPU seconds of this process's threads of a name."""
+    idents = [thread.ident for thread in threading.enumerate() if thread.name == name]
+    clocks = [time.pthread_getcpuclockid(ident) for ident in idents if ident is not None]
+    return sum(time.clock_gettime(clock) for clock in clocks)
 
 
 def main() -> None:

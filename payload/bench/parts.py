@@ -55,6 +55,7 @@ def parts(seconds: float, cores: int) -> list[Part]:
         Part("emulator", partial(_emulator, limit("emulator"))),
         Part("rollout fragment", partial(_fragment, limit("fragment"))),
         Part("learner", partial(_learner, limit("learner"))),
+        Part("MLflow callback", partial(_callback, limit("callback"))),
     ]
     for learning in (False, True):
         words = "driver with learning" if learning else "driver without learning"
@@ -104,6 +105,12 @@ def _learner(limit: Limit, log: Path) -> list[Figure]:
     found = _measure(limit, log)
     what = "learner: one, local, synthetic fragments"
     return [Figure("learner_samples_per_s", found["samples_per_s"], "samples/s", what)]
+
+
+def _callback(limit: Limit, log: Path) -> list[Figure]:
+    found = _measure(limit, log)
+    what = "MLflow callback and delivery, of a core's time"
+    return [Figure("callback_percent", found["percent"], "%", what)]
 
 
 def _driver(limit: Limit, log: Path) -> list[Figure]:
