@@ -33,15 +33,15 @@ ALGORITHM_DEFAULTS: dict[str, dict[str, Any]] = {
         "lr": 1e-3,
         "entropy_coeff": 0.0,
         "uniform_kl_coeff": 0.01,
-        "uniform_kl_coeff_at_goal": 0.001,
-        "num_epochs": 3,
+        "uniform_kl_coeff_at_goal": 0.002,
+        "num_epochs": 2,
     },
 }
 """Pong is deterministic: a policy that becomes so plays a cycle for ever in which it loses every
 other point. KL to the uniform policy keeps every action alive; entropy gives an unlikely one up."""
 ENTROPY_COEFF = 0.01
 """RLlib's own, where its learner trains, which has no uniform_kl_coeff."""
-MINIBATCH_ROWS = {"IMPALA": 4, "APPO": 16}
+MINIBATCH_ROWS = {"IMPALA": 4, "APPO": 8}
 """Trajectories in one gradient step: a plain policy gradient learns faster from many small ones."""
 
 

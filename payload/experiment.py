@@ -86,9 +86,9 @@ class Settings(BaseModel):
     """Default: one fragment, num_envs_per_env_runner * rollout_fragment_length."""
     minibatch_size: int | None = Field(None, ge=1)
     """Steps of one gradient step, a multiple of rollout_fragment_length. Default: 4 (IMPALA) or
-    16 (APPO) fragments of one environment."""
+    8 (APPO) fragments of one environment."""
     num_epochs: int | None = Field(None, ge=1)
-    """Passes over a train batch. Default: 1 (IMPALA), 3 (APPO)."""
+    """Passes over a train batch. Default: 1 (IMPALA), 2 (APPO)."""
     learner_queue_size: int = Field(1, ge=1)
     broadcast_interval: int = Field(1, ge=1)
     # Loss and optimizer

@@ -20,9 +20,6 @@ from payload.impala.vtrace import vtrace
 
 logger = logging.getLogger(__name__)
 
-FALL = 4
-"""The power of progress with which uniform_kl_coeff falls: half of it near the goal. A policy that
-is made sure of itself at half the way stays there: in Pong it parks its paddle."""
 PIXEL_STATISTICS_SEED = 12_345
 
 
@@ -36,6 +33,9 @@ class VTraceLearner(IMPALATorchLearner):
 
     progress = 0.0
     """How far the run is on its way to its goal, in [0, 1]; the driver sets it."""
+    fall = 4
+    """The power of progress with which uniform_kl_coeff falls: half of it near the goal. A policy
+    that is made sure of itself at half the way stays there: in Pong it parks its paddle."""
 
     def build(self) -> None:
         super().build()
@@ -124,7 +124,9 @@ class VTraceLearner(IMPALATorchLearner):
         mean_entropy = entropy[mask].mean()
         entropy_coeff = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
         uniform_kl_coeff = lowered(
-            settings["uniform_kl_coeff"], settings["uniform_kl_coeff_at_goal"], self.progress
+            settings["uniform_kl_coeff"],
+            settings["uniform_kl_coeff_at_goal"],
+            self.progress**self.fall,
         )
         self.metrics.log_dict(
             {
@@ -168,6 +170,9 @@ class VTraceLearner(IMPALATorchLearner):
 class SurrogateLearner(VTraceLearner):
     """APPO's update: PPO's clipped surrogate on V-trace advantages, several passes."""
 
+    fall = 8
+    """With larger steps a policy becomes sure of itself sooner."""
+
     def build(self) -> None:
         # As in APPOLearner.build: IMPALALearner's own queue has no size of APPO's.
         self._learner_thread_in_queue: Queue[Any] = Queue(maxsize=self.config.simple_queue_size)
@@ -183,14 +188,14 @@ class SurrogateLearner(VTraceLearner):
         return -torch.min(ratios * advantages, clipped * advantages).mean()
 
 
-def lowered(start: float, at_goal: float | None, progress: float) -> float:
-    """Returns a coefficient that is `start` at progress 0 and `at_goal`, if given, at progress 1.
+def lowered(start: float, at_goal: float | None, way: float) -> float:
+    """Returns a coefficient that falls geometrically from `start` at way 0 to `at_goal` at way 1.
 
-    It falls geometrically, late, by the power FALL of progress; `at_goal` must be positive.
+    Without `at_goal`, which must be positive, it stays as it is.
     """
     if at_goal is None or start == 0:
         return start
-    return float(start * (at_goal / start) ** progress**FALL)
+    return float(start * (at_goal / start) ** way)
 
 
 def pixel_statistics(

@@ -25,7 +25,7 @@ from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 from payload.defaults import resolve_settings
 from payload.experiment import parse_experiment
 from payload.impala.connector import FragmentsToTrainBatch
-from payload.impala.learner import FALL, SurrogateLearner, VTraceLearner, lowered
+from payload.impala.learner import SurrogateLearner, VTraceLearner, lowered
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.impala.vtrace import vtrace
 from payload.rllib_config import algorithm_config
@@ -405,23 +405,27 @@ def test_values_come_closer_to_the_returns(learner: VTraceLearner) -> None:
     ones = np.ones((STEPS, 3), np.float32)
     fragment = made_up(rewards=ones, terminated=ones.astype(np.bool_))
     batch = train_batch(fragment)
-    errors = []
-    for _ in range(2):
+
+    def error() -> torch.Tensor:
         with torch.no_grad():
             values = module_of(learner).compute_values(batch)[batch[Columns.LOSS_MASK]]
-        errors.append((values - 1.0).pow(2).mean())
+        return (values - 1.0).pow(2).mean()
+
+    before = error()
+    # Adam's first steps are as long for a small gradient as for a large one.
+    for _ in range(10):
         update(learner, fragment)
-    assert errors[1] < errors[0]
+    assert error() < before
 
 
 @pytest.mark.parametrize(
     ("name", "rows", "steps"),
     [
         ("IMPALA", 3, 1),
-        ("APPO", 3, 3),
+        ("APPO", 3, 2),
         ("IMPALA in minibatches", 4, 2),
         ("IMPALA in minibatches", 5, 3),
-        ("APPO in minibatches", 5, 9),
+        ("APPO in minibatches", 5, 6),
     ],
 )
 def test_each_minibatch_of_each_epoch_is_one_gradient_step(
@@ -476,12 +480,17 @@ def test_a_gradient_that_is_not_finite_makes_no_step(learner: VTraceLearner) -> 
 
 
 @pytest.mark.parametrize(
-    ("progress", "value"),
-    [(0.0, 0.04), (0.5 ** (1 / FALL), 0.02), (1.0, 0.01)],
-    ids=["start", "half of the factor, late on the way", "goal"],
+    ("way", "value"), [(0.0, 0.04), (0.5, 0.02), (1.0, 0.01)], ids=["start", "half", "goal"]
 )
-def test_a_coefficient_falls_late_on_the_way(progress: float, value: float) -> None:
-    assert lowered(0.04, 0.01, progress) == pytest.approx(value)
+def test_a_coefficient_falls_geometrically(way: float, value: float) -> None:
+    assert lowered(0.04, 0.01, way) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("learner_class", [VTraceLearner, SurrogateLearner])
+def test_half_way_to_the_goal_a_policy_is_still_kept_random(
+    learner_class: type[VTraceLearner],
+) -> None:
+    assert lowered(0.04, 0.01, 0.5**learner_class.fall) > 0.9 * 0.04
 
 
 def test_a_coefficient_without_a_value_at_the_goal_is_constant() -> None:
