@@ -39,8 +39,11 @@ EMULATOR_BAR = Bar(0.6, "at least")
 STARTUP_BAR = Bar(15.0, "at most")
 """Seconds from the command to the first learner update."""
 MEMORY_BAR = Bar(4.0, "at most")
+"""GB of the whole process tree."""
 FRAGMENT_BAR = Bar(2048.0, "at most")
+"""Bytes that travel for each agent step at 42x42."""
 CALLBACK_BAR = Bar(1.0, "at most")
+"""Percent of a core's time that MLflow takes."""
 DRIVER_BAR = Bar(1.1, "at most")
 """The driver's cost per step must not grow with env runners; a tenth is noise."""
 
