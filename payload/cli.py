@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 import threading
 from pathlib import Path
@@ -207,6 +208,8 @@ def _evaluate(options: argparse.Namespace) -> int:
         raise UserError(f"--video {options.video}: the folder does not exist")
     from payload.evaluate import evaluate, record_video
 
+    # RLlib would warn of a deprecated class that it uses itself.
+    logging.getLogger("ray._common.deprecation").setLevel(logging.ERROR)
     result = evaluate(checkpoint, options.episodes, options.explore, options.seed)
     print(f"{env}, checkpoint {checkpoint.path}")
     print(
