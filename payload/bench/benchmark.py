@@ -58,7 +58,7 @@ LEARNING_BARS = {
 
 
 def bench(seconds: float, results: Path) -> int:
-    """Measures trainer, stock RLlib, emulator, learner and driver; prints and writes bench.json.
+    """Measures this trainer, what it is held against and its parts; prints and writes bench.json.
 
     Args:
         seconds: Length of each measurement; start-up comes on top.

@@ -1,4 +1,4 @@
-"""What bounds the trainer: stock RLlib, the emulator, the learner, the driver.
+"""What the trainer is held against, and what bounds it: its learner, its driver, MLflow.
 
 Each part runs in a process of its own: `python -m payload.bench.limits PART` with the
 path of a JSON file to fill and a Limit's fields as JSON.

@@ -33,7 +33,7 @@ class VTraceLearner(IMPALATorchLearner):
 
     progress = 0.0
     """How far the run is on its way to its goal, in [0, 1]; the driver sets it."""
-    fall = 4
+    fall_power = 4
     """The power of progress with which uniform_kl_coeff falls: half of it near the goal. A policy
     that is made sure of itself at half the way stays there: in Pong it parks its paddle."""
 
@@ -126,7 +126,7 @@ class VTraceLearner(IMPALATorchLearner):
         uniform_kl_coeff = lowered(
             settings["uniform_kl_coeff"],
             settings["uniform_kl_coeff_at_goal"],
-            self.progress**self.fall,
+            self.progress**self.fall_power,
         )
         self.metrics.log_dict(
             {
@@ -170,8 +170,8 @@ class VTraceLearner(IMPALATorchLearner):
 class SurrogateLearner(VTraceLearner):
     """APPO's update: PPO's clipped surrogate on V-trace advantages, several passes."""
 
-    fall = 8
-    """With larger steps a policy becomes sure of itself sooner."""
+    fall_power = 8
+    """Larger steps make a policy sure of itself sooner."""
 
     def build(self) -> None:
         # As in APPOLearner.build: IMPALALearner's own queue has no size of APPO's.
@@ -188,14 +188,14 @@ class SurrogateLearner(VTraceLearner):
         return -torch.min(ratios * advantages, clipped * advantages).mean()
 
 
-def lowered(start: float, at_goal: float | None, way: float) -> float:
-    """Returns a coefficient that falls geometrically from `start` at way 0 to `at_goal` at way 1.
+def lowered(start: float, at_goal: float | None, fraction: float) -> float:
+    """Returns a coefficient after a fraction, in [0, 1], of its geometric fall to `at_goal`.
 
-    Without `at_goal`, which must be positive, it stays as it is.
+    `at_goal` must be positive; None is no fall.
     """
     if at_goal is None or start == 0:
         return start
-    return float(start * (at_goal / start) ** way)
+    return float(start * (at_goal / start) ** fraction)
 
 
 def pixel_statistics(
