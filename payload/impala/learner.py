@@ -49,7 +49,7 @@ class VTraceLearner(IMPALATorchLearner):
         parameters = self.get_parameters(self.module[module_id])
         self.register_optimizer(
             module_id=module_id,
-            optimizer=torch.optim.Adam(parameters, eps=1e-5, fused=True),
+            optimizer=Adam(parameters, eps=1e-5, fused=True),
             params=parameters,
             lr_or_lr_schedule=config.lr,
         )
@@ -186,6 +186,20 @@ class SurrogateLearner(VTraceLearner):
         clip = self.config.clip_param
         clipped = ratios.clamp(1.0 - clip, 1.0 + clip)
         return -torch.min(ratios * advantages, clipped * advantages).mean()
+
+
+class Adam(torch.optim.Adam):
+    """torch's own without its hooks for torch.compile, which nobody uses here.
+
+    They import torch._dynamo, which is a second of a run's start.
+    """
+
+    add_param_group = torch.optim.Adam.add_param_group.__wrapped__
+    zero_grad = torch.optim.Adam.zero_grad.__wrapped__
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        return torch.optim.Adam.step.__wrapped__(self, closure)
 
 
 def lowered(start: float, at_goal: float | None, fraction: float) -> float:

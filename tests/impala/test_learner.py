@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from copy import deepcopy
 from functools import cache
@@ -25,7 +26,7 @@ from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 from payload.defaults import resolve_settings
 from payload.experiment import parse_experiment
 from payload.impala.connector import FragmentsToTrainBatch
-from payload.impala.learner import SurrogateLearner, VTraceLearner, lowered
+from payload.impala.learner import Adam, SurrogateLearner, VTraceLearner, lowered
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.impala.vtrace import vtrace
 from payload.rllib_config import algorithm_config
@@ -476,6 +477,30 @@ def test_a_gradient_that_is_not_finite_makes_no_step(learner: VTraceLearner) -> 
     next(iter(gradients.values())).view(-1)[0] = torch.nan
     learner.apply_gradients(gradients)
     assert torch.equal(weights_of(learner), before)
+
+
+def test_an_update_does_without_torch_compile(
+    learners: Learners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Importing it fails from here on.
+    monkeypatch.setitem(sys.modules, "torch._dynamo", None)
+    learner = learners.of("IMPALA")
+    update(learner, made_up())
+    assert gradient_steps(learner) == 1
+
+
+def test_the_optimizer_steps_as_torchs_own() -> None:
+    weights = [torch.nn.Parameter(torch.ones(3)) for _ in range(2)]
+    optimizers = [
+        kind([w], lr=0.1, eps=1e-5, fused=True)
+        for kind, w in zip((Adam, torch.optim.Adam), weights, strict=True)
+    ]
+    for _ in range(3):
+        for weight, optimizer in zip(weights, optimizers, strict=True):
+            optimizer.zero_grad()
+            (weight**2).sum().backward()
+            optimizer.step()
+    assert torch.equal(*weights)
 
 
 # The module's constants
