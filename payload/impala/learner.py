@@ -189,17 +189,15 @@ class SurrogateLearner(VTraceLearner):
 
 
 class Adam(torch.optim.Adam):
-    """torch's own without its hooks for torch.compile, which nobody uses here.
+    """torch's own methods without their wrappers for torch.compile, which nobody uses here.
 
-    They import torch._dynamo, which is a second of a run's start.
+    Those import torch._dynamo, which is a second of a run's start.
     """
 
     add_param_group = torch.optim.Adam.add_param_group.__wrapped__
     zero_grad = torch.optim.Adam.zero_grad.__wrapped__
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        return torch.optim.Adam.step.__wrapped__(self, closure)
+    # The first optimizer of a class wraps its step once more: this one is taken before.
+    step = torch.no_grad()(torch.optim.Adam.step.__wrapped__)
 
 
 def lowered(start: float, at_goal: float | None, fraction: float) -> float:

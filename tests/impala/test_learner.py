@@ -482,6 +482,8 @@ def test_a_gradient_that_is_not_finite_makes_no_step(learner: VTraceLearner) -> 
 def test_an_update_does_without_torch_compile(
     learners: Learners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Changes the step of its class, as somebody else's optimizer in this process would.
+    torch.optim.Adam([torch.nn.Parameter(torch.ones(1))])
     # Importing it fails from here on.
     monkeypatch.setitem(sys.modules, "torch._dynamo", None)
     learner = learners.of("IMPALA")
