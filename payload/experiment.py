@@ -97,7 +97,8 @@ class Settings(BaseModel):
     gamma: float = Field(0.99, ge=0, le=1)
     lambda_: float = Field(0.95, ge=0, le=1)
     normalize_advantages: bool = True
-    vf_loss_coeff: float = Field(0.5, ge=0)
+    vf_loss_coeff: float | None = Field(None, ge=0)
+    """Default: see defaults.py."""
     entropy_coeff: Schedule | None = None
     """Keeps the policy random where nothing has been learnt yet. Default: see defaults.py."""
     uniform_kl_coeff: float | None = Field(None, ge=0)

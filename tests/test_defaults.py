@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from ray.rllib.algorithms.appo import APPOConfig
+from ray.rllib.algorithms.impala import IMPALAConfig
 
 from payload.defaults import (
     ALGORITHM_DEFAULTS,
@@ -127,10 +129,13 @@ def test_a_uniform_kl_coefficient_falls_where_that_was_asked_for() -> None:
     assert settings.uniform_kl_coeff_at_goal == 0.001
 
 
-@pytest.mark.parametrize("run", ["IMPALA", "APPO"])
-def test_another_environment_has_rllibs_entropy_coefficient(run: str) -> None:
+@pytest.mark.parametrize("key", ["lr", "vf_loss_coeff", "entropy_coeff"])
+@pytest.mark.parametrize(("run", "rllibs"), [("IMPALA", IMPALAConfig), ("APPO", APPOConfig)])
+def test_another_environment_has_rllibs_loss_and_step_size(
+    run: str, rllibs: type[IMPALAConfig], key: str
+) -> None:
     experiment = parse_experiment({"run": run, "env": "CartPole-v1"}).experiment
-    assert resolve_settings(experiment, num_cpus=2).entropy_coeff == 0.01
+    assert getattr(resolve_settings(experiment, num_cpus=2), key) == getattr(rllibs(), key)
 
 
 def test_a_train_batch_is_one_fragment() -> None:

@@ -15,6 +15,7 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.learner import ENTROPY_KEY
 from ray.rllib.core.learner.training_data import TrainingData
 
+from payload.impala.advantages import RunningNormalizer
 from payload.impala.atari import AtariSettings, make_vector_env
 from payload.impala.vtrace import vtrace
 
@@ -39,6 +40,7 @@ class VTraceLearner(IMPALATorchLearner):
 
     def build(self) -> None:
         super().build()
+        self.normalize = RunningNormalizer()
         if self.config.num_gpus_per_learner == 0:
             # More threads only fight with the env runners for the same cores.
             torch.set_num_threads(1)
@@ -118,7 +120,7 @@ class VTraceLearner(IMPALATorchLearner):
         errors = (targets - values[:-1])[mask]
         advantages = advantages[mask]
         if settings["normalize_advantages"]:
-            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+            advantages = self.normalize(advantages)
         policy_loss = self.policy_loss(logp[mask], log_rhos[mask], advantages)
         value_loss = 0.5 * errors.pow(2).mean()
         mean_entropy = entropy[mask].mean()

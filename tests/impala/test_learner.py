@@ -25,6 +25,7 @@ from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 
 from payload.defaults import resolve_settings
 from payload.experiment import parse_experiment
+from payload.impala.advantages import RunningNormalizer
 from payload.impala.connector import FragmentsToTrainBatch
 from payload.impala.learner import Adam, SurrogateLearner, VTraceLearner, lowered
 from payload.impala.rollout_fragment import RolloutFragment
@@ -86,6 +87,7 @@ class Learners:
             self._kinds[kind] = learner, deepcopy(learner.get_state())
         learner, state = self._kinds[kind]
         learner.set_state(state)
+        learner.normalize = RunningNormalizer()
         return learner
 
     def shutdown(self) -> None:
@@ -166,6 +168,8 @@ def train_batch(fragment: RolloutFragment) -> TrainBatch:
 
 
 def loss_of(learner: VTraceLearner, batch: TrainBatch) -> torch.Tensor:
+    """The loss of a first minibatch: no other advantages are remembered."""
+    learner.normalize = RunningNormalizer()
     return learner.compute_loss_for_module(
         module_id=DEFAULT_MODULE_ID,
         config=learner.config,
@@ -243,7 +247,7 @@ def loss_row_by_row(learner: VTraceLearner, batch: TrainBatch) -> torch.Tensor:
     step = {name: torch.cat(values) for name, values in per_step.items()}
     advantages = step["advantage"]
     if normalize:
-        advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        advantages = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
     if isinstance(learner, SurrogateLearner):
         ratios = (step["logp"] - step["behaviour_logp"]).exp()
         gains = torch.min(ratios * advantages, ratios.clamp(0.8, 1.2) * advantages)
