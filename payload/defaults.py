@@ -23,8 +23,8 @@ FAST_PATH_ONLY = (
 
 ALGORITHM_DEFAULTS: dict[str, dict[str, Any]] = {
     "IMPALA": {
-        "lr": 8e-4,
-        "vf_loss_coeff": 2.0,
+        "lr": 1e-3,
+        "vf_loss_coeff": 4.0,
         "entropy_coeff": 0.0,
         "uniform_kl_coeff": 0.03,
         "uniform_kl_coeff_at_goal": 0.004,
@@ -42,8 +42,9 @@ ALGORITHM_DEFAULTS: dict[str, dict[str, Any]] = {
 """Pong is deterministic: a policy that becomes so plays a cycle for ever in which it loses every
 other point. KL to the uniform policy keeps every action alive; entropy gives an unlikely one up.
 
-Values err by a tenth where normalised advantages are about 1: with RLlib's vf_loss_coeff of .5 they
-come so late that some runs stand still, near a return of 0 or of 16, for half a million steps."""
+Values err by a tenth or two where normalised advantages are about 1: with RLlib's vf_loss_coeff of
+.5 they learn so slowly that some runs stand still, near a return of 0 or of 16, for half a million
+agent steps."""
 STANDARD_PATH_DEFAULTS = {"lr": 5e-4, "vf_loss_coeff": 0.5, "entropy_coeff": 0.01}
 """RLlib's own, where its learner trains: no uniform_kl_coeff, and rewards as they are."""
 MINIBATCH_ROWS = {"IMPALA": 4, "APPO": 8}
