@@ -21,23 +21,11 @@ FAST_PATH_ONLY = (
 )
 """Settings that RLlib's own env runner, learner and module do not have."""
 
-ALGORITHM_DEFAULTS: dict[str, dict[str, Any]] = {
-    "IMPALA": {
-        "lr": 1e-3,
-        "vf_loss_coeff": 4.0,
-        "entropy_coeff": 0.0,
-        "uniform_kl_coeff": 0.03,
-        "uniform_kl_coeff_at_goal": 0.004,
-        "num_epochs": 1,
-    },
-    "APPO": {
-        "lr": 1e-3,
-        "vf_loss_coeff": 2.0,
-        "entropy_coeff": 0.0,
-        "uniform_kl_coeff": 0.01,
-        "uniform_kl_coeff_at_goal": 0.002,
-        "num_epochs": 2,
-    },
+FAST_PATH_DEFAULTS = {
+    "lr": 1e-3,
+    "vf_loss_coeff": 4.0,
+    "entropy_coeff": 0.0,
+    "uniform_kl_coeff": 0.03,
 }
 """Pong is deterministic: a policy that becomes so plays a cycle for ever in which it loses every
 other point. KL to the uniform policy keeps every action alive; entropy gives an unlikely one up.
@@ -47,6 +35,10 @@ Values err by a tenth or two where normalised advantages are about 1: with RLlib
 agent steps."""
 STANDARD_PATH_DEFAULTS = {"lr": 5e-4, "vf_loss_coeff": 0.5, "entropy_coeff": 0.01}
 """RLlib's own, where its learner trains: no uniform_kl_coeff, and rewards as they are."""
+ALGORITHM_DEFAULTS = {
+    "IMPALA": {"uniform_kl_coeff_at_goal": 0.004, "num_epochs": 1},
+    "APPO": {"uniform_kl_coeff_at_goal": 0.002, "num_epochs": 2},
+}
 MINIBATCH_ROWS = {"IMPALA": 4, "APPO": 8}
 """Trajectories in one gradient step: a plain policy gradient learns faster from many small ones."""
 
@@ -74,8 +66,10 @@ def resolve_settings(
     }
     if game_of(experiment) is None:
         filled |= STANDARD_PATH_DEFAULTS
-    elif settings.entropy_coeff is not None:
-        filled["uniform_kl_coeff"] = 0.0
+    else:
+        filled |= FAST_PATH_DEFAULTS
+        if settings.entropy_coeff is not None:
+            filled["uniform_kl_coeff"] = 0.0
     if settings.uniform_kl_coeff is not None:
         del filled["uniform_kl_coeff_at_goal"]
     filled = {key: value for key, value in filled.items() if getattr(settings, key) is None}

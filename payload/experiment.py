@@ -63,7 +63,7 @@ class Settings(BaseModel):
     # Env runners
     num_env_runners: int | None = Field(None, ge=0)
     """Default: one for each CPU of the cluster that no learner takes."""
-    num_envs_per_env_runner: int = Field(16, ge=1)
+    num_envs_per_env_runner: int = Field(32, ge=1)
     num_cpus_per_env_runner: int = Field(1, ge=1)
     """An env runner steps its environments with as many threads."""
     rollout_fragment_length: int = Field(32, ge=2)

@@ -12,6 +12,7 @@ from ray.rllib.algorithms.impala import IMPALAConfig
 
 from payload.defaults import (
     ALGORITHM_DEFAULTS,
+    FAST_PATH_DEFAULTS,
     game_of,
     ignored_on_standard_path,
     resolve_settings,
@@ -107,13 +108,19 @@ def test_each_algorithm_has_its_own_defaults(run: str, key: str) -> None:
     assert getattr(resolved(2, run), key) == ALGORITHM_DEFAULTS[run][key]
 
 
+@pytest.mark.parametrize("run", list(ALGORITHM_DEFAULTS))
+@pytest.mark.parametrize("key", list(FAST_PATH_DEFAULTS))
+def test_an_atari_game_has_the_fast_paths_defaults(run: str, key: str) -> None:
+    assert getattr(resolved(2, run), key) == FAST_PATH_DEFAULTS[key]
+
+
 def test_a_learning_rate_that_was_asked_for_is_kept() -> None:
     assert resolved(2, lr=1e-5).lr == 1e-5
 
 
-@pytest.mark.parametrize("key", list(ALGORITHM_DEFAULTS["IMPALA"]))
+@pytest.mark.parametrize("key", [*FAST_PATH_DEFAULTS, *ALGORITHM_DEFAULTS["IMPALA"]])
 def test_a_setting_given_as_null_has_its_default(key: str) -> None:
-    assert getattr(resolved(2, "IMPALA", **{key: None}), key) == ALGORITHM_DEFAULTS["IMPALA"][key]
+    assert resolved(2, "IMPALA", **{key: None}) == resolved(2, "IMPALA")
 
 
 def test_an_entropy_coefficient_that_was_asked_for_is_all_that_keeps_the_policy_random() -> None:

@@ -57,11 +57,19 @@ class VTraceLearner(IMPALATorchLearner):
         )
 
     def update(self, training_data: TrainingData, **kwargs: Any) -> Any:
-        """Skips an update without fragments: they die with the node of their env runner."""
+        """Returns the weights for the env runners as they are after this update.
+
+        RLlib takes them before it waits for the update, so that they are one update old. An
+        update without fragments, which die with the node of their env runner, is skipped.
+        """
         training_data.solve_refs()
         if not training_data.episodes:
             return {}
-        return super().update(training_data=training_data, **kwargs)
+        result = super().update(training_data=training_data, **kwargs)
+        if kwargs.get("return_state") and not self._learner_state_queue.empty():
+            self._learner_state = self._learner_state_queue.get_nowait()
+            result["_rl_module_state_after_update"] = self._learner_state
+        return result
 
     def _update(self, batch: dict[str, Any], **kwargs: Any) -> Any:
         """Makes num_epochs passes over the batch's rows in minibatches of whole rows."""

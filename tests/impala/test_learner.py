@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import ray
 import torch
 from gymnasium.spaces import Box, Discrete
 from hypothesis import HealthCheck, given, settings
@@ -93,6 +94,14 @@ class Learners:
     def shutdown(self) -> None:
         for learner in self._all:
             learner.shutdown()
+
+
+@pytest.fixture(scope="module")
+def local_ray() -> Iterator[None]:
+    """Ray's object store, in which weights travel."""
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -466,6 +475,16 @@ def test_without_minibatches_a_batch_is_one_gradient_step(
 
 def test_only_one_batch_waits_for_the_learner(learner: VTraceLearner) -> None:
     assert learner._learner_thread_in_queue.maxsize == 1
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_env_runners_get_the_weights_of_after_the_update(learner: VTraceLearner) -> None:
+    for _ in range(2):
+        data, timesteps = TrainingData(episodes=[made_up()]), {NUM_ENV_STEPS_SAMPLED_LIFETIME: 0}
+        result = learner.update(data, timesteps=timesteps, return_state=True)
+    sent = ray.get(result["_rl_module_state_after_update"][COMPONENT_RL_MODULE])[DEFAULT_MODULE_ID]
+    for name, weights in module_of(learner).get_state(inference_only=True).items():
+        np.testing.assert_array_equal(sent[name], weights, err_msg=name)
 
 
 def test_an_update_whose_fragments_died_with_their_node_is_skipped(learner: VTraceLearner) -> None:
