@@ -32,7 +32,7 @@ unit=$2
 journal=journal/${unit%.service}
 [[ ! -e $journal ]] || exec cat "$journal"
 """
-UPDATE = "First learner update 31.0 s after the command\n"
+UPDATE = "First learner update within 31.0 s of the command\n"
 
 
 class Head(Machine):
