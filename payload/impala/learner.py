@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from queue import Queue
+from contextlib import suppress
+from queue import Empty, Queue
 from typing import Any
 
 import numpy as np
@@ -66,9 +67,11 @@ class VTraceLearner(IMPALATorchLearner):
         if not training_data.episodes:
             return {}
         result = super().update(training_data=training_data, **kwargs)
-        if kwargs.get("return_state") and not self._learner_state_queue.empty():
-            self._learner_state = self._learner_state_queue.get_nowait()
-            result["_rl_module_state_after_update"] = self._learner_state
+        if kwargs.get("return_state"):
+            # The learner thread, at its next update already, may take them back.
+            with suppress(Empty):
+                self._learner_state = self._learner_state_queue.get_nowait()
+                result["_rl_module_state_after_update"] = self._learner_state
         return result
 
     def _update(self, batch: dict[str, Any], **kwargs: Any) -> Any:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from copy import deepcopy
 from functools import cache
+from queue import Empty, Queue
 from typing import Any
 
 import numpy as np
@@ -485,6 +486,26 @@ def test_env_runners_get_the_weights_of_after_the_update(learner: VTraceLearner)
     sent = ray.get(result["_rl_module_state_after_update"][COMPONENT_RL_MODULE])[DEFAULT_MODULE_ID]
     for name, weights in module_of(learner).get_state(inference_only=True).items():
         np.testing.assert_array_equal(sent[name], weights, err_msg=name)
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_weights_that_the_next_update_has_taken_away_are_no_failure(
+    impala: VTraceLearner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class TakenAway(Queue[Any]):
+        """Holds something when asked, and nothing any more a moment later."""
+
+        def empty(self) -> bool:
+            return False
+
+        def get_nowait(self) -> Any:
+            raise Empty
+
+    monkeypatch.setattr(impala, "_learner_state", None)
+    monkeypatch.setattr(impala, "_learner_state_queue", TakenAway())
+    data, timesteps = TrainingData(episodes=[made_up()]), {NUM_ENV_STEPS_SAMPLED_LIFETIME: 0}
+    result = impala.update(data, timesteps=timesteps, return_state=True)
+    assert "_rl_module_state_after_update" not in result
 
 
 def test_an_update_whose_fragments_died_with_their_node_is_skipped(learner: VTraceLearner) -> None:
