@@ -163,7 +163,7 @@ class Training:
             if not updated and report.env_steps_trained > trained_before:
                 updated = True
                 seconds = time.time() - psutil.Process().create_time()
-                # Seen at the end of an iteration, of min_time_s_per_iteration.
+                # It was up to min_time_s_per_iteration ago: only the end of an iteration tells.
                 self.view.say(f"First learner update within {seconds:.1f} s of the command")
             self._show(report, progress)
             _tell_learners(algorithm, progress.towards(self.experiment.stop))

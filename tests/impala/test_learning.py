@@ -22,6 +22,7 @@ from payload.impala.env_runner import AtariEnvRunner
 from payload.rllib_config import algorithm_config
 from tests.impala.catch import CatchVectorEnv
 
+SIZES = {"num_envs_per_env_runner": 16, "rollout_fragment_length": 32}
 NUM_FRAGMENTS = 50
 """Of 512 agent steps each."""
 MEASURED = 10
@@ -39,7 +40,7 @@ def _catch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def return_after_learning(run: str) -> float:
     """Trains for NUM_FRAGMENTS; returns the mean return of the last episodes, in [-1, 1]."""
-    raw = {"run": run, "config": {"num_env_runners": 1, "seed": 1}}
+    raw = {"run": run, "config": {**SIZES, "num_env_runners": 1, "seed": 1}}
     experiment = parse_experiment(raw).experiment
     config = algorithm_config(experiment, resolve_settings(experiment, num_cpus=1))
     env_runner = AtariEnvRunner(config=config, worker_index=1)
