@@ -60,7 +60,12 @@ def algorithm_config(experiment: Experiment, settings: Settings) -> AlgorithmCon
         metrics_num_episodes_for_smoothing=100,
     )
     config.debugging(seed=settings.seed)
-    config.fault_tolerance(restart_failed_env_runners=True)
+    config.fault_tolerance(
+        restart_failed_env_runners=True,
+        # RLlib waits so long for every env runner that is away, before each training step: with
+        # its own 30 s, one lost node brings all the others to a standstill.
+        env_runner_health_probe_timeout_s=0.1,
+    )
     game = game_of(experiment)
     if game is None:
         _standard_path(config, experiment, settings)

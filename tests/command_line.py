@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -72,3 +73,11 @@ def steps(folder: Path) -> list[int]:
     """Agent steps after each iteration, from progress.csv."""
     with (run_folder(folder) / "progress.csv").open() as file:
         return [int(row["env_steps"]) for row in csv.DictReader(file)]
+
+
+def wait_for(condition: Callable[[], object], timeout_s: float = 120.0) -> None:
+    """Waits until a condition holds, and fails if it never does."""
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.2)

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,17 +18,9 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from tests.command_line import learning, payload, run_folder, steps, tracked_run
+from tests.command_line import learning, payload, run_folder, steps, tracked_run, wait_for
 
 MEBIBYTE = 1 << 20
-
-
-def wait_for(condition: Callable[[], object], timeout_s: float = 120.0) -> None:
-    """Waits until a condition holds, and fails if it never does."""
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.2)
 
 
 def env_runners(process: subprocess.Popen[str]) -> set[psutil.Process]:

@@ -1,0 +1,84 @@
+"""A Ray cluster of two nodes that was there before the run, which joins it with --address."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from ray.cluster_utils import Cluster
+
+from tests.command_line import learning, payload, steps, wait_for
+
+TWO_ENV_RUNNERS = (
+    '{"num_workers": 2, "num_envs_per_worker": 4, "sample_batch_size": 8, '
+    '"min_time_s_per_iteration": 1}'
+)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Nodes of one CPU each: a second env runner must go to the second one."""
+    # Ray's own health check takes 15 s to notice that a node is gone.
+    soon = {"health_check_period_ms": 500, "health_check_failure_threshold": 2}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": soon})
+    cluster.add_node(num_cpus=1)
+    try:
+        cluster.wait_for_nodes()
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+def test_more_env_runners_than_the_cluster_has_cpus_are_refused(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    three = '{"num_workers": 3}'
+    done = payload(tmp_path, "train", "--address", cluster.address, "--config", three)
+    assert done.returncode == 2
+    assert "config.num_env_runners: 3 is more than the 2 that fit on the cluster" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+# A node with an env runner goes away while it trains, and another one comes.
+
+
+@dataclass(frozen=True)
+class Survivor:
+    """A run that lost a node and got another, and was then stopped with Ctrl-C."""
+
+    exit_code: int
+    output: str
+    seconds_for_1000_steps: float
+    """With the one env runner that was left, soon after the loss."""
+
+
+@pytest.fixture(scope="module")
+def survivor(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Survivor:
+    folder = tmp_path_factory.mktemp("survivor")
+    arguments = ("--address", cluster.address, "--config", TWO_ENV_RUNNERS)
+    with learning(folder, *arguments, "--stop", '{"time_total_s": 180}') as process:
+        output = process.stdout
+        assert output is not None
+        (node,) = cluster.worker_nodes
+        cluster.remove_node(node, allow_graceful=False)
+        next(line for line in output if "env runners 1/2" in line)
+        start, steps_then = time.monotonic(), steps(folder)[-1]
+        wait_for(lambda: steps(folder)[-1] > steps_then + 1000)
+        seconds = time.monotonic() - start
+        cluster.add_node(num_cpus=1)
+        next(line for line in output if "env runners 2/2" in line)
+        process.send_signal(signal.SIGINT)
+        rest = output.read()
+        return Survivor(process.wait(timeout=120), rest, seconds)
+
+
+def test_a_run_on_two_nodes_outlives_one_of_them(survivor: Survivor) -> None:
+    assert survivor.exit_code == 130, survivor.output
+
+
+def test_a_run_on_two_nodes_goes_on_at_once_with_what_is_left(survivor: Survivor) -> None:
+    assert survivor.seconds_for_1000_steps < 10, survivor.output
