@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from pathlib import Path
 
 from payload.errors import UserError
+from payload.run_folder import redirect_output, restore_output
 
 
 def available_cpus() -> int:
@@ -21,7 +23,7 @@ def connect(address: str | None) -> tuple[int, float]:
         The cluster's CPUs and GPUs.
 
     Raises:
-        UserError: No cluster answers at `address`.
+        UserError: No cluster answers at `address`, or it does not let this process in.
     """
     import ray
 
@@ -38,20 +40,60 @@ def connect(address: str | None) -> tuple[int, float]:
             logging_level=logging.WARNING,
         )
     else:
-        try:
-            ray.init(
-                address=address,
-                logging_level=logging.WARNING,
-                # A job that `ray job submit` started has brought the package along.
-                runtime_env=None
-                if "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
-                else {"py_modules": [str(Path(__file__).parent)]},
-            )
-        except (ConnectionError, ValueError) as error:
-            reason = str(error).splitlines()[0]
-            raise UserError(
-                f"--address {address}: no Ray cluster answers ({reason}); "
-                "leave it out to train on this machine"
-            ) from None
+        _join(address)
     resources = ray.cluster_resources()
     return int(resources.get("CPU", 0)), resources.get("GPU", 0.0)
+
+
+def _join(address: str) -> None:
+    import ray
+
+    if address != "auto":
+        _check_answers(address)
+    try:
+        ray.init(
+            address=address,
+            logging_level=logging.WARNING,
+            # A job that `ray job submit` started has brought the package along.
+            runtime_env=None
+            if "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
+            else {"py_modules": [str(Path(__file__).parent)]},
+        )
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise _no_cluster(address, " ".join(str(error).split())) from None
+
+
+def _check_answers(address: str) -> None:
+    """Raises UserError unless a Ray cluster at HOST:PORT takes this process's token.
+
+    ray.init tries again for 20 s, without a listener for minutes, and tells the terminal.
+    """
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]
+    from ray.exceptions import AuthenticationError, RpcError
+
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdecimal() or int(port) > 0xFFFF:
+        raise UserError(f"--address {address}: is neither auto nor HOST:PORT")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
+    except OSError as error:
+        raise _no_cluster(address, error.strerror or str(error)) from None
+    output = redirect_output(Path(os.devnull))
+    try:
+        GcsClient(address=address)
+    except AuthenticationError:
+        raise UserError(
+            f"--address {address}: the cluster asks for its own token; set RAY_AUTH_MODE=token "
+            "and RAY_AUTH_TOKEN_PATH to a file that holds it"
+        ) from None
+    except RpcError as error:
+        raise _no_cluster(address, str(error)) from None
+    finally:
+        restore_output(output)
+
+
+def _no_cluster(address: str, reason: str) -> UserError:
+    return UserError(
+        f"--address {address}: no Ray cluster answers ({reason}); "
+        "leave it out to train on this machine"
+    )
