@@ -18,6 +18,7 @@ from ray.rllib.core.rl_module.rl_module import RLModule
 
 from payload.checkpoints import Checkpoint
 from payload.defaults import game_of
+from payload.errors import UserError
 from payload.experiment import Experiment
 from payload.impala.atari import AtariSettings, make_vector_env
 
@@ -65,7 +66,18 @@ class Policy:
     """A checkpoint's policy: observations [N, ...] to actions [N]."""
 
     def __init__(self, checkpoint: Checkpoint, explore: bool, seed: int | None = None) -> None:
-        self.module = RLModule.from_checkpoint(checkpoint.module)
+        """
+        Raises:
+            UserError: The checkpoint is truncated, or of another version's network.
+        """
+        try:
+            self.module = RLModule.from_checkpoint(checkpoint.module)
+        except Exception as error:  # A truncated file shows in many ways.
+            reason = " ".join(str(error).split())
+            raise UserError(
+                f"{checkpoint.path}: cannot be read ({reason}); give one that is whole and that "
+                "this version has written"
+            ) from None
         self.explore = explore
         self._generator = torch.Generator().manual_seed(0 if seed is None else seed)
 
