@@ -26,7 +26,7 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
 
     def setup(self) -> None:
         stack, height, width = self.observation_space.shape
-        # A first stride of 3 costs half as much again, and Pong takes as many steps to learn.
+        # A first stride of 3 takes a third more time, and Pong as many steps to learn.
         conv = nn.Sequential(
             _orthogonal(nn.Conv2d(stack, 16, 6, 4)),
             nn.ReLU(),
