@@ -66,7 +66,7 @@ def _join(address: str) -> None:
 def _check_answers(address: str) -> None:
     """Raises UserError unless a Ray cluster at HOST:PORT takes this process's token.
 
-    ray.init tries again for 20 s, without a listener for minutes, and tells the terminal.
+    ray.init would go on for 20 s, or for minutes where nothing listens, and print every attempt.
     """
     from ray._raylet import GcsClient  # type: ignore[attr-defined]
     from ray.exceptions import AuthenticationError, RpcError

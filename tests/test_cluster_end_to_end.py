@@ -18,12 +18,9 @@ import pytest
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 from ray.cluster_utils import Cluster
 
-from tests.command_line import learning, payload, steps, wait_for
+from tests.command_line import TINY, learning, payload, steps, wait_for
 
-TWO_ENV_RUNNERS = (
-    '{"num_workers": 2, "num_envs_per_worker": 4, "sample_batch_size": 8, '
-    '"min_time_s_per_iteration": 1}'
-)
+TWO_ENV_RUNNERS = TINY.replace('"num_workers": 1', '"num_workers": 2')
 
 
 @pytest.fixture(scope="module")
