@@ -160,6 +160,7 @@ class Training:
                 algorithm.train()
             report = callback.report
             assert report is not None
+            self.folder.append_progress(report)
             if not updated and report.env_steps_trained > trained_before:
                 updated = True
                 seconds = time.time() - psutil.Process().create_time()
@@ -181,7 +182,6 @@ class Training:
     def _show(self, report: Report, progress: Progress) -> None:
         if self.mlflow.problem is not None:
             self.view.where = f"MLflow is away ({self.mlflow.problem}); metrics are kept"
-        self.folder.append_progress(report)
         self.view.update(report, progress, self.settings.num_env_runners or 0)
 
     def _save(self, algorithm: Any, progress: Progress) -> None:
