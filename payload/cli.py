@@ -129,7 +129,7 @@ def _add_bench(commands: Any) -> None:
 
 def _train(options: argparse.Namespace) -> int:
     from payload import run_folder
-    from payload.defaults import game_of, ignored_on_standard_path, resolve_settings
+    from payload.defaults import game_of, ignored_on_standard_path, resolve_settings, rounded_up
     from payload.experiment import parse_experiment, read_experiment_file
     from payload.ray_cluster import available_cpus, connect
 
@@ -173,7 +173,7 @@ def _train(options: argparse.Namespace) -> int:
             options.keep_checkpoints,
         ),
         resumed.checkpoints().newest_first() if resumed is not None else [],
-        loaded.notes + ignored_on_standard_path(experiment),
+        loaded.notes + rounded_up(experiment, settings) + ignored_on_standard_path(experiment),
     )
 
 

@@ -73,6 +73,11 @@ def resolve_settings(
     if settings.uniform_kl_coeff is not None:
         del filled["uniform_kl_coeff_at_goal"]
     filled = {key: value for key, value in filled.items() if getattr(settings, key) is None}
+    if settings.train_batch_size_per_learner is not None:
+        # RLlib collects whole fragments for all learners together and then divides them: one with
+        # fewer fragments than another would halt both.
+        num_fragments = -(-settings.train_batch_size_per_learner // settings.fragment_steps)
+        filled["train_batch_size_per_learner"] = num_fragments * settings.fragment_steps
     settings = settings.model_copy(update=filled)
     assert settings.num_env_runners is not None
     if learner_cpus > num_cpus:
@@ -113,6 +118,17 @@ def game_of(experiment: Experiment) -> AtariSettings | None:
             )
         values[key] = value
     return AtariSettings(**values)
+
+
+def rounded_up(experiment: Experiment, settings: Settings) -> list[str]:
+    """Returns a line if the train batch asked for had to be filled up to whole fragments."""
+    asked, size = (s.train_batch_size_per_learner for s in (experiment.config, settings))
+    if asked is None or asked == size:
+        return []
+    return [
+        f"config.train_batch_size_per_learner is now {size}: "
+        f"whole fragments of {settings.fragment_steps} agent steps"
+    ]
 
 
 def ignored_on_standard_path(experiment: Experiment) -> list[str]:

@@ -83,7 +83,8 @@ class Settings(BaseModel):
     """0: the learner runs in the driver."""
     num_gpus_per_learner: float = Field(0.0, ge=0)
     train_batch_size_per_learner: int | None = Field(None, ge=1)
-    """Default: one fragment, num_envs_per_env_runner * rollout_fragment_length."""
+    """Agent steps, filled up to whole fragments. Default: one fragment, num_envs_per_env_runner *
+    rollout_fragment_length."""
     minibatch_size: int | None = Field(None, ge=1)
     """Steps of one gradient step, a multiple of rollout_fragment_length. Default: 4 (IMPALA) or
     8 (APPO) fragments of one environment."""

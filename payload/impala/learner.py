@@ -18,6 +18,7 @@ from ray.rllib.core.learner.training_data import TrainingData
 
 from payload.impala.advantages import RunningNormalizer
 from payload.impala.atari import AtariSettings, make_vector_env
+from payload.impala.rollout_fragment import RolloutFragment
 from payload.impala.vtrace import vtrace
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class VTraceLearner(IMPALATorchLearner):
     def build(self) -> None:
         super().build()
         self.normalize = RunningNormalizer()
+        self._spare: list[RolloutFragment] = []
         if self.config.num_gpus_per_learner == 0:
             # More threads only fight with the env runners for the same cores.
             torch.set_num_threads(1)
@@ -64,6 +66,8 @@ class VTraceLearner(IMPALATorchLearner):
         update without fragments, which die with the node of their env runner, is skipped.
         """
         training_data.solve_refs()
+        if self.config.num_learners > 1:
+            training_data.episodes = self._without_gaps(training_data.episodes)
         if not training_data.episodes:
             return {}
         result = super().update(training_data=training_data, **kwargs)
@@ -73,6 +77,17 @@ class VTraceLearner(IMPALATorchLearner):
                 self._learner_state = self._learner_state_queue.get_nowait()
                 result["_rl_module_state_after_update"] = self._learner_state
         return result
+
+    def _without_gaps(self, fragments: list[RolloutFragment]) -> list[RolloutFragment]:
+        """Puts one from before in the place of each fragment that died.
+
+        Learners average every gradient step: one that makes fewer would halt them all.
+        """
+        config = self.config
+        size = config.num_envs_per_env_runner * config.get_rollout_fragment_length()
+        missing: int = config.train_batch_size_per_learner // size - len(fragments)
+        self._spare = fragments[-1:] or self._spare
+        return fragments + missing * self._spare
 
     def _update(self, batch: dict[str, Any], **kwargs: Any) -> Any:
         """Makes num_epochs passes over the batch's rows in minibatches of whole rows."""

@@ -76,7 +76,7 @@ class Learners:
         """Builds a learner."""
         sizes = {"num_envs_per_env_runner": 3, "rollout_fragment_length": STEPS, "seed": 1}
         experiment = parse_experiment({"run": run, "config": {**sizes, **config}}).experiment
-        rllib_config = algorithm_config(experiment, resolve_settings(experiment, num_cpus=2))
+        rllib_config = algorithm_config(experiment, resolve_settings(experiment, num_cpus=4))
         learner: VTraceLearner = rllib_config.build_learner(spaces={DEFAULT_MODULE_ID: SPACES})
         self._all.append(learner)
         return learner
@@ -513,6 +513,28 @@ def test_an_update_whose_fragments_died_with_their_node_is_skipped(learner: VTra
     lost = TrainingData(episodes=[])
     assert learner.update(lost, timesteps={NUM_ENV_STEPS_SAMPLED_LIFETIME: 0}) == {}
     assert torch.equal(weights_of(learner), before)
+
+
+@pytest.fixture
+def one_of_two(learners: Learners) -> Iterator[VTraceLearner]:
+    """A learner of two that make a gradient step of each fragment; the other one is not there."""
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    rows = {"num_envs_per_env_runner": 2, "minibatch_size": 2 * STEPS}
+    yield learners.of("IMPALA", num_learners=2, train_batch_size_per_learner=2 * 2 * STEPS, **rows)
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_a_learner_makes_as_many_steps_as_others_when_fragments_died(
+    one_of_two: VTraceLearner,
+) -> None:
+    fragments = [made_up(num_envs=2, seed=seed) for seed in range(4)]
+    for number, alive in enumerate((fragments[:2], fragments[2:3], []), start=1):
+        data, timesteps = TrainingData(episodes=alive), {NUM_ENV_STEPS_SAMPLED_LIFETIME: 0}
+        one_of_two.update(data, timesteps=timesteps)
+        assert gradient_steps(one_of_two) == 2 * number
 
 
 def test_a_gradient_that_is_not_finite_makes_no_step(learner: VTraceLearner) -> None:
