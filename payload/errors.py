@@ -1,4 +1,4 @@
-"""The one kind of error that a person can mend: shown as a line, exit code 2."""
+"""Errors as a person sees them: one line. One that the person can mend has exit code 2."""
 
 from __future__ import annotations
 
@@ -18,3 +18,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Returns ' (did you mean X?)' for the known name most like `name`, or ''."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" (did you mean {matches[0]}?)" if matches else ""
+
+
+def first_line(error: BaseException) -> str:
+    """Returns an error's type and the first line of its text.
+
+    Of one that Ray brought from another process, RayTaskError, those of the error there: its own
+    first line names the process.
+    """
+    while isinstance(cause := getattr(error, "cause", None), BaseException):
+        error = cause
+    return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from payload.errors import first_line
+
 STALLED_AFTER_S = 300.0
 """No iteration for so long means that training hangs, not that it is slow."""
 
@@ -68,8 +70,7 @@ class Interruption:
         self._hook(args)
         # IMPALA's learner thread: without it, algorithm.train() would wait for ever.
         if args.thread is not None and args.thread.name == "_LearnerThread":
-            error = f"{args.exc_type.__name__}: {args.exc_value}".splitlines()[0]
-            self._fail(f"the learner failed: {error}")
+            self._fail(f"the learner failed: {first_line(args.exc_value or args.exc_type())}")
 
     def _fail(self, reason: str) -> None:
         self.failure = reason

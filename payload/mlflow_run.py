@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from payload.errors import first_line
+
 EXPERIMENT_NAME = "volley"
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 """MLflow's UI opens on charts of training instead of traces of language models."""
@@ -201,7 +203,7 @@ class MLflowRun:
             try:
                 result = attempt()
             except Exception as error:  # Whatever MLflow raises, training goes on.
-                self.problem = f"{type(error).__name__}: {error}".splitlines()[0]
+                self.problem = first_line(error)
                 print(f"MLflow: {self.problem}; retrying in {RETRY_S:g} s", flush=True)
                 if _is_final(error):
                     return None

@@ -16,7 +16,7 @@ import psutil
 import ray
 
 from payload.checkpoints import Checkpoint
-from payload.errors import UserError
+from payload.errors import UserError, first_line
 from payload.evaluate import record_video
 from payload.experiment import Experiment, Settings
 from payload.interruption import Interruption
@@ -116,8 +116,7 @@ class Training:
             return Outcome("FAILED", f"{error.strerror}: {error.filename}{intact}", 1)
         except Exception as error:  # RLlib raises what it likes; the log has it in full.
             traceback.print_exc()
-            reason = interruption.failure or f"{type(error).__name__}: {error}".splitlines()[0]
-            return Outcome("FAILED", reason, 1)
+            return Outcome("FAILED", interruption.failure or first_line(error), 1)
         finally:
             self.view.stop()
             if algorithm is not None and interruption.failure is None:
@@ -236,7 +235,7 @@ class Training:
             episode_return, length = record_video(checkpoint, self.folder.video)
         except Exception as error:  # An environment that cannot render fails no finished run.
             traceback.print_exc()
-            self.view.say(f"No video: {type(error).__name__}: {error}".splitlines()[0])
+            self.view.say(f"No video: {first_line(error)}")
         else:
             self.view.say(
                 f"Video            {self.folder.video} "

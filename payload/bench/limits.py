@@ -33,6 +33,7 @@ from ray.rllib.utils.metrics import (
 
 from payload.bench.trainer import SETTLE_S
 from payload.defaults import game_of, resolve_settings
+from payload.errors import first_line
 from payload.experiment import Experiment, Settings
 from payload.impala.atari import make_vector_env
 from payload.impala.env_runner import AtariEnvRunner
@@ -287,7 +288,7 @@ def main() -> None:
         outcome: dict[str, Any] = PARTS[limit.part](limit)
     except Exception as error:  # Any part may fail in any way; the others go on.
         traceback.print_exc()
-        outcome = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
+        outcome = {"error": first_line(error)}
     Path(sys.argv[1]).write_text(json.dumps(outcome))
     # Learner threads, and env runners in the middle of a sample, are not worth waiting for.
     ray.shutdown()

@@ -1,0 +1,18 @@
+"""What is said of an error."""
+
+from __future__ import annotations
+
+from ray.exceptions import RayTaskError
+
+from payload.errors import first_line
+
+
+def test_an_error_is_its_type_and_the_first_line_of_its_text() -> None:
+    assert first_line(RuntimeError("CUDA error: out of memory\nCompile with ...")) == (
+        "RuntimeError: CUDA error: out of memory"
+    )
+
+
+def test_an_error_from_another_process_is_what_was_raised_there() -> None:
+    there = RayTaskError("update", "Traceback ...", RuntimeError("no GPU"))
+    assert first_line(there.as_instanceof_cause()) == "RuntimeError: no GPU"
