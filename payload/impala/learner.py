@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 from contextlib import suppress
 from queue import Empty, Queue
 from typing import Any
@@ -44,6 +45,10 @@ class VTraceLearner(IMPALATorchLearner):
         super().build()
         self.normalize = RunningNormalizer()
         self._spare: list[RolloutFragment] = []
+        self._failure: BaseException | None = None
+        if self.config.num_learners > 0:
+            # In the driver itself, Interruption watches over the learner's threads.
+            threading.excepthook = self._on_thread_error
         if self.config.num_gpus_per_learner == 0:
             # More threads only fight with the env runners for the same cores.
             torch.set_num_threads(1)
@@ -71,12 +76,22 @@ class VTraceLearner(IMPALATorchLearner):
         if not training_data.episodes:
             return {}
         result = super().update(training_data=training_data, **kwargs)
+        if self._failure is not None:
+            raise self._failure
         if kwargs.get("return_state"):
             # The learner thread, at its next update already, may take them back.
             with suppress(Empty):
                 self._learner_state = self._learner_state_queue.get_nowait()
                 result["_rl_module_state_after_update"] = self._learner_state
         return result
+
+    def _on_thread_error(self, args: threading.ExceptHookArgs) -> None:
+        """Has `update` raise what a thread died of; it would wait for that thread for ever."""
+        threading.__excepthook__(args)
+        self._failure = args.exc_value
+        with suppress(Empty):
+            self._learner_thread_in_queue.get_nowait()
+        self._agg_event.set()
 
     def _without_gaps(self, fragments: list[RolloutFragment]) -> list[RolloutFragment]:
         """Puts one from before in the place of each fragment that died.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 from collections.abc import Iterator
 from copy import deepcopy
 from functools import cache
@@ -513,6 +514,25 @@ def test_an_update_whose_fragments_died_with_their_node_is_skipped(learner: VTra
     lost = TrainingData(episodes=[])
     assert learner.update(lost, timesteps={NUM_ENV_STEPS_SAMPLED_LIFETIME: 0}) == {}
     assert torch.equal(weights_of(learner), before)
+
+
+@pytest.fixture
+def remote_impala(learners: Learners, monkeypatch: pytest.MonkeyPatch) -> VTraceLearner:
+    """A learner as it is in a process of its own, where it watches over its threads."""
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    return learners.of("IMPALA", num_learners=1)
+
+
+def test_a_remote_learner_tells_what_its_thread_died_of(
+    remote_impala: VTraceLearner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def out_of_memory(*_: Any, **__: Any) -> None:
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(remote_impala, "_update", out_of_memory)
+    data, timesteps = TrainingData(episodes=[made_up()]), {NUM_ENV_STEPS_SAMPLED_LIFETIME: 0}
+    with pytest.raises(RuntimeError, match="out of memory"):
+        remote_impala.update(data, timesteps=timesteps)
 
 
 @pytest.fixture
