@@ -13,6 +13,8 @@ from payload.errors import first_line
 
 STALLED_AFTER_S = 300.0
 """No iteration for so long means that training hangs, not that it is slow."""
+LEARNER_THREADS = ("_LearnerThread", "_GPULoaderThread")
+"""RLlib's names for the threads of IMPALA's learner."""
 
 
 class TrainingStalledError(Exception):
@@ -68,8 +70,8 @@ class Interruption:
 
     def _on_thread_error(self, args: Any) -> None:
         self._hook(args)
-        # IMPALA's learner thread: without it, algorithm.train() would wait for ever.
-        if args.thread is not None and args.thread.name == "_LearnerThread":
+        # Without one of them, algorithm.train() would wait for ever.
+        if args.thread is not None and args.thread.name in LEARNER_THREADS:
             self._fail(f"the learner failed: {first_line(args.exc_value or args.exc_type())}")
 
     def _fail(self, reason: str) -> None:

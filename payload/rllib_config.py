@@ -16,6 +16,7 @@ from payload.impala.connector import FragmentsToTrainBatch
 from payload.impala.env_runner import AtariEnvRunner
 from payload.impala.learner import SurrogateLearner, VTraceLearner
 from payload.impala.module import AtariModule
+from payload.impala.thread_watch import WatchedAPPOLearner, WatchedIMPALALearner
 
 
 def algorithm_config(experiment: Experiment, settings: Settings) -> AlgorithmConfig:
@@ -109,6 +110,9 @@ def _standard_path(config: AlgorithmConfig, experiment: Experiment, settings: Se
     config.environment(experiment.env, env_config=settings.env_config)
     # Were all remote env runners down at once, IMPALA would sample on the local one.
     config.env_runners(create_env_on_local_worker=True)
+    config.learners(
+        learner_class={"IMPALA": WatchedIMPALALearner, "APPO": WatchedAPPOLearner}[experiment.run]
+    )
     config.training(num_epochs=settings.num_epochs, minibatch_size=experiment.config.minibatch_size)
 
 

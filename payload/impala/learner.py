@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 from contextlib import suppress
 from queue import Empty, Queue
 from typing import Any
@@ -20,6 +19,7 @@ from ray.rllib.core.learner.training_data import TrainingData
 from payload.impala.advantages import RunningNormalizer
 from payload.impala.atari import AtariSettings, make_vector_env
 from payload.impala.rollout_fragment import RolloutFragment
+from payload.impala.thread_watch import ThreadWatch
 from payload.impala.vtrace import vtrace
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 PIXEL_STATISTICS_SEED = 12_345
 
 
-class VTraceLearner(IMPALATorchLearner):
+class VTraceLearner(ThreadWatch, IMPALATorchLearner):
     """IMPALA's update: one policy-gradient step per minibatch, weighted by V-trace advantages.
 
     `config.learner_config_dict` carries what RLlib's IMPALAConfig has no setting for:
@@ -45,10 +45,6 @@ class VTraceLearner(IMPALATorchLearner):
         super().build()
         self.normalize = RunningNormalizer()
         self._spare: list[RolloutFragment] = []
-        self._failure: BaseException | None = None
-        if self.config.num_learners > 0:
-            # In the driver itself, Interruption watches over the learner's threads.
-            threading.excepthook = self._on_thread_error
         if self.config.num_gpus_per_learner == 0:
             # More threads only fight with the env runners for the same cores.
             torch.set_num_threads(1)
@@ -76,22 +72,12 @@ class VTraceLearner(IMPALATorchLearner):
         if not training_data.episodes:
             return {}
         result = super().update(training_data=training_data, **kwargs)
-        if self._failure is not None:
-            raise self._failure
         if kwargs.get("return_state"):
             # The learner thread, at its next update already, may take them back.
             with suppress(Empty):
                 self._learner_state = self._learner_state_queue.get_nowait()
                 result["_rl_module_state_after_update"] = self._learner_state
         return result
-
-    def _on_thread_error(self, args: threading.ExceptHookArgs) -> None:
-        """Has `update` raise what a thread died of; it would wait for that thread for ever."""
-        threading.__excepthook__(args)
-        self._failure = args.exc_value
-        with suppress(Empty):
-            self._learner_thread_in_queue.get_nowait()
-        self._agg_event.set()
 
     def _without_gaps(self, fragments: list[RolloutFragment]) -> list[RolloutFragment]:
         """Puts one from before in the place of each fragment that died.

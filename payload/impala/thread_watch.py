@@ -1,0 +1,49 @@
+"""What RLlib's IMPALA and APPO learners lack: an end when one of their threads has died."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from queue import Empty
+from typing import Any
+
+from ray.rllib.algorithms.appo.torch.appo_torch_learner import APPOTorchLearner
+from ray.rllib.algorithms.impala.torch.impala_torch_learner import IMPALATorchLearner
+from ray.rllib.core.learner.torch.torch_learner import TorchLearner
+
+
+class ThreadWatch(TorchLearner):
+    """A learner whose `update` raises what its threads died of.
+
+    RLlib's waits for them for ever. In a process of its own nobody sees that: the driver drops
+    what it cannot send, and env runners go on sampling for nothing.
+    """
+
+    def build(self) -> None:
+        super().build()
+        self._failure: BaseException | None = None
+        if self.config.num_learners > 0:
+            # In the driver itself, Interruption watches over the learner's threads.
+            threading.excepthook = self._on_thread_error
+
+    def update(self, *args: Any, **kwargs: Any) -> Any:
+        result = super().update(*args, **kwargs)
+        if self._failure is not None:
+            raise self._failure
+        return result
+
+    def _on_thread_error(self, args: threading.ExceptHookArgs) -> None:
+        threading.__excepthook__(args)
+        self._failure = args.exc_value
+        # Lets go of an update that waits for room in the queue, or for the end of a batch.
+        with suppress(Empty):
+            self._learner_thread_in_queue.get_nowait()
+        self._agg_event.set()
+
+
+class WatchedIMPALALearner(ThreadWatch, IMPALATorchLearner):
+    """RLlib's own, for environments that are no Atari game."""
+
+
+class WatchedAPPOLearner(ThreadWatch, APPOTorchLearner):
+    """RLlib's own, for environments that are no Atari game."""
