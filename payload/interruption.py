@@ -75,6 +75,8 @@ class Interruption:
             self._fail(f"the learner failed: {first_line(args.exc_value or args.exc_type())}")
 
     def _fail(self, reason: str) -> None:
+        if self.failure is not None:
+            return
         self.failure = reason
         os.kill(os.getpid(), signal.SIGUSR1)
 

@@ -109,18 +109,22 @@ class Training:
             return Outcome("KILLED", "stopped at once", interruption.exit_code)
         except UserError as error:
             return Outcome("FAILED", str(error), 2)
-        except OSError as error:
-            traceback.print_exc()
-            newest = self.checkpoints.newest_first()
-            intact = f"; {newest[0].path} is intact" if newest else ""
-            return Outcome("FAILED", f"{error.strerror}: {error.filename}{intact}", 1)
         except Exception as error:  # RLlib raises what it likes; the log has it in full.
             traceback.print_exc()
-            return Outcome("FAILED", interruption.failure or first_line(error), 1)
+            return Outcome("FAILED", interruption.failure or self._reason(error), 1)
         finally:
             self.view.stop()
             if algorithm is not None and interruption.failure is None:
                 algorithm.stop()
+
+    def _reason(self, error: Exception) -> str:
+        if not isinstance(error, OSError):
+            return first_line(error)
+        newest = self.checkpoints.newest_first()
+        intact = f"; {newest[0].path} is intact" if newest else ""
+        # One of Arrow's, or from another process, names no file.
+        what = f"{error.strerror}: {error.filename}" if error.filename else first_line(error)
+        return what + intact
 
     def _build(self, resume_from: list[Checkpoint]) -> Any:
         config = algorithm_config(self.experiment, self.settings)
@@ -171,7 +175,8 @@ class Training:
             over = reason is not None or interruption.requested
             if over or time.monotonic() - saved_at >= self.options.checkpoint_every_s:
                 saved_at = time.monotonic()
-                self._save(algorithm, progress)
+                with interruption.watch():
+                    self._save(algorithm, progress)
             if reason is not None:
                 return Outcome("FINISHED", reason, 0)
             if interruption.requested:

@@ -11,6 +11,8 @@ from ray.rllib.algorithms.appo.torch.appo_torch_learner import APPOTorchLearner
 from ray.rllib.algorithms.impala.torch.impala_torch_learner import IMPALATorchLearner
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 
+from payload.interruption import LEARNER_THREADS
+
 
 class ThreadWatch(TorchLearner):
     """A learner whose `update` raises what its threads died of.
@@ -27,14 +29,17 @@ class ThreadWatch(TorchLearner):
             threading.excepthook = self._on_thread_error
 
     def update(self, *args: Any, **kwargs: Any) -> Any:
-        result = super().update(*args, **kwargs)
+        # Of those that wait when a thread dies, the first is let go and the next must not start.
+        result = super().update(*args, **kwargs) if self._failure is None else None
         if self._failure is not None:
             raise self._failure
         return result
 
     def _on_thread_error(self, args: threading.ExceptHookArgs) -> None:
         threading.__excepthook__(args)
-        self._failure = args.exc_value
+        if args.thread is None or args.thread.name not in LEARNER_THREADS:
+            return
+        self._failure = self._failure or args.exc_value
         # Lets go of an update that waits for room in the queue, or for the end of a batch.
         with suppress(Empty):
             self._learner_thread_in_queue.get_nowait()
