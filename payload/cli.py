@@ -129,7 +129,12 @@ def _add_bench(commands: Any) -> None:
 
 def _train(options: argparse.Namespace) -> int:
     from payload import run_folder
-    from payload.defaults import game_of, ignored_on_standard_path, resolve_settings, rounded_up
+    from payload.defaults import (
+        game_of,
+        ignored_on_standard_path,
+        resolve_settings,
+        train_batch_filled_up,
+    )
     from payload.experiment import parse_experiment, read_experiment_file
     from payload.ray_cluster import available_cpus, connect
 
@@ -173,7 +178,9 @@ def _train(options: argparse.Namespace) -> int:
             options.keep_checkpoints,
         ),
         resumed.checkpoints().newest_first() if resumed is not None else [],
-        loaded.notes + rounded_up(experiment, settings) + ignored_on_standard_path(experiment),
+        loaded.notes
+        + train_batch_filled_up(experiment, settings)
+        + ignored_on_standard_path(experiment),
     )
 
 

@@ -60,7 +60,6 @@ def resolve_settings(
     room = max(0, num_cpus - learner_cpus) // settings.num_cpus_per_env_runner
     filled: dict[str, Any] = {
         "num_env_runners": max(1, room),
-        "train_batch_size_per_learner": settings.fragment_steps,
         **ALGORITHM_DEFAULTS[experiment.run],
         "minibatch_size": MINIBATCH_ROWS[experiment.run] * settings.rollout_fragment_length,
     }
@@ -73,11 +72,11 @@ def resolve_settings(
     if settings.uniform_kl_coeff is not None:
         del filled["uniform_kl_coeff_at_goal"]
     filled = {key: value for key, value in filled.items() if getattr(settings, key) is None}
-    if settings.train_batch_size_per_learner is not None:
-        # RLlib collects whole fragments for all learners together and then divides them: one with
-        # fewer fragments than another would halt both.
-        num_fragments = -(-settings.train_batch_size_per_learner // settings.fragment_steps)
-        filled["train_batch_size_per_learner"] = num_fragments * settings.fragment_steps
+    # RLlib collects whole fragments for all learners together and then divides them: one with fewer
+    # fragments than another would halt both.
+    asked = settings.train_batch_size_per_learner or 1
+    num_fragments = -(-asked // settings.fragment_steps)
+    filled["train_batch_size_per_learner"] = num_fragments * settings.fragment_steps
     settings = settings.model_copy(update=filled)
     assert settings.num_env_runners is not None
     if learner_cpus > num_cpus:
@@ -120,7 +119,7 @@ def game_of(experiment: Experiment) -> AtariSettings | None:
     return AtariSettings(**values)
 
 
-def rounded_up(experiment: Experiment, settings: Settings) -> list[str]:
+def train_batch_filled_up(experiment: Experiment, settings: Settings) -> list[str]:
     """Returns a line if the train batch asked for had to be filled up to whole fragments."""
     asked, size = (s.train_batch_size_per_learner for s in (experiment.config, settings))
     if asked is None or asked == size:

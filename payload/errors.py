@@ -23,8 +23,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def first_line(error: BaseException) -> str:
     """Returns an error's type and the first line of its text.
 
-    Of one that Ray brought from another process, RayTaskError, those of the error there: its own
-    first line names the process.
+    A RayTaskError stands for an error that another process raised, and is told as that one: its own
+    first line says only which process it was.
     """
     while isinstance(cause := getattr(error, "cause", None), BaseException):
         error = cause

@@ -71,7 +71,7 @@ class Interruption:
     def _on_thread_error(self, args: Any) -> None:
         self._hook(args)
         # Without one of them, algorithm.train() would wait for ever.
-        if args.thread is not None and args.thread.name in LEARNER_THREADS:
+        if is_learners(args.thread):
             self._fail(f"the learner failed: {first_line(args.exc_value or args.exc_type())}")
 
     def _fail(self, reason: str) -> None:
@@ -82,3 +82,8 @@ class Interruption:
 
     def _on_failure(self, number: int, frame: Any) -> None:
         raise TrainingStalledError(self.failure)
+
+
+def is_learners(thread: threading.Thread | None) -> bool:
+    """Whether a thread is one of those of IMPALA's learner."""
+    return thread is not None and thread.name in LEARNER_THREADS

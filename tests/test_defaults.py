@@ -16,7 +16,7 @@ from payload.defaults import (
     game_of,
     ignored_on_standard_path,
     resolve_settings,
-    rounded_up,
+    train_batch_filled_up,
 )
 from payload.errors import UserError
 from payload.experiment import Experiment, Settings, parse_experiment
@@ -164,7 +164,7 @@ def test_a_train_batch_is_filled_up_to_whole_fragments(asked: int, size: int) ->
 
 def test_a_train_batch_that_had_to_be_filled_up_is_told() -> None:
     experiment = Experiment.model_validate({"config": {"train_batch_size_per_learner": 500}})
-    (line,) = rounded_up(experiment, resolve_settings(experiment, num_cpus=2))
+    (line,) = train_batch_filled_up(experiment, resolve_settings(experiment, num_cpus=2))
     assert line == (
         "config.train_batch_size_per_learner is now 1024: whole fragments of 1024 agent steps"
     )
@@ -173,7 +173,7 @@ def test_a_train_batch_that_had_to_be_filled_up_is_told() -> None:
 @pytest.mark.parametrize("config", [{}, {"train_batch_size_per_learner": 2048}])
 def test_a_train_batch_of_whole_fragments_needs_no_line(config: dict[str, int]) -> None:
     experiment = Experiment.model_validate({"config": config})
-    assert rounded_up(experiment, resolve_settings(experiment, num_cpus=2)) == []
+    assert train_batch_filled_up(experiment, resolve_settings(experiment, num_cpus=2)) == []
 
 
 def test_an_atari_game_takes_the_fast_path() -> None:

@@ -38,6 +38,7 @@ from payload.experiment import Experiment, Settings
 from payload.impala.atari import make_vector_env
 from payload.impala.env_runner import AtariEnvRunner
 from payload.impala.rollout_fragment import RolloutFragment
+from payload.interruption import LEARNER_THREADS
 from payload.ray_cluster import available_cpus
 from payload.rllib_config import algorithm_config
 
@@ -270,8 +271,8 @@ def _count(result: dict[str, Any], *keys: str, otherwise: int) -> int:
 
 
 def _driver_cpu_s() -> float:
-    """Returns the CPU seconds of this process without those of the learner thread in it."""
-    return time.process_time() - thread_cpu_s("_LearnerThread")
+    """Returns the CPU seconds of this process without those of the learner threads in it."""
+    return time.process_time() - sum(map(thread_cpu_s, LEARNER_THREADS))
 
 
 def thread_cpu_s(name: str) -> float:

@@ -11,7 +11,7 @@ from ray.rllib.algorithms.appo.torch.appo_torch_learner import APPOTorchLearner
 from ray.rllib.algorithms.impala.torch.impala_torch_learner import IMPALATorchLearner
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 
-from payload.interruption import LEARNER_THREADS
+from payload.interruption import is_learners
 
 
 class ThreadWatch(TorchLearner):
@@ -29,7 +29,7 @@ class ThreadWatch(TorchLearner):
             threading.excepthook = self._on_thread_error
 
     def update(self, *args: Any, **kwargs: Any) -> Any:
-        # Of those that wait when a thread dies, the first is let go and the next must not start.
+        # _on_thread_error lets go of an update under way; one after it must not start to wait.
         result = super().update(*args, **kwargs) if self._failure is None else None
         if self._failure is not None:
             raise self._failure
@@ -37,10 +37,10 @@ class ThreadWatch(TorchLearner):
 
     def _on_thread_error(self, args: threading.ExceptHookArgs) -> None:
         threading.__excepthook__(args)
-        if args.thread is None or args.thread.name not in LEARNER_THREADS:
+        if not is_learners(args.thread):
             return
         self._failure = self._failure or args.exc_value
-        # Lets go of an update that waits for room in the queue, or for the end of a batch.
+        # An update may wait for room in the queue, or for the end of a batch.
         with suppress(Empty):
             self._learner_thread_in_queue.get_nowait()
         self._agg_event.set()
