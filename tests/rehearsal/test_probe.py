@@ -70,6 +70,9 @@ def machines() -> Iterator[Machines]:
         with target.entered():
             for port in LISTENING:
                 until_the_end.enter_context(socket.create_server(("", port)))
+        with source.entered():
+            # A link comes up in its own time; while nobody answers ARP, all ports seem closed.
+            socket.create_connection((TARGET, min(LISTENING)), timeout=10).close()
         yield Machines(network, source, target)
 
 
