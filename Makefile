@@ -8,6 +8,7 @@ UV := $(BIN)/uv pip install --quiet --compile-bytecode --require-hashes --python
 COMPILE := $(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header
 MACHINE := --python-platform x86_64-manylinux_2_35 --format pylock.toml
 
+CODE := infra payload rehearsal tests
 SCRIPTS := usr/local/lib/volley
 
 .PHONY: help train test ui bench up preview down rehearse rehearse-set-up rehearse-clean schema
@@ -20,8 +21,8 @@ train: .venv/payload  ## Train IMPALA on Pong until the mean return is 18 or an 
 	$(BIN)/python -m payload train experiments/pong.yaml --results $(RESULTS) $(ARGS)
 
 test: .venv/dev  ## Lint, types and all tests
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 	MYPYPATH=$(SCRIPTS:%=infra/boot/files/common/%):$(SCRIPTS:%=infra/boot/files/head/%) \
 	  $(BIN)/mypy --explicit-package-bases infra/boot/files/*/$(SCRIPTS)/*.py
@@ -44,16 +45,16 @@ down: .venv/infra  ## Take the cluster away; the results stay (pulumi destroy)
 	pulumi destroy $(ARGS)
 
 rehearse: rehearse-set-up  ## Run the declared cluster for real on this machine (root, Linux)
-	$(BIN)/python -m tests.rehearsal play $(ARGS)
+	$(BIN)/python -m rehearsal play $(ARGS)
 
 rehearse-set-up: .venv/dev  ## Install tools, make the base image and the machines' environment
-	$(BIN)/python -m tests.rehearsal set-up
+	$(BIN)/python -m rehearsal set-up
 
 rehearse-clean: .venv/dev  ## Remove all that a rehearsal has left
-	$(BIN)/python -m tests.rehearsal clean
+	$(BIN)/python -m rehearsal clean
 
-schema: .venv/payload  ## Write payload/experiment.schema.json anew
-	$(BIN)/python -m payload.experiment_schema > payload/experiment.schema.json
+schema: .venv/payload  ## Write payload/experiment/experiment.schema.json anew
+	$(BIN)/python -m payload.experiment.schema > payload/experiment/experiment.schema.json
 
 lock: .venv/dev  ## Resolve requirements/*.txt anew
 	$(COMPILE) --universal --generate-hashes pyproject.toml --extra dev -o requirements/dev.txt

@@ -11,14 +11,14 @@ from pulumi_azure_native import resources
 
 from infra.boot.cloud_config import CustomDataTooLargeError
 from infra.common import Common, resource_prefix, tags
+from infra.config.settings import ConfigError, StackSettings, read_settings, stack_config
 from infra.foundation import Foundation
 from infra.head import Head
 from infra.identity import Identities
 from infra.machine_environment import check_custom_data
 from infra.network import Network
 from infra.outputs import outputs
-from infra.results import Results
-from infra.settings import ConfigError, StackSettings, read_settings, stack_config
+from infra.results_account import Results
 from infra.training import ScriptTooLargeError, Training, training_script
 from infra.workers import Workers
 

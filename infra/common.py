@@ -8,7 +8,7 @@ from typing import Any
 
 import pulumi
 
-from infra.settings import StackSettings
+from infra.config.settings import StackSettings
 
 MAX_PREFIX = 40
 """A machine's name has 64 characters, a container's 63: enough for what follows the prefix."""

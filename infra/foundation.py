@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import pulumi
 
 from infra.common import Common
+from infra.config.settings import StackSettings
 from infra.identity import Identities
 from infra.network import Network
-from infra.results import Results
-from infra.settings import StackSettings
+from infra.results_account import Results
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import pulumi
 from pulumi_azure_native import authorization, managedidentity
 
 from infra.common import Common
-from infra.results import Results
+from infra.results_account import Results
 
 BLOB_DATA_CONTRIBUTOR = "ba92f5b4-2d11-453d-a403-e96b0029c9fe"
 BLOB_DATA_READER = "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1"

@@ -11,10 +11,10 @@ import pulumi
 from pulumi_azure_native import managedidentity
 
 from infra.boot.cloud_config import MachineEnvironment, Role, cloud_config
+from infra.config.settings import StackSettings
 from infra.foundation import Foundation
-from infra.ray_ports import head_flags, worker_flags
-from infra.results import CONTAINER
-from infra.settings import StackSettings
+from infra.ports import head_flags, worker_flags
+from infra.results_account import CONTAINER
 
 MLFLOW_PORT = 5000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pulumi
 from pulumi_azure_native import compute
 
-from infra.machines import Machine
-from infra.settings import StackSettings
+from infra.config.settings import StackSettings
+from infra.config.vm_sizes import Machine
 
 EPHEMERAL_MARGIN_GIB = 1
 """Azure keeps this much of a local disk for itself."""

@@ -8,8 +8,8 @@ import pulumi
 from pulumi_azure_native import network
 
 from infra.common import Common
-from infra.ray_ports import TO_EVERY_NODE, TO_HEAD, OpenPorts
-from infra.settings import StackSettings
+from infra.config.settings import StackSettings
+from infra.ports import TO_EVERY_NODE, TO_HEAD, OpenPorts
 
 SSH = 22
 

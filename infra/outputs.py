@@ -7,12 +7,12 @@ from typing import Any
 import pulumi
 
 from infra.common import Common
+from infra.config.settings import StackSettings
+from infra.config.vm_sizes import PRICES_AS_OF
 from infra.head import Head
 from infra.machine_environment import MLFLOW_PORT
-from infra.machines import PRICES_AS_OF
-from infra.ray_ports import DASHBOARD
-from infra.results import CONTAINER, Results
-from infra.settings import StackSettings
+from infra.ports import DASHBOARD
+from infra.results_account import CONTAINER, Results
 
 TOKEN_FILE = "/var/lib/volley/ray-token"
 README = """\

@@ -15,8 +15,8 @@ from hatchling.builders.wheel import WheelBuilder
 from pulumi_azure_native import compute
 
 from infra.common import Common
+from infra.config.settings import StackSettings
 from infra.head import Head
-from infra.settings import StackSettings
 from infra.workers import Workers
 
 START_TRAINING = Path(__file__).parent / "boot" / "start_training.sh"

@@ -6,11 +6,11 @@ import pulumi
 from pulumi_azure_native import compute
 
 from infra import machine_parts as parts
+from infra.config.settings import StackSettings
 from infra.foundation import Foundation
 from infra.head import Head
 from infra.machine_environment import custom_data, worker_environment
 from infra.network import Network
-from infra.settings import StackSettings
 
 REPLACED_BY = [
     # The model of a scale set can change these, but instances that run would keep the old ones.

@@ -128,15 +128,15 @@ def _add_bench(commands: Any) -> None:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from payload import run_folder
-    from payload.defaults import (
+    from payload.experiment.placement import (
         game_of,
         ignored_on_standard_path,
         resolve_settings,
         train_batch_filled_up,
     )
-    from payload.experiment import parse_experiment, read_experiment_file
-    from payload.ray_cluster import available_cpus, connect
+    from payload.experiment.settings import parse_experiment, read_experiment_file
+    from payload.run import run_folder
+    from payload.run.ray_cluster import available_cpus, connect
 
     _positive("--checkpoint-every", options.checkpoint_every)
     _positive("--keep-checkpoints", options.keep_checkpoints)
@@ -165,7 +165,7 @@ def _train(options: argparse.Namespace) -> int:
     cluster = connect(options.address)
     importing.join()
     settings = resolve_settings(experiment, *cluster)
-    from payload.train import TrainOptions, train
+    from payload.run.train import TrainOptions, train
 
     return train(
         experiment,
@@ -185,7 +185,7 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _import_rllib() -> None:
-    import payload.train  # noqa: F401
+    import payload.run.train  # noqa: F401
 
 
 def _override(raw: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
@@ -204,7 +204,7 @@ def _override(raw: dict[str, Any], options: argparse.Namespace) -> dict[str, Any
 
 
 def _evaluate(options: argparse.Namespace) -> int:
-    from payload.checkpoints import find_checkpoint
+    from payload.run.checkpoints import find_checkpoint
 
     _positive("--episodes", options.episodes)
     checkpoint = find_checkpoint(options.checkpoint)
@@ -213,7 +213,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         raise UserError(f"--env {options.env}: the checkpoint {checkpoint.path} plays {env}")
     if options.video is not None and not options.video.absolute().parent.is_dir():
         raise UserError(f"--video {options.video}: the folder does not exist")
-    from payload.evaluate import evaluate, record_video
+    from payload.run.evaluate import evaluate, record_video
 
     # RLlib would warn of a deprecated class that it uses itself.
     logging.getLogger("ray._common.deprecation").setLevel(logging.ERROR)
@@ -231,8 +231,8 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from payload import run_folder
     from payload.bench.benchmark import bench, bench_learning
+    from payload.run import run_folder
 
     _positive("--seconds", options.seconds)
     _positive("--seeds", options.seeds)

@@ -1,70 +1,9 @@
-"""What several tests need: reports, an algorithm that only writes files, checkpoints of it."""
+"""What holds for all tests."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
-
 import hypothesis
-import pytest
-
-from payload.checkpoints import Checkpoint, CheckpointStore
-from payload.experiment import Experiment
-from payload.report import Progress, Report
 
 # The same examples in every run: what was green stays green until the code changes.
 hypothesis.settings.register_profile("volley", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("volley")
-
-FIRST_REPORT = Report(
-    iteration=1,
-    time_total_s=10.0,
-    env_steps=1000,
-    env_steps_trained=900,
-    sampled_per_s=100.0,
-    trained_per_s=90.0,
-    episodes=3,
-    return_mean=math.nan,
-    return_min=math.nan,
-    return_max=math.nan,
-    current_return=math.nan,
-    length_mean=math.nan,
-    env_runners=2,
-    learner={},
-)
-
-
-class FileAlgorithm:
-    """What of RLlib's Algorithm a checkpoint needs: it writes files into a folder."""
-
-    def save_to_path(self, path: Path) -> None:
-        path.mkdir()
-        (path / "weights").write_bytes(b"learned")
-
-
-@pytest.fixture
-def algorithm() -> FileAlgorithm:
-    return FileAlgorithm()
-
-
-@pytest.fixture
-def make_report() -> Callable[..., Report]:
-    """Makes a report of ten seconds and a thousand steps, but for what is given."""
-
-    def make(**changes: object) -> Report:
-        return replace(FIRST_REPORT, **changes)  # type: ignore[arg-type]
-
-    return make
-
-
-@pytest.fixture
-def save_checkpoint(algorithm: FileAlgorithm) -> Callable[..., Checkpoint]:
-    """Saves a checkpoint of an iteration into a folder of checkpoints."""
-
-    def save(folder: Path, iteration: int = 1, env: str = "CartPole-v1") -> Checkpoint:
-        progress = Progress(iteration=iteration)
-        return CheckpointStore(folder).save(algorithm, Experiment(env=env), progress)
-
-    return save

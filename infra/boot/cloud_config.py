@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import yaml
 
-from infra.ray_ports import reserved_ports
+from infra.ports import reserved_ports
 
 FILES = Path(__file__).parent / "files"
 REQUIREMENTS = Path(__file__).parents[2] / "requirements"
@@ -23,14 +23,14 @@ UNITS: dict[Role, list[str]] = {
     "head": [
         "ray-head.service",
         "mlflow.service",
-        "results-save.timer",
+        "sync-results.timer",
         "training.service",
         "scheduled-events.service",
     ],
     "worker": ["ray-worker.service", "scheduled-events.service"],
 }
 STOP_BEFORE_EVICTION: dict[Role, str] = {
-    "head": "training.service results-save.timer ray-head.service",
+    "head": "training.service sync-results.timer ray-head.service",
     "worker": "ray-worker.service",
 }
 RESERVED_PORTS = f"""\

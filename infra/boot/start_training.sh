@@ -91,9 +91,9 @@ start_training() {
 # The training goes on without its results being saved; nobody would know.
 check_results() {
   [[ -e /etc/volley/mlflow-elsewhere ]] || wait_for_unit mlflow.service
-  systemctl start results-save.service || {
-    journal results-save
-    fail "the results cannot be saved (journalctl -u results-save)"
+  systemctl start sync-results.service || {
+    journal sync-results
+    fail "the results cannot be saved (journalctl -u sync-results)"
   }
 }
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from payload.bench.parts import DRIVER_ENV_RUNNERS, parts
 from payload.bench.process import MeasurementError
-from payload.bench.report import (
+from payload.bench.table import (
     Bar,
     Comparison,
     Figure,
@@ -28,9 +28,9 @@ from payload.bench.report import (
     write_json,
 )
 from payload.bench.trainer import measure_learning
-from payload.defaults import ALGORITHM_DEFAULTS
 from payload.errors import UserError, nearest
-from payload.ray_cluster import available_cpus
+from payload.experiment.placement import ALGORITHM_DEFAULTS
+from payload.run.ray_cluster import available_cpus
 
 STOCK_BAR = Bar(7.0, "at least")
 """How many times stock RLlib's agent steps per second the trainer must reach."""

@@ -32,15 +32,15 @@ from ray.rllib.utils.metrics import (
 )
 
 from payload.bench.trainer import SETTLE_S
-from payload.defaults import game_of, resolve_settings
 from payload.errors import first_line
-from payload.experiment import Experiment, Settings
+from payload.experiment.placement import game_of, resolve_settings
+from payload.experiment.settings import Experiment, Settings
 from payload.impala.atari import make_vector_env
 from payload.impala.env_runner import AtariEnvRunner
+from payload.impala.rllib_config import algorithm_config
 from payload.impala.rollout_fragment import RolloutFragment
-from payload.interruption import LEARNER_THREADS
-from payload.ray_cluster import available_cpus
-from payload.rllib_config import algorithm_config
+from payload.run.interruption import LEARNER_THREADS
+from payload.run.ray_cluster import available_cpus
 
 WARM_UP_S = 1.0
 NUM_ACTIONS = 6
@@ -185,7 +185,7 @@ def measure_driver(limit: Limit) -> dict[str, float]:
 
 def measure_callback(limit: Limit) -> dict[str, float]:
     """Measures what MLflow takes of training, in iterations as long as a run's."""
-    from payload.bench.callback import callback_share
+    from payload.bench.mlflow_cost import callback_share
 
     _start_ray(1)
     config, _ = _config(1)

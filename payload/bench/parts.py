@@ -14,7 +14,7 @@ from typing import Any
 
 from payload.bench.limits import Limit
 from payload.bench.process import Child, MeasurementError
-from payload.bench.report import Figure
+from payload.bench.table import Figure
 from payload.bench.trainer import measure_memory, measure_startup, measure_throughput
 
 STARTUPS = 3

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from payload.bench.process import Child, MeasurementError
-from payload.report import MEAN_OVER
+from payload.run.progress import MEAN_OVER
 
 START_TIMEOUT_S = 300.0
 """How long the first learner update may take."""

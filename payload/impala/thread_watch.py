@@ -11,7 +11,7 @@ from ray.rllib.algorithms.appo.torch.appo_torch_learner import APPOTorchLearner
 from ray.rllib.algorithms.impala.torch.impala_torch_learner import IMPALATorchLearner
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 
-from payload.interruption import is_learners
+from payload.run.interruption import is_learners
 
 
 class ThreadWatch(TorchLearner):

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from infra import ray_ports
+from infra import ports
 from infra.boot.cloud_config import MachineEnvironment, Role, cloud_config
 
 ROLES: list[Role] = ["head", "worker"]
@@ -18,7 +18,7 @@ ROLES: list[Role] = ["head", "worker"]
 def machine(role: Role = "head", **changes: Any) -> MachineEnvironment:
     values: dict[str, Any] = {
         "role": role,
-        "ray_start_flags": ray_ports.head_flags("10.42.0.4"),
+        "ray_start_flags": ports.head_flags("10.42.0.4"),
         "results_account": "account",
         "results_container": "results",
         "token_container": "token",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tests.azure.security_rules import DEFAULT_RULES, is_at, is_in, values_of
+from rehearsal.azure.security_rules import DEFAULT_RULES, is_at, is_in, values_of
 from tests.infra.stack import Declared
 
 VNET = "10.42.0.0/16"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infra import ray_ports
+from infra import ports
 from infra.boot.cloud_config import (
     FILES,
     MAX_CUSTOM_DATA,
@@ -23,8 +23,8 @@ from infra.boot.cloud_config import (
     Role,
     cloud_config,
 )
+from infra.config.settings import read_settings
 from infra.machine_environment import check_custom_data
-from infra.settings import read_settings
 from infra.training import (
     MAX_SCRIPT_BYTES,
     ScriptTooLargeError,
@@ -168,7 +168,7 @@ def test_a_variable_arrives_as_it_was_given(tmp_path: Path, value: str) -> None:
 @pytest.mark.parametrize("role", ROLES)
 def test_every_port_of_ray_comes_from_ray_ports(stack: Stack, role: Role) -> None:
     (flags,) = re.findall(r"RAY_START_FLAGS='([^']*)'", stack("dev").custom_data(role))
-    expected = ray_ports.head_flags if role == "head" else ray_ports.worker_flags
+    expected = ports.head_flags if role == "head" else ports.worker_flags
     assert flags.split() == expected("10.42.0.4")
 
 

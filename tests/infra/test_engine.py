@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.azure.engine import PulumiProject, steps
+from rehearsal.azure.engine import PulumiProject, steps
 from tests.infra.stack import REQUIRED
 
 pytestmark = pytest.mark.skipif(
@@ -40,7 +40,7 @@ class Stack(PulumiProject):
 def stack(tmp_path: Path) -> Stack:
     cloud = tmp_path / "cloud.json"
     cloud.write_text("{}")
-    made = Stack.make(tmp_path, "dev", "tests.azure.provider", STAND_IN_CLOUD=str(cloud))
+    made = Stack.make(tmp_path, "dev", "rehearsal.azure.provider", STAND_IN_CLOUD=str(cloud))
     made.configure(REQUIRED)
     return made
 

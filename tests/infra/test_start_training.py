@@ -24,7 +24,7 @@ case "$*" in
   *is-active*) [[ $1 == --quiet ]] || echo "$state"; [[ $state == active ]] ;;
   *is-failed*) [[ $state == failed ]] ;;
   stop* | restart*) [[ ! -e at-stop ]] || bash at-stop ;;
-  "start results-save"*) [[ $state != failed ]] ;;
+  "start sync-results"*) [[ $state != failed ]] ;;
 esac
 """
 JOURNALCTL = """\
@@ -168,7 +168,7 @@ def test_an_mlflow_elsewhere_is_not_waited_for(head: Head) -> None:
             "payload: env: Pung: no such Gymnasium environment",
             "the training did not start",
         ),
-        ("results-save", "two clusters share the account", "the results cannot be saved"),
+        ("sync-results", "two clusters share the account", "the results cannot be saved"),
     ],
 )
 def test_what_fails_shows_its_journal_and_says_so_last(

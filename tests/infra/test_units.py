@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infra import ray_ports
+from infra import ports
 from infra.boot.cloud_config import UNITS, Role, cloud_config
 from tests.infra.machine_tree import machine
 
@@ -142,10 +142,10 @@ def test_no_outgoing_connection_takes_a_port_of_ray(tree: Path, role: Role) -> N
     for part in shown.stdout.strip().split(","):
         first, _, last = part.partition("-")
         reserved.update(range(int(first), int(last or first) + 1))
-    flags = " ".join([*ray_ports.head_flags("10.42.0.4"), *ray_ports.worker_flags("10.42.0.4")])
-    ports = {int(port) for port in re.findall(r"port=(\d+)", flags)}
-    assert len(ports) > 8
-    assert ports <= reserved
+    flags = " ".join([*ports.head_flags("10.42.0.4"), *ports.worker_flags("10.42.0.4")])
+    flagged = {int(port) for port in re.findall(r"port=(\d+)", flags)}
+    assert len(flagged) > 8
+    assert flagged <= reserved
     # From the first boot on: systemd-sysctl has run before the file was written.
     commands = yaml.safe_load(cloud_config(machine(role)))["runcmd"]
     enabled = next(i for i, command in enumerate(commands) if "enable" in command)

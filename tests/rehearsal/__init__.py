@@ -1,1 +1,0 @@
-"""The declared cluster, run for real on one machine."""

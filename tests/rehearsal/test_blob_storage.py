@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from rehearsal import blob_storage, own_network, place
+from rehearsal.blob_storage import PROGRAM, BlobStorage
+from rehearsal.daemon import DaemonError
+from rehearsal.managed_identity import access_token
+from rehearsal.metadata_state import Identity
 from tests.project import ROOT
-from tests.rehearsal import blob_storage, own_network, place
-from tests.rehearsal.blob_storage import PROGRAM, BlobStorage
-from tests.rehearsal.daemon import DaemonError
-from tests.rehearsal.managed_identity import access_token
-from tests.rehearsal.metadata_state import Identity
 
 pytestmark = pytest.mark.skipif(
     not PROGRAM.exists(), reason=f"Azurite is not installed: there is no {PROGRAM}"
@@ -221,8 +221,8 @@ def test_an_address_that_is_not_there_is_named(storage: BlobStorage) -> None:
 IN_REALITY = """
 import os, subprocess, sys
 from pathlib import Path
-from tests.rehearsal import metadata_service, metadata_state
-from tests.rehearsal.blob_storage import BlobStorage
+from rehearsal import metadata_service, metadata_state
+from rehearsal.blob_storage import BlobStorage
 
 folder, program, blob_py = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 identities = {"head-client": metadata_state.Identity("head-principal")}

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.rehearsal import place
-from tests.rehearsal.collisions import HostNetwork, collisions, host_networks, package_servers
+from rehearsal import place
+from rehearsal.collisions import HostNetwork, collisions, host_networks, package_servers
 
 
 def interfaces(**addresses: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rehearsal import daemon
+from rehearsal import daemon
 
 ADDRESS = "127.0.0.2"
 LISTEN = """

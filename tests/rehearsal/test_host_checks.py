@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.rehearsal import place
-from tests.rehearsal.host_checks import (
+from rehearsal import place
+from rehearsal.host_checks import (
     cpu_problems,
     disk_problems,
     lock_problems,
@@ -23,7 +23,7 @@ from tests.rehearsal.host_checks import (
     tool_problems,
     trial_problems,
 )
-from tests.rehearsal.kernel_trials import network_trial
+from rehearsal.kernel_trials import network_trial
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="root is needed to try the kernel")
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.azure.cloud import FileCloud
+from rehearsal.azure.cloud import FileCloud
+from rehearsal.driver import Result
+from rehearsal.in_process import InProcess
 from tests.infra.stack import REQUIRED
-from tests.rehearsal.driver import Result
-from tests.rehearsal.in_process import InProcess
 
 RUN_COMMAND = "VirtualMachineRunCommandByVirtualMachine"
 Up = Callable[..., Result]

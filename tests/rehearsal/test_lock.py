@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from rehearsal.lock import RehearsalRunningError, holder, rehearsal_lock
 from tests.project import ROOT
-from tests.rehearsal.lock import RehearsalRunningError, holder, rehearsal_lock
 
 
 @contextmanager
 def held_elsewhere(path: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that holds the lock."""
     program = (
-        "import sys, pathlib; from tests.rehearsal.lock import rehearsal_lock\n"
+        "import sys, pathlib; from rehearsal.lock import rehearsal_lock\n"
         "with rehearsal_lock(pathlib.Path(sys.argv[1])): print(1, flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

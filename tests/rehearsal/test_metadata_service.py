@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from rehearsal import metadata_service, metadata_state, own_network, place
+from rehearsal.metadata_state import Identity, Instance, ScheduledEvent, put_instance
 from tests.project import ROOT
-from tests.rehearsal import metadata_service, metadata_state, own_network, place
-from tests.rehearsal.metadata_state import Identity, Instance, ScheduledEvent, put_instance
 
 HEAD = Instance(
     "head",
@@ -308,7 +308,7 @@ IN_REALITY = """
 import subprocess, sys, time
 from pathlib import Path
 from azure.identity import ManagedIdentityCredential
-from tests.rehearsal import metadata_service, metadata_state
+from rehearsal import metadata_service, metadata_state
 from tests.rehearsal.test_metadata_service import WORKER, replace
 
 folder, watcher = Path(sys.argv[1]), sys.argv[2]

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, settings
 
-from tests.azure.security_rules import Packet, rule
+from rehearsal.azure.security_rules import Packet, rule
+from rehearsal.decisions import Decision, decisions
+from rehearsal.nsg import AppliedNsg, Filter, compile_nsgs, ruleset
+from rehearsal.rules_to_try import applied_nsgs, packets, virtual_networks
+from rehearsal.security_rules import Ports, Rule, UnsupportedRuleError
 from tests.infra.stack import declare_stack
-from tests.rehearsal.decisions import Decision, decisions
-from tests.rehearsal.nsg import AppliedNsg, Filter, compile_nsgs, ruleset
-from tests.rehearsal.rules_to_try import applied_nsgs, packets, virtual_networks
-from tests.rehearsal.security_rules import Ports, Rule, UnsupportedRuleError
 
 VNET = ("10.42.0.0/16",)
 HEAD, STRANGER = "10.42.0.4", "203.0.113.99"

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 import pytest
 from hypothesis import Phase, given, settings
 
-from tests.azure.security_rules import Packet, rule
-from tests.rehearsal.decisions import decisions
-from tests.rehearsal.namespaces import ip, missing, network_namespace
-from tests.rehearsal.nsg import AppliedNsg, comment, ruleset
-from tests.rehearsal.rules_to_try import applied_nsgs, packets, virtual_networks
-from tests.rehearsal.shell import run
+from rehearsal.azure.security_rules import Packet, rule
+from rehearsal.decisions import decisions
+from rehearsal.namespaces import ip, missing, network_namespace
+from rehearsal.nsg import AppliedNsg, comment, ruleset
+from rehearsal.rules_to_try import applied_nsgs, packets, virtual_networks
+from rehearsal.shell import run
 
 TABLE = "nsg"
 LACKS = missing("nft")

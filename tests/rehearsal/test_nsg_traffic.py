@@ -12,13 +12,13 @@ from threading import Event, Thread
 
 import pytest
 
-from tests.azure.security_rules import rule
+from rehearsal.azure.security_rules import rule
+from rehearsal.namespaces import NetworkNamespace, ip, missing, network_namespace
+from rehearsal.nsg import AppliedNsg, ruleset
+from rehearsal.place import METADATA_ADDRESS
+from rehearsal.probe import probe
+from rehearsal.shell import run
 from tests.infra.stack import declare_stack
-from tests.rehearsal.namespaces import NetworkNamespace, ip, missing, network_namespace
-from tests.rehearsal.nsg import AppliedNsg, ruleset
-from tests.rehearsal.place import METADATA_ADDRESS
-from tests.rehearsal.probe import probe
-from tests.rehearsal.shell import run
 
 BRIDGED = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 LACKS = missing("nft", "nsenter") or ("" if BRIDGED.exists() else "br_netfilter is not loaded")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from rehearsal.plan import Plan, Record, free_address, free_public_address, plan
 from tests.infra.stack import REQUIRED, declare_stack
-from tests.rehearsal.plan import Plan, Record, free_address, free_public_address, plan
 
 HEAD, FIRST_WORKER = "10.42.0.4", "10.42.1.4"
 PUBLIC = "198.51.100.20"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.rehearsal.namespaces import NetworkNamespace, ip, missing, network_namespace
-from tests.rehearsal.probe import Reached, probe
-from tests.rehearsal.shell import CommandError, run
+from rehearsal.namespaces import NetworkNamespace, ip, missing, network_namespace
+from rehearsal.probe import Reached, probe
+from rehearsal.shell import CommandError, run
 
 SOURCE, TARGET = "10.77.0.1", "10.77.0.2"
 PORTS = frozenset(range(1, 65536))

@@ -8,19 +8,19 @@ from ipaddress import IPv4Network
 
 import pytest
 
-from tests.rehearsal import place
-from tests.rehearsal.__main__ import NETWORKS
-from tests.rehearsal.cluster import NodeWatch
-from tests.rehearsal.host_checks import problems
-from tests.rehearsal.in_process import InProcess
-from tests.rehearsal.leftovers import clean, host_state
-from tests.rehearsal.lock import rehearsal_lock
-from tests.rehearsal.play import Play
-from tests.rehearsal.ports import ports_as_declared
-from tests.rehearsal.records import read_records
-from tests.rehearsal.set_up import is_set_up
-from tests.rehearsal.stage import Stage, open_stage
-from tests.rehearsal.timeline import Timeline
+from rehearsal import place
+from rehearsal.__main__ import NETWORKS
+from rehearsal.cluster import NodeWatch
+from rehearsal.host_checks import problems
+from rehearsal.in_process import InProcess
+from rehearsal.leftovers import clean, host_state
+from rehearsal.lock import rehearsal_lock
+from rehearsal.play import Play
+from rehearsal.ports import ports_as_declared
+from rehearsal.records import read_records
+from rehearsal.set_up import is_set_up
+from rehearsal.stage import Stage, open_stage
+from rehearsal.timeline import Timeline
 
 
 def why_not() -> str:

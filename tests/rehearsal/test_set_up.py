@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.project import ROOT
-from tests.rehearsal.aside import in_namespaces, made_aside
-from tests.rehearsal.host_packages import (
+from rehearsal.aside import in_namespaces, made_aside
+from rehearsal.host_packages import (
     BUNDLE,
     HostPackages,
     apt_settings,
@@ -22,8 +21,9 @@ from tests.rehearsal.host_packages import (
     manager_settings,
     package_variables,
 )
-from tests.rehearsal.set_up import lock_digest, overlays_on, recipe_digest
-from tests.rehearsal.shell import CommandError
+from rehearsal.set_up import lock_digest, overlays_on, recipe_digest
+from rehearsal.shell import CommandError
+from tests.project import ROOT
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="root is needed for namespaces")
 
@@ -95,7 +95,7 @@ def test_processes_end_with_the_set_up_whatever_ends_it(
 ) -> None:
     beat = tmp_path / "beat"
     program = (
-        "import sys; from tests.rehearsal.aside import in_namespaces\n"
+        "import sys; from rehearsal.aside import in_namespaces\n"
         "script = 'trap : INT TERM; while :; do date +%N > \"$1\"; sleep 0.05; done'\n"
         "in_namespaces(script, sys.argv[1], variables={}, timeout_s=60)"
     )

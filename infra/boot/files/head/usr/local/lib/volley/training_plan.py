@@ -33,7 +33,7 @@ def read_wanted(experiment: Path) -> Wanted:
     """
     sys.path.insert(0, str(TRAINING))
     from payload.errors import UserError
-    from payload.experiment import parse_experiment, read_experiment_file
+    from payload.experiment.settings import parse_experiment, read_experiment_file
 
     try:
         config = parse_experiment(read_experiment_file(experiment)).experiment.config

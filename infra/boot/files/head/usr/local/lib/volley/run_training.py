@@ -1,0 +1,157 @@
+"""Runs the experiment as a Ray job and follows it to its end; resumes it after any interruption.
+
+Exit codes: 0 finished, 2 refused (nothing would be different the next time), 1 anything else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import ray
+from ray.job_submission import JobStatus, JobSubmissionClient
+
+from blob import container, patiently, write
+from sync_results import HOME, RUNS, restore_runs
+from training_plan import (
+    REFUSAL,
+    REFUSED,
+    TRAINING,
+    env_runners,
+    finish_runs,
+    payload_command,
+    read_wanted,
+    run_to_resume,
+)
+
+FINISHED = TRAINING / "finished"
+"""This training is over: a boot does not start it again."""
+CPUS = HOME / "cpus"
+"""How many the training had last; the run command removes it, since it waits for nodes itself."""
+DASHBOARD = "http://127.0.0.1:8265"
+DASHBOARD_TIMEOUT_S = 120.0
+WORKERS_TIMEOUT_S = 120.0
+"""Workers find a head that was restarted after about 24 s; one that was evicted may never."""
+POLL_S = 5.0
+
+
+def main() -> int:
+    experiment = TRAINING / "experiment.yaml"
+    wanted = read_wanted(experiment)
+    # What an experiment has learnt belongs to it: a changed one starts from nothing.
+    key = hashlib.sha256(experiment.read_bytes()).hexdigest()[:12]
+    blobs = os.environ["RESULTS_CONTAINER"]
+    patiently(f"{blobs}/runs/{key}", lambda: restore_runs(container(blobs), key))
+    client = connect()
+    stop_others(client)
+    unfinished = run_to_resume(RUNS / key)
+    before = remembered_cpus()
+    cpus = cpus_of_cluster(before)
+    write(CPUS, str(cpus).encode())
+    by_stack = int(os.environ["NUM_ENV_RUNNERS"]) if "NUM_ENV_RUNNERS" in os.environ else None
+    # A training can begin and be interrupted before its first checkpoint.
+    begun = unfinished is not None or before > 0
+    number, reason = env_runners(wanted, by_stack, cpus, begun)
+    print(reason, flush=True)
+    command = payload_command(experiment, RUNS / key, unfinished, number)
+    job = client.submit_job(
+        entrypoint=shlex.join(command),
+        submission_id=f"train-{key}-{int(time.time())}",
+        # Ray takes the package to the workers.
+        runtime_env={"py_modules": [str(TRAINING / "payload")]},
+        metadata={"experiment": key},
+    )
+    print(f"{job}: {shlex.join(command)}", flush=True)
+    status, last = follow(client, job)
+    print(f"{job}: {status}", flush=True)
+    if status == JobStatus.SUCCEEDED:
+        FINISHED.touch()
+        finish_runs(RUNS / key)
+        return 0
+    return REFUSAL if last.startswith(REFUSED) else 1
+
+
+def connect() -> JobSubmissionClient:
+    """Waits for Ray's dashboard, which is up some seconds after Ray."""
+    end = time.monotonic() + DASHBOARD_TIMEOUT_S
+    while True:
+        try:
+            return JobSubmissionClient(DASHBOARD)
+        except ConnectionError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(1)
+
+
+def stop_others(client: JobSubmissionClient) -> None:
+    """Stops what an earlier life of this unit has left running."""
+    for job in client.list_jobs():
+        if job.submission_id is not None and not job.status.is_terminal():
+            print(f"{job.submission_id} still runs: stopping it", flush=True)
+            client.stop_job(job.submission_id)
+            # It may be writing its last checkpoint.
+            while not client.get_job_status(job.submission_id).is_terminal():
+                time.sleep(1)
+
+
+def remembered_cpus() -> int:
+    text = CPUS.read_text() if CPUS.exists() else ""
+    # Empty where the power went at the wrong moment.
+    return int(text) if text.isdecimal() else 0
+
+
+def cpus_of_cluster(before: int) -> int:
+    ray.init(address="auto", log_to_driver=False)
+    try:
+        return wait_for_cpus(before, lambda: int(ray.cluster_resources().get("CPU", 0)))
+    finally:
+        ray.shutdown()
+
+
+def wait_for_cpus(before: int, there: Callable[[], int]) -> int:
+    """Waits until the cluster has its workers again; returns the CPUs that are there then."""
+    cpus = there()
+    if cpus >= before:
+        return cpus
+    print(
+        f"{cpus} CPUs are there, the training had {before}: "
+        f"waiting for its workers, at most {WORKERS_TIMEOUT_S:.0f} s",
+        flush=True,
+    )
+    end = time.monotonic() + WORKERS_TIMEOUT_S
+    while cpus < before and time.monotonic() < end:
+        time.sleep(1)
+        cpus = there()
+    print(f"{cpus} CPUs are there", flush=True)
+    return cpus
+
+
+def follow(client: JobSubmissionClient, job: str) -> tuple[JobStatus, str]:
+    """Copies the job's output to the journal; returns its end and its last line."""
+    asked_to_stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: asked_to_stop.set())
+    stopping = False
+    shown = 0
+    while True:
+        over = client.get_job_status(job)
+        output = client.get_job_logs(job)
+        print(output[shown:], end="", flush=True)
+        shown = len(output)
+        if over.is_terminal():
+            lines = [line for line in output.splitlines() if line.strip()]
+            return over, lines[-1] if lines else ""
+        if stopping:
+            time.sleep(0.5)
+        elif asked_to_stop.wait(POLL_S):
+            client.stop_job(job)
+            stopping = True
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,245 @@
+"""results.py save, results.py restore: MLflow's database and the runs, to and from Blob.
+
+A cluster is destroyed and made again; its results go on. The database is saved as a
+consistent snapshot; only the head that restored or saved it last may replace it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sqlite3
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+from azure.core import MatchConditions
+from azure.core.exceptions import (
+    AzureError,
+    ResourceExistsError,
+    ResourceModifiedError,
+    ResourceNotFoundError,
+)
+from azure.storage.blob import BlobClient, ContainerClient
+
+from blob import container, patiently, write
+
+HOME = Path("/var/lib/volley")
+DATABASE = HOME / "mlflow.db"
+ETAG = HOME / "mlflow.db.etag"
+"""Of the snapshot that this machine knows."""
+CHANGE = HOME / "mlflow.db.change"
+"""When the saved database had been changed last."""
+WRITER = HOME / "writer"
+"""Who this machine is: snapshots bear it, so that it knows its own."""
+RUNS = HOME / "runs"
+SAVED = HOME / "saved"
+"""A mark for each file of RUNS that is in Blob, with the state that was saved."""
+LINK = {"link": "true"}
+"""Metadata of a blob whose content is where a symbolic link leads."""
+LOCK = HOME / "save.lock"
+
+
+class OtherWriterError(Exception):
+    """Somebody else has written the database since this machine read it."""
+
+
+def save(blobs: ContainerClient) -> bool:
+    """Uploads what has changed of the runs and of the database; says whether all of it is saved.
+
+    A save that runs already is waited for: what came after it began is saved too.
+    """
+    saved = True
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for part in (save_database, save_runs):
+            # One that fails keeps nothing of the other from being saved.
+            try:
+                part(blobs)
+            except (AzureError, OSError, sqlite3.Error, OtherWriterError) as error:
+                print(f"{part.__name__}: {error}", file=sys.stderr, flush=True)
+                saved = False
+    return saved
+
+
+def save_runs(blobs: ContainerClient) -> None:
+    for path in files_of_runs(RUNS):
+        try:
+            save_file(blobs, path)
+        except FileNotFoundError:
+            continue  # An old checkpoint, removed meanwhile.
+    for path in pruned():
+        with suppress(ResourceNotFoundError):
+            blobs.delete_blob(blob_of(path))
+        mark_of(path).unlink()
+
+
+def files_of_runs(folder: Path) -> Iterator[Path]:
+    """Yields files and links; checkpoints are written aside, in names with a dot, and renamed."""
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        links = [name for name in folders if Path(parent, name).is_symlink()]
+        yield from (Path(parent, name) for name in names + links if not name.startswith("."))
+
+
+def pruned() -> Iterator[Path]:
+    """Yields what was saved of checkpoints that the payload has removed since.
+
+    A run that is gone as a whole was removed by somebody else, who may want it to be saved.
+    """
+    for mark in [path for path in SAVED.rglob("*") if path.is_file()]:
+        path = RUNS / mark.relative_to(SAVED)
+        checkpoints = [parent for parent in path.parents if parent.name == "checkpoints"]
+        if checkpoints and checkpoints[0].is_dir() and not os.path.lexists(path):
+            yield path
+
+
+def save_file(blobs: ContainerClient, path: Path) -> None:
+    change = change_of(path)
+    mark = mark_of(path)
+    if mark.exists() and mark.read_text() == change:
+        return
+    if path.is_symlink():
+        content, metadata = os.readlink(path).encode(), LINK
+    else:
+        content, metadata = path.read_bytes(), {}
+    blobs.upload_blob(blob_of(path), content, metadata=metadata, overwrite=True)
+    remember(path, change)
+
+
+def change_of(path: Path) -> str:
+    """Returns what is another when a file has changed, or where a link leads."""
+    if path.is_symlink():
+        return os.readlink(path)
+    state = path.stat()
+    return f"{state.st_mtime_ns} {state.st_size}"
+
+
+def remember(path: Path, change: str) -> None:
+    mark_of(path).parent.mkdir(parents=True, exist_ok=True)
+    mark_of(path).write_text(change)
+
+
+def mark_of(path: Path) -> Path:
+    return SAVED / path.relative_to(RUNS)
+
+
+def blob_of(path: Path) -> str:
+    return f"runs/{path.relative_to(RUNS)}"
+
+
+def save_database(blobs: ContainerClient) -> None:
+    if not DATABASE.exists():
+        return
+    journal = DATABASE.with_name("mlflow.db-wal")
+    change = str([path.stat().st_mtime_ns for path in (DATABASE, journal) if path.exists()])
+    if CHANGE.exists() and CHANGE.read_text() == change:
+        return
+    blob = blobs.get_blob_client("mlflow.db")
+    with tempfile.TemporaryDirectory(dir=HOME) as folder:
+        snapshot = Path(folder) / "mlflow.db"
+        with closing(sqlite3.connect(DATABASE)) as live, closing(sqlite3.connect(snapshot)) as copy:
+            live.backup(copy)
+        etag = upload(blob, snapshot.read_bytes())
+    write(ETAG, etag.encode())
+    write(CHANGE, change.encode())
+    print(f"saved {blob.url}", flush=True)
+
+
+def upload(blob: BlobClient, content: bytes) -> str:
+    """Replaces the snapshot that this machine knows; returns the ETag of the new one.
+
+    Raises:
+        OtherWriterError: The snapshot is another one, and not of this machine.
+    """
+    bearing = {"writer": writer()}
+    known = ETAG.read_text() if ETAG.exists() else ""
+    try:
+        answer = blob.upload_blob(content, metadata=bearing, **only_if(known))
+    except (ResourceModifiedError, ResourceExistsError):
+        # It is ours where the answer to an upload was lost.
+        own = etag_of_own(blob)
+        answer = blob.upload_blob(content, metadata=bearing, **only_if(own))
+    etag: str = answer["etag"]
+    return etag
+
+
+def only_if(etag: str) -> dict[str, Any]:
+    """Returns upload_blob's condition: the blob is as we know it, or not there."""
+    if not etag:
+        return {"overwrite": False}
+    return {"overwrite": True, "etag": etag, "match_condition": MatchConditions.IfNotModified}
+
+
+def etag_of_own(blob: BlobClient) -> str:
+    """Returns the ETag of what is there, which must be this machine's; "" where nothing is."""
+    try:
+        there = blob.get_blob_properties()
+    except ResourceNotFoundError:
+        return ""
+    if there.metadata.get("writer") != writer():
+        raise OtherWriterError(
+            f"{blob.url} was written by another cluster since this one read it; "
+            "two clusters cannot share one results account"
+        )
+    etag: str = there.etag
+    return etag
+
+
+def writer() -> str:
+    if not WRITER.exists():
+        write(WRITER, uuid.uuid4().hex.encode())
+    return WRITER.read_text()
+
+
+def restore(blobs: ContainerClient) -> None:
+    """Downloads the database, unless this machine has one."""
+    if DATABASE.exists():
+        return
+    try:
+        download = blobs.download_blob("mlflow.db")
+    except ResourceNotFoundError:
+        print("the results account is new: MLflow starts with an empty database")
+        return
+    content = download.readall()
+    # The database last: with it, the snapshot is known.
+    write(ETAG, download.properties.etag.encode())
+    write(DATABASE, content)
+    print(f"restored MLflow's database of {download.properties.last_modified}")
+
+
+def restore_runs(blobs: ContainerClient, key: str) -> None:
+    """Downloads the runs of one experiment, all or none, unless this machine has some."""
+    if (RUNS / key).exists():
+        return
+    aside = RUNS / f".{key}"
+    shutil.rmtree(aside, ignore_errors=True)
+    for blob in blobs.list_blobs(name_starts_with=f"runs/{key}/", include=["metadata"]):
+        path = aside / Path(blob.name).relative_to("runs", key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = blobs.download_blob(blob.name).readall()
+        if blob.metadata == LINK:
+            path.symlink_to(content.decode())
+        else:
+            write(path, content)
+    if aside.exists():
+        aside.rename(RUNS / key)
+        for path in files_of_runs(RUNS / key):
+            remember(path, change_of(path))
+
+
+def main(verb: str) -> int:
+    name = os.environ["RESULTS_CONTAINER"]
+    if verb == "restore":
+        patiently(f"{name}/mlflow.db", lambda: restore(container(name)))
+        return 0
+    return 0 if save(container(name)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

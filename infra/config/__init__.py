@@ -1,0 +1,1 @@
+"""The stack's configuration: its keys, VM sizes with prices, and every check."""

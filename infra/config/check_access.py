@@ -1,0 +1,109 @@
+"""What can be wrong with a stack's configuration: who may come in, and then all the rest."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from infra.config.check_experiment import check_experiment
+from infra.config.check_machines import check_machines
+from infra.config.check_network import check_network, parse_cidr
+from infra.config.problem import Problem
+
+if TYPE_CHECKING:
+    from infra.config.settings import StackSettings
+
+LARGEST_ADMIN_NETWORK = 16
+"""Length of a prefix; whoever opens SSH to more of the internet has to say so."""
+PRIVATE = [IPv4Network(cidr) for cidr in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")]
+"""RFC 1918: no more of the internet, however many they are."""
+TAKEN_USERNAMES = frozenset(
+    (
+        # Azure refuses these: osProfile.adminUsername in
+        # https://learn.microsoft.com/rest/api/compute/virtual-machines/create-or-update
+        *("administrator", "admin", "user", "user1", "test", "user2", "test1", "user3", "admin1"),
+        *("a", "actuser", "adm", "admin2", "aspnet", "backup", "console", "david", "guest"),
+        *("john", "owner", "root", "server", "sql", "support", "support_388945a0", "sys"),
+        *("test2", "test3", "user4", "user5"),
+        # The machines have users or groups of these names already; the last one is ours.
+        *("daemon", "bin", "sync", "games", "man", "lp", "mail", "news", "uucp", "proxy"),
+        *("www-data", "list", "irc", "nobody", "nogroup", "sudo", "docker", "ray"),
+    )
+)
+
+
+def check_settings(settings: StackSettings, root: Path) -> Iterator[Problem]:
+    """Yields all that is wrong with settings whose types are right."""
+    yield from check_admin_cidr(settings)
+    yield from check_admin_username(settings)
+    yield from check_ssh_key(settings)
+    yield from check_machines(settings)
+    yield from check_network(settings)
+    yield from check_experiment(settings, root)
+
+
+def check_admin_cidr(settings: StackSettings) -> Iterator[Problem]:
+    """SSH is open to somebody, but not to everybody."""
+    key, value = "adminCidr", settings.admin_cidr
+    if not value:
+        yield Problem(
+            key, value, "required: the addresses that may use SSH, for example 203.0.113.7/32"
+        )
+        return
+    network = parse_cidr(value)
+    if network is None:
+        yield Problem(key, value, "must be an IPv4 CIDR, for example 203.0.113.7/32")
+    elif is_wide(network) and not settings.allow_public_ssh:
+        allowed = (
+            f"opens SSH to more of the internet than a /{LARGEST_ADMIN_NETWORK}; "
+            "set allowPublicSsh to true if you mean it"
+        )
+        yield Problem(key, value, allowed)
+
+
+def is_wide(network: IPv4Network) -> bool:
+    """Whether a network is more of the internet than one organisation has."""
+    return network.prefixlen < LARGEST_ADMIN_NETWORK and not is_private(network)
+
+
+def is_private(network: IPv4Network) -> bool:
+    """Whether no address of a network is one of the internet."""
+    return any(network.subnet_of(private) for private in PRIVATE)
+
+
+def check_admin_username(settings: StackSettings) -> Iterator[Problem]:
+    """The administrator is nobody whom Azure refuses or a machine has already."""
+    if settings.admin_username in TAKEN_USERNAMES:
+        yield Problem(
+            "adminUsername",
+            settings.admin_username,
+            "is a name of Azure's or of the machines' own; take another, azureuser for example",
+        )
+
+
+def check_ssh_key(settings: StackSettings) -> Iterator[Problem]:
+    """The key is a public one of a kind that Azure takes. It is never shown."""
+    key, value = "sshPublicKey", settings.ssh_public_key.strip()
+    if not value:
+        yield Problem(key, value, "required: the text of ~/.ssh/id_ed25519.pub or id_rsa.pub")
+    elif "PRIVATE KEY" in value:
+        yield Problem(key, "(hidden)", "is a private key; give the public one, the file in .pub")
+    elif not is_public_key(value):
+        allowed = "must be one line, ssh-ed25519 or ssh-rsa and the key, as in a .pub file"
+        yield Problem(key, f"{value[:16]}...", allowed)
+
+
+def is_public_key(text: str) -> bool:
+    """Whether a line is an OpenSSH public key of a kind that Azure takes for Linux."""
+    kind, _, rest = text.partition(" ")
+    if kind not in ("ssh-rsa", "ssh-ed25519") or "\n" in text:
+        return False
+    try:
+        blob = base64.b64decode(rest.split()[0], validate=True)
+    except (binascii.Error, IndexError):
+        return False
+    return blob[4 : 4 + len(kind)] == kind.encode()

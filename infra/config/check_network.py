@@ -1,0 +1,97 @@
+"""What can be wrong with the network: addresses, room for the workers, and what exists already."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from ipaddress import AddressValueError, IPv4Network, NetmaskValueError
+from typing import TYPE_CHECKING
+
+from infra.config.problem import Problem
+
+if TYPE_CHECKING:
+    from infra.config.settings import StackSettings
+
+AZURE_RESERVED_ADDRESSES = 5
+"""Of each subnet: network, gateway, two for DNS, broadcast."""
+SMALLEST_SUBNET = 29
+
+
+def check_network(settings: StackSettings) -> Iterator[Problem]:
+    """Every machine gets an address, in the subnets that are made or that exist."""
+    yield from check_workers(settings)
+    yield from check_subnets(settings)
+    yield from check_resource_ids(settings)
+
+
+def check_workers(settings: StackSettings) -> Iterator[Problem]:
+    """As many workers as were asked for can be there."""
+    if settings.max_workers < settings.min_workers:
+        allowed = f"is less than minWorkers, {settings.min_workers}"
+        yield Problem("maxWorkers", settings.max_workers, allowed)
+    subnet = parse_cidr(settings.worker_subnet_cidr)
+    if subnet is None or settings.worker_subnet_id:
+        return
+    room = subnet.num_addresses - AZURE_RESERVED_ADDRESSES
+    if settings.max_workers > room:
+        yield Problem(
+            "workerSubnetCidr",
+            settings.worker_subnet_cidr,
+            f"has room for {max(0, room)} machines, fewer than maxWorkers, {settings.max_workers}",
+        )
+
+
+def check_subnets(settings: StackSettings) -> Iterator[Problem]:
+    """Both subnets lie in the virtual network, apart from each other."""
+    keys = {
+        "vnetCidr": settings.vnet_cidr,
+        "headSubnetCidr": settings.head_subnet_cidr,
+        "workerSubnetCidr": settings.worker_subnet_cidr,
+    }
+    networks = {key: parse_cidr(value) for key, value in keys.items()}
+    for key, network in networks.items():
+        if network is None:
+            yield Problem(key, keys[key], "must be an IPv4 CIDR, for example 10.42.0.0/24")
+        elif network.prefixlen > SMALLEST_SUBNET:
+            yield Problem(key, keys[key], f"is smaller than Azure's smallest, /{SMALLEST_SUBNET}")
+    vnet, head, worker = networks.values()
+    for key, subnet in list(networks.items())[1:]:
+        if vnet is not None and subnet is not None and not subnet.subnet_of(vnet):
+            yield Problem(key, keys[key], f"lies outside vnetCidr, {vnet}")
+    if head is not None and worker is not None and head.overlaps(worker):
+        yield Problem("workerSubnetCidr", str(worker), f"overlaps headSubnetCidr, {head}")
+
+
+def check_resource_ids(settings: StackSettings) -> Iterator[Problem]:
+    """What exists already is named by its resource id."""
+    subnet = "Microsoft.Network/virtualNetworks/<vnet>/subnets/<subnet>"
+    # Azure connects a machine to no vnet of another subscription or location.
+    near = ", in the stack's own subscription and location"
+    ids = {
+        "headSubnetId": (settings.head_subnet_id, subnet, near),
+        "workerSubnetId": (settings.worker_subnet_id, subnet, near),
+        "resultsAccountId": (
+            settings.results_account_id,
+            "Microsoft.Storage/storageAccounts/<account>",
+            ", in any subscription that you may use",
+        ),
+    }
+    for key, (value, kind, where) in ids.items():
+        template = f"/subscriptions/<id>/resourceGroups/<group>/providers/{kind}"
+        pattern = re.sub("<[^>]*>", "[^/]+", template)
+        if value and not re.fullmatch(pattern, value, re.IGNORECASE):
+            yield Problem(key, value, f"must look like {template}{where}")
+    if bool(settings.head_subnet_id) != bool(settings.worker_subnet_id):
+        missing = "workerSubnetId" if settings.head_subnet_id else "headSubnetId"
+        yield Problem(missing, "", "required too: both subnets exist, or neither does")
+    elif settings.head_subnet_id and settings.head_subnet_id == settings.worker_subnet_id:
+        allowed = "is headSubnetId too; head and workers have a subnet each"
+        yield Problem("workerSubnetId", settings.worker_subnet_id, allowed)
+
+
+def parse_cidr(text: str) -> IPv4Network | None:
+    """Returns the network, or None where the text is no CIDR (10.0.0.5/24 has host bits: none)."""
+    try:
+        return IPv4Network(text)
+    except (AddressValueError, NetmaskValueError, ValueError):
+        return None

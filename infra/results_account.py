@@ -1,0 +1,172 @@
+"""Where results outlive the cluster: a storage account in a resource group of its own."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+from typing import Any
+
+import pulumi
+from pulumi_azure_native import Provider, authorization, network, resources, storage
+
+from infra.common import Common
+from infra.config.check_access import is_private, is_wide
+from infra.config.settings import StackSettings
+from infra.network import Network
+
+CONTAINER = "results"
+MAX_ACCOUNT_NAME = 24
+SUFFIX = 8
+"""Digits that Pulumi adds to a name."""
+
+
+class Results(pulumi.ComponentResource):
+    """The results account with its container, and a container for Ray's token.
+
+    With keepResults, `pulumi destroy` forgets account and container instead of deleting
+    them, and a later stack finds them by resultsAccountId. The token's container dies with
+    the cluster.
+    """
+
+    account_name: pulumi.Output[str]
+    account_id: pulumi.Output[str]
+    container_id: pulumi.Output[str]
+    token_container: pulumi.Output[str]
+    token_container_id: pulumi.Output[str]
+    address: pulumi.Output[str]
+    """Where the account is reached within the network; empty: by its name, as anywhere."""
+
+    def __init__(self, common: Common, settings: StackSettings, net: Network) -> None:
+        super().__init__("volley:infra:Results", common.name("results"))
+        self._common = common
+        self._provider: Provider | None = None
+        """Of the account's subscription, where that is not the stack's."""
+        self._kept = pulumi.ResourceOptions(parent=self, retain_on_delete=settings.keep_results)
+        if settings.results_account_id:
+            self._use(settings.results_account_id, net)
+        else:
+            self._make(settings, net)
+        self._make_token_container()
+        self.register_outputs({"account": self.account_name})
+
+    def _use(self, account_id: str, net: Network) -> None:
+        _, _, subscription, _, group, _, _, _, account = account_id.split("/")
+        if subscription.lower() != authorization.get_client_config().subscription_id.lower():
+            self._provider = Provider(
+                self._common.name("results-subscription"),
+                subscription_id=subscription,
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+        self._group: pulumi.Input[str] = group
+        self.account_id = pulumi.Output.from_input(account_id)
+        self.account_name = pulumi.Output.from_input(account)
+        self.container_id = pulumi.Output.from_input(
+            f"{account_id}/blobServices/default/containers/{CONTAINER}"
+        )
+        self.address = self._private_endpoint(account_id, net)
+
+    def _private_endpoint(self, account_id: str, net: Network) -> pulumi.Output[str]:
+        """Opens somebody's account to this network; its firewall knows older subnets, if any."""
+        endpoint = network.PrivateEndpoint(
+            self._common.name("results-endpoint"),
+            **self._common.in_group,
+            subnet=network.SubnetArgs(id=net.head_subnet),
+            private_link_service_connections=[
+                network.PrivateLinkServiceConnectionArgs(
+                    name="results", private_link_service_id=account_id, group_ids=["blob"]
+                )
+            ],
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        address: pulumi.Output[str] = endpoint.custom_dns_configs.apply(_first_address)
+        return address
+
+    def _make(self, settings: StackSettings, net: Network) -> None:
+        self.address = pulumi.Output.from_input("")
+        group = resources.ResourceGroup(
+            self._common.name("results"),
+            **self._common.tagged,
+            opts=self._kept,
+        )
+        account = storage.StorageAccount(
+            _account_name(self._common.prefix),
+            resource_group_name=group.name,
+            **self._common.tagged,
+            kind="StorageV2",
+            sku=storage.SkuArgs(name="Standard_LRS"),
+            access_tier="Hot",
+            allow_blob_public_access=False,
+            allow_cross_tenant_replication=False,
+            allow_shared_key_access=False,
+            enable_https_traffic_only=True,
+            default_to_o_auth_authentication=True,
+            is_local_user_enabled=False,
+            minimum_tls_version="TLS1_2",
+            encryption=storage.EncryptionArgs(
+                key_source="Microsoft.Storage",
+                require_infrastructure_encryption=True,
+                services=storage.EncryptionServicesArgs(
+                    blob=storage.EncryptionServiceArgs(enabled=True, key_type="Account")
+                ),
+            ),
+            network_rule_set=storage.NetworkRuleSetArgs(
+                default_action=storage.DefaultAction.DENY,
+                bypass="None",
+                virtual_network_rules=[
+                    storage.VirtualNetworkRuleArgs(
+                        virtual_network_resource_id=subnet, action="Allow"
+                    )
+                    for subnet in (net.head_subnet, net.worker_subnet)
+                ],
+                # So that the administrator can read the results when the cluster is gone.
+                ip_rules=_ip_rules(settings.admin_cidr),
+            ),
+            opts=self._kept,
+        )
+        container = storage.BlobContainer(
+            self._common.name(CONTAINER),
+            container_name=CONTAINER,
+            resource_group_name=group.name,
+            account_name=account.name,
+            public_access="None",
+            opts=self._kept,
+        )
+        self._group = group.name
+        self.account_id, self.account_name = account.id, account.name
+        self.container_id = container.id
+
+    def _make_token_container(self) -> None:
+        container = storage.BlobContainer(
+            self._common.name("token"),
+            # Not "token": for half a minute Azure refuses the name of one that was deleted. The
+            # group's has digits of its own in each life of the stack.
+            container_name=pulumi.Output.concat("token-", self._common.group),
+            resource_group_name=self._group,
+            account_name=self.account_name,
+            public_access="None",
+            opts=pulumi.ResourceOptions(parent=self, provider=self._provider),
+        )
+        self.token_container, self.token_container_id = container.name, container.id
+
+
+def _account_name(prefix: str) -> str:
+    """Returns what Azure allows: lower-case letters and digits, with room for the suffix."""
+    plain = "".join(letter for letter in prefix.lower() if letter.isalnum())
+    return plain[: MAX_ACCOUNT_NAME - SUFFIX]
+
+
+def _ip_rules(cidr: str) -> list[storage.IPRuleArgs]:
+    """A storage firewall takes single addresses and networks down to /30, and no private ones.
+
+    What opens SSH to half the internet does not open the results.
+    """
+    known = IPv4Network(cidr)
+    if is_wide(known) or is_private(known):
+        return []
+    addresses = [str(address) for address in known] if known.prefixlen > 30 else [cidr]
+    return [storage.IPRuleArgs(i_p_address_or_range=address) for address in addresses]
+
+
+def _first_address(configs: Any) -> str:
+    (first, *_) = configs
+    addresses = first["ip_addresses"] if isinstance(first, dict) else first.ip_addresses
+    return str(addresses[0])

@@ -1,0 +1,1 @@
+"""A training run: the loop, its progress, checkpoints, run folder and panel."""

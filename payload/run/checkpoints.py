@@ -1,0 +1,128 @@
+"""Checkpoints of a run: written aside and renamed, the best and the last few kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from payload.errors import UserError
+from payload.experiment.settings import Experiment, parse_experiment
+from payload.run.progress import Progress
+
+ALGORITHM = "algorithm"
+"""RLlib's own checkpoint: `Algorithm.from_checkpoint` reads this folder."""
+EXPERIMENT_FILE = "experiment.yaml"
+PROGRESS_FILE = "progress.json"
+PREFIX = "checkpoint_"
+BEST = "best"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint folder."""
+
+    path: Path
+
+    @property
+    def algorithm(self) -> Path:
+        return self.path / ALGORITHM
+
+    @property
+    def module(self) -> Path:
+        """The policy alone: `RLModule.from_checkpoint` reads this folder."""
+        return self.algorithm / "learner_group" / "learner" / "rl_module" / "default_policy"
+
+    def experiment(self) -> Experiment:
+        raw = yaml.safe_load((self.path / EXPERIMENT_FILE).read_text())
+        return parse_experiment(raw).experiment
+
+    def progress(self) -> Progress:
+        return Progress.from_json(json.loads((self.path / PROGRESS_FILE).read_text()))
+
+
+class CheckpointStore:
+    """The checkpoints of one run, `folder`/checkpoint_<iteration>, and a link to the best."""
+
+    def __init__(self, folder: Path, keep: int = 3) -> None:
+        """
+        Args:
+            keep: How many of the newest stay; the best stays besides.
+        """
+        self.folder = folder
+        self.keep = keep
+
+    def save(self, algorithm: Any, experiment: Experiment, progress: Progress) -> Checkpoint:
+        """Writes a checkpoint; a crash at any moment leaves the ones before it intact.
+
+        Raises:
+            OSError: It cannot be written (no space left); what was written is removed.
+        """
+        final = self.folder / f"{PREFIX}{progress.iteration:06d}"
+        aside = self.folder / f".{final.name}.{os.getpid()}"
+        shutil.rmtree(aside, ignore_errors=True)
+        try:
+            aside.mkdir(parents=True)
+            algorithm.save_to_path((aside / ALGORITHM).absolute())
+            (aside / EXPERIMENT_FILE).write_text(experiment.to_yaml())
+            (aside / PROGRESS_FILE).write_text(json.dumps(progress.to_json(), indent=1))
+            _sync(aside)
+            if final.exists():
+                shutil.rmtree(final)
+            aside.rename(final)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+        return Checkpoint(final)
+
+    def mark_best(self, checkpoint: Checkpoint) -> None:
+        """Points the link `best` at a checkpoint."""
+        aside = self.folder / f".{BEST}.{os.getpid()}"
+        aside.symlink_to(checkpoint.path.name)
+        aside.replace(self.folder / BEST)
+
+    def best(self) -> Checkpoint | None:
+        link = self.folder / BEST
+        return Checkpoint(link.resolve()) if link.exists() else None
+
+    def newest_first(self) -> list[Checkpoint]:
+        return [Checkpoint(path) for path in sorted(self.folder.glob(f"{PREFIX}*"), reverse=True)]
+
+    def prune(self) -> None:
+        """Removes all but the newest `keep` and the best, and what crashes left aside."""
+        best = self.best()
+        for checkpoint in self.newest_first()[self.keep :]:
+            if best is None or checkpoint.path.resolve() != best.path:
+                shutil.rmtree(checkpoint.path)
+        for aside in self.folder.glob(f".{PREFIX}*"):
+            shutil.rmtree(aside)
+        for link in self.folder.glob(f".{BEST}.*"):
+            link.unlink()
+
+
+def find_checkpoint(path: Path) -> Checkpoint:
+    """Returns the checkpoint that `path` means: itself, or the best of the run in `path`.
+
+    Raises:
+        UserError: There is none.
+    """
+    for candidate in (path, path / "checkpoints" / BEST, path / BEST):
+        if (candidate / ALGORITHM).is_dir() and (candidate / EXPERIMENT_FILE).is_file():
+            return Checkpoint(candidate.resolve())
+    newest = CheckpointStore(path / "checkpoints").newest_first()
+    if newest:
+        return newest[0]
+    raise UserError(f"{path}: no checkpoint (a folder with {ALGORITHM}/ and {EXPERIMENT_FILE})")
+
+
+def _sync(folder: Path) -> None:
+    """Waits until all below a folder is on disk, so that the rename cannot overtake it."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())

@@ -1,0 +1,221 @@
+"""What one training iteration says, what a run carries over, and when to stop."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from payload.experiment.settings import Stop
+
+MEAN_OVER = 100
+"""Episodes in the mean return, as in the papers."""
+RECENT_STEPS = 30_000
+"""Agent steps whose rate of reward makes the current return."""
+RECENT_EPISODES = 20
+"""Episodes whose mean length does."""
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What RLlib says of one iteration; a count is of the whole run, None while unknown."""
+
+    env_steps: int | None = None
+    env_steps_trained: int | None = None
+    episodes: int | None = None
+    rewards_sampled: float = math.nan
+    """Sum of the game's own rewards over `steps_sampled`, this iteration's agent steps; NaN where
+    the env runner does not tell."""
+    steps_sampled: float = math.nan
+    returns: list[float] = field(default_factory=list)
+    """Of the episodes that finished in this iteration."""
+    lengths: list[float] = field(default_factory=list)
+    learner: dict[str, float] = field(default_factory=dict)
+    """The last update's metrics, by the names that MLflow shows."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """One iteration. Steps are agent steps; a mean without episodes is NaN."""
+
+    iteration: int
+    time_total_s: float
+    """Seconds of training, those before a resume included."""
+    env_steps: int
+    env_steps_trained: int
+    sampled_per_s: float
+    trained_per_s: float
+    episodes: int
+    """Episodes finished, those before a resume included."""
+    return_mean: float
+    """Mean, smallest and largest return of the last 100 episodes."""
+    return_min: float
+    return_max: float
+    current_return: float
+    """What an episode would return at the rate of reward of the last steps."""
+    length_mean: float
+    env_runners: int
+    """Env runners alive."""
+    learner: dict[str, float]
+    """By the names that MLflow shows."""
+
+    def metrics(self) -> dict[str, float]:
+        """Returns the metrics by the names that MLflow shows, without those still unknown."""
+        values: dict[str, float] = {
+            "episode_reward_mean": self.return_mean,
+            "episode_reward_min": self.return_min,
+            "episode_reward_max": self.return_max,
+            "episode_reward_current": self.current_return,
+            "episode_len_mean": self.length_mean,
+            "episodes_total": self.episodes,
+            "env_steps_sampled_per_s": self.sampled_per_s,
+            "env_steps_trained_per_s": self.trained_per_s,
+            "env_steps_trained": self.env_steps_trained,
+            "env_runners_alive": self.env_runners,
+            "time_total_s": self.time_total_s,
+            "training_iteration": self.iteration,
+            **self.learner,
+        }
+        return {name: value for name, value in values.items() if math.isfinite(value)}
+
+
+@dataclass
+class Progress:
+    """What a run carries from iteration to iteration, and over a resume."""
+
+    time_total_s: float = 0.0
+    iteration: int = 0
+    env_steps: int = 0
+    env_steps_trained: int = 0
+    episodes: int = 0
+    first_return: float = math.nan
+    """First mean return of 100 episodes: what the goal is measured from."""
+    best_return: float = -math.inf
+    """Best mean return of 100 episodes."""
+    best_current_return: float = -math.inf
+    """Best current return since there was a mean of 100 episodes."""
+    recent: deque[tuple[float, float]] = field(default_factory=deque)
+    """Rewards and steps of the last iterations, RECENT_STEPS in sum."""
+    returns: deque[float] = field(default_factory=lambda: deque(maxlen=MEAN_OVER))
+    lengths: deque[float] = field(default_factory=lambda: deque(maxlen=MEAN_OVER))
+
+    def advance(self, result: TrainResult, seconds: float, env_runners: int) -> Report:
+        """Takes in the result of an iteration that took `seconds`; returns its report."""
+        env_steps = _known(result.env_steps, self.env_steps)
+        trained = _known(result.env_steps_trained, self.env_steps_trained)
+        self.episodes = _known(result.episodes, self.episodes)
+        self._look_back_on(result)
+        self.returns.extend(result.returns)
+        self.lengths.extend(result.lengths)
+        report = Report(
+            iteration=self.iteration + 1,
+            time_total_s=self.time_total_s + seconds,
+            env_steps=env_steps,
+            env_steps_trained=trained,
+            sampled_per_s=(env_steps - self.env_steps) / seconds,
+            trained_per_s=(trained - self.env_steps_trained) / seconds,
+            episodes=self.episodes,
+            return_mean=_reduce(np.mean, self.returns),
+            return_min=_reduce(np.min, self.returns),
+            return_max=_reduce(np.max, self.returns),
+            current_return=self.current_return,
+            length_mean=_reduce(np.mean, self.lengths),
+            env_runners=env_runners,
+            learner=result.learner,
+        )
+        self.iteration, self.time_total_s = report.iteration, report.time_total_s
+        self.env_steps, self.env_steps_trained = env_steps, trained
+        if self.has_full_mean:
+            if math.isnan(self.first_return):
+                self.first_return = report.return_mean
+            self.best_return = max(self.best_return, report.return_mean)
+            self.best_current_return = max(self.best_current_return, report.current_return)
+        return report
+
+    def _look_back_on(self, result: TrainResult) -> None:
+        if math.isnan(result.rewards_sampled) or not result.steps_sampled > 0:
+            return
+        self.recent.append((result.rewards_sampled, result.steps_sampled))
+        while sum(steps for _, steps in self.recent) - self.recent[0][1] >= RECENT_STEPS:
+            self.recent.popleft()
+
+    @property
+    def has_full_mean(self) -> bool:
+        """Whether the mean return is over all the episodes that it should be over."""
+        return len(self.returns) == MEAN_OVER
+
+    @property
+    def current_return(self) -> float:
+        """Returns what an episode would return at the rate of reward of the last steps.
+
+        The mean of 100 episodes is late: an even game of Pong takes 3,600 agent steps, and
+        while 100 of them are played the policy has long become another one.
+        """
+        if not self.recent:
+            return _reduce(np.mean, self.returns)
+        rewards, steps = (sum(values) for values in zip(*self.recent, strict=True))
+        lengths = deque(self.lengths, maxlen=RECENT_EPISODES)
+        return float(rewards / steps * _reduce(np.mean, lengths))
+
+    def towards(self, stop: Stop) -> float:
+        """Returns how far the run is on its way to its end, in [0, 1].
+
+        By the best current return where `stop` names a return: that does not depend on how
+        fast this machine or this seed is. Were it to go back with the policy, what is made more
+        random for it would take the policy further back. Otherwise by time, steps or iterations.
+        """
+        if stop.episode_return_mean is not None:
+            if not self.has_full_mean:
+                return 0.0
+            span = stop.episode_return_mean - self.first_return
+            return _fraction(self.best_current_return - self.first_return, span)
+        limits: list[tuple[float, float | None]] = [
+            (self.time_total_s, stop.time_total_s),
+            (self.env_steps, stop.num_env_steps_sampled_lifetime),
+            (self.iteration, stop.training_iteration),
+        ]
+        return max((_fraction(value, limit) for value, limit in limits if limit), default=0.0)
+
+    def to_json(self) -> dict[str, Any]:
+        lists = {name: list(getattr(self, name)) for name in ("recent", "returns", "lengths")}
+        return {**vars(self), **lists}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Progress:
+        returns, lengths = (deque(values[k], maxlen=MEAN_OVER) for k in ("returns", "lengths"))
+        recent = deque((rewards, steps) for rewards, steps in values.get("recent", []))
+        return cls(**{**values, "recent": recent, "returns": returns, "lengths": lengths})
+
+
+def reason_to_stop(stop: Stop, report: Report, progress: Progress) -> str | None:
+    """Returns the criterion that is met, in words, or None."""
+    if (
+        stop.episode_return_mean is not None
+        and progress.has_full_mean
+        and report.return_mean >= stop.episode_return_mean
+    ):
+        return f"mean return {report.return_mean:.2f} reached {stop.episode_return_mean:g}"
+    limits: list[tuple[str, float | None, float]] = [
+        ("s", stop.time_total_s, report.time_total_s),
+        ("agent steps", stop.num_env_steps_sampled_lifetime, report.env_steps),
+        ("iterations", stop.training_iteration, report.iteration),
+    ]
+    for unit, limit, now in limits:
+        if limit is not None and now >= limit:
+            return f"{limit:,.0f} {unit} passed"
+    return None
+
+
+def _fraction(part: float, whole: float) -> float:
+    return min(1.0, max(0.0, part / whole)) if whole > 0 else 1.0
+
+
+def _known(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value
+
+
+def _reduce(function: Any, values: deque[float]) -> float:
+    return float(function(values)) if values else math.nan

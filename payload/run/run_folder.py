@@ -1,0 +1,203 @@
+"""Where one training run keeps its files: results/runs/<name>/."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from payload.errors import UserError
+from payload.experiment.settings import Experiment
+from payload.files import replace_text
+from payload.run.checkpoints import CheckpointStore
+from payload.run.progress import Report
+
+RUNS = "runs"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run: its experiment, log, progress, checkpoints and MLflow run."""
+
+    path: Path
+
+    def checkpoints(self, keep: int = 3) -> CheckpointStore:
+        return CheckpointStore(self.path / "checkpoints", keep)
+
+    @property
+    def log(self) -> Path:
+        """What Ray, RLlib and MLflow print."""
+        return self.path / "driver_log.txt"
+
+    @property
+    def experiment_file(self) -> Path:
+        return self.path / "experiment.yaml"
+
+    @property
+    def progress_file(self) -> Path:
+        """One line for each iteration, as RLlib's own progress.csv."""
+        return self.path / "progress.csv"
+
+    @property
+    def learning_curve(self) -> Path:
+        return self.path / "learning_curve.png"
+
+    @property
+    def video(self) -> Path:
+        return self.path / "evaluation.mp4"
+
+    @property
+    def mlflow_run_file(self) -> Path:
+        """Holds the id of the MLflow run, so that a resumed run goes on in it."""
+        return self.path / "mlflow_run.json"
+
+    @property
+    def mlflow_backlog(self) -> Path:
+        """Metrics that no MLflow server took before the run ended; --resume delivers them."""
+        return self.path / "mlflow_backlog.jsonl"
+
+    def mlflow_run_id(self, tracking_uri: str) -> str | None:
+        """Returns the id of this run's MLflow run at `tracking_uri`, None if it has none."""
+        if not self.mlflow_run_file.exists():
+            return None
+        known = json.loads(self.mlflow_run_file.read_text())
+        return str(known["run_id"]) if known["tracking_uri"] == tracking_uri else None
+
+    def remember_mlflow_run(self, run_id: str, tracking_uri: str) -> None:
+        run = {"run_id": run_id, "tracking_uri": tracking_uri}
+        replace_text(self.mlflow_run_file, json.dumps(run))
+
+    def append_progress(self, report: Report) -> None:
+        row = {"env_steps": report.env_steps, **_plain_columns(report)}
+        new = not self.progress_file.exists()
+        with self.progress_file.open("a", newline="") as file:
+            writer = csv.DictWriter(file, row)
+            if new:
+                writer.writeheader()
+            writer.writerow(row)
+
+    def cut_progress(self, iteration: int) -> None:
+        """Drops what came after `iteration`, from which a resumed run goes on."""
+        if not self.progress_file.exists():
+            return
+        with self.progress_file.open(newline="") as file:
+            reader = csv.DictReader(file)
+            rows = [row for row in reader if int(row["training_iteration"]) <= iteration]
+        kept = io.StringIO(newline="")
+        writer = csv.DictWriter(kept, reader.fieldnames or [])
+        writer.writeheader()
+        writer.writerows(rows)
+        replace_text(self.progress_file, kept.getvalue())
+
+
+def create_run_folder(results: Path, experiment: Experiment) -> RunFolder:
+    """Makes a new run's folder, named after algorithm, environment and time."""
+    environment = experiment.env.replace("/", "-")
+    name = f"{experiment.run}_{environment}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
+    path = results / RUNS / name
+    attempt = 1
+    while path.exists():
+        attempt += 1
+        path = results / RUNS / f"{name}_{attempt}"
+    path.mkdir(parents=True)
+    folder = RunFolder(path)
+    folder.experiment_file.write_text(experiment.to_yaml())
+    return folder
+
+
+def find_run_to_resume(results: Path, which: str) -> RunFolder:
+    """Returns the run to resume: the newest one with a checkpoint, or the one at a path.
+
+    Args:
+        which: "latest", or a run's folder.
+
+    Raises:
+        UserError: There is nothing to resume.
+    """
+    if which != "latest":
+        folder = RunFolder(Path(which))
+        if not folder.checkpoints().newest_first():
+            raise UserError(f"--resume {which}: no checkpoint in {folder.path}/checkpoints")
+        return folder
+    runs = sorted((results / RUNS).glob("*"), key=lambda path: path.stat().st_mtime)
+    for path in reversed(runs):
+        if RunFolder(path).checkpoints().newest_first():
+            return RunFolder(path)
+    raise UserError(f"--resume: nothing to resume, no run in {results / RUNS} has a checkpoint")
+
+
+def check_writable(results: Path) -> None:
+    """Raises UserError unless files can be written below `results`; leaves nothing behind."""
+    existing = next(p for p in (results, *results.absolute().parents) if p.exists())
+    try:
+        with tempfile.TemporaryDirectory(dir=existing):
+            pass
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(
+            f"--results {results}: cannot be written ({reason}); give a folder that can"
+        ) from None
+
+
+def redirect_output(log: Path) -> tuple[int, int]:
+    """Sends file descriptors 1 and 2 to `log`; returns descriptors of the old ones.
+
+    Ray's C++ core and its worker logs write to the descriptors, past sys.stdout.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    old = os.dup(1), os.dup(2)
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for descriptor in (1, 2):
+        os.dup2(target, descriptor)
+    os.close(target)
+    return old
+
+
+class LogStream(io.TextIOBase):
+    """sys.stdout and sys.stderr while they go to the log: a full disk costs lines, not the run."""
+
+    encoding = "utf-8"
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            os.write(self._descriptor, text.encode(errors="replace"))
+        return len(text)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+
+def restore_output(old: tuple[int, int]) -> None:
+    """Takes back what `redirect_output` did."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for descriptor, saved in zip((1, 2), old, strict=True):
+        os.dup2(saved, descriptor)
+        os.close(saved)
+
+
+def _plain_columns(report: Report) -> dict[str, float]:
+    columns = {
+        "time_total_s": report.time_total_s,
+        "training_iteration": report.iteration,
+        "episodes_total": report.episodes,
+        "episode_return_mean": report.return_mean,
+        "episode_return_min": report.return_min,
+        "episode_return_max": report.return_max,
+        "episode_len_mean": report.length_mean,
+        "env_steps_sampled_per_s": report.sampled_per_s,
+        "env_steps_trained_per_s": report.trained_per_s,
+    }
+    return {name: round(v, 4) if math.isfinite(v) else v for name, v in columns.items()}

@@ -1,0 +1,1 @@
+"""What MLflow shows of a run: metrics, parameters, curves."""

@@ -1,0 +1,77 @@
+"""RLlib's result of a training iteration, read into a dataclass."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from ray.rllib.utils.metrics import (
+    ALL_MODULES,
+    ENV_RUNNER_RESULTS,
+    EPISODE_LEN_MEAN,
+    EPISODE_RETURN_MEAN,
+    LEARNER_RESULTS,
+    NUM_ENV_STEPS_SAMPLED,
+    NUM_ENV_STEPS_SAMPLED_LIFETIME,
+    NUM_ENV_STEPS_TRAINED_LIFETIME,
+    NUM_EPISODES_LIFETIME,
+)
+
+from payload.impala.env_runner import EPISODE_LENGTHS, EPISODE_RETURNS, REWARDS_SAMPLED
+from payload.run.progress import MEAN_OVER, TrainResult
+
+LEARNER_METRICS = {
+    "policy_loss": ("policy_loss", "mean_pi_loss"),
+    "vf_loss": ("vf_loss", "mean_vf_loss"),
+    "entropy": ("entropy",),
+    "vf_explained_var": ("vf_explained_var",),
+    "mean_kl": ("mean_kl",),
+    "lr": ("default_optimizer_learning_rate",),
+    "entropy_coeff": ("entropy_coeff", "curr_entropy_coeff"),
+    "uniform_kl_coeff": ("uniform_kl_coeff",),
+    "grad_norm": ("gradients_default_optimizer_global_norm",),
+    "policy_lag": ("diff_num_grad_updates_vs_sampler_policy",),
+}
+"""Our name of a learner metric -> its names in RLlib's result, the fast path's first."""
+
+
+def train_result(result: dict[str, Any]) -> TrainResult:
+    """Reads what `Algorithm.train` returned; a count that it lacks is None."""
+    sampled = result.get(ENV_RUNNER_RESULTS, {})
+    learners = result.get(LEARNER_RESULTS, {})
+    episodes = _count(sampled, NUM_EPISODES_LIFETIME)
+    return TrainResult(
+        env_steps=_count(sampled, NUM_ENV_STEPS_SAMPLED_LIFETIME),
+        env_steps_trained=_count(learners.get(ALL_MODULES, {}), NUM_ENV_STEPS_TRAINED_LIFETIME),
+        episodes=episodes,
+        rewards_sampled=float(sampled.get(REWARDS_SAMPLED, math.nan)),
+        steps_sampled=float(sampled.get(NUM_ENV_STEPS_SAMPLED, math.nan)),
+        returns=_episodes(sampled, EPISODE_RETURNS, EPISODE_RETURN_MEAN, episodes or 0),
+        lengths=_episodes(sampled, EPISODE_LENGTHS, EPISODE_LEN_MEAN, episodes or 0),
+        learner=_learner_metrics(learners.get("default_policy", {})),
+    )
+
+
+def _count(section: dict[str, Any], key: str) -> int | None:
+    value = section.get(key, math.nan)
+    return None if math.isnan(value) else int(value)
+
+
+def _episodes(section: dict[str, Any], each: str, mean: str, episodes: int) -> list[float]:
+    """Every finished episode's value; RLlib's own env runner gives the last 100 ones' mean."""
+    if each in section:
+        values = np.atleast_1d(section[each])
+    else:
+        values = np.full(min(MEAN_OVER, episodes), section.get(mean, math.nan))
+    # An empty series arrives as NaN.
+    return [float(value) for value in values if not math.isnan(value)]
+
+
+def _learner_metrics(module: dict[str, Any]) -> dict[str, float]:
+    found = {}
+    for name, candidates in LEARNER_METRICS.items():
+        value = next((module[c] for c in candidates if c in module), None)
+        if value is not None:
+            found[name] = float(value)
+    return found

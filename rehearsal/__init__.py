@@ -1,0 +1,1 @@
+"""The declared cluster, run for real on one machine."""

@@ -1,0 +1,140 @@
+"""Processes that outlive the one that started them; a file says which process it is."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rehearsal.shell import CLEAN_ENVIRONMENT
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+WRITE_PID_FILE = f"""
+echo "$$ $(cut -d' ' -f22 /proc/$$/stat) $(cat {BOOT_ID})" > "$0"
+exec "$@"
+"""
+"""The process writes the file itself: also where its starter is killed it can be found."""
+PAUSE_S = 0.05
+
+
+class DaemonError(Exception):
+    """A process did not come up; the message ends with the last that it said."""
+
+
+def start(
+    command: Sequence[str | Path],
+    *,
+    pid_file: Path,
+    log: Path,
+    address: str,
+    port: int,
+    environment: Mapping[str, str] | None = None,
+    timeout_s: float = 30,
+) -> None:
+    """Starts a command, unless it runs; returns when it accepts connections.
+
+    It gets a session of its own, a clean environment and a log for all that it says.
+
+    Raises:
+        DaemonError: It ended, did not answer in time, or somebody else has its address.
+    """
+    if alive(pid_file):
+        return
+    if _accepts(address, port):
+        raise DaemonError(f"{address}:{port} is taken by another process")
+    pid = _spawn(command, pid_file, log, {**CLEAN_ENVIRONMENT, **(environment or {})})
+    end = time.monotonic() + timeout_s
+    while _identity(pid) is not None and time.monotonic() < end:
+        if _accepts(address, port):
+            return
+        time.sleep(PAUSE_S)
+    what = "does not answer" if alive(pid_file) else "ended"
+    stop(pid_file)
+    raise DaemonError(f"{Path(command[0]).name} on {address}:{port} {what}: {_last_lines(log)}")
+
+
+def alive(pid_file: Path) -> bool:
+    """Says whether the process runs that wrote the file."""
+    return _pid(pid_file) is not None
+
+
+def stop(pid_file: Path, timeout_s: float = 10) -> None:
+    """Ends the process that wrote the file, by force after a while, and removes the file.
+
+    A process that only has the same id is left alone: start time and boot must be the same.
+    """
+    pid = _pid(pid_file)
+    if pid is not None:
+        process = os.pidfd_open(pid)
+        try:
+            for how in (signal.SIGTERM, signal.SIGKILL):
+                # Looked at again: the id may have changed hands before pidfd_open.
+                if _pid(pid_file) is not None:
+                    signal.pidfd_send_signal(process, how)
+                    select.select([process], [], [], timeout_s)
+        finally:
+            os.close(process)
+        _reap(pid)
+    pid_file.unlink(missing_ok=True)
+
+
+def _spawn(
+    command: Sequence[str | Path], pid_file: Path, log: Path, environment: Mapping[str, str]
+) -> int:
+    return os.posix_spawn(
+        "/bin/sh",
+        ["sh", "-c", WRITE_PID_FILE, str(pid_file), *map(str, command)],
+        environment,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+
+
+def _pid(pid_file: Path) -> int | None:
+    """Returns the id of the process that wrote the file, if it still runs."""
+    try:
+        written = pid_file.read_text().strip()
+    except FileNotFoundError:
+        return None
+    pid = written.partition(" ")[0]
+    return int(pid) if pid.isdecimal() and _identity(int(pid)) == written else None
+
+
+def _identity(pid: int) -> str | None:
+    """Returns what only this process has: id, start time, boot. None if it has ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    state, *fields = stat.rpartition(") ")[2].split()
+    if state in {"Z", "X"}:
+        _reap(pid)
+        return None
+    return f"{pid} {fields[18]} {BOOT_ID.read_text().strip()}"
+
+
+def _reap(pid: int) -> None:
+    try:
+        os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return  # another process started it
+
+
+def _accepts(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _last_lines(log: Path, count: int = 5) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-count:]) or "it said nothing"

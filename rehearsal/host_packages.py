@@ -1,0 +1,159 @@
+"""How this host reaches its packages, carried into the machines' base image."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from rehearsal.shell import run
+
+RELEASE = "bookworm"
+SUITES = (RELEASE, f"{RELEASE}-updates", f"{RELEASE}-security")
+BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
+FILES = ("etc/apt/auth.conf", "etc/pip.conf", "etc/uv/uv.toml")
+FOLDERS = ("etc/apt/auth.conf.d", "etc/apt/keyrings", "etc/apt/trusted.gpg.d")
+VARIABLES = (
+    *("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+    *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST"),
+    *("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_INSECURE_HOST"),
+)
+REACHING = ("http", "https", "ftp", "Check-Valid-Until", "Check-Date", "ForceIPv4", "ForceIPv6")
+"""Of apt's Acquire:: settings those that say how packages are reached."""
+
+
+@dataclass(frozen=True)
+class HostPackages:
+    """All of it, as the host has it now."""
+
+    mirrors: dict[str, str]
+    """Suite of Debian to mirror; empty where debootstrap's own has to do."""
+    apt_settings: str
+    variables: dict[str, str]
+
+    @property
+    def proxy(self) -> dict[str, str]:
+        """The variable for debootstrap, which does not read apt's settings."""
+        found = re.search(r'^Acquire::http::Proxy "(\S+)";$', self.apt_settings, re.MULTILINE)
+        return {"http_proxy": found[1]} if found and found[1] != "DIRECT" else {}
+
+    @property
+    def servers(self) -> frozenset[str]:
+        """The names of the hosts that packages come from, as far as they are configured."""
+        places = [*self.mirrors.values(), *" ".join(self.variables.values()).split()]
+        return frozenset(name for place in places if (name := urlsplit(place).hostname))
+
+    def carry_into(self, root: Path) -> None:
+        """Writes it below `root`; a machine's services find the variables in their environment."""
+        for name in FOLDERS:
+            if (folder := Path("/", name)).is_dir():
+                shutil.copytree(folder, root / name, dirs_exist_ok=True)
+        for name in FILES:
+            if (file := Path("/", name)).is_file():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(file, root / name)
+        if (bundle := host_bundle(os.environ)).is_file():
+            shutil.copyfile(bundle, root / BUNDLE.lstrip("/"))
+        _write(root / "etc/resolv.conf", name_servers().read_text())
+        if RELEASE in self.mirrors:
+            _write(root / "etc/apt/sources.list", apt_sources(self.mirrors))
+        _write(root / "etc/apt/apt.conf.d/90-host", self.apt_settings)
+        settings = root / "etc/systemd/system.conf.d/20-host-packages.conf"
+        _write(settings, manager_settings(self.variables), mode=0o600)
+
+
+def host_packages() -> HostPackages:
+    """Asks apt and the environment."""
+    wanted = "$(RELEASE) $(COMPONENT) $(REPO_URI) $(ORIGIN)"
+    targets = run("apt-get", "indextargets", "--format", wanted, "Created-By: Packages").stdout
+    return HostPackages(
+        mirrors=debian_mirrors(platform.freedesktop_os_release(), targets),
+        apt_settings=apt_settings(run("apt-config", "dump", "Acquire").stdout),
+        variables=package_variables(os.environ),
+    )
+
+
+def fingerprint() -> str:
+    """Returns a digest of all that may change what `host_packages` finds; takes milliseconds."""
+    apt = Path("/etc/apt")
+    files = [host_bundle(os.environ), apt / "sources.list", apt / "apt.conf"]
+    files += [Path("/", name) for name in FILES]
+    for folder in (apt / "sources.list.d", apt / "apt.conf.d", *(Path("/", f) for f in FOLDERS)):
+        files += sorted(folder.glob("*"))
+    digest = hashlib.sha256(repr(sorted(package_variables(os.environ).items())).encode())
+    for file in files:
+        digest.update(file.read_bytes() if file.is_file() else b"-")
+    return digest.hexdigest()
+
+
+def debian_mirrors(os_release: Mapping[str, str], targets: str) -> dict[str, str]:
+    """Reads the mirrors of a Debian host from `apt-get indextargets`, for its own or our release.
+
+    The origin is known where the host has run `apt-get update`; it tells Debian from the others
+    that name their suites like Debian's.
+    """
+    codename = os_release.get("VERSION_CODENAME", "")
+    if os_release.get("ID") != "debian" or not codename:
+        return {}
+    found: dict[str, str] = {}
+    for line in targets.splitlines():
+        suite, component, uri, origin = line.split(maxsplit=3)
+        ours = suite.replace(codename, RELEASE)
+        if component == "main" and ours in SUITES and origin in ("Debian", "$(ORIGIN)"):
+            found.setdefault(ours, uri.rstrip("/"))
+    return found
+
+
+def apt_sources(mirrors: Mapping[str, str]) -> str:
+    """Returns sources.list(5)."""
+    return "".join(f"deb {uri} {suite} main\n" for suite, uri in mirrors.items())
+
+
+def apt_settings(dump: str) -> str:
+    """Picks from `apt-config dump Acquire` what reaching packages takes, and no translations."""
+    names = "|".join(REACHING)
+    wanted = re.compile(rf'Acquire::({names})(::(?!Proxy-?Auto-?Detect)\S+)? ".+";')
+    kept = [line for line in dump.splitlines() if wanted.fullmatch(line)]
+    return "\n".join([*kept, 'Acquire::Languages "none";', ""])
+
+
+def package_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Picks what the host's tools are told, with the machines' own path of the CA bundle."""
+    told = {name: environment[name] for name in VARIABLES if environment.get(name)}
+    return told | {"SSL_CERT_FILE": BUNDLE, "PIP_CERT": BUNDLE}
+
+
+def manager_settings(variables: Mapping[str, str]) -> str:
+    """Returns systemd-system.conf(5), whose % starts a specifier."""
+    values = []
+    for name, value in variables.items():
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+        values.append(f'"{name}={escaped}"')
+    return f"[Manager]\nDefaultEnvironment={' '.join(values)}\n"
+
+
+def host_bundle(environment: Mapping[str, str]) -> Path:
+    """Returns the host's CA certificates."""
+    named: Iterator[str] = (
+        environment[name] for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE") if name in environment
+    )
+    return Path(next(named, BUNDLE))
+
+
+def name_servers() -> Path:
+    """Returns the host's resolv.conf(5), or what is behind it where it is a stub on loopback."""
+    own, behind = Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf")
+    return behind if "nameserver 127.0.0.53" in own.read_text() and behind.exists() else own
+
+
+def _write(path: Path, text: str, mode: int = 0o644) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode)
+    path.write_text(text)

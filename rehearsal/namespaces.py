@@ -1,0 +1,89 @@
+"""Network namespaces without a name: each is gone when nobody has it open, whatever happens."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rehearsal.shell import run
+
+CLONE_NEWNET = 0x40000000
+OWN = "/proc/thread-self/ns/net"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class NetworkNamespace:
+    """A network of its own."""
+
+    file: int
+
+    @property
+    def path(self) -> str:
+        """As `ip link set DEVICE netns` takes it, while this process lives."""
+        return f"/proc/{os.getpid()}/fd/{self.file}"
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """This thread is in there: so are the commands that it starts; its sockets remain there."""
+        before = os.open(OWN, os.O_RDONLY)
+        _call("setns", self.file, CLONE_NEWNET)
+        try:
+            yield
+        finally:
+            _call("setns", before, CLONE_NEWNET)
+            os.close(before)
+
+
+@contextmanager
+def network_namespace() -> Iterator[NetworkNamespace]:
+    """Makes one, with nothing in it but a loopback interface that is down.
+
+    Raises:
+        OSError: Not root, or not with all of its capabilities.
+    """
+    before = os.open(OWN, os.O_RDONLY)
+    try:
+        _call("unshare", CLONE_NEWNET)
+        made = NetworkNamespace(os.open(OWN, os.O_RDONLY))
+        _call("setns", before, CLONE_NEWNET)
+    finally:
+        os.close(before)
+    try:
+        yield made
+    finally:
+        os.close(made.file)
+
+
+def ip(*commands: str) -> None:
+    """Runs commands of `ip` in the namespace where this thread is.
+
+    Raises:
+        CommandError: One failed.
+    """
+    run("ip", "-batch", "-", text="\n".join(commands))
+
+
+def missing(*tools: str) -> str:
+    """Says what this machine lacks for network namespaces with these tools; empty if nothing."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    for tool in ("ip", *tools):
+        if not shutil.which(tool):
+            return f"{tool} is not installed"
+    try:
+        with network_namespace():
+            return ""
+    except OSError as error:
+        return f"network namespaces cannot be made here: {error}"
+
+
+def _call(function: str, *arguments: int) -> None:
+    if getattr(_libc, function)(*arguments) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{function}: {os.strerror(code)}")

@@ -1,0 +1,197 @@
+"""An NSG's declared rules as networks and port ranges, in the order in which Azure asks them.
+
+https://learn.microsoft.com/azure/virtual-network/network-security-groups-overview
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network, collapse_addresses
+from typing import Any, Literal, NamedTuple
+
+from rehearsal.place import METADATA_ADDRESS
+
+Direction = Literal["Inbound", "Outbound"]
+Networks = tuple[IPv4Network, ...]
+
+ANYWHERE: Networks = (IPv4Network("0.0.0.0/0"),)
+LOAD_BALANCER: Networks = (IPv4Network("168.63.129.16/32"),)
+
+
+class UnsupportedRuleError(Exception):
+    """A rule says what Azure would refuse or what the rehearsal cannot honour."""
+
+    def __init__(self, rule: object, property_: str, value: object, supported: str) -> None:
+        super().__init__(f"rule {rule}: {property_} {value!r}: supported is {supported}")
+
+
+class Ports(NamedTuple):
+    """A range of ports, both ends included."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Matches the packets that all of its fields match."""
+
+    name: str
+    allows: bool
+    protocols: tuple[str, ...] = ()
+    """tcp, udp, icmp; empty: every one."""
+    sources: Networks = ANYWHERE
+    destinations: Networks = ANYWHERE
+    source_ports: tuple[Ports, ...] = ()
+    """Empty: every one, and packets without ports."""
+    destination_ports: tuple[Ports, ...] = ()
+
+
+def read_rules(
+    inputs: Mapping[str, Any], direction: Direction, virtual_network: Sequence[str]
+) -> tuple[Rule, ...]:
+    """Returns a direction's rules by priority, Azure's own too; the first that matches decides.
+
+    A rule that no packet can match, as those of a virtual network without addresses, is left out.
+
+    Args:
+        inputs: The NSG as azure-native declares it.
+        virtual_network: The address space of the virtual network, as CIDRs.
+
+    Raises:
+        UnsupportedRuleError: A rule cannot be honoured, whatever its direction.
+    """
+    tags = _tags(virtual_network)
+    rules: dict[tuple[str, int], Rule] = {}
+    for declared in inputs.get("securityRules") or []:
+        rule = _read(declared, tags)
+        place = (declared["direction"], declared["priority"])
+        if place in rules:
+            free = f"any but that of {rules[place].name}"
+            raise UnsupportedRuleError(rule.name, "priority", place[1], free)
+        rules[place] = rule
+    by_priority = [rules[place] for place in sorted(rules) if place[0] == direction]
+    vnet, internet = tags["VirtualNetwork"], tags["Internet"]
+    if direction == "Inbound":
+        by_priority += [
+            Rule("AllowVnetInBound", True, sources=vnet, destinations=vnet),
+            Rule("AllowAzureLoadBalancerInBound", True, sources=LOAD_BALANCER),
+            Rule("DenyAllInBound", False),
+        ]
+    else:
+        by_priority = [
+            # No rule of an NSG keeps a machine from its metadata service.
+            Rule("metadata-service", True, destinations=(IPv4Network(METADATA_ADDRESS),)),
+            *by_priority,
+            Rule("AllowVnetOutBound", True, sources=vnet, destinations=vnet),
+            Rule("AllowInternetOutBound", True, destinations=internet),
+            Rule("DenyAllOutBound", False),
+        ]
+    return tuple(rule for rule in by_priority if rule.sources and rule.destinations)
+
+
+def azure_name(name: Any) -> str:
+    """Returns the name of an NSG or of a rule.
+
+    Raises:
+        UnsupportedRuleError: Azure takes no such name.
+    """
+    if not re.fullmatch(r"(?a:\w([\w.-]{0,78}\w)?)", str(name)):
+        raise UnsupportedRuleError(name, "name", name, "1 to 80 letters, digits, _, . and -")
+    return str(name)
+
+
+_PROTOCOLS = {"Tcp": ("tcp",), "Udp": ("udp",), "Icmp": ("icmp",), "*": ()}
+_ENDS = ("AddressPrefix", "AddressPrefixes", "PortRange", "PortRanges")
+_PROPERTIES = {
+    *("name", "description", "priority", "direction", "access", "protocol"),
+    *(f"{end}{what}" for end in ("source", "destination") for what in _ENDS),
+}
+
+
+def _read(declared: Mapping[str, Any], tags: Mapping[str, Networks]) -> Rule:
+    name = azure_name(declared.get("name"))
+    for property_, value in declared.items():
+        if property_ not in _PROPERTIES and value:
+            raise UnsupportedRuleError(name, property_, value, ", ".join(sorted(_PROPERTIES)))
+    _one_of(declared, "direction", ("Inbound", "Outbound"))
+    if (priority := declared.get("priority")) not in range(100, 4097):
+        raise UnsupportedRuleError(name, "priority", priority, "100 to 4096")
+    protocols = _PROTOCOLS[_one_of(declared, "protocol", _PROTOCOLS)]
+    source_ports = _ports(declared, "sourcePortRange")
+    destination_ports = _ports(declared, "destinationPortRange")
+    if source_ports or destination_ports:
+        if protocols == ("icmp",):
+            raise UnsupportedRuleError(name, "protocol", "Icmp", "Icmp with the ports *")
+        protocols = protocols or ("tcp", "udp")
+    return Rule(
+        name=name,
+        allows=_one_of(declared, "access", ("Allow", "Deny")) == "Allow",
+        protocols=protocols,
+        sources=_networks(declared, "sourceAddressPrefix", tags),
+        destinations=_networks(declared, "destinationAddressPrefix", tags),
+        source_ports=source_ports,
+        destination_ports=destination_ports,
+    )
+
+
+def _one_of(declared: Mapping[str, Any], property_: str, supported: Collection[str]) -> str:
+    value = declared.get(property_)
+    if value not in supported:
+        raise UnsupportedRuleError(declared["name"], property_, value, ", ".join(supported))
+    return str(value)
+
+
+def _values(declared: Mapping[str, Any], property_: str, plural: str) -> list[str]:
+    """Returns what a rule declares in the singular or, an augmented rule, in the plural."""
+    one, several = declared.get(property_), declared.get(plural)
+    if bool(one) == bool(several):
+        supported = f"this or {plural}, one of them"
+        raise UnsupportedRuleError(declared["name"], property_, one, supported)
+    return [str(value) for value in several or [one]]
+
+
+def _networks(
+    declared: Mapping[str, Any], property_: str, tags: Mapping[str, Networks]
+) -> Networks:
+    found: list[IPv4Network] = []
+    for prefix in _values(declared, property_, f"{property_}es"):
+        try:
+            found += tags[prefix] if prefix in tags else [IPv4Network(prefix)]
+        except ValueError as error:
+            supported = f"a CIDR of IPv4, {', '.join(tags)}"
+            raise UnsupportedRuleError(declared["name"], property_, prefix, supported) from error
+    return tuple(found)
+
+
+def _ports(declared: Mapping[str, Any], property_: str) -> tuple[Ports, ...]:
+    values = _values(declared, property_, f"{property_}s")
+    ranges = tuple(_range(declared, property_, value) for value in values)
+    return () if Ports(0, 65535) in ranges else ranges
+
+
+def _range(declared: Mapping[str, Any], property_: str, text: str) -> Ports:
+    parts = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", "0-65535" if text == "*" else text)
+    ports = Ports(int(parts[1]), int(parts[2] or parts[1])) if parts else Ports(1, 0)
+    if not ports.first <= ports.last <= 65535:
+        raise UnsupportedRuleError(declared["name"], property_, text, "*, 22 or 8000-8999")
+    return ports
+
+
+def _tags(virtual_network: Sequence[str]) -> dict[str, Networks]:
+    vnet = tuple(collapse_addresses(map(IPv4Network, virtual_network)))
+    internet = ANYWHERE
+    for taken in (*vnet, *LOAD_BALANCER):
+        internet = tuple(part for network in internet for part in _without(network, taken))
+    return {
+        "*": ANYWHERE,
+        "VirtualNetwork": vnet,
+        "AzureLoadBalancer": LOAD_BALANCER,
+        "Internet": internet,
+    }
+
+
+def _without(network: IPv4Network, taken: IPv4Network) -> Iterable[IPv4Network]:
+    return network.address_exclude(taken) if taken.subnet_of(network) else [network]

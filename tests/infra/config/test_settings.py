@@ -1,0 +1,89 @@
+"""The stack's configuration: what it means, and that files which speak of it agree with it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.config.settings import StackSettings, read_settings
+from tests.infra.stack import REQUIRED
+from tests.project import ROOT
+
+
+def read(**config: str) -> StackSettings:
+    return read_settings({**REQUIRED, **config}, ROOT)
+
+
+@pytest.fixture
+def project() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())
+    return loaded
+
+
+def test_two_values_make_a_stack() -> None:
+    assert read().head.gpus == 1
+
+
+def test_the_articles_cluster_has_13_env_runners() -> None:
+    # 6 + 8 - 1: a head of 6 vCPUs is sold no more, so one of 4 and workers of 10.
+    settings = read(maxWorkers="5", workerSize="Standard_D2as_v5")
+    assert settings.env_runners == 4 + 5 * 2 - 1
+
+
+def test_env_runners_that_are_set_are_kept() -> None:
+    assert read(numEnvRunners="3").env_runners == 3
+
+
+@pytest.mark.parametrize("size", ["STANDARD_NC4AS_T4_V3", "NC4as_T4_v3", "nc4as_t4_v3"])
+def test_a_size_is_known_however_it_is_spelt(size: str) -> None:
+    assert read(headSize=size).head_size == "Standard_NC4as_T4_v3"
+
+
+# Pulumi.yaml
+
+
+def test_pulumi_yaml_describes_every_key(project: dict[str, Any]) -> None:
+    fields = {field.alias for field in StackSettings.model_fields.values()}
+    ours = {key for key in project["config"] if ":" not in key}
+    assert ours == fields
+    assert all(project["config"][key]["description"] for key in ours)
+
+
+def test_pulumi_yamls_defaults_are_those_of_the_settings(project: dict[str, Any]) -> None:
+    for field in StackSettings.model_fields.values():
+        declared = project["config"][field.alias]
+        assert declared["default"] == field.default, field.alias
+
+
+@pytest.fixture
+def dev() -> dict[str, str]:
+    """What Pulumi.dev.yaml sets, as Pulumi hands it over."""
+    stack = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())
+    return {
+        key.removeprefix("volley:"): value if isinstance(value, str) else json.dumps(value)
+        for key, value in stack["config"].items()
+        if key.startswith("volley:")
+    }
+
+
+def test_the_dev_stack_needs_two_values_more(dev: dict[str, str]) -> None:
+    assert set(dev).isdisjoint(REQUIRED)
+    assert read(**dev)
+
+
+def test_the_dev_stack_does_not_train_without_its_workers(dev: dict[str, str]) -> None:
+    settings = read(**dev)
+    assert settings.min_workers == settings.max_workers == 4
+
+
+def test_the_readme_has_a_row_for_every_setting(project: dict[str, Any]) -> None:
+    rows = (ROOT / "README.md").read_text().splitlines()
+    for key, setting in project["config"].items():
+        row = next(line for line in rows if line.startswith(f"| `{key}` |"))
+        assert setting["description"] in row
+        default = setting["default"]
+        shown = default if isinstance(default, str) else json.dumps(default)
+        assert (f"| `{shown}` |" if shown else "|  |") in row

@@ -1,0 +1,46 @@
+"""Clusters that share a results account."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rehearsal.blob_storage import PROGRAM, BlobStorage
+from tests.infra.sync_results.cluster import Cluster, Make
+
+
+@pytest.fixture(scope="session")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlobStorage]:
+    if not PROGRAM.exists():
+        pytest.skip(f"Azurite is not installed (`make rehearse` does it): there is no {PROGRAM}")
+    with socket.create_server(("127.0.0.4", 0)) as free:
+        address, port = free.getsockname()
+    found = BlobStorage(tmp_path_factory.mktemp("storage") / "blobs", address, port)
+    found.add_account("results")
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def make(storage: BlobStorage, tmp_path: Path) -> Iterator[Make]:
+    """Makes clusters, each with a head of its own, one after the other or at once."""
+    container = f"c{time.monotonic_ns()}"
+    storage.create_container("results", container)
+    made: list[Cluster] = []
+
+    def another() -> Cluster:
+        made.append(Cluster(storage, container, tmp_path / f"head{len(made)}"))
+        return made[-1]
+
+    yield another
+    for cluster in made:
+        cluster.blobs.close()
+
+
+@pytest.fixture
+def cluster(make: Make) -> Cluster:
+    return make()

@@ -1,0 +1,269 @@
+"""The pure parts of the benchmark: figures, bars, tables, files, process trees."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from payload.bench.benchmark import LEARNING_BARS, bench_learning, compare
+from payload.bench.limits import synthetic_fragment
+from payload.bench.parts import parts
+from payload.bench.process import Child, MeasurementError, error_in, pss_bytes, total_pss_bytes
+from payload.bench.table import (
+    Bar,
+    Comparison,
+    Figure,
+    LearningReport,
+    comparison_table,
+    figure_table,
+    learning_table,
+    number,
+    write_json,
+)
+from payload.bench.trainer import (
+    SETTLE_S,
+    Learned,
+    Row,
+    read_progress,
+    rows_while_learning,
+    settled,
+    solved,
+    span_s,
+    steps_per_s,
+)
+from payload.errors import UserError
+
+ROLLUP = """\
+55d7a5a3c000-7ffd2f5fe000 ---p 00000000 00:00 0                  [rollup]
+Rss:               10240 kB
+Pss:                2048 kB
+Pss_Dirty:          1024 kB
+"""
+
+
+def text_of(table: Table) -> str:
+    console = Console(width=160)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get()
+
+
+def row(env_steps: int, seconds: float, trained_per_s: float = 1.0, mean: float = 0.0) -> Row:
+    return Row(env_steps, seconds, episodes=200, return_mean=mean, trained_per_s=trained_per_s)
+
+
+def test_pss_is_read_in_bytes_and_not_mistaken_for_its_dirty_part() -> None:
+    assert pss_bytes(ROLLUP) == 2048 * 1024
+    assert pss_bytes("") == 0
+
+
+def test_memory_of_a_tree_is_the_sum_over_the_processes_that_still_live(tmp_path: Path) -> None:
+    for pid in (10, 11):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "smaps_rollup").write_text(ROLLUP)
+    assert total_pss_bytes([10, 11, 12], proc=tmp_path) == 2 * 2048 * 1024
+
+
+def test_rate_counts_from_the_first_learner_update_on() -> None:
+    rows = [row(0, 5, trained_per_s=0), row(1_000, 10), row(5_000, 12), row(9_000, 14)]
+    learning = rows_while_learning(rows)
+    assert learning == rows[1:]
+    assert span_s(learning) == 4
+    assert steps_per_s(learning) == 2_000
+
+
+def test_a_pace_counts_from_when_the_run_has_settled() -> None:
+    rows = [
+        row(1_000, 10),
+        row(2_000, 10 + SETTLE_S - 1),
+        row(9_000, 10 + SETTLE_S),
+        row(9_500, 60),
+    ]
+    assert settled(rows) == rows[2:]
+
+
+def test_nothing_is_learned_before_the_first_update() -> None:
+    assert rows_while_learning([row(0, 5, trained_per_s=0)]) == []
+    assert span_s([]) == 0
+
+
+def test_a_seed_is_solved_only_with_a_mean_of_all_its_episodes() -> None:
+    lucky = Row(1_000, 5, episodes=3, return_mean=20.0, trained_per_s=1.0)
+    unknown = Row(1_000, 5, episodes=0, return_mean=math.nan, trained_per_s=1.0)
+    assert solved([unknown, lucky, row(2_000, 10, mean=17.9)], 18) is None
+    assert solved([lucky, row(2_000, 10, mean=18.0)], 18) == row(2_000, 10, mean=18.0)
+
+
+def test_progress_is_read_as_the_trainer_writes_it(tmp_path: Path) -> None:
+    path = tmp_path / "progress.csv"
+    path.write_text(
+        "env_steps,time_total_s,training_iteration,episodes_total,episode_return_mean,"
+        "env_steps_trained_per_s\n512,5.1,1,0,nan,0.0\n1024,10.2,2,3,-20.5,100.0\n"
+    )
+    first, second = read_progress(path)
+    assert math.isnan(first.return_mean)
+    assert second == Row(1024, 10.2, 3, -20.5, 100.0)
+
+
+def test_trainer_and_stock_count_with_the_env_runners_that_serve_them_best() -> None:
+    figures = {
+        "trainer_steps_per_s_1": 2_000.0,
+        "trainer_steps_per_s_2": 3_500.0,
+        "stock_steps_per_s_1": 400.0,
+        "stock_steps_per_s_2": 500.0,
+        "emulator_steps_per_s": 5_000.0,
+        "driver_cpu_us_per_1000_steps_1": 100.0,
+        "driver_cpu_us_per_1000_steps_4": 120.0,
+    }
+    compared = {one.name: one for one in compare(figures)}
+    assert compared["trainer_over_stock"].value == pytest.approx(7.0)
+    assert compared["trainer_over_stock"].met
+    assert compared["trainer_over_emulator"].value == pytest.approx(0.7)
+    assert compared["driver_cost_growth"].value == pytest.approx(1.2)
+    assert not compared["driver_cost_growth"].met
+
+
+@pytest.mark.parametrize(
+    ("figure", "within", "beyond"),
+    [
+        ("startup_s", 15.0, 15.1),
+        ("trainer_peak_memory_gb", 4.0, 4.1),
+        ("fragment_bytes_per_step", 2048.0, 2049.0),
+        ("callback_percent", 1.0, 1.1),
+    ],
+)
+def test_a_part_is_held_against_its_bar(figure: str, within: float, beyond: float) -> None:
+    assert [compare({figure: value})[0].met for value in (within, beyond)] == [True, False]
+
+
+def test_a_failed_part_leaves_only_its_own_comparisons_out() -> None:
+    figures = {"trainer_steps_per_s_1": 3_000.0, "emulator_steps_per_s": 5_000.0}
+    assert [one.name for one in compare(figures)] == ["trainer_over_emulator"]
+    assert compare({}) == []
+
+
+def test_every_part_has_a_name_and_a_log_of_its_own() -> None:
+    for cores in (1, 2, 6):
+        found = parts(60, cores)
+        assert len({part.log_name for part in found}) == len(found)
+        assert {f"trainer, {n} env runners" for n in (2, 4, 6) if n <= cores} <= {
+            part.name for part in found
+        }
+
+
+def test_tables_show_figures_and_whether_a_bar_is_met() -> None:
+    text = text_of(figure_table([Figure("x", 3_456.7, "steps/s", "trainer, 2 env runners")]))
+    assert "trainer, 2 env runners" in text
+    assert "3,457" in text
+    met = Comparison("a", "trainer / stock", 7.25, Bar(7, "at least"))
+    missed = Comparison("b", "driver", 1.3, Bar(1.1, "at most"))
+    lines = text_of(comparison_table([met, missed])).splitlines()
+    assert any("7.25" in line and "at least 7" in line and "met" in line for line in lines)
+    assert any("1.3" in line and "at most 1.1" in line and "missed" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(12_345.6, "12,346"), (0.6049, "0.605"), (math.inf, "never")]
+)
+def test_numbers_are_shown_as_people_read_them(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_a_seed_not_solved_or_failed_spoils_worst_but_not_the_median() -> None:
+    report = LearningReport("IMPALA", 18.0, LEARNING_BARS["IMPALA"])
+    for seed, seconds in enumerate([300.0, 410.0, 350.0, None]):
+        report.learned.append(Learned(seed, seconds, 1_000_000, 18.2, 12.0))
+    report.problems[4] = "no update"
+    verdicts = {one.name: one for one in report.verdicts()}
+    assert verdicts["median_s"].value == 410.0
+    assert verdicts["median_s"].met
+    assert verdicts["worst_s"].value == math.inf
+    assert not verdicts["worst_s"].met
+    assert not verdicts["seeds_solved"].met
+    text = text_of(learning_table(report))
+    assert "failed" in text
+    assert "never" in text
+
+
+def test_appo_is_held_against_its_median_only() -> None:
+    report = LearningReport("APPO", 18.0, LEARNING_BARS["APPO"], [Learned(0, 250.0, 1, 18.0, 9.0)])
+    assert [(one.name, one.met) for one in report.verdicts()] == [("median_s", True)]
+
+
+def test_the_file_is_json_also_where_a_number_is_not_finite(tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    write_json(path, {"a": math.inf, "b": [math.nan, 1.5], "c": {"d": True}})
+    assert json.loads(path.read_text()) == {"a": None, "b": [None, 1.5], "c": {"d": True}}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_unknown_algorithm_is_refused_with_its_nearest_name(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"--run IMPLA: unknown \(did you mean IMPALA\?\)"):
+        bench_learning("IMPLA", 1, tmp_path)
+
+
+def test_a_synthetic_fragment_has_the_shape_of_a_real_one() -> None:
+    fragment = synthetic_fragment(num_steps=8, num_envs=3)
+    assert len(fragment) == 24
+    assert fragment.stacked_observations().shape == (3, 9, 4, 42, 42)
+
+
+def test_the_line_that_says_why_is_found_in_a_failed_childs_output() -> None:
+    output = "Building ...\nFAILED: no space left\nNext:\nSee driver_log.txt\n"
+    assert error_in(output) == "FAILED: no space left"
+    assert error_in("Traceback:\n  File\nray.exceptions.RayError: gone\nbye\n").endswith("gone")
+    assert error_in("something\n\n") == "something"
+    assert error_in("") == "no output"
+
+
+def test_a_child_that_fails_says_why(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "raise ValueError('too few cores')"]
+    with (
+        pytest.raises(MeasurementError, match="exit code 1: ValueError: too few cores"),
+        Child(command, tmp_path / "log") as child,
+    ):
+        child.wait_for(lambda: False, timeout_s=60)
+
+
+def test_an_interrupted_measurement_leaves_no_process_behind(tmp_path: Path) -> None:
+    # The grandchild outlives its parent, as Ray's daemons do.
+    script = (
+        "import subprocess, sys, time;"
+        "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']);"
+        "print(p.pid, flush=True); time.sleep(600)"
+    )
+    log = tmp_path / "log"
+
+    def interrupted() -> None:
+        with Child([sys.executable, "-c", script], log) as child:
+            child.wait_for(lambda: log.read_text().strip(), timeout_s=60)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not psutil.pid_exists(int(log.read_text()))
+
+
+def test_memory_is_measured_while_waiting(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with Child(command, tmp_path / "log", measure_memory=True) as child:
+        child.wait_for(lambda: child.peak_memory_bytes > 1_000_000, timeout_s=60)
+
+
+def test_a_part_runs_in_a_process_of_its_own_and_writes_its_figures(tmp_path: Path) -> None:
+    outcome = tmp_path / "outcome.json"
+    subprocess.run(
+        [sys.executable, "-m", "payload.bench.limits", str(outcome), '{"part": "fragment"}'],
+        check=True,
+        timeout=120,
+    )
+    # Each frame once (42 * 42 bytes), not the stack of four.
+    assert 1_764 < json.loads(outcome.read_text())["bytes_per_step"] < 2 * 1_764

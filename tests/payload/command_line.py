@@ -1,0 +1,83 @@
+"""The command line as a user types it, and what a run leaves in its folder."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from payload.tracking.mlflow_run import EXPERIMENT_NAME
+
+TINY = (
+    '{"num_workers": 1, "num_envs_per_worker": 4, "sample_batch_size": 8, '
+    '"min_time_s_per_iteration": 1}'
+)
+
+
+def payload(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs `python -m payload` in `folder`."""
+    return subprocess.run(
+        [sys.executable, "-m", "payload", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@contextmanager
+def learning(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Runs `python -m payload train` in `folder`; yields after its first learner update."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "payload", "train", "--config", TINY, *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            next(line for line in process.stdout if line.startswith("First learner update"))
+            yield process
+        finally:
+            process.terminate()
+
+
+def tracked_run(tracking_uri: str) -> Run:
+    """The only MLflow run at a tracking server or database."""
+    client = MlflowClient(tracking_uri)
+    experiment = client.get_experiment_by_name(EXPERIMENT_NAME)
+    (run,) = client.search_runs([experiment.experiment_id])
+    return run
+
+
+def mlflow_run(folder: Path) -> Run:
+    """The only MLflow run in a folder's results."""
+    return tracked_run(f"sqlite:///{folder}/results/mlflow.db")
+
+
+def run_folder(folder: Path) -> Path:
+    (path,) = (folder / "results" / "runs").iterdir()
+    return path
+
+
+def steps(folder: Path) -> list[int]:
+    """Agent steps after each iteration, from progress.csv."""
+    with (run_folder(folder) / "progress.csv").open() as file:
+        return [int(row["env_steps"]) for row in csv.DictReader(file)]
+
+
+def wait_for(condition: Callable[[], object], timeout_s: float = 120.0) -> None:
+    """Waits until a condition holds, and fails if it never does."""
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.2)

@@ -1,0 +1,504 @@
+"""Reading an experiment: what it means, what is refused, and in which words."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from payload.errors import UserError
+from payload.experiment.old_names import (
+    IGNORED_CONFIG,
+    IGNORED_MODEL,
+    RENAMED_CONFIG,
+    RENAMED_MODEL,
+)
+from payload.experiment.settings import (
+    Experiment,
+    Settings,
+    Stop,
+    parse_experiment,
+    read_experiment_file,
+)
+
+ARTICLE = {
+    "run": "IMPALA",
+    "env": "PongNoFrameskip-v4",
+    "config": {
+        "num_gpus": 1,
+        "num_workers": 13,
+        "num_cpus_per_worker": 1,
+        "num_envs_per_worker": 5,
+        "sample_batch_size": 50,
+        "train_batch_size": 1000,
+        "num_sgd_iter": 2,
+        "num_data_loader_buffers": 2,
+        "lambda": 0.9,
+        "exploration_config": {"type": "StochasticSampling"},
+        "model": {"dim": 42},
+    },
+    "stop": {"episode_reward_mean": 18, "time_total_s": 3600, "timesteps_total": 5_000_000},
+}
+"""Every setting of Azure ML's articles on Pong."""
+
+
+def settings(**config: Any) -> Settings:
+    return parse_experiment({"config": config}).experiment.config
+
+
+def refusal(raw: Any) -> str:
+    """The text of the error that an experiment gives."""
+    with pytest.raises(UserError) as error:
+        parse_experiment(raw)
+    return str(error.value)
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "experiment.yaml"
+    path.write_text(text)
+    return path
+
+
+# What the articles say
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("num_learners", 1),
+        ("num_gpus_per_learner", 1.0),
+        ("num_env_runners", 13),
+        ("num_cpus_per_env_runner", 1),
+        ("num_envs_per_env_runner", 5),
+        ("rollout_fragment_length", 50),
+        ("train_batch_size_per_learner", 1000),
+        ("num_epochs", 2),
+        ("learner_queue_size", 2),
+        ("lambda_", 0.9),
+        ("explore", True),
+        ("image_size", 42),
+    ],
+)
+def test_the_articles_settings_have_their_meaning(name: str, value: object) -> None:
+    assert getattr(parse_experiment(ARTICLE).experiment.config, name) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("episode_return_mean", 18),
+        ("time_total_s", 3600),
+        ("num_env_steps_sampled_lifetime", 5_000_000),
+    ],
+)
+def test_the_articles_criteria_have_their_meaning(name: str, value: float) -> None:
+    assert getattr(parse_experiment(ARTICLE).experiment.stop, name) == value
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "config.num_gpus is now num_learners: 1",
+        "config.num_gpus is now num_gpus_per_learner: 1.0",
+        "config.num_workers is now num_env_runners: 13",
+        "config.num_cpus_per_worker is now num_cpus_per_env_runner: 1",
+        "config.num_envs_per_worker is now num_envs_per_env_runner: 5",
+        "config.sample_batch_size is now rollout_fragment_length: 50",
+        "config.train_batch_size is now train_batch_size_per_learner: 1000",
+        "config.num_sgd_iter is now num_epochs: 2",
+        "config.num_data_loader_buffers is now learner_queue_size: 2",
+        "config.lambda is now lambda_: 0.9",
+        "config.exploration_config is now explore: True",
+        "config.model.dim is now image_size: 42",
+        "stop.episode_reward_mean is now episode_return_mean: 18",
+        "stop.timesteps_total is now num_env_steps_sampled_lifetime: 5000000",
+    ],
+)
+def test_each_old_name_is_translated_with_a_line(note: str) -> None:
+    assert note in parse_experiment(ARTICLE).notes
+
+
+def test_a_name_that_did_not_change_has_no_line() -> None:
+    assert not [note for note in parse_experiment(ARTICLE).notes if "time_total_s" in note]
+
+
+def test_settings_that_nothing_uses_any_more_are_named_with_a_reason() -> None:
+    notes = parse_experiment({"config": {"framework": "torch", "batch_mode": "x"}}).notes
+    assert [note.split(": ")[0] for note in notes] == [
+        "config.framework is ignored",
+        "config.batch_mode is ignored",
+    ]
+
+
+def test_an_old_and_a_new_name_together_are_refused() -> None:
+    message = refusal({"config": {"num_workers": 1, "num_env_runners": 1}})
+    assert message == "config.num_workers: num_env_runners is set too; keep one of the two"
+
+
+# What is read
+
+
+def test_an_empty_experiment_is_impala_on_pong() -> None:
+    experiment = parse_experiment({}).experiment
+    assert (experiment.run, experiment.env) == ("IMPALA", "PongNoFrameskip-v4")
+
+
+@pytest.mark.parametrize("key", ["run", "env", "config", "stop"])
+def test_a_key_left_empty_in_a_file_means_its_default(key: str) -> None:
+    assert parse_experiment({key: None}).experiment == Experiment()
+
+
+def test_atari_games_are_known_wherever_an_experiment_is_read() -> None:
+    code = "from payload.experiment.settings import parse_experiment; parse_experiment({})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_learning_rate_can_be_a_schedule() -> None:
+    assert settings(lr=[[0, 1e-3], [1_000_000, 1e-4]]).lr == [(0, 1e-3), (1_000_000, 1e-4)]
+
+
+def test_an_entropy_coefficient_can_be_a_schedule() -> None:
+    assert settings(entropy_coeff=[[0, 0.01], [1000, 0]]).entropy_coeff == [(0, 0.01), (1000, 0)]
+
+
+def test_a_whole_number_will_do_where_a_fraction_may_stand() -> None:
+    assert settings(grad_clip=40).grad_clip == 40
+
+
+def test_a_file_of_rllib_train_is_read(tmp_path: Path) -> None:
+    text = "pong-impala:\n  run: APPO\n  env: ALE/Pong-v5\n  config: {num_workers: 2}\n"
+    raw = read_experiment_file(written(tmp_path, text))
+    assert raw == {"run": "APPO", "env": "ALE/Pong-v5", "config": {"num_workers": 2}}
+
+
+def test_a_plain_experiment_file_is_read(tmp_path: Path) -> None:
+    raw = read_experiment_file(written(tmp_path, "run: APPO\nstop: {time_total_s: 60}\n"))
+    assert raw == {"run": "APPO", "stop": {"time_total_s": 60}}
+
+
+def test_json_is_an_experiment_file_too(tmp_path: Path) -> None:
+    assert read_experiment_file(written(tmp_path, '{"run": "APPO"}')) == {"run": "APPO"}
+
+
+def test_a_file_that_only_sets_config_is_no_file_of_rllib_train(tmp_path: Path) -> None:
+    assert read_experiment_file(written(tmp_path, "config: {lr: 0.1}")) == {"config": {"lr": 0.1}}
+
+
+def test_a_power_of_ten_in_a_file_is_a_number(tmp_path: Path) -> None:
+    raw = read_experiment_file(written(tmp_path, "config: {lr: 5e-5}"))
+    assert parse_experiment(raw).experiment.config.lr == 5e-5
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[1, 2]", "is no mapping with run, env, config, stop"),
+        ("run: [", "is no YAML"),
+        ("run: 2020-99-99", "is no YAML"),
+        ("", "is no mapping with run, env, config, stop"),
+    ],
+    ids=["list", "broken", "no such date", "empty"],
+)
+def test_a_file_that_is_no_experiment_is_refused(tmp_path: Path, text: str, reason: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(UserError, match=f"^{path}: {reason}.*$"):
+        read_experiment_file(path)
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"\x89PNG\r\n\x1a\n\xff\xfe")
+    with pytest.raises(UserError, match=f"^{path}: "):
+        read_experiment_file(path)
+
+
+@pytest.mark.parametrize("name", ["none.yaml", "."], ids=["missing", "folder"])
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match=r": cannot be read: \w"):
+        read_experiment_file(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("raw", "key", "meant"),
+    [
+        ({"config": {"num_env_runer": 1}}, "config.num_env_runer", "num_env_runners"),
+        ({"config": {"num_worker": 1}}, "config.num_worker", "num_workers"),
+        ({"config": {"gama": 1}}, "config.gama", "gamma"),
+        ({"config": {"model": {"dimm": 42}}}, "config.model.dimm", "dim"),
+        ({"stop": {"time_total": 1}}, "stop.time_total", "time_total_s"),
+        ({"stop": {"episode_reward_men": 1}}, "stop.episode_reward_men", "episode_reward_mean"),
+        ({"envs": "CartPole-v1"}, "envs", "env"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_unknown_key_names_the_nearest_known(raw: dict[str, Any], key: str, meant: str) -> None:
+    message = refusal(raw)
+    assert message.startswith(f"{key}: unknown key (did you mean ")
+    assert f"{meant}?)" in message
+
+
+def test_an_unknown_key_unlike_any_names_them_all() -> None:
+    assert "known: num_env_runners, " in refusal({"config": {"zzzzzzzz": 1}})
+
+
+WRONG = [
+    ("num_env_runners", "two", "valid integer"),
+    ("num_env_runners", "2", "valid integer"),
+    ("num_env_runners", True, "valid integer"),
+    ("num_env_runners", -1, "greater than or equal to 0"),
+    ("num_env_runners", [2], "valid integer"),
+    ("num_env_runners", {"a": 2}, "valid integer"),
+    ("num_env_runners", 2.5, "valid integer"),
+    ("rollout_fragment_length", 1, "greater than or equal to 2"),
+    ("rollout_fragment_length", None, "valid integer"),
+    ("image_size", 8, "greater than or equal to 32"),
+    ("gamma", 1.5, "less than or equal to 1"),
+    ("clip_rewards", 1, "valid boolean"),
+    ("clip_rewards", "yes", "valid boolean"),
+    ("env_config", [1], "valid dictionary"),
+    ("lr", "fast", "neither a number nor a list of [steps, value]"),
+    ("lr", True, "neither a number nor a list of [steps, value]"),
+    ("lr", {"a": 1}, "neither a number nor a list of [steps, value]"),
+    ("lr", [[0, 0.1], [5]], "neither a number nor a list of [steps, value]"),
+    ("lr", [[-1, 0.1]], "neither a number nor a list of [steps, value]"),
+    ("lr", [], "neither a number nor a list of [steps, value]"),
+    ("seed", -1, "greater than or equal to 0"),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), [wrong[:2] for wrong in WRONG], ids=repr)
+def test_a_wrong_setting_names_the_key(key: str, value: object) -> None:
+    assert refusal({"config": {key: value}}).startswith(f"config.{key}: ")
+
+
+@pytest.mark.parametrize(("key", "value"), [wrong[:2] for wrong in WRONG], ids=repr)
+def test_a_wrong_setting_names_the_value(key: str, value: object) -> None:
+    assert repr(value) in refusal({"config": {key: value}})
+
+
+@pytest.mark.parametrize(("key", "value", "allowed"), WRONG, ids=repr)
+def test_a_wrong_setting_names_what_is_allowed(key: str, value: object, allowed: str) -> None:
+    assert allowed in refusal({"config": {key: value}})
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ({"config": {"num_workers": "x"}}, "config.num_workers"),
+        ({"config": {"model": {"dim": "x"}}}, "config.model.dim"),
+        ({"stop": {"timesteps_total": "x"}}, "stop.timesteps_total"),
+    ],
+    ids=["config", "model", "stop"],
+)
+def test_a_wrong_value_under_an_old_name_is_shown_under_that_name(
+    raw: dict[str, Any], words: str
+) -> None:
+    assert words in refusal(raw)
+
+
+@pytest.mark.parametrize(
+    ("stop", "allowed"),
+    [
+        ({"time_total_s": 0}, "greater than 0"),
+        ({"time_total_s": "1h"}, "valid number"),
+        ({"training_iteration": 1.5}, "valid integer"),
+        ({"episode_return_mean": [18]}, "valid number"),
+    ],
+)
+def test_a_wrong_criterion_names_key_value_and_what_is_allowed(
+    stop: dict[str, Any], allowed: str
+) -> None:
+    ((key, value),) = stop.items()
+    message = refusal({"stop": stop})
+    assert message.startswith(f"stop.{key}: {value!r}: ")
+    assert allowed in message
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    ("section", "key"), [("config", "lr"), ("config", "grad_clip"), ("stop", "time_total_s")]
+)
+def test_a_number_that_is_not_finite_is_refused(section: str, key: str, value: float) -> None:
+    assert refusal({section: {key: value}}).startswith(f"{section}.{key}: ")
+
+
+def test_an_unknown_algorithm_names_the_known_ones() -> None:
+    assert refusal({"run": "PPO"}) == "run: 'PPO': input should be 'IMPALA' or 'APPO'"
+
+
+@pytest.mark.parametrize(
+    ("env", "meant"), [("PongNoFrameskip-v5", "PongNoFrameskip-v4"), ("CartPol-v1", "CartPole-v1")]
+)
+def test_an_unknown_environment_names_the_nearest(env: str, meant: str) -> None:
+    message = refusal({"env": env})
+    assert message == f"env: {env}: no such Gymnasium environment (did you mean {meant}?)"
+
+
+@pytest.mark.parametrize(("section", "value"), [("config", []), ("stop", 3), ("config", "x")])
+def test_a_section_that_is_no_mapping_is_refused(section: str, value: object) -> None:
+    assert refusal({section: value}) == f"{section}: {value!r} is not a mapping of settings"
+
+
+def test_a_minibatch_of_broken_fragments_is_refused() -> None:
+    message = refusal({"config": {"minibatch_size": 100, "rollout_fragment_length": 32}})
+    assert message == ("config.minibatch_size: 100 is no multiple of rollout_fragment_length (32)")
+
+
+# For any input
+
+json_values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=10), inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+config_keys = st.sampled_from(
+    [
+        *Settings.model_fields,
+        *RENAMED_CONFIG,
+        *IGNORED_CONFIG,
+        "num_gpus",
+        "exploration_config",
+        "model",
+    ]
+)
+model_values = st.dictionaries(
+    st.sampled_from([*RENAMED_MODEL, *IGNORED_MODEL]) | st.text(max_size=10), json_values
+)
+numbers = st.integers(-2, 100) | st.floats()
+experiments_of_known_keys = st.fixed_dictionaries(
+    {},
+    optional={
+        "run": st.sampled_from(["IMPALA", "APPO"]) | json_values,
+        "env": st.sampled_from(["CartPole-v1", "PongNoFrameskip-v4"]) | json_values,
+        "config": st.dictionaries(config_keys, numbers | json_values | model_values, max_size=4)
+        | json_values,
+        "stop": st.dictionaries(st.sampled_from([*Stop.model_fields]), numbers | json_values)
+        | json_values,
+        "other": json_values,
+    },
+)
+
+
+def parsed_or_refused_in_one_line(raw: Any) -> bool:
+    try:
+        parse_experiment(raw)
+    except UserError as error:
+        return len(str(error).splitlines()) == 1
+    return True
+
+
+@given(json_values | st.dictionaries(st.text(), json_values))
+@example({"a\nb": 1})
+@example({"env": "CartPole\n-v1"})
+@example({"env": "no.such:module-v1"})
+def test_any_data_is_read_or_refused_in_one_line(raw: Any) -> None:
+    assert parsed_or_refused_in_one_line(raw)
+
+
+@given(experiments_of_known_keys)
+@example({"config": {"num_gpus": float("nan")}})
+@example({"config": {"num_gpus": float("inf")}})
+@example({"config": {"env_config": {"a\nb": float("nan")}}})
+def test_any_value_of_a_known_key_is_read_or_refused_in_one_line(raw: dict[str, Any]) -> None:
+    assert parsed_or_refused_in_one_line(raw)
+
+
+@given(st.text(max_size=30) | st.sampled_from([*gymnasium.registry]))
+@example("a\nb")
+@example("json:CartPole-v1")
+def test_any_environment_is_known_or_refused_in_one_line(env: str) -> None:
+    assert parsed_or_refused_in_one_line({"env": env})
+
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+positive = st.floats(min_value=1e-9, max_value=1e9)
+share = st.floats(0, 1)
+schedules = finite | st.lists(
+    st.tuples(st.integers(0, 10**9), finite).map(list), min_size=1, max_size=4
+)
+plain_json = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), finite, st.text(max_size=10)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner),
+    max_leaves=6,
+)
+valid_experiments = st.fixed_dictionaries(
+    {},
+    optional={
+        "run": st.sampled_from(["IMPALA", "APPO"]),
+        "env": st.sampled_from(["CartPole-v1", "PongNoFrameskip-v4", "ALE/Breakout-v5"]),
+        "config": st.fixed_dictionaries(
+            {},
+            optional={
+                "num_workers": st.integers(0, 1000),
+                "num_gpus": st.sampled_from([0, 1, 2, 0.5]),
+                "model": st.fixed_dictionaries({"dim": st.integers(32, 210)}),
+                "rollout_fragment_length": st.sampled_from([8, 32]),
+                "minibatch_size": st.none() | st.integers(1, 100).map(lambda n: 32 * n),
+                "explore": st.booleans(),
+                "env_config": st.dictionaries(st.text(max_size=10), plain_json, max_size=3),
+                "lr": schedules,
+                "entropy_coeff": schedules,
+                "gamma": share,
+                "lambda": share,
+                "grad_clip": st.none() | positive,
+                "seed": st.none() | st.integers(0, 2**63),
+            },
+        ),
+        "stop": st.fixed_dictionaries(
+            {},
+            optional={
+                "episode_reward_mean": finite,
+                "time_total_s": positive | st.integers(1, 10**6),
+                "timesteps_total": st.integers(1, 10**12),
+                "training_iteration": st.none() | st.integers(1, 10**6),
+            },
+        ),
+    },
+)
+
+
+@given(valid_experiments)
+def test_an_experiment_written_as_yaml_is_the_same_when_read(raw: dict[str, Any]) -> None:
+    experiment = parse_experiment(raw).experiment
+    again = parse_experiment(yaml.safe_load(experiment.to_yaml())).experiment
+    assert again == experiment
+
+
+@given(valid_experiments)
+def test_an_experiment_file_has_no_old_names(raw: dict[str, Any]) -> None:
+    experiment = parse_experiment(raw).experiment
+    assert parse_experiment(yaml.safe_load(experiment.to_yaml())).notes == []
+
+
+@pytest.mark.parametrize("text", ["5e5", "1e-3", "1.5", "0x10", "true", "null", "2020-01-01", ""])
+def test_text_that_looks_like_something_else_stays_text(tmp_path: Path, text: str) -> None:
+    experiment = parse_experiment({"config": {"env_config": {"level": text}}}).experiment
+    raw = read_experiment_file(written(tmp_path, experiment.to_yaml()))
+    assert raw["config"] == {"env_config": {"level": text}}
+
+
+def test_an_experiment_file_says_only_what_was_set() -> None:
+    experiment = parse_experiment({"run": "APPO", "config": {"num_workers": 3}}).experiment
+    assert yaml.safe_load(experiment.to_yaml()) == {
+        "run": "APPO",
+        "config": {"num_env_runners": 3},
+        "stop": {},
+    }
+
+
+def test_an_experiment_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Experiment().run = "APPO"  # type: ignore[misc]

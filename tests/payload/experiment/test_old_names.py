@@ -1,0 +1,150 @@
+"""The tables of old names, and what is said about each translation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from payload.errors import UserError
+from payload.experiment.old_names import (
+    IGNORED_CONFIG,
+    IGNORED_MODEL,
+    RENAMED_CONFIG,
+    RENAMED_MODEL,
+    RENAMED_STOP,
+    translate_config,
+    translate_stop,
+)
+from payload.experiment.settings import Settings, Stop
+
+values = st.one_of(st.integers(), st.floats(allow_nan=False), st.text(), st.none(), st.booleans())
+
+
+@pytest.mark.parametrize("new", sorted({*RENAMED_CONFIG.values(), *RENAMED_MODEL.values()}))
+def test_a_renamed_setting_exists_under_its_new_name(new: str) -> None:
+    assert new in Settings.model_fields
+
+
+@pytest.mark.parametrize("new", sorted(set(RENAMED_STOP.values())))
+def test_a_renamed_criterion_exists_under_its_new_name(new: str) -> None:
+    assert new in Stop.model_fields
+
+
+def test_no_name_of_today_is_taken_for_an_old_one() -> None:
+    assert not set(Settings.model_fields) & {*RENAMED_CONFIG, *IGNORED_CONFIG}
+
+
+def test_no_old_name_is_both_renamed_and_ignored() -> None:
+    assert not set(RENAMED_CONFIG) & set(IGNORED_CONFIG)
+
+
+def test_no_old_model_name_is_both_renamed_and_ignored() -> None:
+    assert not set(RENAMED_MODEL) & set(IGNORED_MODEL)
+
+
+@given(st.sampled_from(sorted(RENAMED_CONFIG)), values)
+def test_a_renamed_setting_keeps_its_value(old: str, value: Any) -> None:
+    assert translate_config({old: value})[0] == {RENAMED_CONFIG[old]: value}
+
+
+@given(st.sampled_from(sorted(RENAMED_CONFIG)), st.integers())
+def test_a_renamed_setting_is_said_in_one_note(old: str, value: int) -> None:
+    notes = translate_config({old: value})[1]
+    assert notes == [f"config.{old} is now {RENAMED_CONFIG[old]}: {value}"]
+
+
+@given(st.sampled_from(sorted(RENAMED_MODEL)), values)
+def test_a_renamed_model_setting_keeps_its_value(old: str, value: Any) -> None:
+    assert translate_config({"model": {old: value}})[0] == {RENAMED_MODEL[old]: value}
+
+
+@given(st.sampled_from(sorted(RENAMED_STOP)), values)
+def test_a_renamed_criterion_keeps_its_value(old: str, value: Any) -> None:
+    assert translate_stop({old: value})[0] == {RENAMED_STOP[old]: value}
+
+
+@pytest.mark.parametrize("old", sorted(IGNORED_CONFIG))
+def test_an_ignored_setting_is_left_out(old: str) -> None:
+    assert translate_config({old: 1})[0] == {}
+
+
+@pytest.mark.parametrize("old", sorted(IGNORED_CONFIG))
+def test_an_ignored_setting_is_named_with_the_reason(old: str) -> None:
+    assert translate_config({old: 1})[1] == [f"config.{old} is ignored: {IGNORED_CONFIG[old]}"]
+
+
+@pytest.mark.parametrize("old", sorted(IGNORED_MODEL))
+def test_an_ignored_model_setting_is_named_with_the_reason(old: str) -> None:
+    translated, notes = translate_config({"model": {old: 1}})
+    assert (translated, notes) == ({}, [f"config.model.{old} is ignored: {IGNORED_MODEL[old]}"])
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["old first", "new first"])
+@pytest.mark.parametrize("old", sorted(RENAMED_CONFIG))
+def test_an_old_and_a_new_name_of_one_setting_are_an_error(old: str, order: int) -> None:
+    new = RENAMED_CONFIG[old]
+    with pytest.raises(UserError, match=rf"config\.{old}: {new} is set too"):
+        translate_config(dict([(old, 1), (new, 1)][::order]))
+
+
+def test_two_old_names_of_one_setting_are_an_error() -> None:
+    with pytest.raises(UserError, match="num_env_runners is set too; keep one of the two"):
+        translate_config({"num_workers": 1, "num_rollout_workers": 1})
+
+
+def test_an_old_model_name_and_the_new_name_are_an_error() -> None:
+    with pytest.raises(UserError, match=r"config\.model\.dim: image_size is set too"):
+        translate_config({"model": {"dim": 42}, "image_size": 42})
+
+
+def test_gpus_and_learners_together_are_an_error() -> None:
+    with pytest.raises(UserError, match=r"config\.num_gpus: num_learners is set too"):
+        translate_config({"num_gpus": 1, "num_learners": 1})
+
+
+@pytest.mark.parametrize("old", sorted(RENAMED_STOP))
+def test_an_old_and_a_new_name_of_one_criterion_are_an_error(old: str) -> None:
+    new = RENAMED_STOP[old]
+    with pytest.raises(UserError, match=rf"stop\.{old}: {new} is set too"):
+        translate_stop({old: 1, new: 1})
+
+
+def test_names_of_today_pass_without_a_note() -> None:
+    config = {"num_env_runners": 2, "lr": 1e-3}
+    assert translate_config(config) == (config, [])
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "num_learners", "num_gpus_per_learner"),
+    [(0, 0, 0.0), (1, 1, 1.0), (2, 2, 1.0), (0.5, 1, 0.5)],
+)
+def test_each_gpu_gets_a_learner(
+    num_gpus: float, num_learners: int, num_gpus_per_learner: float
+) -> None:
+    assert translate_config({"num_gpus": num_gpus})[0] == {
+        "num_learners": num_learners,
+        "num_gpus_per_learner": num_gpus_per_learner,
+    }
+
+
+@pytest.mark.parametrize(
+    "num_gpus", ["1", True, -1, 1.5, None, [1], float("nan"), float("inf"), float("-inf")]
+)
+def test_gpus_that_no_learner_can_have_are_an_error(num_gpus: Any) -> None:
+    with pytest.raises(UserError, match=r"config\.num_gpus: "):
+        translate_config({"num_gpus": num_gpus})
+
+
+def test_sampling_exploration_becomes_explore() -> None:
+    assert translate_config({"exploration_config": {"type": "StochasticSampling"}}) == (
+        {"explore": True},
+        ["config.exploration_config is now explore: True"],
+    )
+
+
+def test_another_exploration_is_ignored_by_name() -> None:
+    notes = translate_config({"exploration_config": {"type": "EpsilonGreedy"}})[1]
+    assert notes[0].startswith("config.exploration_config.type EpsilonGreedy is ignored: ")

@@ -1,0 +1,643 @@
+"""The learners' losses and updates, on small made-up fragments and in one process."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from collections.abc import Iterator
+from copy import deepcopy
+from functools import cache
+from queue import Empty, Queue
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import ray
+import torch
+from gymnasium.spaces import Box, Discrete
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from ray.rllib.core import COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.learner.learner import Learner
+from ray.rllib.core.learner.training_data import TrainingData
+from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
+
+from payload.experiment.placement import resolve_settings
+from payload.experiment.settings import parse_experiment
+from payload.impala.advantages import RunningNormalizer
+from payload.impala.connector import FragmentsToTrainBatch
+from payload.impala.learner import Adam, SurrogateLearner, VTraceLearner, lowered
+from payload.impala.rllib_config import algorithm_config
+from payload.impala.rollout_fragment import RolloutFragment
+from payload.impala.vtrace import vtrace
+
+PATIENT = settings(
+    deadline=None,
+    max_examples=20,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],  # No example changes a learner.
+)
+"""A busy machine is no reason to fail."""
+STEPS, NUM_ACTIONS, STACK, IMAGE = 4, 6, 4, (42, 42)
+SPACES: tuple[Box, Discrete[np.int64]] = (
+    Box(0, 255, (STACK, *IMAGE), np.uint8),
+    Discrete(NUM_ACTIONS),
+)
+
+TrainBatch = dict[str, torch.Tensor]
+Losses = npt.NDArray[np.float64]
+
+
+BARE = {"vf_loss_coeff": 0.0, "entropy_coeff": 0.0, "normalize_advantages": False}
+"""Nothing but the policy's loss, with advantages as they are."""
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "IMPALA": ("IMPALA", {}),
+    "APPO": ("APPO", {}),
+    "bare IMPALA": ("IMPALA", BARE),
+    "bare APPO": ("APPO", BARE),
+    "IMPALA with entropy": ("IMPALA", {"entropy_coeff": 0.02, "uniform_kl_coeff": 0.01}),
+    "IMPALA in minibatches": ("IMPALA", {"minibatch_size": 2 * STEPS}),
+    "APPO in minibatches": ("APPO", {"minibatch_size": 2 * STEPS}),
+    "IMPALA in small steps": ("IMPALA", {"lr": 1e-4}),
+    "APPO in small steps": ("APPO", {"lr": 1e-4}),
+}
+
+
+class Learners:
+    """One learner of each kind for all tests: building one plays the game for a while."""
+
+    def __init__(self) -> None:
+        self._all: list[VTraceLearner] = []
+        self._kinds: dict[str, tuple[VTraceLearner, Any]] = {}
+
+    def of(self, run: str, **config: Any) -> VTraceLearner:
+        """Builds a learner."""
+        sizes = {"num_envs_per_env_runner": 3, "rollout_fragment_length": STEPS, "seed": 1}
+        experiment = parse_experiment({"run": run, "config": {**sizes, **config}}).experiment
+        rllib_config = algorithm_config(experiment, resolve_settings(experiment, num_cpus=4))
+        learner: VTraceLearner = rllib_config.build_learner(spaces={DEFAULT_MODULE_ID: SPACES})
+        self._all.append(learner)
+        return learner
+
+    def fresh(self, kind: str) -> VTraceLearner:
+        """Returns the learner of this kind as it was when it was built."""
+        if kind not in self._kinds:
+            learner = self.of(KINDS[kind][0], **KINDS[kind][1])
+            # A copy: the state shares its memory with the weights.
+            self._kinds[kind] = learner, deepcopy(learner.get_state())
+        learner, state = self._kinds[kind]
+        learner.set_state(state)
+        learner.normalize = RunningNormalizer()
+        return learner
+
+    def shutdown(self) -> None:
+        for learner in self._all:
+            learner.shutdown()
+
+
+@pytest.fixture(scope="module")
+def local_ray() -> Iterator[None]:
+    """Ray's object store, in which weights travel."""
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def learners() -> Iterator[Learners]:
+    learners = Learners()
+    yield learners
+    learners.shutdown()
+
+
+@pytest.fixture(params=["IMPALA", "APPO"])
+def learner(request: pytest.FixtureRequest, learners: Learners) -> VTraceLearner:
+    return learners.fresh(request.param)
+
+
+@pytest.fixture(params=["IMPALA", "APPO", "bare IMPALA", "bare APPO"])
+def any_learner(request: pytest.FixtureRequest, learners: Learners) -> VTraceLearner:
+    return learners.fresh(request.param)
+
+
+@pytest.fixture
+def impala(learners: Learners) -> VTraceLearner:
+    return learners.fresh("IMPALA")
+
+
+@pytest.fixture
+def bare_impala(learners: Learners) -> VTraceLearner:
+    return learners.fresh("bare IMPALA")
+
+
+@pytest.fixture
+def bare_appo(learners: Learners) -> VTraceLearner:
+    return learners.fresh("bare APPO")
+
+
+def module_of(learner: VTraceLearner) -> Any:
+    return learner.module[DEFAULT_MODULE_ID].unwrapped()
+
+
+def made_up(num_envs: int = 3, seed: int = 0, **arrays: Any) -> RolloutFragment:
+    """A fragment of noise without ends, but for the arrays given."""
+    random = np.random.default_rng(seed)
+    shape = (STEPS, num_envs)
+    values: dict[str, Any] = {
+        # About as grey as Pong's court.
+        "frames": random.integers(80, 100, (STACK + STEPS, num_envs, *IMAGE), np.uint8),
+        "first": np.zeros((STEPS + 1, num_envs), np.bool_),
+        "actions": random.integers(NUM_ACTIONS, size=shape, dtype=np.uint8),
+        "action_logp": np.full(shape, -math.log(NUM_ACTIONS), np.float32),
+        "rewards": random.uniform(-1, 1, shape).astype(np.float32),
+        "terminated": np.zeros(shape, np.bool_),
+        "truncated": np.zeros(shape, np.bool_),
+        "weights_seq_no": 0,
+    }
+    return RolloutFragment(**{**values, **arrays})
+
+
+def rows_of(fragment: RolloutFragment, envs: slice) -> RolloutFragment:
+    """The part of a fragment that some of its environments played."""
+    values: dict[str, Any] = {
+        k: v[:, envs] if isinstance(v, np.ndarray) else v for k, v in vars(fragment).items()
+    }
+    return RolloutFragment(**values)
+
+
+@cache
+def connector() -> FragmentsToTrainBatch:
+    """One connector for all examples: RLlib inspects the whole call stack to make one."""
+    return FragmentsToTrainBatch(*SPACES)
+
+
+def train_batch(fragment: RolloutFragment) -> TrainBatch:
+    return connector()(episodes=[fragment], batch={})[DEFAULT_MODULE_ID]
+
+
+def loss_of(learner: VTraceLearner, batch: TrainBatch) -> torch.Tensor:
+    """The loss of a first minibatch: no other advantages are remembered."""
+    learner.normalize = RunningNormalizer()
+    return learner.compute_loss_for_module(
+        module_id=DEFAULT_MODULE_ID,
+        config=learner.config,
+        batch=batch,
+        fwd_out=module_of(learner).forward_train(batch),
+    )
+
+
+def update(learner: VTraceLearner, fragment: RolloutFragment) -> Any:
+    """What RLlib's learner thread does with the fragments that it is given; returns metrics."""
+    timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: 0}
+    return Learner.update(learner, episodes=[fragment], timesteps=timesteps)
+
+
+def gradient_steps(learner: VTraceLearner) -> int:
+    """How often the optimizer has stepped."""
+    optimizer = learner.get_optimizer(DEFAULT_MODULE_ID)
+    (steps,) = {int(state["step"]) for state in optimizer.state.values()}
+    return steps
+
+
+def weights_of(learner: VTraceLearner) -> torch.Tensor:
+    return torch.nn.utils.parameters_to_vector(module_of(learner).parameters()).detach()
+
+
+def log_probabilities(learner: VTraceLearner, batch: TrainBatch) -> torch.Tensor:
+    """Of every action in every slot, [slots, actions]."""
+    with torch.no_grad():
+        logits = module_of(learner).forward_train(batch)[Columns.ACTION_DIST_INPUTS]
+    return torch.log_softmax(logits, -1)
+
+
+@torch.no_grad()
+def expect_nothing(learner: VTraceLearner) -> None:
+    """Makes the value of everything 0: the reward of a step that ends all is its advantage."""
+    module_of(learner).value.weight.zero_()
+
+
+# The loss
+
+
+def loss_row_by_row(learner: VTraceLearner, batch: TrainBatch) -> torch.Tensor:
+    """The whole loss once more: each row by itself, torch's own distribution, plain means."""
+    config, module = learner.config, module_of(learner)
+    normalize = config.learner_config_dict["normalize_advantages"]
+    per_step: dict[str, list[torch.Tensor]] = {
+        name: []
+        for name in ("logp", "behaviour_logp", "entropy", "uniform_kl", "advantage", "error")
+    }
+    num_rows = len(batch[Columns.REWARDS]) // (STEPS + 1)
+    for row in range(num_rows):
+        slots = {name: column.chunk(num_rows)[row] for name, column in batch.items()}
+        logits = module.forward_train(slots)[Columns.ACTION_DIST_INPUTS][:STEPS]
+        policy = torch.distributions.Categorical(logits=logits)
+        steps = {name: column[:STEPS] for name, column in slots.items()}
+        values = module.compute_values(slots)
+        logp = policy.log_prob(steps[Columns.ACTIONS])
+        mask = steps[Columns.LOSS_MASK]
+        returns = vtrace(
+            values=values.detach()[:, None],
+            rewards=steps[Columns.REWARDS][:, None],
+            discounts=torch.where(steps[Columns.TERMINATEDS], 0.0, 0.99)[:, None],
+            log_rhos=(logp.detach() - steps[Columns.ACTION_LOGP])[:, None],
+            mask=mask[:, None],
+            lambda_=0.95,
+        )
+        per_step["logp"].append(logp[mask])
+        per_step["behaviour_logp"].append(steps[Columns.ACTION_LOGP][mask])
+        per_step["entropy"].append(policy.entropy()[mask])
+        uniform = torch.distributions.Categorical(logits=torch.zeros_like(logits))
+        uniform_kl = torch.distributions.kl_divergence(uniform, policy)
+        per_step["uniform_kl"].append(uniform_kl[mask])
+        per_step["advantage"].append(returns.advantages[:, 0][mask])
+        per_step["error"].append((returns.targets[:, 0] - values[:STEPS])[mask])
+    step = {name: torch.cat(values) for name, values in per_step.items()}
+    advantages = step["advantage"]
+    if normalize:
+        advantages = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
+    if isinstance(learner, SurrogateLearner):
+        ratios = (step["logp"] - step["behaviour_logp"]).exp()
+        gains = torch.min(ratios * advantages, ratios.clamp(0.8, 1.2) * advantages)
+    else:
+        gains = step["logp"] * advantages
+    return (
+        -gains.mean()
+        + config.vf_loss_coeff * 0.5 * step["error"].pow(2).mean()
+        + config.learner_config_dict["uniform_kl_coeff"] * step["uniform_kl"].mean()
+        - config.entropy_coeff * step["entropy"].mean()
+    )
+
+
+@given(
+    seed=st.integers(0, 1000),
+    terminated=arrays(np.bool_, (STEPS, 3)),
+    truncated=arrays(np.bool_, (STEPS, 3)),
+)
+@PATIENT
+def test_the_loss_is_policy_plus_value_plus_uniform_kl_minus_entropy(
+    any_learner: VTraceLearner,
+    seed: int,
+    terminated: npt.NDArray[np.bool_],
+    truncated: npt.NDArray[np.bool_],
+) -> None:
+    truncated[0] = False  # Something has to remain.
+    action_logp = -np.random.default_rng(seed).uniform(0.5, 3.5, (STEPS, 3)).astype(np.float32)
+    batch = train_batch(
+        made_up(
+            seed=seed,
+            action_logp=action_logp,
+            terminated=terminated & ~truncated,
+            truncated=truncated,
+        )
+    )
+    loss, expected = loss_of(any_learner, batch), loss_row_by_row(any_learner, batch)
+    torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("column", "other"),
+    [
+        (Columns.REWARDS, 0.5),
+        (Columns.ACTIONS, 3),
+        (Columns.ACTION_LOGP, -9.0),
+        (Columns.TERMINATEDS, True),
+    ],
+)
+def test_masked_steps_add_nothing_to_the_loss(
+    learner: VTraceLearner, column: str, other: float
+) -> None:
+    truncated = np.zeros((STEPS, 3), np.bool_)
+    truncated[1, 0] = truncated[STEPS - 1, 1] = True
+    batch = train_batch(made_up(truncated=truncated))
+    masked = ~batch[Columns.LOSS_MASK]
+    changed = {**batch, column: batch[column].masked_fill(masked, other)}
+    assert not torch.equal(changed[column], batch[column])
+    assert loss_of(learner, changed) == loss_of(learner, batch)
+
+
+def test_the_observation_of_a_truncated_step_counts(impala: VTraceLearner) -> None:
+    """Its value bootstraps the step before."""
+    truncated = np.zeros((STEPS, 1), np.bool_)
+    truncated[2] = True
+    batch = train_batch(made_up(num_envs=1, truncated=truncated))
+    observations = batch[Columns.OBS].clone()
+    observations[2] = 255 - observations[2]
+    changed = {**batch, Columns.OBS: observations}
+    assert loss_of(impala, changed) != loss_of(impala, batch)
+
+
+# The policy's loss
+
+STEP_COUNT = 5
+STEPWISE = arrays(np.float64, STEP_COUNT, elements=st.floats(-3.0, 3.0))
+
+
+@given(logp=STEPWISE, log_rhos=STEPWISE, advantages=STEPWISE)
+@PATIENT
+def test_impalas_policy_loss_is_the_plain_policy_gradient(
+    impala: VTraceLearner, logp: Losses, log_rhos: Losses, advantages: Losses
+) -> None:
+    tensors = (torch.from_numpy(values) for values in (logp, log_rhos, advantages))
+    assert impala.policy_loss(*tensors).item() == pytest.approx(-(logp * advantages).mean())
+
+
+@given(logp=STEPWISE, log_rhos=STEPWISE, advantages=STEPWISE)
+@PATIENT
+def test_appos_policy_loss_is_the_clipped_surrogate(
+    learners: Learners, logp: Losses, log_rhos: Losses, advantages: Losses
+) -> None:
+    tensors = (torch.from_numpy(values) for values in (logp, log_rhos, advantages))
+    loss = learners.fresh("APPO").policy_loss(*tensors).item()
+    gains = [
+        min(ratio * advantage, min(max(ratio, 0.8), 1.2) * advantage)
+        for ratio, advantage in zip(np.exp(log_rhos), advantages, strict=True)
+    ]
+    assert loss == pytest.approx(-np.mean(gains))
+
+
+def policy_gradient(learner: VTraceLearner, log_ratio: float, reward: float) -> float:
+    """The size of the policy's gradient if every step has this ratio and advantage."""
+    expect_nothing(learner)
+    shape = (STEPS, 3)
+    batch = train_batch(
+        made_up(
+            actions=np.zeros(shape, np.uint8),
+            rewards=np.full(shape, reward, np.float32),
+            terminated=np.ones(shape, np.bool_),
+        )
+    )
+    logp = log_probabilities(learner, batch)[:, 0]
+    loss = loss_of(learner, {**batch, Columns.ACTION_LOGP: logp - log_ratio})
+    (gradient,) = torch.autograd.grad(loss, module_of(learner).policy.bias)
+    return float(gradient.abs().max())
+
+
+@pytest.mark.parametrize("reward", [1.0, -1.0])
+@pytest.mark.parametrize("log_ratio", [-1.0, 0.0, 1.0])
+def test_impala_clips_no_gradient(
+    bare_impala: VTraceLearner, log_ratio: float, reward: float
+) -> None:
+    assert policy_gradient(bare_impala, log_ratio, reward) > 0.1
+
+
+@pytest.mark.parametrize(("log_ratio", "reward"), [(1.0, 1.0), (-1.0, -1.0)])
+def test_appo_has_no_gradient_beyond_the_clip(
+    bare_appo: VTraceLearner, log_ratio: float, reward: float
+) -> None:
+    assert policy_gradient(bare_appo, log_ratio, reward) == 0.0
+
+
+@pytest.mark.parametrize(("log_ratio", "reward"), [(-1.0, 1.0), (1.0, -1.0)])
+def test_appo_has_a_gradient_back_towards_the_clip(
+    bare_appo: VTraceLearner, log_ratio: float, reward: float
+) -> None:
+    assert policy_gradient(bare_appo, log_ratio, reward) > 0.1
+
+
+@pytest.mark.parametrize("log_ratio", [-0.1, 0.0, 0.1])
+@pytest.mark.parametrize("reward", [1.0, -1.0])
+def test_appo_has_a_gradient_within_the_clip(
+    bare_appo: VTraceLearner, log_ratio: float, reward: float
+) -> None:
+    assert policy_gradient(bare_appo, log_ratio, reward) > 0.1
+
+
+# The update
+
+
+def test_an_action_better_than_expected_becomes_likelier(any_learner: VTraceLearner) -> None:
+    expect_nothing(any_learner)
+    fragment = made_up(num_envs=8)
+    rewards = np.where(fragment.actions == 2, 1.0, -1.0).astype(np.float32)
+    fragment = made_up(num_envs=8, rewards=rewards, terminated=np.ones_like(rewards, np.bool_))
+    batch = train_batch(fragment)
+    before = log_probabilities(any_learner, batch)[:, 2].mean()
+    update(any_learner, fragment)
+    assert log_probabilities(any_learner, batch)[:, 2].mean() > before
+
+
+# Adam's first steps are as long for a small gradient as for a large one.
+@pytest.mark.parametrize("name", ["IMPALA in small steps", "APPO in small steps"])
+def test_values_come_closer_to_the_returns(learners: Learners, name: str) -> None:
+    learner = learners.fresh(name)
+    ones = np.ones((STEPS, 3), np.float32)
+    fragment = made_up(rewards=ones, terminated=ones.astype(np.bool_))
+    batch = train_batch(fragment)
+    errors = []
+    for _ in range(2):
+        with torch.no_grad():
+            values = module_of(learner).compute_values(batch)[batch[Columns.LOSS_MASK]]
+        errors.append((values - 1.0).pow(2).mean())
+        update(learner, fragment)
+    assert errors[1] < errors[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "steps"),
+    [
+        ("IMPALA", 3, 1),
+        ("APPO", 3, 2),
+        ("IMPALA in minibatches", 4, 2),
+        ("IMPALA in minibatches", 5, 3),
+        ("APPO in minibatches", 5, 6),
+    ],
+)
+def test_each_minibatch_of_each_epoch_is_one_gradient_step(
+    learners: Learners, name: str, rows: int, steps: int
+) -> None:
+    learner = learners.fresh(name)
+    update(learner, made_up(num_envs=rows))
+    assert gradient_steps(learner) == steps
+
+
+def test_minibatches_are_whole_rows(learners: Learners) -> None:
+    fragment = made_up(num_envs=5)
+    learner = learners.fresh("IMPALA in minibatches")
+    update(learner, fragment)
+    together = weights_of(learner)
+    learner = learners.fresh("IMPALA in minibatches")
+    for rows in (slice(0, 2), slice(2, 4), slice(4, 5)):
+        update(learner, rows_of(fragment, rows))
+    torch.testing.assert_close(weights_of(learner), together)
+
+
+@pytest.mark.parametrize("train_batch_size", [STEPS // 2, 3 * STEPS // 2])
+def test_without_minibatches_a_batch_is_one_gradient_step(
+    learners: Learners, train_batch_size: int
+) -> None:
+    # RLlib collects fragments until they reach train_batch_size: one is enough here.
+    learner = learners.of("IMPALA", train_batch_size_per_learner=train_batch_size)
+    update(learner, made_up(num_envs=3))
+    assert gradient_steps(learner) == 1
+
+
+def test_only_one_batch_waits_for_the_learner(learner: VTraceLearner) -> None:
+    assert learner._learner_thread_in_queue.maxsize == 1
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_env_runners_get_the_weights_of_after_the_update(learner: VTraceLearner) -> None:
+    for _ in range(2):
+        data, timesteps = TrainingData(episodes=[made_up()]), {NUM_ENV_STEPS_SAMPLED_LIFETIME: 0}
+        result = learner.update(data, timesteps=timesteps, return_state=True)
+    sent = ray.get(result["_rl_module_state_after_update"][COMPONENT_RL_MODULE])[DEFAULT_MODULE_ID]
+    for name, weights in module_of(learner).get_state(inference_only=True).items():
+        np.testing.assert_array_equal(sent[name], weights, err_msg=name)
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_weights_that_the_next_update_has_taken_away_are_no_failure(
+    impala: VTraceLearner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class TakenAway(Queue[Any]):
+        """Holds something when asked, and nothing any more a moment later."""
+
+        def empty(self) -> bool:
+            return False
+
+        def get_nowait(self) -> Any:
+            raise Empty
+
+    monkeypatch.setattr(impala, "_learner_state", None)
+    monkeypatch.setattr(impala, "_learner_state_queue", TakenAway())
+    data, timesteps = TrainingData(episodes=[made_up()]), {NUM_ENV_STEPS_SAMPLED_LIFETIME: 0}
+    result = impala.update(data, timesteps=timesteps, return_state=True)
+    assert "_rl_module_state_after_update" not in result
+
+
+def test_an_update_whose_fragments_died_with_their_node_is_skipped(learner: VTraceLearner) -> None:
+    before = weights_of(learner)
+    lost = TrainingData(episodes=[])
+    assert learner.update(lost, timesteps={NUM_ENV_STEPS_SAMPLED_LIFETIME: 0}) == {}
+    assert torch.equal(weights_of(learner), before)
+
+
+@pytest.fixture
+def excepthook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives this process its own hook back after a remote learner has taken it."""
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+
+
+@pytest.fixture
+def remote_impala(learners: Learners) -> VTraceLearner:
+    """A learner as it is in a process of its own, where it watches over its threads."""
+    return learners.of("IMPALA", num_learners=1)
+
+
+@pytest.mark.usefixtures("excepthook")
+def test_a_remote_learner_tells_what_its_thread_died_of(
+    remote_impala: VTraceLearner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def out_of_memory(*_: Any, **__: Any) -> None:
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(remote_impala, "_update", out_of_memory)
+    for _ in range(2):  # The driver has sent another one meanwhile.
+        data, timesteps = TrainingData(episodes=[made_up()]), {NUM_ENV_STEPS_SAMPLED_LIFETIME: 0}
+        with pytest.raises(RuntimeError, match="out of memory"):
+            remote_impala.update(data, timesteps=timesteps)
+
+
+@pytest.fixture
+def one_of_two(learners: Learners) -> Iterator[VTraceLearner]:
+    """A learner of two that make a gradient step of each fragment; the other one is not there."""
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    rows = {"num_envs_per_env_runner": 2, "minibatch_size": 2 * STEPS}
+    yield learners.of("IMPALA", num_learners=2, train_batch_size_per_learner=2 * 2 * STEPS, **rows)
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("local_ray", "excepthook")
+def test_a_learner_makes_as_many_steps_as_others_when_fragments_died(
+    one_of_two: VTraceLearner,
+) -> None:
+    fragments = [made_up(num_envs=2, seed=seed) for seed in range(3)]
+    for number, alive in enumerate((fragments[:2], fragments[2:3], []), start=1):
+        data, timesteps = TrainingData(episodes=alive), {NUM_ENV_STEPS_SAMPLED_LIFETIME: 0}
+        one_of_two.update(data, timesteps=timesteps)
+        assert gradient_steps(one_of_two) == 2 * number
+
+
+def test_a_gradient_that_is_not_finite_makes_no_step(learner: VTraceLearner) -> None:
+    before = weights_of(learner)
+    gradients = {key: torch.ones_like(value) for key, value in learner._params.items()}
+    next(iter(gradients.values())).view(-1)[0] = torch.nan
+    learner.apply_gradients(gradients)
+    assert torch.equal(weights_of(learner), before)
+
+
+def test_an_update_does_without_torch_compile(
+    learners: Learners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Changes the step of its class, as somebody else's optimizer in this process would.
+    torch.optim.Adam([torch.nn.Parameter(torch.ones(1))])
+    # Importing it fails from here on.
+    monkeypatch.setitem(sys.modules, "torch._dynamo", None)
+    learner = learners.of("IMPALA")
+    update(learner, made_up())
+    assert gradient_steps(learner) == 1
+
+
+def test_the_optimizer_steps_as_torchs_own() -> None:
+    weights = [torch.nn.Parameter(torch.ones(3)) for _ in range(2)]
+    optimizers = [
+        kind([w], lr=0.1, eps=1e-5, fused=True)
+        for kind, w in zip((Adam, torch.optim.Adam), weights, strict=True)
+    ]
+    for _ in range(3):
+        for weight, optimizer in zip(weights, optimizers, strict=True):
+            optimizer.zero_grad()
+            (weight**2).sum().backward()
+            optimizer.step()
+    assert torch.equal(*weights)
+
+
+# The module's constants
+
+
+@pytest.mark.parametrize(
+    ("fraction", "value"), [(0.0, 0.04), (0.5, 0.02), (1.0, 0.01)], ids=["start", "half", "goal"]
+)
+def test_a_coefficient_falls_geometrically(fraction: float, value: float) -> None:
+    assert lowered(0.04, 0.01, fraction) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(("name", "power"), [("IMPALA", 4), ("APPO", 8)])
+def test_a_policy_is_made_sure_of_itself_late_on_the_way_to_the_goal(
+    learners: Learners, monkeypatch: pytest.MonkeyPatch, name: str, power: int
+) -> None:
+    learner = learners.fresh(name)
+    settings = learner.config.learner_config_dict
+    start, at_goal = settings["uniform_kl_coeff"], settings["uniform_kl_coeff_at_goal"]
+    monkeypatch.setattr(learner, "progress", 0.5 ** (1 / power))
+    coefficient = update(learner, made_up())[DEFAULT_MODULE_ID]["uniform_kl_coeff"].peek()
+    assert coefficient == pytest.approx((start * at_goal) ** 0.5)
+
+
+def test_a_coefficient_without_a_value_at_the_goal_is_constant() -> None:
+    assert lowered(0.04, None, 0.9) == 0.04
+
+
+def test_a_coefficient_of_zero_stays_zero() -> None:
+    assert lowered(0.0, 0.01, 0.9) == 0.0
+
+
+def test_learners_of_one_game_normalise_pixels_alike(learners: Learners) -> None:
+    one, other = (module_of(learners.fresh(name)).pixel_mean for name in ("IMPALA", "APPO"))
+    assert torch.equal(one, other)
+
+
+def test_pixels_are_normalised_by_the_games_own(impala: VTraceLearner) -> None:
+    # Pong's middle is a court of one colour with a score above it.
+    assert module_of(impala).pixel_mean.std() > 1.0
+
+
+def test_pixel_statistics_travel_with_the_weights(impala: VTraceLearner) -> None:
+    state = impala.get_state(COMPONENT_RL_MODULE)[COMPONENT_RL_MODULE][DEFAULT_MODULE_ID]
+    np.testing.assert_array_equal(state["pixel_mean"], module_of(impala).pixel_mean)

@@ -1,0 +1,36 @@
+"""The fast path plays the game that Gymnasium's own wrappers play: one checkpoint, both ways."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from payload.run.checkpoints import find_checkpoint
+from payload.run.evaluate import Policy, evaluate, gymnasium_env
+
+CHECKPOINT = Path(__file__).parents[1] / "data" / "pong"
+"""`python -m payload train --seed 0 --stop '{"episode_reward_mean": 18}'`; of its checkpoint,
+what evaluation reads."""
+EPISODES = 20
+
+
+def test_a_checkpoint_scores_the_same_through_gymnasiums_wrappers() -> None:
+    checkpoint = find_checkpoint(CHECKPOINT)
+    experiment = checkpoint.experiment()
+    policy = Policy(checkpoint, explore=False)
+    env: Any = SyncVectorEnv(
+        [lambda: gymnasium_env(experiment)] * EPISODES, autoreset_mode=AutoresetMode.NEXT_STEP
+    )
+    observations, _ = env.reset(seed=1)
+    returns, running = np.zeros(EPISODES), np.ones(EPISODES, np.bool_)
+    while running.any():
+        observations, rewards, terminated, truncated, _ = env.step(policy(observations))
+        returns += rewards * running
+        running &= ~(terminated | truncated)
+    env.close()
+    played = evaluate(checkpoint, EPISODES, seed=1)
+    assert played.mean > 15, "a policy that wins, or the comparison would say little"
+    assert abs(played.mean - returns.mean()) <= 1

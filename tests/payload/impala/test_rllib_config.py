@@ -1,0 +1,31 @@
+"""What RLlib is asked for: a config that it accepts, for each algorithm on either path."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+
+from payload.experiment.placement import resolve_settings
+from payload.experiment.settings import parse_experiment
+from payload.impala.rllib_config import algorithm_config
+from payload.impala.thread_watch import ThreadWatch
+
+
+@pytest.fixture(
+    params=itertools.product(["IMPALA", "APPO"], ["PongNoFrameskip-v4", "CartPole-v1"]),
+    ids=" on ".join,
+)
+def config(request: pytest.FixtureRequest) -> AlgorithmConfig:
+    run, env = request.param
+    experiment = parse_experiment({"run": run, "env": env}).experiment
+    return algorithm_config(experiment, resolve_settings(experiment, num_cpus=2))
+
+
+def test_rllib_accepts_the_config(config: AlgorithmConfig) -> None:
+    config.validate()
+
+
+def test_no_learner_outlives_its_threads(config: AlgorithmConfig) -> None:
+    assert issubclass(config.learner_class, ThreadWatch)

@@ -1,0 +1,133 @@
+"""A Ray cluster of two nodes that was there before the run, which joins it with --address.
+
+It asks for a token, as volley's own does.
+"""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+from ray.cluster_utils import Cluster
+
+from tests.payload.command_line import TINY, learning, payload, steps, wait_for
+
+TWO_ENV_RUNNERS = TINY.replace('"num_workers": 1', '"num_workers": 2')
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Nodes of one CPU each: a second env runner must go to the second one."""
+    # Ray's own health check takes 15 s to notice that a node is gone.
+    soon = {"health_check_period_ms": 500, "health_check_failure_threshold": 2}
+    with token():
+        cluster = Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": soon}
+        )
+        cluster.add_node(num_cpus=1)
+        try:
+            cluster.wait_for_nodes()
+            yield cluster
+        finally:
+            cluster.shutdown()
+
+
+@contextmanager
+def token() -> Iterator[None]:
+    """Has Ray ask for a token in all that is started meanwhile."""
+
+    def read_environment() -> None:
+        Config.initialize("")
+        AuthenticationTokenLoader.instance().reset_cache()
+
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("RAY_AUTH_MODE", "token")
+        environment.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        read_environment()
+        yield
+    read_environment()
+
+
+def refusal(folder: Path, address: str, *arguments: str) -> str:
+    """The one line that a run at this address is refused with; it leaves nothing behind."""
+    done = payload(folder, "train", "--address", address, *arguments)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert not list(folder.iterdir())
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
+    assert refusal(tmp_path, "ray://head:10001") == (
+        "payload: --address ray://head:10001: is neither auto nor HOST:PORT"
+    )
+
+
+def test_an_address_where_nothing_answers_is_refused(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+        assert "no Ray cluster answers (Connection refused)" in refusal(tmp_path, address)
+
+
+def test_a_token_that_the_cluster_does_not_know_is_refused(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    assert "the cluster asks for its own token" in refusal(tmp_path, cluster.address)
+
+
+def test_more_env_runners_than_the_cluster_has_cpus_are_refused(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    line = refusal(tmp_path, cluster.address, "--config", '{"num_workers": 3}')
+    assert "config.num_env_runners: 3 is more than the 2 that fit on the cluster" in line
+
+
+# A node with an env runner goes away while it trains, and another one comes.
+
+
+@dataclass(frozen=True)
+class Survivor:
+    """A run that lost a node and got another, and was then stopped with Ctrl-C."""
+
+    exit_code: int
+    output: str
+    seconds_for_1000_steps: float
+    """With the one env runner that was left, soon after the loss."""
+
+
+@pytest.fixture(scope="module")
+def survivor(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Survivor:
+    folder = tmp_path_factory.mktemp("survivor")
+    arguments = ("--address", cluster.address, "--config", TWO_ENV_RUNNERS)
+    with learning(folder, *arguments, "--stop", '{"time_total_s": 180}') as process:
+        output = process.stdout
+        assert output is not None
+        (node,) = cluster.worker_nodes
+        cluster.remove_node(node, allow_graceful=False)
+        next(line for line in output if "env runners 1/2" in line)
+        start, steps_then = time.monotonic(), steps(folder)[-1]
+        wait_for(lambda: steps(folder)[-1] > steps_then + 1000)
+        seconds = time.monotonic() - start
+        cluster.add_node(num_cpus=1)
+        next(line for line in output if "env runners 2/2" in line)
+        process.send_signal(signal.SIGINT)
+        rest = output.read()
+        return Survivor(process.wait(timeout=120), rest, seconds)
+
+
+def test_a_run_on_two_nodes_outlives_one_of_them(survivor: Survivor) -> None:
+    assert survivor.exit_code == 130, survivor.output
+
+
+def test_a_run_on_two_nodes_goes_on_at_once_with_what_is_left(survivor: Survivor) -> None:
+    assert survivor.seconds_for_1000_steps < 10, survivor.output

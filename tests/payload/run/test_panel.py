@@ -1,0 +1,267 @@
+"""What a person sees while it trains: the estimate, plain lines in a pipe, a live panel."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections import deque
+from collections.abc import Callable
+
+import pytest
+
+from payload.experiment.settings import Experiment, Stop
+from payload.run.panel import Estimate, View, estimate
+from payload.run.progress import MEAN_OVER, Progress, Report
+
+MakeReport = Callable[..., Report]
+
+
+class Terminal(io.StringIO):
+    """A text stream that says it is a terminal, and keeps what was shown."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes away what would make a pipe look like a terminal, or a terminal like none."""
+    for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("LINES", "40")
+
+
+@pytest.fixture
+def full() -> Progress:
+    """Progress with as many episodes as a mean return wants."""
+    return Progress(returns=deque([0.0] * MEAN_OVER, maxlen=MEAN_OVER), best_return=1.5)
+
+
+def ahead(progress: Progress, history: list[Report], **stop: float) -> Estimate | None:
+    return estimate(Experiment(stop=Stop.model_validate(stop)), progress, history)
+
+
+# The estimate
+
+
+@pytest.mark.parametrize(
+    ("stop", "expected"),
+    [
+        ({"time_total_s": 40}, Estimate(0.25, 30, "time")),
+        ({"num_env_steps_sampled_lifetime": 4000}, Estimate(0.25, 30, "steps")),
+        ({"training_iteration": 5}, Estimate(0.2, 40, "iterations")),
+    ],
+)
+def test_a_limit_is_extrapolated_from_the_pace(
+    make_report: MakeReport, stop: dict[str, float], expected: Estimate
+) -> None:
+    assert ahead(Progress(), [make_report()], **stop) == expected
+
+
+def test_the_return_is_extrapolated_from_the_last_quarter(
+    make_report: MakeReport, full: Progress
+) -> None:
+    history = [
+        make_report(time_total_s=seconds, return_mean=mean)
+        for seconds, mean in [(10.0, math.nan), (20.0, -20.0), (90.0, -4.0), (100.0, -2.0)]
+    ]
+    found = ahead(full, history, episode_return_mean=18)
+    assert found == Estimate((-2 + 20) / (18 + 20), 100, "return")
+
+
+def test_a_falling_return_has_no_end_in_sight(make_report: MakeReport, full: Progress) -> None:
+    history = [
+        make_report(time_total_s=seconds, return_mean=mean)
+        for seconds, mean in [(10.0, 0.0), (90.0, 4.0), (100.0, -2.0)]
+    ]
+    found = ahead(full, history, episode_return_mean=18)
+    assert found is not None
+    assert math.isnan(found.remaining_s)
+
+
+def test_a_return_below_the_first_one_is_no_progress(
+    make_report: MakeReport, full: Progress
+) -> None:
+    history = [make_report(return_mean=0.0), make_report(time_total_s=20.0, return_mean=-2.0)]
+    found = ahead(full, history, episode_return_mean=18)
+    assert found is not None
+    assert found.fraction == 0
+
+
+def test_the_criterion_that_is_met_first_counts(make_report: MakeReport) -> None:
+    found = ahead(Progress(), [make_report()], time_total_s=4000, training_iteration=5)
+    assert found is not None
+    assert found.criterion == "iterations"
+
+
+def test_a_known_end_counts_more_than_an_unknown_one(
+    make_report: MakeReport, full: Progress
+) -> None:
+    history = [make_report(return_mean=0.0)]
+    found = ahead(full, history, time_total_s=4000, episode_return_mean=18)
+    assert found is not None
+    assert found.criterion == "time"
+
+
+def test_steps_that_have_not_begun_have_no_end_in_sight(make_report: MakeReport) -> None:
+    found = ahead(Progress(), [make_report(env_steps=0)], num_env_steps_sampled_lifetime=4000)
+    assert found is not None
+    assert math.isnan(found.remaining_s)
+
+
+def test_a_return_is_not_estimated_before_100_episodes(make_report: MakeReport) -> None:
+    assert ahead(Progress(), [make_report(return_mean=0.0)], episode_return_mean=18) is None
+
+
+def test_a_run_without_criteria_has_no_end(make_report: MakeReport, full: Progress) -> None:
+    assert ahead(full, [make_report()]) is None
+
+
+def test_nothing_is_estimated_before_the_first_report() -> None:
+    assert ahead(Progress(), [], time_total_s=60) is None
+
+
+@pytest.mark.parametrize(
+    "stop", [{"time_total_s": 9}, {"num_env_steps_sampled_lifetime": 900}], ids=["time", "steps"]
+)
+def test_beyond_a_limit_no_time_is_left(make_report: MakeReport, stop: dict[str, float]) -> None:
+    found = ahead(Progress(), [make_report()], **stop)
+    assert found is not None
+    assert (found.fraction, found.remaining_s) == (1, 0)
+
+
+def test_beyond_the_return_no_time_is_left(make_report: MakeReport, full: Progress) -> None:
+    history = [
+        make_report(time_total_s=seconds, return_mean=mean)
+        for seconds, mean in [(10.0, 0.0), (90.0, 17.0), (100.0, 19.0)]
+    ]
+    assert ahead(full, history, episode_return_mean=18) == Estimate(1, 0, "return")
+
+
+# In a pipe
+
+
+@pytest.fixture
+def pipe() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def view(pipe: io.StringIO) -> View:
+    return View(pipe, Experiment(stop=Stop(time_total_s=40)))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "0:10",
+        "return -20.50 (best 1.50)",
+        "steps 1,000 (100/s)",
+        "env runners 2/3",
+        "25 % of time, about 0:30 left",
+    ],
+)
+def test_a_pipe_gets_a_line(
+    view: View, pipe: io.StringIO, make_report: MakeReport, full: Progress, words: str
+) -> None:
+    view.update(make_report(return_mean=-20.5), full, total_env_runners=3)
+    assert words in pipe.getvalue()
+
+
+def test_a_return_not_yet_known_is_a_dash(
+    view: View, pipe: io.StringIO, make_report: MakeReport
+) -> None:
+    view.update(make_report(), Progress(), total_env_runners=3)
+    assert "return - (best -)" in pipe.getvalue()
+
+
+def test_hours_are_shown_as_hours(view: View, pipe: io.StringIO, make_report: MakeReport) -> None:
+    view.update(make_report(time_total_s=3725.0), Progress(), total_env_runners=3)
+    assert pipe.getvalue().startswith("1:02:05  ")
+
+
+def test_a_pipe_gets_one_line_for_many_quick_iterations(
+    view: View, pipe: io.StringIO, make_report: MakeReport
+) -> None:
+    for _ in range(5):
+        view.update(make_report(), Progress(), total_env_runners=3)
+    assert pipe.getvalue().count("\n") == 1
+
+
+def test_a_pipe_gets_no_colours(view: View, pipe: io.StringIO, make_report: MakeReport) -> None:
+    view.start("Building the algorithm ...")
+    view.update(make_report(), Progress(), total_env_runners=3)
+    view.stop()
+    assert "\x1b" not in pipe.getvalue()
+
+
+def test_a_pipe_is_told_what_is_going_on(view: View, pipe: io.StringIO) -> None:
+    view.start("Building the algorithm ...")
+    assert pipe.getvalue() == "Building the algorithm ...\n"
+
+
+def test_a_long_line_stays_one_line(view: View, pipe: io.StringIO) -> None:
+    view.say("x" * 500)
+    assert pipe.getvalue() == "x" * 500 + "\n"
+
+
+def test_square_brackets_are_said_as_they_are(view: View, pipe: io.StringIO) -> None:
+    view.say("[/old] [bold]path[/bold]")
+    assert pipe.getvalue() == "[/old] [bold]path[/bold]\n"
+
+
+# On a terminal
+
+
+def shown(report: Report, progress: Progress, where: str = "run abc") -> str:
+    """What a terminal shows of a run that is stopped after one report."""
+    terminal = Terminal()
+    view = View(terminal, Experiment(stop=Stop(time_total_s=40)))
+    view.where = where
+    view.start("Building the algorithm ...")
+    try:
+        view.update(report, progress, total_env_runners=3)
+    finally:
+        view.stop()
+    return terminal.getvalue()
+
+
+def visible(output: str) -> str:
+    """What a person sees of a terminal's output: all but colours and moves of the cursor."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "╭─ IMPALA on PongNoFrameskip-v4",
+        "-20.50  (best 1.50, 3 episodes)",
+        "1,000  (100/s sampled, 90/s trained)",
+        "2 of 3 alive",
+        "0:10  (iteration 1)",
+        "25 % of time, about 0:30 left",
+        "run abc",
+    ],
+)
+def test_a_terminal_shows_a_panel(make_report: MakeReport, full: Progress, words: str) -> None:
+    assert words in visible(shown(make_report(return_mean=-20.5), full))
+
+
+def test_a_terminal_is_told_what_is_going_on() -> None:
+    terminal = Terminal()
+    view = View(terminal, Experiment())
+    view.start("Building the algorithm ...")
+    view.stop()
+    assert "Building the algorithm ..." in visible(terminal.getvalue())
+
+
+def test_square_brackets_are_shown_as_they_are(make_report: MakeReport) -> None:
+    where = "MLflow is away (no [/api] at [bold])"
+    assert where in visible(shown(make_report(), Progress(), where))
+
+
+def test_the_cursor_is_back_after_the_panel(make_report: MakeReport) -> None:
+    assert shown(make_report(), Progress()).rstrip().endswith("\x1b[?25h")

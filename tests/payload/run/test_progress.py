@@ -1,0 +1,407 @@
+"""From RLlib's result of an iteration to a report, over resumes, and when to stop."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import deque
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ray.rllib.utils.metrics import (
+    ALL_MODULES,
+    ENV_RUNNER_RESULTS,
+    EPISODE_LEN_MEAN,
+    EPISODE_RETURN_MEAN,
+    LEARNER_RESULTS,
+    NUM_ENV_STEPS_SAMPLED_LIFETIME,
+    NUM_ENV_STEPS_TRAINED_LIFETIME,
+    NUM_EPISODES_LIFETIME,
+)
+
+from payload.experiment.settings import Stop
+from payload.impala.env_runner import EPISODE_LENGTHS, EPISODE_RETURNS
+from payload.run.progress import (
+    MEAN_OVER,
+    RECENT_EPISODES,
+    Progress,
+    Report,
+    TrainResult,
+    reason_to_stop,
+)
+from payload.tracking.train_result import train_result
+
+NAN = math.nan
+
+
+def rllib_result(
+    returns: Any = NAN,
+    lengths: Any = NAN,
+    sampled: Any = NAN,
+    trained: Any = NAN,
+    episodes: Any = NAN,
+    **module: Any,
+) -> dict[str, Any]:
+    """What `Algorithm.train` returns on the fast path, as far as it is read."""
+    return {
+        ENV_RUNNER_RESULTS: {
+            EPISODE_RETURNS: returns,
+            EPISODE_LENGTHS: lengths,
+            NUM_ENV_STEPS_SAMPLED_LIFETIME: sampled,
+            NUM_EPISODES_LIFETIME: episodes,
+        },
+        LEARNER_RESULTS: {
+            ALL_MODULES: {NUM_ENV_STEPS_TRAINED_LIFETIME: trained},
+            "default_policy": module,
+        },
+    }
+
+
+def advance(progress: Progress, result: dict[str, Any], seconds: float = 5.0) -> Report:
+    return progress.advance(train_result(result), seconds, env_runners=2)
+
+
+def full(episode_return: float = 1.0) -> Progress:
+    """Progress with as many episodes as a mean return wants, all of one return."""
+    return Progress(returns=deque([episode_return] * MEAN_OVER, maxlen=MEAN_OVER))
+
+
+returns_of_iterations = st.lists(
+    st.lists(st.integers(-21, 21).map(float), min_size=1, max_size=70), min_size=1, max_size=8
+)
+
+
+@given(returns_of_iterations)
+def test_the_mean_return_is_over_the_last_100_episodes(iterations: list[list[float]]) -> None:
+    progress = Progress()
+    for returns in iterations:
+        report = advance(progress, rllib_result(returns))
+    last = list(chain(*iterations))[-100:]
+    assert report.return_mean == pytest.approx(sum(last) / len(last))
+
+
+@given(returns_of_iterations)
+def test_the_best_and_worst_return_are_of_the_last_100_episodes(
+    iterations: list[list[float]],
+) -> None:
+    progress = Progress()
+    for returns in iterations:
+        report = advance(progress, rllib_result(np.array(returns)))
+    last = list(chain(*iterations))[-100:]
+    assert (report.return_min, report.return_max) == (min(last), max(last))
+
+
+def test_the_mean_length_is_over_the_last_100_episodes() -> None:
+    lengths = np.arange(150)
+    assert advance(Progress(), rllib_result(lengths=lengths)).length_mean == lengths[-100:].mean()
+
+
+def test_a_single_episode_that_arrives_as_a_number_counts_once() -> None:
+    progress = Progress()
+    advance(progress, rllib_result(np.float32(3)))
+    assert list(progress.returns) == [3]
+
+
+def test_an_iteration_without_episodes_keeps_the_mean() -> None:
+    progress = Progress()
+    advance(progress, rllib_result([1.0, 2.0]))
+    assert advance(progress, rllib_result(NAN)).return_mean == 1.5
+
+
+def test_the_mean_is_unknown_before_the_first_episode() -> None:
+    assert math.isnan(advance(Progress(), rllib_result()).return_mean)
+
+
+def test_on_rllibs_own_path_the_mean_return_is_rllibs() -> None:
+    progress = Progress()
+    for mean in (10.0, 20.0):
+        sampled = {EPISODE_RETURN_MEAN: mean, EPISODE_LEN_MEAN: mean, NUM_EPISODES_LIFETIME: 200}
+        report = advance(progress, {ENV_RUNNER_RESULTS: sampled})
+    assert report.return_mean == 20
+
+
+def test_on_rllibs_own_path_100_episodes_make_a_full_mean() -> None:
+    progress = Progress()
+    sampled = {EPISODE_RETURN_MEAN: 10.0, EPISODE_LEN_MEAN: 10.0, NUM_EPISODES_LIFETIME: 100}
+    advance(progress, {ENV_RUNNER_RESULTS: sampled})
+    assert progress.has_full_mean
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("env_steps", 1000), ("env_steps_trained", 900), ("episodes", 7)]
+)
+def test_a_counter_is_a_whole_number(name: str, count: int) -> None:
+    result = rllib_result(sampled=np.float64(1000), trained=np.int64(900), episodes=7.0)
+    value = getattr(advance(Progress(), result), name)
+    assert (value, type(value)) == (count, int)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("env_steps", 1000), ("env_steps_trained", 900), ("episodes", 7)]
+)
+def test_a_counter_stays_when_rllib_has_no_number_for_it(name: str, count: int) -> None:
+    progress = Progress()
+    advance(progress, rllib_result(sampled=1000, trained=900, episodes=7))
+    assert getattr(advance(progress, rllib_result()), name) == count
+
+
+def test_a_result_without_any_section_is_survived() -> None:
+    assert advance(Progress(env_steps=5), {}).env_steps == 5
+
+
+def test_throughput_is_of_the_iteration_alone() -> None:
+    progress = Progress(env_steps=10_000, env_steps_trained=8000)
+    report = advance(progress, rllib_result(sampled=11_000, trained=8500), seconds=2)
+    assert (report.sampled_per_s, report.trained_per_s) == (500, 250)
+
+
+def test_seconds_and_iterations_add_up() -> None:
+    progress = Progress(time_total_s=100, iteration=10)
+    advance(progress, rllib_result(), seconds=2)
+    report = advance(progress, rllib_result(), seconds=3)
+    assert (report.time_total_s, report.iteration) == (105, 12)
+
+
+def test_the_env_runners_alive_are_reported() -> None:
+    assert Progress().advance(TrainResult(), 1.0, env_runners=3).env_runners == 3
+
+
+def test_the_best_return_waits_for_100_episodes() -> None:
+    progress = Progress()
+    advance(progress, rllib_result([20.0] * 99))
+    assert progress.best_return == -math.inf
+
+
+def test_the_best_return_is_the_highest_mean_so_far() -> None:
+    progress = full(5.0)
+    advance(progress, rllib_result())
+    advance(progress, rllib_result([0.0] * 100))
+    assert progress.best_return == 5
+
+
+def test_the_first_return_waits_for_100_episodes() -> None:
+    progress = Progress()
+    advance(progress, rllib_result([20.0] * 99))
+    assert math.isnan(progress.first_return)
+
+
+def test_the_first_return_stays_what_it_was() -> None:
+    progress = Progress()
+    advance(progress, rllib_result([-20.0] * 100))
+    advance(progress, rllib_result([5.0] * 100))
+    assert progress.first_return == -20
+
+
+# How far on the way to the end
+
+
+@pytest.mark.parametrize(
+    ("current", "fraction"), [(-20.0, 0), (-1.0, 0.5), (18.0, 1), (21.0, 1)], ids=str
+)
+def test_the_way_to_a_return_is_measured_from_the_first_one(
+    current: float, fraction: float
+) -> None:
+    progress = full()
+    progress.first_return = -20.0
+    progress.best_current_return = current
+    assert progress.towards(Stop(episode_return_mean=18)) == fraction
+
+
+def test_a_return_goal_is_not_neared_before_100_episodes() -> None:
+    assert Progress(time_total_s=50).towards(Stop(episode_return_mean=18, time_total_s=60)) == 0
+
+
+def test_a_first_return_above_the_goal_is_the_end() -> None:
+    progress = full()
+    progress.first_return = progress.best_current_return = 19.0
+    assert progress.towards(Stop(episode_return_mean=18)) == 1
+
+
+# The current return
+
+
+def sampled(rewards: float, steps: int) -> TrainResult:
+    """An iteration without a finished episode."""
+    return TrainResult(rewards_sampled=rewards, steps_sampled=steps)
+
+
+def test_the_current_return_is_an_episode_at_the_rate_of_reward_of_now() -> None:
+    progress = full()
+    progress.lengths.extend([2000] * MEAN_OVER)
+    progress.advance(sampled(rewards=30.0, steps=10_000), seconds=1, env_runners=1)
+    assert progress.current_return == 6.0
+
+
+def test_the_current_return_forgets_what_was_long_ago() -> None:
+    progress = full()
+    progress.lengths.extend([2000] * MEAN_OVER)
+    progress.advance(sampled(rewards=-1000.0, steps=20_000), seconds=1, env_runners=1)
+    for _ in range(3):
+        progress.advance(sampled(rewards=10.0, steps=10_000), seconds=1, env_runners=1)
+    assert progress.current_return == 2.0
+
+
+def test_the_current_return_is_the_mean_where_no_rate_is_known() -> None:
+    assert full().current_return == np.mean(full().returns)
+
+
+def test_the_current_return_is_of_episodes_as_long_as_the_last_ones() -> None:
+    progress = full()
+    progress.lengths.extend([4000] * MEAN_OVER)
+    progress.lengths.extend([2000] * RECENT_EPISODES)
+    progress.advance(sampled(rewards=30.0, steps=10_000), seconds=1, env_runners=1)
+    assert progress.current_return == 6.0
+
+
+def test_a_policy_that_gets_worse_does_not_go_back_on_its_way() -> None:
+    progress, stop = full(), Stop(episode_return_mean=18)
+    progress.first_return = -20.0
+    progress.lengths.extend([1000] * MEAN_OVER)
+    progress.advance(sampled(rewards=150.0, steps=10_000), seconds=1, env_runners=1)
+    ahead = progress.towards(stop)
+    progress.advance(sampled(rewards=-100.0, steps=10_000), seconds=1, env_runners=1)
+    assert 0 < ahead == progress.towards(stop)
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [
+        Stop(time_total_s=100),
+        Stop(num_env_steps_sampled_lifetime=4000),
+        Stop(training_iteration=20),
+        Stop(time_total_s=100, training_iteration=1000),
+    ],
+    ids=["time", "steps", "iterations", "the nearest"],
+)
+def test_the_way_to_a_limit_is_measured_from_nothing(stop: Stop) -> None:
+    assert Progress(time_total_s=25, env_steps=1000, iteration=5).towards(stop) == 0.25
+
+
+def test_without_a_criterion_there_is_no_way_to_go() -> None:
+    assert Progress(time_total_s=1000).towards(Stop()) == 0
+
+
+# The learner
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("policy_loss", "policy_loss"),
+        ("mean_pi_loss", "policy_loss"),
+        ("vf_loss", "vf_loss"),
+        ("mean_vf_loss", "vf_loss"),
+        ("entropy", "entropy"),
+        ("mean_kl", "mean_kl"),
+        ("default_optimizer_learning_rate", "lr"),
+        ("entropy_coeff", "entropy_coeff"),
+        ("curr_entropy_coeff", "entropy_coeff"),
+        ("uniform_kl_coeff", "uniform_kl_coeff"),
+        ("gradients_default_optimizer_global_norm", "grad_norm"),
+        ("diff_num_grad_updates_vs_sampler_policy", "policy_lag"),
+    ],
+)
+def test_a_learner_metric_has_one_name_on_both_paths(key: str, name: str) -> None:
+    result = rllib_result(**{key: np.float32(0.5)})
+    assert advance(Progress(), result).learner == {name: 0.5}
+
+
+def test_mlflow_is_told_the_mean_return_by_its_old_name() -> None:
+    metrics = advance(Progress(), rllib_result([1.0, 3.0])).metrics()
+    assert metrics["episode_reward_mean"] == 2
+
+
+def test_mlflow_is_not_told_what_is_not_known_yet() -> None:
+    metrics = advance(Progress(), rllib_result(entropy=NAN)).metrics()
+    assert {"episode_reward_mean", "entropy"} & set(metrics) == set()
+
+
+@given(
+    st.builds(
+        Progress,
+        time_total_s=st.floats(0, 1e9),
+        iteration=st.integers(0, 10**9),
+        env_steps=st.integers(0, 10**12),
+        env_steps_trained=st.integers(0, 10**12),
+        episodes=st.integers(0, 10**9),
+        first_return=st.floats(),
+        best_return=st.floats(allow_nan=False),
+        returns=st.lists(st.floats(allow_nan=False), max_size=100).map(deque),
+        lengths=st.lists(st.floats(allow_nan=False), max_size=100).map(deque),
+    )
+)
+def test_progress_written_as_json_is_the_same_when_read(progress: Progress) -> None:
+    text = json.dumps(progress.to_json())
+    assert json.dumps(Progress.from_json(json.loads(text)).to_json()) == text
+
+
+def test_progress_after_numpy_results_can_be_written_as_json() -> None:
+    progress = Progress()
+    advance(progress, rllib_result(np.array([1.0, 2.0], np.float32), np.array([3, 4]), np.int64(5)))
+    assert json.dumps(progress.to_json())
+
+
+def test_a_resumed_run_still_means_over_100_episodes() -> None:
+    progress = Progress.from_json(full(0.0).to_json())
+    assert advance(progress, rllib_result([1.0] * 50)).return_mean == 0.5
+
+
+@pytest.mark.parametrize(
+    ("stop", "report", "reason"),
+    [
+        (Stop(time_total_s=60), {"time_total_s": 60.0}, "60 s passed"),
+        (
+            Stop(num_env_steps_sampled_lifetime=5000),
+            {"env_steps": 5120},
+            "5,000 agent steps passed",
+        ),
+        (Stop(training_iteration=3), {"iteration": 3}, "3 iterations passed"),
+        (
+            Stop(episode_return_mean=18),
+            {"return_mean": 18.25},
+            "mean return 18.25 reached 18",
+        ),
+    ],
+    ids=["time", "steps", "iterations", "return"],
+)
+def test_a_met_criterion_is_the_reason_to_stop(
+    make_report: Callable[..., Report], stop: Stop, report: dict[str, Any], reason: str
+) -> None:
+    assert reason_to_stop(stop, make_report(**report), full()) == reason
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [
+        Stop(time_total_s=60),
+        Stop(num_env_steps_sampled_lifetime=5000),
+        Stop(training_iteration=3),
+        Stop(episode_return_mean=18),
+        Stop(),
+    ],
+    ids=["time", "steps", "iterations", "return", "none"],
+)
+def test_an_unmet_criterion_is_no_reason_to_stop(
+    make_report: Callable[..., Report], stop: Stop
+) -> None:
+    report = make_report(time_total_s=59.9, env_steps=4999, iteration=2, return_mean=17.9)
+    assert reason_to_stop(stop, report, full()) is None
+
+
+def test_a_mean_return_of_fewer_than_100_episodes_stops_nothing(
+    make_report: Callable[..., Report],
+) -> None:
+    progress = Progress(returns=deque([21.0] * 99, maxlen=MEAN_OVER))
+    report = make_report(return_mean=21.0)
+    assert reason_to_stop(Stop(episode_return_mean=18), report, progress) is None
+
+
+def test_whichever_criterion_is_met_first_stops(make_report: Callable[..., Report]) -> None:
+    stop = Stop(episode_return_mean=18, time_total_s=60)
+    report = make_report(time_total_s=61.0, return_mean=-21.0)
+    assert reason_to_stop(stop, report, full()) == "60 s passed"

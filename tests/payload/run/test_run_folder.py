@@ -1,0 +1,265 @@
+"""A run's folder: its name, its files, which run a resume means, and who may write."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from payload.errors import UserError
+from payload.experiment.settings import Experiment
+from payload.run.checkpoints import Checkpoint
+from payload.run.progress import Report
+from payload.run.run_folder import (
+    LogStream,
+    RunFolder,
+    check_writable,
+    create_run_folder,
+    find_run_to_resume,
+    redirect_output,
+    restore_output,
+)
+
+Save = Callable[..., Checkpoint]
+MakeReport = Callable[..., Report]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path)
+
+
+@pytest.fixture
+def run_with_checkpoint(save_checkpoint: Save) -> Callable[..., Path]:
+    """Makes results/runs/<name> with a checkpoint, last touched at a time."""
+
+    def make(results: Path, name: str, touched: int = 1) -> Path:
+        path = results / "runs" / name
+        save_checkpoint(path / "checkpoints")
+        os.utime(path, (touched, touched))
+        return path
+
+    return make
+
+
+def rows(folder: RunFolder) -> list[dict[str, str]]:
+    with folder.progress_file.open() as file:
+        return list(csv.DictReader(file))
+
+
+# Making one
+
+
+def test_a_run_is_named_after_algorithm_and_environment(tmp_path: Path) -> None:
+    experiment = Experiment(run="APPO", env="CartPole-v1")
+    folder = create_run_folder(tmp_path, experiment)
+    assert folder.path.name.startswith("APPO_CartPole-v1_")
+
+
+def test_an_environments_slash_makes_no_folder(tmp_path: Path) -> None:
+    folder = create_run_folder(tmp_path, Experiment(env="ALE/Pong-v5"))
+    assert folder.path.parent == tmp_path / "runs"
+
+
+def test_runs_of_the_same_second_have_folders_of_their_own(tmp_path: Path) -> None:
+    runs = {create_run_folder(tmp_path, Experiment()).path for _ in range(5)}
+    assert len(runs) == 5
+
+
+def test_a_new_run_holds_its_experiment(tmp_path: Path) -> None:
+    folder = create_run_folder(tmp_path, Experiment(env="CartPole-v1"))
+    assert yaml.safe_load(folder.experiment_file.read_text()) == {"env": "CartPole-v1"}
+
+
+# Its files
+
+
+def test_each_iteration_is_a_row(folder: RunFolder, make_report: MakeReport) -> None:
+    folder.append_progress(make_report(env_steps=1000))
+    folder.append_progress(make_report(env_steps=2000))
+    assert [row["env_steps"] for row in rows(folder)] == ["1000", "2000"]
+
+
+def test_a_row_has_the_report(folder: RunFolder, make_report: MakeReport) -> None:
+    folder.append_progress(make_report(return_mean=-20.5, length_mean=900.0))
+    (row,) = rows(folder)
+    assert row == {
+        "env_steps": "1000",
+        "time_total_s": "10.0",
+        "training_iteration": "1",
+        "episodes_total": "3",
+        "episode_return_mean": "-20.5",
+        "episode_return_min": "nan",
+        "episode_return_max": "nan",
+        "episode_len_mean": "900.0",
+        "env_steps_sampled_per_s": "100.0",
+        "env_steps_trained_per_s": "90.0",
+    }
+
+
+def test_a_return_not_yet_known_is_nan(folder: RunFolder, make_report: MakeReport) -> None:
+    folder.append_progress(make_report())
+    assert math.isnan(float(rows(folder)[0]["episode_return_mean"]))
+
+
+def test_a_resumed_run_writes_no_second_header(folder: RunFolder, make_report: MakeReport) -> None:
+    folder.append_progress(make_report())
+    RunFolder(folder.path).append_progress(make_report())
+    assert folder.progress_file.read_text().count("env_steps,") == 1
+
+
+def test_a_resumed_run_drops_the_rows_that_it_will_write_again(
+    folder: RunFolder, make_report: MakeReport
+) -> None:
+    for iteration in (1, 2, 3):
+        folder.append_progress(make_report(iteration=iteration))
+    folder.cut_progress(2)
+    folder.append_progress(make_report(iteration=3))
+    assert [row["training_iteration"] for row in rows(folder)] == ["1", "2", "3"]
+
+
+def test_a_new_run_has_no_mlflow_run(folder: RunFolder) -> None:
+    assert folder.mlflow_run_id("sqlite:///x") is None
+
+
+def test_the_mlflow_run_is_remembered(folder: RunFolder) -> None:
+    folder.remember_mlflow_run("abc", "sqlite:///x")
+    assert RunFolder(folder.path).mlflow_run_id("sqlite:///x") == "abc"
+
+
+def test_another_tracking_server_does_not_know_the_mlflow_run(folder: RunFolder) -> None:
+    folder.remember_mlflow_run("abc", "sqlite:///x")
+    assert folder.mlflow_run_id("http://127.0.0.1:5000") is None
+
+
+def test_remembering_the_mlflow_run_leaves_nothing_aside(folder: RunFolder) -> None:
+    folder.remember_mlflow_run("abc", "sqlite:///x")
+    assert list(folder.path.iterdir()) == [folder.mlflow_run_file]
+
+
+# Finding the one to resume
+
+
+def test_the_latest_run_is_the_one_touched_last(
+    tmp_path: Path, run_with_checkpoint: Callable[..., Path]
+) -> None:
+    run_with_checkpoint(tmp_path, "a", touched=1)
+    latest = run_with_checkpoint(tmp_path, "b", touched=3)
+    run_with_checkpoint(tmp_path, "c", touched=2)
+    assert find_run_to_resume(tmp_path, "latest").path == latest
+
+
+def test_a_run_without_a_checkpoint_is_not_the_latest(
+    tmp_path: Path, run_with_checkpoint: Callable[..., Path]
+) -> None:
+    whole = run_with_checkpoint(tmp_path, "a", touched=1)
+    (tmp_path / "runs" / "b").mkdir()
+    assert find_run_to_resume(tmp_path, "latest").path == whole
+
+
+def test_a_stray_file_among_the_runs_is_no_run(
+    tmp_path: Path, run_with_checkpoint: Callable[..., Path]
+) -> None:
+    whole = run_with_checkpoint(tmp_path, "a", touched=1)
+    (tmp_path / "runs" / "notes.txt").touch()
+    assert find_run_to_resume(tmp_path, "latest").path == whole
+
+
+def test_a_run_given_by_its_folder_is_that_run(
+    tmp_path: Path, run_with_checkpoint: Callable[..., Path]
+) -> None:
+    asked = run_with_checkpoint(tmp_path, "a", touched=1)
+    run_with_checkpoint(tmp_path, "b", touched=2)
+    assert find_run_to_resume(tmp_path, str(asked)).path == asked
+
+
+def test_nothing_to_resume_names_where_it_looked(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"^--resume: nothing to resume, no run in {tmp_path}/runs"):
+        find_run_to_resume(tmp_path, "latest")
+
+
+def test_a_folder_without_a_checkpoint_cannot_be_resumed(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"^--resume {tmp_path}: no checkpoint in {tmp_path}/check"):
+        find_run_to_resume(tmp_path, str(tmp_path))
+
+
+# Who may write
+
+
+@pytest.mark.parametrize("below", [".", "new", "new/deep"])
+def test_a_folder_that_can_be_made_is_writable(tmp_path: Path, below: str) -> None:
+    check_writable(tmp_path / below)
+
+
+def test_asking_whether_a_folder_is_writable_makes_nothing(tmp_path: Path) -> None:
+    check_writable(tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_relative_folder_is_looked_for_below_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    check_writable(Path("results"))
+
+
+@pytest.mark.parametrize("below", ["", "below", "far/below"])
+def test_a_path_below_a_file_cannot_be_written(tmp_path: Path, below: str) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(UserError, match=r"^--results .*/file.*: cannot be written \(Not a direct"):
+        check_writable(file / below)
+
+
+def test_a_kernels_folder_cannot_be_written() -> None:
+    with pytest.raises(UserError, match=r"^--results /proc/results: cannot be written \("):
+        check_writable(Path("/proc/results"))
+
+
+# The log
+
+
+def test_redirected_output_is_in_the_log(folder: RunFolder) -> None:
+    old = redirect_output(folder.log)
+    os.write(1, b"a library\n")
+    os.write(2, b"its warning\n")
+    restore_output(old)
+    assert folder.log.read_text() == "a library\nits warning\n"
+
+
+def test_redirected_output_is_not_on_the_terminal(
+    folder: RunFolder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    old = redirect_output(folder.log)
+    os.write(1, b"a library\n")
+    os.write(2, b"its warning\n")
+    restore_output(old)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_restored_output_is_on_the_terminal(
+    folder: RunFolder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    restore_output(redirect_output(folder.log))
+    os.write(1, b"visible\n")
+    assert capfd.readouterr().out == "visible\n"
+
+
+def test_a_resumed_run_goes_on_in_its_log(folder: RunFolder) -> None:
+    folder.log.write_text("before\n")
+    old = redirect_output(folder.log)
+    os.write(1, b"after\n")
+    restore_output(old)
+    assert folder.log.read_text() == "before\nafter\n"
+
+
+def test_a_full_disk_costs_lines_of_the_log_and_not_the_run() -> None:
+    with open("/dev/full", "wb", buffering=0) as full:
+        stream = LogStream(full.fileno())
+        assert stream.write("lost") == len("lost")
+        stream.flush()

@@ -1,0 +1,128 @@
+"""The whole command line, as a user types it, tiny: train, resume, evaluate, Ctrl-C."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from tests.payload.command_line import TINY, learning, mlflow_run, payload, run_folder, steps
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder in which a tiny run was trained to its end, and what it printed."""
+    folder = tmp_path_factory.mktemp("trained")
+    stop = '{"timesteps_total": 600}'
+    done = payload(folder, "train", "--config", TINY, "--stop", stop, "--seed", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder, done.stdout
+
+
+@pytest.fixture(scope="module")
+def resumed(trained: tuple[Path, str]) -> tuple[Path, str, int]:
+    """The same folder after a resume, what that printed, and the steps before it.
+
+    Its newest checkpoint is not whole: the one before has to do.
+    """
+    folder, _ = trained
+    before = steps(folder)[-1]
+    checkpoints = run_folder(folder) / "checkpoints"
+    shutil.copytree(max(checkpoints.glob("checkpoint_*")), checkpoints / "checkpoint_000999")
+    for state in (checkpoints / "checkpoint_000999").rglob("module_state*"):
+        state.write_bytes(state.read_bytes()[:1000])
+    stop = f'{{"timesteps_total": {before + 300}}}'
+    done = payload(folder, "train", "--resume", "--stop", stop)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder, done.stdout, before
+
+
+def test_old_names_are_translated_before_the_eyes_of_the_user(trained: tuple[Path, str]) -> None:
+    assert "config.sample_batch_size is now rollout_fragment_length: 8" in trained[1]
+
+
+def test_a_finished_run_says_why_it_stopped_and_what_to_type_next(
+    trained: tuple[Path, str],
+) -> None:
+    assert "FINISHED: 600 agent steps passed" in trained[1]
+    assert "python -m payload evaluate" in trained[1]
+
+
+def test_a_resumed_run_goes_on_from_the_steps_it_had(resumed: tuple[Path, str, int]) -> None:
+    folder, _, before = resumed
+    assert steps(folder)[-1] >= before + 300
+
+
+def test_a_truncated_checkpoint_is_named_and_the_one_before_is_taken(
+    resumed: tuple[Path, str, int],
+) -> None:
+    assert "checkpoint_000999 cannot be read; trying the one before" in resumed[1]
+
+
+def test_a_resumed_run_goes_on_in_the_same_mlflow_run(resumed: tuple[Path, str, int]) -> None:
+    folder, _, before = resumed
+    run = mlflow_run(folder)
+    client = MlflowClient(f"sqlite:///{folder}/results/mlflow.db")
+    axis = [m.step for m in client.get_metric_history(run.info.run_id, "training_iteration")]
+    assert min(axis) <= before < max(axis)
+    assert run.info.status == "FINISHED"
+
+
+def test_mlflow_holds_parameters_and_artifacts(resumed: tuple[Path, str, int]) -> None:
+    run = mlflow_run(resumed[0])
+    client = MlflowClient(f"sqlite:///{resumed[0]}/results/mlflow.db")
+    artifacts = {file.path for file in client.list_artifacts(run.info.run_id)}
+    expected = {
+        "checkpoints",
+        "driver_log.txt",
+        "evaluation.mp4",
+        "experiment.yaml",
+        "learning_curve.png",
+    }
+    assert expected <= artifacts
+    assert run.data.params["config.rollout_fragment_length"] == "8"
+    assert run.data.params["version.ray"]
+
+
+def test_the_log_takes_rays_noise_and_the_terminal_does_not(trained: tuple[Path, str]) -> None:
+    assert "WARNING" not in trained[1]
+    assert (run_folder(trained[0]) / "driver_log.txt").stat().st_size > 0
+
+
+def test_evaluate_plays_a_checkpoint_without_a_cluster(resumed: tuple[Path, str, int]) -> None:
+    folder = resumed[0]
+    done = payload(
+        folder, "evaluate", str(run_folder(folder)), "--episodes", "2", "--video", "v.mp4"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "over 2 episodes" in done.stdout
+    assert (folder / "v.mp4").read_bytes()[4:8] == b"ftyp"
+
+
+def test_ctrl_c_saves_a_checkpoint_and_marks_the_run_killed(tmp_path: Path) -> None:
+    with learning(tmp_path) as process:
+        assert process.stdout is not None
+        process.send_signal(signal.SIGINT)
+        output = process.stdout.read()
+        assert process.wait(timeout=120) == 130, output
+    assert "--resume" in output
+    assert list((run_folder(tmp_path) / "checkpoints").glob("checkpoint_*"))
+    assert mlflow_run(tmp_path).info.status == "KILLED"
+
+
+def test_another_gymnasium_environment_runs_on_rllibs_own_path(tmp_path: Path) -> None:
+    done = payload(
+        tmp_path,
+        "train",
+        "--env",
+        "CartPole-v1",
+        "--config",
+        '{"num_workers": 1, "image_size": 42, "min_time_s_per_iteration": 1}',
+        "--stop",
+        '{"training_iteration": 3}',
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "config.image_size is ignored" in done.stdout

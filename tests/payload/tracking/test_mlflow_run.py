@@ -1,0 +1,434 @@
+"""A run in a real MLflow database: what arrives there, and what happens while it is away."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+import payload.tracking.mlflow_run
+from payload.tracking.mlflow_run import (
+    EXPERIMENT_NAME,
+    MetricPoint,
+    MLflowRun,
+    Status,
+    Tracking,
+    flatten,
+)
+
+POINT = MetricPoint("episode_reward_mean", -20.5, 1000, 1_700_000_000_000)
+LINE = json.dumps(vars(POINT)) + "\n"
+"""The backlog that holds POINT alone."""
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an MLflow database, which takes seconds to make."""
+    folder = tmp_path_factory.mktemp("results")
+    run = MLflowRun(Tracking.embedded(folder, "first"), folder / "backlog")
+    run.close("FINISHED")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def client(results: Path) -> MlflowClient:
+    return MlflowClient(f"sqlite:///{results}/mlflow.db")
+
+
+@pytest.fixture
+def backlog(tmp_path: Path) -> Path:
+    return tmp_path / "backlog.jsonl"
+
+
+@pytest.fixture
+def make_run(results: Path, backlog: Path) -> Callable[..., MLflowRun]:
+    """Makes a run in the database, or goes on in one."""
+
+    def make(run_id: str | None = None, **options: Any) -> MLflowRun:
+        return MLflowRun(Tracking.embedded(results, "run", run_id), backlog, **options)
+
+    return make
+
+
+@pytest.fixture
+def run(make_run: Callable[..., MLflowRun]) -> MLflowRun:
+    return make_run()
+
+
+@pytest.fixture
+def delivered(client: MlflowClient) -> Callable[..., Run]:
+    """Ends a run and returns what MLflow knows of it."""
+
+    def deliver(run: MLflowRun, status: Status = "FINISHED") -> Run:
+        run.close(status)
+        assert run.problem is None
+        return client.get_run(run.run_id)
+
+    return deliver
+
+
+@pytest.fixture
+def away(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a server that does not answer."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "2")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # Bound, but nobody listens.
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+@pytest.fixture
+def lost(away: str, backlog: Path) -> MLflowRun:
+    """A run on a server that does not answer."""
+    return MLflowRun(Tracking(away, None, "run"), backlog)
+
+
+def points(backlog: Path) -> list[MetricPoint]:
+    return [MetricPoint(**json.loads(line)) for line in backlog.read_text().splitlines()]
+
+
+def eventually(condition: Callable[[], object], timeout_s: float = 20.0) -> bool:
+    """Waits until a condition holds; returns whether it does."""
+    end = time.monotonic() + timeout_s
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return bool(condition())
+
+
+# What arrives
+
+
+def test_metrics_lie_on_the_axis_of_env_steps(
+    run: MLflowRun, client: MlflowClient, delivered: Callable[..., Run]
+) -> None:
+    run.log_metrics({"entropy": 1.5}, env_steps=1000)
+    run.log_metrics({"entropy": 1.25}, env_steps=2000)
+    history = client.get_metric_history(delivered(run).info.run_id, "entropy")
+    assert [(point.step, point.value) for point in history] == [(1000, 1.5), (2000, 1.25)]
+
+
+def test_metrics_have_the_time_at_which_they_were_logged(
+    run: MLflowRun, client: MlflowClient, delivered: Callable[..., Run]
+) -> None:
+    before = int(time.time() * 1000)
+    run.log_metrics({"entropy": 1.5}, env_steps=1000)
+    logged = int(time.time() * 1000)
+    (point,) = client.get_metric_history(delivered(run).info.run_id, "entropy")
+    assert before <= point.timestamp <= logged
+
+
+def test_the_metrics_of_an_iteration_travel_together(
+    run: MLflowRun, delivered: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches: list[int] = []
+    log_batch = MlflowClient.log_batch
+
+    def counting(self: MlflowClient, *arguments: Any, **named: Any) -> Any:
+        batches.append(len(named["metrics"]))
+        return log_batch(self, *arguments, **named)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", counting)
+    run.log_metrics({f"metric_{i}": float(i) for i in range(30)}, env_steps=1000)
+    delivered(run)
+    assert batches == [30]
+
+
+def test_a_parameter_is_text(run: MLflowRun, delivered: Callable[..., Run]) -> None:
+    run.log_params({"config.lr": 0.0006, "config.seed": None})
+    assert delivered(run).data.params == {"config.lr": "0.0006", "config.seed": "None"}
+
+
+def test_a_parameter_too_long_for_mlflow_is_cut(
+    run: MLflowRun, delivered: Callable[..., Run]
+) -> None:
+    run.log_params({"config.env_config": "x" * 10_000})
+    assert delivered(run).data.params == {"config.env_config": "x" * 6000}
+
+
+def test_a_run_has_its_name(run: MLflowRun, delivered: Callable[..., Run]) -> None:
+    assert delivered(run).info.run_name == "run"
+
+
+def test_all_runs_are_in_one_experiment(
+    run: MLflowRun, client: MlflowClient, delivered: Callable[..., Run]
+) -> None:
+    experiment = client.get_experiment_by_name(EXPERIMENT_NAME)
+    assert experiment is not None
+    assert delivered(run).info.experiment_id == experiment.experiment_id
+
+
+def test_a_file_becomes_an_artifact(
+    run: MLflowRun, client: MlflowClient, delivered: Callable[..., Run], tmp_path: Path
+) -> None:
+    (tmp_path / "curve.png").write_bytes(b"picture")
+    run.log_artifact(tmp_path / "curve.png")
+    artifacts = client.list_artifacts(delivered(run).info.run_id)
+    assert [artifact.path for artifact in artifacts] == ["curve.png"]
+
+
+def test_a_folders_files_become_artifacts_of_a_folder(
+    run: MLflowRun, client: MlflowClient, delivered: Callable[..., Run], tmp_path: Path
+) -> None:
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "weights").write_bytes(b"learned")
+    run.log_artifact(tmp_path / "checkpoint", "checkpoints/best")
+    artifacts = client.list_artifacts(delivered(run).info.run_id, "checkpoints/best")
+    assert [artifact.path for artifact in artifacts] == ["checkpoints/best/weights"]
+
+
+def test_artifacts_of_an_embedded_database_lie_in_the_results(
+    run: MLflowRun, results: Path, delivered: Callable[..., Run], tmp_path: Path
+) -> None:
+    (tmp_path / "curve.png").write_bytes(b"picture")
+    run.log_artifact(tmp_path / "curve.png")
+    run_id = delivered(run).info.run_id
+    assert [p.parts[-3] for p in (results / "mlartifacts").rglob(f"{run_id}/artifacts/*")] == [
+        run_id
+    ]
+
+
+def test_a_file_that_is_gone_by_then_is_left_out(
+    run: MLflowRun, client: MlflowClient, delivered: Callable[..., Run], tmp_path: Path
+) -> None:
+    run.log_artifact(tmp_path / "gone")
+    assert client.list_artifacts(delivered(run).info.run_id) == []
+
+
+@pytest.mark.parametrize("status", ["FINISHED", "FAILED", "KILLED"])
+def test_a_run_ends_with_the_status_it_had(
+    run: MLflowRun, delivered: Callable[..., Run], status: Status
+) -> None:
+    assert delivered(run, status).info.status == status
+
+
+def test_a_run_that_goes_on_is_running(run: MLflowRun, client: MlflowClient) -> None:
+    run.start()
+    assert eventually(lambda: run.run_id)
+    try:
+        assert client.get_run(run.run_id or "").info.status == "RUNNING"
+    finally:
+        run.close("FINISHED")
+
+
+def test_the_id_is_told_once_it_is_known(make_run: Callable[..., MLflowRun]) -> None:
+    told: list[str] = []
+    run = make_run(on_start=told.append)
+    run.close("FINISHED")
+    assert told == [run.run_id]
+
+
+def test_everything_delivered_leaves_no_backlog(
+    run: MLflowRun, delivered: Callable[..., Run], backlog: Path
+) -> None:
+    run.log_metrics({"entropy": 1.5}, env_steps=1000)
+    delivered(run)
+    assert not backlog.exists()
+
+
+def test_what_mlflow_refuses_holds_up_nothing_else(
+    run: MLflowRun, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payload.tracking.mlflow_run, "RETRY_S", 0.1)
+    run.log_params({"config.env_config.what?": 1})
+    run.log_metrics({"entropy": 1.5}, env_steps=1000)
+    run.close("FINISHED", timeout_s=5)
+    assert client.get_run(run.run_id or "").data.metrics == {"entropy": 1.5}
+
+
+# A resumed run
+
+
+@pytest.fixture
+def ended(make_run: Callable[..., MLflowRun]) -> str:
+    """The id of a run that was killed after its first iteration."""
+    run = make_run()
+    run.log_params({"config.seed": 1})
+    run.log_metrics({"entropy": 1.5}, env_steps=1000)
+    run.close("KILLED")
+    assert run.run_id is not None
+    return run.run_id
+
+
+def test_a_resumed_run_goes_on_in_the_same_mlflow_run(
+    make_run: Callable[..., MLflowRun],
+    ended: str,
+    client: MlflowClient,
+    delivered: Callable[..., Run],
+) -> None:
+    run = make_run(ended)
+    run.log_metrics({"entropy": 1.25}, env_steps=2000)
+    delivered(run)
+    assert [point.step for point in client.get_metric_history(ended, "entropy")] == [1000, 2000]
+
+
+def test_a_resumed_run_has_its_own_end(
+    make_run: Callable[..., MLflowRun], ended: str, delivered: Callable[..., Run]
+) -> None:
+    assert delivered(make_run(ended), "FINISHED").info.status == "FINISHED"
+
+
+def test_a_resumed_run_keeps_its_first_parameters(
+    make_run: Callable[..., MLflowRun], ended: str, delivered: Callable[..., Run]
+) -> None:
+    run = make_run(ended)
+    run.log_params({"config.seed": 2, "config.lr": 0.1})
+    assert delivered(run).data.params == {"config.seed": "1", "config.lr": "0.1"}
+
+
+# While the server is away
+
+
+def test_logging_never_waits(lost: MLflowRun) -> None:
+    lost.start()
+    assert eventually(lambda: lost.problem)
+    seconds = []
+    for step in range(200):
+        before = time.perf_counter()
+        lost.log_metrics({"entropy": 1.5}, env_steps=step)
+        seconds.append(time.perf_counter() - before)
+    lost.close("FINISHED", timeout_s=0)
+    assert statistics.median(seconds) < 0.005
+
+
+def test_the_problem_is_told_in_one_line(lost: MLflowRun) -> None:
+    lost.start()
+    eventually(lambda: lost.problem)
+    problem = lost.problem
+    lost.close("FINISHED", timeout_s=0)
+    assert problem is not None
+    assert len(problem.splitlines()) == 1
+
+
+def test_closing_waits_no_longer_than_it_may(lost: MLflowRun) -> None:
+    before = time.monotonic()
+    lost.close("FINISHED", timeout_s=0.5)
+    assert time.monotonic() - before < 5
+
+
+def test_metrics_that_nobody_took_are_left_in_the_backlog(lost: MLflowRun, backlog: Path) -> None:
+    lost.log_metrics({"entropy": 1.5, "policy_loss": 0.1}, env_steps=1000)
+    lost.log_metrics({"entropy": 1.25}, env_steps=2000)
+    lost.close("FAILED", timeout_s=0)
+    assert [(p.name, p.value, p.env_steps) for p in points(backlog)] == [
+        ("entropy", 1.5, 1000),
+        ("policy_loss", 0.1, 1000),
+        ("entropy", 1.25, 2000),
+    ]
+
+
+def test_a_later_run_delivers_the_backlog(
+    make_run: Callable[..., MLflowRun],
+    backlog: Path,
+    client: MlflowClient,
+    delivered: Callable[..., Run],
+) -> None:
+    backlog.write_text(LINE)
+    run_id = delivered(make_run()).info.run_id
+    (point,) = client.get_metric_history(run_id, POINT.name)
+    assert MetricPoint(point.key, point.value, point.step, point.timestamp) == POINT
+
+
+def test_a_delivered_backlog_is_gone(
+    make_run: Callable[..., MLflowRun], backlog: Path, delivered: Callable[..., Run]
+) -> None:
+    backlog.write_text(LINE)
+    delivered(make_run())
+    assert not backlog.exists()
+
+
+def test_a_backlog_longer_than_one_batch_is_delivered(
+    make_run: Callable[..., MLflowRun],
+    backlog: Path,
+    client: MlflowClient,
+    delivered: Callable[..., Run],
+) -> None:
+    lines = [json.dumps({**vars(POINT), "env_steps": step}) + "\n" for step in range(1500)]
+    backlog.write_text("".join(lines))
+    run_id = delivered(make_run()).info.run_id
+    assert len(client.get_metric_history(run_id, POINT.name)) == 1500
+
+
+def test_a_backlog_still_undelivered_stays_whole(away: str, backlog: Path) -> None:
+    backlog.write_text(LINE)
+    run = MLflowRun(Tracking(away, None, "run"), backlog)
+    run.log_metrics({"entropy": 1.5}, env_steps=2000)
+    run.close("FAILED", timeout_s=0)
+    assert [point.env_steps for point in points(backlog)] == [1000, 2000]
+
+
+def test_a_backlog_survives_a_run_that_is_killed_before_it_delivers(
+    away: str, backlog: Path
+) -> None:
+    backlog.write_text(LINE)
+    MLflowRun(Tracking(away, None, "run"), backlog)  # Never closed, as after a kill.
+    assert points(backlog) == [POINT]
+
+
+def test_a_line_that_a_full_disk_cut_off_does_not_lose_the_rest(
+    make_run: Callable[..., MLflowRun],
+    backlog: Path,
+    client: MlflowClient,
+    delivered: Callable[..., Run],
+) -> None:
+    backlog.write_text(LINE + '{"name": "entr')
+    run_id = delivered(make_run()).info.run_id
+    assert len(client.get_metric_history(run_id, POINT.name)) == 1
+
+
+def test_deliveries_are_repeated_until_mlflow_is_back(
+    results: Path, tmp_path: Path, backlog: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payload.tracking.mlflow_run, "RETRY_S", 0.1)
+    place = tmp_path / "disk"
+    place.touch()  # A file where the database's folder will be.
+    run = MLflowRun(Tracking.embedded(place, "run"), backlog)
+    run.log_metrics({"entropy": 1.5}, env_steps=1000)
+    run.start()
+    assert eventually(lambda: run.problem)
+    place.unlink()
+    place.mkdir()
+    shutil.copy(results / "mlflow.db", place)
+    run.close("FINISHED")
+    data = MlflowClient(run.tracking.uri).get_run(run.run_id or "").data
+    assert data.metrics == {"entropy": 1.5}
+
+
+def test_a_run_that_mlflow_has_back_has_no_problem(
+    results: Path, tmp_path: Path, backlog: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payload.tracking.mlflow_run, "RETRY_S", 0.1)
+    place = tmp_path / "disk"
+    place.touch()
+    run = MLflowRun(Tracking.embedded(place, "run"), backlog)
+    run.start()
+    assert eventually(lambda: run.problem)
+    place.unlink()
+    place.mkdir()
+    shutil.copy(results / "mlflow.db", place)
+    run.close("FINISHED")
+    assert run.problem is None
+
+
+# Parameters are flat
+
+
+def test_nested_settings_become_dotted_names() -> None:
+    nested = {"config": {"lr": 0.1, "env_config": {"noop_max": 5}}, "run": "IMPALA"}
+    assert dict(flatten(nested)) == {
+        "config.lr": 0.1,
+        "config.env_config.noop_max": 5,
+        "run": "IMPALA",
+    }
+
+
+def test_an_empty_mapping_is_a_value() -> None:
+    assert dict(flatten({"env_config": {}})) == {"env_config": {}}

@@ -1,0 +1,135 @@
+"""What the engine sees of a cloud, asked over gRPC as the engine asks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import pytest
+from pulumi.provider.experimental.property_value import PropertyValue
+from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
+
+from rehearsal.azure.cloud import AzureError, HalfMadeError
+from rehearsal.azure.kinds import Properties
+from rehearsal.azure.provider import VERSION, Provider, Servicer
+from rehearsal.azure.values import wrapped
+
+TYPE = "azure-native:network:Subnet"
+URN = f"urn:pulumi:dev::volley::volley:infra:Network${TYPE}::head"
+INPUTS = {"resourceGroupName": "g", "virtualNetworkName": "v", "subnetName": "head"}
+
+
+class Cloud:
+    """Answers every call with `answer`, and keeps what it was asked."""
+
+    def __init__(self, answer: Callable[[], Properties] = dict) -> None:
+        self._answer = answer
+        self.asked: list[tuple[Any, ...]] = []
+
+    def create(self, *asked: Any) -> Properties:
+        return self._keep("create", *asked)
+
+    def update(self, *asked: Any) -> Properties:
+        return self._keep("update", *asked)
+
+    def delete(self, *asked: Any) -> None:
+        self._keep("delete", *asked)
+
+    def invoke(self, *asked: Any) -> Properties:
+        return self._keep("invoke", *asked)
+
+    def _keep(self, *asked: Any) -> Properties:
+        self.asked.append(asked)
+        return self._answer()
+
+
+def ask(cloud: Cloud, *questions: Callable[[Any], Awaitable[Any]]) -> list[Any]:
+    """Serves the cloud on a port of its own and puts all questions at once."""
+
+    async def serve_and_ask() -> list[Any]:
+        grpc_server = grpc.aio.server()
+        servicer = Servicer([], VERSION, Provider(cloud), "")
+        provider_pb2_grpc.add_ResourceProviderServicer_to_server(servicer, grpc_server)
+        port = grpc_server.add_insecure_port("127.0.0.1:0")
+        await grpc_server.start()
+        try:
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                stub = provider_pb2_grpc.ResourceProviderStub(channel)
+                return await asyncio.gather(*(question(stub) for question in questions))
+        finally:
+            await grpc_server.stop(None)
+
+    return asyncio.run(serve_and_ask())
+
+
+def create(stub: Any) -> Any:
+    return stub.Create(provider_pb2.CreateRequest(urn=URN, properties=struct(INPUTS)))
+
+
+def update(stub: Any) -> Any:
+    old = struct({**INPUTS, "addressPrefix": "10.42.0.0/24"})
+    new = struct({**INPUTS, "addressPrefix": "10.42.1.0/24", "number": 2})
+    return stub.Update(
+        provider_pb2.UpdateRequest(id="/the/subnet", urn=URN, olds=old, news=new, old_inputs=old)
+    )
+
+
+def struct(values: Properties) -> Any:
+    """As the engine sends it, with what is its own."""
+    return PropertyValue.marshal_map(wrapped({**values, "__defaults": []}))
+
+
+def raising(error: Exception) -> Callable[[], Properties]:
+    def answer() -> Properties:
+        raise error
+
+    return answer
+
+
+def test_two_resources_are_made_at_the_same_time() -> None:
+    both = threading.Barrier(2, timeout=10)
+
+    def wait() -> Properties:
+        both.wait()
+        return {}
+
+    first, second = ask(Cloud(wait), create, create)
+    assert first.id == second.id
+
+
+def test_what_azure_adds_is_known_after_the_creation() -> None:
+    (made,) = ask(Cloud(lambda: {"addressPrefix": "10.42.0.0/24"}), create)
+    assert dict(made.properties) == {**INPUTS, "name": "head", "addressPrefix": "10.42.0.0/24"}
+
+
+def test_an_update_sees_the_inputs_of_before_and_nothing_of_the_engine() -> None:
+    cloud = Cloud()
+    ask(cloud, update)
+    old = {**INPUTS, "addressPrefix": "10.42.0.0/24"}
+    new = {**INPUTS, "addressPrefix": "10.42.1.0/24", "number": 2}
+    assert cloud.asked == [("update", TYPE, "/the/subnet", old, new)]
+    assert type(cloud.asked[0][4]["number"]) is int
+
+
+@pytest.mark.parametrize("question", [create, update])
+def test_what_azure_refuses_is_told_in_its_words(question: Callable[[Any], Any]) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        ask(Cloud(raising(AzureError("no such size"))), question)
+    assert raised.value.details() == "no such size"
+    assert not raised.value.trailing_metadata()
+
+
+@pytest.mark.parametrize("question", [create, update])
+def test_what_is_half_made_is_known_to_the_engine(question: Callable[[Any], Any]) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        ask(Cloud(raising(HalfMadeError("did not come up", {"address": "1.2.3.4"}))), question)
+    details = dict(raised.value.trailing_metadata())["grpc-status-details-bin"]
+    failed = provider_pb2.ErrorResourceInitFailed()
+    assert status_pb2.Status.FromString(details).details[0].Unpack(failed)
+    assert failed.id.startswith("/")
+    assert list(failed.reasons) == ["did not come up"]
+    assert failed.properties["address"] == "1.2.3.4"
+    assert failed.inputs["subnetName"] == "head"
