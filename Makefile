@@ -11,7 +11,7 @@ MACHINE := --python-platform x86_64-manylinux_2_35 --format pylock.toml
 CODE := infra payload rehearsal tests
 SCRIPTS := usr/local/lib/volley
 
-.PHONY: help train test ui bench up preview down rehearse rehearse-set-up rehearse-clean schema
+.PHONY: help train test ui bench up preview down rehearse rehearse-set-up rehearse-clean
 .PHONY: lock clean
 
 help:   ## Show this help
@@ -52,9 +52,6 @@ rehearse-set-up: .venv/dev  ## Install tools, make the base image and the machin
 
 rehearse-clean: .venv/dev  ## Remove all that a rehearsal has left
 	$(BIN)/python -m rehearsal clean
-
-schema: .venv/payload  ## Write payload/experiment/experiment.schema.json anew
-	$(BIN)/python -m payload.experiment.schema > payload/experiment/experiment.schema.json
 
 lock: .venv/dev  ## Resolve requirements/*.txt anew
 	$(COMPILE) --universal --generate-hashes pyproject.toml --extra dev -o requirements/dev.txt

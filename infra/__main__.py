@@ -11,7 +11,8 @@ from pulumi_azure_native import resources
 
 from infra.boot.cloud_config import CustomDataTooLargeError
 from infra.common import Common, resource_prefix, tags
-from infra.config.settings import ConfigError, StackSettings, read_settings, stack_config
+from infra.config.read import ConfigError, read_settings, stack_config
+from infra.config.settings import StackSettings
 from infra.foundation import Foundation
 from infra.head import Head
 from infra.identity import Identities
@@ -19,7 +20,7 @@ from infra.machine_environment import check_custom_data
 from infra.network import Network
 from infra.outputs import outputs
 from infra.results_account import Results
-from infra.training import ScriptTooLargeError, Training, training_script
+from infra.training import ScriptTooLargeError, Training, TrainingScript, training_script
 from infra.workers import Workers
 
 ROOT = Path(__file__).parents[1]
@@ -37,7 +38,7 @@ def main() -> None:
         pulumi.export(name, value)
 
 
-def declare(settings: StackSettings, script: str) -> dict[str, Any]:
+def declare(settings: StackSettings, script: TrainingScript) -> dict[str, Any]:
     """Declares the whole stack, with the script that starts its training; returns its outputs."""
     prefix = resource_prefix(pulumi.get_project(), pulumi.get_stack())
     group = resources.ResourceGroup(prefix, location=settings.location, tags=tags(settings))
@@ -52,7 +53,7 @@ def declare(settings: StackSettings, script: str) -> dict[str, Any]:
     workers = Workers(foundation, head)
     Training(common, settings, script, head, workers)
 
-    return outputs(common, settings, head, results)
+    return outputs(common, settings, script.num_env_runners, head, results)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,6 @@ def head_environment(settings: StackSettings, known: Known) -> MachineEnvironmen
         head_flags(known.head_ip),
         mlflow_tracking_uri=settings.mlflow_tracking_uri or f"http://127.0.0.1:{MLFLOW_PORT}",
         mlflow_elsewhere=bool(settings.mlflow_tracking_uri),
-        num_env_runners=settings.num_env_runners,
     )
 
 

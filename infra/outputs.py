@@ -35,7 +35,7 @@ README = """\
 
 
 def outputs(
-    common: Common, settings: StackSettings, head: Head, results: Results
+    common: Common, settings: StackSettings, num_env_runners: int, head: Head, results: Results
 ) -> dict[str, Any]:
     """Returns everything that the next command needs."""
     login = pulumi.Output.concat(settings.admin_username, "@", head.public_ip)
@@ -51,7 +51,7 @@ def outputs(
             "https://", results.account_name, f".blob.core.windows.net/{CONTAINER}"
         ),
         "resultsAccountId": results.account_id,
-        "envRunners": arithmetic(settings),
+        "envRunners": arithmetic(settings, num_env_runners),
         "pricePerHour": f"{price_per_hour(settings):.2f} US dollars "
         f"(East US, {PRICES_AS_OF}, estimated)",
     }
@@ -63,12 +63,14 @@ def outputs(
     return {**known, "readme": readme}
 
 
-def arithmetic(settings: StackSettings) -> str:
+def arithmetic(settings: StackSettings, num_env_runners: int) -> str:
     """Shows where the number of env runners comes from, as in the articles: 6 + 8 - 1 = 13."""
     if settings.num_env_runners:
-        return f"{settings.num_env_runners} (numEnvRunners)"
-    workers = settings.max_workers * settings.worker.vcpus
-    text = f"{settings.head.vcpus} + {workers} - 1 = {settings.env_runners}"
+        return f"{num_env_runners} (numEnvRunners)"
+    head, workers = settings.head.vcpus, settings.max_workers * settings.worker.vcpus
+    if num_env_runners != head + workers - 1:
+        return f"{num_env_runners} ({settings.experiment})"
+    text = f"{head} + {workers} - 1 = {num_env_runners}"
     if settings.min_workers == settings.max_workers:
         return text
     # The training starts with fewer: an output cannot know how many have come.

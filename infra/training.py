@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import lzma
 import shlex
 import tempfile
 import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pulumi
 from hatchling.builders.wheel import WheelBuilder
 from pulumi_azure_native import compute
 
 from infra.common import Common
+from infra.config.check_experiment import cluster, stack_layer, with_stack_layer
 from infra.config.settings import StackSettings
 from infra.head import Head
 from infra.workers import Workers
+from payload.experiment import place
 
 START_TRAINING = Path(__file__).parent / "boot" / "start_training.sh"
 MAX_SCRIPT_BYTES = 100_000
@@ -41,18 +47,32 @@ class ScriptTooLargeError(Exception):
     """Payload and experiment are too large for a run command."""
 
 
+@dataclass(frozen=True)
+class TrainingScript:
+    """What starts the training on the head."""
+
+    text: str
+    num_env_runners: int
+    """With all workers."""
+
+
 class Training(pulumi.ComponentResource):
     """(Re)starts the training whenever payload, experiment or the wait for workers change."""
 
     def __init__(
-        self, common: Common, settings: StackSettings, script: str, head: Head, workers: Workers
+        self,
+        common: Common,
+        settings: StackSettings,
+        script: TrainingScript,
+        head: Head,
+        workers: Workers,
     ) -> None:
         super().__init__("volley:infra:Training", common.name("training"))
         self.run_command = compute.VirtualMachineRunCommandByVirtualMachine(
             common.name("training"),
             **common.in_group,
             vm_name=head.vm.name,
-            source=compute.VirtualMachineRunCommandScriptSourceArgs(script=script),
+            source=compute.VirtualMachineRunCommandScriptSourceArgs(script=script.text),
             timeout_in_seconds=_timeout_s(settings) + 60,
             async_execution=False,
             treat_failure_as_deployment_failure=True,
@@ -69,16 +89,18 @@ class Training(pulumi.ComponentResource):
         self.register_outputs({"runCommand": self.run_command.id})
 
 
-def training_script(settings: StackSettings, root: Path) -> str:
+def training_script(settings: StackSettings, root: Path) -> TrainingScript:
     """Returns the run command's script for the payload and the experiment below `root`.
 
     Raises:
         ScriptTooLargeError: Before anything is made.
     """
+    experiment = with_stack_layer(settings, root)
     try:
-        return run_command_script(
+        text = run_command_script(
             build_wheel(root),
             (root / settings.experiment).read_bytes(),
+            stack_layer(settings),
             min_nodes=1 + settings.min_workers,
             # Not how many there should be: another maxWorkers would start the training anew.
             settle_s=settings.worker_settle_seconds if settings.max_workers > 0 else 0,
@@ -86,6 +108,7 @@ def training_script(settings: StackSettings, root: Path) -> str:
         )
     except ScriptTooLargeError as error:
         raise ScriptTooLargeError(f"experiment: {settings.experiment}: {error}") from None
+    return TrainingScript(text, place(experiment.config, cluster(settings)))
 
 
 def build_wheel(root: Path) -> tuple[str, bytes]:
@@ -106,14 +129,26 @@ def build_wheel(root: Path) -> tuple[str, bytes]:
 
 
 def run_command_script(
-    wheel: tuple[str, bytes], experiment: bytes, min_nodes: int, settle_s: int, timeout_s: int
+    wheel: tuple[str, bytes],
+    experiment: bytes,
+    stack: Mapping[str, Any],
+    min_nodes: int,
+    settle_s: int,
+    timeout_s: int,
 ) -> str:
-    """Returns the script that unpacks both and starts the training.
+    """Returns the script that unpacks all three and starts the training.
+
+    Args:
+        stack: What the stack says of the experiment, a layer over the experiment's file.
 
     Raises:
         ScriptTooLargeError: It is larger than a run command should be.
     """
-    files = {wheel[0]: wheel[1], "experiment.yaml": experiment}
+    files = {
+        wheel[0]: wheel[1],
+        "experiment.yaml": experiment,
+        "stack.yaml": json.dumps(stack).encode(),
+    }
     unpack = "".join(
         f"unpack {shlex.quote(name)} << 'END'\n"
         f"{base64.encodebytes(lzma.compress(content, preset=9)).decode()}END\n"

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 import threading
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import yaml
 
 from payload.errors import UserError, nearest
+from payload.experiment.file import read_mapping
+
+if TYPE_CHECKING:
+    from payload.experiment.read import LoadedExperiment
+    from payload.run.run_folder import RunFolder
 
 DEFAULT_RESULTS = Path("results")
 
@@ -89,6 +93,7 @@ def _add_train(commands: Any) -> None:
     )
     add("--results", type=Path, default=DEFAULT_RESULTS, help="folder of results (./results)")
     add("--tracking-uri", help="MLflow server; default: an embedded database in --results")
+    add("--status", type=Path, metavar="FILE", help="keep the run's state in a file (JSON)")
     add("--checkpoint-every", type=float, default=60.0, metavar="S", help="seconds (60)")
     add("--keep-checkpoints", type=int, default=3, metavar="K", help="newest to keep (3)")
     train.set_defaults(command=_train)
@@ -128,43 +133,35 @@ def _add_bench(commands: Any) -> None:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from payload.experiment.placement import (
-        game_of,
-        ignored_on_standard_path,
-        resolve_settings,
-        train_batch_filled_up,
-    )
-    from payload.experiment.settings import parse_experiment, read_experiment_file
+    from payload.experiment.placement import place
+    from payload.experiment.settings import notes_on_defaults, with_defaults
     from payload.run import run_folder
-    from payload.run.ray_cluster import available_cpus, connect
+    from payload.run.ray_cluster import connect, this_machine
 
     _positive("--checkpoint-every", options.checkpoint_every)
     _positive("--keep-checkpoints", options.keep_checkpoints)
+    if options.status is not None and not options.status.absolute().parent.is_dir():
+        raise UserError(f"--status {options.status}: the folder does not exist")
     if options.tracking_uri is not None:
         _check_tracking_uri(options.tracking_uri)
     resumed = None
-    raw: dict[str, Any] = {}
     if options.resume is not None:
         resumed = run_folder.find_run_to_resume(options.results, options.resume)
-        raw = read_experiment_file(resumed.checkpoints().newest_first()[0].path / "experiment.yaml")
-        before = raw.get("env", "PongNoFrameskip-v4")
-    if options.file is not None:
-        raw = read_experiment_file(options.file)
-    loaded = parse_experiment(_override(raw, options))
+    loaded = _read_experiment(options, resumed)
     experiment = loaded.experiment
-    if resumed is not None and experiment.env != before:
-        raise UserError(f"--env {experiment.env}: the run in {resumed.path} plays {before}")
-    game_of(experiment)
+    from payload.impala.atari import game_of
+
+    atari = game_of(experiment) is not None
     run_folder.check_writable(options.results)
     if options.address is None:
         # On this machine the answer is known before Ray starts.
-        resolve_settings(experiment, available_cpus())
+        place(experiment.config, this_machine())
     # While Ray's processes start, this one imports RLlib.
     importing = threading.Thread(target=_import_rllib, daemon=True)
     importing.start()
     cluster = connect(options.address)
     importing.join()
-    settings = resolve_settings(experiment, *cluster)
+    settings = with_defaults(experiment, atari, place(experiment.config, cluster))
     from payload.run.train import TrainOptions, train
 
     return train(
@@ -176,31 +173,37 @@ def _train(options: argparse.Namespace) -> int:
             options.tracking_uri,
             options.checkpoint_every,
             options.keep_checkpoints,
+            options.status,
         ),
         resumed.checkpoints().newest_first() if resumed is not None else [],
-        loaded.notes
-        + train_batch_filled_up(experiment, settings)
-        + ignored_on_standard_path(experiment),
+        loaded.notes + notes_on_defaults(experiment, atari),
     )
+
+
+def _read_experiment(options: argparse.Namespace, resumed: RunFolder | None) -> LoadedExperiment:
+    """Reads the command line over the file, or over what a resumed run was."""
+    from payload.experiment.read import read_experiment
+
+    command_line: dict[str, Any] = {
+        key: value for key in ("run", "env", "stop") if (value := getattr(options, key)) is not None
+    }
+    config = dict(options.config or {})
+    if options.seed is not None:
+        config["seed"] = options.seed
+    command_line["config"] = config
+    file, before = options.file, None
+    if resumed is not None:
+        newest = resumed.checkpoints().newest_first()[0]
+        file, before = file or newest.experiment_file, newest.experiment().env
+    layers = [command_line] if file is None else [file, command_line]
+    loaded = read_experiment(*layers)
+    if resumed is not None and loaded.experiment.env != before:
+        raise UserError(f"--env {loaded.experiment.env}: the run in {resumed.path} plays {before}")
+    return loaded
 
 
 def _import_rllib() -> None:
     import payload.run.train  # noqa: F401
-
-
-def _override(raw: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    """Puts the command line's settings over those of a file or a resumed run."""
-    for section in ("config", "stop"):
-        given = getattr(options, section)
-        if given is not None:
-            below = raw.get(section) or {}
-            raw = {**raw, section: {**below, **given} if section == "config" else given}
-    for key in ("run", "env"):
-        if getattr(options, key) is not None:
-            raw = {**raw, key: getattr(options, key)}
-    if options.seed is not None:
-        raw = {**raw, "config": {**(raw.get("config") or {}), "seed": options.seed}}
-    return raw
 
 
 def _evaluate(options: argparse.Namespace) -> int:
@@ -246,14 +249,11 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _mapping(text: str) -> dict[str, Any]:
-    """Reads JSON, or YAML, which is easier to type."""
+    """Reads YAML, which is easier to type than JSON, and JSON, which is YAML."""
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError:
-        try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError:
-            value = None
+        value = read_mapping(text)
+    except (yaml.YAMLError, ValueError):
+        value = None
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(
             f"{text!r}: neither a JSON object nor a YAML mapping of settings"

@@ -16,8 +16,9 @@ class UserError(Exception):
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Returns ' (did you mean X?)' for the known name most like `name`, or ''."""
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f" (did you mean {matches[0]}?)" if matches else ""
+    by_lower = {known_name.lower(): known_name for known_name in known}
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+    return f" (did you mean {by_lower[matches[0]]}?)" if matches else ""
 
 
 def first_line(error: BaseException) -> str:

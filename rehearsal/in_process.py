@@ -21,7 +21,7 @@ from pulumi.runtime.mocks import MockMonitor
 from pulumi.runtime.stack import wait_for_rpcs
 
 from infra.__main__ import declare
-from infra.config.settings import ConfigError, read_settings
+from infra.config.read import ConfigError, read_settings
 from infra.training import training_script
 from rehearsal.azure import kinds
 from rehearsal.azure.cloud import AzureError, Cloud, HalfMadeError

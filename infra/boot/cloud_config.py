@@ -50,8 +50,6 @@ class MachineEnvironment:
     token_container: str
     identity_client_id: str
     mlflow_tracking_uri: str
-    num_env_runners: int = 0
-    """0: every CPU of the cluster but one."""
     environment_variables: dict[str, str] = field(default_factory=dict)
     """The user's own, for Ray and the training."""
     pip_packages: list[str] = field(default_factory=list)
@@ -65,7 +63,7 @@ class MachineEnvironment:
 
     def variables(self) -> dict[str, str]:
         """Returns /etc/volley/machine.env."""
-        values = {
+        return {
             "RAY_START_FLAGS": " ".join(self.ray_start_flags),
             "RESULTS_ACCOUNT": self.results_account,
             "RESULTS_CONTAINER": self.results_container,
@@ -76,9 +74,6 @@ class MachineEnvironment:
             "UNITS": " ".join(UNITS[self.role]),
             "STOP_BEFORE_EVICTION": STOP_BEFORE_EVICTION[self.role],
         }
-        if self.num_env_runners:
-            values["NUM_ENV_RUNNERS"] = str(self.num_env_runners)
-        return values
 
 
 class CustomDataTooLargeError(Exception):

@@ -60,6 +60,12 @@ wait_for_nodes() {
     fail "$found of $MIN_NODES nodes joined Ray within $TIMEOUT_S s; the README says how to read a worker's journal"
 }
 
+# What the payload says of its run: "state" in status.json, see payload/run/run_status.py.
+state() {
+  python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["state"])' \
+    "$training/status.json" 2> /dev/null || true
+}
+
 start_training() {
   systemctl stop training.service
   # However often the last one has failed, this one is started.
@@ -68,12 +74,10 @@ start_training() {
   rm -rf "$training" /var/lib/volley/cpus
   install -d "$training"
   chown ray "$training"
-  install -m 0644 "$incoming"/experiment.yaml "$training"
+  install -m 0644 "$incoming"/experiment.yaml "$incoming"/stack.yaml "$training"
   /opt/volley/venv/bin/python -m zipfile --extract "$incoming"/*.whl "$training"
-  local since
-  since=$(date '+%F %T')
   systemctl start training.service
-  until journalctl --unit training --since "$since" --output cat | grep 'First learner update' > /dev/null; do
+  until [[ $(state) == TRAINING || $(state) == FINISHED ]]; do
     case $(systemctl is-active training.service) in
       active) ;;
       inactive) break ;; # It has finished already.

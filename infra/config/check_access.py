@@ -1,4 +1,4 @@
-"""What can be wrong with a stack's configuration: who may come in, and then all the rest."""
+"""What can be wrong with access: whose addresses, which user, which SSH key."""
 
 from __future__ import annotations
 
@@ -6,16 +6,10 @@ import base64
 import binascii
 from collections.abc import Iterator
 from ipaddress import IPv4Network
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from infra.config.check_experiment import check_experiment
-from infra.config.check_machines import check_machines
-from infra.config.check_network import check_network, parse_cidr
+from infra.config.check_network import parse_cidr
 from infra.config.problem import Problem
-
-if TYPE_CHECKING:
-    from infra.config.settings import StackSettings
+from infra.config.settings import StackSettings
 
 LARGEST_ADMIN_NETWORK = 16
 """Length of a prefix; whoever opens SSH to more of the internet has to say so."""
@@ -36,14 +30,11 @@ TAKEN_USERNAMES = frozenset(
 )
 
 
-def check_settings(settings: StackSettings, root: Path) -> Iterator[Problem]:
-    """Yields all that is wrong with settings whose types are right."""
+def check_access(settings: StackSettings) -> Iterator[Problem]:
+    """Somebody comes in, and nobody else."""
     yield from check_admin_cidr(settings)
     yield from check_admin_username(settings)
     yield from check_ssh_key(settings)
-    yield from check_machines(settings)
-    yield from check_network(settings)
-    yield from check_experiment(settings, root)
 
 
 def check_admin_cidr(settings: StackSettings) -> Iterator[Problem]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from infra.config.problem import Problem
-from infra.config.vm_sizes import LOCATIONS, RETIRED, SIZES, UNSUITABLE, nearest
-
-if TYPE_CHECKING:
-    from infra.config.settings import StackSettings
+from infra.config.settings import StackSettings
+from infra.config.vm_sizes import LOCATIONS, RETIRED, SIZES, UNSUITABLE
+from payload.experiment import nearest
 
 LARGEST_SHARED_MEMORY = 0.8
 """Of a machine's memory: Ray's objects live there, and processes need the rest."""
@@ -27,7 +25,6 @@ def check_machines(settings: StackSettings) -> Iterator[Problem]:
     yield from check_location(settings)
     yield from check_image(settings)
     yield from check_shared_memory(settings)
-    yield from check_env_runners(settings)
     yield from check_variables(settings)
     yield from check_pip_packages(settings)
     yield from check_apt_packages(settings)
@@ -74,17 +71,6 @@ def check_shared_memory(settings: StackSettings) -> Iterator[Problem]:
         share = f"{LARGEST_SHARED_MEMORY:.0%}".replace("%", " %")
         allowed = f"is more than {share} of the {smallest.memory_gib:g} GiB of {smallest.size}"
         yield Problem("sharedMemoryGib", wanted, allowed)
-
-
-def check_env_runners(settings: StackSettings) -> Iterator[Problem]:
-    """Every env runner has a vCPU, and the learner has one."""
-    head, worker = SIZES.get(settings.head_size), SIZES.get(settings.worker_size)
-    if head is None or worker is None:
-        return
-    room = head.vcpus + settings.max_workers * worker.vcpus - 1
-    if settings.num_env_runners > room:
-        allowed = f"is more than the {room} vCPUs that the cluster has besides the learner's"
-        yield Problem("numEnvRunners", settings.num_env_runners, allowed)
 
 
 def check_variables(settings: StackSettings) -> Iterator[Problem]:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from ipaddress import AddressValueError, IPv4Network, NetmaskValueError
-from typing import TYPE_CHECKING
 
 from infra.config.problem import Problem
-
-if TYPE_CHECKING:
-    from infra.config.settings import StackSettings
+from infra.config.settings import StackSettings
 
 AZURE_RESERVED_ADDRESSES = 5
 """Of each subnet: network, gateway, two for DNS, broadcast."""

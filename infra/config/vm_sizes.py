@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 PRICES_AS_OF = "2026-06"
@@ -130,10 +128,3 @@ def canonical_size(text: str) -> str:
     known = {name.lower(): name for name in (*SIZES, *RETIRED, *UNSUITABLE)}
     lower = text.lower()
     return known.get(lower) or known.get(f"standard_{lower}") or text
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Returns " (did you mean ...?)", or nothing where no known word is near."""
-    by_lower = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word.lower(), by_lower, n=1)
-    return f" (did you mean {by_lower[found[0]]}?)" if found else ""

@@ -29,7 +29,7 @@ from payload.bench.table import (
 )
 from payload.bench.trainer import measure_learning
 from payload.errors import UserError, nearest
-from payload.experiment.placement import ALGORITHM_DEFAULTS
+from payload.experiment.settings import ALGORITHMS
 from payload.run.ray_cluster import available_cpus
 
 STOCK_BAR = Bar(7.0, "at least")
@@ -112,9 +112,9 @@ def bench_learning(run: str, seeds: int, results: Path) -> int:
     Raises:
         UserError: No such algorithm.
     """
-    if run not in ALGORITHM_DEFAULTS:
-        known = ", ".join(ALGORITHM_DEFAULTS)
-        raise UserError(f"--run {run}: unknown{nearest(run, ALGORITHM_DEFAULTS)}; known: {known}")
+    if run not in ALGORITHMS:
+        known = ", ".join(ALGORITHMS)
+        raise UserError(f"--run {run}: unknown{nearest(run, ALGORITHMS)}; known: {known}")
     console = Console(soft_wrap=True, highlight=False)
     about = machine()
     folder = results / f"bench-learn-{run}"

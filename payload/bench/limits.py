@@ -33,9 +33,8 @@ from ray.rllib.utils.metrics import (
 
 from payload.bench.trainer import SETTLE_S
 from payload.errors import first_line
-from payload.experiment.placement import game_of, resolve_settings
-from payload.experiment.settings import Experiment, Settings
-from payload.impala.atari import make_vector_env
+from payload.experiment.settings import Experiment, Settings, with_defaults
+from payload.impala.atari import game_of, make_vector_env
 from payload.impala.env_runner import AtariEnvRunner
 from payload.impala.rllib_config import algorithm_config
 from payload.impala.rollout_fragment import RolloutFragment
@@ -219,7 +218,7 @@ def _config(env_runners: int) -> tuple[Any, Settings]:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     given = Settings(num_env_runners=env_runners, min_time_s_per_iteration=1.0)
     experiment = Experiment(config=given)
-    settings = resolve_settings(experiment, env_runners)
+    settings = with_defaults(experiment, atari=True)
     return algorithm_config(experiment, settings), settings
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import Any
 
 from payload.errors import UserError
+from payload.experiment.settings import EPISODE_RETURN_MEAN
 
 RENAMED_CONFIG = {
     "num_workers": "num_env_runners",
@@ -26,8 +28,8 @@ RENAMED_CONFIG = {
 }
 RENAMED_MODEL = {"dim": "image_size", "framestack": "frame_stack"}
 RENAMED_STOP = {
-    "episode_reward_mean": "episode_return_mean",
-    "env_runners/episode_return_mean": "episode_return_mean",
+    "episode_reward_mean": EPISODE_RETURN_MEAN,
+    "episode_return_mean": EPISODE_RETURN_MEAN,
     "timesteps_total": "num_env_steps_sampled_lifetime",
 }
 IGNORED_CONFIG = {
@@ -62,26 +64,33 @@ IGNORED_MODEL = {
 }
 
 
-def translate_config(config: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Returns the same settings under today's names, and a line for each that changed.
+@dataclass
+class Translated:
+    """A section under today's names."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    given: dict[str, str] = field(default_factory=dict)
+    """Today's name -> the older name that was given."""
+    notes: list[str] = field(default_factory=list)
+    """A line for each name that changed or is ignored."""
+
+
+def translate_config(config: dict[str, Any]) -> Translated:
+    """Returns the same settings under today's names.
 
     Raises:
         UserError: A setting stands there twice, under its old and its new name.
     """
-    translated: dict[str, Any] = {}
-    notes: list[str] = []
+    found = Translated()
 
     def put(old: str, new: str, value: Any) -> None:
-        if new in config or new in translated:
-            raise UserError(f"config.{old}: {new} is set too; keep one of the two")
-        translated[new] = value
-        notes.append(f"config.{old} is now {new}: {value}")
+        _rename("config", found, config, old, new, value)
 
     for key, value in config.items():
         if key in RENAMED_CONFIG:
             put(key, RENAMED_CONFIG[key], value)
         elif key in IGNORED_CONFIG:
-            notes.append(f"config.{key} is ignored: {IGNORED_CONFIG[key]}")
+            found.notes.append(f"config.{key} is ignored: {IGNORED_CONFIG[key]}")
         elif key == "num_gpus":
             num_learners, gpus_each = _learners_of_gpus(value)
             put("num_gpus", "num_learners", num_learners)
@@ -89,7 +98,7 @@ def translate_config(config: dict[str, Any]) -> tuple[dict[str, Any], list[str]]
         elif key == "exploration_config":
             kind = value.get("type") if isinstance(value, dict) else value
             if kind != "StochasticSampling":
-                notes.append(
+                found.notes.append(
                     f"config.exploration_config.type {kind} is ignored: "
                     "a policy gradient explores by sampling from its policy"
                 )
@@ -99,26 +108,46 @@ def translate_config(config: dict[str, Any]) -> tuple[dict[str, Any], list[str]]
                 if name in RENAMED_MODEL:
                     put(f"model.{name}", RENAMED_MODEL[name], setting)
                 elif name in IGNORED_MODEL:
-                    notes.append(f"config.model.{name} is ignored: {IGNORED_MODEL[name]}")
+                    found.notes.append(f"config.model.{name} is ignored: {IGNORED_MODEL[name]}")
                 else:
-                    translated[f"model.{name}"] = setting
+                    found.values[f"model.{name}"] = setting
         else:
-            translated[key] = value
-    return translated, notes
+            found.values[key] = value
+    return found
 
 
-def translate_stop(stop: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Returns the stop criteria under today's names, and a line for each that changed."""
-    translated: dict[str, Any] = {}
-    notes: list[str] = []
+def translate_stop(stop: dict[str, Any]) -> Translated:
+    """Returns the stop criteria under today's names.
+
+    Raises:
+        UserError: A criterion stands there twice, under its old and its new name.
+    """
+    found = Translated()
     for key, value in stop.items():
-        new = RENAMED_STOP.get(key, key)
-        if new in translated or (new != key and new in stop):
-            raise UserError(f"stop.{key}: {new} is set too; keep one of the two")
-        translated[new] = value
-        if new != key:
-            notes.append(f"stop.{key} is now {new}: {value}")
-    return translated, notes
+        if key in RENAMED_STOP:
+            _rename("stop", found, stop, key, RENAMED_STOP[key], value)
+        else:
+            found.values[key] = value
+    return found
+
+
+def old_names_of(section: str, key: str) -> list[str]:
+    """Returns the older names that may be meant by an unknown key of a section."""
+    if section == "stop":
+        return list(RENAMED_STOP)
+    if key.startswith("model."):
+        return [f"model.{name}" for name in (*RENAMED_MODEL, *IGNORED_MODEL)]
+    return [*RENAMED_CONFIG, *IGNORED_CONFIG] if section == "config" else []
+
+
+def _rename(
+    section: str, found: Translated, given: dict[str, Any], old: str, new: str, value: Any
+) -> None:
+    if new in given or new in found.values:
+        raise UserError(f"{section}.{old}: {new} is set too; keep one of the two")
+    found.values[new] = value
+    found.given[new] = old
+    found.notes.append(f"{section}.{old} is now {new}: {value}")
 
 
 def _learners_of_gpus(num_gpus: Any) -> tuple[int, float]:

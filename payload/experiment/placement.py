@@ -1,141 +1,107 @@
-"""What an experiment leaves open: filled in from the algorithm, the game and the cluster."""
+"""Placement: from the CPUs and GPUs of head and workers to env runners and learners.
+
+The preview of a stack, the head and the payload all ask here, so that they agree.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from payload.errors import UserError, nearest
-from payload.experiment.settings import Experiment, Settings
-from payload.impala.atari import AtariSettings, atari_settings
-
-FAST_PATH_ONLY = (
-    "image_size",
-    "frame_stack",
-    "clip_rewards",
-    "end_return_at_lost_life",
-    "lambda_",
-    "normalize_advantages",
-    "uniform_kl_coeff",
-    "uniform_kl_coeff_at_goal",
-    "fcnet_hidden",
-)
-"""Settings that RLlib's own env runner, learner and module do not have."""
-
-FAST_PATH_DEFAULTS = {
-    "lr": 1e-3,
-    "vf_loss_coeff": 4.0,
-    "entropy_coeff": 0.0,
-    "uniform_kl_coeff": 0.03,
-}
-"""Pong is deterministic: a policy that becomes so plays a cycle for ever in which it loses every
-other point. KL to the uniform policy keeps every action alive; entropy gives an unlikely one up.
-
-Values err by a tenth or two where normalised advantages are about 1: with RLlib's vf_loss_coeff of
-.5 they learn so slowly that some runs stand still, near a return of 0 or of 16, for half a million
-agent steps."""
-STANDARD_PATH_DEFAULTS = {"lr": 5e-4, "vf_loss_coeff": 0.5, "entropy_coeff": 0.01}
-"""RLlib's own, where its learner trains: no uniform_kl_coeff, and rewards as they are."""
-ALGORITHM_DEFAULTS = {
-    "IMPALA": {"uniform_kl_coeff_at_goal": 0.004, "num_epochs": 1},
-    "APPO": {"uniform_kl_coeff_at_goal": 0.002, "num_epochs": 2},
-}
-MINIBATCH_ROWS = {"IMPALA": 4, "APPO": 8}
-"""Trajectories in one gradient step: a plain policy gradient learns faster from many small ones."""
+from payload.errors import UserError
+from payload.experiment.settings import Settings
 
 
-def resolve_settings(
-    experiment: Experiment, num_cpus: int, num_gpus: float | None = None
-) -> Settings:
-    """Fills in what the experiment leaves to the algorithm or to the cluster.
+@dataclass(frozen=True)
+class Node:
+    """What a machine has for Ray."""
+
+    cpus: int
+    gpus: float | None = 0.0
+    """None: not known yet."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The machines that a run may use."""
+
+    nodes: Sequence[Node]
+    local: bool = False
+    """Ray that was started for this run alone: env runners get every CPU. On a cluster the driver
+    keeps one, as in the articles' 6 + 8 - 1 = 13."""
+
+    @property
+    def cpus(self) -> int:
+        return sum(node.cpus for node in self.nodes)
+
+
+def place(settings: Settings, cluster: Cluster, shrink: bool = False) -> int:
+    """Returns the number of env runners: what the settings ask for, or as many as fit.
 
     Args:
-        num_cpus: CPUs of the Ray cluster.
-        num_gpus: Its GPUs; None while they are not known.
+        shrink: Take what fits where more was asked for. A cluster may have lost workers.
 
     Raises:
-        UserError: More env runners and learners than the cluster has CPUs for.
+        UserError: The cluster has no room for the env runners or the learners.
     """
-    settings = experiment.config
-    learner_cpus = settings.num_learners if settings.num_gpus_per_learner == 0 else 0
-    room = max(0, num_cpus - learner_cpus) // settings.num_cpus_per_env_runner
-    filled: dict[str, Any] = {
-        "num_env_runners": max(1, room),
-        **ALGORITHM_DEFAULTS[experiment.run],
-        "minibatch_size": MINIBATCH_ROWS[experiment.run] * settings.rollout_fragment_length,
-    }
-    if game_of(experiment) is None:
-        filled |= STANDARD_PATH_DEFAULTS
-    else:
-        filled |= FAST_PATH_DEFAULTS
-        if settings.entropy_coeff is not None:
-            filled["uniform_kl_coeff"] = 0.0
-    if settings.uniform_kl_coeff is not None:
-        del filled["uniform_kl_coeff_at_goal"]
-    filled = {key: value for key, value in filled.items() if getattr(settings, key) is None}
-    # RLlib collects whole fragments for all learners together and then divides them: one with fewer
-    # fragments than another would halt both.
-    asked = settings.train_batch_size_per_learner or 1
-    num_fragments = -(-asked // settings.fragment_steps)
-    filled["train_batch_size_per_learner"] = num_fragments * settings.fragment_steps
-    settings = settings.model_copy(update=filled)
-    assert settings.num_env_runners is not None
-    if learner_cpus > num_cpus:
+    _check_learners(settings, cluster)
+    room = room_for_env_runners(settings, cluster)
+    asked = settings.num_env_runners
+    if asked is None or (shrink and asked > room):
+        asked = max(1, room)
+    if asked > room:
         raise UserError(
-            f"config.num_learners: {learner_cpus} is more than the cluster's {num_cpus} CPUs"
-        )
-    learner_gpus = max(1, settings.num_learners) * settings.num_gpus_per_learner
-    if num_gpus is not None and learner_gpus > num_gpus:
-        raise UserError(
-            f"config.num_gpus: {learner_gpus:g} is more than the cluster's {num_gpus:g} GPUs"
-        )
-    if settings.num_env_runners > room:
-        raise UserError(
-            f"config.num_env_runners: {settings.num_env_runners} is more than the {room} that fit "
-            f"on the cluster ({num_cpus} CPUs, {learner_cpus} of them for learners, "
+            f"config.num_env_runners: {asked} is more than the {room} that fit on "
+            f"{_in_words(cluster)} ({_cpu_learners(settings)} CPUs for learners, "
             f"{settings.num_cpus_per_env_runner} for each env runner)"
         )
-    return settings
+    return asked
 
 
-def game_of(experiment: Experiment) -> AtariSettings | None:
-    """Returns the game's settings where the fast path applies, None elsewhere.
+def room_for_env_runners(settings: Settings, cluster: Cluster) -> int:
+    """Returns how many env runners fit beside the learners and the driver.
 
-    Raises:
-        UserError: env_config overrides something that AtariSettings does not have.
+    An env runner has all its CPUs on one node. Learners and driver take single CPUs.
     """
-    game = atari_settings(experiment.env, experiment.config.image_size)
-    if game is None:
-        return None
-    values = {**game.env_config(), "frame_stack": experiment.config.frame_stack}
-    for key, value in experiment.config.env_config.items():
-        if key not in values or key == "game":
-            raise UserError(f"config.env_config.{key}: unknown key{nearest(key, values)}")
-        whole = isinstance(values[key], float) and type(value) is int
-        if type(value) is not type(values[key]) and not whole:
-            raise UserError(
-                f"config.env_config.{key}: {value!r} is no {type(values[key]).__name__}"
-            )
-        values[key] = value
-    return AtariSettings(**values)
+    each = settings.num_cpus_per_env_runner
+    slots = sum(node.cpus // each for node in cluster.nodes)
+    spare = sum(node.cpus % each for node in cluster.nodes)
+    learners = _cpu_learners(settings)
+    room = slots - _slots(learners - spare, each)
+    if cluster.local or learners > 0:
+        return max(0, room)
+    # Ray reserves nothing for the driver: a cluster of one CPU trains as well.
+    return max(min(1, slots), slots - _slots(1 - spare, each))
 
 
-def train_batch_filled_up(experiment: Experiment, settings: Settings) -> list[str]:
-    """Returns a line if the train batch asked for had to be filled up to whole fragments."""
-    asked, size = (s.train_batch_size_per_learner for s in (experiment.config, settings))
-    if asked is None or asked == size:
-        return []
-    return [
-        f"config.train_batch_size_per_learner is now {size}: "
-        f"whole fragments of {settings.fragment_steps} agent steps"
-    ]
+def _slots(cpus: int, each: int) -> int:
+    """Returns how many env runners of `each` CPUs give up their place for `cpus` CPUs."""
+    return -(-max(0, cpus) // each)
 
 
-def ignored_on_standard_path(experiment: Experiment) -> list[str]:
-    """Returns a line for each setting given that RLlib's standard env runner has no use for."""
-    if game_of(experiment) is not None:
-        return []
-    return [
-        f"config.{key} is ignored: {experiment.env} is no Atari game and runs on RLlib's own path"
-        for key in FAST_PATH_ONLY
-        if key in experiment.config.model_fields_set
-    ]
+def _cpu_learners(settings: Settings) -> int:
+    return settings.num_learners if settings.num_gpus_per_learner == 0 else 0
+
+
+def _check_learners(settings: Settings, cluster: Cluster) -> None:
+    """Every learner has a CPU, or its GPUs on one node."""
+    learners, each = settings.num_learners, settings.num_gpus_per_learner
+    if _cpu_learners(settings) > cluster.cpus:
+        raise UserError(
+            f"config.num_learners: {learners} is more than the {cluster.cpus} CPUs of "
+            f"{_in_words(cluster)}"
+        )
+    gpus = [node.gpus for node in cluster.nodes if node.gpus is not None]
+    if each == 0 or len(gpus) < len(cluster.nodes):
+        return
+    # Without learner processes the driver is the learner.
+    if sum(int(gpu / each) for gpu in gpus) < max(1, learners):
+        raise UserError(
+            f"config.num_gpus: {max(1, learners) * each:g} is more than the {sum(gpus):g} GPUs of "
+            f"{_in_words(cluster)}"
+        )
+
+
+def _in_words(cluster: Cluster) -> str:
+    nodes = f"{len(cluster.nodes)} machines" if len(cluster.nodes) > 1 else "this machine"
+    return f"{nodes} with {cluster.cpus} CPUs"

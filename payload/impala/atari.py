@@ -10,6 +10,9 @@ import gymnasium
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
+from payload.errors import UserError, nearest
+from payload.experiment.settings import Experiment
+
 gymnasium.register_envs(ale_py)
 
 
@@ -40,16 +43,43 @@ class AtariSettings:
         return asdict(self)
 
 
-def atari_settings(env_id: str, image_size: int = 42) -> AtariSettings | None:
-    """Returns the settings of an ALE environment's Gymnasium id, or None for any other id.
+def game_of(experiment: Experiment) -> AtariSettings | None:
+    """Returns the game's settings where the fast path applies, None for any other environment.
 
-    An id whose observations are no images, or whose frame skip is random (Pong-v4),
-    has no vector environment and gives None as well.
+    An id whose observations are not images, or whose frame skip is random (Pong-v4), has no vector
+    environment and gives None as well.
 
     Raises:
-        gymnasium.error.Error: No such environment is registered.
+        UserError: No such environment is registered, or env_config sets what AtariSettings lacks.
     """
-    spec = gymnasium.spec(env_id)
+    config = experiment.config
+    game = _registered_game(experiment.env)
+    if game is None:
+        return None
+    values = {
+        **game.env_config(),
+        "image_size": config.image_size,
+        "frame_stack": config.frame_stack,
+    }
+    for key, value in config.env_config.items():
+        if key not in values or key == "game":
+            raise UserError(f"config.env_config.{key}: unknown key{nearest(key, values)}")
+        whole = isinstance(values[key], float) and type(value) is int
+        if type(value) is not type(values[key]) and not whole:
+            raise UserError(
+                f"config.env_config.{key}: {value!r} is not of type {type(values[key]).__name__}"
+            )
+        values[key] = value
+    return AtariSettings(**values)
+
+
+def _registered_game(env_id: str) -> AtariSettings | None:
+    """Returns what Gymnasium's registry says of an ALE environment."""
+    try:
+        spec = gymnasium.spec(env_id)
+    except gymnasium.error.Error:
+        known = nearest(env_id, gymnasium.registry)
+        raise UserError(f"env: {env_id}: no such Gymnasium environment{known}") from None
     kwargs = spec.kwargs
     if spec.entry_point != "ale_py.env:AtariEnv" or kwargs.get("obs_type", "rgb") == "ram":
         return None
@@ -58,7 +88,6 @@ def atari_settings(env_id: str, image_size: int = 42) -> AtariSettings | None:
     return AtariSettings(
         game=kwargs["game"],
         repeat_action_probability=kwargs["repeat_action_probability"],
-        image_size=image_size,
         max_episode_frames=kwargs["max_num_frames_per_episode"],
     )
 

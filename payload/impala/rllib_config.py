@@ -9,9 +9,8 @@ from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.algorithms.impala import IMPALAConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
-from payload.experiment.placement import game_of
 from payload.experiment.settings import Experiment, Settings
-from payload.impala.atari import AtariSettings
+from payload.impala.atari import AtariSettings, game_of
 from payload.impala.connector import FragmentsToTrainBatch
 from payload.impala.env_runner import AtariEnvRunner
 from payload.impala.learner import SurrogateLearner, VTraceLearner
@@ -20,7 +19,7 @@ from payload.impala.thread_watch import WatchedAPPOLearner, WatchedIMPALALearner
 
 
 def algorithm_config(experiment: Experiment, settings: Settings) -> AlgorithmConfig:
-    """Builds RLlib's config; `settings` is what `resolve_settings` returned."""
+    """Builds RLlib's config; `settings` is what `with_defaults` returned."""
     config = {"IMPALA": IMPALAConfig, "APPO": APPOConfig}[experiment.run]()
     config.env_runners(
         num_env_runners=settings.num_env_runners,

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from payload.errors import UserError
-from payload.experiment.settings import Experiment, parse_experiment
+from payload.experiment.file import to_yaml
+from payload.experiment.read import read_experiment
+from payload.experiment.settings import Experiment
 from payload.run.progress import Progress
 
 ALGORITHM = "algorithm"
@@ -38,9 +38,12 @@ class Checkpoint:
         """The policy alone: `RLModule.from_checkpoint` reads this folder."""
         return self.algorithm / "learner_group" / "learner" / "rl_module" / "default_policy"
 
+    @property
+    def experiment_file(self) -> Path:
+        return self.path / EXPERIMENT_FILE
+
     def experiment(self) -> Experiment:
-        raw = yaml.safe_load((self.path / EXPERIMENT_FILE).read_text())
-        return parse_experiment(raw).experiment
+        return read_experiment(self.experiment_file).experiment
 
     def progress(self) -> Progress:
         return Progress.from_json(json.loads((self.path / PROGRESS_FILE).read_text()))
@@ -69,7 +72,7 @@ class CheckpointStore:
         try:
             aside.mkdir(parents=True)
             algorithm.save_to_path((aside / ALGORITHM).absolute())
-            (aside / EXPERIMENT_FILE).write_text(experiment.to_yaml())
+            (aside / EXPERIMENT_FILE).write_text(to_yaml(experiment))
             (aside / PROGRESS_FILE).write_text(json.dumps(progress.to_json(), indent=1))
             _sync(aside)
             if final.exists():

@@ -17,9 +17,8 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.rl_module import RLModule
 
 from payload.errors import UserError
-from payload.experiment.placement import game_of
 from payload.experiment.settings import Experiment
-from payload.impala.atari import AtariSettings, make_vector_env
+from payload.impala.atari import AtariSettings, game_of, make_vector_env
 from payload.run.checkpoints import Checkpoint
 
 FRAMES_PER_SECOND = 30

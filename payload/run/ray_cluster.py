@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 
 from payload.errors import UserError
+from payload.experiment.placement import Cluster, Node
 from payload.run.run_folder import redirect_output, restore_output
 
 
@@ -16,11 +17,13 @@ def available_cpus() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def connect(address: str | None) -> tuple[int, float]:
-    """Starts Ray on this machine, or joins the cluster at `address`.
+def this_machine() -> Cluster:
+    """What Ray will have when it starts here; its GPUs are not known before."""
+    return Cluster([Node(available_cpus(), gpus=None)], local=True)
 
-    Returns:
-        The cluster's CPUs and GPUs.
+
+def connect(address: str | None) -> Cluster:
+    """Starts Ray on this machine, or joins the cluster at `address`.
 
     Raises:
         UserError: No cluster answers at `address`, or it does not let this process in.
@@ -41,8 +44,9 @@ def connect(address: str | None) -> tuple[int, float]:
         )
     else:
         _join(address)
-    resources = ray.cluster_resources()
-    return int(resources.get("CPU", 0)), resources.get("GPU", 0.0)
+    resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    nodes = [Node(int(has.get("CPU", 0)), has.get("GPU", 0.0)) for has in resources]
+    return Cluster(nodes, local=address is None)
 
 
 def _join(address: str) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from payload.errors import UserError
+from payload.experiment.file import to_yaml
 from payload.experiment.settings import Experiment
 from payload.files import replace_text
 from payload.run.checkpoints import CheckpointStore
@@ -109,7 +110,7 @@ def create_run_folder(results: Path, experiment: Experiment) -> RunFolder:
         path = results / RUNS / f"{name}_{attempt}"
     path.mkdir(parents=True)
     folder = RunFolder(path)
-    folder.experiment_file.write_text(experiment.to_yaml())
+    folder.experiment_file.write_text(to_yaml(experiment))
     return folder
 
 

@@ -24,6 +24,7 @@ from payload.run.interruption import Interruption
 from payload.run.panel import View
 from payload.run.progress import Progress, Report, reason_to_stop
 from payload.run.run_folder import LogStream, RunFolder, redirect_output, restore_output
+from payload.run.run_status import RunStatus, State
 from payload.tracking.learning_curve import draw_learning_curve
 from payload.tracking.mlflow_callback import MLflowMetrics, callback_of
 from payload.tracking.mlflow_run import MLflowRun, Status, Tracking
@@ -39,6 +40,8 @@ class TrainOptions:
     """Of an MLflow server; None keeps an embedded database in `results`."""
     checkpoint_every_s: float = 60.0
     keep_checkpoints: int = 3
+    status: Path | None = None
+    """A file that holds the run's state: see RunStatus."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ def train(
             view.say(note)
         view.say(f"Run folder {folder.path}, log {folder.log.name}")
         training = Training(experiment, settings, folder, options, view)
+        training.tell("STARTING")
         with Interruption() as interruption:
             outcome = training.run(resume_from, interruption)
         training.finish(outcome)
@@ -169,6 +173,7 @@ class Training:
                 seconds = time.time() - psutil.Process().create_time()
                 # It was up to min_time_s_per_iteration ago: only the end of an iteration tells.
                 self.view.say(f"First learner update within {seconds:.1f} s of the command")
+                self.tell("TRAINING")
             self._show(report, progress)
             _tell_learners(algorithm, progress.towards(self.experiment.stop))
             reason = reason_to_stop(self.experiment.stop, report, progress)
@@ -182,6 +187,12 @@ class Training:
             if interruption.requested:
                 by = f"stopped by {interruption.signal_name}"
                 return Outcome("KILLED", by, interruption.exit_code)
+
+    def tell(self, state: State, reason: str = "") -> None:
+        """Writes the run's state for whoever started the run."""
+        if self.options.status is not None:
+            with suppress(OSError):  # A full disk must not end a run that trains.
+                RunStatus(state, str(self.folder.path), reason).write(self.options.status)
 
     def _show(self, report: Report, progress: Progress) -> None:
         if self.mlflow.problem is not None:
@@ -213,6 +224,7 @@ class Training:
         if self.mlflow.problem is not None:
             say(f"MLflow has not got everything: {self.mlflow.problem}")
         say(f"{outcome.status}: {outcome.reason}")
+        self.tell(outcome.status, outcome.reason)
         if outcome.status == "FAILED":
             say(f"Log              {folder.log}")
         if best is None:

@@ -13,7 +13,7 @@ from pulumi.runtime.mocks import MockMonitor
 from pulumi.runtime.stack import wait_for_rpcs
 
 from infra.__main__ import declare
-from infra.config.settings import read_settings
+from infra.config.read import read_settings
 from infra.training import training_script
 from tests.project import ROOT
 

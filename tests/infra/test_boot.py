@@ -23,7 +23,7 @@ from infra.boot.cloud_config import (
     Role,
     cloud_config,
 )
-from infra.config.settings import read_settings
+from infra.config.read import read_settings
 from infra.machine_environment import check_custom_data
 from infra.training import (
     MAX_SCRIPT_BYTES,
@@ -86,7 +86,7 @@ def test_shellcheck_accepts_the_scripts(tree: Path) -> None:
 
 def test_shellcheck_accepts_the_run_command(tmp_path: Path) -> None:
     script = tmp_path / "script.sh"
-    script.write_text(run_command_script(("a.whl", b"wheel"), b"run: IMPALA", 1, 90, 900))
+    script.write_text(run_command_script(("a.whl", b"wheel"), b"run: IMPALA", {}, 1, 90, 900))
     run(SHELLCHECK, script)
 
 
@@ -124,7 +124,7 @@ def test_packages_that_do_not_fit_are_refused_before_anything_is_made(key: str) 
 def test_an_experiment_that_does_not_fit_is_refused_by_its_name(tmp_path: Path) -> None:
     settings = read_settings(REQUIRED, ROOT)
     path = tmp_path / "large.yaml"
-    path.write_text(random.Random(0).randbytes(MAX_SCRIPT_BYTES).hex())
+    path.write_text("run: IMPALA  # " + random.Random(0).randbytes(MAX_SCRIPT_BYTES).hex())
     with pytest.raises(ScriptTooLargeError, match=rf"experiment: {path}: makes a run command of"):
         training_script(settings.model_copy(update={"experiment": str(path)}), ROOT)
 
@@ -186,7 +186,7 @@ def test_the_wheel_is_the_same_whenever_it_is_built() -> None:
 
 def test_the_run_command_unpacks_what_it_was_given(tmp_path: Path) -> None:
     wheel, experiment = bytes(range(256)) * 100, b"run: IMPALA\n"
-    script = run_command_script(("a-1.0.whl", wheel), experiment, 1, 90, 900)
+    script = run_command_script(("a-1.0.whl", wheel), experiment, {}, 1, 90, 900)
     unpacking, _, _ = script.partition("# Runs on the head")
     show = f'{unpacking}cp "$incoming"/* {tmp_path}\n'
     subprocess.run(["bash", "-c", show], check=True)

@@ -1,4 +1,4 @@
-"""train.py, which runs the experiment on the head: its waits and its end, by import."""
+"""run_training.py, which runs the experiment on the head: its waits and its end, by import."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -69,6 +69,9 @@ class Jobs:
     def get_job_logs(self, _: str) -> str:
         return "line\nlast line\n" if self.stopped_at else "line\n"
 
+    def get_job_info(self, _: str) -> Any:
+        return SimpleNamespace(driver_exit_code=143)
+
     def stop_job(self, _: str) -> None:
         self.stopped_at.append(time.monotonic())
 
@@ -88,8 +91,7 @@ def test_a_training_that_is_told_to_stop_stops_at_once_and_is_followed_to_its_en
     signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGTERM))
     signal.setitimer(signal.ITIMER_REAL, 0.5)
     before = time.monotonic()
-    status, last = train.follow(jobs, "job")
-    assert (status, last) == (train.JobStatus.STOPPED, "last line")
+    assert train.follow(jobs, "job") == (train.JobStatus.STOPPED, 143)
     # An eviction is told 30 s ahead: none of them is slept away.
     assert len(jobs.stopped_at) == 1
     assert jobs.stopped_at[0] - before < 1.5

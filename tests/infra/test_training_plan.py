@@ -1,15 +1,16 @@
-"""training_plan.py: which run train.py goes on with, and with how many env runners."""
+"""training_plan.py: which run continues, and with how many env runners."""
 
 from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
+from payload.experiment import Node, Settings, UserError, read_experiment
 from tests.infra.boot_scripts import load
 
 
@@ -18,106 +19,74 @@ def plan() -> ModuleType:
     return load("training_plan")
 
 
-def read(plan: ModuleType, folder: Path, experiment: str) -> Any:
-    path = folder / "experiment.yaml"
-    path.write_text(experiment)
-    return plan.read_wanted(path)
+@pytest.fixture
+def training(tmp_path: Path) -> Callable[..., Path]:
+    """Makes the folder that a run command leaves on the head."""
+
+    def make(experiment: str, stack: str = "{}") -> Path:
+        (tmp_path / "experiment.yaml").write_text(experiment)
+        (tmp_path / "stack.yaml").write_text(stack)
+        return tmp_path
+
+    return make
 
 
 # How many env runners
 
 
 @pytest.mark.parametrize(
-    ("config", "expected"),
+    ("experiment", "stack", "expected"),
     [
-        ("{}", (None, 1, 0)),
-        ("{num_env_runners: 5}", (5, 1, 0)),
-        ("{num_workers: 5}", (5, 1, 0)),
-        ("{num_env_runners: 0}", (0, 1, 0)),
-        ("{num_cpus_per_worker: 2, num_learners: 3}", (None, 2, 3)),
-        ("{num_learners: 1, num_gpus_per_learner: 1}", (None, 1, 0)),
+        ("run: IMPALA", "{}", None),
+        ("config: {num_workers: 13}", "{}", 13),
+        ("config: {num_workers: 13}", '{"config": {"num_env_runners": 5}}', 5),
+        ("pong: {run: IMPALA, config: {num_workers: 3}}", "{}", 3),
     ],
 )
-def test_the_experiment_is_read_as_the_payload_reads_it(
-    plan: ModuleType, tmp_path: Path, config: str, expected: tuple[int | None, int, int]
+def test_the_stacks_number_is_read_over_the_experiments(
+    plan: ModuleType,
+    training: Callable[..., Path],
+    experiment: str,
+    stack: str,
+    expected: int | None,
 ) -> None:
-    found = read(plan, tmp_path, f"run: IMPALA\nconfig: {config}\n")
-    assert found == plan.Wanted(*expected)
-
-
-def test_a_file_of_rllib_train_is_read_too(plan: ModuleType, tmp_path: Path) -> None:
-    found = read(plan, tmp_path, "pong: {run: IMPALA, config: {num_workers: 3}}")
-    assert found == plan.Wanted(3)
-
-
-@pytest.mark.parametrize("experiment", ["config: [1]", "config: {num_wokers: 3}", "[", "run: DQN"])
-def test_an_experiment_that_the_payload_refuses_ends_at_once(
-    plan: ModuleType, tmp_path: Path, experiment: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as refused:
-        read(plan, tmp_path, experiment)
-    assert refused.value.code == 2
-    assert capfd.readouterr().out.startswith("payload: ")
+    assert plan.read_settings(training(experiment, stack)).num_env_runners == expected
 
 
 @pytest.mark.parametrize(
-    ("wanted", "by_stack", "cpus", "expected"),
+    ("asked", "cpus", "number", "reason"),
     [
-        # The articles' 6 + 8 - 1.
-        ((None,), None, 14, 13),
-        ((None,), None, 1, 1),
-        ((None, 2), None, 14, 6),
-        ((None, 1, 3), None, 14, 11),
-        # The experiment's own number is left to the payload, which refuses what does not fit.
-        ((5,), None, 14, None),
-        ((0,), None, 14, None),
-        ((99,), None, 14, None),
-        ((None,), 7, 14, 7),
-        ((5,), 7, 14, 7),
-        ((5,), 99, 14, 99),
+        (None, [6, 2, 2, 2, 2], 13, "14 CPUs, one of them for the driver"),
+        (None, [1], 1, "1 CPUs, one of them for the driver"),
+        (5, [6, 2, 2, 2, 2], 5, "as asked for"),
+        (0, [6, 2], 0, "as asked for"),
+        (13, [6], 5, "13 do not fit the 6 CPUs there are"),
     ],
 )
-def test_a_first_start_has_what_was_asked_for_or_all_cpus_but_one(
-    plan: ModuleType,
-    wanted: tuple[int | None, ...],
-    by_stack: int | None,
-    cpus: int,
-    expected: int | None,
+def test_a_training_takes_what_was_asked_for_or_what_fits(
+    plan: ModuleType, asked: int | None, cpus: list[int], number: int, reason: str
 ) -> None:
-    number, _ = plan.env_runners(plan.Wanted(*wanted), by_stack, cpus, begun=False)
-    assert number == expected
+    found = plan.env_runners(Settings(num_env_runners=asked), [Node(n) for n in cpus])
+    assert found[0] == number
+    assert reason in found[1]
 
 
-@pytest.mark.parametrize(("own", "by_stack"), [(13, None), (None, 13), (5, 13)])
-def test_a_training_that_has_begun_takes_what_is_left(
-    plan: ModuleType, own: int | None, by_stack: int | None
-) -> None:
-    number, reason = plan.env_runners(plan.Wanted(own), by_stack, 6, begun=True)
-    assert number == 5
-    assert "13 do not fit the 6 CPUs" in reason
+def test_learners_that_have_no_room_are_refused(plan: ModuleType) -> None:
+    with pytest.raises(UserError, match=r"config\.num_learners"):
+        plan.env_runners(Settings(num_learners=3), [Node(2)])
 
 
-def test_a_training_that_has_begun_keeps_what_fits_exactly(plan: ModuleType) -> None:
-    number, _ = plan.env_runners(plan.Wanted(None), 14, 14, begun=True)
-    assert number == 14
-
-
-def test_it_says_that_the_stack_wins_over_the_experiment(plan: ModuleType) -> None:
-    _, reason = plan.env_runners(plan.Wanted(5), 7, 14, begun=False)
-    assert reason == "7 env runners: numEnvRunners of the stack wins over the experiment's 5"
-
-
-@pytest.mark.parametrize(("number", "expected"), [(None, []), (7, [{"num_env_runners": 7}])])
-def test_the_payload_is_told_a_number_only_where_there_is_one(
-    plan: ModuleType,
-    number: int | None,
-    expected: list[dict[str, int]],
-    monkeypatch: pytest.MonkeyPatch,
+def test_the_articles_settings_start_after_an_eviction(
+    plan: ModuleType, training: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
-    command = plan.payload_command(Path("/e.yaml"), Path("/r"), None, number)
-    given = [json.loads(b) for a, b in itertools.pairwise(command) if a == "--config"]
-    assert given == expected
+    folder = training("run: IMPALA\nconfig: {num_workers: 13, sample_batch_size: 50}\n")
+    number, _ = plan.env_runners(plan.read_settings(folder), [Node(6)])
+    command = plan.payload_command(folder, Path("/r"), None, number)
+    # As the payload reads it: the file, and over it the command line.
+    (given,) = [json.loads(b) for a, b in itertools.pairwise(command) if a == "--config"]
+    read = read_experiment(folder / "experiment.yaml", {"config": given})
+    assert read.experiment.config.num_env_runners == 5
 
 
 # Which run
@@ -159,5 +128,5 @@ def test_the_run_to_resume_is_named(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
     run = make_run(tmp_path, "IMPALA_Pong_2026-11-21_21-00-00")
-    command = plan.payload_command(Path("/e.yaml"), tmp_path, run, None)
+    command = plan.payload_command(tmp_path, tmp_path, run, 1)
     assert command[-2:] == ["--resume", str(run)]

@@ -109,7 +109,7 @@ def test_the_end_of_a_training_is_saved_whatever_else_is_being_saved(tree: Path)
     # Not by `systemctl start`: it would join a save that began before the end, and be refused
     # while the machine shuts down. A failure (-) does not make a training that ended fail.
     assert command.startswith("-/opt/volley/venv/bin/python ")
-    assert command.endswith("/results.py save")
+    assert command.endswith("/sync_results.py save")
 
 
 def may_unshare(*what: str) -> bool:

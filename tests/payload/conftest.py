@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from payload.experiment.settings import Experiment
+from payload.experiment.settings import Experiment, Stop
 from payload.run.checkpoints import Checkpoint, CheckpointStore
 from payload.run.progress import Progress, Report
 
@@ -60,6 +60,7 @@ def save_checkpoint(algorithm: FileAlgorithm) -> Callable[..., Checkpoint]:
 
     def save(folder: Path, iteration: int = 1, env: str = "CartPole-v1") -> Checkpoint:
         progress = Progress(iteration=iteration)
-        return CheckpointStore(folder).save(algorithm, Experiment(env=env), progress)
+        experiment = Experiment(env=env, stop=Stop(time_total_s=60.0))
+        return CheckpointStore(folder).save(algorithm, experiment, progress)
 
     return save

@@ -44,7 +44,7 @@ BAD_INPUTS = {
     "negative number": bad('train --config {"num_env_runners":-1}', "-1", "equal to 0"),
     "empty schedule": bad('train --config {"lr":[]}', "config.lr", "[]"),
     "more workers than CPUs": bad(
-        'train --config {"num_workers":9999}', "num_env_runners", "9999", "that fit on the cluster"
+        'train --config {"num_workers":9999}', "num_env_runners", "9999", "that fit on this machine"
     ),
     "more learners than CPUs": bad('train --config {"num_learners":9999}', "CPUs", "9999"),
     "no such environment": bad("train --env PongNoFrameskp-v4", "env", "PongNoFrameskip-v4?"),
@@ -58,7 +58,9 @@ BAD_INPUTS = {
     "no such file": bad("train nowhere.yaml", "nowhere.yaml", "No such file"),
     "a folder as a file": bad("train empty", "empty", "Is a directory"),
     "a file that is no text": bad("train picture.png", "picture.png"),
-    "a file that is no experiment": bad("train list.yaml", "list.yaml", "run, env, config, stop"),
+    "a file that is no experiment": bad(
+        "train list.yaml", "list.yaml", "run, env, config and stop"
+    ),
     # The options
     "unknown option": bad("train --resutls x", "--resutls", "--results?"),
     "unknown option of evaluate": bad("evaluate x --episode 3", "--episode", "--episodes?"),

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.config.settings import StackSettings, read_settings
+from infra.config.read import read_settings
+from infra.config.settings import StackSettings
 from tests.infra.stack import REQUIRED
 from tests.project import ROOT
 
@@ -25,16 +26,6 @@ def project() -> dict[str, Any]:
 
 def test_two_values_make_a_stack() -> None:
     assert read().head.gpus == 1
-
-
-def test_the_articles_cluster_has_13_env_runners() -> None:
-    # 6 + 8 - 1: a head of 6 vCPUs is sold no more, so one of 4 and workers of 10.
-    settings = read(maxWorkers="5", workerSize="Standard_D2as_v5")
-    assert settings.env_runners == 4 + 5 * 2 - 1
-
-
-def test_env_runners_that_are_set_are_kept() -> None:
-    assert read(numEnvRunners="3").env_runners == 3
 
 
 @pytest.mark.parametrize("size", ["STANDARD_NC4AS_T4_V3", "NC4as_T4_v3", "nc4as_t4_v3"])

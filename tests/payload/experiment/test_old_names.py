@@ -15,6 +15,7 @@ from payload.experiment.old_names import (
     RENAMED_CONFIG,
     RENAMED_MODEL,
     RENAMED_STOP,
+    Translated,
     translate_config,
     translate_stop,
 )
@@ -30,7 +31,7 @@ def test_a_renamed_setting_exists_under_its_new_name(new: str) -> None:
 
 @pytest.mark.parametrize("new", sorted(set(RENAMED_STOP.values())))
 def test_a_renamed_criterion_exists_under_its_new_name(new: str) -> None:
-    assert new in Stop.model_fields
+    assert new in {field.alias or name for name, field in Stop.model_fields.items()}
 
 
 def test_no_name_of_today_is_taken_for_an_old_one() -> None:
@@ -47,39 +48,40 @@ def test_no_old_model_name_is_both_renamed_and_ignored() -> None:
 
 @given(st.sampled_from(sorted(RENAMED_CONFIG)), values)
 def test_a_renamed_setting_keeps_its_value(old: str, value: Any) -> None:
-    assert translate_config({old: value})[0] == {RENAMED_CONFIG[old]: value}
+    assert translate_config({old: value}).values == {RENAMED_CONFIG[old]: value}
 
 
 @given(st.sampled_from(sorted(RENAMED_CONFIG)), st.integers())
 def test_a_renamed_setting_is_said_in_one_note(old: str, value: int) -> None:
-    notes = translate_config({old: value})[1]
+    notes = translate_config({old: value}).notes
     assert notes == [f"config.{old} is now {RENAMED_CONFIG[old]}: {value}"]
 
 
 @given(st.sampled_from(sorted(RENAMED_MODEL)), values)
 def test_a_renamed_model_setting_keeps_its_value(old: str, value: Any) -> None:
-    assert translate_config({"model": {old: value}})[0] == {RENAMED_MODEL[old]: value}
+    assert translate_config({"model": {old: value}}).values == {RENAMED_MODEL[old]: value}
 
 
 @given(st.sampled_from(sorted(RENAMED_STOP)), values)
 def test_a_renamed_criterion_keeps_its_value(old: str, value: Any) -> None:
-    assert translate_stop({old: value})[0] == {RENAMED_STOP[old]: value}
+    assert translate_stop({old: value}).values == {RENAMED_STOP[old]: value}
 
 
 @pytest.mark.parametrize("old", sorted(IGNORED_CONFIG))
 def test_an_ignored_setting_is_left_out(old: str) -> None:
-    assert translate_config({old: 1})[0] == {}
+    assert translate_config({old: 1}).values == {}
 
 
 @pytest.mark.parametrize("old", sorted(IGNORED_CONFIG))
 def test_an_ignored_setting_is_named_with_the_reason(old: str) -> None:
-    assert translate_config({old: 1})[1] == [f"config.{old} is ignored: {IGNORED_CONFIG[old]}"]
+    assert translate_config({old: 1}).notes == [f"config.{old} is ignored: {IGNORED_CONFIG[old]}"]
 
 
 @pytest.mark.parametrize("old", sorted(IGNORED_MODEL))
 def test_an_ignored_model_setting_is_named_with_the_reason(old: str) -> None:
-    translated, notes = translate_config({"model": {old: 1}})
-    assert (translated, notes) == ({}, [f"config.model.{old} is ignored: {IGNORED_MODEL[old]}"])
+    found = translate_config({"model": {old: 1}})
+    assert found.values == {}
+    assert found.notes == [f"config.model.{old} is ignored: {IGNORED_MODEL[old]}"]
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["old first", "new first"])
@@ -114,7 +116,7 @@ def test_an_old_and_a_new_name_of_one_criterion_are_an_error(old: str) -> None:
 
 def test_names_of_today_pass_without_a_note() -> None:
     config = {"num_env_runners": 2, "lr": 1e-3}
-    assert translate_config(config) == (config, [])
+    assert translate_config(config) == Translated(config)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_names_of_today_pass_without_a_note() -> None:
 def test_each_gpu_gets_a_learner(
     num_gpus: float, num_learners: int, num_gpus_per_learner: float
 ) -> None:
-    assert translate_config({"num_gpus": num_gpus})[0] == {
+    assert translate_config({"num_gpus": num_gpus}).values == {
         "num_learners": num_learners,
         "num_gpus_per_learner": num_gpus_per_learner,
     }
@@ -139,12 +141,11 @@ def test_gpus_that_no_learner_can_have_are_an_error(num_gpus: Any) -> None:
 
 
 def test_sampling_exploration_becomes_explore() -> None:
-    assert translate_config({"exploration_config": {"type": "StochasticSampling"}}) == (
-        {"explore": True},
-        ["config.exploration_config is now explore: True"],
-    )
+    found = translate_config({"exploration_config": {"type": "StochasticSampling"}})
+    assert found.values == {"explore": True}
+    assert found.notes == ["config.exploration_config is now explore: True"]
 
 
 def test_another_exploration_is_ignored_by_name() -> None:
-    notes = translate_config({"exploration_config": {"type": "EpsilonGreedy"}})[1]
+    notes = translate_config({"exploration_config": {"type": "EpsilonGreedy"}}).notes
     assert notes[0].startswith("config.exploration_config.type EpsilonGreedy is ignored: ")

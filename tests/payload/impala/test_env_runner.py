@@ -20,9 +20,9 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.env import INPUT_ENV_SINGLE_SPACES
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED, NUM_EPISODES, WEIGHTS_SEQ_NO
 
-from payload.experiment.placement import game_of, resolve_settings
-from payload.experiment.settings import Experiment, parse_experiment
-from payload.impala.atari import AtariSettings, make_vector_env
+from payload.experiment.read import read_experiment
+from payload.experiment.settings import Experiment, with_defaults
+from payload.impala.atari import AtariSettings, game_of, make_vector_env
 from payload.impala.env_runner import (
     EPISODE_LENGTHS,
     EPISODE_RETURNS,
@@ -50,11 +50,11 @@ MakeRunner = Callable[..., AtariEnvRunner]
 
 def experiment_of(env_id: str = BREAKOUT, **config: Any) -> Experiment:
     sizes = {"num_envs_per_env_runner": NUM_ENVS, "rollout_fragment_length": STEPS, "seed": SEED}
-    return parse_experiment({"env": env_id, "config": {**sizes, **config}}).experiment
+    return read_experiment({"env": env_id, "config": {**sizes, **config}}).experiment
 
 
 def rllib_config(experiment: Experiment) -> AlgorithmConfig:
-    return algorithm_config(experiment, resolve_settings(experiment, num_cpus=2))
+    return algorithm_config(experiment, with_defaults(experiment, atari=True, num_env_runners=2))
 
 
 def game(experiment: Experiment) -> AtariSettings:

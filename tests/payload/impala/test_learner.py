@@ -26,8 +26,8 @@ from ray.rllib.core.learner.learner import Learner
 from ray.rllib.core.learner.training_data import TrainingData
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 
-from payload.experiment.placement import resolve_settings
-from payload.experiment.settings import parse_experiment
+from payload.experiment.read import read_experiment
+from payload.experiment.settings import with_defaults
 from payload.impala.advantages import RunningNormalizer
 from payload.impala.connector import FragmentsToTrainBatch
 from payload.impala.learner import Adam, SurrogateLearner, VTraceLearner, lowered
@@ -76,8 +76,9 @@ class Learners:
     def of(self, run: str, **config: Any) -> VTraceLearner:
         """Builds a learner."""
         sizes = {"num_envs_per_env_runner": 3, "rollout_fragment_length": STEPS, "seed": 1}
-        experiment = parse_experiment({"run": run, "config": {**sizes, **config}}).experiment
-        rllib_config = algorithm_config(experiment, resolve_settings(experiment, num_cpus=4))
+        experiment = read_experiment({"run": run, "config": {**sizes, **config}}).experiment
+        settings = with_defaults(experiment, atari=True, num_env_runners=4)
+        rllib_config = algorithm_config(experiment, settings)
         learner: VTraceLearner = rllib_config.build_learner(spaces={DEFAULT_MODULE_ID: SPACES})
         self._all.append(learner)
         return learner

@@ -15,8 +15,8 @@ from ray.rllib.core.learner.learner import Learner
 from ray.rllib.core.learner.training_data import TrainingData
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 
-from payload.experiment.placement import resolve_settings
-from payload.experiment.settings import parse_experiment
+from payload.experiment.read import read_experiment
+from payload.experiment.settings import with_defaults
 from payload.impala.atari import AtariSettings
 from payload.impala.env_runner import AtariEnvRunner
 from payload.impala.rllib_config import algorithm_config
@@ -41,8 +41,8 @@ def _catch(monkeypatch: pytest.MonkeyPatch) -> None:
 def return_after_learning(run: str) -> float:
     """Trains for NUM_FRAGMENTS; returns the mean return of the last episodes, in [-1, 1]."""
     raw = {"run": run, "config": {**SIZES, "num_env_runners": 1, "seed": 1}}
-    experiment = parse_experiment(raw).experiment
-    config = algorithm_config(experiment, resolve_settings(experiment, num_cpus=1))
+    experiment = read_experiment(raw).experiment
+    config = algorithm_config(experiment, with_defaults(experiment, atari=True, num_env_runners=1))
     env_runner = AtariEnvRunner(config=config, worker_index=1)
     learner = config.build_learner(env=env_runner.env, spaces=env_runner.get_spaces())
     returns: list[float] = []

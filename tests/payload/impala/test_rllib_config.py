@@ -7,8 +7,8 @@ import itertools
 import pytest
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
-from payload.experiment.placement import resolve_settings
-from payload.experiment.settings import parse_experiment
+from payload.experiment.read import read_experiment
+from payload.experiment.settings import with_defaults
 from payload.impala.rllib_config import algorithm_config
 from payload.impala.thread_watch import ThreadWatch
 
@@ -19,8 +19,8 @@ from payload.impala.thread_watch import ThreadWatch
 )
 def config(request: pytest.FixtureRequest) -> AlgorithmConfig:
     run, env = request.param
-    experiment = parse_experiment({"run": run, "env": env}).experiment
-    return algorithm_config(experiment, resolve_settings(experiment, num_cpus=2))
+    experiment = read_experiment({"run": run, "env": env}).experiment
+    return algorithm_config(experiment, with_defaults(experiment, atari=True, num_env_runners=2))
 
 
 def test_rllib_accepts_the_config(config: AlgorithmConfig) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from payload.errors import UserError
-from payload.experiment.settings import Experiment, Settings
+from payload.experiment.settings import Experiment, Settings, Stop
 from payload.run.checkpoints import Checkpoint, CheckpointStore, find_checkpoint
 from payload.run.progress import Progress
 from tests.payload.conftest import FileAlgorithm
@@ -70,7 +70,12 @@ def test_a_checkpoint_holds_what_the_algorithm_wrote(folder: Path, save_checkpoi
 def test_a_checkpoint_holds_the_experiment(
     store: CheckpointStore, algorithm: FileAlgorithm
 ) -> None:
-    experiment = Experiment(run="APPO", env="CartPole-v1", config=Settings(lr=1e-5))
+    experiment = Experiment(
+        run="APPO",
+        env="CartPole-v1",
+        config=Settings(lr=1e-5),
+        stop=Stop(training_iteration=1),
+    )
     assert store.save(algorithm, experiment, Progress()).experiment() == experiment
 
 

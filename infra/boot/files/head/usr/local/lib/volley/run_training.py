@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import ray
 from ray.job_submission import JobStatus, JobSubmissionClient
@@ -20,16 +21,19 @@ from ray.job_submission import JobStatus, JobSubmissionClient
 from blob import container, patiently, write
 from sync_results import HOME, RUNS, restore_runs
 from training_plan import (
-    REFUSAL,
-    REFUSED,
     TRAINING,
     env_runners,
     finish_runs,
     payload_command,
-    read_wanted,
+    read_settings,
     run_to_resume,
 )
 
+if TYPE_CHECKING:
+    from payload.experiment import Node
+
+REFUSAL = 2
+"""The payload's exit code for input that it refuses."""
 FINISHED = TRAINING / "finished"
 """This training is over: a boot does not start it again."""
 CPUS = HOME / "cpus"
@@ -42,8 +46,14 @@ POLL_S = 5.0
 
 
 def main() -> int:
+    from payload.experiment import UserError
+
     experiment = TRAINING / "experiment.yaml"
-    wanted = read_wanted(experiment)
+    try:
+        settings = read_settings(TRAINING)
+    except UserError as error:
+        print(error, flush=True)
+        return REFUSAL
     # What an experiment has learnt belongs to it: a changed one starts from nothing.
     key = hashlib.sha256(experiment.read_bytes()).hexdigest()[:12]
     blobs = os.environ["RESULTS_CONTAINER"]
@@ -52,14 +62,16 @@ def main() -> int:
     stop_others(client)
     unfinished = run_to_resume(RUNS / key)
     before = remembered_cpus()
-    cpus = cpus_of_cluster(before)
-    write(CPUS, str(cpus).encode())
-    by_stack = int(os.environ["NUM_ENV_RUNNERS"]) if "NUM_ENV_RUNNERS" in os.environ else None
-    # A training can begin and be interrupted before its first checkpoint.
-    begun = unfinished is not None or before > 0
-    number, reason = env_runners(wanted, by_stack, cpus, begun)
+    nodes = nodes_of_cluster(before)
+    write(CPUS, str(sum(node.cpus for node in nodes)).encode())
+    try:
+        number, reason = env_runners(settings, nodes)
+    except UserError as error:
+        print(error, flush=True)
+        # A training that has begun once had room: its workers may come back.
+        return REFUSAL if unfinished is None and before == 0 else 1
     print(reason, flush=True)
-    command = payload_command(experiment, RUNS / key, unfinished, number)
+    command = payload_command(TRAINING, RUNS / key, unfinished, number)
     job = client.submit_job(
         entrypoint=shlex.join(command),
         submission_id=f"train-{key}-{int(time.time())}",
@@ -68,13 +80,13 @@ def main() -> int:
         metadata={"experiment": key},
     )
     print(f"{job}: {shlex.join(command)}", flush=True)
-    status, last = follow(client, job)
+    status, exit_code = follow(client, job)
     print(f"{job}: {status}", flush=True)
     if status == JobStatus.SUCCEEDED:
         FINISHED.touch()
         finish_runs(RUNS / key)
         return 0
-    return REFUSAL if last.startswith(REFUSED) else 1
+    return REFUSAL if exit_code == REFUSAL else 1
 
 
 def connect() -> JobSubmissionClient:
@@ -106,12 +118,20 @@ def remembered_cpus() -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def cpus_of_cluster(before: int) -> int:
+def nodes_of_cluster(before: int) -> list[Node]:
+    """Waits until the cluster has its workers again; returns the nodes that are there then."""
     ray.init(address="auto", log_to_driver=False)
     try:
-        return wait_for_cpus(before, lambda: int(ray.cluster_resources().get("CPU", 0)))
+        wait_for_cpus(before, lambda: int(ray.cluster_resources().get("CPU", 0)))
+        return [node_of(node["Resources"]) for node in ray.nodes() if node["Alive"]]
     finally:
         ray.shutdown()
+
+
+def node_of(resources: dict[str, float]) -> Node:
+    from payload.experiment import Node
+
+    return Node(int(resources.get("CPU", 0)), resources.get("GPU", 0.0))
 
 
 def wait_for_cpus(before: int, there: Callable[[], int]) -> int:
@@ -132,8 +152,8 @@ def wait_for_cpus(before: int, there: Callable[[], int]) -> int:
     return cpus
 
 
-def follow(client: JobSubmissionClient, job: str) -> tuple[JobStatus, str]:
-    """Copies the job's output to the journal; returns its end and its last line."""
+def follow(client: JobSubmissionClient, job: str) -> tuple[JobStatus, int | None]:
+    """Copies the job's output to the journal; returns its end and the payload's exit code."""
     asked_to_stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: asked_to_stop.set())
     stopping = False
@@ -144,8 +164,7 @@ def follow(client: JobSubmissionClient, job: str) -> tuple[JobStatus, str]:
         print(output[shown:], end="", flush=True)
         shown = len(output)
         if over.is_terminal():
-            lines = [line for line in output.splitlines() if line.strip()]
-            return over, lines[-1] if lines else ""
+            return over, client.get_job_info(job).driver_exit_code
         if stopping:
             time.sleep(0.5)
         elif asked_to_stop.wait(POLL_S):

@@ -1,75 +1,54 @@
-"""What train.py runs: the run that goes on or a new one, and with how many env runners."""
+"""What run_training.py runs: the run that continues or a new one, and with how many env runners."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 TRAINING = Path("/opt/volley/training")
-"""Payload and experiment; the run command makes it anew whenever it starts a training."""
-REFUSED = "payload: "
-"""How the payload's one line about bad input starts."""
-REFUSAL = 2
+"""Payload, experiment and the stack's layer over it; a run command replaces all of them."""
+STATUS = TRAINING / "status.json"
+"""Where the payload writes its state: see RunStatus in payload/run/run_status.py."""
+sys.path.insert(0, str(TRAINING))
+
+if TYPE_CHECKING:
+    from payload.experiment import Node, Settings
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What an experiment says of the cluster."""
-
-    env_runners: int | None
-    """None: the cluster decides."""
-    cpus_for_each: int = 1
-    cpus_for_learners: int = 0
-
-
-def read_wanted(experiment: Path) -> Wanted:
-    """Reads the experiment as the payload does, older names included.
+def read_settings(training: Path) -> Settings:
+    """Reads the experiment and the stack's layer over it, as the payload does.
 
     Raises:
-        SystemExit: The payload refuses it.
+        UserError: The payload refuses it.
     """
-    sys.path.insert(0, str(TRAINING))
-    from payload.errors import UserError
-    from payload.experiment.settings import parse_experiment, read_experiment_file
+    from payload.experiment import read_experiment
 
-    try:
-        config = parse_experiment(read_experiment_file(experiment)).experiment.config
-    except UserError as error:
-        print(f"{REFUSED}{error}", flush=True)
-        sys.exit(REFUSAL)
-    return Wanted(
-        config.num_env_runners,
-        config.num_cpus_per_env_runner,
-        config.num_learners if config.num_gpus_per_learner == 0 else 0,
-    )
+    return read_experiment(training / "experiment.yaml", training / "stack.yaml").experiment.config
 
 
-def env_runners(
-    wanted: Wanted, by_stack: int | None, cpus: int, begun: bool
-) -> tuple[int | None, str]:
-    """Returns how many the payload is told to use, and why; None is what the experiment says.
+def env_runners(settings: Settings, nodes: Sequence[Node]) -> tuple[int, str]:
+    """Returns how many env runners the payload is told to use, and why.
 
-    What was asked for and does not fit is the payload's to refuse; but a training that has
-    begun goes on with what is left of its cluster.
+    The preview has refused what does not fit on the whole cluster. What is there now may be less:
+    a training starts with the workers that came, and continues with those that are left.
+
+    Raises:
+        UserError: There is no room for the learners.
     """
-    room = (cpus - wanted.cpus_for_learners) // wanted.cpus_for_each
-    but_one = max(1, (cpus - max(1, wanted.cpus_for_learners)) // wanted.cpus_for_each)
-    asked = wanted.env_runners if by_stack is None else by_stack
+    from payload.experiment import Cluster, place
+
+    cluster = Cluster(nodes)
+    number = place(settings, cluster, shrink=True)
+    asked = settings.num_env_runners
     if asked is None:
-        return but_one, f"{but_one} env runners: {cpus} CPUs, one of them for the driver"
-    if begun and asked > room:
-        return but_one, f"{but_one} env runners: {asked} do not fit the {cpus} CPUs that are left"
-    if by_stack is None:
-        return None, f"{asked} env runners, as the experiment says"
-    if wanted.env_runners is None:
-        return by_stack, f"{by_stack} env runners: numEnvRunners of the stack"
-    return by_stack, (
-        f"{by_stack} env runners: numEnvRunners of the stack wins over "
-        f"the experiment's {wanted.env_runners}"
-    )
+        return number, f"{number} env runners: {cluster.cpus} CPUs, one of them for the driver"
+    if asked > number:
+        return number, f"{number} env runners: {asked} do not fit the {cluster.cpus} CPUs there are"
+    return number, f"{number} env runners, as asked for"
 
 
 def run_to_resume(results: Path) -> Path | None:
@@ -88,14 +67,11 @@ def finish_runs(results: Path) -> None:
         (run / "finished").touch()
 
 
-def payload_command(
-    experiment: Path, results: Path, resumed: Path | None, number: int | None
-) -> list[str]:
-    command = [sys.executable, "-m", "payload", "train", str(experiment)]
-    command += ["--address", "auto", "--results", str(results)]
+def payload_command(training: Path, results: Path, resumed: Path | None, number: int) -> list[str]:
+    command = [sys.executable, "-m", "payload", "train", str(training / "experiment.yaml")]
+    command += ["--address", "auto", "--results", str(results), "--status", str(STATUS)]
     command += ["--tracking-uri", os.environ["MLFLOW_TRACKING_URI"]]
-    if number is not None:
-        command += ["--config", json.dumps({"num_env_runners": number})]
+    command += ["--config", json.dumps({"num_env_runners": number})]
     if resumed is not None:
         command += ["--resume", str(resumed)]
     return command

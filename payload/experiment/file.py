@@ -1,0 +1,66 @@
+"""An experiment file: YAML, read and written."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from payload.errors import UserError
+from payload.experiment.settings import Experiment
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads 5e-5 as a number, as YAML 1.2 and JSON do; YAML 1.1 wants 5.0e-5."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that _Loader would take for a number."""
+
+
+for _class in (_Loader, _Dumper):
+    _class.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+        list("-+0123456789"),
+    )
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """Reads an experiment file (YAML; JSON is YAML).
+
+    A file of `rllib train`, {name: {run, env, ...}}, is understood as well.
+
+    Raises:
+        UserError: The file cannot be read or does not hold an experiment.
+    """
+    try:
+        raw = read_mapping(path.read_text("utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: is not UTF-8 text") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise UserError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
+    if isinstance(raw, dict) and len(raw) == 1:
+        (inner,) = raw.values()
+        if isinstance(inner, dict) and ("run" in inner or "env" in inner):
+            raw = inner
+    if not isinstance(raw, dict):
+        raise UserError(f"{path}: is not a mapping of run, env, config and stop")
+    return raw
+
+
+def read_mapping(text: str) -> Any:
+    """Reads YAML as an experiment file has it; raises yaml.YAMLError or ValueError."""
+    return yaml.load(text, Loader=_Loader)
+
+
+def to_yaml(experiment: Experiment) -> str:
+    """Returns the experiment file that gives this experiment again."""
+    values = json.loads(experiment.model_dump_json(exclude_unset=True, by_alias=True))
+    text: str = yaml.dump(values, Dumper=_Dumper, sort_keys=False)
+    return text

@@ -1,0 +1,94 @@
+"""Which environments are Atari games of the fast path, and with which settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from payload.errors import UserError
+from payload.experiment.settings import Experiment, Settings
+from payload.impala.atari import game_of
+
+
+def pong(**env_config: Any) -> Experiment:
+    return Experiment.model_validate({"config": {"env_config": env_config}})
+
+
+def refusal(env: str) -> str:
+    with pytest.raises(UserError) as error:
+        game_of(Experiment(env=env))
+    return str(error.value)
+
+
+def test_an_atari_game_takes_the_fast_path() -> None:
+    game = game_of(pong())
+    assert game is not None
+    assert game.game == "pong"
+
+
+def test_another_environment_takes_the_standard_path() -> None:
+    assert game_of(Experiment(env="CartPole-v1")) is None
+
+
+def test_a_game_has_the_experiments_preprocessing() -> None:
+    game = game_of(Experiment(config=Settings(image_size=84, frame_stack=2)))
+    assert game is not None
+    assert (game.image_size, game.frame_stack) == (84, 2)
+
+
+def test_env_config_overrides_a_games_settings() -> None:
+    game = game_of(pong(noop_max=5))
+    assert game is not None
+    assert game.noop_max == 5
+
+
+def test_an_unknown_env_config_key_names_the_nearest() -> None:
+    with pytest.raises(UserError) as error:
+        game_of(pong(noop_maxx=5))
+    message = "config.env_config.noop_maxx: unknown key (did you mean noop_max?)"
+    assert str(error.value) == message
+
+
+def test_env_config_does_not_replace_the_game() -> None:
+    with pytest.raises(UserError, match=r"^config\.env_config\.game: "):
+        game_of(pong(game="breakout"))
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [("5", "'5' is not of type int"), (True, "True is not of type int")]
+)
+def test_an_env_config_value_of_another_type_is_refused(value: object, words: str) -> None:
+    with pytest.raises(UserError, match=rf"^config\.env_config\.noop_max: {words}$"):
+        game_of(pong(noop_max=value))
+
+
+def test_a_whole_number_is_a_probability_too() -> None:
+    game = game_of(pong(repeat_action_probability=0))
+    assert game is not None
+    assert game.repeat_action_probability == 0
+
+
+@pytest.mark.parametrize(
+    ("env", "meant"), [("PongNoFrameskip-v5", "PongNoFrameskip-v4"), ("CartPol-v1", "CartPole-v1")]
+)
+def test_an_unknown_environment_names_the_nearest(env: str, meant: str) -> None:
+    message = refusal(env)
+    assert message == f"env: {env}: no such Gymnasium environment (did you mean {meant}?)"
+
+
+@given(st.text(max_size=30) | st.sampled_from([*gymnasium.registry]))
+@example("a\nb")
+@example("json:CartPole-v1")
+@example("CartPole\n-v1")
+@example("no.such:module-v1")
+def test_any_environment_is_known_or_refused_in_one_line(env: str) -> None:
+    message = ""
+    try:
+        game_of(Experiment(env=env))
+    except UserError as error:
+        message = str(error)
+    assert len(message.splitlines()) <= 1
