@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from payload.bench.process import Child, MeasurementError
+from payload.experiment.settings import EPISODE_RETURN_MEAN
 from payload.run.progress import MEAN_OVER
+from payload.tracking.metrics import EPISODES, STEPS, STEPS_TRAINED_PER_S, TIME
 
 START_TIMEOUT_S = 300.0
 """How long the first learner update may take."""
@@ -89,11 +91,11 @@ def read_progress(path: Path) -> list[Row]:
     with path.open() as file:
         return [
             Row(
-                int(row["env_steps"]),
-                float(row["time_total_s"]),
-                int(row["episodes_total"]),
-                float(row["episode_return_mean"]),
-                float(row["env_steps_trained_per_s"]),
+                int(row[STEPS]),
+                float(row[TIME]),
+                int(row[EPISODES]),
+                float(row[EPISODE_RETURN_MEAN]),
+                float(row[STEPS_TRAINED_PER_S]),
             )
             for row in csv.DictReader(file)
         ]
@@ -155,7 +157,7 @@ def measure_learning(
     algorithm: str, seed: int, goal: float, limit_s: float, results: Path, log: Path
 ) -> Learned:
     """Trains one seed to a mean return of `goal`, or for `limit_s` seconds of training."""
-    stop = {"episode_reward_mean": goal, "time_total_s": limit_s}
+    stop = {EPISODE_RETURN_MEAN: goal, TIME: limit_s}
     arguments = ["--run", algorithm, "--seed", str(seed), "--stop", json.dumps(stop)]
     with _trainer(arguments, results, log) as run:
 

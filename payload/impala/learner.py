@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from ray.rllib.algorithms.impala.impala import LEARNER_RESULTS_CURR_ENTROPY_COEFF_KEY
 from ray.rllib.algorithms.impala.torch.impala_torch_learner import IMPALATorchLearner
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
@@ -164,9 +165,9 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
                 "vf_explained_var": 1.0
                 - errors.detach().var() / targets[mask].var().clamp(min=1e-8),
                 ENTROPY_KEY: mean_entropy.detach(),
-                "entropy_coeff": entropy_coeff,
+                LEARNER_RESULTS_CURR_ENTROPY_COEFF_KEY: entropy_coeff,
                 "uniform_kl_coeff": uniform_kl_coeff,
-                "mean_kl": -log_rhos.detach()[mask].mean(),
+                "mean_kl_loss": -log_rhos.detach()[mask].mean(),
             },
             key=module_id,
             window=1,

@@ -34,7 +34,7 @@ class TrainResult:
     """Of the episodes that finished in this iteration."""
     lengths: list[float] = field(default_factory=list)
     learner: dict[str, float] = field(default_factory=dict)
-    """The last update's metrics, by the names that MLflow shows."""
+    """The last update's metrics by their names, see payload/tracking/metrics.py."""
 
 
 @dataclass(frozen=True)
@@ -60,26 +60,7 @@ class Report:
     env_runners: int
     """Env runners alive."""
     learner: dict[str, float]
-    """By the names that MLflow shows."""
-
-    def metrics(self) -> dict[str, float]:
-        """Returns the metrics by the names that MLflow shows, without those still unknown."""
-        values: dict[str, float] = {
-            "episode_reward_mean": self.return_mean,
-            "episode_reward_min": self.return_min,
-            "episode_reward_max": self.return_max,
-            "episode_reward_current": self.current_return,
-            "episode_len_mean": self.length_mean,
-            "episodes_total": self.episodes,
-            "env_steps_sampled_per_s": self.sampled_per_s,
-            "env_steps_trained_per_s": self.trained_per_s,
-            "env_steps_trained": self.env_steps_trained,
-            "env_runners_alive": self.env_runners,
-            "time_total_s": self.time_total_s,
-            "training_iteration": self.iteration,
-            **self.learner,
-        }
-        return {name: value for name, value in values.items() if math.isfinite(value)}
+    """The last update's metrics by their names, see payload/tracking/metrics.py."""
 
 
 @dataclass

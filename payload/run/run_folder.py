@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import os
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from payload.experiment.settings import Experiment
 from payload.files import replace_text
 from payload.run.checkpoints import CheckpointStore
 from payload.run.progress import Report
+from payload.tracking.metrics import ITERATION, columns
 
 RUNS = "runs"
 
@@ -77,7 +77,7 @@ class RunFolder:
         replace_text(self.mlflow_run_file, json.dumps(run))
 
     def append_progress(self, report: Report) -> None:
-        row = {"env_steps": report.env_steps, **_plain_columns(report)}
+        row = {name: _rounded(value) for name, value in columns(report).items()}
         new = not self.progress_file.exists()
         with self.progress_file.open("a", newline="") as file:
             writer = csv.DictWriter(file, row)
@@ -91,7 +91,7 @@ class RunFolder:
             return
         with self.progress_file.open(newline="") as file:
             reader = csv.DictReader(file)
-            rows = [row for row in reader if int(row["training_iteration"]) <= iteration]
+            rows = [row for row in reader if float(row[ITERATION]) <= iteration]
         kept = io.StringIO(newline="")
         writer = csv.DictWriter(kept, reader.fieldnames or [])
         writer.writeheader()
@@ -189,16 +189,6 @@ def restore_output(old: tuple[int, int]) -> None:
         os.close(saved)
 
 
-def _plain_columns(report: Report) -> dict[str, float]:
-    columns = {
-        "time_total_s": report.time_total_s,
-        "training_iteration": report.iteration,
-        "episodes_total": report.episodes,
-        "episode_return_mean": report.return_mean,
-        "episode_return_min": report.return_min,
-        "episode_return_max": report.return_max,
-        "episode_len_mean": report.length_mean,
-        "env_steps_sampled_per_s": report.sampled_per_s,
-        "env_steps_trained_per_s": report.trained_per_s,
-    }
-    return {name: round(v, 4) if math.isfinite(v) else v for name, v in columns.items()}
+def _rounded(value: float) -> float | int:
+    """A count has no decimals, and no value needs more than six digits of them."""
+    return int(value) if value.is_integer() else float(f"{value:.6g}")

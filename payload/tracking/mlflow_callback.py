@@ -8,6 +8,7 @@ from typing import Any
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
 from payload.run.progress import Progress, Report
+from payload.tracking.metrics import metrics
 from payload.tracking.mlflow_run import MLflowRun
 from payload.tracking.node_metrics import NodeMonitors
 from payload.tracking.train_result import train_result
@@ -43,12 +44,12 @@ class MLflowMetrics(RLlibCallback):
         self.report = self.progress.advance(train_result(result), seconds, alive)
         if self.run is None or self._nodes is None:
             return
-        metrics = self.report.metrics()
+        values = metrics(self.report)
         if self.report.env_steps_trained > 0:
             # To import MLflow, make its database and start an actor would delay the first update.
             self.run.start()
-            metrics |= self._nodes.metrics()
-        self.run.log_metrics(metrics, self.report.env_steps)
+            values |= self._nodes.metrics()
+        self.run.log_metrics(values, self.report.env_steps)
 
 
 def callback_of(algorithm: Any) -> MLflowMetrics:

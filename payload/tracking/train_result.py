@@ -20,20 +20,7 @@ from ray.rllib.utils.metrics import (
 
 from payload.impala.env_runner import EPISODE_LENGTHS, EPISODE_RETURNS, REWARDS_SAMPLED
 from payload.run.progress import MEAN_OVER, TrainResult
-
-LEARNER_METRICS = {
-    "policy_loss": ("policy_loss", "mean_pi_loss"),
-    "vf_loss": ("vf_loss", "mean_vf_loss"),
-    "entropy": ("entropy",),
-    "vf_explained_var": ("vf_explained_var",),
-    "mean_kl": ("mean_kl",),
-    "lr": ("default_optimizer_learning_rate",),
-    "entropy_coeff": ("entropy_coeff", "curr_entropy_coeff"),
-    "uniform_kl_coeff": ("uniform_kl_coeff",),
-    "grad_norm": ("gradients_default_optimizer_global_norm",),
-    "policy_lag": ("diff_num_grad_updates_vs_sampler_policy",),
-}
-"""Our name of a learner metric -> its names in RLlib's result, the fast path's first."""
+from payload.tracking.metrics import METRICS, MODULE
 
 
 def train_result(result: dict[str, Any]) -> TrainResult:
@@ -70,8 +57,9 @@ def _episodes(section: dict[str, Any], each: str, mean: str, episodes: int) -> l
 
 def _learner_metrics(module: dict[str, Any]) -> dict[str, float]:
     found = {}
-    for name, candidates in LEARNER_METRICS.items():
-        value = next((module[c] for c in candidates if c in module), None)
-        if value is not None:
-            found[name] = float(value)
+    for metric in METRICS:
+        name = metric.name.removeprefix(MODULE)
+        value = module.get(name, module.get(metric.instead))
+        if metric.of is None and value is not None:
+            found[metric.name] = float(value)
     return found

@@ -72,7 +72,7 @@ def run_folder(folder: Path) -> Path:
 def steps(folder: Path) -> list[int]:
     """Agent steps after each iteration, from progress.csv."""
     with (run_folder(folder) / "progress.csv").open() as file:
-        return [int(row["env_steps"]) for row in csv.DictReader(file)]
+        return [int(row["num_env_steps_sampled_lifetime"]) for row in csv.DictReader(file)]
 
 
 def wait_for(condition: Callable[[], object], timeout_s: float = 120.0) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -40,6 +41,8 @@ from payload.bench.trainer import (
     steps_per_s,
 )
 from payload.errors import UserError
+from payload.run.run_folder import RunFolder
+from tests.payload.conftest import FIRST_REPORT
 
 ROLLUP = """\
 55d7a5a3c000-7ffd2f5fe000 ---p 00000000 00:00 0                  [rollup]
@@ -103,12 +106,14 @@ def test_a_seed_is_solved_only_with_a_mean_of_all_its_episodes() -> None:
 
 
 def test_progress_is_read_as_the_trainer_writes_it(tmp_path: Path) -> None:
-    path = tmp_path / "progress.csv"
-    path.write_text(
-        "env_steps,time_total_s,training_iteration,episodes_total,episode_return_mean,"
-        "env_steps_trained_per_s\n512,5.1,1,0,nan,0.0\n1024,10.2,2,3,-20.5,100.0\n"
+    folder = RunFolder(tmp_path)
+    before = replace(FIRST_REPORT, episodes=0)
+    after = replace(
+        FIRST_REPORT, env_steps=1024, time_total_s=10.2, return_mean=-20.5, trained_per_s=100.0
     )
-    first, second = read_progress(path)
+    for report in (before, after):
+        folder.append_progress(report)
+    first, second = read_progress(folder.progress_file)
     assert math.isnan(first.return_mean)
     assert second == Row(1024, 10.2, 3, -20.5, 100.0)
 

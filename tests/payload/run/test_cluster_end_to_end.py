@@ -20,19 +20,19 @@ from ray.cluster_utils import Cluster
 
 from tests.payload.command_line import TINY, learning, payload, steps, wait_for
 
-TWO_ENV_RUNNERS = TINY.replace('"num_workers": 1', '"num_workers": 2')
+TWO_ENV_RUNNERS = TINY.replace('"num_workers": 1', '"num_workers": 2, "num_cpus_per_worker": 2')
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Nodes of one CPU each: a second env runner must go to the second one."""
+    """Room for one env runner of two CPUs on each node, and a CPU for the driver."""
     # Ray's own health check takes 15 s to notice that a node is gone.
     soon = {"health_check_period_ms": 500, "health_check_failure_threshold": 2}
     with token():
         cluster = Cluster(
-            initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": soon}
+            initialize_head=True, head_node_args={"num_cpus": 3, "_system_config": soon}
         )
-        cluster.add_node(num_cpus=1)
+        cluster.add_node(num_cpus=2)
         try:
             cluster.wait_for_nodes()
             yield cluster
@@ -88,8 +88,8 @@ def test_a_token_that_the_cluster_does_not_know_is_refused(
 def test_more_env_runners_than_the_cluster_has_cpus_are_refused(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    line = refusal(tmp_path, cluster.address, "--config", '{"num_workers": 3}')
-    assert "config.num_env_runners: 3 is more than the 2 that fit on the cluster" in line
+    line = refusal(tmp_path, cluster.address, "--config", '{"num_workers": 5}')
+    assert "config.num_env_runners: 5 is more than the 4 that fit on 2 machines with 5 CPUs" in line
 
 
 # A node with an env runner goes away while it trains, and another one comes.
@@ -118,7 +118,7 @@ def survivor(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Surv
         start, steps_then = time.monotonic(), steps(folder)[-1]
         wait_for(lambda: steps(folder)[-1] > steps_then + 1000)
         seconds = time.monotonic() - start
-        cluster.add_node(num_cpus=1)
+        cluster.add_node(num_cpus=2)
         next(line for line in output if "env runners 2/2" in line)
         process.send_signal(signal.SIGINT)
         rest = output.read()

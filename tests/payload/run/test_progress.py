@@ -286,41 +286,6 @@ def test_without_a_criterion_there_is_no_way_to_go() -> None:
     assert Progress(time_total_s=1000).towards(Stop()) == 0
 
 
-# The learner
-
-
-@pytest.mark.parametrize(
-    ("key", "name"),
-    [
-        ("policy_loss", "policy_loss"),
-        ("mean_pi_loss", "policy_loss"),
-        ("vf_loss", "vf_loss"),
-        ("mean_vf_loss", "vf_loss"),
-        ("entropy", "entropy"),
-        ("mean_kl", "mean_kl"),
-        ("default_optimizer_learning_rate", "lr"),
-        ("entropy_coeff", "entropy_coeff"),
-        ("curr_entropy_coeff", "entropy_coeff"),
-        ("uniform_kl_coeff", "uniform_kl_coeff"),
-        ("gradients_default_optimizer_global_norm", "grad_norm"),
-        ("diff_num_grad_updates_vs_sampler_policy", "policy_lag"),
-    ],
-)
-def test_a_learner_metric_has_one_name_on_both_paths(key: str, name: str) -> None:
-    result = rllib_result(**{key: np.float32(0.5)})
-    assert advance(Progress(), result).learner == {name: 0.5}
-
-
-def test_mlflow_is_told_the_mean_return_by_its_old_name() -> None:
-    metrics = advance(Progress(), rllib_result([1.0, 3.0])).metrics()
-    assert metrics["episode_reward_mean"] == 2
-
-
-def test_mlflow_is_not_told_what_is_not_known_yet() -> None:
-    metrics = advance(Progress(), rllib_result(entropy=NAN)).metrics()
-    assert {"episode_reward_mean", "entropy"} & set(metrics) == set()
-
-
 @given(
     st.builds(
         Progress,

@@ -5,11 +5,15 @@ from __future__ import annotations
 import csv
 import math
 import os
+import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from payload.errors import UserError
 from payload.experiment.settings import Experiment
@@ -24,6 +28,8 @@ from payload.run.run_folder import (
     redirect_output,
     restore_output,
 )
+from payload.tracking.metrics import METRICS, STEPS
+from tests.payload.conftest import FIRST_REPORT
 
 Save = Callable[..., Checkpoint]
 MakeReport = Callable[..., Report]
@@ -82,35 +88,47 @@ def test_a_new_run_holds_its_experiment(tmp_path: Path) -> None:
 def test_each_iteration_is_a_row(folder: RunFolder, make_report: MakeReport) -> None:
     folder.append_progress(make_report(env_steps=1000))
     folder.append_progress(make_report(env_steps=2000))
-    assert [row["env_steps"] for row in rows(folder)] == ["1000", "2000"]
+    assert [row[STEPS] for row in rows(folder)] == ["1000", "2000"]
 
 
 def test_a_row_has_the_report(folder: RunFolder, make_report: MakeReport) -> None:
     folder.append_progress(make_report(return_mean=-20.5, length_mean=900.0))
     (row,) = rows(folder)
-    assert row == {
-        "env_steps": "1000",
-        "time_total_s": "10.0",
+    assert list(row) == [metric.name for metric in METRICS]
+    known = {name: value for name, value in row.items() if value != "nan"}
+    assert known == {
         "training_iteration": "1",
-        "episodes_total": "3",
-        "episode_return_mean": "-20.5",
-        "episode_return_min": "nan",
-        "episode_return_max": "nan",
-        "episode_len_mean": "900.0",
-        "env_steps_sampled_per_s": "100.0",
-        "env_steps_trained_per_s": "90.0",
+        "time_total_s": "10",
+        "num_env_steps_sampled_lifetime": "1000",
+        "num_env_steps_sampled_lifetime_throughput": "100",
+        "env_runners/episode_return_mean": "-20.5",
+        "env_runners/episode_len_mean": "900",
+        "env_runners/num_episodes_lifetime": "3",
+        "fault_tolerance/num_healthy_workers": "2",
+        "learners/__all_modules__/num_env_steps_trained_lifetime": "900",
+        "learners/__all_modules__/num_env_steps_trained_lifetime_throughput": "90",
     }
+
+
+@given(st.floats())
+def test_a_row_keeps_a_value_to_six_digits(value: float) -> None:
+    with tempfile.TemporaryDirectory() as path:
+        folder = RunFolder(Path(path))
+        folder.append_progress(replace(FIRST_REPORT, return_mean=value))
+        (row,) = rows(folder)
+    read = float(row["env_runners/episode_return_mean"])
+    assert read == pytest.approx(value, rel=1e-5, nan_ok=True)
 
 
 def test_a_return_not_yet_known_is_nan(folder: RunFolder, make_report: MakeReport) -> None:
     folder.append_progress(make_report())
-    assert math.isnan(float(rows(folder)[0]["episode_return_mean"]))
+    assert math.isnan(float(rows(folder)[0]["env_runners/episode_return_mean"]))
 
 
 def test_a_resumed_run_writes_no_second_header(folder: RunFolder, make_report: MakeReport) -> None:
     folder.append_progress(make_report())
     RunFolder(folder.path).append_progress(make_report())
-    assert folder.progress_file.read_text().count("env_steps,") == 1
+    assert folder.progress_file.read_text().count(STEPS + ",") == 1
 
 
 def test_a_resumed_run_drops_the_rows_that_it_will_write_again(

@@ -1,0 +1,93 @@
+"""Every metric of a run, in one table: its name in RLlib's result, MLflow, progress.csv and `stop`.
+
+A name is the path of the value in RLlib's result, joined by slashes, as Tune and its loggers have
+it. A metric of the learner needs a row here and nothing else once the learner logs it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from payload.experiment.settings import EPISODE_RETURN_MEAN
+from payload.run.progress import Report
+
+ITERATION = "training_iteration"
+TIME = "time_total_s"
+STEPS = "num_env_steps_sampled_lifetime"
+"""Environment steps sampled: the axis of every metric in MLflow."""
+STEPS_TRAINED_PER_S = "learners/__all_modules__/num_env_steps_trained_lifetime_throughput"
+EPISODES = "env_runners/num_episodes_lifetime"
+EPISODE_RETURN_MIN = "env_runners/episode_return_min"
+EPISODE_RETURN_MAX = "env_runners/episode_return_max"
+MODULE = "learners/default_policy/"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One value that a run reports in every iteration."""
+
+    name: str
+    meaning: str
+    of: Callable[[Report], float] | None = None
+    """None: the last learner update's, under its name."""
+    instead: str = ""
+    """The name that RLlib's own learner of another algorithm has for it."""
+
+
+METRICS = (
+    Metric(ITERATION, "Iterations of the training loop", lambda r: r.iteration),
+    Metric(TIME, "Seconds of training, those before a resume included", lambda r: r.time_total_s),
+    Metric(STEPS, "Environment steps sampled", lambda r: r.env_steps),
+    Metric(f"{STEPS}_throughput", "The same per second", lambda r: r.sampled_per_s),
+    Metric(EPISODE_RETURN_MEAN, "Mean return of the last 100 episodes", lambda r: r.return_mean),
+    Metric(EPISODE_RETURN_MIN, "The smallest of them", lambda r: r.return_min),
+    Metric(EPISODE_RETURN_MAX, "The largest of them", lambda r: r.return_max),
+    Metric(
+        "env_runners/episode_return_current",
+        "Return of an episode played by the policy of now, estimated",
+        lambda r: r.current_return,
+    ),
+    Metric(
+        "env_runners/episode_len_mean",
+        "Mean length of the last 100 episodes in environment steps",
+        lambda r: r.length_mean,
+    ),
+    Metric(EPISODES, "Episodes finished", lambda r: r.episodes),
+    Metric("fault_tolerance/num_healthy_workers", "Env runners alive", lambda r: r.env_runners),
+    Metric(
+        "learners/__all_modules__/num_env_steps_trained_lifetime",
+        "Environment steps trained on, each as often as it was",
+        lambda r: r.env_steps_trained,
+    ),
+    Metric(STEPS_TRAINED_PER_S, "The same per second", lambda r: r.trained_per_s),
+    Metric(f"{MODULE}policy_loss", "Policy loss", instead="mean_pi_loss"),
+    Metric(f"{MODULE}vf_loss", "Value loss", instead="mean_vf_loss"),
+    Metric(f"{MODULE}entropy", "Mean entropy of the policy"),
+    Metric(f"{MODULE}vf_explained_var", "Share of the targets' variance that the values explain"),
+    Metric(f"{MODULE}mean_kl_loss", "Mean KL divergence from the env runner's policy"),
+    Metric(f"{MODULE}curr_entropy_coeff", "entropy_coeff of now"),
+    Metric(f"{MODULE}uniform_kl_coeff", "uniform_kl_coeff of now"),
+    Metric(f"{MODULE}default_optimizer_learning_rate", "lr of now"),
+    Metric(f"{MODULE}gradients_default_optimizer_global_norm", "Gradient norm before the clip"),
+    Metric(
+        f"{MODULE}diff_num_grad_updates_vs_sampler_policy",
+        "Policy lag: updates between the weights that sampled and those that learn",
+    ),
+)
+
+
+def metrics(report: Report) -> dict[str, float]:
+    """Returns the metrics by their names, without those that are not known."""
+    return {name: v for name, v in columns(report).items() if math.isfinite(v)}
+
+
+def columns(report: Report) -> dict[str, float]:
+    """Returns every metric, NaN while it is not known: a row of progress.csv."""
+    return {
+        metric.name: float(
+            metric.of(report) if metric.of else report.learner.get(metric.name, math.nan)
+        )
+        for metric in METRICS
+    }

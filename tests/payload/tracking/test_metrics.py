@@ -1,0 +1,60 @@
+"""A metric has one name, wherever it is shown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from payload.experiment.settings import Stop
+from payload.run.progress import Report
+from payload.tracking.metrics import METRICS, MODULE, metrics
+from payload.tracking.train_result import train_result
+
+
+def learner_metrics(**module: object) -> dict[str, float]:
+    return train_result({"learners": {"default_policy": module}}).learner
+
+
+def test_no_name_stands_twice() -> None:
+    names = [metric.name for metric in METRICS]
+    assert len(set(names)) == len(names)
+
+
+def test_every_stop_criterion_is_a_metric_of_that_name() -> None:
+    criteria = {field.alias or name for name, field in Stop.model_fields.items()}
+    assert criteria <= {metric.name for metric in METRICS}
+
+
+def test_the_returns_are_among_the_first_four_charts_of_mlflow() -> None:
+    # Charts with a path come first, by the alphabet.
+    charts = sorted(metric.name for metric in METRICS if "/" in metric.name)
+    assert "env_runners/episode_return_mean" in charts[:4]
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        *((name, name) for name in ("policy_loss", "vf_loss", "entropy", "mean_kl_loss")),
+        ("mean_pi_loss", "policy_loss"),
+        ("mean_vf_loss", "vf_loss"),
+    ],
+)
+def test_a_learner_metric_has_one_name_on_both_paths(key: str, name: str) -> None:
+    assert learner_metrics(**{key: np.float32(0.5)}) == {f"{MODULE}{name}": 0.5}
+
+
+def test_of_two_names_the_fast_paths_own_counts() -> None:
+    assert learner_metrics(mean_vf_loss=1.0, vf_loss=2.0) == {f"{MODULE}vf_loss": 2.0}
+
+
+def test_mlflow_is_told_the_mean_return_by_rllibs_name(make_report: Callable[..., Report]) -> None:
+    assert metrics(make_report(return_mean=2.0))["env_runners/episode_return_mean"] == 2.0
+
+
+def test_mlflow_is_not_told_what_is_not_known_yet(make_report: Callable[..., Report]) -> None:
+    report = make_report(return_mean=math.nan, learner={f"{MODULE}entropy": math.nan})
+    unknown = {"env_runners/episode_return_mean", f"{MODULE}entropy", f"{MODULE}policy_loss"}
+    assert not unknown & set(metrics(report))
