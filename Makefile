@@ -28,9 +28,8 @@ test: .venv/dev  ## Lint, types and all tests
 	  $(BIN)/mypy --explicit-package-bases infra/boot/files/*/$(SCRIPTS)/*.py
 	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-ui: .venv/payload  ## Open the MLflow UI on loopback (port 5000)
-	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false \
-	  $(BIN)/mlflow ui --host 127.0.0.1 --backend-store-uri sqlite:///$(abspath $(RESULTS))/mlflow.db $(ARGS)
+ui: .venv/payload  ## Open MLflow's charts of the newest run, on loopback (port 5000)
+	$(BIN)/python -m payload ui --results $(RESULTS) $(ARGS)
 
 bench: .venv/payload  ## Measure this trainer, stock RLlib and the emulator's limit side by side
 	$(BIN)/python -m payload bench --results $(RESULTS) $(ARGS)

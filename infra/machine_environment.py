@@ -13,10 +13,8 @@ from pulumi_azure_native import managedidentity
 from infra.boot.cloud_config import MachineEnvironment, Role, cloud_config
 from infra.config.settings import StackSettings
 from infra.foundation import Foundation
-from infra.ports import head_flags, worker_flags
+from infra.ports import MLFLOW, head_flags, worker_flags
 from infra.results_account import CONTAINER
-
-MLFLOW_PORT = 5000
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ def head_environment(settings: StackSettings, known: Known) -> MachineEnvironmen
         settings,
         known,
         head_flags(known.head_ip),
-        mlflow_tracking_uri=settings.mlflow_tracking_uri or f"http://127.0.0.1:{MLFLOW_PORT}",
+        mlflow_tracking_uri=settings.mlflow_tracking_uri or f"http://127.0.0.1:{MLFLOW}",
         mlflow_elsewhere=bool(settings.mlflow_tracking_uri),
     )
 

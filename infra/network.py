@@ -9,9 +9,7 @@ from pulumi_azure_native import network
 
 from infra.common import Common
 from infra.config.settings import StackSettings
-from infra.ports import TO_EVERY_NODE, TO_HEAD, OpenPorts
-
-SSH = 22
+from infra.ports import SSH, TO_EVERY_NODE, TO_HEAD, OpenPorts
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,19 @@ from infra.common import Common
 from infra.config.settings import StackSettings
 from infra.config.vm_sizes import PRICES_AS_OF
 from infra.head import Head
-from infra.machine_environment import MLFLOW_PORT
-from infra.ports import DASHBOARD
+from infra.ports import DASHBOARD, MLFLOW
 from infra.results_account import CONTAINER, Results
 
 TOKEN_FILE = "/var/lib/volley/ray-token"
+FIRST_EXPERIMENT = 1
+"""The id of the experiment that the training makes in a new database of MLflow."""
 README = """\
 # volley: {stack}
 
 | | |
 |---|---|
 | Shell on the head | `{ssh}` |
-| MLflow and the Ray dashboard | `{tunnel}`, then {mlflow} and {dashboard} |
+| MLflow and the Ray dashboard | `{tunnel}`, then {mlflowCharts} and {dashboard} |
 | The dashboard's token | `{dashboardToken}` |
 | Follow the training | `{ssh} sudo journalctl -fu training` |
 | Follow a boot | `{ssh} sudo journalctl -f` |
@@ -39,12 +40,18 @@ def outputs(
 ) -> dict[str, Any]:
     """Returns everything that the next command needs."""
     login = pulumi.Output.concat(settings.admin_username, "@", head.public_ip)
-    forward = " ".join(f"-L {port}:127.0.0.1:{port}" for port in (MLFLOW_PORT, DASHBOARD))
+    forward = " ".join(f"-L {port}:127.0.0.1:{port}" for port in (MLFLOW, DASHBOARD))
+    tracking_uri = (settings.mlflow_tracking_uri or f"http://127.0.0.1:{MLFLOW}").rstrip("/")
+    # MLflow counts its experiments; one that exists already may have any number.
+    page = (
+        "?" if settings.mlflow_tracking_uri else f"{FIRST_EXPERIMENT}/runs?compareRunsMode=CHART&"
+    )
     known = {
         "resourceGroup": common.group,
         "ssh": pulumi.Output.concat("ssh ", login),
         "tunnel": pulumi.Output.concat("ssh -N ", forward, " ", login),
-        "mlflow": settings.mlflow_tracking_uri or f"http://127.0.0.1:{MLFLOW_PORT}",
+        "mlflow": tracking_uri,
+        "mlflowCharts": f"{tracking_uri}/#/experiments/{page}workflowType=machine_learning",
         "dashboard": f"http://127.0.0.1:{DASHBOARD}",
         "dashboardToken": pulumi.Output.concat("ssh ", login, " sudo cat ", TOKEN_FILE),
         "resultsUrl": pulumi.Output.concat(

@@ -1,4 +1,4 @@
-"""Ray's ports, once: the NSGs' rules and the `ray start` flags both come from here.
+"""Every port, once: NSG rules, `ray start` flags, units and outputs take them from here.
 
 Which of them must pass between nodes was found by closing them one by one.
 """
@@ -22,6 +22,10 @@ RUNTIME_ENV_AGENT = 52367
 METRICS_EXPORT = 52368
 RAY_CLIENT = 10001
 """These five are pinned so that none of them can take one of the ports above; no NSG opens them."""
+
+SSH = 22
+MLFLOW = 5000
+"""On the head's loopback, as the dashboard is: both are reached through an SSH tunnel."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import yaml
 
 from payload.errors import UserError, nearest
 from payload.experiment.file import read_mapping
+from payload.tracking.mlflow_pages import UI_PORT
 
 if TYPE_CHECKING:
     from payload.experiment.read import LoadedExperiment
@@ -61,10 +62,14 @@ def _parser() -> Parser:
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(
-        title="commands", metavar="train | evaluate | bench", required=True, parser_class=Parser
+        title="commands",
+        metavar="train | evaluate | ui | bench",
+        required=True,
+        parser_class=Parser,
     )
     _add_train(commands)
     _add_evaluate(commands)
+    _add_ui(commands)
     _add_bench(commands)
     return parser
 
@@ -114,6 +119,20 @@ def _add_evaluate(commands: Any) -> None:
     add("--seed", type=int, help="seed of environments and actions")
     add("--video", type=Path, metavar="MP4", help="also record an episode")
     evaluate.set_defaults(command=_evaluate)
+
+
+def _add_ui(commands: Any) -> None:
+    ui = commands.add_parser(
+        "ui",
+        help="open MLflow's charts of the newest run",
+        description="Serves MLflow's pages of the runs in --results on loopback, until Ctrl-C.",
+        allow_abbrev=False,
+    )
+    add = ui.add_argument
+    add("--results", type=Path, default=DEFAULT_RESULTS, help="folder of results (./results)")
+    add("--port", type=int, default=UI_PORT, help=f"on 127.0.0.1 ({UI_PORT})")
+    add("--no-browser", action="store_true", help="print the address, open nothing")
+    ui.set_defaults(command=_ui)
 
 
 def _add_bench(commands: Any) -> None:
@@ -231,6 +250,15 @@ def _evaluate(options: argparse.Namespace) -> int:
         episode_return, length = record_video(checkpoint, options.video, options.seed or 0)
         print(f"video {options.video}: return {episode_return:g} in {length:,} steps")
     return 0
+
+
+def _ui(options: argparse.Namespace) -> int:
+    from payload.tracking.ui import serve_ui
+
+    if not 0 < options.port <= 0xFFFF:
+        raise UserError(f"--port {options.port}: must be from 1 to 65535")
+    code: int = serve_ui(options.results, options.port, not options.no_browser)
+    return code
 
 
 def _bench(options: argparse.Namespace) -> int:

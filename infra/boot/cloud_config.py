@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import yaml
 
-from infra.ports import reserved_ports
+from infra.ports import DASHBOARD, MLFLOW, reserved_ports
 
 FILES = Path(__file__).parent / "files"
 REQUIREMENTS = Path(__file__).parents[2] / "requirements"
@@ -70,6 +70,9 @@ class MachineEnvironment:
             "TOKEN_CONTAINER": self.token_container,
             "AZURE_CLIENT_ID": self.identity_client_id,
             "MLFLOW_TRACKING_URI": self.mlflow_tracking_uri,
+            "MLFLOW_PORT": str(MLFLOW),
+            # Where Ray's JobSubmissionClient looks for the dashboard.
+            "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{DASHBOARD}",
             "PYTHON_VERSION": PYTHON_VERSION,
             "UNITS": " ".join(UNITS[self.role]),
             "STOP_BEFORE_EVICTION": STOP_BEFORE_EVICTION[self.role],

@@ -231,7 +231,7 @@ class Training:
             return
         say(f"Best checkpoint  {best.path}")
         say(f"Learning curve   {folder.learning_curve}")
-        say(f"MLflow           {self.view.where}")
+        say(f"MLflow           {self.mlflow.page or self.view.where}")
         say("Next:")
         say(f"  python -m payload evaluate {folder.path} --video best.mp4")
         if outcome.status != "FINISHED":
@@ -262,7 +262,9 @@ class Training:
     def _mlflow_started(self, run_id: str) -> None:
         with suppress(OSError):  # A full disk must not keep the run from MLflow.
             self.folder.remember_mlflow_run(run_id, self.mlflow.tracking.uri)
-        self.view.where = f"run {run_id} in {self.mlflow.tracking.uri}"
+        self.view.where = f"MLflow run {run_id}"
+        # Above the panel, where no frame breaks the address in two.
+        self.view.say(f"MLflow           {self.mlflow.page}")
 
 
 def _tell_learners(algorithm: Any, progress: float) -> None:

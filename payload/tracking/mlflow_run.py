@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import queue
 import threading
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from payload.errors import first_line
+from payload.tracking.mlflow_pages import UI_ADDRESS, run_page
 
 EXPERIMENT_NAME = "volley"
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
@@ -40,6 +42,11 @@ class Tracking:
     run_name: str
     run_id: str | None = None
     """The run that a resumed training goes on in."""
+
+    @property
+    def server(self) -> str:
+        """Where MLflow's pages are; those of an embedded database once `make ui` serves them."""
+        return self.uri.rstrip("/") if self.uri.startswith("http") else UI_ADDRESS
 
     @classmethod
     def embedded(cls, results: Path, run_name: str, run_id: str | None = None) -> Tracking:
@@ -80,6 +87,8 @@ class MLflowRun:
         self.run_id = tracking.run_id
         self.problem: str | None = None
         """Why deliveries are waiting right now; None while all is well."""
+        self.page: str | None = None
+        """The address of the run's charts, once the run is known."""
         self._backlog = backlog
         self._on_start = on_start
         self._queue: queue.Queue[Callable[[Any, str], None] | None] = queue.Queue()
@@ -178,9 +187,7 @@ class MLflowRun:
 
     def _connect(self) -> Any:
         """Returns a client after the run was created, or resumed."""
-        import mlflow
-
-        client = mlflow.MlflowClient(self.tracking.uri)
+        client = mlflow_client(self.tracking.uri)
         if self.run_id is None:
             experiment = client.get_experiment_by_name(EXPERIMENT_NAME)
             if experiment is None:
@@ -194,6 +201,8 @@ class MLflowRun:
             self.run_id = run.info.run_id
         else:
             client.update_run(self.run_id, status="RUNNING")
+            experiment_id = client.get_run(self.run_id).info.experiment_id
+        self.page = run_page(self.tracking.server, experiment_id, self.run_id)
         if self._on_start is not None:
             self._on_start(self.run_id)
         return client
@@ -212,6 +221,14 @@ class MLflowRun:
                 self.problem = None
                 return result
         return None
+
+
+def mlflow_client(tracking_uri: str) -> Any:
+    """Returns an MlflowClient. MLflow sends no usage data unless the user turns that on."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    import mlflow
+
+    return mlflow.MlflowClient(tracking_uri)
 
 
 def _is_final(error: Exception) -> bool:

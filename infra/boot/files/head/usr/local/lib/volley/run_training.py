@@ -38,7 +38,6 @@ FINISHED = TRAINING / "finished"
 """This training is over: a boot does not start it again."""
 CPUS = HOME / "cpus"
 """How many the training had last; the run command removes it, since it waits for nodes itself."""
-DASHBOARD = "http://127.0.0.1:8265"
 DASHBOARD_TIMEOUT_S = 120.0
 WORKERS_TIMEOUT_S = 120.0
 """Workers find a head that was restarted after about 24 s; one that was evicted may never."""
@@ -94,7 +93,7 @@ def connect() -> JobSubmissionClient:
     end = time.monotonic() + DASHBOARD_TIMEOUT_S
     while True:
         try:
-            return JobSubmissionClient(DASHBOARD)
+            return JobSubmissionClient()
         except ConnectionError:
             if time.monotonic() > end:
                 raise

@@ -1,0 +1,87 @@
+"""`python -m payload ui` on a real MLflow server: it names the newest run's charts."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from payload.cli import main
+from payload.tracking.mlflow_run import EXPERIMENT_NAME, Tracking
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free: int = probe.getsockname()[1]
+        return free
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Two runs, the second of them newer."""
+    client = MlflowClient(Tracking.embedded(tmp_path, "").uri)
+    experiment = client.create_experiment(EXPERIMENT_NAME)
+    for name, start in (("old", 1000), ("new", 2000)):
+        client.create_run(experiment, start_time=start, run_name=name)
+    return tmp_path
+
+
+@pytest.fixture
+def ui(results: Path, port: int) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "payload", "ui", "--results", str(results)]
+    with subprocess.Popen(
+        [*command, "--port", str(port), "--no-browser"], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def test_the_newest_runs_charts_are_named_when_they_are_there(
+    ui: subprocess.Popen[str], results: Path, port: int
+) -> None:
+    assert ui.stdout is not None
+    page = next(line.split()[1] for line in ui.stdout if line.startswith("Charts"))
+    client = MlflowClient(Tracking.embedded(results, "").uri)
+    experiment = client.get_experiment_by_name(EXPERIMENT_NAME).experiment_id
+    (newest,) = client.search_runs([experiment], "attributes.run_name = 'new'")
+    assert page == (
+        f"http://127.0.0.1:{port}/#/experiments/{experiment}/runs/{newest.info.run_id}"
+        "/model-metrics?workflowType=machine_learning"
+    )
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer:
+        assert answer.status == 200
+    ui.send_signal(signal.SIGINT)
+    assert ui.wait(timeout=30) == 130
+
+
+def refusal(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
+    capfd.readouterr()
+    assert main(["ui", *arguments]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    return line
+
+
+def test_results_without_a_run_are_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    line = refusal(capfd, "--results", str(tmp_path))
+    assert line.endswith("no mlflow.db in it; train first (make train)")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_port_that_is_taken_is_refused(results: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        line = refusal(capfd, "--results", str(results), "--port", str(port))
+    assert line == f"payload: --port {port}: Address already in use; give another one"
