@@ -42,16 +42,15 @@ def outputs(
     login = pulumi.Output.concat(settings.admin_username, "@", head.public_ip)
     forward = " ".join(f"-L {port}:127.0.0.1:{port}" for port in (MLFLOW, DASHBOARD))
     tracking_uri = (settings.mlflow_tracking_uri or f"http://127.0.0.1:{MLFLOW}").rstrip("/")
-    # MLflow counts its experiments; one that exists already may have any number.
-    page = (
-        "?" if settings.mlflow_tracking_uri else f"{FIRST_EXPERIMENT}/runs?compareRunsMode=CHART&"
-    )
+    # On a server that exists already the experiment may have any id.
+    experiment = "" if settings.mlflow_tracking_uri else f"/{FIRST_EXPERIMENT}/runs"
+    charts = f"{tracking_uri}/#/experiments{experiment}?compareRunsMode=CHART"
     known = {
         "resourceGroup": common.group,
         "ssh": pulumi.Output.concat("ssh ", login),
         "tunnel": pulumi.Output.concat("ssh -N ", forward, " ", login),
         "mlflow": tracking_uri,
-        "mlflowCharts": f"{tracking_uri}/#/experiments/{page}workflowType=machine_learning",
+        "mlflowCharts": f"{charts}&workflowType=machine_learning",
         "dashboard": f"http://127.0.0.1:{DASHBOARD}",
         "dashboardToken": pulumi.Output.concat("ssh ", login, " sudo cat ", TOKEN_FILE),
         "resultsUrl": pulumi.Output.concat(

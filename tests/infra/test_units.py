@@ -38,7 +38,7 @@ def variables(tree: Path, unit: str) -> dict[str, str]:
 @pytest.mark.parametrize("role", ["head"], indirect=True)
 def test_mlflow_serves_and_starts_no_jobs(tree: Path) -> None:
     assert settings(tree, "mlflow.service", "Environment") == [
-        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false"
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false MLFLOW_DISABLE_TELEMETRY=true"
     ]
 
 
