@@ -19,7 +19,7 @@ from infra.identity import Identities
 from infra.machine_environment import check_custom_data
 from infra.network import Network
 from infra.outputs import outputs
-from infra.results_account import Results
+from infra.results_account import ResultsAccount
 from infra.training import ScriptTooLargeError, Training, TrainingScript, training_script
 from infra.workers import Workers
 
@@ -45,7 +45,7 @@ def declare(settings: StackSettings, script: TrainingScript) -> dict[str, Any]:
     common = Common(prefix, settings.location, tags(settings), group.name)
 
     network = Network(common, settings)
-    results = Results(common, settings, network)
+    results = ResultsAccount(common, settings, network)
     identities = Identities(common)
     grants = identities.grant(results)
     foundation = Foundation(common, settings, network, results, identities, grants)

@@ -10,7 +10,7 @@ from infra.common import Common
 from infra.config.settings import StackSettings
 from infra.identity import Identities
 from infra.network import Network
-from infra.results_account import Results
+from infra.results_account import ResultsAccount
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Foundation:
     common: Common
     settings: StackSettings
     network: Network
-    results: Results
+    results: ResultsAccount
     identities: Identities
     grants: list[pulumi.Resource]
     """The identities' roles: a machine that boots without its own boots in vain."""

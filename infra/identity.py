@@ -6,7 +6,7 @@ import pulumi
 from pulumi_azure_native import authorization, managedidentity
 
 from infra.common import Common
-from infra.results_account import Results
+from infra.results_account import ResultsAccount
 
 BLOB_DATA_CONTRIBUTOR = "ba92f5b4-2d11-453d-a403-e96b0029c9fe"
 BLOB_DATA_READER = "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1"
@@ -23,7 +23,7 @@ class Identities(pulumi.ComponentResource):
         self.workers = self._identity("workers")
         self.register_outputs({"head": self.head.id, "workers": self.workers.id})
 
-    def grant(self, results: Results) -> list[pulumi.Resource]:
+    def grant(self, results: ResultsAccount) -> list[pulumi.Resource]:
         """Assigns the roles; returns them, so that machines can wait for them."""
         head, workers = self.head, self.workers
         return [

@@ -11,7 +11,7 @@ from infra.config.settings import StackSettings
 from infra.config.vm_sizes import PRICES_AS_OF
 from infra.head import Head
 from infra.ports import DASHBOARD, MLFLOW
-from infra.results_account import CONTAINER, Results
+from infra.results_account import CONTAINER, ResultsAccount
 
 TOKEN_FILE = "/var/lib/volley/ray-token"
 FIRST_EXPERIMENT = 1
@@ -36,7 +36,11 @@ README = """\
 
 
 def outputs(
-    common: Common, settings: StackSettings, num_env_runners: int, head: Head, results: Results
+    common: Common,
+    settings: StackSettings,
+    num_env_runners: int,
+    head: Head,
+    results: ResultsAccount,
 ) -> dict[str, Any]:
     """Returns everything that the next command needs."""
     login = pulumi.Output.concat(settings.admin_username, "@", head.public_ip)

@@ -19,7 +19,7 @@ SUFFIX = 8
 """Digits that Pulumi adds to a name."""
 
 
-class Results(pulumi.ComponentResource):
+class ResultsAccount(pulumi.ComponentResource):
     """The results account with its container, and a container for Ray's token.
 
     With keepResults, `pulumi destroy` forgets account and container instead of deleting

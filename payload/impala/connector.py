@@ -11,6 +11,7 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
+from payload.impala.frame_stack import stack_frames
 from payload.impala.rollout_fragment import RolloutFragment
 
 
@@ -60,7 +61,7 @@ class FragmentsToTrainBatch(ConnectorV2):
             return padded.reshape(-1)
 
         return {
-            Columns.OBS: fragment.stacked_observations().reshape(
+            Columns.OBS: stack_frames(fragment).reshape(
                 num_envs * (num_steps + 1), -1, *fragment.frames.shape[2:]
             ),
             Columns.ACTIONS: rows(fragment.actions, np.int64),

@@ -42,19 +42,3 @@ class RolloutFragment:
     def nbytes(self) -> int:
         """Size of the arrays in bytes: what crosses the network."""
         return sum(v.nbytes for v in vars(self).values() if isinstance(v, np.ndarray))
-
-    def stacked_observations(self) -> npt.NDArray[np.uint8]:
-        """Rebuilds the frame stacks that the policy saw: [N, T + 1, K, H, W].
-
-        Frames from before an episode's start are zero, as in the emulator's own stack.
-        """
-        steps = len(self.first)
-        stack = len(self.frames) - steps + 1
-        windows = np.lib.stride_tricks.sliding_window_view(self.frames, stack, axis=0)
-        # Always a copy: out of Ray's object store the frames are read-only.
-        observations = windows.transpose(1, 0, 4, 2, 3).copy()
-        # In the first observation the padding is already part of the frames.
-        for t, env in zip(*np.nonzero(self.first[1:]), strict=True):
-            for later in range(min(stack - 1, steps - 1 - t)):
-                observations[env, t + 1 + later, : stack - 1 - later] = 0
-        return observations

@@ -41,6 +41,7 @@ from payload.bench.trainer import (
     steps_per_s,
 )
 from payload.errors import UserError
+from payload.impala.frame_stack import stack_frames
 from payload.run.run_folder import RunFolder
 from tests.payload.conftest import FIRST_REPORT
 
@@ -218,7 +219,7 @@ def test_an_unknown_algorithm_is_refused_with_its_nearest_name(tmp_path: Path) -
 def test_a_synthetic_fragment_has_the_shape_of_a_real_one() -> None:
     fragment = synthetic_fragment(num_steps=8, num_envs=3)
     assert len(fragment) == 24
-    assert fragment.stacked_observations().shape == (3, 9, 4, 42, 42)
+    assert stack_frames(fragment).shape == (3, 9, 4, 42, 42)
 
 
 def test_the_line_that_says_why_is_found_in_a_failed_childs_output() -> None:

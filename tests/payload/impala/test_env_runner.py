@@ -29,6 +29,7 @@ from payload.impala.env_runner import (
     REWARDS_SAMPLED,
     AtariEnvRunner,
 )
+from payload.impala.frame_stack import stack_frames
 from payload.impala.rllib_config import algorithm_config
 from payload.impala.rollout_fragment import RolloutFragment
 
@@ -199,7 +200,7 @@ def test_observations_are_the_plain_environments(play: Played) -> None:
     for number, fragment in enumerate(play.fragments):
         start = number * STEPS
         expected = play.plain.observations[start : start + STEPS + 1].swapaxes(0, 1)
-        np.testing.assert_array_equal(fragment.stacked_observations(), expected)
+        np.testing.assert_array_equal(stack_frames(fragment), expected)
 
 
 def test_rewards_are_the_plain_environments(play: Played) -> None:
@@ -374,7 +375,7 @@ def logits_of(runner: AtariEnvRunner, observations: UInt8s) -> torch.Tensor:
 
 def test_action_logp_is_the_policys_own(opinionated: AtariEnvRunner) -> None:
     (fragment,) = opinionated.sample()
-    for t, observations in enumerate(fragment.stacked_observations().swapaxes(0, 1)[:-1]):
+    for t, observations in enumerate(stack_frames(fragment).swapaxes(0, 1)[:-1]):
         logp = torch.log_softmax(logits_of(opinionated, observations), -1).numpy()
         expected = logp[range(NUM_ENVS), fragment.actions[t]]
         np.testing.assert_allclose(fragment.action_logp[t], expected, atol=1e-5)
@@ -382,7 +383,7 @@ def test_action_logp_is_the_policys_own(opinionated: AtariEnvRunner) -> None:
 
 def test_without_exploration_actions_are_the_likeliest(opinionated: AtariEnvRunner) -> None:
     (fragment,) = opinionated.sample(explore=False)
-    for t, observations in enumerate(fragment.stacked_observations().swapaxes(0, 1)[:-1]):
+    for t, observations in enumerate(stack_frames(fragment).swapaxes(0, 1)[:-1]):
         expected = logits_of(opinionated, observations).argmax(-1).numpy()
         np.testing.assert_array_equal(fragment.actions[t], expected)
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from payload.impala.frame_stack import stack_frames
 from payload.impala.rollout_fragment import RolloutFragment
 
 PATIENT = settings(deadline=None)
@@ -93,14 +94,14 @@ def default_fragment() -> RolloutFragment:
 @given(plays())
 @PATIENT
 def test_stacked_observations_are_what_the_policy_saw(play: Play) -> None:
-    np.testing.assert_array_equal(play.fragment.stacked_observations(), play.stacks)
+    np.testing.assert_array_equal(stack_frames(play.fragment), play.stacks)
 
 
 @given(plays())
 @PATIENT
 def test_stacking_leaves_the_frames_as_they_are(play: Play) -> None:
     before = play.fragment.frames.copy()
-    play.fragment.stacked_observations()
+    stack_frames(play.fragment)
     np.testing.assert_array_equal(play.fragment.frames, before)
 
 
@@ -109,7 +110,7 @@ def test_stacking_leaves_the_frames_as_they_are(play: Play) -> None:
 def test_read_only_frames_give_the_same_stacks(play: Play) -> None:
     # Ray hands arrays out of its object store read-only.
     play.fragment.frames.flags.writeable = False
-    np.testing.assert_array_equal(play.fragment.stacked_observations(), play.stacks)
+    np.testing.assert_array_equal(stack_frames(play.fragment), play.stacks)
 
 
 @given(plays())
