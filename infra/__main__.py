@@ -1,4 +1,4 @@
-"""The cluster at a glance: who may reach whom, who keeps what, and what trains."""
+"""The stack: network, results account, identities, head, workers and training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every machine stands on: declared before any of them boots."""
+"""What must exist before a machine boots."""
 
 from __future__ import annotations
 
@@ -23,4 +23,4 @@ class Foundation:
     results: ResultsAccount
     identities: Identities
     grants: list[pulumi.Resource]
-    """The identities' roles: a machine that boots without its own boots in vain."""
+    """Role assignments, which must exist before a machine boots."""

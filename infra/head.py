@@ -20,17 +20,17 @@ REPLACED_BY = [
     "securityProfile",
     "priority",
     "evictionPolicy",
-    # Azure refuses some changes of size (to one without a local disk), and reboots for the others.
+    # Azure refuses some resizes (to a size without a local disk) and reboots for the others.
     "hardwareProfile.vmSize",
 ]
-"""What does not change on a machine that exists; the preview says that it is replaced."""
+"""Properties that Azure cannot change in place; the preview says that the VM is replaced."""
 
 
 class Head(pulumi.ComponentResource):
     """Address, network interface and VM of the head."""
 
     private_ip: pulumi.Output[str]
-    """Where workers find Ray; it stays when the VM is replaced."""
+    """Where workers connect to Ray; it stays when the VM is replaced."""
     public_ip: pulumi.Output[str]
 
     def __init__(self, foundation: Foundation) -> None:
@@ -101,7 +101,7 @@ class Head(pulumi.ComponentResource):
             network_profile=compute.NetworkProfileArgs(
                 network_interfaces=[
                     compute.NetworkInterfaceReferenceArgs(
-                        # Detach: the interface is a resource of its own and outlives the VM.
+                        # The network interface is a resource of its own and outlives the VM.
                         id=self.nic.id,
                         primary=True,
                         delete_option="Detach",
@@ -116,7 +116,7 @@ class Head(pulumi.ComponentResource):
                 parent=self,
                 depends_on=self._foundation.grants,
                 replace_on_changes=REPLACED_BY,
-                # The interface belongs to one VM at a time.
+                # A network interface is attached to one VM at a time.
                 delete_before_replace=True,
             ),
         )

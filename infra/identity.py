@@ -1,4 +1,4 @@
-"""Who the machines are, and what each of them may do."""
+"""Managed identities of head and workers, and their roles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from infra.results_account import ResultsAccount
 
 BLOB_DATA_CONTRIBUTOR = "ba92f5b4-2d11-453d-a403-e96b0029c9fe"
 BLOB_DATA_READER = "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1"
-"""Built-in roles: one of our own would need the right to define roles in the subscription."""
+"""Built-in roles: a custom role would need the right to define roles in the subscription."""
 
 
 class Identities(pulumi.ComponentResource):
@@ -24,7 +24,7 @@ class Identities(pulumi.ComponentResource):
         self.register_outputs({"head": self.head.id, "workers": self.workers.id})
 
     def grant(self, results: ResultsAccount) -> list[pulumi.Resource]:
-        """Assigns the roles; returns them, so that machines can wait for them."""
+        """Assigns the roles; returns them, so that machines can depend on them."""
         head, workers = self.head, self.workers
         return [
             self._role(
@@ -37,7 +37,7 @@ class Identities(pulumi.ComponentResource):
             ),
             self._role(
                 *("workers-token", workers, results.token_container_id, BLOB_DATA_READER),
-                "Reads Ray's token; workers may read and write nothing else",
+                "Reads Ray's token; workers have no other role",
             ),
         ]
 
@@ -60,7 +60,7 @@ class Identities(pulumi.ComponentResource):
             self._common.name(what),
             scope=scope,
             principal_id=identity.principal_id,
-            # A fresh identity is not known everywhere yet; its kind spares Azure the search.
+            # Without the type, Azure would look up an identity that is not replicated yet.
             principal_type="ServicePrincipal",
             role_definition_id=scope.apply(lambda where: _definition(role, where)),
             description=reason,
@@ -69,7 +69,7 @@ class Identities(pulumi.ComponentResource):
 
 
 def _definition(role: str, scope: str) -> str:
-    """Returns a role's id in the subscription of its scope, not always the stack's own."""
+    """Returns a role's id in the subscription of its scope."""
     subscription = scope.split("/")[2]
     definitions = "providers/Microsoft.Authorization/roleDefinitions"
     return f"/subscriptions/{subscription}/{definitions}/{role}"

@@ -1,4 +1,4 @@
-"""What each role has to know at boot: most of it in common, so that roles cannot drift apart."""
+"""The environment of head and workers at boot, which their customData carries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from infra.results_account import CONTAINER
 
 @dataclass(frozen=True)
 class Known:
-    """What Azure answers while the stack is made."""
+    """What is known only while the stack is created."""
 
     head_ip: str
     account: str
@@ -30,11 +30,11 @@ class Known:
 
 
 LONGEST = Known("255.255.255.255", "a" * 24, "255.255.255.255", "c" * 63, "i" * 36)
-"""The longest that Azure can answer."""
+"""The longest values that Azure can return."""
 
 
 def check_custom_data(settings: StackSettings) -> None:
-    """Raises CustomDataTooLargeError before anything is made, not when Azure has answered."""
+    """Raises CustomDataTooLargeError before any resource is created."""
     for environment in (head_environment, worker_environment):
         cloud_config(environment(settings, LONGEST))
 
@@ -45,7 +45,7 @@ def custom_data(
     identity: managedidentity.UserAssignedIdentity,
     head_ip: pulumi.Output[str],
 ) -> pulumi.Output[str]:
-    """Returns a role's cloud-config as Azure wants it, base64, once all of it is known."""
+    """Returns a role's cloud-config in base64, as Azure expects it."""
     encoded: pulumi.Output[str] = pulumi.Output.all(
         head_ip=head_ip,
         account=foundation.results.account_name,
@@ -61,7 +61,7 @@ def custom_data(
 
 
 def head_environment(settings: StackSettings, known: Known) -> MachineEnvironment:
-    """The head runs MLflow, unless a tracking server exists already, and the training."""
+    """The head runs the training and, unless a tracking server exists, MLflow."""
     return _environment(
         "head",
         settings,
@@ -73,7 +73,7 @@ def head_environment(settings: StackSettings, known: Known) -> MachineEnvironmen
 
 
 def worker_environment(settings: StackSettings, known: Known) -> MachineEnvironment:
-    """A worker joins the head's Ray cluster, and that is all."""
+    """A worker joins the head's Ray cluster."""
     return _environment(
         "worker",
         settings,
@@ -103,7 +103,7 @@ def _environment(
 
 
 def _object_store_flags(settings: StackSettings) -> list[str]:
-    """Ray keeps its objects in shared memory; by default it takes 30 % of the machine's."""
+    """Ray's object store is in shared memory; its default is 30 % of the machine's memory."""
     if not settings.shared_memory_gib:
         return []
     return [f"--object-store-memory={settings.shared_memory_gib * 2**30}"]

@@ -1,4 +1,4 @@
-"""What a VM and a scale set's instances have in common, so that they cannot drift apart."""
+"""Arguments that the head's VM and the scale set's instances share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from infra.config.settings import StackSettings
 from infra.config.vm_sizes import Machine
 
 EPHEMERAL_MARGIN_GIB = 1
-"""Azure keeps this much of a local disk for itself."""
+"""Azure uses this much of a local disk."""
 NOTICE = "PT5M"
 
 
@@ -31,7 +31,7 @@ def linux(settings: StackSettings) -> compute.LinuxConfigurationArgs:
 
 
 def image(settings: StackSettings) -> compute.ImageReferenceArgs:
-    """publisher:offer:sku:version, or the resource id of an image of one's own."""
+    """publisher:offer:sku:version, or the resource id of a custom image."""
     if settings.image.startswith("/"):
         return compute.ImageReferenceArgs(id=settings.image)
     publisher, offer, sku, version = settings.image.split(":")
@@ -39,12 +39,12 @@ def image(settings: StackSettings) -> compute.ImageReferenceArgs:
 
 
 def is_ephemeral(machine: Machine, settings: StackSettings) -> bool:
-    """Whether the OS disk fits on the machine's local disk: free, and faster to make."""
+    """Whether the OS disk fits on the local disk, which costs nothing and is created faster."""
     return machine.temp_disk_gib >= settings.os_disk_gib + EPHEMERAL_MARGIN_GIB
 
 
 def security(settings: StackSettings) -> compute.SecurityProfileArgs:
-    """Disks are encrypted where they are, caches and local disks included."""
+    """Encryption at host: disks, their caches and local disks are encrypted."""
     if not settings.trusted_launch:
         return compute.SecurityProfileArgs(encryption_at_host=True)
     return compute.SecurityProfileArgs(
@@ -56,7 +56,7 @@ def security(settings: StackSettings) -> compute.SecurityProfileArgs:
 
 
 def eviction(spot: bool, policy: str) -> dict[str, pulumi.Input[object]]:
-    """Returns the arguments that make a machine low-priority; price up to pay-as-you-go."""
+    """Returns the arguments of a Spot machine, at a price of up to pay-as-you-go."""
     if not spot:
         return {"priority": "Regular"}
     return {
@@ -67,7 +67,7 @@ def eviction(spot: bool, policy: str) -> dict[str, pulumi.Input[object]]:
 
 
 def notice(spot: bool) -> compute.ScheduledEventsProfileArgs | None:
-    """A notice before deletion; Azure refuses it on spot machines, which get one unasked."""
+    """A notice before deletion. Azure refuses it for Spot machines, which always get one."""
     if spot:
         return None
     return compute.ScheduledEventsProfileArgs(
@@ -78,7 +78,7 @@ def notice(spot: bool) -> compute.ScheduledEventsProfileArgs | None:
 
 
 def boot_log() -> compute.DiagnosticsProfileArgs:
-    """The serial console's log, in storage that Azure manages."""
+    """Boot diagnostics in storage that Azure manages."""
     return compute.DiagnosticsProfileArgs(
         boot_diagnostics=compute.BootDiagnosticsArgs(enabled=True)
     )

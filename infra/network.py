@@ -1,4 +1,4 @@
-"""The network: one vnet, a subnet for the head and one for the workers, and what may pass."""
+"""The network: a vnet, a subnet for the head and one for the workers, and their NSG rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from infra.ports import SSH, TO_EVERY_NODE, TO_HEAD, OpenPorts
 
 @dataclass(frozen=True)
 class Rule:
-    """One inbound rule of an NSG, over TCP unless it denies."""
+    """One inbound TCP rule of an NSG."""
 
     name: str
     source: pulumi.Input[str]
@@ -24,7 +24,7 @@ class Rule:
 
 
 def head_rules(settings: StackSettings, worker_cidr: pulumi.Input[str]) -> list[Rule]:
-    """What reaches the head: SSH from the administrator, Ray from the workers."""
+    """Inbound rules of the head: SSH from the administrator, Ray from the workers."""
     return [
         Rule("ssh-from-admin", settings.admin_cidr, (str(SSH),), "The administrator's shell"),
         *_ray_rules("workers", worker_cidr, TO_HEAD),
@@ -32,7 +32,7 @@ def head_rules(settings: StackSettings, worker_cidr: pulumi.Input[str]) -> list[
 
 
 def worker_rules(head_cidr: pulumi.Input[str], worker_cidr: pulumi.Input[str]) -> list[Rule]:
-    """What reaches a worker: Ray from the head and from the other workers."""
+    """Inbound rules of a worker: Ray from the head and from the other workers."""
     return [
         *_ray_rules("head", head_cidr, TO_EVERY_NODE),
         *_ray_rules("workers", worker_cidr, TO_EVERY_NODE),
@@ -46,7 +46,7 @@ def _ray_rules(source: str, cidr: pulumi.Input[str], opened: tuple[OpenPorts, ..
 
 
 def security_rules(rules: list[Rule]) -> list[network.SecurityRuleArgs]:
-    """Returns the rules in their order, and one that denies everything else.
+    """Returns the rules in order, and a last one that denies everything else.
 
     Azure's own AllowVnetInBound (priority 65000) would let all machines of the virtual
     network reach every port.
@@ -82,10 +82,10 @@ def security_rules(rules: list[Rule]) -> list[network.SecurityRuleArgs]:
 
 
 class Network(pulumi.ComponentResource):
-    """The vnet with its two subnets; or, where subnets exist, only what protects the machines.
+    """The vnet with two subnets; with existing subnets, the NSGs only.
 
     Machines reach the internet through a NAT gateway; only the head has a public address.
-    In a subnet of somebody else the NSGs lie on the machines' network interfaces.
+    In existing subnets the NSGs are attached to the machines' network interfaces.
     """
 
     head_subnet: pulumi.Output[str]
@@ -169,7 +169,7 @@ class Network(pulumi.ComponentResource):
             network_security_group=network.NetworkSecurityGroupArgs(id=nsg.id),
             nat_gateway=network.SubResourceArgs(id=nat.id),
             default_outbound_access=False,
-            # The results account lets these two subnets in, and nobody else.
+            # The results account allows these two subnets only.
             service_endpoints=[
                 network.ServiceEndpointPropertiesFormatArgs(service="Microsoft.Storage")
             ],
@@ -178,7 +178,7 @@ class Network(pulumi.ComponentResource):
 
 
 def _cidr_of(subnet_id: str) -> pulumi.Output[str]:
-    """Looks up the addresses of a subnet that exists."""
+    """Looks up the CIDR of an existing subnet."""
     parts = subnet_id.split("/")
     found = network.get_subnet_output(
         resource_group_name=parts[4], virtual_network_name=parts[8], subnet_name=parts[10]

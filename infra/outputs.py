@@ -1,4 +1,4 @@
-"""What `pulumi stack output` tells: how to come in, what it costs, where the results are."""
+"""Stack outputs: how to connect, what it costs, where the results are."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ README = """\
 | Price per hour | {pricePerHour} |
 | Results | {resultsUrl} |
 
-`pulumi destroy` {fate}. Another stack goes on with them after
+`pulumi destroy` {fate}. Another stack continues with them after
 `pulumi config set resultsAccountId {resultsAccountId}`.
 """
 
@@ -42,7 +42,7 @@ def outputs(
     head: Head,
     results: ResultsAccount,
 ) -> dict[str, Any]:
-    """Returns everything that the next command needs."""
+    """Returns the stack outputs."""
     login = pulumi.Output.concat(settings.admin_username, "@", head.public_ip)
     forward = " ".join(f"-L {port}:127.0.0.1:{port}" for port in (MLFLOW, DASHBOARD))
     tracking_uri = (settings.mlflow_tracking_uri or f"http://127.0.0.1:{MLFLOW}").rstrip("/")
@@ -74,7 +74,7 @@ def outputs(
 
 
 def arithmetic(settings: StackSettings, num_env_runners: int) -> str:
-    """Shows where the number of env runners comes from, as in the articles: 6 + 8 - 1 = 13."""
+    """Shows how the number of env runners follows from the vCPUs: 4 + 8 - 1 = 11."""
     if settings.num_env_runners:
         return f"{num_env_runners} (numEnvRunners)"
     head, workers = settings.head.vcpus, settings.max_workers * settings.worker.vcpus
@@ -83,11 +83,11 @@ def arithmetic(settings: StackSettings, num_env_runners: int) -> str:
     text = f"{head} + {workers} - 1 = {num_env_runners}"
     if settings.min_workers == settings.max_workers:
         return text
-    # The training starts with fewer: an output cannot know how many have come.
+    # The training may start with fewer workers.
     return f"{text} with all {settings.max_workers} workers"
 
 
 def price_per_hour(settings: StackSettings) -> float:
-    """Returns the estimated price of all machines; disks, addresses and traffic come on top."""
+    """Returns the estimated price of all machines, without disks, addresses and traffic."""
     head = settings.head.price_per_hour(settings.head_spot)
     return head + settings.max_workers * settings.worker.price_per_hour(settings.worker_spot)

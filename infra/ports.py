@@ -1,6 +1,6 @@
 """Every port, once: NSG rules, `ray start` flags, units and outputs take them from here.
 
-Which of them must pass between nodes was found by closing them one by one.
+The ports that must be open between nodes were found by closing them one by one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DASHBOARD_AGENT_HTTP = 52365
 RUNTIME_ENV_AGENT = 52367
 METRICS_EXPORT = 52368
 RAY_CLIENT = 10001
-"""These five are pinned so that none of them can take one of the ports above; no NSG opens them."""
+"""Pinned so that none of them can take one of the ports above; no NSG opens them."""
 
 SSH = 22
 MLFLOW = 5000

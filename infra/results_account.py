@@ -1,4 +1,4 @@
-"""Where results outlive the cluster: a storage account in a resource group of its own."""
+"""The results account: a storage account that outlives the cluster, in its own resource group."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ SUFFIX = 8
 class ResultsAccount(pulumi.ComponentResource):
     """The results account with its container, and a container for Ray's token.
 
-    With keepResults, `pulumi destroy` forgets account and container instead of deleting
-    them, and a later stack finds them by resultsAccountId. The token's container dies with
-    the cluster.
+    With keepResults, `pulumi destroy` leaves account and container in Azure, and a later stack
+    uses them by resultsAccountId. The token's container is deleted with the cluster.
     """
 
     account_name: pulumi.Output[str]
@@ -33,7 +32,7 @@ class ResultsAccount(pulumi.ComponentResource):
     token_container: pulumi.Output[str]
     token_container_id: pulumi.Output[str]
     address: pulumi.Output[str]
-    """Where the account is reached within the network; empty: by its name, as anywhere."""
+    """IP address of the private endpoint; empty where the account is reached by its public name."""
 
     def __init__(self, common: Common, settings: StackSettings, net: Network) -> None:
         super().__init__("volley:infra:Results", common.name("results"))
@@ -65,7 +64,7 @@ class ResultsAccount(pulumi.ComponentResource):
         self.address = self._private_endpoint(account_id, net)
 
     def _private_endpoint(self, account_id: str, net: Network) -> pulumi.Output[str]:
-        """Opens somebody's account to this network; its firewall knows older subnets, if any."""
+        """Connects an existing account, whose firewall does not allow this network."""
         endpoint = network.PrivateEndpoint(
             self._common.name("results-endpoint"),
             **self._common.in_group,
@@ -117,7 +116,7 @@ class ResultsAccount(pulumi.ComponentResource):
                     )
                     for subnet in (net.head_subnet, net.worker_subnet)
                 ],
-                # So that the administrator can read the results when the cluster is gone.
+                # The administrator reads the results after the cluster is gone.
                 ip_rules=_ip_rules(settings.admin_cidr),
             ),
             opts=self._kept,
@@ -137,8 +136,8 @@ class ResultsAccount(pulumi.ComponentResource):
     def _make_token_container(self) -> None:
         container = storage.BlobContainer(
             self._common.name("token"),
-            # Not "token": for half a minute Azure refuses the name of one that was deleted. The
-            # group's has digits of its own in each life of the stack.
+            # Not "token": Azure refuses the name of a deleted container for 30 s. The group's
+            # name is new for each `pulumi up` after a `pulumi destroy`.
             container_name=pulumi.Output.concat("token-", self._common.group),
             resource_group_name=self._group,
             account_name=self.account_name,
@@ -149,15 +148,15 @@ class ResultsAccount(pulumi.ComponentResource):
 
 
 def _account_name(prefix: str) -> str:
-    """Returns what Azure allows: lower-case letters and digits, with room for the suffix."""
+    """Returns lower-case letters and digits, with room for Pulumi's suffix."""
     plain = "".join(letter for letter in prefix.lower() if letter.isalnum())
     return plain[: MAX_ACCOUNT_NAME - SUFFIX]
 
 
 def _ip_rules(cidr: str) -> list[storage.IPRuleArgs]:
-    """A storage firewall takes single addresses and networks down to /30, and no private ones.
+    """A storage firewall accepts single addresses and networks down to /30, and no private ones.
 
-    What opens SSH to half the internet does not open the results.
+    A wide adminCidr opens SSH, but not the results.
     """
     known = IPv4Network(cidr)
     if is_wide(known) or is_private(known):

@@ -1,4 +1,4 @@
-"""The training: a managed run command that hands the payload and the experiment to the head."""
+"""The training: a managed run command that sends the payload and the experiment to the head."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from payload.experiment import place
 
 START_TRAINING = Path(__file__).parent / "boot" / "start_training.sh"
 MAX_SCRIPT_BYTES = 100_000
-"""Azure states no limit for an inline script; beyond this one we do not trust it."""
+"""Azure documents no limit for an inline script; this one is volley's own."""
 UNPACK = """\
 set -euo pipefail
 incoming=$(mktemp --directory)
@@ -38,9 +38,9 @@ sys.stdout.buffer.write(lzma.decompress(base64.b64decode(sys.stdin.read())))'
   python3 -c "$code" > "$incoming/$1"
 }
 """
-"""Python is on every machine, since cloud-init needs it; xz is not."""
+"""Every machine has Python, which cloud-init needs; not every machine has xz."""
 START_S = 600
-"""For the boot and the first learner update, besides the wait for workers."""
+"""How long `pulumi up` waits for boot and first learner update, besides the wait for workers."""
 
 
 class ScriptTooLargeError(Exception):
@@ -57,7 +57,7 @@ class TrainingScript:
 
 
 class Training(pulumi.ComponentResource):
-    """(Re)starts the training whenever payload, experiment or the wait for workers change."""
+    """Starts the training, and again when payload, experiment or the wait for workers change."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Training(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(
                 parent=self,
                 depends_on=[head.vm, workers.scale_set],
-                # It dies with the machine, and a new machine has to be told.
+                # It is deleted with the VM, and a new VM needs it again.
                 replace_with=[head.vm],
                 deleted_with=head.vm,
                 delete_before_replace=True,
@@ -102,7 +102,7 @@ def training_script(settings: StackSettings, root: Path) -> TrainingScript:
             (root / settings.experiment).read_bytes(),
             stack_layer(settings),
             min_nodes=1 + settings.min_workers,
-            # Not how many there should be: another maxWorkers would start the training anew.
+            # maxWorkers is not part of it: a larger scale set does not restart the training.
             settle_s=settings.worker_settle_seconds if settings.max_workers > 0 else 0,
             timeout_s=_timeout_s(settings),
         )
@@ -112,10 +112,9 @@ def training_script(settings: StackSettings, root: Path) -> TrainingScript:
 
 
 def build_wheel(root: Path) -> tuple[str, bytes]:
-    """Returns the name and the content of the payload's wheel; the same code, the same bytes.
+    """Returns name and content of the payload's wheel; the same code gives the same bytes.
 
-    Its files are stored as they are: together they compress to two thirds of what a wheel's
-    files take that are compressed one by one.
+    Files are stored uncompressed: the wheel as a whole compresses a third better.
     """
     stored = io.BytesIO()
     with tempfile.TemporaryDirectory() as folder:

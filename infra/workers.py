@@ -1,4 +1,4 @@
-"""The workers: a scale set of machines that join the head's Ray cluster."""
+"""The workers: a scale set whose machines join the head's Ray cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from infra.machine_environment import custom_data, worker_environment
 from infra.network import Network
 
 REPLACED_BY = [
-    # The model of a scale set can change these, but instances that run would keep the old ones.
+    # A scale set's model can change these, but running instances would keep the old values.
     "sku.name",
     "virtualMachineProfile.osProfile",
     "virtualMachineProfile.storageProfile",
@@ -72,7 +72,7 @@ def _profile(
         security_profile=parts.security(settings),
         diagnostics_profile=parts.boot_log(),
         scheduled_events_profile=parts.notice(settings.worker_spot),
-        # A worker has nothing to keep.
+        # A worker keeps no data.
         **parts.eviction(settings.worker_spot, "Delete"),
     )
 

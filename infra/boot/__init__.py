@@ -1,1 +1,1 @@
-"""What runs on a machine: real unit files and scripts, and the code that packs them."""
+"""What runs on a machine: unit files and scripts, and the code that packs them."""

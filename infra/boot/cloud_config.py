@@ -1,4 +1,4 @@
-"""One cloud-config for each role: its files as they are, and one rendered: the environment."""
+"""The cloud-config of each role: its files unchanged, and its environment rendered."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ STOP_BEFORE_EVICTION: dict[Role, str] = {
     "worker": "ray-worker.service",
 }
 RESERVED_PORTS = f"""\
-# Linux gives none of Ray's ports to a connection that goes out.
+# The kernel uses none of Ray's ports for outgoing connections.
 net.ipv4.ip_local_reserved_ports = {reserved_ports()}
 """
 
 
 @dataclass(frozen=True)
 class MachineEnvironment:
-    """What is known of a machine only when the stack is declared."""
+    """What is known of a machine only while the stack is created."""
 
     role: Role
     ray_start_flags: list[str]
@@ -51,15 +51,15 @@ class MachineEnvironment:
     identity_client_id: str
     mlflow_tracking_uri: str
     environment_variables: dict[str, str] = field(default_factory=dict)
-    """The user's own, for Ray and the training."""
+    """The user's, for Ray and the training."""
     pip_packages: list[str] = field(default_factory=list)
     apt_packages: list[str] = field(default_factory=list)
     shared_memory_gib: int = 0
-    """0: as it is."""
+    """0: the machine's default."""
     results_address: str = ""
-    """Of a private endpoint; empty where the account is reached by its public name."""
+    """IP address of a private endpoint; empty where the account is reached by its public name."""
     mlflow_elsewhere: bool = False
-    """Whether a tracking server exists already and the head starts none."""
+    """Whether a tracking server exists, so that the head starts none."""
 
     def variables(self) -> dict[str, str]:
         """Returns /etc/volley/machine.env."""
@@ -80,14 +80,14 @@ class MachineEnvironment:
 
 
 class CustomDataTooLargeError(Exception):
-    """A machine's customData is larger than Azure takes."""
+    """A machine's customData is larger than Azure accepts."""
 
 
 def cloud_config(machine: MachineEnvironment) -> str:
-    """Returns a machine's user data; the same machine gives the same bytes.
+    """Returns a machine's customData; the same machine gives the same bytes.
 
     Raises:
-        CustomDataTooLargeError: The user's own packages and variables do not fit.
+        CustomDataTooLargeError: The user's packages and variables do not fit.
     """
     config: dict[str, Any] = {
         "package_update": True,
@@ -105,7 +105,7 @@ def cloud_config(machine: MachineEnvironment) -> str:
 
 
 def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
-    """Returns cloud-init's write_files: both roles' files, this role's, and the rendered ones."""
+    """Returns cloud-init's write_files: common files, the role's files, and rendered ones."""
     files = []
     for root in (FILES / "common", FILES / machine.role):
         for path in sorted(p for p in root.rglob("*") if p.is_file()):
@@ -137,7 +137,7 @@ def run_commands(machine: MachineEnvironment) -> list[list[str]]:
         ["systemctl", "daemon-reload"],
         ["systemctl", "restart", "systemd-sysctl.service"],
         ["/usr/local/lib/volley/answer-azure-at-once"],
-        # --no-block: units wait for what they need, and cloud-init is done before they are up.
+        # --no-block: cloud-init ends before the units are up.
         ["systemctl", "enable", "--now", "--no-block", *UNITS[machine.role]],
     ]
 
@@ -147,26 +147,26 @@ def _file(path: str, content: str, permissions: str = "0644") -> dict[str, Any]:
 
 
 def _shared_memory(machine: MachineEnvironment) -> dict[str, Any]:
-    """Resizes /dev/shm whenever Ray starts: after a reboot it has its own size again."""
+    """Resizes /dev/shm each time Ray starts, since a reboot resets it."""
     size = f"remount,size={machine.shared_memory_gib}g"
     path = f"/etc/systemd/system/ray-{machine.role}.service.d/shared-memory.conf"
     return _file(path, f"[Service]\nExecStartPre=+/bin/mount -o {size} /dev/shm\n")
 
 
 def _hosts(machine: MachineEnvironment) -> dict[str, Any]:
-    """Names the private endpoint as the account, instead of a private DNS zone for one name."""
+    """Resolves the account's name to the private endpoint, without a private DNS zone."""
     line = f"{machine.results_address} {machine.results_account}.blob.core.windows.net\n"
     return {**_file("/etc/hosts", line), "append": True}
 
 
 def _env_file(variables: dict[str, str]) -> str:
-    """Quotes as systemd's EnvironmentFile= wants it."""
+    """Quotes values for systemd's EnvironmentFile=."""
     lines = (f"{name}={shlex.quote(value)}\n" for name, value in variables.items())
     return "".join(lines)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes text of several lines as it is, for whoever reads customData."""
+    """Writes text of several lines as a block, so that customData can be read."""
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

@@ -1,4 +1,4 @@
-"""The payload's lock for the cluster's machines alone: small enough for customData.
+"""The payload's lock for the cluster's machines only: small enough for customData.
 
 `python -m infra.boot.machine_lock pylock.toml machine.txt` writes each package with its version
 and the hashes of the wheels that fit Linux on x86-64 with the machines' Python; uv's own lock
@@ -32,7 +32,7 @@ def main(pylock: Path, lock: Path) -> None:
 def pack(text: str, packed: Path) -> None:
     """Compresses a lock into a file, unless it is there already.
 
-    Another zlib makes other bytes of the same lock, and other customData replaces every machine.
+    Another zlib gives other bytes for the same lock, and changed customData replaces every machine.
     """
     if not packed.exists() or gzip.decompress(packed.read_bytes()) != text.encode():
         packed.write_bytes(gzip.compress(text.encode(), mtime=0))

@@ -1,6 +1,6 @@
 # Runs on the head as a managed run command, after the lines that set and unpack:
 #   MIN_NODES, SETTLE_S, TIMEOUT_S, and $incoming with the payload's wheel and experiment.yaml.
-# Azure keeps the last 4 KB of the output, and `pulumi up` shows them: the reason comes last.
+# Azure keeps the last 4 KB of the output, which `pulumi up` shows: the reason comes last.
 training=/opt/volley/training
 deadline=$((SECONDS + TIMEOUT_S))
 
@@ -46,7 +46,7 @@ print(sum(node["Alive"] for node in ray.nodes()))
 PYTHON
 }
 
-# Until enough nodes are there and no other has joined for a while.
+# Waits until MIN_NODES have joined and no other has joined for SETTLE_S.
 wait_for_nodes() {
   local found=0 before=-1 since=$SECONDS
   while ((SECONDS < deadline)); do
@@ -68,9 +68,9 @@ state() {
 
 start_training() {
   systemctl stop training.service
-  # However often the last one has failed, this one is started.
+  # Start it however often the last one has failed.
   systemctl reset-failed training.service 2> /dev/null || true
-  # All nodes are there: the training waits for no CPUs that it had before.
+  # The nodes are there: the training need not wait for the CPUs that it had before.
   rm -rf "$training" /var/lib/volley/cpus
   install -d "$training"
   chown ray "$training"
@@ -80,7 +80,7 @@ start_training() {
   until [[ $(state) == TRAINING || $(state) == FINISHED ]]; do
     case $(systemctl is-active training.service) in
       active) ;;
-      inactive) break ;; # It has finished already.
+      inactive) break ;; # It has finished.
       *)
         journal training
         fail "the training did not start (journalctl -u training)"
@@ -92,7 +92,7 @@ start_training() {
   journal training
 }
 
-# The training goes on without its results being saved; nobody would know.
+# The training would continue without its results being saved, and without an error.
 check_results() {
   [[ -e /etc/volley/mlflow-elsewhere ]] || wait_for_unit mlflow.service
   systemctl start sync-results.service || {

@@ -1,4 +1,4 @@
-"""What can be wrong with access: whose addresses, which user, which SSH key."""
+"""Checks of access: addresses, user name and SSH key."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from infra.config.problem import Problem
 from infra.config.settings import StackSettings
 
 LARGEST_ADMIN_NETWORK = 16
-"""Length of a prefix; whoever opens SSH to more of the internet has to say so."""
+"""Length of a prefix; a larger network needs allowPublicSsh."""
 PRIVATE = [IPv4Network(cidr) for cidr in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")]
-"""RFC 1918: no more of the internet, however many they are."""
+"""RFC 1918: private at any size."""
 TAKEN_USERNAMES = frozenset(
     (
         # Azure refuses these: osProfile.adminUsername in
@@ -23,7 +23,7 @@ TAKEN_USERNAMES = frozenset(
         *("a", "actuser", "adm", "admin2", "aspnet", "backup", "console", "david", "guest"),
         *("john", "owner", "root", "server", "sql", "support", "support_388945a0", "sys"),
         *("test2", "test3", "user4", "user5"),
-        # The machines have users or groups of these names already; the last one is ours.
+        # Users or groups that exist on the machines; the last one is volley's.
         *("daemon", "bin", "sync", "games", "man", "lp", "mail", "news", "uucp", "proxy"),
         *("www-data", "list", "irc", "nobody", "nogroup", "sudo", "docker", "ray"),
     )
@@ -31,14 +31,14 @@ TAKEN_USERNAMES = frozenset(
 
 
 def check_access(settings: StackSettings) -> Iterator[Problem]:
-    """Somebody comes in, and nobody else."""
+    """Checks who may log in."""
     yield from check_admin_cidr(settings)
     yield from check_admin_username(settings)
     yield from check_ssh_key(settings)
 
 
 def check_admin_cidr(settings: StackSettings) -> Iterator[Problem]:
-    """SSH is open to somebody, but not to everybody."""
+    """SSH is open to one network, and not to the whole internet."""
     key, value = "adminCidr", settings.admin_cidr
     if not value:
         yield Problem(
@@ -57,39 +57,39 @@ def check_admin_cidr(settings: StackSettings) -> Iterator[Problem]:
 
 
 def is_wide(network: IPv4Network) -> bool:
-    """Whether a network is more of the internet than one organisation has."""
+    """Whether a network is larger than one organisation needs."""
     return network.prefixlen < LARGEST_ADMIN_NETWORK and not is_private(network)
 
 
 def is_private(network: IPv4Network) -> bool:
-    """Whether no address of a network is one of the internet."""
+    """Whether all addresses of a network are private."""
     return any(network.subnet_of(private) for private in PRIVATE)
 
 
 def check_admin_username(settings: StackSettings) -> Iterator[Problem]:
-    """The administrator is nobody whom Azure refuses or a machine has already."""
+    """The user name is allowed by Azure and free on the machines."""
     if settings.admin_username in TAKEN_USERNAMES:
         yield Problem(
             "adminUsername",
             settings.admin_username,
-            "is a name of Azure's or of the machines' own; take another, azureuser for example",
+            "is reserved by Azure or taken on the machines; use another, for example azureuser",
         )
 
 
 def check_ssh_key(settings: StackSettings) -> Iterator[Problem]:
-    """The key is a public one of a kind that Azure takes. It is never shown."""
+    """The key is a public key of a type that Azure accepts. It is never shown."""
     key, value = "sshPublicKey", settings.ssh_public_key.strip()
     if not value:
         yield Problem(key, value, "required: the text of ~/.ssh/id_ed25519.pub or id_rsa.pub")
     elif "PRIVATE KEY" in value:
-        yield Problem(key, "(hidden)", "is a private key; give the public one, the file in .pub")
+        yield Problem(key, "(hidden)", "is a private key; give the public key, the .pub file")
     elif not is_public_key(value):
         allowed = "must be one line, ssh-ed25519 or ssh-rsa and the key, as in a .pub file"
         yield Problem(key, f"{value[:16]}...", allowed)
 
 
 def is_public_key(text: str) -> bool:
-    """Whether a line is an OpenSSH public key of a kind that Azure takes for Linux."""
+    """Whether a line is an OpenSSH public key of a type that Azure accepts for Linux."""
     kind, _, rest = text.partition(" ")
     if kind not in ("ssh-rsa", "ssh-ed25519") or "\n" in text:
         return False

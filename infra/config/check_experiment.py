@@ -1,4 +1,4 @@
-"""What can be wrong with the experiment: the payload would refuse it, or the cluster lacks room."""
+"""Checks of the experiment: the payload accepts it, and the cluster has room for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from payload.experiment import Cluster, Experiment, Node, UserError, place, read
 
 
 def check_experiment(settings: StackSettings, root: Path) -> Iterator[Problem]:
-    """The payload would take the experiment, and the whole cluster has room for it."""
+    """The payload accepts the experiment, and the whole cluster has room for it."""
     path = root / settings.experiment
     try:
         own = read_experiment(path).experiment
@@ -24,7 +24,7 @@ def check_experiment(settings: StackSettings, root: Path) -> Iterator[Problem]:
     key, value = "experiment", settings.experiment
     try:
         if settings.num_env_runners:
-            # Where the stack's number counts, the experiment's own does not.
+            # The stack's number replaces the experiment's.
             place(own.config.model_copy(update={"num_env_runners": None}), cluster(settings))
             key, value = "numEnvRunners", str(settings.num_env_runners)
         place(with_stack_layer(settings, root).config, cluster(settings))

@@ -1,4 +1,4 @@
-"""What can be wrong with the machines: their sizes, their number and what they are to carry."""
+"""Checks of the machines: sizes, location, image, memory, packages and variables."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from infra.config.vm_sizes import LOCATIONS, RETIRED, SIZES, UNSUITABLE
 from payload.experiment import nearest
 
 LARGEST_SHARED_MEMORY = 0.8
-"""Of a machine's memory: Ray's objects live there, and processes need the rest."""
+"""Share of a machine's memory; processes need the rest."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(=[A-Za-z0-9.+~:-]+)?")
 """https://www.debian.org/doc/debian-policy/ch-controlfields.html#source, and =version for apt."""
 CREDENTIALS = re.compile(r"://(?!git@)[^/\s]*@")
-LEGIBLE = "carries a name or a key that everybody on the machines could read"
+LEGIBLE = "has credentials in it, which every user of the machines could read"
 
 
 def check_machines(settings: StackSettings) -> Iterator[Problem]:
-    """Azure has the machines, and they can do what they are told."""
+    """Azure offers the machines, and they can do what the settings ask for."""
     yield from check_sizes(settings)
     yield from check_location(settings)
     yield from check_image(settings)
@@ -32,7 +32,7 @@ def check_machines(settings: StackSettings) -> Iterator[Problem]:
 
 
 def check_sizes(settings: StackSettings) -> Iterator[Problem]:
-    """Sizes exist, and are still sold."""
+    """Sizes exist, and Azure still offers them."""
     for key, size in (("headSize", settings.head_size), ("workerSize", settings.worker_size)):
         retired = RETIRED.get(size)
         if retired is not None:
@@ -42,18 +42,18 @@ def check_sizes(settings: StackSettings) -> Iterator[Problem]:
         elif size in UNSUITABLE:
             yield Problem(key, size, UNSUITABLE[size])
         elif size not in SIZES:
-            yield Problem(key, size, f"is no size known here{nearest(size, SIZES)}")
+            yield Problem(key, size, f"is not a known size{nearest(size, SIZES)}")
 
 
 def check_location(settings: StackSettings) -> Iterator[Problem]:
     """The location exists."""
     if settings.location not in LOCATIONS:
-        allowed = f"is no Azure location{nearest(settings.location, LOCATIONS)}"
+        allowed = f"is not an Azure location{nearest(settings.location, LOCATIONS)}"
         yield Problem("location", settings.location, allowed)
 
 
 def check_image(settings: StackSettings) -> Iterator[Problem]:
-    """The image is a marketplace's or a resource."""
+    """The image is a marketplace image or a resource id."""
     image = settings.image
     resource = image.startswith("/subscriptions/") and "/images/" in image
     if not resource and not re.fullmatch(r"[^:/]+(:[^:/]+){3}", image):
@@ -62,7 +62,7 @@ def check_image(settings: StackSettings) -> Iterator[Problem]:
 
 
 def check_shared_memory(settings: StackSettings) -> Iterator[Problem]:
-    """The smaller machine has room for it."""
+    """The smallest machine has the memory."""
     sizes = [settings.head_size, *([settings.worker_size] if settings.max_workers else [])]
     machines = [SIZES[size] for size in sizes if size in SIZES]
     smallest = min(machines, key=lambda machine: machine.memory_gib, default=None)
@@ -74,19 +74,23 @@ def check_shared_memory(settings: StackSettings) -> Iterator[Problem]:
 
 
 def check_variables(settings: StackSettings) -> Iterator[Problem]:
-    """A shell and systemd can set them. Values are never shown."""
+    """Names are valid for a shell and for systemd. Values are never shown."""
     for name in settings.environment_variables:
         if not VARIABLE.fullmatch(name):
-            allowed = "a name has letters, digits and underscores, and starts with no digit"
+            allowed = (
+                "must have letters, digits and underscores only, and must not start with a digit"
+            )
             yield Problem("environmentVariables", name, allowed)
 
 
 def check_pip_packages(settings: StackSettings) -> Iterator[Problem]:
-    """Packages and nothing else, without a key: customData is no place for secrets."""
+    """Packages only, and no credentials: customData is not secret."""
     for package in settings.pip_packages:
         before, scheme, _ = package.partition("://")
         if "\n" in package:
-            yield Problem("pipPackages", package, "is more than one line; name one package each")
+            yield Problem(
+                "pipPackages", package, "is more than one line; give one package per item"
+            )
         elif CREDENTIALS.search(package):
             yield Problem("pipPackages", f"{before}{scheme}...", LEGIBLE)
         elif package.startswith("-"):
@@ -94,15 +98,15 @@ def check_pip_packages(settings: StackSettings) -> Iterator[Problem]:
 
 
 def check_tracking_uri(settings: StackSettings) -> Iterator[Problem]:
-    """The tracking server's address has no key in it: customData is no place for secrets."""
+    """The address has no credentials in it: customData is not secret."""
     uri = settings.mlflow_tracking_uri
     if CREDENTIALS.search(uri):
         yield Problem("mlflowTrackingUri", f"{uri.partition('://')[0]}://...", LEGIBLE)
 
 
 def check_apt_packages(settings: StackSettings) -> Iterator[Problem]:
-    """Names as Debian's policy has them, with or without a version."""
+    """Names follow Debian's policy, with or without a version."""
     for package in settings.apt_packages:
         if not DEBIAN_PACKAGE.fullmatch(package):
-            allowed = "is no name of a Debian package; give htop or htop=3.0.5-7build2, for example"
+            allowed = "is not a Debian package name; for example htop or htop=3.0.5-7build2"
             yield Problem("aptPackages", package, allowed)

@@ -1,4 +1,4 @@
-"""What can be wrong with the network: addresses, room for the workers, and what exists already."""
+"""Checks of the network: addresses, room for the workers, and resources that exist."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SMALLEST_SUBNET = 29
 
 
 def check_network(settings: StackSettings) -> Iterator[Problem]:
-    """Every machine gets an address, in the subnets that are made or that exist."""
+    """Every machine gets an address, in subnets that are made here or exist."""
     yield from check_workers(settings)
     yield from check_subnets(settings)
     yield from check_resource_ids(settings)
 
 
 def check_workers(settings: StackSettings) -> Iterator[Problem]:
-    """As many workers as were asked for can be there."""
+    """The subnet has an address for every worker."""
     if settings.max_workers < settings.min_workers:
         allowed = f"is less than minWorkers, {settings.min_workers}"
         yield Problem("maxWorkers", settings.max_workers, allowed)
@@ -39,7 +39,7 @@ def check_workers(settings: StackSettings) -> Iterator[Problem]:
 
 
 def check_subnets(settings: StackSettings) -> Iterator[Problem]:
-    """Both subnets lie in the virtual network, apart from each other."""
+    """Both subnets are inside the virtual network and do not overlap."""
     keys = {
         "vnetCidr": settings.vnet_cidr,
         "headSubnetCidr": settings.head_subnet_cidr,
@@ -60,9 +60,9 @@ def check_subnets(settings: StackSettings) -> Iterator[Problem]:
 
 
 def check_resource_ids(settings: StackSettings) -> Iterator[Problem]:
-    """What exists already is named by its resource id."""
+    """Existing resources are given by resource id."""
     subnet = "Microsoft.Network/virtualNetworks/<vnet>/subnets/<subnet>"
-    # Azure connects a machine to no vnet of another subscription or location.
+    # A VM can only join a vnet of its own subscription and location.
     near = ", in the stack's own subscription and location"
     ids = {
         "headSubnetId": (settings.head_subnet_id, subnet, near),
@@ -87,7 +87,7 @@ def check_resource_ids(settings: StackSettings) -> Iterator[Problem]:
 
 
 def parse_cidr(text: str) -> IPv4Network | None:
-    """Returns the network, or None where the text is no CIDR (10.0.0.5/24 has host bits: none)."""
+    """Returns the network, or None where the text is not a CIDR (10.0.0.5/24 has host bits)."""
     try:
         return IPv4Network(text)
     except (AddressValueError, NetmaskValueError, ValueError):

@@ -1,4 +1,4 @@
-"""One thing that is wrong with a stack's configuration."""
+"""One problem of a stack's configuration."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong."""
+    """One problem, shown as a line."""
 
     key: str
     value: object
     """Shown, so never a secret."""
     allowed: str
-    """What is wrong with it and what would be right."""
+    """What is wrong, and what is allowed."""
 
     def __str__(self) -> str:
         return f"{self.key}: {_shown(self.value)}: {self.allowed}"
@@ -24,4 +24,4 @@ def _shown(value: object) -> str:
     try:
         return json.dumps(value)
     except (TypeError, ValueError):
-        return str(value)  # YAML knows more than JSON: dates, for example.
+        return str(value)  # YAML has types that JSON lacks, for example dates.

@@ -1,4 +1,4 @@
-"""Reads the stack's configuration; all that is wrong with it in one error."""
+"""Reads the stack's configuration; one error lists every problem."""
 
 from __future__ import annotations
 
@@ -21,9 +21,14 @@ from infra.config.problem import Problem
 from infra.config.settings import StackSettings
 from payload.experiment import nearest
 
+SECRET = (
+    "would be stored in plain text on the machines; secrets are not supported, "
+    "set a plain value without --secret"
+)
+
 
 class ConfigError(Exception):
-    """Every problem with the configuration, each naming its key."""
+    """Every problem of the configuration, with its key."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
@@ -39,11 +44,11 @@ def read_settings(config: Mapping[str, str], root: Path) -> StackSettings:
         root: What a path in the configuration is relative to.
 
     Raises:
-        ConfigError: With all that is wrong.
+        ConfigError: Lists every problem.
     """
     fields = {field.alias or name: field for name, field in StackSettings.model_fields.items()}
     problems = [
-        Problem(key, value, f"is no setting{nearest(key, fields)}")
+        Problem(key, value, f"is not a setting{nearest(key, fields)}")
         for key, value in config.items()
         if key not in fields
     ]
@@ -55,7 +60,7 @@ def read_settings(config: Mapping[str, str], root: Path) -> StackSettings:
         problems += [
             Problem(key, _without_values(values[key], e), e["msg"]) for key, e in wrong.items()
         ]
-        # What is right by itself can still be wrong together.
+        # Values that are valid one by one can still contradict each other.
         settings = StackSettings.model_validate(
             {key: value for key, value in values.items() if key not in wrong}
         )
@@ -68,18 +73,17 @@ def read_settings(config: Mapping[str, str], root: Path) -> StackSettings:
 
 
 def stack_config() -> dict[str, str]:
-    """Returns the project's configuration as `pulumi up` hands it over, without its prefix.
+    """Returns the project's configuration as Pulumi passes it, without the project's prefix.
 
     Raises:
-        ConfigError: A value is kept as a secret, which no machine would do.
+        ConfigError: A value is set as a secret.
     """
     given = {**get_config_env(), **CONFIG.get()}
     prefix = f"{pulumi.get_project()}:"
-    plain = "would be plain in the state and on the machines; if it is no secret, set it without "
     secrets = [key for key in given if key.startswith(prefix) and is_config_secret(key)]
     if secrets:
         raise ConfigError(
-            [Problem(key.removeprefix(prefix), "(hidden)", f"{plain}--secret") for key in secrets]
+            [Problem(key.removeprefix(prefix), "(hidden)", SECRET) for key in secrets]
         )
     return {
         key.removeprefix(prefix): value for key, value in given.items() if key.startswith(prefix)
@@ -87,7 +91,7 @@ def stack_config() -> dict[str, str]:
 
 
 def check_settings(settings: StackSettings, root: Path) -> Iterator[Problem]:
-    """Yields all that is wrong with settings whose types are right."""
+    """Yields every problem of settings whose types are right."""
     yield from check_access(settings)
     yield from check_machines(settings)
     yield from check_network(settings)
@@ -95,13 +99,13 @@ def check_settings(settings: StackSettings, root: Path) -> Iterator[Problem]:
 
 
 def _without_values(value: Any, error: ErrorDetails) -> Any:
-    """Returns what of a wrong value is shown: of environment variables, the name alone."""
+    """Returns what may be shown of a wrong value: of an environment variable its name only."""
     _, *inner = error["loc"]
     return inner[0] if isinstance(value, dict) and inner else value
 
 
 def _parse(field: FieldInfo, text: str) -> Any:
-    """Returns what the text means; text that is no JSON stays as it is, for pydantic to refuse."""
+    """Returns the parsed value; text that is not JSON stays text, and pydantic refuses it."""
     if field.annotation is str:
         return text
     try:

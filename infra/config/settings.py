@@ -11,7 +11,7 @@ from infra.config.vm_sizes import Machine, canonical_size
 class StackSettings(BaseModel):
     """Every configuration key, here in snake case; Pulumi.yaml describes them.
 
-    Pulumi knows no optional key: one that is not set is empty, or 0.
+    Pulumi has no optional keys: a key that is not set is empty, or 0.
     """
 
     model_config = ConfigDict(
@@ -22,7 +22,7 @@ class StackSettings(BaseModel):
         coerce_numbers_to_str=True,
     )
 
-    # Who may come in
+    # Access
     admin_cidr: str = ""
     ssh_public_key: str = ""
     admin_username: str = Field("volley", pattern=r"^[a-z_][a-z0-9_-]{0,31}$")

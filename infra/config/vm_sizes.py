@@ -1,13 +1,13 @@
-"""VM sizes and locations: what a machine of each size has, and about what it costs."""
+"""VM sizes with their prices, and Azure's locations."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 PRICES_AS_OF = "2026-06"
-"""US dollars per hour in East US, Linux, pay as you go; an estimate, other places cost more."""
+"""Of the prices below, in US dollars per hour in East US, Linux, pay as you go. Estimates."""
 SPOT_SHARE = 0.2
-"""Low-priority machines have cost about a fifth; Azure changes their prices all the time."""
+"""A Spot machine's price as a share; Azure changes Spot prices all the time."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Machine:
     gpus: int = 0
     gpu_model: str = ""
     temp_disk_gib: int = 0
-    """Local disk, which an ephemeral OS disk can use; 0 where the size has none."""
+    """Local disk, for an ephemeral OS disk; 0 where the size has none."""
 
     @classmethod
     def named(cls, size: str) -> Machine:
@@ -35,7 +35,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Retired:
-    """A size that Azure no longer sells."""
+    """A size that Azure has retired."""
 
     date: str
     successor: str
@@ -92,7 +92,7 @@ RETIRED = {
     )
     for size in sizes.split()
 }
-"""Azure's retired-sizes list; all of them carry cards that today's image has no driver for.
+"""Azure's list of retired GPU sizes.
 
 https://learn.microsoft.com/azure/virtual-machines/sizes/retirement/retired-sizes-list
 """
@@ -108,7 +108,7 @@ UNSUITABLE = {
         "needs NVIDIA's GRID driver, which the image does not have; use Standard_NC4as_T4_v3",
     ),
 }
-"""Sizes that Azure sells and this cluster cannot use."""
+"""Sizes that Azure offers and this cluster cannot use."""
 
 LOCATIONS = (
     *("australiacentral", "australiaeast", "australiasoutheast", "austriaeast", "brazilsouth"),
@@ -124,7 +124,7 @@ LOCATIONS = (
 
 
 def canonical_size(text: str) -> str:
-    """Returns a size as Azure spells it: STANDARD_D2_V2 and NC6 are understood; else the text."""
+    """Returns a size as Azure spells it; STANDARD_D2_V2 and NC6 are understood."""
     known = {name.lower(): name for name in (*SIZES, *RETIRED, *UNSUITABLE)}
     lower = text.lower()
     return known.get(lower) or known.get(f"standard_{lower}") or text

@@ -93,7 +93,7 @@ def test_a_role_that_is_not_known_yet_is_waited_for(
     blob = load("blob")
     monkeypatch.setattr(blob, "PAUSE_S", 0.01)
     second.token.refused = 2
-    blob.patiently("runs", lambda: second.results.restore_runs(second.blobs, KEY))
+    blob.retry("runs", lambda: second.results.restore_runs(second.blobs, KEY))
     assert (second.home / "runs" / KEY / "runs/a/progress.csv").read_text() == "1\n"
     assert capfd.readouterr().out.count("runs: ") == 2
 
@@ -103,10 +103,10 @@ def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
     blob = load("blob")
     monkeypatch.setattr(blob, "PAUSE_S", 0.01)
-    monkeypatch.setattr(blob, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(blob, "RETRY_FOR_S", 0.05)
 
     def refuse() -> None:
         raise AzureError("")
 
     with pytest.raises(AzureError):
-        blob.patiently("runs", refuse)
+        blob.retry("runs", refuse)

@@ -13,8 +13,8 @@ from azure.core.exceptions import AzureError, ResourceNotFoundError
 from azure.identity import ManagedIdentityCredential
 from azure.storage.blob import BlobServiceClient, ContainerClient
 
-PATIENCE_S = 20 * 60.0
-"""A role assignment can take ten minutes until every server knows it."""
+RETRY_FOR_S = 20 * 60.0
+"""A role assignment can take ten minutes to propagate."""
 PAUSE_S = 5.0
 
 Answer = TypeVar("Answer")
@@ -27,13 +27,13 @@ def container(name: str) -> ContainerClient:
     return BlobServiceClient(account, credential).get_container_client(name)
 
 
-def patiently(what: str, ask: Callable[[], Answer]) -> Answer:
-    """Asks Azure again until it answers.
+def retry(what: str, ask: Callable[[], Answer]) -> Answer:
+    """Retries a request to Azure until it succeeds.
 
     Raises:
-        AzureError: It has refused for PATIENCE_S.
+        AzureError: The request has failed for RETRY_FOR_S.
     """
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + RETRY_FOR_S
     while True:
         try:
             return ask()
@@ -46,7 +46,7 @@ def patiently(what: str, ask: Callable[[], Answer]) -> Answer:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Writes a file that only its owner reads."""
+    """Writes a file that only its owner can read."""
     aside = path.with_name(f".{path.name}")
     aside.touch(0o600)
     aside.write_bytes(content)
@@ -64,7 +64,7 @@ def put(container_name: str, name: str, file: Path) -> None:
 def main(verb: str, container_name: str, name: str, file: str) -> None:
     do = {"get": get, "put": put}[verb]
     try:
-        patiently(f"{container_name}/{name}", lambda: do(container_name, name, Path(file)))
+        retry(f"{container_name}/{name}", lambda: do(container_name, name, Path(file)))
     except AzureError:
         sys.exit(1)
     print(f"{verb} {container_name}/{name}: done", flush=True)

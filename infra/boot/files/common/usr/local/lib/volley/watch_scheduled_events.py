@@ -1,4 +1,4 @@
-"""Waits for Azure's notice of an eviction, stops Ray in order, and tells Azure to go on.
+"""Waits for Azure's notice of an eviction, stops Ray in order, and acknowledges the event.
 
 https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events
 """
@@ -17,7 +17,7 @@ EVENTS = f"{METADATA}/scheduledevents?api-version=2020-07-01"
 COMPUTE = f"{METADATA}/instance/compute?api-version=2021-02-01"
 LAST = ("Preempt", "Terminate")
 POLL_S = 1.0
-"""An eviction is told about 30 s ahead."""
+"""Azure announces an eviction about 30 s ahead."""
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def leave(event: dict[str, Any]) -> None:
-    """Stops this machine's Ray, saves what it has, and starts the event."""
+    """Stops Ray on this machine, saves the results, and acknowledges the event."""
     print(f"{event['EventType']} at {event.get('NotBefore') or 'once'}: stopping Ray", flush=True)
     subprocess.run(["systemctl", "stop", *os.environ["STOP_BEFORE_EVICTION"].split()], check=False)
     ask(EVENTS, {"StartRequests": [{"EventId": event["EventId"]}]})

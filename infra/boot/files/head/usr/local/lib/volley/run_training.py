@@ -1,6 +1,6 @@
-"""Runs the experiment as a Ray job and follows it to its end; resumes it after any interruption.
+"""Runs the experiment as a Ray job until it ends; resumes it after an interruption.
 
-Exit codes: 0 finished, 2 refused (nothing would be different the next time), 1 anything else.
+Exit codes: 0 finished, 2 refused (a retry would fail in the same way), 1 anything else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import ray
 from ray.job_submission import JobStatus, JobSubmissionClient
 
-from blob import container, patiently, write
+from blob import container, retry, write
 from sync_results import HOME, RUNS, restore_runs
 from training_plan import (
     TRAINING,
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 REFUSAL = 2
 """The payload's exit code for input that it refuses."""
 FINISHED = TRAINING / "finished"
-"""This training is over: a boot does not start it again."""
+"""Marks a finished training, which a boot does not start again."""
 CPUS = HOME / "cpus"
-"""How many the training had last; the run command removes it, since it waits for nodes itself."""
+"""The CPUs that the training had; the run command removes it, since it waits for nodes itself."""
 DASHBOARD_TIMEOUT_S = 120.0
 WORKERS_TIMEOUT_S = 120.0
-"""Workers find a head that was restarted after about 24 s; one that was evicted may never."""
+"""Workers reconnect to a restarted head after about 24 s; an evicted worker may never return."""
 POLL_S = 5.0
 
 
@@ -53,10 +53,10 @@ def main() -> int:
     except UserError as error:
         print(error, flush=True)
         return REFUSAL
-    # What an experiment has learnt belongs to it: a changed one starts from nothing.
+    # Runs belong to an experiment: a changed one starts a new run.
     key = hashlib.sha256(experiment.read_bytes()).hexdigest()[:12]
     blobs = os.environ["RESULTS_CONTAINER"]
-    patiently(f"{blobs}/runs/{key}", lambda: restore_runs(container(blobs), key))
+    retry(f"{blobs}/runs/{key}", lambda: restore_runs(container(blobs), key))
     client = connect()
     stop_others(client)
     unfinished = run_to_resume(RUNS / key)
@@ -74,7 +74,7 @@ def main() -> int:
     job = client.submit_job(
         entrypoint=shlex.join(command),
         submission_id=f"train-{key}-{int(time.time())}",
-        # Ray takes the package to the workers.
+        # Ray distributes the package to the workers.
         runtime_env={"py_modules": [str(TRAINING / "payload")]},
         metadata={"experiment": key},
     )
@@ -101,7 +101,7 @@ def connect() -> JobSubmissionClient:
 
 
 def stop_others(client: JobSubmissionClient) -> None:
-    """Stops what an earlier life of this unit has left running."""
+    """Stops jobs that an earlier start of this unit has left running."""
     for job in client.list_jobs():
         if job.submission_id is not None and not job.status.is_terminal():
             print(f"{job.submission_id} still runs: stopping it", flush=True)
@@ -113,7 +113,7 @@ def stop_others(client: JobSubmissionClient) -> None:
 
 def remembered_cpus() -> int:
     text = CPUS.read_text() if CPUS.exists() else ""
-    # Empty where the power went at the wrong moment.
+    # A power cut can leave an empty file.
     return int(text) if text.isdecimal() else 0
 
 

@@ -1,7 +1,7 @@
 """results.py save, results.py restore: MLflow's database and the runs, to and from Blob.
 
-A cluster is destroyed and made again; its results go on. The database is saved as a
-consistent snapshot; only the head that restored or saved it last may replace it.
+Results outlive the cluster. The database is saved as a consistent snapshot; only the head that
+restored or saved it last may replace it.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ from azure.core.exceptions import (
 )
 from azure.storage.blob import BlobClient, ContainerClient
 
-from blob import container, patiently, write
+from blob import container, retry, write
 
 HOME = Path("/var/lib/volley")
 DATABASE = HOME / "mlflow.db"
 ETAG = HOME / "mlflow.db.etag"
-"""Of the snapshot that this machine knows."""
+"""ETag of the last snapshot that this machine saved or restored."""
 CHANGE = HOME / "mlflow.db.change"
-"""When the saved database had been changed last."""
+"""Modification time of the database when it was saved last."""
 WRITER = HOME / "writer"
-"""Who this machine is: snapshots bear it, so that it knows its own."""
+"""The id of this machine, which is part of its snapshots."""
 RUNS = HOME / "runs"
 SAVED = HOME / "saved"
-"""A mark for each file of RUNS that is in Blob, with the state that was saved."""
+"""A file for each file of RUNS that is in Blob, with the state that was saved."""
 LINK = {"link": "true"}
 """Metadata of a blob whose content is where a symbolic link leads."""
 LOCK = HOME / "save.lock"
 
 
 class OtherWriterError(Exception):
-    """Somebody else has written the database since this machine read it."""
+    """Another machine has written the database since this one read it."""
 
 
 def save(blobs: ContainerClient) -> bool:
-    """Uploads what has changed of the runs and of the database; says whether all of it is saved.
+    """Uploads what has changed of the runs and the database; returns whether all of it is saved.
 
-    A save that runs already is waited for: what came after it began is saved too.
+    Waits for a save that is running, so that later changes are saved as well.
     """
     saved = True
     with LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for part in (save_database, save_runs):
-            # One that fails keeps nothing of the other from being saved.
+            # If one fails, the other is saved all the same.
             try:
                 part(blobs)
             except (AzureError, OSError, sqlite3.Error, OtherWriterError) as error:
@@ -80,7 +80,7 @@ def save_runs(blobs: ContainerClient) -> None:
 
 
 def files_of_runs(folder: Path) -> Iterator[Path]:
-    """Yields files and links; checkpoints are written aside, in names with a dot, and renamed."""
+    """Yields files and links, without names that start with a dot: checkpoints being written."""
     for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         links = [name for name in folders if Path(parent, name).is_symlink()]
@@ -88,9 +88,9 @@ def files_of_runs(folder: Path) -> Iterator[Path]:
 
 
 def pruned() -> Iterator[Path]:
-    """Yields what was saved of checkpoints that the payload has removed since.
+    """Yields saved files of checkpoints that the payload has removed since.
 
-    A run that is gone as a whole was removed by somebody else, who may want it to be saved.
+    A run folder that is gone as a whole was removed by a person: what was saved of it is kept.
     """
     for mark in [path for path in SAVED.rglob("*") if path.is_file()]:
         path = RUNS / mark.relative_to(SAVED)
@@ -113,7 +113,7 @@ def save_file(blobs: ContainerClient, path: Path) -> None:
 
 
 def change_of(path: Path) -> str:
-    """Returns what is another when a file has changed, or where a link leads."""
+    """Returns a text that differs when a file has changed, or the target of a link."""
     if path.is_symlink():
         return os.readlink(path)
     state = path.stat()
@@ -152,17 +152,17 @@ def save_database(blobs: ContainerClient) -> None:
 
 
 def upload(blob: BlobClient, content: bytes) -> str:
-    """Replaces the snapshot that this machine knows; returns the ETag of the new one.
+    """Replaces the snapshot; returns the ETag of the new one.
 
     Raises:
-        OtherWriterError: The snapshot is another one, and not of this machine.
+        OtherWriterError: Another machine has replaced the snapshot.
     """
     bearing = {"writer": writer()}
     known = ETAG.read_text() if ETAG.exists() else ""
     try:
         answer = blob.upload_blob(content, metadata=bearing, **only_if(known))
     except (ResourceModifiedError, ResourceExistsError):
-        # It is ours where the answer to an upload was lost.
+        # It may be this machine's: the response to an upload can be lost.
         own = etag_of_own(blob)
         answer = blob.upload_blob(content, metadata=bearing, **only_if(own))
     etag: str = answer["etag"]
@@ -170,14 +170,14 @@ def upload(blob: BlobClient, content: bytes) -> str:
 
 
 def only_if(etag: str) -> dict[str, Any]:
-    """Returns upload_blob's condition: the blob is as we know it, or not there."""
+    """Returns upload_blob's condition: the blob is unchanged, or does not exist."""
     if not etag:
         return {"overwrite": False}
     return {"overwrite": True, "etag": etag, "match_condition": MatchConditions.IfNotModified}
 
 
 def etag_of_own(blob: BlobClient) -> str:
-    """Returns the ETag of what is there, which must be this machine's; "" where nothing is."""
+    """Returns the ETag of this machine's snapshot, or "" where there is none."""
     try:
         there = blob.get_blob_properties()
     except ResourceNotFoundError:
@@ -207,7 +207,7 @@ def restore(blobs: ContainerClient) -> None:
         print("the results account is new: MLflow starts with an empty database")
         return
     content = download.readall()
-    # The database last: with it, the snapshot is known.
+    # The ETag first: a database without it would be uploaded as a new one.
     write(ETAG, download.properties.etag.encode())
     write(DATABASE, content)
     print(f"restored MLflow's database of {download.properties.last_modified}")
@@ -236,7 +236,7 @@ def restore_runs(blobs: ContainerClient, key: str) -> None:
 def main(verb: str) -> int:
     name = os.environ["RESULTS_CONTAINER"]
     if verb == "restore":
-        patiently(f"{name}/mlflow.db", lambda: restore(container(name)))
+        retry(f"{name}/mlflow.db", lambda: restore(container(name)))
         return 0
     return 0 if save(container(name)) else 1
 

@@ -31,7 +31,7 @@ def read_settings(training: Path) -> Settings:
 
 
 def env_runners(settings: Settings, nodes: Sequence[Node]) -> tuple[int, str]:
-    """Returns how many env runners the payload is told to use, and why.
+    """Returns the number of env runners for the payload, and the reason.
 
     The preview has refused what does not fit on the whole cluster. What is there now may be less:
     a training starts with the workers that came, and continues with those that are left.
@@ -52,7 +52,7 @@ def env_runners(settings: Settings, nodes: Sequence[Node]) -> tuple[int, str]:
 
 
 def run_to_resume(results: Path) -> Path | None:
-    """Returns the newest run that has a checkpoint and is not over; names end with the time."""
+    """Returns the newest unfinished run with a checkpoint; names end with the start time."""
     runs = [
         run
         for run in sorted((results / "runs").glob("*"))
@@ -62,7 +62,7 @@ def run_to_resume(results: Path) -> Path | None:
 
 
 def finish_runs(results: Path) -> None:
-    """Marks all runs as over, wherever they are restored: the next training starts a new one."""
+    """Marks all runs as finished, also where they are restored: the next training is a new run."""
     for run in (results / "runs").glob("*"):
         (run / "finished").touch()
 
