@@ -1,18 +1,22 @@
 # volley: `make train`, `make test`, `make ui`, `make bench`; `make up`, `make down` on Azure.
 # Needs Python 3.11+, pip and make; for Azure the Pulumi CLI as well.
 PYTHON ?= python3
+PYTHONS := 3.11 3.12 3.13
 RESULTS ?= results
 ARGS ?=
 BIN := .venv/bin
 UV := $(BIN)/uv pip install --quiet --compile-bytecode --require-hashes --python $(BIN)/python
 COMPILE := $(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header
 MACHINE := --python-platform x86_64-manylinux_2_35 --format pylock.toml
+# What people type `make` on; av's wheels are for macOS 14 and newer.
+LAPTOPS := x86_64-manylinux_2_28 aarch64-manylinux_2_28 aarch64-apple-darwin
+WHEELS := MACOSX_DEPLOYMENT_TARGET=14.0 $(BIN)/uv pip install --quiet --require-hashes --only-binary :all:
 
 CODE := infra payload rehearsal tests
 SCRIPTS := usr/local/lib/volley
 
 .PHONY: help train test ui bench up preview down rehearse rehearse-set-up rehearse-clean
-.PHONY: lock clean
+.PHONY: lock lock-check clean
 
 help:   ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -54,7 +58,7 @@ rehearse-clean: .venv/dev  ## Remove all that a rehearsal has left
 
 lock: .venv/dev  ## Resolve requirements/*.txt anew
 	$(COMPILE) --universal --generate-hashes pyproject.toml --extra dev -o requirements/dev.txt
-	for extra in payload infra; do \
+	set -e; for extra in payload infra; do \
 	  cp requirements/dev.txt requirements/$$extra.txt; : uv keeps the versions that it finds there; \
 	  $(COMPILE) --universal --generate-hashes pyproject.toml --extra $$extra -o requirements/$$extra.txt; \
 	done
@@ -62,6 +66,16 @@ lock: .venv/dev  ## Resolve requirements/*.txt anew
 	$(COMPILE) $(MACHINE) -c requirements/payload.txt pyproject.toml \
 	  --extra payload --extra cluster -o build/pylock.toml
 	$(BIN)/python -m infra.boot.machine_lock build/pylock.toml requirements/machine.txt
+
+lock-check: .venv/uv  ## Download infra's wheels for each laptop, verify them; look for training's
+	rm -rf build/wheels
+	@set -e; for platform in $(LAPTOPS); do for python in $(PYTHONS); do \
+	  echo "$$platform, Python $$python"; \
+	  laptop="--python-platform $$platform --python-version $$python --target build/wheels/$$platform-$$python"; \
+	  $(WHEELS) $$laptop --cache-dir build/wheels/cache -r requirements/uv.txt -r requirements/infra.txt; \
+	  $(WHEELS) $$laptop --dry-run -r requirements/payload.txt; \
+	done; done
+	rm -rf build/wheels
 
 clean:  ## Remove the virtual environment
 	rm -rf .venv

@@ -1,0 +1,59 @@
+"""A laptop is Linux or a Mac: no lock leaves out what such a machine needs.
+
+Whether there are wheels for it, only a package index knows: `make lock-check`.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+from tests.project import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYTHONS = [
+    version
+    for version in (f"3.{minor}" for minor in range(8, 30))
+    if version in SpecifierSet(PROJECT["requires-python"])
+]
+LAPTOPS = [("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64")]
+
+
+def installed(extra: str, platform: tuple[str, str], python: str) -> list[str]:
+    """Names of the packages that a laptop takes from a lock."""
+    environment = {
+        "sys_platform": platform[0],
+        "platform_system": platform[0].capitalize(),
+        "platform_machine": platform[1],
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+    }
+    text = (ROOT / f"requirements/{extra}.txt").read_text()
+    pins = [Requirement(line) for line in re.findall(r"^(\w[^\\\n]*)", text, re.MULTILINE)]
+    return [
+        canonicalize_name(pin.name)
+        for pin in pins
+        if pin.marker is None or pin.marker.evaluate(environment)
+    ]
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("platform", LAPTOPS, ids="-".join)
+@pytest.mark.parametrize("extra", ["payload", "infra"])
+def test_every_laptop_gets_one_version_of_each_dependency(
+    extra: str, platform: tuple[str, str], python: str
+) -> None:
+    names = installed(extra, platform, python)
+    wanted = [Requirement(text).name for text in PROJECT["optional-dependencies"][extra]]
+    assert {canonicalize_name(name) for name in wanted} <= set(names)
+    assert len(names) == len(set(names))
+
+
+def test_the_makefile_checks_the_locks_for_every_python() -> None:
+    (pythons,) = re.findall(r"^PYTHONS := (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert pythons.split() == PYTHONS
