@@ -1,5 +1,5 @@
 # volley: `make train`, `make test`, `make ui`, `make bench`; `make up`, `make down` on Azure.
-# Needs Python 3.11+, pip and make; for Azure the Pulumi CLI as well.
+# Needs Python, pip and make; for Azure the Pulumi CLI as well. A Mac has GNU make 3.81 and BSD tools.
 PYTHON ?= python3
 PYTHONS := 3.11 3.12 3.13
 RESULTS ?= results
@@ -16,10 +16,10 @@ CODE := infra payload rehearsal tests
 SCRIPTS := usr/local/lib/volley
 
 .PHONY: help train test ui bench up preview down rehearse rehearse-set-up rehearse-clean
-.PHONY: lock lock-check clean
+.PHONY: lock lock-check linux clean
 
 help:   ## Show this help
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 train: .venv/payload  ## Train IMPALA on Pong until the mean return is 18 or an hour has passed
 	$(BIN)/python -m payload train experiments/pong.yaml --results $(RESULTS) $(ARGS)
@@ -47,13 +47,13 @@ preview: .venv/infra  ## Show what `make up` would change
 down: .venv/infra  ## Take the cluster away; the results stay (pulumi destroy)
 	pulumi destroy $(ARGS)
 
-rehearse: rehearse-set-up  ## Run the declared cluster for real on this machine (root, Linux)
+rehearse: rehearse-set-up  ## Run the declared cluster for real on this machine (Linux, root)
 	$(BIN)/python -m rehearsal play $(ARGS)
 
-rehearse-set-up: .venv/dev  ## Install tools, make the base image and the machines' environment
+rehearse-set-up: linux .venv/dev  ## Install the rehearsal's tools, make its base image (Linux, root)
 	$(BIN)/python -m rehearsal set-up
 
-rehearse-clean: .venv/dev  ## Remove all that a rehearsal has left
+rehearse-clean: linux .venv/dev  ## Remove all that a rehearsal has left (Linux, root)
 	$(BIN)/python -m rehearsal clean
 
 lock: .venv/dev  ## Resolve requirements/*.txt anew
@@ -77,11 +77,16 @@ lock-check: .venv/uv  ## Download infra's wheels for each laptop, verify them; l
 	done; done
 	rm -rf build/wheels
 
+linux:
+	@test "$$(uname -sm)" = "Linux x86_64" || \
+	  { echo "volley: a rehearsal needs Linux on x86_64, this is $$(uname -sm)" >&2; exit 2; }
+
 clean:  ## Remove the virtual environment
 	rm -rf .venv
 
 .venv/uv: requirements/uv.txt
-	$(PYTHON) -c 'import sys; sys.exit("volley needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -c 'import sys; v = "%d.%d" % sys.version_info[:2]; sys.exit(v not in "$(PYTHONS)".split() and \
+	  "volley needs Python 3.11, 3.12 or 3.13; $(PYTHON) is " + v + ". Try: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	touch $@
