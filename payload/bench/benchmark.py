@@ -7,6 +7,7 @@ that all meet the same machine: compare figures of one run of the benchmark only
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -66,7 +67,12 @@ def bench(seconds: float, results: Path) -> int:
 
     Returns:
         The process's exit code: 1 if a measurement failed. The others go on without it.
+
+    Raises:
+        UserError: The system does not tell CPU time and memory as Linux does.
     """
+    if not hasattr(time, "pthread_getcpuclockid"):
+        raise UserError("bench: needs Linux to measure CPU time and memory; bench --learn does not")
     console = Console(soft_wrap=True, highlight=False)
     about = machine()
     logs = _fresh_logs(results / "bench-logs")

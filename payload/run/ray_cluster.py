@@ -13,8 +13,10 @@ from payload.run.run_folder import redirect_output, restore_output
 
 
 def available_cpus() -> int:
-    """CPUs that this process may use (a container's or taskset's share)."""
-    return len(os.sched_getaffinity(0))
+    """CPUs that this process may use: on Linux a container's or taskset's share, else all."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def this_machine() -> Cluster:

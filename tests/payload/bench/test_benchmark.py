@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from payload.bench.benchmark import LEARNING_BARS, bench_learning, compare
+from payload.bench.benchmark import LEARNING_BARS, bench, bench_learning, compare
 from payload.bench.limits import synthetic_fragment
 from payload.bench.parts import parts
 from payload.bench.process import Child, MeasurementError, error_in, pss_bytes, total_pss_bytes
@@ -214,6 +215,14 @@ def test_the_file_is_json_also_where_a_number_is_not_finite(tmp_path: Path) -> N
 def test_an_unknown_algorithm_is_refused_with_its_nearest_name(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--run IMPLA: unknown \(did you mean IMPALA\?\)"):
         bench_learning("IMPLA", 1, tmp_path)
+
+
+def test_a_system_that_cannot_be_measured_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(time, "pthread_getcpuclockid")  # As on macOS.
+    with pytest.raises(UserError, match="bench: needs Linux"):
+        bench(1.0, tmp_path)
 
 
 def test_a_synthetic_fragment_has_the_shape_of_a_real_one() -> None:
