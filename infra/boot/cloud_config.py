@@ -109,7 +109,8 @@ def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
     files = []
     for root in (FILES / "common", FILES / machine.role):
         for path in sorted(p for p in root.rglob("*") if p.is_file()):
-            if path.parent.name == "__pycache__":  # The tests import the scripts.
+            # The tests import the scripts; macOS's Finder and editors hide files of their own.
+            if path.parent.name == "__pycache__" or path.name.startswith("."):
                 continue
             target = f"/{path.relative_to(root)}"
             script = path.suffix == "" and "/lib/volley/" in target

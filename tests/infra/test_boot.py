@@ -133,12 +133,17 @@ def test_the_same_machine_gives_the_same_bytes(role: Role) -> None:
     assert cloud_config(machine(role)) == cloud_config(machine(role))
 
 
-def test_bytecode_is_no_boot_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "left", ["__pycache__/sync_results.cpython-311.pyc", ".DS_Store", ".run_training.py.swp"]
+)
+def test_what_python_the_finder_and_editors_leave_is_no_boot_file(
+    left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = shutil.copytree(FILES, tmp_path / "files")
     before = cloud_config(machine())
-    bytecode = files / "head/usr/local/lib/volley/__pycache__/results.cpython-311.pyc"
-    bytecode.parent.mkdir(exist_ok=True)
-    bytecode.write_bytes(b"\xa7\r\r\n")
+    path = files / "head/usr/local/lib/volley" / left
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"\xa7\r\r\n")
     monkeypatch.setattr("infra.boot.cloud_config.FILES", files)
     assert cloud_config(machine()) == before
 
