@@ -11,11 +11,12 @@ MACHINE := --python-platform x86_64-manylinux_2_35 --format pylock.toml
 # What people type `make` on; av's wheels are for macOS 14 and newer.
 LAPTOPS := x86_64-manylinux_2_28 aarch64-manylinux_2_28 aarch64-apple-darwin
 WHEELS := MACOSX_DEPLOYMENT_TARGET=14.0 $(BIN)/uv pip install --quiet --require-hashes --only-binary :all:
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 CODE := infra payload rehearsal tests
 SCRIPTS := usr/local/lib/volley
 
-.PHONY: help train test ui bench up preview down rehearse rehearse-set-up rehearse-clean
+.PHONY: help train test quick lint ui bench up preview down rehearse rehearse-set-up rehearse-clean
 .PHONY: lock lock-check linux clean
 
 help:   ## Show this help
@@ -24,13 +25,19 @@ help:   ## Show this help
 train: .venv/payload  ## Train IMPALA on Pong until the mean return is 18 or an hour has passed
 	$(BIN)/python -m payload train experiments/pong.yaml --results $(RESULTS) $(ARGS)
 
-test: .venv/dev  ## Lint, types and all tests
+test: lint  ## Lint, types and all tests
+	$(PYTEST) $(ARGS)
+
+quick: lint  ## Lint, types and the tests that start no process, in a minute
+	$(PYTEST) -m "not slow" --timeout 30 $(ARGS)
+
+lint: .venv/dev  ## Lint and types
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 	MYPYPATH=$(SCRIPTS:%=infra/boot/files/common/%):$(SCRIPTS:%=infra/boot/files/head/%) \
 	  $(BIN)/mypy --explicit-package-bases infra/boot/files/*/$(SCRIPTS)/*.py
-	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin infra payload
 
 ui: .venv/payload  ## Open MLflow's charts of the newest run, on loopback (port 5000)
 	$(BIN)/python -m payload ui --results $(RESULTS) $(ARGS)

@@ -2,8 +2,36 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+
 import hypothesis
+import pytest
 
 # The same examples in every run: what was green stays green until the code changes.
 hypothesis.settings.register_profile("volley", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("volley")
+
+SLOW_EVENTS = frozenset(
+    ["subprocess.Popen", "os.fork", "os.posix_spawn", "os.system", "socket.bind", "socket.connect"]
+)
+"""Python's audit events (PEP 578) of starting a process and of opening a connection."""
+this_thread = threading.local()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    this_thread.runs_quick_test = item.get_closest_marker("slow") is None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    this_thread.runs_quick_test = False
+
+
+def keep_quick_tests_quick(event: str, arguments: tuple[object, ...]) -> None:
+    if event in SLOW_EVENTS and getattr(this_thread, "runs_quick_test", False):
+        pytest.fail(f"{event}{arguments!r:.200}: needs @pytest.mark.slow")
+
+
+sys.addaudithook(keep_quick_tests_quick)

@@ -14,6 +14,8 @@ import pytest
 
 from tests.project import ROOT
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., subprocess.CompletedProcess[str]]
 
 

@@ -49,6 +49,7 @@ def run(*command: str | Path) -> None:
 # Each file by its own tool
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("cloud-init"), reason="cloud-init is not installed")
 @pytest.mark.parametrize("name", ["dev", "everything set"])
 def test_cloud_init_accepts_the_custom_data(
@@ -59,6 +60,7 @@ def test_cloud_init_accepts_the_custom_data(
     run("cloud-init", "schema", "--config-file", path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
 def test_systemd_accepts_the_units(tree: Path) -> None:
     # The commands of the units have to exist for systemd-analyze.
@@ -74,6 +76,7 @@ def test_systemd_accepts_the_units(tree: Path) -> None:
     run("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", *units)
 
 
+@pytest.mark.slow
 def test_shellcheck_accepts_the_scripts(tree: Path) -> None:
     scripts = [
         path
@@ -84,6 +87,7 @@ def test_shellcheck_accepts_the_scripts(tree: Path) -> None:
     run(SHELLCHECK, *scripts)
 
 
+@pytest.mark.slow
 def test_shellcheck_accepts_the_run_command(tmp_path: Path) -> None:
     script = tmp_path / "script.sh"
     script.write_text(run_command_script(("a.whl", b"wheel"), b"run: IMPALA", {}, 1, 90, 900))
@@ -154,6 +158,7 @@ def test_custom_data_is_one_document_that_a_person_can_read(role: Role) -> None:
     assert "\n    ExecStart=" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", ["plain", "a b", 'a "b"', "a'b", "$HOME", "a\\b"])
 def test_a_variable_arrives_as_it_was_given(tmp_path: Path, value: str) -> None:
     config = yaml.safe_load(cloud_config(machine(environment_variables={"X": value})))
@@ -189,6 +194,7 @@ def test_the_wheel_is_the_same_whenever_it_is_built() -> None:
     assert build_wheel(ROOT) == build_wheel(ROOT)
 
 
+@pytest.mark.slow
 def test_the_run_command_unpacks_what_it_was_given(tmp_path: Path) -> None:
     wheel, experiment = bytes(range(256)) * 100, b"run: IMPALA\n"
     script = run_command_script(("a-1.0.whl", wheel), experiment, {}, 1, 90, 900)

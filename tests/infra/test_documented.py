@@ -16,7 +16,8 @@ from tests.infra.test_engine import Stack
 from tests.project import ROOT
 
 stack, declared = test_engine.stack, test_engine.declared
-needs_pulumi = test_engine.pytestmark
+needs_pulumi = test_engine.needs_pulumi
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -12,9 +12,10 @@ import pytest
 from rehearsal.azure.engine import PulumiProject, steps
 from tests.infra.stack import REQUIRED
 
-pytestmark = pytest.mark.skipif(
+needs_pulumi = pytest.mark.skipif(
     not shutil.which("pulumi"), reason="the pulumi CLI is not on the PATH"
 )
+pytestmark = [pytest.mark.slow, needs_pulumi]
 
 
 MLFLOW_UNIT = "infra/boot/files/head/etc/systemd/system/mlflow.service"

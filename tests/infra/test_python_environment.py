@@ -10,6 +10,8 @@ import pytest
 from infra.boot.cloud_config import FILES
 from tests.infra.boot_scripts import SCRIPTS, Machine
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = FILES / "common" / SCRIPTS / "make-python-environment"
 PYTHON3 = """\
 # python3 -m venv FOLDER

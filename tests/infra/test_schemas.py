@@ -17,6 +17,7 @@ AS_ARM_SAYS = {"enableHttpsTrafficOnly": "supportsHttpsTrafficOnly"}
 """Inputs that azure-native names otherwise, besides those that the checker knows."""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ARM_CHECK.exists(), reason=f"Azure's schemas are not there: {ARM_CHECK}")
 def test_every_property_is_one_that_azure_knows(any_stack: Declared, tmp_path: Path) -> None:
     resources = [

@@ -14,6 +14,8 @@ import pytest
 from infra.training import run_command_script
 from tests.infra.boot_scripts import Machine
 
+pytestmark = pytest.mark.slow
+
 CLOUD_INIT = """\
 [[ $2 == --wait ]] || echo "status: $(cat cloud-init)"
 exit "$(cat cloud-init-code)"

@@ -82,6 +82,7 @@ def test_what_gave_up_on_the_python_environment_comes_up_with_it(tree: Path, rol
     assert variables(tree, unit)["UNITS"].split() == UNITS[role]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
 @pytest.mark.parametrize("role", ["head"], indirect=True)
 def test_a_training_that_is_over_is_not_started_again(tree: Path) -> None:
@@ -120,6 +121,7 @@ def may_unshare(*what: str) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not may_unshare("--mount"), reason="needs root: a mount namespace")
 def test_shared_memory_has_its_size_whenever_ray_starts(tree: Path, role: Role) -> None:
     *_, command = settings(tree, f"ray-{role}.service", "ExecStartPre")
@@ -131,6 +133,7 @@ def test_shared_memory_has_its_size_whenever_ray_starts(tree: Path, role: Role) 
     assert shown.stdout.split()[-5] == str(2 * 2**30)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not may_unshare("--net"), reason="needs root: a network namespace")
 def test_no_outgoing_connection_takes_a_port_of_ray(tree: Path, role: Role) -> None:
     file = tree / "etc/sysctl.d/60-ray-ports.conf"

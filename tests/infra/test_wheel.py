@@ -34,6 +34,7 @@ def test_the_wheel_has_every_file_of_the_payload(unpacked: Path) -> None:
     assert files(unpacked / "payload") == files(ROOT / "payload")
 
 
+@pytest.mark.slow
 def test_the_payload_runs_from_the_wheel(unpacked: Path) -> None:
     code = "import payload.cli; print(payload.cli.__file__); payload.cli.main(['--help'])"
     done = subprocess.run(

@@ -174,6 +174,7 @@ def test_bad_input_starts_no_ray() -> None:
     assert not ray.is_initialized()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("place")
 def test_the_real_command_refuses_in_one_line() -> None:
     command = [sys.executable, "-m", "payload", "train", "--config", '{"num_env_runer": 3}']

@@ -19,9 +19,12 @@ from rehearsal.managed_identity import access_token
 from rehearsal.metadata_state import Identity
 from tests.project import ROOT
 
-pytestmark = pytest.mark.skipif(
-    not PROGRAM.exists(), reason=f"Azurite is not installed: there is no {PROGRAM}"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not PROGRAM.exists(), reason=f"Azurite is not installed: there is no {PROGRAM}"
+    ),
+]
 
 
 def make(folder: Path) -> BlobStorage:

@@ -11,6 +11,8 @@ import pytest
 
 from rehearsal import daemon
 
+pytestmark = pytest.mark.slow
+
 ADDRESS = "127.0.0.2"
 LISTEN = """
 import socket, sys, time

@@ -104,6 +104,7 @@ def test_a_tool_is_missed_only_where_it_is_not() -> None:
     assert missing_tools(lambda tool: tool != "nft") == ["nft"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("ip") is None, reason="ip (iproute2) is not installed")
 def test_all_that_is_wrong_with_this_machine_is_told_together() -> None:
     lines = problems([IPv4Network("127.0.0.0/24"), IPv4Network("127.1.0.0/24")])
@@ -113,12 +114,14 @@ def test_all_that_is_wrong_with_this_machine_is_told_together() -> None:
     assert not any("\n" in line for line in lines)
 
 
+@pytest.mark.slow
 @needs_root
 @pytest.mark.skipif(shutil.which("nft") is None, reason="nft (nftables) is not installed")
 def test_what_the_network_trial_asks_is_right() -> None:
     assert "syntax error" not in network_trial()
 
 
+@pytest.mark.slow
 @needs_root
 def test_looking_leaves_nothing_on_the_machine() -> None:
     problems([])

@@ -14,6 +14,8 @@ from rehearsal.driver import Result
 from rehearsal.in_process import InProcess
 from tests.infra.stack import REQUIRED
 
+pytestmark = pytest.mark.slow
+
 RUN_COMMAND = "VirtualMachineRunCommandByVirtualMachine"
 Up = Callable[..., Result]
 

@@ -15,6 +15,8 @@ import pytest
 from rehearsal.lock import RehearsalRunningError, holder, rehearsal_lock
 from tests.project import ROOT
 
+pytestmark = pytest.mark.slow
+
 
 @contextmanager
 def held_elsewhere(path: Path) -> Iterator[subprocess.Popen[str]]:

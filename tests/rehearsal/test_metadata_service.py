@@ -18,6 +18,8 @@ from rehearsal import metadata_service, metadata_state, own_network, place
 from rehearsal.metadata_state import Identity, Instance, ScheduledEvent, put_instance
 from tests.project import ROOT
 
+pytestmark = pytest.mark.slow
+
 HEAD = Instance(
     "head",
     "127.0.0.11",

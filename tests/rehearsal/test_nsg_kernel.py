@@ -21,7 +21,11 @@ from rehearsal.shell import run
 
 TABLE = "nsg"
 LACKS = missing("nft")
-pytestmark = [pytest.mark.rehearsal, pytest.mark.skipif(bool(LACKS), reason=LACKS)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.rehearsal,
+    pytest.mark.skipif(bool(LACKS), reason=LACKS),
+]
 
 
 # Without shrinking, which takes minutes: each example is a network of its own.

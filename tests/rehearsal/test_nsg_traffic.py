@@ -22,7 +22,11 @@ from tests.infra.stack import declare_stack
 
 BRIDGED = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 LACKS = missing("nft", "nsenter") or ("" if BRIDGED.exists() else "br_netfilter is not loaded")
-pytestmark = [pytest.mark.rehearsal, pytest.mark.skipif(bool(LACKS), reason=LACKS)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.rehearsal,
+    pytest.mark.skipif(bool(LACKS), reason=LACKS),
+]
 
 HEAD, WORKER, OTHER_WORKER = "10.42.0.4", "10.42.1.4", "10.42.1.5"
 HOST = "10.42.0.1"

@@ -29,7 +29,11 @@ def bridged() -> str:
 
 
 LACKS = missing("nft", "nsenter") or bridged()
-pytestmark = [pytest.mark.rehearsal, pytest.mark.skipif(bool(LACKS), reason=LACKS)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.rehearsal,
+    pytest.mark.skipif(bool(LACKS), reason=LACKS),
+]
 
 
 @dataclass(frozen=True)

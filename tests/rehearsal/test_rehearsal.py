@@ -35,6 +35,7 @@ def why_not() -> str:
 
 REASON = why_not()
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.rehearsal,
     pytest.mark.skipif(bool(REASON), reason=REASON),
     pytest.mark.timeout(600),

@@ -57,6 +57,7 @@ def test_what_an_interrupted_set_up_left_is_made_anew(tmp_path: Path) -> None:
     assert list((tmp_path / "thing").iterdir()) == []
 
 
+@pytest.mark.slow
 @needs_root
 def test_mounts_end_with_the_script(tmp_path: Path) -> None:
     script = 'mount -t tmpfs tmpfs "$1"; touch "$1/inside"; cat /proc/mounts > "$2"'
@@ -67,6 +68,7 @@ def test_mounts_end_with_the_script(tmp_path: Path) -> None:
     assert list((tmp_path / "mounted").iterdir()) == []
 
 
+@pytest.mark.slow
 @needs_root
 def test_a_failing_script_says_why_and_keeps_the_variables_to_itself() -> None:
     with pytest.raises(CommandError, match="no such mirror") as caught:
@@ -78,6 +80,7 @@ def test_a_failing_script_says_why_and_keeps_the_variables_to_itself() -> None:
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.slow
 @needs_root
 def test_a_script_that_a_network_failed_is_tried_again(tmp_path: Path) -> None:
     script = 'echo >> "$1"; (($(wc -l < "$1") == 3))'
@@ -88,6 +91,7 @@ def test_a_script_that_a_network_failed_is_tried_again(tmp_path: Path) -> None:
     assert tries.read_text() == 6 * "\n"
 
 
+@pytest.mark.slow
 @needs_root
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_processes_end_with_the_set_up_whatever_ends_it(
@@ -124,6 +128,7 @@ def test_another_host_configuration_is_another_base_image() -> None:
     assert recipe_digest("one") == recipe_digest("one") != recipe_digest("other")
 
 
+@pytest.mark.slow
 def test_the_lock_digest_is_the_one_that_the_machines_compute(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text("ray==2.60.0\n")
     said = subprocess.check_output(["sha256sum"], input=b"ray==2.60.0\n")

@@ -81,6 +81,7 @@ def test_a_head_of_4_and_workers_of_10_vcpus_have_13_env_runners(tmp_path: Path)
     assert place(with_stack_layer(settings, tmp_path).config, cluster(settings)) == 4 + 5 * 2 - 1
 
 
+@pytest.mark.slow
 def test_of_the_payload_infra_imports_the_experiment_alone() -> None:
     files = subprocess.run(
         ["git", "ls-files", "infra/*.py"], cwd=ROOT, capture_output=True, text=True, check=True

@@ -9,6 +9,8 @@ import pytest
 from tests.infra.boot_scripts import load
 from tests.infra.sync_results.cluster import KEY, Make
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_next_cluster_goes_on_with_the_database(make: Make) -> None:
     first, second = make(), make()

@@ -12,6 +12,8 @@ import pytest
 
 from tests.infra.sync_results.cluster import KEY, Cluster, Make
 
+pytestmark = pytest.mark.slow
+
 # The database
 
 

@@ -220,7 +220,7 @@ def test_an_unknown_algorithm_is_refused_with_its_nearest_name(tmp_path: Path) -
 def test_a_system_that_cannot_be_measured_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(time, "pthread_getcpuclockid")  # As on macOS.
+    monkeypatch.delattr(time, "pthread_getcpuclockid", raising=False)  # As on macOS.
     with pytest.raises(UserError, match="bench: needs Linux"):
         bench(1.0, tmp_path)
 
@@ -239,6 +239,7 @@ def test_the_line_that_says_why_is_found_in_a_failed_childs_output() -> None:
     assert error_in("") == "no output"
 
 
+@pytest.mark.slow
 def test_a_child_that_fails_says_why(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "raise ValueError('too few cores')"]
     with (
@@ -248,6 +249,7 @@ def test_a_child_that_fails_says_why(tmp_path: Path) -> None:
         child.wait_for(lambda: False, timeout_s=60)
 
 
+@pytest.mark.slow
 def test_an_interrupted_measurement_leaves_no_process_behind(tmp_path: Path) -> None:
     # The grandchild outlives its parent, as Ray's daemons do.
     script = (
@@ -267,12 +269,14 @@ def test_an_interrupted_measurement_leaves_no_process_behind(tmp_path: Path) -> 
     assert not psutil.pid_exists(int(log.read_text()))
 
 
+@pytest.mark.slow
 def test_memory_is_measured_while_waiting(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
     with Child(command, tmp_path / "log", measure_memory=True) as child:
         child.wait_for(lambda: child.peak_memory_bytes > 1_000_000, timeout_s=60)
 
 
+@pytest.mark.slow
 def test_a_part_runs_in_a_process_of_its_own_and_writes_its_figures(tmp_path: Path) -> None:
     outcome = tmp_path / "outcome.json"
     subprocess.run(

@@ -223,6 +223,7 @@ def test_a_run_without_a_criterion_ends_after_an_hour_and_says_so() -> None:
     assert loaded.notes == ["stop is empty: time_total_s is 3600"]
 
 
+@pytest.mark.slow
 def test_the_language_needs_pydantic_and_yaml_alone() -> None:
     code = (
         "import sys\n"

@@ -22,6 +22,8 @@ from payload.impala.env_runner import AtariEnvRunner
 from payload.impala.rllib_config import algorithm_config
 from tests.payload.impala.catch import CatchVectorEnv
 
+pytestmark = pytest.mark.slow
+
 SIZES = {"num_envs_per_env_runner": 16, "rollout_fragment_length": 32}
 NUM_FRAGMENTS = 50
 """Of 512 agent steps each."""

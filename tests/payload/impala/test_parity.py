@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from payload.run.checkpoints import find_checkpoint
 from payload.run.evaluate import Policy, evaluate, gymnasium_env
+
+pytestmark = pytest.mark.slow
 
 CHECKPOINT = Path(__file__).parents[1] / "data" / "pong"
 """`python -m payload train --seed 0 --stop '{"episode_reward_mean": 18}'`; of its checkpoint,

@@ -20,6 +20,8 @@ from ray.cluster_utils import Cluster
 
 from tests.payload.command_line import TINY, learning, payload, steps, wait_for
 
+pytestmark = pytest.mark.slow
+
 TWO_ENV_RUNNERS = TINY.replace('"num_workers": 1', '"num_workers": 2, "num_cpus_per_worker": 2')
 
 

@@ -14,7 +14,10 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # A driver that is too old for torch is no GPU.
     HAS_GPU = torch.cuda.is_available()
 
-pytestmark = pytest.mark.skipif(not HAS_GPU, reason="torch finds no GPU")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not HAS_GPU, reason="torch finds no GPU"),
+]
 
 
 @pytest.fixture(scope="module", params=["IMPALA", "APPO"])

@@ -20,6 +20,8 @@ from mlflow.entities import Run
 
 from tests.payload.command_line import learning, payload, run_folder, steps, tracked_run, wait_for
 
+pytestmark = pytest.mark.slow
+
 MEBIBYTE = 1 << 20
 
 

@@ -11,6 +11,8 @@ from mlflow import MlflowClient
 
 from tests.payload.command_line import TINY, learning, mlflow_run, payload, run_folder, steps
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:

@@ -16,6 +16,8 @@ from mlflow import MlflowClient
 from payload.cli import main
 from payload.tracking.mlflow_run import EXPERIMENT_NAME, Tracking
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def port() -> int:
