@@ -147,6 +147,7 @@ def _add_bench(commands: Any) -> None:
     add("--learn", action="store_true", help="measure the time to a mean return of 18 instead")
     add("--run", default="IMPALA", help="algorithm of --learn (IMPALA)")
     add("--seeds", type=int, default=5, help="runs of --learn (5)")
+    add("--first-seed", type=int, help="of --learn; the runs count up from it (drawn by the clock)")
     add("--results", type=Path, default=DEFAULT_RESULTS, help="folder of results (./results)")
     bench.set_defaults(command=_bench)
 
@@ -270,7 +271,7 @@ def _bench(options: argparse.Namespace) -> int:
     run_folder.check_writable(options.results)
     code: int
     if options.learn:
-        code = bench_learning(options.run, options.seeds, options.results)
+        code = bench_learning(options.run, options.seeds, options.results, options.first_seed)
     else:
         code = bench(options.seconds, options.results)
     return code

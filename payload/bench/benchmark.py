@@ -33,9 +33,9 @@ from payload.errors import UserError, nearest
 from payload.experiment.settings import ALGORITHMS
 from payload.run.ray_cluster import available_cpus
 
-STOCK_BAR = Bar(7.0, "at least")
+STOCK_BAR = Bar(7.5, "at least")
 """How many times stock RLlib's agent steps per second the trainer must reach."""
-EMULATOR_BAR = Bar(0.6, "at least")
+EMULATOR_BAR = Bar(0.62, "at least")
 """Which part of the emulator's limit the trainer must reach."""
 STARTUP_BAR = Bar(15.0, "at most")
 """Seconds from the command to the first learner update."""
@@ -53,7 +53,7 @@ GOAL = 18.0
 LEARNING_LIMIT_S = 1200.0
 """Seconds of training after which a seed counts as not solved."""
 LEARNING_BARS = {
-    "IMPALA": LearningBars(every_seed=True, median_s=420.0, worst_s=600.0),
+    "IMPALA": LearningBars(every_seed=True, median_s=300.0, worst_s=450.0),
     "APPO": LearningBars(every_seed=False, median_s=300.0, worst_s=None),
 }
 
@@ -103,12 +103,14 @@ def bench(seconds: float, results: Path) -> int:
     return 1 if problems else 0
 
 
-def bench_learning(run: str, seeds: int, results: Path) -> int:
+def bench_learning(run: str, seeds: int, results: Path, first_seed: int | None = None) -> int:
     """Measures the time from the command to a mean return of 18, start-up included.
 
     Args:
         run: The algorithm, IMPALA or APPO.
-        seeds: How many runs; their seeds are 0, 1, 2, ...
+        seeds: How many runs.
+        first_seed: Seeds count up from here. By default the clock draws it, so that the figures
+            are not those of seeds that the defaults were tuned on.
         results: Folder for bench_learn_<run>.json, written after every seed, and for
             bench-learn-<run>/, where the runs keep their files.
 
@@ -128,7 +130,8 @@ def bench_learning(run: str, seeds: int, results: Path) -> int:
     path = results / f"bench_learn_{run}.json"
     report = LearningReport(run, GOAL, LEARNING_BARS[run])
     try:
-        for seed in range(seeds):
+        first = int(time.time()) if first_seed is None else first_seed
+        for seed in range(first, first + seeds):
             console.print(f"Training {run}, seed {seed} ...")
             log = logs / f"seed-{seed}.log"
             try:
