@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 
@@ -10,6 +11,7 @@ DECAY = 0.99
 """Of a minibatch's weight with each that comes after it: about the last hundred count."""
 
 
+@dataclass
 class RunningNormalizer:
     """Normalises advantages by mean and deviation of those seen lately, the newest included.
 
@@ -17,15 +19,18 @@ class RunningNormalizer:
     without one would weigh as much as the point in another.
     """
 
-    def __init__(self) -> None:
-        self._weight = self._mean = self._square = 0.0
+    weight: float = 0.0
+    """Of the minibatches remembered, the newest counting 1."""
+    mean: float = 0.0
+    square: float = 0.0
+    """Mean of the squares."""
 
     def __call__(self, advantages: torch.Tensor) -> torch.Tensor:
         """Returns [steps] float32 for a minibatch's [steps]; non-finite ones are not remembered."""
         mean, square = advantages.mean().item(), advantages.square().mean().item()
         if math.isfinite(square):
-            self._weight = DECAY * self._weight + 1.0
-            self._mean += (mean - self._mean) / self._weight
-            self._square += (square - self._square) / self._weight
-        deviation = math.sqrt(max(self._square - self._mean**2, 0.0))
-        return (advantages - self._mean) / (deviation + 1e-8)
+            self.weight = DECAY * self.weight + 1.0
+            self.mean += (mean - self.mean) / self.weight
+            self.square += (square - self.square) / self.weight
+        deviation = math.sqrt(max(self.square - self.mean**2, 0.0))
+        return (advantages - self.mean) / (deviation + 1e-8)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 from contextlib import suppress
+from dataclasses import asdict
 from queue import Empty, Queue
 from typing import Any
 
@@ -26,6 +28,8 @@ from payload.impala.vtrace import vtrace
 logger = logging.getLogger(__name__)
 
 PIXEL_STATISTICS_SEED = 12_345
+LOSS_STATE = "loss"
+"""In a learner's state: what the loss depends on besides weights and settings."""
 
 
 class VTraceLearner(ThreadWatch, IMPALATorchLearner):
@@ -46,6 +50,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         super().build()
         self.normalize = RunningNormalizer()
         self._spare: list[RolloutFragment] = []
+        self._updating = threading.Lock()
         if self.config.num_gpus_per_learner == 0:
             # More threads only fight with the env runners for the same cores.
             torch.set_num_threads(1)
@@ -60,6 +65,28 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
             params=parameters,
             lr_or_lr_schedule=config.lr,
         )
+
+    def get_state(
+        self, components: Any = None, *, not_components: Any = None, **kwargs: Any
+    ) -> Any:
+        """Returns RLlib's state with LOSS_STATE; a whole state is of the end of an update.
+
+        Of several learners, the first one's state is saved, and all are restored from it.
+        """
+        if not self._check_component(LOSS_STATE, components, not_components):
+            return super().get_state(components, not_components=not_components, **kwargs)
+        with self._updating:
+            state = super().get_state(components, not_components=not_components, **kwargs)
+            return {
+                **state,
+                LOSS_STATE: {"normalizer": asdict(self.normalize), "progress": self.progress},
+            }
+
+    def set_state(self, state: Any) -> None:
+        super().set_state(state)
+        if LOSS_STATE in state:
+            self.normalize = RunningNormalizer(**state[LOSS_STATE]["normalizer"])
+            self.progress = state[LOSS_STATE]["progress"]
 
     def update(self, training_data: TrainingData, **kwargs: Any) -> Any:
         """Returns the weights for the env runners as they are after this update.
@@ -100,10 +127,11 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         size = settings["minibatch_size"]
         slots = num_slots if size is None else size // (row - 1) * row
         result = None
-        for _ in range(settings["num_epochs"]):
-            for start in range(0, num_slots, slots):
-                minibatch = {name: c[start : start + slots] for name, c in columns.items()}
-                result = super()._update({DEFAULT_MODULE_ID: minibatch}, **kwargs)
+        with self._updating:
+            for _ in range(settings["num_epochs"]):
+                for start in range(0, num_slots, slots):
+                    minibatch = {name: c[start : start + slots] for name, c in columns.items()}
+                    result = super()._update({DEFAULT_MODULE_ID: minibatch}, **kwargs)
         return result
 
     def compute_loss_for_module(

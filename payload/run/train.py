@@ -154,6 +154,8 @@ class Training:
                 raise UserError(f"--resume: no checkpoint in {where} can be read")
         self._best_saved = progress.best_return
         callback_of(algorithm).attach(self.mlflow, progress)
+        # The checkpoint's learners know it too, but on the way to the goal of then.
+        _tell_learners(algorithm, progress.towards(self.experiment.stop))
         return algorithm
 
     def _loop(self, algorithm: Any, interruption: Interruption) -> Outcome:

@@ -1,0 +1,75 @@
+"""What a resumed run begins with: its checkpoint's learners, told how far the run is."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from payload.experiment.placement import resolve_settings
+from payload.experiment.settings import Experiment, parse_experiment
+from payload.run.checkpoints import Checkpoint, CheckpointStore
+from payload.run.panel import View
+from payload.run.progress import Progress
+from payload.run.run_folder import RunFolder
+from payload.run.train import Training, TrainOptions
+
+Build = Callable[..., Any]
+
+# Ray warns of a setting that it makes itself.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context")
+
+
+def tiny(steps: int = 1000, **config: Any) -> Experiment:
+    """An experiment whose env runner is the driver's own."""
+    sizes = {"num_env_runners": 0, "num_envs_per_env_runner": 2, "rollout_fragment_length": 4}
+    stop = {"num_env_steps_sampled_lifetime": steps}
+    return parse_experiment({"config": {**sizes, **config}, "stop": stop}).experiment
+
+
+@pytest.fixture
+def terminal() -> io.StringIO:
+    """What the person sees."""
+    return io.StringIO()
+
+
+@pytest.fixture
+def build(tmp_path: Path, terminal: io.StringIO) -> Iterator[Build]:
+    """Builds the algorithm of a run that resumes from some checkpoints."""
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    algorithms: list[Any] = []
+
+    def build(experiment: Experiment, *resume_from: Checkpoint) -> Any:
+        training = Training(
+            experiment,
+            resolve_settings(experiment, num_cpus=2),
+            RunFolder(tmp_path),
+            TrainOptions(results=tmp_path),
+            View(terminal, experiment),
+        )
+        algorithms.append(training._build(list(resume_from)))
+        return algorithms[-1]
+
+    yield build
+    for algorithm in algorithms:
+        algorithm.stop()
+    ray.shutdown()
+
+
+def of_learners(algorithm: Any, name: str) -> list[Any]:
+    """An attribute of each learner."""
+    results = algorithm.learner_group.foreach_learner(lambda learner: getattr(learner, name))
+    return [result.get() for result in results]
+
+
+def test_learners_know_before_the_first_update_how_far_the_run_is(
+    build: Build, tmp_path: Path
+) -> None:
+    progress = Progress(iteration=1, env_steps=500)
+    checkpoint = CheckpointStore(tmp_path).save(build(tiny()), tiny(), progress)
+    # Twice the steps that the run was to make at first.
+    assert of_learners(build(tiny(steps=2000), checkpoint), "progress") == [0.25]
