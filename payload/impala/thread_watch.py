@@ -9,12 +9,12 @@ from typing import Any
 
 from ray.rllib.algorithms.appo.torch.appo_torch_learner import APPOTorchLearner
 from ray.rllib.algorithms.impala.torch.impala_torch_learner import IMPALATorchLearner
-from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 
+from payload.impala.checkpoint_errors import CheckpointErrors
 from payload.run.interruption import is_learners
 
 
-class ThreadWatch(TorchLearner):
+class ThreadWatch(CheckpointErrors):
     """A learner whose `update` raises what its threads died of.
 
     RLlib's waits for them for ever. In a process of its own nobody sees that: the driver drops

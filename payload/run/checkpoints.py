@@ -48,6 +48,15 @@ class Checkpoint:
     def progress(self) -> Progress:
         return Progress.from_json(json.loads((self.path / PROGRESS_FILE).read_text()))
 
+    def restore(self, algorithm: Any) -> None:
+        """Puts an algorithm and its learners, wherever they are, into the state saved.
+
+        Raises:
+            Exception: A file is truncated or missing: RLlib raises what it likes.
+        """
+        algorithm.restore_from_path(self.algorithm.absolute())
+        _raise_learners_error(algorithm)
+
 
 class CheckpointStore:
     """The checkpoints of one run, `folder`/checkpoint_<iteration>, and a link to the best."""
@@ -72,6 +81,7 @@ class CheckpointStore:
         try:
             aside.mkdir(parents=True)
             algorithm.save_to_path((aside / ALGORITHM).absolute())
+            _raise_learners_error(algorithm)
             (aside / EXPERIMENT_FILE).write_text(to_yaml(experiment))
             (aside / PROGRESS_FILE).write_text(json.dumps(progress.to_json(), indent=1))
             _sync(aside)
@@ -121,6 +131,14 @@ def find_checkpoint(path: Path) -> Checkpoint:
     if newest:
         return newest[0]
     raise UserError(f"{path}: no checkpoint (a folder with {ALGORITHM}/ and {EXPERIMENT_FILE})")
+
+
+def _raise_learners_error(algorithm: Any) -> None:
+    """Raises what a learner in another process failed with, which RLlib does not look at."""
+    for result in algorithm.learner_group.foreach_learner(lambda each: each.checkpoint_error):
+        error = result.get()
+        if error is not None:
+            raise error
 
 
 def _sync(folder: Path) -> None:

@@ -138,7 +138,7 @@ class Training:
         for checkpoint in resume_from:
             try:
                 progress = checkpoint.progress()
-                algorithm.restore_from_path(checkpoint.algorithm.absolute())
+                checkpoint.restore(algorithm)
             except Exception:  # A truncated file shows in many ways; the one before may be whole.
                 traceback.print_exc()
                 self.view.say(f"{checkpoint.path.name} cannot be read; trying the one before")

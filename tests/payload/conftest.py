@@ -31,8 +31,17 @@ FIRST_REPORT = Report(
 )
 
 
+class NoLearners:
+    """A learner group without learners."""
+
+    def foreach_learner(self, function: Callable[[object], object]) -> list[object]:
+        return []
+
+
 class FileAlgorithm:
     """What of RLlib's Algorithm a checkpoint needs: it writes files into a folder."""
+
+    learner_group = NoLearners()
 
     def save_to_path(self, path: Path) -> None:
         path.mkdir()
