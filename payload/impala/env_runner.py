@@ -28,6 +28,9 @@ from payload.impala.rollout_fragment import RolloutFragment
 REWARDS_SAMPLED = "rewards_sampled"
 """Sum of the game's own rewards over the steps sampled: how well the policy of now plays. Returns
 only tell when an episode is over, and then of its whole length."""
+RETURN_SO_FAR_MIN = "return_so_far_min"
+RETURN_SO_FAR_MAX = "return_so_far_max"
+"""Lowest and highest return so far of the games in progress."""
 EPISODE_RETURNS = "episode_returns"
 EPISODE_LENGTHS = "episode_lengths"
 """Every finished episode's return and length in agent steps, one by one. RLlib's own
@@ -165,6 +168,8 @@ class AtariEnvRunner(SingleAgentEnvRunner):
     def _count_steps(self, fragment: RolloutFragment) -> None:
         """Logs steps, under the names that RLlib's driver reads, and their rewards."""
         steps = len(fragment)
+        self.metrics.log_value(RETURN_SO_FAR_MIN, float(self._returns.min()), reduce="min")
+        self.metrics.log_value(RETURN_SO_FAR_MAX, float(self._returns.max()), reduce="max")
         self.metrics.log_value(REWARDS_SAMPLED, float(fragment.rewards.sum()), reduce="sum")
         self.metrics.log_value(NUM_ENV_STEPS_SAMPLED, steps, reduce="sum")
         self.metrics.log_value(

@@ -30,6 +30,9 @@ class TrainResult:
     """Sum of the game's own rewards over `steps_sampled`, this iteration's agent steps; NaN where
     the env runner does not tell."""
     steps_sampled: float = math.nan
+    return_so_far_min: float = math.nan
+    return_so_far_max: float = math.nan
+    """Lowest and highest return so far of the episodes in progress."""
     returns: list[float] = field(default_factory=list)
     """Of the episodes that finished in this iteration."""
     lengths: list[float] = field(default_factory=list)
@@ -80,6 +83,8 @@ class Progress:
     """Best current return since there was a mean of 100 episodes."""
     recent: deque[tuple[float, float]] = field(default_factory=deque)
     """Rewards and steps of the last iterations, RECENT_STEPS in sum."""
+    so_far: list[float] = field(default_factory=list)
+    """Lowest and highest return so far of the episodes in progress, of the last iteration."""
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=MEAN_OVER))
     lengths: deque[float] = field(default_factory=lambda: deque(maxlen=MEAN_OVER))
 
@@ -119,6 +124,8 @@ class Progress:
     def _look_back_on(self, result: TrainResult) -> None:
         if math.isnan(result.rewards_sampled) or not result.steps_sampled > 0:
             return
+        so_far = [result.return_so_far_min, result.return_so_far_max]
+        self.so_far = [value for value in so_far if not math.isnan(value)]
         self.recent.append((result.rewards_sampled, result.steps_sampled))
         while sum(steps for _, steps in self.recent) - self.recent[0][1] >= RECENT_STEPS:
             self.recent.popleft()
@@ -132,14 +139,19 @@ class Progress:
     def current_return(self) -> float:
         """Returns what an episode would return at the rate of reward of the last steps.
 
-        The mean of 100 episodes is late: an even game of Pong takes 3,600 agent steps, and
-        while 100 of them are played the policy has long become another one.
+        This is early: while the 100 episodes of a mean are played, the policy becomes another
+        one. The length is that of finished episodes, which is too long for a policy that has
+        learned to win quickly; so the estimate stays within the returns of the last 100 episodes
+        and of those in progress, and never exceeds what the game can return.
         """
         if not self.recent:
             return _reduce(np.mean, self.returns)
         rewards, steps = (sum(values) for values in zip(*self.recent, strict=True))
         lengths = deque(self.lengths, maxlen=RECENT_EPISODES)
-        return float(rewards / steps * _reduce(np.mean, lengths))
+        if not lengths:
+            return math.nan
+        seen = [*self.returns, *self.so_far]
+        return float(np.clip(rewards / steps * np.mean(lengths), min(seen), max(seen)))
 
     def towards(self, stop: Stop) -> float:
         """Returns how far the run is on its way to its end, in [0, 1].

@@ -18,7 +18,13 @@ from ray.rllib.utils.metrics import (
     NUM_EPISODES_LIFETIME,
 )
 
-from payload.impala.env_runner import EPISODE_LENGTHS, EPISODE_RETURNS, REWARDS_SAMPLED
+from payload.impala.env_runner import (
+    EPISODE_LENGTHS,
+    EPISODE_RETURNS,
+    RETURN_SO_FAR_MAX,
+    RETURN_SO_FAR_MIN,
+    REWARDS_SAMPLED,
+)
 from payload.run.progress import MEAN_OVER, TrainResult
 from payload.tracking.metrics import METRICS, MODULE
 
@@ -34,6 +40,8 @@ def train_result(result: dict[str, Any]) -> TrainResult:
         episodes=episodes,
         rewards_sampled=float(sampled.get(REWARDS_SAMPLED, math.nan)),
         steps_sampled=float(sampled.get(NUM_ENV_STEPS_SAMPLED, math.nan)),
+        return_so_far_min=float(sampled.get(RETURN_SO_FAR_MIN, math.nan)),
+        return_so_far_max=float(sampled.get(RETURN_SO_FAR_MAX, math.nan)),
         returns=_episodes(sampled, EPISODE_RETURNS, EPISODE_RETURN_MEAN, episodes or 0),
         lengths=_episodes(sampled, EPISODE_LENGTHS, EPISODE_LEN_MEAN, episodes or 0),
         learner=_learner_metrics(learners.get("default_policy", {})),

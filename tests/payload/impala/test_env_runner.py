@@ -26,6 +26,8 @@ from payload.impala.atari import AtariSettings, game_of, make_vector_env
 from payload.impala.env_runner import (
     EPISODE_LENGTHS,
     EPISODE_RETURNS,
+    RETURN_SO_FAR_MAX,
+    RETURN_SO_FAR_MIN,
     REWARDS_SAMPLED,
     AtariEnvRunner,
 )
@@ -283,6 +285,20 @@ def test_the_rewards_of_every_step_are_counted(make_runner: MakeRunner) -> None:
     rewards = sum(runner.sample(num_timesteps=60 * NUM_ENVS)[0].rewards.sum() for _ in range(3))
     assert rewards != 0
     assert runner.get_metrics()[REWARDS_SAMPLED].peek() == rewards
+
+
+def test_the_returns_so_far_are_of_the_games_in_progress(make_runner: MakeRunner) -> None:
+    runner = make_runner()
+    (fragment,) = runner.sample(num_timesteps=200 * NUM_ENVS)
+    so_far = [
+        fragment.rewards[np.append(0, np.flatnonzero(first))[-1] :, env].sum()
+        for env, first in enumerate(fragment.first.T)
+    ]
+    assert fragment.first[1:].any()
+    assert max(so_far) > 0
+    metrics = runner.get_metrics()
+    names = (RETURN_SO_FAR_MIN, RETURN_SO_FAR_MAX)
+    assert [metrics[name].peek() for name in names] == [min(so_far), max(so_far)]
 
 
 def test_a_given_number_of_steps_is_sampled(make_runner: MakeRunner) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -230,16 +231,20 @@ def sampled(rewards: float, steps: int) -> TrainResult:
     return TrainResult(rewards_sampled=rewards, steps_sampled=steps)
 
 
+def played(length: int = 2000) -> Progress:
+    """Progress with episodes of one length and returns between -21 and 21."""
+    returns = deque(np.linspace(-21, 21, MEAN_OVER).tolist(), maxlen=MEAN_OVER)
+    return Progress(returns=returns, lengths=deque([length] * MEAN_OVER, maxlen=MEAN_OVER))
+
+
 def test_the_current_return_is_an_episode_at_the_rate_of_reward_of_now() -> None:
-    progress = full()
-    progress.lengths.extend([2000] * MEAN_OVER)
+    progress = played()
     progress.advance(sampled(rewards=30.0, steps=10_000), seconds=1, env_runners=1)
     assert progress.current_return == 6.0
 
 
 def test_the_current_return_forgets_what_was_long_ago() -> None:
-    progress = full()
-    progress.lengths.extend([2000] * MEAN_OVER)
+    progress = played()
     progress.advance(sampled(rewards=-1000.0, steps=20_000), seconds=1, env_runners=1)
     for _ in range(3):
         progress.advance(sampled(rewards=10.0, steps=10_000), seconds=1, env_runners=1)
@@ -251,17 +256,40 @@ def test_the_current_return_is_the_mean_where_no_rate_is_known() -> None:
 
 
 def test_the_current_return_is_of_episodes_as_long_as_the_last_ones() -> None:
-    progress = full()
-    progress.lengths.extend([4000] * MEAN_OVER)
+    progress = played(length=4000)
     progress.lengths.extend([2000] * RECENT_EPISODES)
     progress.advance(sampled(rewards=30.0, steps=10_000), seconds=1, env_runners=1)
     assert progress.current_return == 6.0
 
 
+@pytest.mark.parametrize(("rewards", "bound"), [(1000.0, 21.0), (-1000.0, -21.0)])
+def test_the_current_return_is_within_what_episodes_returned(rewards: float, bound: float) -> None:
+    progress = played()
+    progress.advance(sampled(rewards, steps=10_000), seconds=1, env_runners=1)
+    assert progress.current_return == bound
+
+
+@pytest.mark.parametrize(("rewards", "bound"), [(1000.0, 25.0), (-1000.0, -30.0)])
+def test_the_return_so_far_of_an_episode_in_progress_counts_too(
+    rewards: float, bound: float
+) -> None:
+    progress = played()
+    result = replace(
+        sampled(rewards, steps=10_000), return_so_far_min=-30.0, return_so_far_max=25.0
+    )
+    progress.advance(result, seconds=1, env_runners=1)
+    assert progress.current_return == bound
+
+
+def test_the_current_return_is_unknown_before_the_first_episode_ends() -> None:
+    progress = Progress()
+    progress.advance(sampled(rewards=1.0, steps=10_000), seconds=1, env_runners=1)
+    assert math.isnan(progress.current_return)
+
+
 def test_a_policy_that_gets_worse_does_not_go_back_on_its_way() -> None:
-    progress, stop = full(), Stop(episode_return_mean=18)
+    progress, stop = played(length=1000), Stop(episode_return_mean=18)
     progress.first_return = -20.0
-    progress.lengths.extend([1000] * MEAN_OVER)
     progress.advance(sampled(rewards=150.0, steps=10_000), seconds=1, env_runners=1)
     ahead = progress.towards(stop)
     progress.advance(sampled(rewards=-100.0, steps=10_000), seconds=1, env_runners=1)
