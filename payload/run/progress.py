@@ -154,23 +154,22 @@ class Progress:
         return float(np.clip(rewards / steps * np.mean(lengths), min(seen), max(seen)))
 
     def towards(self, stop: Stop) -> float:
-        """Returns how far the run is on its way to its end, in [0, 1].
+        """Returns how far the run is on its way to the nearest stop criterion, in [0, 1].
 
-        By the best current return where `stop` names a return: that does not depend on how
-        fast this machine or this seed is. Were it to go back with the policy, what is made more
-        random for it would take the policy further back. Otherwise by time, steps or iterations.
+        On the way to a return it is measured by the best current return, which does not depend on
+        the speed of the machine or on luck. It never decreases: a policy made more random after a
+        setback would fall back further.
         """
-        if stop.episode_return_mean is not None:
-            if not self.has_full_mean:
-                return 0.0
-            span = stop.episode_return_mean - self.first_return
-            return _fraction(self.best_current_return - self.first_return, span)
         limits: list[tuple[float, float | None]] = [
             (self.time_total_s, stop.time_total_s),
             (self.env_steps, stop.num_env_steps_sampled_lifetime),
             (self.iteration, stop.training_iteration),
         ]
-        return max((_fraction(value, limit) for value, limit in limits if limit), default=0.0)
+        fractions = [_fraction(value, limit) for value, limit in limits if limit is not None]
+        if stop.episode_return_mean is not None and self.has_full_mean:
+            span = stop.episode_return_mean - self.first_return
+            fractions.append(_fraction(self.best_current_return - self.first_return, span))
+        return max(fractions, default=0.0)
 
     def to_json(self) -> dict[str, Any]:
         lists = {name: list(getattr(self, name)) for name in ("recent", "returns", "lengths")}

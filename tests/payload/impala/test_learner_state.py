@@ -15,8 +15,8 @@ from ray.rllib.core.learner.learner import Learner
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 
-from payload.experiment.placement import resolve_settings
-from payload.experiment.settings import parse_experiment
+from payload.experiment.read import read_experiment
+from payload.experiment.settings import with_defaults
 from payload.impala.learner import VTraceLearner
 from payload.impala.rllib_config import algorithm_config
 from payload.impala.rollout_fragment import RolloutFragment
@@ -24,7 +24,7 @@ from tests.payload.impala.test_learner import SPACES, STEPS, made_up
 
 RECORDED = [made_up(seed=seed) for seed in range(6)]
 HALF = len(RECORDED) // 2
-COEFFICIENTS = ("uniform_kl_coeff", "entropy_coeff", "default_optimizer_learning_rate")
+COEFFICIENTS = ("uniform_kl_coeff", "curr_entropy_coeff", "default_optimizer_learning_rate")
 CHANGING = {
     "lr": [[0, 1e-3], [600, 1e-4]],
     "entropy_coeff": [[0, 0.02], [600, 0.001]],
@@ -40,8 +40,8 @@ OF_RAY_DATA = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.co
 def rllib_config(run: str = "IMPALA", num_learners: int = 0, seed: int = 1) -> Any:
     sizes = {"num_envs_per_env_runner": 3, "rollout_fragment_length": STEPS, "seed": seed}
     raw = {"run": run, "config": {**sizes, **CHANGING, "num_learners": num_learners}}
-    experiment = parse_experiment(raw).experiment
-    return algorithm_config(experiment, resolve_settings(experiment, num_cpus=4))
+    experiment = read_experiment(raw).experiment
+    return algorithm_config(experiment, with_defaults(experiment, atari=True, num_env_runners=4))
 
 
 @pytest.fixture
@@ -108,6 +108,7 @@ def test_a_restored_learner_makes_the_updates_that_the_saved_one_makes(
 
 
 @OF_RAY_DATA
+@pytest.mark.slow
 def test_a_restored_learner_in_its_own_process_makes_the_same_updates(
     build_group: Callable[..., LearnerGroup], tmp_path: Path
 ) -> None:

@@ -214,7 +214,8 @@ def test_the_way_to_a_return_is_measured_from_the_first_one(
 
 
 def test_a_return_goal_is_not_neared_before_100_episodes() -> None:
-    assert Progress(time_total_s=50).towards(Stop(episode_return_mean=18, time_total_s=60)) == 0
+    progress = Progress(first_return=-20.0, best_current_return=10.0)
+    assert progress.towards(Stop(episode_return_mean=18)) == 0
 
 
 def test_a_first_return_above_the_goal_is_the_end() -> None:
@@ -308,6 +309,21 @@ def test_a_policy_that_gets_worse_does_not_go_back_on_its_way() -> None:
 )
 def test_the_way_to_a_limit_is_measured_from_nothing(stop: Stop) -> None:
     assert Progress(time_total_s=25, env_steps=1000, iteration=5).towards(stop) == 0.25
+
+
+@pytest.mark.parametrize(("time_total_s", "expected"), [(50.0, 0.5), (90.0, 0.9)])
+def test_the_way_is_that_to_the_nearer_of_goal_and_budget(
+    time_total_s: float, expected: float
+) -> None:
+    progress = full()
+    progress.time_total_s = time_total_s
+    progress.first_return, progress.best_current_return = 0.0, 5.0
+    assert progress.towards(Stop(episode_return_mean=10, time_total_s=100)) == expected
+
+
+def test_a_budget_counts_before_there_is_a_mean_of_100_episodes() -> None:
+    progress = Progress(time_total_s=60)
+    assert progress.towards(Stop(episode_return_mean=10, time_total_s=100)) == 0.6
 
 
 def test_without_a_criterion_there_is_no_way_to_go() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import ray
 
-from payload.experiment.placement import resolve_settings
-from payload.experiment.settings import Experiment, parse_experiment
+from payload.experiment.read import read_experiment
+from payload.experiment.settings import Experiment, with_defaults
 from payload.run.checkpoints import Checkpoint, CheckpointStore
 from payload.run.panel import View
 from payload.run.progress import Progress
@@ -20,15 +20,18 @@ from payload.run.train import Training, TrainOptions
 
 Build = Callable[..., Any]
 
-# Ray warns of a setting that it makes itself.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context")
+pytestmark = [
+    pytest.mark.slow,
+    # Ray warns of a setting that it makes itself.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context"),
+]
 
 
 def tiny(steps: int = 1000, **config: Any) -> Experiment:
     """An experiment whose env runner is the driver's own."""
     sizes = {"num_env_runners": 0, "num_envs_per_env_runner": 2, "rollout_fragment_length": 4}
     stop = {"num_env_steps_sampled_lifetime": steps}
-    return parse_experiment({"config": {**sizes, **config}, "stop": stop}).experiment
+    return read_experiment({"config": {**sizes, **config}, "stop": stop}).experiment
 
 
 @pytest.fixture
@@ -46,7 +49,7 @@ def build(tmp_path: Path, terminal: io.StringIO) -> Iterator[Build]:
     def build(experiment: Experiment, *resume_from: Checkpoint) -> Any:
         training = Training(
             experiment,
-            resolve_settings(experiment, num_cpus=2),
+            with_defaults(experiment, atari=True, num_env_runners=2),
             RunFolder(tmp_path),
             TrainOptions(results=tmp_path),
             View(terminal, experiment),
