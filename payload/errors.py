@@ -24,8 +24,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def first_line(error: BaseException) -> str:
     """Returns an error's type and the first line of its text.
 
-    A RayTaskError stands for an error that another process raised, and is told as that one: its own
-    first line says only which process it was.
+    A RayTaskError stands for an error of another process, and that error is returned: the
+    RayTaskError's own first line says only which process it was.
     """
     while isinstance(cause := getattr(error, "cause", None), BaseException):
         error = cause

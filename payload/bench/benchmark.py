@@ -34,7 +34,7 @@ from payload.experiment.settings import ALGORITHMS
 from payload.run.ray_cluster import available_cpus
 
 STOCK_BAR = Bar(7.5, "at least")
-"""How many times stock RLlib's agent steps per second the trainer must reach."""
+"""How many times stock RLlib's environment steps per second the trainer must reach."""
 EMULATOR_BAR = Bar(0.62, "at least")
 """Which part of the emulator's limit the trainer must reach."""
 STARTUP_BAR = Bar(15.0, "at most")
@@ -42,11 +42,11 @@ STARTUP_BAR = Bar(15.0, "at most")
 MEMORY_BAR = Bar(4.0, "at most")
 """GB of the whole process tree."""
 FRAGMENT_BAR = Bar(2048.0, "at most")
-"""Bytes that travel for each agent step at 42x42."""
+"""Bytes that travel for each environment step at 42x42."""
 CALLBACK_BAR = Bar(1.0, "at most")
 """Percent of a core's time that MLflow takes."""
 DRIVER_BAR = Bar(1.1, "at most")
-"""The driver's cost per step must not grow with env runners; a tenth is noise."""
+"""The driver's cost per step must not grow with the env runners; 10 % is noise."""
 
 GOAL = 18.0
 """Mean return of 100 episodes at which Pong (best: 21) counts as solved."""
@@ -66,10 +66,10 @@ def bench(seconds: float, results: Path) -> int:
         results: Folder for bench.json and bench-logs/.
 
     Returns:
-        The process's exit code: 1 if a measurement failed. The others go on without it.
+        The process's exit code: 1 if a measurement failed. The others are measured all the same.
 
     Raises:
-        UserError: The system does not tell CPU time and memory as Linux does.
+        UserError: The system is not Linux: CPU time and memory are read as Linux has them.
     """
     if not hasattr(time, "pthread_getcpuclockid"):
         raise UserError("bench: needs Linux to measure CPU time and memory; bench --learn does not")
@@ -115,7 +115,7 @@ def bench_learning(run: str, seeds: int, results: Path, first_seed: int | None =
             bench-learn-<run>/, where the runs keep their files.
 
     Returns:
-        The process's exit code: 1 if a run failed. Not to be solved in time is no failure.
+        The process's exit code: 1 if a run failed. A run that is not solved in time has not failed.
 
     Raises:
         UserError: No such algorithm.
@@ -167,7 +167,7 @@ def compare(figures: Mapping[str, float]) -> list[Comparison]:
         Comparison("trainer_over_emulator", "trainer / emulator", trainer / emulator, EMULATOR_BAR),
         Comparison("startup", "seconds to the first update", best("startup_s"), STARTUP_BAR),
         Comparison("memory", "GB of memory", best("trainer_peak_memory_gb"), MEMORY_BAR),
-        Comparison("fragment", "bytes per agent step", best("fragment_bytes"), FRAGMENT_BAR),
+        Comparison("fragment", "bytes per environment step", best("fragment_bytes"), FRAGMENT_BAR),
         Comparison("callback", "% of time for MLflow", best("callback_percent"), CALLBACK_BAR),
     ]
     least, most = DRIVER_ENV_RUNNERS[0], DRIVER_ENV_RUNNERS[-1]

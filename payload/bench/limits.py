@@ -59,7 +59,7 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Pace:
+class Throughput:
     """What an algorithm did in a window of time."""
 
     steps_per_s: float
@@ -109,7 +109,7 @@ def measure_stock(limit: Limit) -> dict[str, float]:
 
     _start_ray(limit.env_runners)
     algorithm = stock_config(limit.env_runners).build_algo()
-    return {"steps_per_s": _pace(algorithm, limit, SETTLE_S).steps_per_s}
+    return {"steps_per_s": _throughput(algorithm, limit, SETTLE_S).steps_per_s}
 
 
 def measure_emulator(limit: Limit) -> dict[str, float]:
@@ -179,7 +179,7 @@ def measure_driver(limit: Limit) -> dict[str, float]:
     config, _ = _config(limit.env_runners)
     config.env_runners(env_runner_cls=SyntheticEnvRunner)
     config.debugging(_skip_learners=not limit.learning)
-    return asdict(_pace(config.build_algo(), limit))
+    return asdict(_throughput(config.build_algo(), limit))
 
 
 def measure_callback(limit: Limit) -> dict[str, float]:
@@ -237,7 +237,7 @@ def _rate(act: Callable[[int], int], seconds: float) -> float:
             return done / elapsed
 
 
-def _pace(algorithm: Any, limit: Limit, settle_s: float = 0.0) -> Pace:
+def _throughput(algorithm: Any, limit: Limit, settle_s: float = 0.0) -> Throughput:
     """Trains for `limit.seconds`, counted from `settle_s` after the first learner update on."""
     begun: tuple[float, int, float] | None = None
     first_update = math.inf
@@ -258,14 +258,14 @@ def _pace(algorithm: Any, limit: Limit, settle_s: float = 0.0) -> Pace:
                 begun = now
         elif now[0] - begun[0] >= limit.seconds:
             seconds, steps, cpu_s = (new - old for new, old in zip(now, begun, strict=True))
-            return Pace(steps / seconds, cpu_s / steps * 1e9)
+            return Throughput(steps / seconds, cpu_s / steps * 1e9)
 
 
 def _count(result: dict[str, Any], *keys: str, otherwise: int) -> int:
     value: Any = result
     for key in keys:
         value = value.get(key, {})
-    # A metric that nobody logged in this iteration is missing, or NaN.
+    # A metric that was not logged in this iteration is missing, or NaN.
     return otherwise if value == {} or math.isnan(value) else int(value)
 
 
@@ -286,7 +286,7 @@ def main() -> None:
     limit = Limit(**json.loads(sys.argv[2]))
     try:
         outcome: dict[str, Any] = PARTS[limit.part](limit)
-    except Exception as error:  # Any part may fail in any way; the others go on.
+    except Exception as error:  # Whatever fails, the other parts are measured.
         traceback.print_exc()
         outcome = {"error": first_line(error)}
     Path(sys.argv[1]).write_text(json.dumps(outcome))

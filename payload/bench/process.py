@@ -91,7 +91,7 @@ class Child:
         trace: TracebackType | None,
     ) -> None:
         try:
-            # After an error or a Ctrl-C nobody wants its last checkpoint any more.
+            # After an error or Ctrl-C its last checkpoint is of no use.
             if error is None:
                 self.interrupt()
         finally:
@@ -165,7 +165,7 @@ class Child:
 
 
 def error_in(output: str) -> str:
-    """Returns the line of a failed child's output that says why, as well as it can be told."""
+    """Returns the line of a failed child's output that most likely says why it failed."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if ERROR_LINE.match(line)]
     return (errors or lines or ["no output"])[-1]

@@ -196,7 +196,7 @@ def seed_line(learned: Learned) -> str:
     how = "not solved" if learned.seconds is None else f"solved after {learned.seconds:.0f} s"
     return (
         f"seed {learned.seed} {how}: mean return {learned.return_mean:.2f} "
-        f"at {learned.env_steps:,} agent steps"
+        f"at {learned.env_steps:,} environment steps"
     )
 
 

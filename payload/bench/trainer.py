@@ -21,14 +21,14 @@ from payload.tracking.metrics import EPISODES, STEPS, STEPS_TRAINED_PER_S, TIME
 START_TIMEOUT_S = 300.0
 """How long the first learner update may take."""
 SETTLE_S = 15.0
-"""Of learning that no pace is measured in: MLflow is imported then, its database made."""
+"""Seconds of learning before the throughput is measured: MLflow is imported in them."""
 END_TIMEOUT_S = 300.0
 """How long a run may take beyond its time limit to start, to play and to deliver."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One iteration, as progress.csv states it. Steps are agent steps."""
+    """One iteration, as progress.csv states it. Steps are environment steps."""
 
     env_steps: int
     time_total_s: float
@@ -118,7 +118,7 @@ def span_s(rows: list[Row]) -> float:
 
 
 def steps_per_s(rows: list[Row]) -> float:
-    """Returns agent steps per second between the first and the last row."""
+    """Returns environment steps per second between the first and the last row."""
     return (rows[-1].env_steps - rows[0].env_steps) / span_s(rows)
 
 
@@ -130,14 +130,14 @@ def solved(rows: list[Row], goal: float) -> Row | None:
 def measure_startup(log: Path) -> float:
     """Returns the seconds from the command to the first learner update."""
     # Iterations as short as they get: with the default of 5 s, the end of the iteration
-    # in which the update fell would be measured instead.
+    # of the update would be measured instead.
     with _trainer_aside({"min_time_s_per_iteration": 0.0}, log) as run:
         run.child.wait_for(run.rows_while_learning, START_TIMEOUT_S)
         return run.child.seconds
 
 
 def measure_throughput(env_runners: int, seconds: float, log: Path) -> float:
-    """Returns agent steps sampled per second, from SETTLE_S after the first learner update on.
+    """Returns environment steps sampled per second, from SETTLE_S after the first update.
 
     The run has all its defaults, its MLflow run and its checkpoints included.
     """
@@ -205,7 +205,7 @@ def _trainer(
 def _trainer_aside(
     config: dict[str, Any], log: Path, measure_memory: bool = False
 ) -> Iterator[TrainerRun]:
-    """A run without an end whose results nobody keeps."""
+    """A run without an end, in a temporary folder."""
     results = Path(tempfile.mkdtemp(prefix="payload-bench-"))
     try:
         arguments = ["--config", json.dumps(config)]

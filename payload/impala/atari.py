@@ -32,7 +32,7 @@ class AtariSettings:
     """Height and width in pixels after the resize."""
     frame_stack: int = 4
     frame_skip: int = 4
-    """Emulator frames per agent step; the last two are max-pooled."""
+    """Emulator frames per environment step; the last two are max-pooled."""
     noop_max: int = 30
     """At most this many no-op actions start an episode."""
     max_episode_frames: int = 108_000

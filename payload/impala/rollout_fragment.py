@@ -35,7 +35,7 @@ class RolloutFragment:
     """The version of the weights that chose the actions."""
 
     def __len__(self) -> int:
-        """Number of agent steps, T * N (RLlib counts a batch's steps with it)."""
+        """Number of environment steps, T * N (RLlib counts a batch's steps with it)."""
         return int(self.actions.size)
 
     @property

@@ -12,6 +12,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
 from rich.panel import Panel
+from rich.progress import Progress as Waiting
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
@@ -34,8 +36,8 @@ class Estimate:
 def estimate(experiment: Experiment, progress: Progress, history: list[Report]) -> Estimate | None:
     """Returns the criterion that is closest, or None if the run has no end.
 
-    Time and steps are extrapolated from the pace; the return from its rise over the last
-    quarter of the run, which is crude: learning curves are no straight lines.
+    Time and steps are extrapolated from the throughput, the return from its rise over the last
+    quarter of the run. That is a rough estimate: learning curves are not straight lines.
     """
     if not history:
         return None
@@ -48,8 +50,8 @@ def estimate(experiment: Experiment, progress: Progress, history: list[Report]) 
     ]
     for name, limit, value in limits:
         if limit is not None:
-            pace = value / now.time_total_s if now.time_total_s else 0.0
-            remaining = max(0.0, limit - value) / pace if pace else math.nan
+            rate = value / now.time_total_s if now.time_total_s else 0.0
+            remaining = max(0.0, limit - value) / rate if rate else math.nan
             found.append(Estimate(min(1.0, value / limit), remaining, name))
     if stop.episode_return_mean is not None and progress.has_full_mean:
         found.append(_estimate_return(stop.episode_return_mean, history))
@@ -83,13 +85,17 @@ class View:
         self._last_line = -math.inf
         self._live: Live | None = None
 
-    def start(self, status: str) -> None:
-        """Begins to show; `status` stands there until the first report."""
-        if self.console.is_terminal:
-            self._live = Live(status, console=self.console, refresh_per_second=4)
+    def wait_for(self, what: str) -> None:
+        """Shows what the run waits for, and for how long, until the next report."""
+        if not self.console.is_terminal:
+            self.say(f"{what} ...")
+            return
+        if self._live is None:
+            self._live = Live(console=self.console, refresh_per_second=4)
             self._live.start()
-        else:
-            self.say(status)
+        waiting = Waiting(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        waiting.add_task(what, total=None)
+        self._live.update(waiting)
 
     def say(self, line: str) -> None:
         """Prints a line above the panel."""
@@ -134,7 +140,7 @@ def _fields(report: Report, progress: Progress, total: int) -> Iterable[tuple[st
         f"{_number(report.return_mean)}  (best {best}, {report.episodes:,} episodes)",
     )
     yield (
-        "agent steps",
+        "environment steps",
         f"{report.env_steps:,}  ({report.sampled_per_s:,.0f}/s sampled, "
         + (f"{report.trained_per_s:,.0f}/s trained)"),
     )

@@ -1,4 +1,4 @@
-"""The state of a run as a file, for whoever started it: a unit, a scheduler, a script."""
+"""The state of a run as a file, for what started it: a systemd unit, a scheduler, a script."""
 
 from __future__ import annotations
 

@@ -105,9 +105,10 @@ class Training:
         """Builds, trains and stops the algorithm; whatever happens becomes an outcome."""
         algorithm = None
         try:
-            self.view.start("Building the algorithm ...")
+            self.view.wait_for("Starting env runners and learner")
             algorithm = self._build(resume_from)
             self.mlflow.log_params(run_parameters(self.experiment, self.settings))
+            self.view.wait_for("Waiting for the first learner update")
             return self._loop(algorithm, interruption)
         except KeyboardInterrupt:
             return Outcome("KILLED", "stopped at once", interruption.exit_code)

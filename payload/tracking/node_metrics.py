@@ -45,7 +45,7 @@ class NodeMonitors:
         self._latest: dict[str, dict[str, float]] = {}
 
     def metrics(self) -> dict[str, float]:
-        """Returns {"system/<address>/cpu_utilization_percentage": ...}; asks anew for the next."""
+        """Returns {"system/<address>/cpu_utilization_percentage": ...}; asks for the next."""
         self._collect()
         alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
         self._actors = {key: a for key, a in self._actors.items() if key in alive}

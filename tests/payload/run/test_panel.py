@@ -192,15 +192,15 @@ def test_a_pipe_gets_one_line_for_many_quick_iterations(
 
 
 def test_a_pipe_gets_no_colours(view: View, pipe: io.StringIO, make_report: MakeReport) -> None:
-    view.start("Building the algorithm ...")
+    view.wait_for("Starting env runners")
     view.update(make_report(), Progress(), total_env_runners=3)
     view.stop()
     assert "\x1b" not in pipe.getvalue()
 
 
-def test_a_pipe_is_told_what_is_going_on(view: View, pipe: io.StringIO) -> None:
-    view.start("Building the algorithm ...")
-    assert pipe.getvalue() == "Building the algorithm ...\n"
+def test_a_pipe_has_a_line_for_what_is_waited_for(view: View, pipe: io.StringIO) -> None:
+    view.wait_for("Starting env runners")
+    assert pipe.getvalue() == "Starting env runners ...\n"
 
 
 def test_a_long_line_stays_one_line(view: View, pipe: io.StringIO) -> None:
@@ -221,7 +221,7 @@ def shown(report: Report, progress: Progress, where: str = "run abc") -> str:
     terminal = Terminal()
     view = View(terminal, Experiment(stop=Stop(time_total_s=40)))
     view.where = where
-    view.start("Building the algorithm ...")
+    view.wait_for("Starting env runners")
     try:
         view.update(report, progress, total_env_runners=3)
     finally:
@@ -250,12 +250,13 @@ def test_a_terminal_shows_a_panel(make_report: MakeReport, full: Progress, words
     assert words in visible(shown(make_report(return_mean=-20.5), full))
 
 
-def test_a_terminal_is_told_what_is_going_on() -> None:
+def test_a_terminal_shows_what_is_waited_for_and_for_how_long() -> None:
     terminal = Terminal()
     view = View(terminal, Experiment())
-    view.start("Building the algorithm ...")
+    view.wait_for("Starting env runners")
+    view.wait_for("Waiting for the first learner update")
     view.stop()
-    assert "Building the algorithm ..." in visible(terminal.getvalue())
+    assert "Waiting for the first learner update 0:00:00" in visible(terminal.getvalue())
 
 
 def test_square_brackets_are_shown_as_they_are(make_report: MakeReport) -> None:
