@@ -9,21 +9,21 @@ import sys
 from ipaddress import IPv4Network
 from pathlib import Path
 
-from rehearsal import place
-from rehearsal.driver import Driver
-from rehearsal.host_checks import problems
-from rehearsal.in_process import InProcess
-from rehearsal.leftovers import clean, host_state
-from rehearsal.lock import RehearsalRunningError, rehearsal_lock
-from rehearsal.play import Play, perform
-from rehearsal.set_up import install_tools, set_up
-from rehearsal.stage import Stage, open_stage
-from rehearsal.timeline import Timeline
+from rehearsal import paths
+from rehearsal.backend import Stage, open_stage
+from rehearsal.clean import clean, host_state
+from rehearsal.drivers.driver import Driver
+from rehearsal.drivers.in_process import InProcess
+from rehearsal.rehearsal_lock import RehearsalRunningError, rehearsal_lock
+from rehearsal.scenario.outcomes import Timeline
+from rehearsal.scenario.scenario import Play, perform
+from rehearsal.set_up.host_checks import problems
+from rehearsal.set_up.set_up import install_tools, set_up
 from tests.project import ROOT
 
 NETWORKS = (
-    *("10.42.0.0/24", "10.42.1.0/24", place.INTERNET, place.PUBLIC_ADDRESSES),
-    *(f"{place.BLOB_ADDRESS}/32", f"{place.METADATA_ADDRESS}/32"),
+    *("10.42.0.0/24", "10.42.1.0/24", paths.INTERNET, paths.PUBLIC_ADDRESSES),
+    *(f"{paths.BLOB_ADDRESS}/32", f"{paths.METADATA_ADDRESS}/32"),
 )
 
 
@@ -74,10 +74,10 @@ def _nothing(left: list[str]) -> str:
 
 def _driver() -> Driver:
     if shutil.which("pulumi"):
-        from rehearsal.with_pulumi import WithPulumi
+        from rehearsal.drivers.pulumi_cli import WithPulumi
 
-        return WithPulumi(place.RUN)
-    return InProcess(Stage(), place.RUN / "pulumi.json")
+        return WithPulumi(paths.RUN)
+    return InProcess(Stage(), paths.RUN / "pulumi.json")
 
 
 def _parser() -> argparse.ArgumentParser:

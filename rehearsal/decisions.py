@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rehearsal.azure.security_rules import DEFAULT_RULES, Packet, matches, rule
-from rehearsal.nsg import AppliedNsg
-from rehearsal.place import METADATA_ADDRESS
+from rehearsal.network.nftables import AppliedNsg
+from rehearsal.paths import METADATA_ADDRESS
 
 
 class Decision(NamedTuple):

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Any
 
-from rehearsal.azure.kinds import SUBSCRIPTION
-from rehearsal.machine_disk import Declared
-from rehearsal.metadata_state import Identity, Instance
-from rehearsal.nsg import AppliedNsg
-from rehearsal.place import PREFIX, PUBLIC_ADDRESSES
+from rehearsal.azure.metadata_state import Identity, Instance
+from rehearsal.azure.resource_kinds import SUBSCRIPTION
+from rehearsal.machines.disk import Declared
+from rehearsal.network.nftables import AppliedNsg
+from rehearsal.paths import PREFIX, PUBLIC_ADDRESSES
 
 FIRST_HOST = 4
 """Azure keeps the first addresses of a subnet for itself; the first of them is the gateway."""

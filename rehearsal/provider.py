@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rehearsal.azure.provider import serve
-from rehearsal.stage import Stage
+from rehearsal.backend import Stage
 
 if __name__ == "__main__":
     serve(Stage())

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from rehearsal import place, shared_file
+from rehearsal import paths, shared_file
 from rehearsal.plan import Record
 
-FILE = place.RUN / "resources.json"
+FILE = paths.RUN / "resources.json"
 
 
 def read_records(file: Path = FILE) -> dict[str, Record]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, collapse_addresses
 from typing import Any, Literal, NamedTuple
 
-from rehearsal.place import METADATA_ADDRESS
+from rehearsal.paths import METADATA_ADDRESS
 
 Direction = Literal["Inbound", "Outbound"]
 Networks = tuple[IPv4Network, ...]

@@ -1,1 +1,1 @@
-"""azure-native for Pulumi's engine, with a cloud of our own behind it."""
+"""Azure's stand-in: what it answers to Pulumi and to the machines."""

@@ -21,10 +21,10 @@ from pulumi.provider.experimental import server
 from pulumi.provider.experimental.property_value import PropertyValue
 from pulumi.runtime.proto import provider_pb2, status_pb2
 
-from rehearsal.azure import kinds
-from rehearsal.azure.cloud import Cloud, FileCloud, HalfMadeError
-from rehearsal.azure.kinds import Properties
-from rehearsal.azure.values import PropertyValues, plain, without, wrapped
+from rehearsal.azure import resource_kinds
+from rehearsal.azure.property_values import PropertyValues, plain, without, wrapped
+from rehearsal.azure.resource_kinds import Properties
+from rehearsal.azure.resources import Cloud, FileCloud, HalfMadeError
 
 VERSION = metadata.version("pulumi-azure-native")
 UNKNOWN_IN_PREVIEW = ("identity", "ipConfigurations")
@@ -50,26 +50,26 @@ class Provider(api.Provider):
         )
 
     async def check(self, request: api.CheckRequest) -> api.CheckResponse:
-        kind, inputs = kinds.kind_of(_token(request.type)), dict(request.new_inputs)
+        kind, inputs = resource_kinds.kind_of(_token(request.type)), dict(request.new_inputs)
         if kind.name not in inputs:
             inputs[kind.name] = request.old_inputs.get(kind.name) or PropertyValue(
-                kinds.chosen_name(kind, request.name, request.urn, request.random_seed)
+                resource_kinds.chosen_name(kind, request.name, request.urn, request.random_seed)
             )
             if kind.chosen != "same":
                 inputs["__createBeforeDelete"] = PropertyValue(True)
         return api.CheckResponse(inputs=inputs, failures=[])
 
     async def diff(self, request: api.DiffRequest) -> api.DiffResponse:
-        kind = kinds.kind_of(_token(request.type))
+        kind = resource_kinds.kind_of(_token(request.type))
         old_inputs = _old_inputs()
         old, new = plain(old_inputs), plain(request.new_inputs)
-        changed = kinds.changed_keys(old, new)
-        replaced_by = kinds.replaces(kind, changed)
+        changed = resource_kinds.changed_keys(old, new)
+        replaced_by = resource_kinds.replaces(kind, changed)
         update, replace = api.PropertyDiffKind.UPDATE, api.PropertyDiffKind.UPDATE_REPLACE
         details = {
             path: api.PropertyDiff(replace if key in replaced_by else update, input_diff=True)
             for key in changed
-            for path in kinds.changed_paths(key, old.get(key), new.get(key))
+            for path in resource_kinds.changed_paths(key, old.get(key), new.get(key))
         }
         return api.DiffResponse(
             changes=bool(changed),
@@ -83,7 +83,7 @@ class Provider(api.Provider):
         if request.preview:
             return api.CreateResponse(properties=_known_in_preview(request.properties))
         token, inputs = _token(request.type), plain(request.properties)
-        made = kinds.resource_id(kinds.kind_of(token), inputs)
+        made = resource_kinds.resource_id(resource_kinds.kind_of(token), inputs)
         state = await _state(
             made, request.properties, lambda: self._cloud.create(token, made, inputs)
         )
@@ -138,7 +138,7 @@ async def _state(
     """Lets the cloud make or change a resource; returns all that is known of it then."""
 
     def state(outputs: Properties) -> dict[str, PropertyValue]:
-        common = kinds.common_outputs(resource_id, plain(inputs))
+        common = resource_kinds.common_outputs(resource_id, plain(inputs))
         return {**without(inputs), **wrapped({**common, **outputs})}
 
     try:

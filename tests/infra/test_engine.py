@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rehearsal.azure.engine import PulumiProject, steps
+from rehearsal.drivers.pulumi_project import PulumiProject, steps
 from tests.infra.stack import REQUIRED
 
 needs_pulumi = pytest.mark.skipif(

@@ -8,19 +8,19 @@ from ipaddress import IPv4Network
 
 import pytest
 
-from rehearsal import place
+from rehearsal import paths
 from rehearsal.__main__ import NETWORKS
-from rehearsal.cluster import NodeWatch
-from rehearsal.host_checks import problems
-from rehearsal.in_process import InProcess
-from rehearsal.leftovers import clean, host_state
-from rehearsal.lock import rehearsal_lock
-from rehearsal.play import Play
-from rehearsal.ports import ports_as_declared
+from rehearsal.backend import Stage, open_stage
+from rehearsal.clean import clean, host_state
+from rehearsal.drivers.in_process import InProcess
 from rehearsal.records import read_records
-from rehearsal.set_up import is_set_up
-from rehearsal.stage import Stage, open_stage
-from rehearsal.timeline import Timeline
+from rehearsal.rehearsal_lock import rehearsal_lock
+from rehearsal.scenario.laptop import NodeWatch
+from rehearsal.scenario.open_ports import ports_as_declared
+from rehearsal.scenario.outcomes import Timeline
+from rehearsal.scenario.scenario import Play
+from rehearsal.set_up.host_checks import problems
+from rehearsal.set_up.set_up import is_set_up
 
 
 def why_not() -> str:
@@ -50,7 +50,7 @@ def play() -> Iterator[Play]:
         before = host_state()
         try:
             open_stage()
-            play = Play(InProcess(Stage(), place.RUN / "pulumi.json"), Timeline())
+            play = Play(InProcess(Stage(), paths.RUN / "pulumi.json"), Timeline())
             result = play.up(minWorkers="1", maxWorkers="1")
             assert not result.error
             play.outputs = result.outputs

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rehearsal.blob_storage import BlobStorage
-from rehearsal.managed_identity import access_token
-from rehearsal.metadata_state import Identity
+from rehearsal.azure.blob_storage import BlobStorage
+from rehearsal.azure.managed_identity import access_token
+from rehearsal.azure.metadata_state import Identity
 from tests.infra.boot_scripts import load
 
 KEY = "0123456789ab"

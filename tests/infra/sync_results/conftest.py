@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.blob_storage import PROGRAM, BlobStorage
+from rehearsal.azure.blob_storage import PROGRAM, BlobStorage
 from tests.infra.sync_results.cluster import Cluster, Make
 
 

@@ -1,0 +1,201 @@
+"""Storage accounts under their real names: Azurite, with certificates of a throw-away authority.
+
+It answers on one address for all accounts; that machines find it there by name, and trust
+the authority, is their business. Whoever has a token may read and write: Azurite knows no
+roles and no firewall.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import ssl
+import time
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, urlencode
+from xml.etree import ElementTree
+
+from rehearsal import background_process, paths, shared_file
+from rehearsal.azure import certificates
+from rehearsal.azure.managed_identity import access_token
+from rehearsal.azure.metadata_state import NOBODY, Identity
+
+PROGRAM = paths.AZURITE / "node_modules/azurite/dist/src/blob/main.js"
+AUDIENCE = "https://storage.azure.com"
+API_VERSION = "2021-12-02"
+"""Of the Blob service's REST API."""
+CONTAINER = {"restype": "container"}
+EXISTS, MISSING = 409, 404
+REQUEST_S = 60
+OPTIONS = ("--oauth", "basic", "--skipApiVersionCheck", "--disableTelemetry", "--silent")
+
+
+@dataclass(frozen=True)
+class BlobStorage:
+    """All accounts. It is all in the folder: another process can go on with it."""
+
+    folder: Path
+    address: str = paths.BLOB_ADDRESS
+    port: int = 443
+    program: Path = PROGRAM
+
+    @property
+    def ca_certificate(self) -> Path:
+        """What a machine must trust, in PEM; made when it is asked for first."""
+        with self._locked():
+            return certificates.authority(self.folder)
+
+    def add_account(self, name: str) -> None:
+        """Makes an account, if there is none; Azurite is away for a second.
+
+        Raises:
+            ValueError: Azure has no account with such a name.
+            background_process.DaemonError: Azurite did not come up.
+        """
+        if not re.fullmatch("[a-z0-9]{3,24}", name):
+            raise ValueError(f"{name}: an account's name is 3 to 24 lowercase letters and digits")
+        with self._locked():
+            keys = self._keys()
+            if name not in keys:
+                self._stop()
+                keys[name] = b64encode(secrets.token_bytes(64)).decode()
+                shared_file.replace(self._key_file, json.dumps(keys))
+            self._start()
+
+    def remove_account(self, name: str) -> None:
+        """Deletes an account, if it is there, with all its blobs."""
+        with self._locked():
+            keys = self._keys()
+            if name in keys:
+                self._start()
+                for container in self.containers(name):
+                    self.delete_container(name, container)
+                self._stop()
+                del keys[name]
+                shared_file.replace(self._key_file, json.dumps(keys))
+            self._start()
+
+    def accounts(self) -> Sequence[str]:
+        return tuple(self._keys())
+
+    def start(self) -> None:
+        """Starts Azurite, unless it runs or there is no account."""
+        with self._locked():
+            self._start()
+
+    def stop(self) -> None:
+        """Ends Azurite, if it runs; accounts and blobs stay."""
+        if self.folder.exists():
+            with self._locked():
+                self._stop()
+
+    def create_container(self, account: str, container: str) -> None:
+        """Makes a container, if there is none."""
+        self._ask("PUT", f"{account}/{container}", CONTAINER, expected=EXISTS)
+
+    def delete_container(self, account: str, container: str) -> None:
+        """Deletes a container, if it is there, with all its blobs."""
+        self._ask("DELETE", f"{account}/{container}", CONTAINER, expected=MISSING)
+
+    def containers(self, account: str) -> Sequence[str]:
+        """Returns the names of an account's containers."""
+        return self._names(f"{account}/", "Container", {})
+
+    def list(self, account: str, container: str, prefix: str = "") -> Sequence[str]:
+        """Returns the names of the blobs that start with a prefix."""
+        return self._names(f"{account}/{container}", "Blob", {**CONTAINER, "prefix": prefix})
+
+    def read(self, account: str, container: str, blob: str) -> bytes:
+        """Returns what is in a blob.
+
+        Raises:
+            FileNotFoundError: There is no such blob.
+        """
+        content = self._ask("GET", f"{account}/{container}/{blob}", {}, expected=MISSING)
+        if content is None:
+            raise FileNotFoundError(f"there is no blob {account}/{container}/{blob}")
+        return content
+
+    def _names(self, path: str, kind: str, parameters: Mapping[str, str]) -> Sequence[str]:
+        found: Sequence[str] = []
+        marker = ""
+        while True:
+            page = self._ask("GET", path, {"comp": "list", "marker": marker, **parameters})
+            tree = ElementTree.fromstring(page or b"")
+            found = [*found, *(one.findtext("Name", "") for one in tree.iter(kind))]
+            marker = tree.findtext("NextMarker", "")
+            if not marker:
+                return found
+
+    def _ask(
+        self, method: str, path: str, parameters: Mapping[str, str], expected: int | None = None
+    ) -> bytes | None:
+        """Sends a request of the Blob service's REST API; None is the answer `expected`."""
+        token = access_token(AUDIENCE, NOBODY, Identity(NOBODY), int(time.time()))
+        request = urllib.request.Request(
+            f"https://{self.address}:{self.port}/{quote(path)}?{urlencode(parameters)}",
+            headers={"Authorization": f"Bearer {token}", "x-ms-version": API_VERSION},
+            method=method,
+        )
+        trust = ssl.create_default_context(cafile=certificates.authority(self.folder))
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust)
+        )
+        try:
+            with opener.open(request, timeout=REQUEST_S) as response:
+                content: bytes = response.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code == expected:
+                    return None
+                raise
+        return content
+
+    def _start(self) -> None:
+        keys = self._keys()
+        if not keys or background_process.alive(self._pid_file):
+            return
+        names = [f"{name}.blob.core.windows.net" for name in keys]
+        certificate, key = certificates.server_certificate(self.folder, names, self.address)
+        files = ("--location", self.folder / "data", "--cert", certificate, "--key", key)
+        where = ("--blobHost", self.address, "--blobPort", str(self.port))
+        background_process.start(
+            [paths.NODE, self.program, *OPTIONS, *where, *files],
+            pid_file=self._pid_file,
+            log=self.folder / "azurite.log",
+            address=self.address,
+            port=self.port,
+            environment={
+                "AZURITE_ACCOUNTS": ";".join(":".join(account) for account in keys.items())
+            },
+        )
+
+    def _stop(self) -> None:
+        background_process.stop(self._pid_file)
+
+    @property
+    def _pid_file(self) -> Path:
+        return self.folder / "azurite.pid"
+
+    @property
+    def _key_file(self) -> Path:
+        return self.folder / "accounts.json"
+
+    def _keys(self) -> dict[str, str]:
+        """Returns the accounts' keys by their names; nobody needs them but Azurite."""
+        file = self._key_file
+        keys: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
+        return keys
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with shared_file.locked(self._key_file):
+            yield

@@ -1,0 +1,54 @@
+"""Nothing is left behind, after a rehearsal's end as after a crash: found by names and paths."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from rehearsal import backend, paths
+from rehearsal.azure import metadata_service
+from rehearsal.machines import cgroup
+from rehearsal.machines.machine import MACHINES, Machine
+from rehearsal.network import bridges
+from rehearsal.shell import run
+
+
+def clean() -> None:
+    """Removes all that runs, all that is mounted and all that was written for one rehearsal."""
+    names = cgroup.all_names()
+    if MACHINES.is_dir():
+        names |= {folder.name for folder in MACHINES.iterdir()}
+    for name in sorted(names):
+        Machine(name).delete()
+    if paths.RUN.is_dir():
+        metadata_service.stop(backend.METADATA)
+        backend.storage_accounts().stop()
+    bridges.close_network()
+    for mount in sorted(_mounts(), key=len, reverse=True):
+        run("umount", "-l", mount, check=False)
+    cgroup.remove_all()
+    shutil.rmtree(paths.RUN, ignore_errors=True)
+
+
+def host_state() -> frozenset[str]:
+    """Returns what a rehearsal may change on this machine, a line each, to compare later."""
+    links = json.loads(run("ip", "-json", "link", "show").stdout)
+    spaces = json.loads(run("ip", "-json", "netns", "list").stdout or "[]")
+    tables = json.loads(run("nft", "--json", "list", "tables").stdout)["nftables"]
+    lines = [f"interface {link['ifname']}" for link in links]
+    lines += [f"network namespace {space['name']}" for space in spaces]
+    lines += [f"nftables table {t['table']['name']}" for t in tables if "table" in t]
+    lines += [f"mount {mount}" for mount in _mounts()]
+    lines += [f"cgroup {name}" for name in cgroup.all_names()]
+    lines += [f"{key} = {bridges.setting(key)}" for key in bridges.SETTINGS]
+    if paths.RUN.exists():
+        lines.append(f"folder {paths.RUN}")
+    return frozenset(lines)
+
+
+def _mounts() -> list[str]:
+    """Returns what is mounted for a rehearsal that runs."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    points = [line.split()[4] for line in lines]
+    return [point for point in points if point.startswith(f"{paths.RUN}/")]

@@ -1,0 +1,1 @@
+"""What declares the stack: the pulumi CLI, or the program in this process."""

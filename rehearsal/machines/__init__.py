@@ -1,0 +1,1 @@
+"""The declared machines: containers that boot real systemd and cloud-init."""

@@ -1,0 +1,107 @@
+"""A machine's cgroups: what is in them can be killed and counted, whatever became of its parents.
+
+Below the rehearsal's own cgroup in every hierarchy, so that no rights of the host's are needed;
+v1, v2 and both at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rehearsal.paths import PREFIX
+
+MOUNT = Path("/sys/fs/cgroup")
+
+
+class Cgroup:
+    """The cgroups of one machine."""
+
+    def __init__(self, name: str) -> None:
+        self.paths = [top / PREFIX / name for top in _own()]
+
+    def make(self) -> None:
+        for path in self.paths:
+            path.mkdir(parents=True, exist_ok=True)
+            if "cpuset" in path.relative_to(MOUNT).parts[0].split(","):
+                _inherit_cpus(path)
+
+    def enter_command(self) -> str:
+        """Returns shell text by which a process puts itself, and what it starts, into them."""
+        return "".join(f"echo 0 > '{path}/cgroup.procs' || :\n" for path in self.paths)
+
+    def processes(self) -> set[int]:
+        """Returns the processes in any of them, however deep."""
+        found: set[int] = set()
+        for path in self.paths:
+            for folder, _, _ in os.walk(path):
+                procs = Path(folder, "cgroup.procs")
+                try:
+                    found.update(int(pid) for pid in procs.read_text().split())
+                except OSError:
+                    continue
+        return found - {0, os.getpid()}
+
+    def kill(self, timeout_s: float = 10) -> None:
+        """Kills everything in them: a killed systemd-nspawn would leave its container running."""
+        end = time.monotonic() + timeout_s
+        while (alive := self.processes()) and time.monotonic() < end:
+            for pid in alive:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            time.sleep(0.02)
+
+    def remove(self) -> None:
+        for path in self.paths:
+            _remove_tree(path)
+
+
+def all_names() -> set[str]:
+    """Returns the names of all machines that have a cgroup."""
+    tops = [top / PREFIX for top in _own()]
+    return {path.name for top in tops if top.is_dir() for path in top.iterdir() if path.is_dir()}
+
+
+def remove_all() -> None:
+    """Removes the empty cgroups of all machines, and what held them."""
+    for top in _own():
+        _remove_tree(top / PREFIX)
+
+
+def _own() -> Iterator[Path]:
+    """Yields this process's cgroup in each hierarchy that is mounted.
+
+    But for memory: hosts give each process a cgroup of its own there, where the next would
+    not find what this one has made.
+    """
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        name = controllers.removeprefix("name=")
+        if name == "memory":
+            continue
+        mount = MOUNT / name if name else MOUNT
+        if not name and not (MOUNT / "cgroup.procs").exists():
+            mount = MOUNT / "unified"
+        if (mount / "cgroup.procs").exists():
+            yield mount / path.strip("/")
+
+
+def _inherit_cpus(path: Path) -> None:
+    """A cpuset of v1 starts empty, and no process may enter an empty one."""
+    for folder in (path.parent, path):
+        for file in ("cpuset.cpus", "cpuset.mems"):
+            if (folder / file).exists() and not (folder / file).read_text().strip():
+                (folder / file).write_text((folder.parent / file).read_text())
+
+
+def _remove_tree(path: Path) -> None:
+    for folder, _, _ in os.walk(path, topdown=False):
+        try:
+            os.rmdir(folder)
+        except OSError:
+            continue

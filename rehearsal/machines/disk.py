@@ -1,0 +1,91 @@
+"""A machine's disk, an overlay over the base image, as the image and the platform make it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from rehearsal import paths
+from rehearsal.set_up.package_sources import name_servers
+from rehearsal.shell import run
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a machine is made from."""
+
+    name: str
+    """Its host name."""
+    resource_id: str
+    bridge: str
+    address: str
+    prefix_length: int
+    gateway: str
+    user_data: str
+    admin_username: str
+    ssh_public_key: str
+
+
+def make_disk(folder: Path, declared: Declared, hosts: str, certificate: Path) -> None:
+    """Mounts a machine's disk at `folder`/root, with all that it needs for its first boot.
+
+    Args:
+        hosts: Lines of /etc/hosts, in place of Azure's name server.
+        certificate: Of the CA that signed the accounts' certificates.
+    """
+    for part in ("upper", "work", "root"):
+        (folder / part).mkdir(parents=True)
+    root = folder / "root"
+    layers = f"lowerdir={paths.BASE},upperdir={folder}/upper,workdir={folder}/work"
+    run("mount", "-t", "overlay", f"{paths.PREFIX}-{declared.name}", "-o", layers, root)
+    _write_seed(root, declared)
+    (root / "etc/hosts").write_text(f"127.0.0.1 localhost {declared.name}\n{hosts}")
+    (root / "etc/resolv.conf").write_bytes(name_servers().read_bytes())
+    _trust(root, certificate)
+
+
+def _write_seed(root: Path, declared: Declared) -> None:
+    """What Azure's data source would say: customData, key, host name and address."""
+    seed = root / "var/lib/cloud/seed/nocloud"
+    seed.mkdir(parents=True)
+    metadata = {
+        # cloud-init runs once for each instance id: a replaced machine is another instance.
+        "instance-id": str(uuid.uuid4()),
+        "local-hostname": declared.name,
+        "public-keys": [declared.ssh_public_key],
+    }
+    subnet = {
+        "type": "static",
+        "address": f"{declared.address}/{declared.prefix_length}",
+        "gateway": declared.gateway,
+    }
+    network = {
+        "version": 1,
+        "config": [{"type": "physical", "name": "host0", "subnets": [subnet]}],
+    }
+    user = {
+        "name": declared.admin_username,
+        "lock_passwd": True,
+        "shell": "/bin/bash",
+        "sudo": ["ALL=(ALL) NOPASSWD:ALL"],
+    }
+    (seed / "meta-data").write_text(json.dumps(metadata))
+    (seed / "user-data").write_text(declared.user_data)
+    (seed / "network-config").write_text(json.dumps(network))
+    settings = root / "etc/cloud/cloud.cfg.d/98-platform.cfg"
+    settings.write_text(json.dumps({"system_info": {"default_user": user}}))
+
+
+def _trust(root: Path, certificate: Path) -> None:
+    bundle = root / "etc/ssl/certs/ca-certificates.crt"
+    with open(bundle, "a") as file:
+        file.write(certificate.read_text())
+    folder = root / "etc/systemd/system.conf.d"
+    folder.mkdir(parents=True, exist_ok=True)
+    inside = f"/{bundle.relative_to(root)}"
+    # Python's packages bring a bundle of their own.
+    (folder / "10-ca.conf").write_text(
+        f"[Manager]\nDefaultEnvironment=REQUESTS_CA_BUNDLE={inside} SSL_CERT_FILE={inside}\n"
+    )

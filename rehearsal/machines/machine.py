@@ -1,0 +1,193 @@
+"""A declared VM as a container: real systemd, real cloud-init, its real customData.
+
+Its hypervisor is systemd-nspawn. All that is known of a machine lies in its folder, so that any
+process can go on with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from rehearsal import paths
+from rehearsal.machines.cgroup import Cgroup
+from rehearsal.machines.disk import Declared, make_disk
+from rehearsal.shell import CLEAN_ENVIRONMENT, CommandError, run
+
+MACHINES = paths.RUN / "machines"
+REBOOT = 133
+"""How systemd-nspawn ends when the machine wants to be started again."""
+SHARED_MEMORY = "2g"
+
+
+class Machine:
+    """One machine that exists."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.folder = MACHINES / name
+        self.root = self.folder / "root"
+        self.cgroup = Cgroup(name)
+
+    @property
+    def declared(self) -> Declared:
+        return Declared(**json.loads((self.folder / "declared.json").read_text()))
+
+    # Its disk
+
+    @classmethod
+    def create(cls, declared: Declared, hosts: str, certificate: Path) -> Machine:
+        """Makes a machine that has never booted; for the arguments see make_disk."""
+        machine = cls(declared.name)
+        make_disk(machine.folder, declared, hosts, certificate)
+        (machine.folder / "declared.json").write_text(json.dumps(asdict(declared)))
+        return machine
+
+    def delete(self) -> None:
+        self.kill()
+        run("umount", "-R", self.root, check=False)
+        if os.path.ismount(self.root):
+            run("umount", "-l", self.root, check=False)
+        self.cgroup.remove()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # Its life
+
+    def start(self) -> None:
+        """Boots it; a reboot from inside boots it again."""
+        # An orphan of a killed systemd-nspawn would hold the disk.
+        self.kill()
+        run("ip", "link", "del", self.interface, check=False)
+        self.cgroup.make()
+        nspawn = _nspawn_command(self)
+        again = f'while :; do "$@"; [ $? = {REBOOT} ] || exit; done'
+        # It outlives this process, whose child it therefore is not.
+        detached = ["setsid", "--fork", "bash", "-c", self.cgroup.enter_command() + again]
+        with open(self.folder / "console.log", "ab") as log:
+            subprocess.run(
+                [*detached, "nspawn", *nspawn],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=CLEAN_ENVIRONMENT,
+                check=True,
+            )
+
+    def power_off(self, timeout_s: float = 60) -> None:
+        """Shuts it down in order, as Azure stops a VM."""
+        for pid in self.cgroup.processes():
+            if _command_of(pid).startswith("systemd-nspawn"):
+                os.kill(pid, signal.SIGTERM)
+        end = time.monotonic() + timeout_s
+        while self.cgroup.processes() and time.monotonic() < end:
+            time.sleep(0.1)
+        self.kill()
+
+    def kill(self) -> None:
+        """Takes the power away."""
+        self.cgroup.kill()
+
+    @property
+    def interface(self) -> str:
+        """The host's end of its cable."""
+        return f"vb-{paths.PREFIX}-{self.name}"[:15]
+
+    @property
+    def leader(self) -> int | None:
+        """Process id of its systemd, as the host sees it; None while it does not run."""
+        for pid in sorted(self.cgroup.processes()):
+            try:
+                status = Path(f"/proc/{pid}/status").read_text()
+            except OSError:
+                continue
+            (inside,) = [line for line in status.splitlines() if line.startswith("NSpid:")]
+            if inside.split()[2:] == ["1"]:
+                return pid
+        return None
+
+    # Inside
+
+    def inside(self, *command: str | Path) -> list[str]:
+        """Returns a command as the host runs it inside this machine, as root.
+
+        Raises:
+            CommandError: The machine does not run.
+        """
+        leader = self.leader
+        if leader is None:
+            raise CommandError(f"{self.name} does not run")
+        enter = ["nsenter", "-t", str(leader), "-m", "-u", "-i", "-n", "-p", "-C", "--root", "--wd"]
+        clean = [f"{name}={value}" for name, value in CLEAN_ENVIRONMENT.items()]
+        return [*enter, "--", "env", "-i", *clean, *map(str, command)]
+
+    def run(
+        self,
+        *command: str | Path,
+        text: str | None = None,
+        timeout_s: float = 60,
+        check: bool = True,
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a command inside, as root.
+
+        Raises:
+            CommandError: It failed, and `check` is set; or the machine does not run.
+        """
+        return run(*self.inside(*command), text=text, timeout_s=timeout_s, check=check)
+
+    def cloud_init_done(self) -> bool:
+        """Whether cloud-init has ended: result.json is the last file that it writes."""
+        leader = self.leader
+        return (
+            leader is not None and Path(f"/proc/{leader}/root/run/cloud-init/result.json").exists()
+        )
+
+
+def all_machines() -> list[Machine]:
+    """Returns all machines that exist."""
+    if not MACHINES.is_dir():
+        return []
+    return [
+        Machine(folder.name)
+        for folder in sorted(MACHINES.iterdir())
+        if (folder / "declared.json").exists()
+    ]
+
+
+def _nspawn_command(machine: Machine) -> list[str]:
+    declared = machine.declared
+    return [
+        "systemd-nspawn",
+        "--quiet",
+        f"--directory={machine.root}",
+        f"--machine={paths.PREFIX}-{machine.name}",
+        f"--hostname={machine.name}",
+        "--boot",
+        # There is no system bus on the host where a container manager could be told.
+        "--register=no",
+        "--keep-unit",
+        f"--network-bridge={declared.bridge}",
+        "--resolv-conf=off",
+        "--timezone=off",
+        "--link-journal=no",
+        "--console=read-only",
+        f"--tmpfs=/dev/shm:size={SHARED_MEMORY},mode=1777",
+        *(f"--bind-ro={paths.ENVIRONMENT / part}:/opt/volley/{part}" for part in _environment()),
+    ]
+
+
+def _environment() -> list[str]:
+    """The parts of the machines' Python environment; the training's folder is the machine's own."""
+    return [path.name for path in sorted(paths.ENVIRONMENT.iterdir()) if path.is_dir()]
+
+
+def _command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().partition("\0")[0].rpartition("/")[2]
+    except OSError:
+        return ""

@@ -1,0 +1,1 @@
+"""The declared network: bridges, and nftables rules for NSGs, NAT and firewalls."""

@@ -1,0 +1,52 @@
+"""One rehearsal at a time on a machine: addresses, bridges and the base image are shared."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rehearsal import paths
+
+
+class RehearsalRunningError(Exception):
+    """Another rehearsal is running; the message has its process id."""
+
+
+@contextmanager
+def rehearsal_lock(path: Path = paths.LOCK) -> Iterator[None]:
+    """Held by whoever changes this machine; the kernel lets go of it with the process.
+
+    Raises:
+        RehearsalRunningError: Another process holds it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RehearsalRunningError(
+                f"another rehearsal is running: process {_written(path)}"
+            ) from error
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def holder(path: Path = paths.LOCK) -> str | None:
+    """Returns the process id of the rehearsal that runs, `unknown` at its very start, or None."""
+    if not path.exists():
+        return None
+    with open(path) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _written(path)
+    return None
+
+
+def _written(path: Path) -> str:
+    return path.read_text().strip() or "unknown"

@@ -1,0 +1,1 @@
+"""What is done to the cluster, what is expected, and what was seen."""

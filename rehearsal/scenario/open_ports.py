@@ -1,0 +1,78 @@
+"""Which ports are open between the machines, against which are declared to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rehearsal import paths
+from rehearsal.machines.machine import all_machines
+from rehearsal.network.bridges import INTERNET
+from rehearsal.network.port_scan import probe
+from rehearsal.plan import plan
+from rehearsal.records import read_records
+from rehearsal.scenario.outcomes import UnexpectedError
+from tests.infra.nsg import Nsg
+
+
+def ports_as_declared() -> str:
+    """Tries all ports from each machine, and from the internet, to each.
+
+    Raises:
+        UnexpectedError: One is open that should not be, or the other way round.
+    """
+    declared = plan(read_records())
+    nsgs = [(set(nsg.members), Nsg.of(dict(nsg.inputs))) for nsg in declared.nsgs]
+    public = {card.owner: card.public_address for card in declared.cards}
+    wrong, tried = [], 0
+    for source in _sources():
+        for target in all_machines():
+            inner = target.declared.address
+            address = public[target.name] if source.outside else inner
+            if source.name == target.name or address is None:
+                continue
+            allowed = set.intersection(
+                *(nsg.open_ports(source.address) for members, nsg in nsgs if inner in members)
+            )
+            passed = probe(source.namespace, source.address, address).passed
+            tried += 1
+            for text, ports in (("open", passed - allowed), ("shut", allowed - {0} - passed)):
+                if ports:
+                    wrong.append(f"{source.name} to {target.name}: {text}: {_ranges(ports)}")
+    if wrong:
+        raise UnexpectedError("; ".join(wrong))
+    return f"65,535 ports on {tried} ways, all as declared"
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Somebody who may try."""
+
+    name: str
+    namespace: Path
+    address: str
+    outside: bool = False
+    """On the internet."""
+
+
+def _sources() -> Iterator[_Source]:
+    for machine in all_machines():
+        if machine.leader is None:
+            raise UnexpectedError(f"{machine.name} does not run")
+        namespace = Path(f"/proc/{machine.leader}/ns/net")
+        yield _Source(machine.name, namespace, machine.declared.address)
+    internet = Path("/run/netns") / INTERNET
+    yield _Source("the administrator", internet, paths.ADMIN_ADDRESS, outside=True)
+    yield _Source("a stranger", internet, paths.STRANGER_ADDRESS, outside=True)
+
+
+def _ranges(ports: set[int] | frozenset[int]) -> str:
+    """Writes ports as people do: 22, 8076-8077."""
+    parts: list[list[int]] = []
+    for port in sorted(ports):
+        if parts and port == parts[-1][1] + 1:
+            parts[-1][1] = port
+        else:
+            parts.append([port, port])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)

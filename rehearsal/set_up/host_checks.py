@@ -1,0 +1,183 @@
+"""What must be true of this machine before a rehearsal makes anything on it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from ipaddress import IPv4Network
+from pathlib import Path
+
+from rehearsal import paths, rehearsal_lock
+from rehearsal.set_up.address_conflicts import collisions, host_networks, package_servers
+from rehearsal.set_up.kernel_checks import (
+    bridge_filter_trial,
+    cgroup_trial,
+    network_trial,
+    overlay_trial,
+)
+from rehearsal.set_up.package_sources import host_packages
+from rehearsal.shell import CLEAN_ENVIRONMENT, run
+
+OLDEST = {"debian": (12,), "ubuntu": (22, 4)}
+MIN_CPUS = 2
+MIN_MEMORY_GIB = 7.25
+"""What a machine of 8 GB, counted in tens, has left when its kernel has taken its share."""
+DISK_GB = {paths.BASE: 0.5, paths.AZURITE: 0.7, paths.ENVIRONMENT: 7.5, paths.RUN: 2.0}
+"""Measured, with what lies there only while they are made."""
+DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+TOOLS = {
+    "systemd-nspawn": "systemd-container",
+    "debootstrap": "debootstrap",
+    DEBIAN_KEYRING: "debian-archive-keyring",
+    "nft": "nftables",
+    "ip": "iproute2",
+    "openssl": "openssl",
+    "npm": "npm",
+    "ssh": "openssh-client",
+    "unshare": "util-linux",
+    "mount": "mount",
+}
+"""What a rehearsal calls, and the apt package that has it, by the same name in both."""
+
+RESOLV_CONF = Path("/etc/resolv.conf")
+
+
+def problems(networks: Sequence[IPv4Network]) -> list[str]:
+    """Returns a line for each thing that keeps a rehearsal from this machine.
+
+    Args:
+        networks: All addresses that the rehearsal will use.
+    """
+    root = os.geteuid() == 0
+    tools = missing_tools(tool_is_there)
+    absent = [path for path in DISK_GB if path == paths.RUN or not path.exists()]
+    lines = [
+        *root_problems(os.geteuid()),
+        *machine_problems(platform.machine(), platform.freedesktop_os_release()),
+        *tool_problems(tools),
+        *cpu_problems(len(os.sched_getaffinity(0))),
+        *memory_problems(Path("/proc/meminfo").read_text()),
+        *disk_problems(
+            _existing(paths.HOME), shutil.disk_usage(_existing(paths.HOME)).free, absent
+        ),
+        *lock_problems(rehearsal_lock.holder(), os.getpid()),
+    ]
+    if root and not {"unshare", "mount", "ip", "nft"} & set(tools):
+        lines += _kernel_problems()
+    if "ip" not in tools:
+        addresses = run("ip", "-4", "-j", "addr").stdout
+        routes = run("ip", "-4", "-j", "route", "show", "table", "all").stdout
+        lines += collisions(networks, host_networks(addresses, routes))
+    servers = host_packages().servers if shutil.which("apt-get") else ()
+    lines += collisions(networks, package_servers(_read(RESOLV_CONF), _resolved(servers)))
+    return lines
+
+
+def missing_tools(is_there: Callable[[str], bool]) -> list[str]:
+    return [tool for tool in TOOLS if not is_there(tool)]
+
+
+def tool_is_there(tool: str) -> bool:
+    if tool.startswith("/"):
+        return Path(tool).exists()
+    # Others than root do not have root's folders on their PATH.
+    path = None if os.geteuid() == 0 else CLEAN_ENVIRONMENT["PATH"]
+    return shutil.which(tool, path=path) is not None
+
+
+def root_problems(user_id: int) -> Iterator[str]:
+    if user_id != 0:
+        yield _line("user", f"id {user_id}", "root is needed", "sudo")
+
+
+def machine_problems(architecture: str, os_release: Mapping[str, str]) -> Iterator[str]:
+    """Looks at os-release(5); Debian's testing has no version, and is newer than any that has."""
+    if architecture != "x86_64":
+        needed = "x86_64 is needed, for which requirements/machine.txt is pinned"
+        yield _line("processor", architecture, needed)
+    name = os_release.get("PRETTY_NAME", os_release.get("ID", "unknown"))
+    oldest = OLDEST.get(os_release.get("ID", ""))
+    version = tuple(int(n) for n in re.findall(r"\d+", os_release.get("VERSION_ID", "")))
+    if oldest is None or (version and version < oldest):
+        yield _line("Linux distribution", name, "Debian 12 or Ubuntu 22.04, or newer, is needed")
+
+
+def tool_problems(missing: Collection[str]) -> Iterator[str]:
+    if missing:
+        packages = " ".join(sorted({TOOLS[tool] for tool in missing}))
+        yield _line("tools", f"no {', '.join(missing)}", "", f"apt-get install --yes {packages}")
+
+
+def cpu_problems(cpus: int) -> Iterator[str]:
+    if cpus < MIN_CPUS:
+        yield _line("CPU cores", cpus, f"at least {MIN_CPUS} are needed")
+
+
+def memory_problems(meminfo: str) -> Iterator[str]:
+    """Looks at /proc/meminfo, whose kB are 1,024 bytes."""
+    (kib,) = re.findall(r"^MemTotal: +(\d+) kB$", meminfo, re.MULTILINE)
+    gib = int(kib) / 2**20
+    if gib < MIN_MEMORY_GIB:
+        yield _line("memory", f"{gib:.1f} GiB", "8 GB are needed")
+
+
+def disk_problems(folder: Path, free: int, absent: Collection[Path]) -> Iterator[str]:
+    """Compares the free bytes in `folder` with what has still to be put there."""
+    needed = sum(DISK_GB[path] for path in absent)
+    if free < needed * 1e9:
+        parts = " + ".join(f"{path.name} {DISK_GB[path]:g}" for path in absent)
+        wanted = f"{needed:.1f} GB are needed ({parts})"
+        yield _line(f"free disk in {folder}", f"{free / 1e9:.1f} GB", wanted)
+
+
+def lock_problems(holder: str | None, own_pid: int) -> Iterator[str]:
+    if holder not in (None, str(own_pid)):
+        cure = "wait until it has ended, or end it"
+        yield _line("another rehearsal is running", f"process {holder}", "", cure)
+
+
+def trial_problems(what: str, said: str, needed: str, cure: str = "") -> Iterator[str]:
+    """`said` is what a trial in namespaces of its own said; nothing when it succeeded."""
+    if said:
+        yield _line(what, " ".join(said.split())[-200:], needed, cure)
+
+
+def _line(what: str, found: object, needed: str, cure: str = "") -> str:
+    return "; ".join([f"{what}: {found}", *filter(None, [needed, cure and f"cure: {cure}"])])
+
+
+def _kernel_problems() -> Iterator[str]:
+    """Tries what a rehearsal does, where a list of the kernel's features would only promise it."""
+    where = _existing(paths.HOME)
+    needed = "a kernel with overlayfs, and a file system that can be below one, are needed"
+    yield from trial_problems(
+        f"overlay mount in {where}", overlay_trial(where), needed, "modprobe overlay"
+    )
+    needed = "a kernel with network namespaces, bridge, veth and nf_tables is needed"
+    yield from trial_problems("network", network_trial(), needed)
+    needed = "the kernel module br_netfilter is needed"
+    yield from trial_problems("bridge filter", bridge_filter_trial(), needed)
+    yield from trial_problems("cgroups", cgroup_trial(), "cgroups that root can make are needed")
+
+
+def _read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def _resolved(names: Collection[str]) -> str:
+    """Returns what getent says; nothing where no name server answers soon."""
+    if not names:
+        return ""
+    try:
+        return run("getent", "ahostsv4", *names, timeout_s=5, check=False).stdout
+    except subprocess.TimeoutExpired:
+        return ""
+
+
+def _existing(path: Path) -> Path:
+    """Returns the folder itself, or the nearest above it that exists."""
+    return next(folder for folder in (path, *path.parents) if folder.exists())

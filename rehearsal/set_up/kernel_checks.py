@@ -1,0 +1,66 @@
+"""What a rehearsal asks of the kernel, tried; each returns what it said, nothing when it can."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from rehearsal import paths
+from rehearsal.machines.cgroup import Cgroup
+from rehearsal.shell import run
+
+BRIDGE_FILTER = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
+
+# In namespaces of their own: nothing of it is left.
+OVERLAY = """cd "$1" && mkdir lower upper work root
+mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work root"""
+NETWORK = """ip link add name bridge0 type bridge
+ip link add name cable0 type veth peer name cable1
+nft 'table ip trial {
+  chain forward { type filter hook forward priority 0; ct state established counter accept; }
+  chain nat { type nat hook postrouting priority 100; masquerade; }
+}'"""
+
+
+def overlay_trial(where: Path) -> str:
+    """Mounts an overlay whose layers are on the disk of `where`."""
+    with tempfile.TemporaryDirectory(prefix=f"{paths.PREFIX}-trial-", dir=where) as folder:
+        return _said("unshare", "--mount", "sh", "-ec", OVERLAY, "sh", folder)
+
+
+def network_trial() -> str:
+    """Makes each kind of interface, and rules with connection tracking and NAT."""
+    return _said("unshare", "--net", "sh", "-ec", NETWORK)
+
+
+def bridge_filter_trial() -> str:
+    """Loads br_netfilter, by which packets within a bridge pass the rules."""
+    if BRIDGE_FILTER.exists():
+        return ""
+    if shutil.which("modprobe") is None:
+        return "no modprobe to load it (apt package kmod)"
+    said = _said("modprobe", "br_netfilter")
+    return said if said or BRIDGE_FILTER.exists() else f"no {BRIDGE_FILTER}"
+
+
+def cgroup_trial() -> str:
+    """Makes a cgroup in every hierarchy."""
+    trial = Cgroup(f"trial-{os.getpid()}")
+    try:
+        trial.make()
+    except OSError as error:
+        return str(error)
+    finally:
+        trial.remove()
+        for path in trial.paths:
+            with contextlib.suppress(OSError):
+                path.parent.rmdir()
+    return "" if trial.paths else "none is mounted in /sys/fs/cgroup"
+
+
+def _said(*command: str) -> str:
+    done = run(*command, check=False)
+    return "" if done.returncode == 0 else done.stderr or done.stdout or f"exit {done.returncode}"

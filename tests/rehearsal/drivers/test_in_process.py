@@ -1,0 +1,96 @@
+"""The stack's program on the mocks: what Pulumi's engine would do is done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rehearsal.azure.resources import FileCloud
+from rehearsal.drivers.driver import Result
+from rehearsal.drivers.in_process import InProcess
+from tests.infra.stack import REQUIRED
+
+pytestmark = pytest.mark.slow
+
+RUN_COMMAND = "VirtualMachineRunCommandByVirtualMachine"
+Up = Callable[..., Result]
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> FileCloud:
+    return FileCloud(tmp_path / "cloud.json")
+
+
+@pytest.fixture
+def up(cloud: FileCloud, tmp_path: Path) -> Up:
+    """Runs `up` as a process of its own would: all that it knows is on disk."""
+
+    def run(cloud: FileCloud = cloud, **config: str) -> Result:
+        return InProcess(cloud, tmp_path / "state.json").up({**REQUIRED, **config})
+
+    return run
+
+
+def everything(cloud: FileCloud) -> Mapping[str, Any]:
+    known: dict[str, Any] = json.loads(cloud.path.read_text())
+    return known
+
+
+def test_up_makes_every_resource_and_tells_the_outputs(up: Up, cloud: FileCloud) -> None:
+    result = up()
+    assert not result.error
+    assert {operation for operation, _ in result.operations} == {"create"}
+    assert result.outputs["ssh"].startswith("ssh volley@")
+    assert any("/virtualMachines/" in key for key in everything(cloud))
+
+
+def test_a_second_up_changes_nothing(up: Up) -> None:
+    up()
+    assert up().operations == frozenset()
+
+
+def test_another_capacity_updates_the_scale_set_alone(up: Up) -> None:
+    up()
+    assert up(maxWorkers="5").operations == {("update", "VirtualMachineScaleSet")}
+
+
+def test_another_boot_replaces_the_machines_and_the_run_command_with_them(up: Up) -> None:
+    up()
+    assert up(aptPackages='["htop"]').operations == {
+        ("replace", "VirtualMachine"),
+        ("replace", "VirtualMachineScaleSet"),
+        ("replace", RUN_COMMAND),
+    }
+
+
+def test_what_is_declared_no_more_is_deleted(up: Up, cloud: FileCloud) -> None:
+    up()
+    subnets = {"headSubnetCidr": "10.42.2.0/24"}
+    assert ("update", "Subnet") in up(**subnets).operations
+    driver = InProcess(cloud, cloud.path.with_name("state.json"))
+    (key,) = [key for key in driver.states if key.endswith("NatGateway::volley-rehearsal-nat")]
+    driver.states["azure-native:network:NatGateway::old"] = driver.states[key]
+    driver.save()
+    assert ("delete", "NatGateway") in up(**subnets).operations
+
+
+def test_a_resource_that_did_not_come_up_is_tried_again(up: Up, cloud: FileCloud) -> None:
+    failed = up(FileCloud(cloud.path, fault=RUN_COMMAND))
+    assert "did not come up" in failed.error
+    assert up().operations == {("update", RUN_COMMAND)}
+
+
+def test_wrong_configuration_makes_nothing(up: Up, cloud: FileCloud) -> None:
+    assert "maxWorkers" in up(maxWorkers="-1").error
+    assert not cloud.path.exists()
+
+
+def test_destroy_leaves_nothing_but_the_results(up: Up, cloud: FileCloud, tmp_path: Path) -> None:
+    up()
+    InProcess(cloud, tmp_path / "state.json").destroy()
+    types = sorted(value["type"].rpartition(":")[2] for value in everything(cloud).values())
+    assert types == ["BlobContainer", "ResourceGroup", "StorageAccount"]

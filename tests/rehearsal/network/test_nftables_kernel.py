@@ -1,0 +1,94 @@
+"""The kernel decides by the ruleset of NSGs as Azure does: random rules, random packets."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import Phase, given, settings
+
+from rehearsal.azure.security_rules import Packet, rule
+from rehearsal.decisions import decisions
+from rehearsal.network.nftables import AppliedNsg, comment, ruleset
+from rehearsal.shell import run
+from tests.rehearsal.network_namespaces import ip, missing, network_namespace
+from tests.rehearsal.random_rules import applied_nsgs, packets, virtual_networks
+
+TABLE = "nsg"
+LACKS = missing("nft")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.rehearsal,
+    pytest.mark.skipif(bool(LACKS), reason=LACKS),
+]
+
+
+# Without shrinking, which takes minutes: each example is a network of its own.
+@settings(max_examples=40, phases=[Phase.explicit, Phase.generate])
+@given(applied_nsgs(), virtual_networks(), packets())
+def test_the_kernel_decides_as_azure_does(
+    nsgs: list[AppliedNsg], virtual_network: tuple[str, ...], sent: list[Packet]
+) -> None:
+    decided = [list(decisions(packet, nsgs, virtual_network)) for packet in sent]
+    with ruled(nsgs, virtual_network):
+        passed = [passes(packet) for packet in sent]
+        counted = counters()
+    assert passed == [all(one.access == "Allow" for one in each) for each in decided]
+    assert counted == Counter(comment(one.nsg, one.rule) for each in decided for one in each)
+
+
+@contextmanager
+def ruled(nsgs: Sequence[AppliedNsg], virtual_network: Sequence[str]) -> Iterator[None]:
+    """In a network that leads everywhere, with the ruleset."""
+    with network_namespace() as namespace, namespace.entered():
+        # A bridge without ports takes every packet; not every kernel has the type `dummy`.
+        ip("link add out type bridge", "link set out up arp off", "route add default dev out")
+        run("nft", "-f", "-", text=ruleset(nsgs, virtual_network, TABLE))
+        yield
+
+
+def passes(packet: Packet) -> bool:
+    """Sends a packet through the output hook."""
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw:
+        try:
+            raw.sendto(written(packet), (packet.destination, 0))
+        except PermissionError:  # what the kernel says of a packet that it drops
+            return False
+    return True
+
+
+def written(packet: Packet) -> bytes:
+    """The packet without a checksum, which only a receiver would look at."""
+    ports = packet.source_port, packet.destination_port
+    number, payload = {
+        "Tcp": (socket.IPPROTO_TCP, struct.pack("!HHIIBBHHH", *ports, 1, 0, 5 << 4, 2, 64, 0, 0)),
+        "Udp": (socket.IPPROTO_UDP, struct.pack("!HHHH", *ports, 8, 0)),
+        "Icmp": (socket.IPPROTO_ICMP, struct.pack("!BBHHH", 8, 0, 0, *ports)),
+    }[packet.protocol]
+    ends = socket.inet_aton(packet.source), socket.inet_aton(packet.destination)
+    size = 20 + len(payload)
+    return struct.pack("!BBHHHBBH4s4s", 0x45, 0, size, 0, 0, 64, number, 0, *ends) + payload
+
+
+def counters() -> Counter[str]:
+    """What has been counted, by the rules' comments."""
+    listed = json.loads(run("nft", "--json", "list", "table", "ip", TABLE).stdout)["nftables"]
+    rules = [entry["rule"] for entry in listed if "comment" in entry.get("rule", {})]
+    found: Counter[str] = Counter()
+    for entry in rules:
+        (packets,) = [part["counter"]["packets"] for part in entry["expr"] if "counter" in part]
+        found[entry["comment"]] += packets
+    return +found
+
+
+def test_names_of_any_length_are_written() -> None:
+    declared = rule("Inbound", 100, "Allow", name="r" * 80)
+    nsg = AppliedNsg("n" * 80, {"securityRules": [declared]}, ("10.42.0.4",))
+    with ruled([nsg], ["10.42.0.0/16"]):
+        assert passes(Packet("Tcp", "8.8.8.8", 1, "10.42.0.4", 22))
+        assert counters() == Counter({comment("n" * 80, "r" * 80): 1})

@@ -1,0 +1,199 @@
+"""NSGs between machines, their host and the internet: what connects, and what a change cuts."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from rehearsal.azure.security_rules import rule
+from rehearsal.network.nftables import AppliedNsg, ruleset
+from rehearsal.network.port_scan import probe
+from rehearsal.paths import METADATA_ADDRESS
+from rehearsal.shell import run
+from tests.infra.stack import declare_stack
+from tests.rehearsal.network_namespaces import NetworkNamespace, ip, missing, network_namespace
+
+BRIDGED = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
+LACKS = missing("nft", "nsenter") or ("" if BRIDGED.exists() else "br_netfilter is not loaded")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.rehearsal,
+    pytest.mark.skipif(bool(LACKS), reason=LACKS),
+]
+
+HEAD, WORKER, OTHER_WORKER = "10.42.0.4", "10.42.1.4", "10.42.1.5"
+HOST = "10.42.0.1"
+ADMIN, STRANGER = "203.0.113.7", "203.0.113.99"
+SUBNETS: dict[str, list[tuple[str, ...]]] = {
+    HOST: [(HEAD,)],
+    "10.42.1.1": [(WORKER,), (OTHER_WORKER,)],
+    "203.0.113.1": [(ADMIN, STRANGER)],
+}
+"""By the host's address there: the addresses of each machine."""
+
+BETWEEN_NODES = {8076, 8077, 52366, *range(10100, 10200)}
+"""Found by removing ports one by one from a cluster that worked."""
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """Machines on the bridges of a host."""
+
+    host: NetworkNamespace
+    at: dict[str, NetworkNamespace]
+    """By address."""
+
+    def apply(self, *nsgs: AppliedNsg) -> None:
+        with self.host.entered():
+            run("nft", "-f", "-", text=ruleset(nsgs, ["10.42.0.0/16"], "nsg"))
+
+    def open_ports(self, source: str, target: str) -> frozenset[int]:
+        with self.at[source].entered():
+            return probe(None, source, target).passed
+
+    def is_open(self, source: str, target: str, port: int = 9) -> bool:
+        """Whether a connection reaches a port, be it refused there."""
+        with self.socket(source) as client:
+            client.settimeout(0.5)
+            return client.connect_ex((target, port)) in (0, errno.ECONNREFUSED)
+
+    def socket(self, address: str, kind: int = socket.SOCK_STREAM) -> socket.socket:
+        """Returns one that is bound to some port of an address."""
+        with self.at[address].entered():
+            made = socket.socket(socket.AF_INET, kind)
+        made.bind((address, 0))
+        made.settimeout(5)
+        return made
+
+
+@pytest.fixture(scope="module")
+def cloud() -> Iterator[Cloud]:
+    with ExitStack() as stack:
+        made = Cloud(stack.enter_context(network_namespace()), {})
+        made.at[HOST] = made.host
+        with made.host.entered():
+            BRIDGED.write_text("1")
+            Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+            ip("link set lo up", f"address add {METADATA_ADDRESS}/32 dev lo")
+        for place, (gateway, machines) in enumerate(SUBNETS.items()):
+            bridge = f"bridge{place}"
+            with made.host.entered():
+                ip(f"link add {bridge} type bridge forward_delay 0", f"link set {bridge} up")
+                ip(f"address add {gateway}/24 dev {bridge}")
+            for addresses in machines:
+                machine = stack.enter_context(network_namespace())
+                made.at.update(dict.fromkeys(addresses, machine))
+                with made.host.entered():
+                    cable = f"cable{len(made.at)}"
+                    ip(f"link add {cable} type veth peer name eth0 netns {machine.path}")
+                    ip(f"link set {cable} master {bridge} up")
+                with machine.entered():
+                    ip("link set eth0 up", *(f"address add {one}/24 dev eth0" for one in addresses))
+                    ip(f"route add default via {gateway}")
+        yield made
+
+
+# The project's own
+
+
+@pytest.fixture(scope="module")
+def own_nsgs() -> list[AppliedNsg]:
+    stack = declare_stack(adminCidr=f"{ADMIN}/32")
+    members = {"head": (HEAD,), "workers": (WORKER, OTHER_WORKER)}
+    return [
+        AppliedNsg(role, stack.one("NetworkSecurityGroup", role), those)
+        for role, those in members.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "ports"),
+    [
+        (ADMIN, HEAD, {22}),
+        (STRANGER, HEAD, set()),
+        (WORKER, HEAD, BETWEEN_NODES | {6379}),
+        (HEAD, WORKER, BETWEEN_NODES),
+        (OTHER_WORKER, WORKER, BETWEEN_NODES),
+        (ADMIN, WORKER, set()),
+        (STRANGER, WORKER, set()),
+    ],
+)
+def test_the_projects_nsgs_open_these_ports_and_no_other(
+    cloud: Cloud, own_nsgs: list[AppliedNsg], source: str, target: str, ports: set[int]
+) -> None:
+    cloud.apply(*own_nsgs)
+    assert cloud.open_ports(source, target) == ports
+
+
+# Every way that packets go
+
+
+def over_worker(direction: str, access: str) -> AppliedNsg:
+    """Returns an NSG of one rule, which comes before all others."""
+    return AppliedNsg("nsg", {"securityRules": [rule(direction, 100, access)]}, (WORKER,))
+
+
+@pytest.mark.parametrize("target", [HEAD, OTHER_WORKER, HOST, ADMIN])
+def test_a_machine_reaches_nobody_whom_its_outbound_rules_deny(cloud: Cloud, target: str) -> None:
+    cloud.apply(over_worker("Outbound", "Deny"))
+    assert not cloud.is_open(WORKER, target)
+    cloud.apply(over_worker("Outbound", "Allow"))
+    assert cloud.is_open(WORKER, target)
+
+
+@pytest.mark.parametrize("source", [HEAD, OTHER_WORKER, HOST, ADMIN])
+def test_nobody_reaches_a_machine_whose_inbound_rules_deny_it(cloud: Cloud, source: str) -> None:
+    cloud.apply(over_worker("Inbound", "Deny"))
+    assert not cloud.is_open(source, WORKER)
+    cloud.apply(over_worker("Inbound", "Allow"))
+    assert cloud.is_open(source, WORKER)
+
+
+def test_a_machine_reaches_its_metadata_service_whatever_is_denied(cloud: Cloud) -> None:
+    cloud.apply(over_worker("Outbound", "Deny"))
+    assert cloud.is_open(WORKER, METADATA_ADDRESS, 80)
+
+
+# Changes
+
+
+def test_a_connection_outlives_the_rule_that_let_it_in(cloud: Cloud) -> None:
+    cloud.apply(over_worker("Inbound", "Allow"))
+    with cloud.socket(WORKER) as server, cloud.socket(HEAD) as client:
+        server.listen()
+        client.connect(server.getsockname())
+        accepted, _ = server.accept()
+        cloud.apply(over_worker("Inbound", "Deny"))
+        assert not cloud.is_open(HEAD, *server.getsockname())
+        with accepted:
+            for one, other in ((client, accepted), (accepted, client)):
+                one.sendall(b"still here")
+                assert other.recv(10) == b"still here"
+
+
+def test_nothing_slips_through_while_the_rules_are_replaced(cloud: Cloud) -> None:
+    cloud.apply(over_worker("Inbound", "Deny"))
+    datagrams = socket.SOCK_DGRAM
+    with cloud.socket(WORKER, datagrams) as receiver, cloud.socket(HEAD, datagrams) as sender:
+        over = Event()
+
+        def send(what: bytes) -> None:
+            while not over.is_set():
+                sender.sendto(what, receiver.getsockname())
+
+        thread = Thread(target=send, args=[b"denied"])
+        thread.start()
+        for _ in range(20):
+            cloud.apply(over_worker("Inbound", "Deny"))
+        over.set()
+        thread.join()
+        cloud.apply(over_worker("Inbound", "Allow"))
+        sender.sendto(b"allowed", receiver.getsockname())
+        assert receiver.recv(10) == b"allowed"

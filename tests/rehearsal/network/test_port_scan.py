@@ -1,0 +1,149 @@
+"""The probe finds what a network lets through: two machines on a bridge, each a namespace."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rehearsal.network.port_scan import Reached, probe
+from rehearsal.shell import CommandError, run
+from tests.rehearsal.network_namespaces import NetworkNamespace, ip, missing, network_namespace
+
+SOURCE, TARGET = "10.77.0.1", "10.77.0.2"
+PORTS = frozenset(range(1, 65536))
+LISTENING = frozenset({22, 6379})
+ALLOWED = frozenset({6379, 8076, *range(10100, 10200)})
+ALLOW = "tcp dport { 6379, 8076, 10100-10199 } accept"
+INTO_TARGET = f"ip saddr {SOURCE} ip daddr {TARGET}"
+
+
+def bridged() -> str:
+    """Says what this machine lacks for rules on a bridge; empty if nothing."""
+    filtered = Path("/proc/sys/net/bridge").exists()
+    return "" if filtered else "the kernel module br_netfilter is not loaded"
+
+
+LACKS = missing("nft", "nsenter") or bridged()
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.rehearsal,
+    pytest.mark.skipif(bool(LACKS), reason=LACKS),
+]
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Each with a network of its own."""
+
+    network: NetworkNamespace
+    """Of the bridge."""
+    source: NetworkNamespace
+    target: NetworkNamespace
+
+    def probe(self) -> Reached:
+        return probe(Path(self.source.path), SOURCE, TARGET)
+
+    def network_rules(self, inbound: str) -> None:
+        """Has the bridge judge what is new from source to target by `inbound`."""
+        set_rules(self.network, "forward", inbound)
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[Machines]:
+    with (
+        network_namespace() as network,
+        network_namespace() as source,
+        network_namespace() as target,
+        ExitStack() as until_the_end,
+    ):
+        with network.entered():
+            ip("link add bridge type bridge", "link set bridge up")
+        for name, machine, address in (("source", source, SOURCE), ("target", target, TARGET)):
+            with network.entered():
+                ip(
+                    f"link add {name} type veth peer name host0 netns {machine.path}",
+                    f"link set {name} master bridge up",
+                )
+            with machine.entered():
+                ip(f"address add {address}/24 dev host0", "link set host0 up")
+        with target.entered():
+            for port in LISTENING:
+                until_the_end.enter_context(socket.create_server(("", port)))
+        with source.entered():
+            # A link comes up in its own time; while nobody answers ARP, all ports seem closed.
+            socket.create_connection((TARGET, min(LISTENING)), timeout=10).close()
+        yield Machines(network, source, target)
+
+
+@pytest.fixture(autouse=True)
+def no_rules(machines: Machines) -> None:
+    for namespace in (machines.network, machines.source):
+        with namespace.entered():
+            run("nft", "flush", "ruleset")
+
+
+def test_exactly_the_allowed_ports_are_found(machines: Machines) -> None:
+    machines.network_rules(f"{ALLOW}; drop")
+    found = machines.probe()
+    assert found.passed == ALLOWED
+    assert found.listening == {6379}
+
+
+def test_without_rules_every_port_is_found(machines: Machines) -> None:
+    found = machines.probe()
+    assert found.passed == PORTS
+    assert found.listening == LISTENING
+    assert found.refused == PORTS - LISTENING
+
+
+def test_none_is_found_when_all_is_dropped(machines: Machines) -> None:
+    machines.network_rules("drop")
+    assert machines.probe() == Reached(frozenset(), frozenset())
+
+
+def test_a_rule_of_the_sender_s_own_host_counts_too(machines: Machines) -> None:
+    set_rules(machines.source, "output", f"{ALLOW}; drop")
+    assert machines.probe().passed == ALLOWED
+
+
+def test_a_segment_that_was_lost_is_sent_again(machines: Machines) -> None:
+    machines.network_rules(f"tcp dport != @asked add @asked {{ tcp dport }} drop; {ALLOW}; drop")
+    assert machines.probe().passed == ALLOWED
+
+
+def test_what_a_probe_leaves_behind_opens_nothing_for_the_next_one(machines: Machines) -> None:
+    machines.network_rules(f"{ALLOW}; drop")
+    before = machines.probe()
+    machines.network_rules("tcp dport 22 accept; drop")
+    assert before.passed == ALLOWED
+    assert machines.probe().passed == {22}
+
+
+def test_an_address_that_the_source_has_not_is_an_error(machines: Machines) -> None:
+    with pytest.raises(CommandError, match="Cannot assign requested address"):
+        probe(Path(machines.source.path), "10.77.0.9", TARGET)
+
+
+def set_rules(namespace: NetworkNamespace, hook: str, inbound: str) -> None:
+    """Puts the rules `inbound`, separated by semicolons, where an NSG has them; in one step."""
+    ruleset = f"""
+        flush ruleset
+        table ip nsg {{
+            set asked {{ type inet_service; size 65535; flags dynamic; }}
+            chain {hook} {{
+                type filter hook {hook} priority filter; policy accept;
+                ct state established,related accept
+                {INTO_TARGET} jump inbound
+            }}
+            chain inbound {{
+                {inbound}
+            }}
+        }}
+    """
+    with namespace.entered():
+        run("nft", "-f", "-", text=ruleset)

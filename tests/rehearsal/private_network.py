@@ -1,0 +1,58 @@
+"""A network with chosen addresses and names that nobody else sees, gone with what ran in it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rehearsal.shell import run
+from tests.project import ROOT
+from tests.rehearsal.network_namespaces import missing
+
+LACKS = missing("mount", "unshare")
+"""Why there can be no such network here; empty where there can."""
+SET_UP = """
+set -eu
+hosts=$1 machine=$2 addresses=$3; shift 3
+ip link set lo up
+ip address add "$machine" dev lo
+for address in $addresses; do
+  ip address add "$address" dev lo
+  # Otherwise the kernel takes the address itself for the caller's.
+  ip route change local "$address" dev lo table local src "$machine"
+done
+mount --bind "$hosts" /etc/hosts
+exec "$@"
+"""
+
+
+def run_python(
+    code: str,
+    *arguments: str | Path,
+    machine: str,
+    names: Mapping[str, str],
+    addresses: Sequence[str],
+    hosts: Path,
+    timeout_s: float = 120,
+) -> str:
+    """Runs Python code of the project there; returns what it prints.
+
+    Args:
+        code: The program; `arguments` are its sys.argv[1:].
+        machine: The address that calls come from.
+        names: Addresses by the names that they have in /etc/hosts.
+        addresses: What the code may listen on besides.
+        hosts: Where to write that /etc/hosts.
+
+    Raises:
+        CommandError: The code failed.
+    """
+    known = {"localhost": "127.0.0.1", **names}
+    hosts.write_text("".join(f"{address} {name}\n" for name, address in known.items()))
+    apart = ["unshare", "--net", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child"]
+    return run(
+        *(*apart, "env", f"PYTHONPATH={ROOT}", "sh", "-c", SET_UP, "sh"),
+        *(hosts, machine, " ".join(addresses), sys.executable, "-c", code, *arguments),
+        timeout_s=timeout_s,
+    ).stdout
