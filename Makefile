@@ -55,7 +55,7 @@ down: .venv/infra  ## Take the cluster away; the results stay (pulumi destroy)
 	pulumi destroy $(ARGS)
 
 rehearse: rehearse-set-up  ## Run the declared cluster for real on this machine (Linux, root)
-	$(BIN)/python -m rehearsal play $(ARGS)
+	$(BIN)/python -m rehearsal run $(ARGS)
 
 rehearse-set-up: linux .venv/dev  ## Install the rehearsal's tools, make its base image (Linux, root)
 	$(BIN)/python -m rehearsal set-up

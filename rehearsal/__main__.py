@@ -1,4 +1,4 @@
-"""python -m rehearsal: the declared cluster runs for real on this machine."""
+"""python -m rehearsal: run the declared cluster for real on this machine."""
 
 from __future__ import annotations
 
@@ -9,38 +9,36 @@ import sys
 from ipaddress import IPv4Network
 from pathlib import Path
 
-from rehearsal import paths
-from rehearsal.backend import Stage, open_stage
+from rehearsal import addresses
+from rehearsal.backend import Backend, open_backend
 from rehearsal.clean import clean, host_state
 from rehearsal.drivers.driver import Driver
 from rehearsal.drivers.in_process import InProcess
+from rehearsal.drivers.pulumi_cli import PulumiCli
+from rehearsal.paths import ROOT, RUN
 from rehearsal.rehearsal_lock import RehearsalRunningError, rehearsal_lock
-from rehearsal.scenario.outcomes import Timeline
-from rehearsal.scenario.scenario import Play, perform
+from rehearsal.scenario.context import Context
+from rehearsal.scenario.outcomes import Outcomes, UnexpectedError
+from rehearsal.scenario.scenario import run_scenario
+from rehearsal.set_up import set_up
 from rehearsal.set_up.host_checks import problems
-from rehearsal.set_up.set_up import install_tools, set_up
-from tests.project import ROOT
-
-NETWORKS = (
-    *("10.42.0.0/24", "10.42.1.0/24", paths.INTERNET, paths.PUBLIC_ADDRESSES),
-    *(f"{paths.BLOB_ADDRESS}/32", f"{paths.METADATA_ADDRESS}/32"),
-)
+from rehearsal.set_up.tools import install_tools
 
 
 def main(arguments: list[str]) -> int:
-    """Returns 0, 1 when something was not as expected, 2 when this machine cannot rehearse."""
+    """Returns 0, 1 if something was not as expected, 2 if this machine cannot rehearse."""
     options = _parser().parse_args(arguments)
-    refused = [] if options.command == "set-up" else problems([IPv4Network(n) for n in NETWORKS])
-    if refused and options.command != "clean":
+    refused = problems([IPv4Network(n) for n in addresses.ALL]) if options.command == "run" else []
+    if refused:
         print("\n".join(f"rehearsal: {line}" for line in refused), file=sys.stderr)
         return 2
     try:
         with rehearsal_lock():
-            if options.command == "set-up":
-                install_tools(print)
             if options.command == "clean":
                 clean()
                 return 0
+            if options.command == "set-up":
+                install_tools(print)
             set_up(print)
             return 0 if options.command == "set-up" else rehearse(_driver(), options.json)
     except RehearsalRunningError as error:
@@ -49,44 +47,56 @@ def main(arguments: list[str]) -> int:
 
 
 def rehearse(driver: Driver, file: Path) -> int:
-    """Plays the play, and leaves this machine as it was."""
+    """Runs the scenario, and leaves this machine as it was."""
     clean()
     before = host_state()
-    timeline = Timeline()
-    timeline.say(f"driven by {driver.name}")
+    outcomes = Outcomes()
+    outcomes.say(f"driven by {driver.name}")
     try:
-        open_stage()
-        play = Play(driver, timeline)
-        perform(play)
+        open_backend()
+        not_rehearsed = run_scenario(Context(driver), outcomes)
     finally:
         clean()
-    left = sorted(host_state() ^ before)
-    timeline.play("this machine", "as it was before", lambda: _nothing(left))
-    timeline.sum_up(play.not_rehearsed, file)
-    return 0 if timeline.ok else 1
+    outcomes.act("this machine", "as it was before", _same, before, host_state())
+    outcomes.sum_up(not_rehearsed, file)
+    return 0 if outcomes.ok else 1
 
 
-def _nothing(left: list[str]) -> str:
-    if left:
-        raise TimeoutError(", ".join(left))
+def _same(before: frozenset[str], after: frozenset[str]) -> str:
+    if before != after:
+        raise UnexpectedError(", ".join(sorted(before ^ after)))
     return "no interface, rule, mount, cgroup or process is left"
 
 
 def _driver() -> Driver:
     if shutil.which("pulumi"):
-        from rehearsal.drivers.pulumi_cli import WithPulumi
-
-        return WithPulumi(paths.RUN)
-    return InProcess(Stage(), paths.RUN / "pulumi.json")
+        return PulumiCli(RUN)
+    return InProcess(Backend(), RUN / "pulumi.json")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m rehearsal", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m rehearsal",
+        description="Run the declared cluster for real on this machine (root, Linux).",
+    )
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("set-up", help="install tools, make base image and Python environment")
-    play = commands.add_parser("play", help="the whole life of the declared cluster")
-    play.add_argument("--json", type=Path, default=ROOT / "results/rehearsal.json")
-    commands.add_parser("clean", help="remove all that a rehearsal has left")
+    run = commands.add_parser(
+        "run",
+        help="declare the cluster, train, break machines, change the stack and destroy it; "
+        "print what was expected and what was seen",
+    )
+    run.add_argument(
+        "--json",
+        type=Path,
+        default=ROOT / "results/rehearsal.json",
+        metavar="FILE",
+        help="where to write the same as JSON (default: results/rehearsal.json)",
+    )
+    commands.add_parser(
+        "set-up",
+        help="install missing tools with apt; make the base image and the Python environment",
+    )
+    commands.add_parser("clean", help="remove everything that a rehearsal has left")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Nothing is left behind, after a rehearsal's end as after a crash: found by names and paths."""
+"""Removing everything that a rehearsal has left, after a crash too; and proof that it is gone."""
 
 from __future__ import annotations
 
@@ -6,29 +6,30 @@ import json
 import shutil
 from pathlib import Path
 
-from rehearsal import backend, paths
 from rehearsal.azure import metadata_service
+from rehearsal.backend import storage_accounts
 from rehearsal.machines import cgroup
-from rehearsal.machines.machine import MACHINES, Machine
+from rehearsal.machines.machine import Machine
 from rehearsal.network import bridges
+from rehearsal.paths import MACHINES, METADATA, RUN
 from rehearsal.shell import run
 
 
 def clean() -> None:
-    """Removes all that runs, all that is mounted and all that was written for one rehearsal."""
+    """Removes what runs, what is mounted and what was written for one rehearsal."""
     names = cgroup.all_names()
     if MACHINES.is_dir():
         names |= {folder.name for folder in MACHINES.iterdir()}
     for name in sorted(names):
         Machine(name).delete()
-    if paths.RUN.is_dir():
-        metadata_service.stop(backend.METADATA)
-        backend.storage_accounts().stop()
+    if RUN.is_dir():
+        metadata_service.stop(METADATA)
+        storage_accounts().stop()
     bridges.close_network()
     for mount in sorted(_mounts(), key=len, reverse=True):
         run("umount", "-l", mount, check=False)
     cgroup.remove_all()
-    shutil.rmtree(paths.RUN, ignore_errors=True)
+    shutil.rmtree(RUN, ignore_errors=True)
 
 
 def host_state() -> frozenset[str]:
@@ -42,8 +43,8 @@ def host_state() -> frozenset[str]:
     lines += [f"mount {mount}" for mount in _mounts()]
     lines += [f"cgroup {name}" for name in cgroup.all_names()]
     lines += [f"{key} = {bridges.setting(key)}" for key in bridges.SETTINGS]
-    if paths.RUN.exists():
-        lines.append(f"folder {paths.RUN}")
+    if RUN.exists():
+        lines.append(f"folder {RUN}")
     return frozenset(lines)
 
 
@@ -51,4 +52,4 @@ def _mounts() -> list[str]:
     """Returns what is mounted for a rehearsal that runs."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     points = [line.split()[4] for line in lines]
-    return [point for point in points if point.startswith(f"{paths.RUN}/")]
+    return [point for point in points if point.startswith(f"{RUN}/")]

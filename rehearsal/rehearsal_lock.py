@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rehearsal import paths
+from rehearsal.paths import LOCK
 
 
 class RehearsalRunningError(Exception):
@@ -16,7 +16,7 @@ class RehearsalRunningError(Exception):
 
 
 @contextmanager
-def rehearsal_lock(path: Path = paths.LOCK) -> Iterator[None]:
+def rehearsal_lock(path: Path = LOCK) -> Iterator[None]:
     """Held by whoever changes this machine; the kernel lets go of it with the process.
 
     Raises:
@@ -36,7 +36,7 @@ def rehearsal_lock(path: Path = paths.LOCK) -> Iterator[None]:
         yield
 
 
-def holder(path: Path = paths.LOCK) -> str | None:
+def holder(path: Path = LOCK) -> str | None:
     """Returns the process id of the rehearsal that runs, `unknown` at its very start, or None."""
     if not path.exists():
         return None

@@ -22,12 +22,14 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 from xml.etree import ElementTree
 
-from rehearsal import background_process, paths, shared_file
+from rehearsal import background_process, shared_file
+from rehearsal.addresses import BLOB_ADDRESS
 from rehearsal.azure import certificates
 from rehearsal.azure.managed_identity import access_token
 from rehearsal.azure.metadata_state import NOBODY, Identity
+from rehearsal.paths import AZURITE, NODE
 
-PROGRAM = paths.AZURITE / "node_modules/azurite/dist/src/blob/main.js"
+PROGRAM = AZURITE / "node_modules/azurite/dist/src/blob/main.js"
 AUDIENCE = "https://storage.azure.com"
 API_VERSION = "2021-12-02"
 """Of the Blob service's REST API."""
@@ -42,7 +44,7 @@ class BlobStorage:
     """All accounts. It is all in the folder: another process can go on with it."""
 
     folder: Path
-    address: str = paths.BLOB_ADDRESS
+    address: str = BLOB_ADDRESS
     port: int = 443
     program: Path = PROGRAM
 
@@ -167,7 +169,7 @@ class BlobStorage:
         files = ("--location", self.folder / "data", "--cert", certificate, "--key", key)
         where = ("--blobHost", self.address, "--blobPort", str(self.port))
         background_process.start(
-            [paths.NODE, self.program, *OPTIONS, *where, *files],
+            [NODE, self.program, *OPTIONS, *where, *files],
             pid_file=self._pid_file,
             log=self.folder / "azurite.log",
             address=self.address,

@@ -22,17 +22,16 @@ from socketserver import ThreadingTCPServer
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
-from rehearsal import background_process, paths
+from rehearsal import background_process
+from rehearsal.addresses import METADATA_ADDRESS
 from rehearsal.azure import managed_identity, metadata_documents, metadata_state
 from rehearsal.azure.metadata_documents import Answer, Query
-from tests.project import ROOT
+from rehearsal.paths import ROOT
 
 METADATA = "/metadata"
 
 
-def start(
-    state_file: Path, log: Path, address: str = paths.METADATA_ADDRESS, port: int = 80
-) -> None:
+def start(state_file: Path, log: Path, address: str = METADATA_ADDRESS, port: int = 80) -> None:
     """Starts the service, unless it runs; returns when it answers.
 
     Raises:
@@ -184,7 +183,7 @@ def _pid_file(state_file: Path) -> Path:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("state_file", type=Path)
-    parser.add_argument("address", nargs="?", default=paths.METADATA_ADDRESS)
+    parser.add_argument("address", nargs="?", default=METADATA_ADDRESS)
     parser.add_argument("port", nargs="?", type=int, default=80)
     return parser.parse_args()
 

@@ -14,7 +14,7 @@ PropertyValues = Mapping[str, PropertyValue]
 
 def plain(values: PropertyValues) -> Properties:
     """Returns the values without the engine's own, and without what is secret about them."""
-    return {key: _plain(value) for key, value in without(values).items()}
+    return {key: plain_value(value) for key, value in without(values).items()}
 
 
 def wrapped(values: Properties) -> dict[str, PropertyValue]:
@@ -26,14 +26,14 @@ def without(values: PropertyValues, *keys: str) -> dict[str, PropertyValue]:
     return {k: v for k, v in values.items() if k not in keys and not k.startswith("__")}
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Whole numbers, which travel as floats, are integers."""
     value = value.value if isinstance(value, PropertyValue) else value
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: plain_value(item) for key, item in value.items()}
+    return [plain_value(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _wrapped(value: Any) -> PropertyValue:

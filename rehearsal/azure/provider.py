@@ -1,8 +1,7 @@
-"""The provider: what Pulumi's engine asks is answered as azure-native does, by a Cloud.
+"""The provider: answers what Pulumi's engine asks, as azure-native does.
 
 It behaves as the real one where the engine can tell: automatic names, what replaces what,
 a create that is refused because the resource exists, one that fails when half made.
-Run as a program it serves a FileCloud.
 """
 
 from __future__ import annotations
@@ -21,61 +20,58 @@ from pulumi.provider.experimental import server
 from pulumi.provider.experimental.property_value import PropertyValue
 from pulumi.runtime.proto import provider_pb2, status_pb2
 
-from rehearsal.azure import resource_kinds
 from rehearsal.azure.property_values import PropertyValues, plain, without, wrapped
-from rehearsal.azure.resource_kinds import Properties
-from rehearsal.azure.resources import Cloud, FileCloud, HalfMadeError
+from rehearsal.azure.resource_kinds import SUBSCRIPTION, Properties, changes, kind_of
+from rehearsal.azure.resources import CHANGED_BY_AZURE, Azure, HalfMadeError
 
 VERSION = metadata.version("pulumi-azure-native")
-UNKNOWN_IN_PREVIEW = ("identity", "ipConfigurations")
-"""Inputs of which Azure makes something else; what a preview leaves out is not known yet."""
 
 
-def serve(cloud: Cloud) -> None:
+def serve(azure: Azure) -> None:
     """Answers the engine that started this program, until it ends it."""
     logging.getLogger("grpc").setLevel(logging.CRITICAL)
     server.ProviderServicer = Servicer  # type: ignore[misc]
-    server.main(sys.argv[1:], VERSION, Provider(cloud))
+    server.main(sys.argv[1:], VERSION, Provider(azure))
 
 
 class Provider(api.Provider):
-    """The cloud's calls block, so each runs in a thread of its own."""
+    """One provider of a program; Azure's calls block, so each runs in a thread of its own."""
 
-    def __init__(self, cloud: Cloud) -> None:
-        self._cloud = cloud
+    def __init__(self, azure: Azure) -> None:
+        self._azure = azure
+        self._subscription = SUBSCRIPTION
 
     async def configure(self, request: api.ConfigureRequest) -> api.ConfigureResponse:
+        self._subscription = plain(request.args).get("subscriptionId", SUBSCRIPTION)
         return api.ConfigureResponse(
             accept_secrets=True, supports_preview=True, accept_resources=True, accept_outputs=False
         )
 
     async def check(self, request: api.CheckRequest) -> api.CheckResponse:
-        kind, inputs = resource_kinds.kind_of(_token(request.type)), dict(request.new_inputs)
+        kind, inputs = kind_of(_token(request.type)), dict(request.new_inputs)
         if kind.name not in inputs:
             inputs[kind.name] = request.old_inputs.get(kind.name) or PropertyValue(
-                resource_kinds.chosen_name(kind, request.name, request.urn, request.random_seed)
+                kind.choose_name(request.name, request.urn, request.random_seed)
             )
             if kind.chosen != "same":
                 inputs["__createBeforeDelete"] = PropertyValue(True)
         return api.CheckResponse(inputs=inputs, failures=[])
 
     async def diff(self, request: api.DiffRequest) -> api.DiffResponse:
-        kind = resource_kinds.kind_of(_token(request.type))
         old_inputs = _old_inputs()
-        old, new = plain(old_inputs), plain(request.new_inputs)
-        changed = resource_kinds.changed_keys(old, new)
-        replaced_by = resource_kinds.replaces(kind, changed)
+        changed = changes(plain(old_inputs), plain(request.new_inputs))
+        replaced_by = kind_of(_token(request.type)).replaces(changed)
         update, replace = api.PropertyDiffKind.UPDATE, api.PropertyDiffKind.UPDATE_REPLACE
         details = {
             path: api.PropertyDiff(replace if key in replaced_by else update, input_diff=True)
-            for key in changed
-            for path in resource_kinds.changed_paths(key, old.get(key), new.get(key))
+            for key, paths in changed.items()
+            for path in paths
         }
         return api.DiffResponse(
             changes=bool(changed),
             replaces=replaced_by,
             delete_before_replace=bool(replaced_by) and "__createBeforeDelete" not in old_inputs,
-            diffs=changed,
+            diffs=list(changed),
             detailed_diff=details,
         )
 
@@ -83,9 +79,9 @@ class Provider(api.Provider):
         if request.preview:
             return api.CreateResponse(properties=_known_in_preview(request.properties))
         token, inputs = _token(request.type), plain(request.properties)
-        made = resource_kinds.resource_id(resource_kinds.kind_of(token), inputs)
+        made = kind_of(token).resource_id(inputs, self._subscription)
         state = await _state(
-            made, request.properties, lambda: self._cloud.create(token, made, inputs)
+            made, request.properties, lambda: self._azure.create(token, made, inputs)
         )
         return api.CreateResponse(resource_id=made, properties=state)
 
@@ -93,19 +89,15 @@ class Provider(api.Provider):
         if request.preview:
             known = _known_in_preview(request.news)
             return api.UpdateResponse(properties={**request.olds, **known})
-        token, changed = _token(request.type), request.resource_id
-        old, inputs = plain(_old_inputs()), plain(request.news)
-        state = await _state(
-            changed, request.news, lambda: self._cloud.update(token, changed, old, inputs)
-        )
+        changed, inputs = request.resource_id, plain(request.news)
+        state = await _state(changed, request.news, lambda: self._azure.update(changed, inputs))
         return api.UpdateResponse(properties=state)
 
     async def delete(self, request: api.DeleteRequest) -> None:
-        token, inputs = _token(request.type), plain(_old_inputs())
-        await asyncio.to_thread(self._cloud.delete, token, request.resource_id, inputs)
+        await asyncio.to_thread(self._azure.delete, request.resource_id)
 
     async def invoke(self, request: api.InvokeRequest) -> api.InvokeResponse:
-        answer = await asyncio.to_thread(self._cloud.invoke, request.tok, plain(request.args))
+        answer = await asyncio.to_thread(self._azure.invoke, request.tok, plain(request.args))
         return api.InvokeResponse(wrapped(answer))
 
 
@@ -135,16 +127,13 @@ class InitFailedError(Exception):
 async def _state(
     resource_id: str, inputs: PropertyValues, call: Callable[[], Properties]
 ) -> dict[str, PropertyValue]:
-    """Lets the cloud make or change a resource; returns all that is known of it then."""
-
-    def state(outputs: Properties) -> dict[str, PropertyValue]:
-        common = resource_kinds.common_outputs(resource_id, plain(inputs))
-        return {**without(inputs), **wrapped({**common, **outputs})}
-
+    """Lets Azure make or change a resource; returns everything that is known of it then."""
     try:
-        return state(await asyncio.to_thread(call))
+        added = await asyncio.to_thread(call)
     except HalfMadeError as error:
-        raise InitFailedError(str(error), resource_id, inputs, state(error.outputs)) from None
+        state = {**without(inputs), **wrapped(error.added)}
+        raise InitFailedError(str(error), resource_id, inputs, state) from None
+    return {**without(inputs), **wrapped(added)}
 
 
 def _token(urn_type: str) -> str:
@@ -153,7 +142,8 @@ def _token(urn_type: str) -> str:
 
 
 def _known_in_preview(inputs: PropertyValues) -> dict[str, PropertyValue]:
-    return without(inputs, *UNKNOWN_IN_PREVIEW)
+    """Returns the inputs without those that only Azure knows: they are unknown to the program."""
+    return without(inputs, *CHANGED_BY_AZURE)
 
 
 _MESSAGE: contextvars.ContextVar[Any] = contextvars.ContextVar("message")
@@ -161,7 +151,7 @@ _MESSAGE: contextvars.ContextVar[Any] = contextvars.ContextVar("message")
 
 
 def _old_inputs() -> PropertyValues:
-    """Returns what the library leaves out of its requests to diff, update and delete."""
+    """Returns the inputs of before, which the library leaves out of its requests to diff."""
     return PropertyValue.unmarshal_map(_MESSAGE.get().old_inputs)
 
 
@@ -190,7 +180,3 @@ class Servicer(server.ProviderServicer):
     Update = _told("Update")
     Delete = _told("Delete")
     Invoke = _told("Invoke")
-
-
-if __name__ == "__main__":
-    serve(FileCloud.from_environment())

@@ -1,6 +1,6 @@
-"""The types of resources that are declared: their ids, their names and what replaces them.
+"""The types of resources that a stack declares: their ids, their names and what replaces them.
 
-All of it is as in the azure-native provider; all values are plain Python's.
+All of it is as in the azure-native provider.
 """
 
 from __future__ import annotations
@@ -8,13 +8,30 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal
 
 Properties = dict[str, Any]
 
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
+"""Of the stack."""
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A resource that exists."""
+
+    kind: str
+    """The last part of its type, "VirtualMachine"."""
+    inputs: Properties
+    added: Properties
+    """What Azure has added: name, addresses, principals."""
+
+
+Resources = Mapping[str, Resource]
+"""By resource id, the oldest first."""
 
 
 @dataclass(frozen=True)
@@ -22,17 +39,36 @@ class Kind:
     """One type of resource."""
 
     path: str
-    """Its id; a name in braces is an input, and a change of it replaces the resource."""
+    """Its id. A name in braces is an input, and a change of it replaces the resource."""
     name: str
-    """The input that is chosen where the program does not."""
+    """The input for its name. The provider chooses it where the program does not."""
     chosen: Literal["random", "same", "uuid"] = "random"
-    """How: name and eight digits, as in the program, or a UUID."""
+    """The program's name with eight digits, the program's name, or a UUID."""
     replaced_by: frozenset[str] = frozenset()
     """More inputs whose change replaces the resource."""
 
     @property
     def parameters(self) -> list[str]:
         return [name for name in re.findall(r"{(\w+)}", self.path) if name != "subscriptionId"]
+
+    def choose_name(self, name: str, urn: str, random_seed: bytes) -> str:
+        """Returns the name that the provider chooses for a resource called `name` in the program.
+
+        Args:
+            random_seed: The same name, URN and seed give the same name again.
+        """
+        digits = hashlib.sha256(random_seed + urn.encode()).hexdigest()
+        names = {"random": name + digits[:8], "same": name, "uuid": str(uuid.UUID(digits[:32]))}
+        return names[self.chosen]
+
+    def resource_id(self, inputs: Properties, subscription: str = SUBSCRIPTION) -> str:
+        """Returns the id that Azure gives; all names must be in the inputs."""
+        names = {name: str(inputs[name]).strip("/") for name in self.parameters}
+        return self.path.format(subscriptionId=subscription, **names)
+
+    def replaces(self, changed: Iterable[str]) -> list[str]:
+        """Returns those of the changed inputs for which Azure makes another resource."""
+        return [key for key in changed if key in {*self.parameters, *self.replaced_by}]
 
 
 class UnknownTypeError(Exception):
@@ -48,7 +84,7 @@ def kind_of(type_token: str) -> Kind:
     """Returns the kind of "azure-native:network:Subnet".
 
     Raises:
-        UnknownTypeError: It has none.
+        UnknownTypeError: The stand-in does not have it.
     """
     name = short_type(type_token)
     if name not in KINDS:
@@ -56,46 +92,25 @@ def kind_of(type_token: str) -> Kind:
     return KINDS[name]
 
 
-def chosen_name(kind: Kind, name: str, urn: str, random_seed: bytes) -> str:
-    """Returns what is chosen for `kind.name` where the program names the resource `name`."""
-    digits = hashlib.sha256(random_seed + urn.encode()).hexdigest()
-    return {"random": name + digits[:8], "same": name, "uuid": str(uuid.UUID(digits[:32]))}[
-        kind.chosen
-    ]
+def all_of(resources: Resources, kind: str) -> dict[str, Resource]:
+    return {key: resource for key, resource in resources.items() if resource.kind == kind}
 
 
-def resource_id(kind: Kind, inputs: Properties) -> str:
-    """Returns the id that Azure gives; all names are in the inputs."""
-    names = {name: str(inputs[name]).strip("/") for name in kind.parameters}
-    return kind.path.format(subscriptionId=SUBSCRIPTION, **names)
+def changes(old: Properties, new: Properties) -> dict[str, list[str]]:
+    """Returns the inputs that changed, each with the innermost paths that changed in it.
+
+    replace_on_changes names such paths: "osProfile.customData".
+    """
+    keys = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+    return {key: list(_changed_paths(key, old.get(key), new.get(key))) for key in keys}
 
 
-def changed_keys(old: Properties, new: Properties) -> list[str]:
-    return [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
-
-
-def changed_paths(path: str, old: Any, new: Any) -> Iterator[str]:
-    """Yields "osProfile.customData", as the real provider: replace_on_changes names such paths."""
+def _changed_paths(path: str, old: Any, new: Any) -> Iterator[str]:
     if not (isinstance(old, dict) and isinstance(new, dict)):
         yield path
         return
-    for key in changed_keys(old, new):
-        yield from changed_paths(f"{path}.{key}", old.get(key), new.get(key))
-
-
-def replaces(kind: Kind, changed: Iterable[str]) -> list[str]:
-    """Returns those of the changed inputs for which Azure makes another resource."""
-    return [key for key in changed if key in {*kind.parameters, *kind.replaced_by}]
-
-
-def common_outputs(resource_id: str, inputs: Properties) -> Properties:
-    """Returns what every Azure makes of the inputs, whatever is behind it."""
-    outputs: Properties = {"name": resource_id.rpartition("/")[2]}
-    if "identity" in inputs:  # Named in a list, answered as keys.
-        named = inputs["identity"]["userAssignedIdentities"]
-        known: Properties = {key: {} for key in named}
-        outputs["identity"] = {**inputs["identity"], "userAssignedIdentities": known}
-    return outputs
+    for inner in chain(*changes(old, new).values()):
+        yield f"{path}.{inner}"
 
 
 _GROUP = "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}"

@@ -1,120 +1,170 @@
-"""What makes and unmakes resources behind the provider, and the one that is only a file."""
+"""Which resources exist, and what Azure adds to a resource when it makes it."""
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
-import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict
+from ipaddress import IPv4Network
 from pathlib import Path
-from typing import Protocol
 
-from rehearsal.azure.resource_kinds import SUBSCRIPTION, Properties, short_type
+from rehearsal import shared_file
+from rehearsal.addresses import PUBLIC_ADDRESSES
+from rehearsal.azure.resource_kinds import (
+    KINDS,
+    SUBSCRIPTION,
+    Properties,
+    Resource,
+    Resources,
+    all_of,
+    short_type,
+)
+from rehearsal.azure.virtual_machines import virtual_machines
+from rehearsal.azure.virtual_network import FIRST_HOST, subnet_cidr
+
+CHANGED_BY_AZURE = ("identity", "ipConfigurations")
+"""Inputs that Azure answers differently from how they were declared."""
 
 
 class AzureError(Exception):
-    """What Azure refuses; nothing was made or changed."""
+    """Azure refused; nothing was made or changed."""
 
 
 class HalfMadeError(Exception):
-    """A resource that exists and did not come up: the next `up` updates it."""
+    """A resource exists but did not come up; the next `up` updates it."""
 
-    def __init__(self, reason: str, outputs: Properties) -> None:
+    def __init__(self, reason: str, added: Properties) -> None:
         super().__init__(reason)
-        self.outputs = outputs
+        self.added = added
         """What create or update would have returned."""
 
 
-class Cloud(Protocol):
-    """Called from several threads at a time.
+class Azure:
+    """All resources, in a file: each `pulumi up` is a process of its own.
 
-    `token` is the type ("azure-native:network:Subnet") or the function; `inputs` have all names
-    chosen and nothing of the engine's own. Create and update return what Azure adds to the
-    inputs, besides resource_kinds.common_outputs; they raise AzureError or HalfMadeError.
+    Nothing stands behind them here; a subclass makes them real in `apply`. Methods may be called
+    from several threads. `inputs` have all names and nothing of the engine's own.
     """
 
-    def create(self, token: str, resource_id: str, inputs: Properties) -> Properties: ...
+    def __init__(self, file: Path) -> None:
+        self.file = file
 
-    def update(
-        self, token: str, resource_id: str, old: Properties, inputs: Properties
-    ) -> Properties:
-        """Changes what exists from the inputs `old` to `inputs`."""
-
-    def delete(self, token: str, resource_id: str, inputs: Properties) -> None: ...
-
-    def invoke(self, token: str, arguments: Properties) -> Properties:
-        """Answers a function such as getClientConfig, or raises AzureError."""
-
-
-@dataclass(frozen=True)
-class FileCloud:
-    """Everything exists in a file: {resource id: {"type": ..., "properties": inputs}}."""
-
-    path: Path
-    fault: str = ""
-    """A short type whose creation fails when it was made."""
-
-    @staticmethod
-    def from_environment() -> FileCloud:
-        """Takes path and fault from STAND_IN_CLOUD and STAND_IN_FAULT."""
-        return FileCloud(Path(os.environ["STAND_IN_CLOUD"]), os.environ.get("STAND_IN_FAULT", ""))
+    def resources(self) -> dict[str, Resource]:
+        """Returns all resources that exist, by their ids, the oldest first."""
+        if not self.file.exists():
+            return {}
+        known = json.loads(self.file.read_text())
+        return {key: Resource(**value) for key, value in known.items()}
 
     def create(self, token: str, resource_id: str, inputs: Properties) -> Properties:
-        outputs = _invented(token, resource_id, inputs)
-        with self._resources() as resources:
+        """Makes a resource; returns what Azure adds to its inputs.
+
+        Args:
+            token: Its type, "azure-native:network:Subnet".
+
+        Raises:
+            AzureError: It exists already.
+            HalfMadeError: It exists now, but did not come up.
+        """
+        with self._changing() as resources:
             if resource_id in resources:
                 raise AzureError(f"cannot create already existing resource '{resource_id}'")
-            resources[resource_id] = {"type": token, "properties": inputs}
-        if self.fault == short_type(token):
-            raise HalfMadeError(f"{resource_id} was made but did not come up", outputs)
-        return outputs
+            added = _added(short_type(token), resource_id, inputs, resources)
+            resources[resource_id] = Resource(short_type(token), inputs, added)
+        return added
 
-    def update(
-        self, token: str, resource_id: str, old: Properties, inputs: Properties
-    ) -> Properties:
-        with self._resources() as resources:
-            resources[resource_id] = {"type": token, "properties": inputs}
-        return _invented(token, resource_id, inputs)
+    def update(self, resource_id: str, inputs: Properties) -> Properties:
+        """Changes the inputs of a resource; returns what Azure adds to them.
 
-    def delete(self, token: str, resource_id: str, inputs: Properties) -> None:
-        """Deletes it with all that is in it."""
-        with self._resources() as resources:
+        Raises:
+            HalfMadeError: It has changed, but did not come up.
+        """
+        with self._changing() as resources:
+            kind = resources[resource_id].kind
+            added = _added(kind, resource_id, inputs, resources)
+            resources[resource_id] = Resource(kind, inputs, added)
+        return added
+
+    def delete(self, resource_id: str) -> None:
+        """Deletes a resource with everything in it."""
+        with self._changing() as resources:
             for other in list(resources):
                 if f"{other}/".startswith(f"{resource_id}/"):
                     del resources[other]
 
     def invoke(self, token: str, arguments: Properties) -> Properties:
-        if token != "azure-native:authorization:getClientConfig":
-            raise AzureError(f"the stand-in has no function {token}")
-        return {"subscriptionId": SUBSCRIPTION, "clientId": "", "objectId": "", "tenantId": ""}
+        """Answers a function such as getClientConfig.
+
+        Raises:
+            AzureError: There is no such function, or nothing that it asks for.
+        """
+        match short_type(token):
+            case "getClientConfig":
+                nobody = {"clientId": "", "objectId": "", "tenantId": ""}
+                return {"subscriptionId": SUBSCRIPTION, **nobody}
+            case "getSubnet":
+                subnet_id = KINDS["Subnet"].resource_id(arguments)
+                if found := self.resources().get(subnet_id):
+                    return found.inputs
+                raise AzureError(f"the resource '{subnet_id}' was not found")
+        raise AzureError(f"the stand-in has no function {token}")
+
+    def apply(self, resources: Resources) -> None:
+        """Makes real what the resources say; an exception leaves them as they were."""
 
     @contextmanager
-    def _resources(self) -> Iterator[Properties]:
-        """What exists, locked meanwhile; written back unless an error is raised."""
-        with self.path.open("a+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(0)
-            resources = json.loads(file.read() or "{}")
+    def _changing(self) -> Iterator[dict[str, Resource]]:
+        with shared_file.locked(self.file):
+            resources = self.resources()
             yield resources
-            file.truncate(0)
-            file.write(json.dumps(resources, indent=1))
+            self.apply(resources)
+            text = json.dumps({key: asdict(one) for key, one in resources.items()}, indent=1)
+            shared_file.replace(self.file, text)
 
 
-def _invented(token: str, resource_id: str, inputs: Properties) -> Properties:
-    match short_type(token):
+def _added(kind: str, resource_id: str, inputs: Properties, resources: Resources) -> Properties:
+    """Returns what Azure adds; the addresses of a resource that exists stay."""
+    added: Properties = {"name": resource_id.rpartition("/")[2]}
+    known = resources[resource_id].added if resource_id in resources else None
+    if "identity" in inputs:  # Declared as a list, answered as keys.
+        named: Properties = {key: {} for key in inputs["identity"]["userAssignedIdentities"]}
+        added["identity"] = {**inputs["identity"], "userAssignedIdentities": named}
+    match kind:
         case "PublicIPAddress":
-            last = hashlib.sha256(resource_id.encode()).digest()[0]
-            return {"ipAddress": f"20.1.2.{last}"}
+            added["ipAddress"] = known["ipAddress"] if known else _free_public_address(resources)
         case "NetworkInterface":
-            (first, *_) = inputs["ipConfigurations"]
-            return {"ipConfigurations": [{**first, "privateIPAddress": "10.42.0.4"}]}
+            (configuration,) = inputs["ipConfigurations"]
+            if known:
+                address = known["ipConfigurations"][0]["privateIPAddress"]
+            else:
+                address = _free_address(resources, configuration["subnet"]["id"])
+            added["ipConfigurations"] = [{**configuration, "privateIPAddress": address}]
         case "PrivateEndpoint":
-            return {"customDnsConfigs": [{"ipAddresses": ["10.42.0.9"]}]}
+            configs = [{"ipAddresses": [_free_address(resources, inputs["subnet"]["id"])]}]
+            added["customDnsConfigs"] = known["customDnsConfigs"] if known else configs
         case "UserAssignedIdentity":
-            ids = {what: str(uuid.uuid5(uuid.NAMESPACE_URL, what + resource_id)) for what in "pc"}
-            return {"principalId": ids["p"], "clientId": ids["c"]}
-    return {}
+            for what in ("principal", "client"):
+                added[f"{what}Id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, what + resource_id))
+    return added
+
+
+def _free_address(resources: Resources, subnet_id: str) -> str:
+    """Returns the lowest address of a subnet that nothing has."""
+    cidr = subnet_cidr(resources[subnet_id])
+    taken = {vm.address for vm in virtual_machines(resources)}
+    for interface in all_of(resources, "NetworkInterface").values():
+        taken |= {one["privateIPAddress"] for one in interface.added["ipConfigurations"]}
+    for endpoint in all_of(resources, "PrivateEndpoint").values():
+        taken |= set(endpoint.added["customDnsConfigs"][0]["ipAddresses"])
+    hosts = (str(cidr[place]) for place in range(FIRST_HOST, cidr.num_addresses - 1))
+    return next(address for address in hosts if address not in taken)
+
+
+def _free_public_address(resources: Resources) -> str:
+    taken = {
+        address.added["ipAddress"] for address in all_of(resources, "PublicIPAddress").values()
+    }
+    hosts = map(str, IPv4Network(PUBLIC_ADDRESSES).hosts())
+    return next(address for address in hosts if address not in taken)

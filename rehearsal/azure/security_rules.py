@@ -1,104 +1,216 @@
-"""Which packets a declared security rule is about, read literally; and Azure's own rules.
+"""An NSG's declared rules, read as networks and port ranges in the order of their priority.
 
+What Azure would refuse, or what a rehearsal cannot honour, is an error.
 https://learn.microsoft.com/azure/virtual-network/network-security-groups-overview
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from ipaddress import ip_address, ip_network
-from typing import Any, NamedTuple
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, collapse_addresses
+from typing import Any, Literal, NamedTuple
+
+from rehearsal.addresses import METADATA_ADDRESS
+
+Direction = Literal["Inbound", "Outbound"]
+Networks = tuple[IPv4Network, ...]
+
+ANYWHERE: Networks = (IPv4Network("0.0.0.0/0"),)
+LOAD_BALANCER: Networks = (IPv4Network("168.63.129.16/32"),)
+ALL_PORTS = range(65536)
+PROTOCOLS = {"Tcp": ("tcp",), "Udp": ("udp",), "Icmp": ("icmp",), "*": ()}
+
+
+class UnsupportedRuleError(Exception):
+    """A rule says what Azure would refuse or what the rehearsal cannot honour."""
+
+    def __init__(self, rule: object, property_: str, value: object, supported: str) -> None:
+        super().__init__(f"rule {rule}: {property_} {value!r}: supported is {supported}")
 
 
 class Packet(NamedTuple):
     """The first packet of a connection."""
 
     protocol: str
-    """Tcp, Udp or Icmp, which leaves the ports aside."""
+    """tcp, udp or icmp, whose ports mean nothing."""
     source: str
     source_port: int
     destination: str
     destination_port: int
 
 
-def rule(direction: str, priority: int, access: str, **others: Any) -> dict[str, Any]:
-    """Returns a rule as it is declared: about everything, but for what is given."""
-    plain: dict[str, Any] = {
-        "name": f"{direction}-{priority}",
-        "direction": direction,
-        "priority": priority,
-        "access": access,
-        "protocol": "*",
-    }
-    for property_ in ("AddressPrefix", "PortRange"):
-        for end in ("source", "destination"):
-            singular = f"{end}{property_}"
-            if f"{singular}s" not in others and f"{singular}es" not in others:
-                plain[singular] = "*"
-    return plain | others
+@dataclass(frozen=True)
+class Rule:
+    """Matches a packet that all of its fields match."""
 
+    name: str
+    allows: bool
+    protocols: tuple[str, ...] = ()
+    """Empty: every one."""
+    sources: Networks = ANYWHERE
+    destinations: Networks = ANYWHERE
+    source_ports: tuple[range, ...] = ()
+    """Empty: every one, and packets without ports."""
+    destination_ports: tuple[range, ...] = ()
 
-def _vnet(direction: str, name: str) -> dict[str, Any]:
-    tag = "VirtualNetwork"
-    ends = {"sourceAddressPrefix": tag, "destinationAddressPrefix": tag}
-    return rule(direction, 65000, "Allow", name=name, **ends)
-
-
-DEFAULT_RULES = [
-    _vnet("Inbound", "AllowVnetInBound"),
-    rule(
-        *("Inbound", 65001, "Allow"),
-        name="AllowAzureLoadBalancerInBound",
-        sourceAddressPrefix="AzureLoadBalancer",
-    ),
-    rule("Inbound", 65500, "Deny", name="DenyAllInBound"),
-    _vnet("Outbound", "AllowVnetOutBound"),
-    rule(
-        *("Outbound", 65001, "Allow"),
-        name="AllowInternetOutBound",
-        destinationAddressPrefix="Internet",
-    ),
-    rule("Outbound", 65500, "Deny", name="DenyAllOutBound"),
-]
-
-
-def matches(rule: dict[str, Any], packet: Packet, virtual_network: Sequence[str]) -> bool:
-    """Whether a rule, of either direction, is about a packet."""
-    ports = {"source": packet.source_port, "destination": packet.destination_port}
-    addresses = {"source": packet.source, "destination": packet.destination}
-    return rule["protocol"] in ("*", packet.protocol) and all(
-        any(
-            is_in(addresses[end], prefix, virtual_network)
-            for prefix in values_of(rule, f"{end}AddressPrefix", "es")
+    def matches(self, packet: Packet) -> bool:
+        return (
+            (not self.protocols or packet.protocol in self.protocols)
+            and any(IPv4Address(packet.source) in network for network in self.sources)
+            and any(IPv4Address(packet.destination) in network for network in self.destinations)
+            and _is_in(packet.source_port, self.source_ports)
+            and _is_in(packet.destination_port, self.destination_ports)
         )
-        and any(
-            is_at(None if packet.protocol == "Icmp" else ports[end], text)
-            for text in values_of(rule, f"{end}PortRange", "s")
-        )
-        for end in ("source", "destination")
+
+
+def _is_in(port: int, ranges: tuple[range, ...]) -> bool:
+    return not ranges or any(port in ports for ports in ranges)
+
+
+def read_rules(
+    inputs: Mapping[str, Any], direction: Direction, address_space: Sequence[str]
+) -> tuple[Rule, ...]:
+    """Returns a direction's rules by priority, Azure's own too; the first that matches decides.
+
+    A rule that no packet can match, as those of a virtual network without addresses, is left out.
+
+    Args:
+        inputs: The NSG as azure-native declares it.
+        address_space: The CIDRs of the virtual network.
+
+    Raises:
+        UnsupportedRuleError: A rule cannot be honoured, whatever its direction.
+    """
+    tags = _tags(address_space)
+    rules: dict[tuple[str, int], Rule] = {}
+    for declared in inputs.get("securityRules") or []:
+        rule = _read(declared, tags)
+        key = (declared["direction"], declared["priority"])
+        if key in rules:
+            free = f"any but that of {rules[key].name}"
+            raise UnsupportedRuleError(rule.name, "priority", key[1], free)
+        rules[key] = rule
+    by_priority = [rules[key] for key in sorted(rules) if key[0] == direction]
+    vnet, internet = tags["VirtualNetwork"], tags["Internet"]
+    if direction == "Inbound":
+        by_priority += [
+            Rule("AllowVnetInBound", True, sources=vnet, destinations=vnet),
+            Rule("AllowAzureLoadBalancerInBound", True, sources=LOAD_BALANCER),
+            Rule("DenyAllInBound", False),
+        ]
+    else:
+        by_priority = [
+            # No rule of an NSG keeps a machine from its metadata service.
+            Rule("metadata-service", True, destinations=(IPv4Network(METADATA_ADDRESS),)),
+            *by_priority,
+            Rule("AllowVnetOutBound", True, sources=vnet, destinations=vnet),
+            Rule("AllowInternetOutBound", True, destinations=internet),
+            Rule("DenyAllOutBound", False),
+        ]
+    return tuple(rule for rule in by_priority if rule.sources and rule.destinations)
+
+
+def azure_name(name: Any) -> str:
+    """Returns the name of an NSG or of a rule.
+
+    Raises:
+        UnsupportedRuleError: Azure does not take such a name.
+    """
+    if not re.fullmatch(r"(?a:\w([\w.-]{0,78}\w)?)", str(name)):
+        raise UnsupportedRuleError(name, "name", name, "1 to 80 letters, digits, _, . and -")
+    return str(name)
+
+
+_ENDS = ("AddressPrefix", "AddressPrefixes", "PortRange", "PortRanges")
+_PROPERTIES = {
+    *("name", "description", "priority", "direction", "access", "protocol"),
+    *(f"{end}{what}" for end in ("source", "destination") for what in _ENDS),
+}
+
+
+def _read(declared: Mapping[str, Any], tags: Mapping[str, Networks]) -> Rule:
+    name = azure_name(declared.get("name"))
+    for property_, value in declared.items():
+        if property_ not in _PROPERTIES and value:
+            raise UnsupportedRuleError(name, property_, value, ", ".join(sorted(_PROPERTIES)))
+    _one_of(declared, "direction", ("Inbound", "Outbound"))
+    if (priority := declared.get("priority")) not in range(100, 4097):
+        raise UnsupportedRuleError(name, "priority", priority, "100 to 4096")
+    protocols = PROTOCOLS[_one_of(declared, "protocol", PROTOCOLS)]
+    source_ports = _ports(declared, "sourcePortRange")
+    destination_ports = _ports(declared, "destinationPortRange")
+    if source_ports or destination_ports:
+        if protocols == ("icmp",):
+            raise UnsupportedRuleError(name, "protocol", "Icmp", "Icmp with the ports *")
+        protocols = protocols or ("tcp", "udp")
+    return Rule(
+        name=name,
+        allows=_one_of(declared, "access", ("Allow", "Deny")) == "Allow",
+        protocols=protocols,
+        sources=_networks(declared, "sourceAddressPrefix", tags),
+        destinations=_networks(declared, "destinationAddressPrefix", tags),
+        source_ports=source_ports,
+        destination_ports=destination_ports,
     )
 
 
-def values_of(rule: dict[str, Any], property_: str, plural: str) -> list[str]:
-    """Returns what a rule says of a property, in its singular or in its plural."""
-    return [rule[property_]] if property_ in rule else list(rule[property_ + plural])
+def _one_of(declared: Mapping[str, Any], property_: str, supported: Collection[str]) -> str:
+    value = declared.get(property_)
+    if value not in supported:
+        raise UnsupportedRuleError(declared["name"], property_, value, ", ".join(supported))
+    return str(value)
 
 
-def is_in(address: str, prefix: str, virtual_network: Sequence[str]) -> bool:
-    """Whether an address is within a declared prefix or service tag."""
-    in_vnet = any(ip_address(address) in ip_network(cidr) for cidr in virtual_network)
-    if prefix == "VirtualNetwork":
-        return in_vnet
-    if prefix == "AzureLoadBalancer":
-        return address == "168.63.129.16"
-    if prefix == "Internet":
-        return not in_vnet and address != "168.63.129.16"
-    return prefix == "*" or ip_address(address) in ip_network(prefix)
+def _values(declared: Mapping[str, Any], property_: str, plural: str) -> list[str]:
+    """Returns what a rule declares in the singular or, an augmented rule, in the plural."""
+    one, several = declared.get(property_), declared.get(plural)
+    if bool(one) == bool(several):
+        supported = f"this or {plural}, one of them"
+        raise UnsupportedRuleError(declared["name"], property_, one, supported)
+    return [str(value) for value in several or [one]]
 
 
-def is_at(port: int | None, text: str) -> bool:
-    """Whether a packet without ports, or with this one, is within a declared range."""
-    if text in ("*", "0-65535"):
-        return True
-    first, _, last = text.partition("-")
-    return port is not None and int(first) <= port <= int(last or first)
+def _networks(
+    declared: Mapping[str, Any], property_: str, tags: Mapping[str, Networks]
+) -> Networks:
+    found: list[IPv4Network] = []
+    for prefix in _values(declared, property_, f"{property_}es"):
+        try:
+            found += tags[prefix] if prefix in tags else [IPv4Network(prefix)]
+        except ValueError as error:
+            supported = f"a CIDR of IPv4, {', '.join(tags)}"
+            raise UnsupportedRuleError(declared["name"], property_, prefix, supported) from error
+    return tuple(found)
+
+
+def _ports(declared: Mapping[str, Any], property_: str) -> tuple[range, ...]:
+    values = _values(declared, property_, f"{property_}s")
+    ranges = tuple(_range(declared, property_, value) for value in values)
+    return () if ALL_PORTS in ranges else ranges
+
+
+def _range(declared: Mapping[str, Any], property_: str, text: str) -> range:
+    parts = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", "0-65535" if text == "*" else text)
+    ports = range(int(parts[1]), int(parts[2] or parts[1]) + 1) if parts else range(0)
+    if not ports or ports[-1] not in ALL_PORTS:
+        raise UnsupportedRuleError(declared["name"], property_, text, "*, 22 or 8000-8999")
+    return ports
+
+
+def _tags(address_space: Sequence[str]) -> dict[str, Networks]:
+    vnet = tuple(collapse_addresses(map(IPv4Network, address_space)))
+    internet = ANYWHERE
+    for taken in (*vnet, *LOAD_BALANCER):
+        internet = tuple(part for network in internet for part in _without(network, taken))
+    return {
+        "*": ANYWHERE,
+        "VirtualNetwork": vnet,
+        "AzureLoadBalancer": LOAD_BALANCER,
+        "Internet": internet,
+    }
+
+
+def _without(network: IPv4Network, taken: IPv4Network) -> Iterable[IPv4Network]:
+    return network.address_exclude(taken) if taken.subnet_of(network) else [network]

@@ -1,10 +1,13 @@
-"""What the play asks of whatever drives the stage: Pulumi's engine, or its mocks."""
+"""What the scenario asks of whatever declares the stack."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
+
+STACK = "rehearsal"
+"""The stack's name."""
 
 Operation = Literal["create", "update", "replace", "delete"]
 
@@ -14,14 +17,14 @@ class Result:
     """How an `up` or a `destroy` ended."""
 
     error: str = ""
-    """What its user reads; empty when all went well."""
+    """What its user reads; empty if all went well."""
     operations: frozenset[tuple[Operation, str]] = frozenset()
     """What was done to which type of resource, ("update", "VirtualMachineScaleSet")."""
     outputs: dict[str, Any] = field(default_factory=dict)
 
 
 class Driver(Protocol):
-    """Declares the stack with a configuration, and takes it away again."""
+    """Declares the stack with a configuration, and destroys it."""
 
     name: str
 

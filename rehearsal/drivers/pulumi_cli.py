@@ -1,4 +1,4 @@
-"""The stack with Pulumi's own engine: the pulumi CLI, a backend of files, and the stage."""
+"""The stack declared by the pulumi CLI, with Pulumi's own engine."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from rehearsal.drivers.driver import Operation, Result
-from rehearsal.drivers.pulumi_project import Events, PulumiProject
+from rehearsal.drivers.driver import STACK, Operation, Result
+from rehearsal.drivers.pulumi_project import PulumiProject
 
-STACK = "rehearsal"
+OPERATIONS = ("create", "update", "replace", "delete")
 
 
-class WithPulumi:
-    """Drives the stage by `pulumi up` and `pulumi destroy`."""
+class PulumiCli:
+    """Runs `pulumi up` and `pulumi destroy`; the rehearsal's backend stands for azure-native."""
 
     name = "pulumi"
 
@@ -24,8 +24,7 @@ class WithPulumi:
 
     @cached_property
     def _project(self) -> PulumiProject:
-        """Made at the first `up`, in a folder that dies with the rehearsal that runs."""
-        return PulumiProject.make(self._folder, STACK, "rehearsal.provider")
+        return PulumiProject.make(self._folder, STACK, "rehearsal.backend")
 
     def up(self, config: Mapping[str, str]) -> Result:
         self._project.configure({key: _value(text) for key, text in config.items()})
@@ -40,10 +39,27 @@ class WithPulumi:
 
     def _run(self, command: str) -> Result:
         done = self._project.pulumi(command, "--yes", "--skip-preview", "--json")
-        events = Events.of(done.stdout)
-        operations = cast("frozenset[tuple[Operation, str]]", events.operations)
-        error = "" if done.returncode == 0 else "\n".join([*events.errors, done.stderr]).strip()
+        operations, errors = read_events(done.stdout)
+        error = "" if done.returncode == 0 else "\n".join([*errors, done.stderr]).strip()
         return Result(error, operations)
+
+
+def read_events(output: str) -> tuple[frozenset[tuple[Operation, str]], list[str]]:
+    """Returns what the engine did to Azure's resources, and its errors.
+
+    Args:
+        output: Of `pulumi up --json`, an event a line.
+    """
+    events = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    done = [one["resourcePreEvent"]["metadata"] for one in events if "resourcePreEvent" in one]
+    said = [one["diagnosticEvent"] for one in events if "diagnosticEvent" in one]
+    operations = frozenset(
+        (one["op"], one["type"].split(":")[-1])
+        for one in done
+        if one["op"] in OPERATIONS and one["type"].startswith("azure-native:")
+    )
+    errors = [one["message"].strip() for one in said if one["severity"] == "error"]
+    return cast("frozenset[tuple[Operation, str]]", operations), errors
 
 
 def _value(text: str) -> Any:

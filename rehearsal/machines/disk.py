@@ -7,13 +7,13 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from rehearsal import paths
+from rehearsal.paths import BASE, PREFIX
 from rehearsal.set_up.package_sources import name_servers
 from rehearsal.shell import run
 
 
 @dataclass(frozen=True)
-class Declared:
+class MachineSpec:
     """What a machine is made from."""
 
     name: str
@@ -28,7 +28,7 @@ class Declared:
     ssh_public_key: str
 
 
-def make_disk(folder: Path, declared: Declared, hosts: str, certificate: Path) -> None:
+def make_disk(folder: Path, spec: MachineSpec, hosts: str, certificate: Path) -> None:
     """Mounts a machine's disk at `folder`/root, with all that it needs for its first boot.
 
     Args:
@@ -38,41 +38,41 @@ def make_disk(folder: Path, declared: Declared, hosts: str, certificate: Path) -
     for part in ("upper", "work", "root"):
         (folder / part).mkdir(parents=True)
     root = folder / "root"
-    layers = f"lowerdir={paths.BASE},upperdir={folder}/upper,workdir={folder}/work"
-    run("mount", "-t", "overlay", f"{paths.PREFIX}-{declared.name}", "-o", layers, root)
-    _write_seed(root, declared)
-    (root / "etc/hosts").write_text(f"127.0.0.1 localhost {declared.name}\n{hosts}")
+    layers = f"lowerdir={BASE},upperdir={folder}/upper,workdir={folder}/work"
+    run("mount", "-t", "overlay", f"{PREFIX}-{spec.name}", "-o", layers, root)
+    _write_seed(root, spec)
+    (root / "etc/hosts").write_text(f"127.0.0.1 localhost {spec.name}\n{hosts}")
     (root / "etc/resolv.conf").write_bytes(name_servers().read_bytes())
     _trust(root, certificate)
 
 
-def _write_seed(root: Path, declared: Declared) -> None:
+def _write_seed(root: Path, spec: MachineSpec) -> None:
     """What Azure's data source would say: customData, key, host name and address."""
     seed = root / "var/lib/cloud/seed/nocloud"
     seed.mkdir(parents=True)
     metadata = {
         # cloud-init runs once for each instance id: a replaced machine is another instance.
         "instance-id": str(uuid.uuid4()),
-        "local-hostname": declared.name,
-        "public-keys": [declared.ssh_public_key],
+        "local-hostname": spec.name,
+        "public-keys": [spec.ssh_public_key],
     }
     subnet = {
         "type": "static",
-        "address": f"{declared.address}/{declared.prefix_length}",
-        "gateway": declared.gateway,
+        "address": f"{spec.address}/{spec.prefix_length}",
+        "gateway": spec.gateway,
     }
     network = {
         "version": 1,
         "config": [{"type": "physical", "name": "host0", "subnets": [subnet]}],
     }
     user = {
-        "name": declared.admin_username,
+        "name": spec.admin_username,
         "lock_passwd": True,
         "shell": "/bin/bash",
         "sudo": ["ALL=(ALL) NOPASSWD:ALL"],
     }
     (seed / "meta-data").write_text(json.dumps(metadata))
-    (seed / "user-data").write_text(declared.user_data)
+    (seed / "user-data").write_text(spec.user_data)
     (seed / "network-config").write_text(json.dumps(network))
     settings = root / "etc/cloud/cloud.cfg.d/98-platform.cfg"
     settings.write_text(json.dumps({"system_info": {"default_user": user}}))

@@ -9,18 +9,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
-import time
 from dataclasses import asdict
 from pathlib import Path
 
-from rehearsal import paths
 from rehearsal.machines.cgroup import Cgroup
-from rehearsal.machines.disk import Declared, make_disk
+from rehearsal.machines.disk import MachineSpec, make_disk
+from rehearsal.paths import ENVIRONMENT, MACHINES, PREFIX
 from rehearsal.shell import CLEAN_ENVIRONMENT, CommandError, run
 
-MACHINES = paths.RUN / "machines"
 REBOOT = 133
 """How systemd-nspawn ends when the machine wants to be started again."""
 SHARED_MEMORY = "2g"
@@ -36,17 +33,17 @@ class Machine:
         self.cgroup = Cgroup(name)
 
     @property
-    def declared(self) -> Declared:
-        return Declared(**json.loads((self.folder / "declared.json").read_text()))
+    def spec(self) -> MachineSpec:
+        return MachineSpec(**json.loads((self.folder / "spec.json").read_text()))
 
     # Its disk
 
     @classmethod
-    def create(cls, declared: Declared, hosts: str, certificate: Path) -> Machine:
+    def create(cls, spec: MachineSpec, hosts: str, certificate: Path) -> Machine:
         """Makes a machine that has never booted; for the arguments see make_disk."""
-        machine = cls(declared.name)
-        make_disk(machine.folder, declared, hosts, certificate)
-        (machine.folder / "declared.json").write_text(json.dumps(asdict(declared)))
+        machine = cls(spec.name)
+        make_disk(machine.folder, spec, hosts, certificate)
+        (machine.folder / "spec.json").write_text(json.dumps(asdict(spec)))
         return machine
 
     def delete(self) -> None:
@@ -79,16 +76,6 @@ class Machine:
                 check=True,
             )
 
-    def power_off(self, timeout_s: float = 60) -> None:
-        """Shuts it down in order, as Azure stops a VM."""
-        for pid in self.cgroup.processes():
-            if _command_of(pid).startswith("systemd-nspawn"):
-                os.kill(pid, signal.SIGTERM)
-        end = time.monotonic() + timeout_s
-        while self.cgroup.processes() and time.monotonic() < end:
-            time.sleep(0.1)
-        self.kill()
-
     def kill(self) -> None:
         """Takes the power away."""
         self.cgroup.kill()
@@ -96,7 +83,7 @@ class Machine:
     @property
     def interface(self) -> str:
         """The host's end of its cable."""
-        return f"vb-{paths.PREFIX}-{self.name}"[:15]
+        return f"vb-{PREFIX}-{self.name}"[:15]
 
     @property
     def leader(self) -> int | None:
@@ -155,39 +142,31 @@ def all_machines() -> list[Machine]:
     return [
         Machine(folder.name)
         for folder in sorted(MACHINES.iterdir())
-        if (folder / "declared.json").exists()
+        if (folder / "spec.json").exists()
     ]
 
 
 def _nspawn_command(machine: Machine) -> list[str]:
-    declared = machine.declared
     return [
         "systemd-nspawn",
         "--quiet",
         f"--directory={machine.root}",
-        f"--machine={paths.PREFIX}-{machine.name}",
+        f"--machine={PREFIX}-{machine.name}",
         f"--hostname={machine.name}",
         "--boot",
         # There is no system bus on the host where a container manager could be told.
         "--register=no",
         "--keep-unit",
-        f"--network-bridge={declared.bridge}",
+        f"--network-bridge={machine.spec.bridge}",
         "--resolv-conf=off",
         "--timezone=off",
         "--link-journal=no",
         "--console=read-only",
         f"--tmpfs=/dev/shm:size={SHARED_MEMORY},mode=1777",
-        *(f"--bind-ro={paths.ENVIRONMENT / part}:/opt/volley/{part}" for part in _environment()),
+        *(f"--bind-ro={ENVIRONMENT / part}:/opt/volley/{part}" for part in _environment()),
     ]
 
 
 def _environment() -> list[str]:
     """The parts of the machines' Python environment; the training's folder is the machine's own."""
-    return [path.name for path in sorted(paths.ENVIRONMENT.iterdir()) if path.is_dir()]
-
-
-def _command_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().partition("\0")[0].rpartition("/")[2]
-    except OSError:
-        return ""
+    return [path.name for path in sorted(ENVIRONMENT.iterdir()) if path.is_dir()]

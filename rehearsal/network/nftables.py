@@ -1,136 +1,102 @@
-"""Declared NSGs as one nftables ruleset, with Azure's semantics.
+"""The network's rules as text for `nft -f -`: NSGs, public addresses, NAT and firewalls.
 
-The ruleset is a table of the family `ip`, since not every kernel tracks connections on a bridge;
-net.bridge.bridge-nf-call-iptables=1 leads what passes a bridge there.
+All tables are of the family `ip`, since not every kernel tracks connections on a bridge;
+net.bridge.bridge-nf-call-iptables=1 leads what passes a bridge there. A text replaces its
+table in one transaction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from ipaddress import IPv4Address
-from typing import Any
 
-from rehearsal.security_rules import (
-    ANYWHERE,
-    Direction,
-    Networks,
-    Ports,
-    Rule,
-    azure_name,
-    read_rules,
-)
+from rehearsal.addresses import BLOB_ADDRESS, METADATA_ADDRESS
+from rehearsal.azure.nsg import Nsg, filters
+from rehearsal.azure.security_rules import ANYWHERE, Networks, Rule
 
 HOOKS = ("forward", "output", "input")
 """Between machines; from this host to a machine; from a machine to this host."""
 
 
-@dataclass(frozen=True)
-class AppliedNsg:
-    """A declared NSG and whom it protects."""
+def nsg_rules(nsgs: Sequence[Nsg], table: str) -> str:
+    """Returns the rules of NSGs. Established connections outlive a change, as on Azure.
 
-    name: str
-    inputs: Mapping[str, Any]
-    """As azure-native declares them."""
-    members: tuple[str, ...]
-    """Addresses of the machines behind the subnet or the network interface that carries the NSG.
-    A machine can be behind two NSGs: what leaves it, or arrives, passes both."""
-
-
-@dataclass(frozen=True)
-class Filter:
-    """What one NSG does to the packets of one direction."""
-
-    nsg: str
-    direction: Direction
-    members: tuple[IPv4Address, ...]
-    rules: tuple[Rule, ...]
-    """The first that matches decides, and one always does."""
-
-
-def ruleset(nsgs: Sequence[AppliedNsg], virtual_network: Sequence[str], table: str) -> str:
-    """Returns the text for `nft -f -`, which replaces the table in one transaction.
-
-    Established connections outlive that, as on Azure. Every rule has a counter, and a comment
-    that says which it is: see `comment`.
-
-    Args:
-        virtual_network: The address space of the virtual network, as CIDRs.
-
-    Raises:
-        UnsupportedRuleError: A rule cannot be honoured.
+    Every rule has a counter, and a comment that names it: see `comment`.
     """
-    filters = compile_nsgs(nsgs, virtual_network)
-    lines = [
-        f"table ip {table} {{}}",
-        f"delete table ip {table}",
-        f"table ip {table} {{",
-        *(_hook(hook) for hook in HOOKS),
-        "chain machines {",
-        "ct state established,related accept",
-        *(_jump(place, filter_) for place, filter_ in enumerate(filters) if filter_.members),
-        "}",
-        *(line for place, filter_ in enumerate(filters) for line in _chain(place, filter_)),
-        "}",
-    ]
-    return "\n".join([*lines, ""])
-
-
-def compile_nsgs(nsgs: Sequence[AppliedNsg], virtual_network: Sequence[str]) -> list[Filter]:
-    """Returns the filters in the order in which a packet meets them: it leaves, then arrives.
-
-    Raises:
-        UnsupportedRuleError: A rule cannot be honoured.
-    """
-    directions: tuple[Direction, ...] = ("Outbound", "Inbound")
-    return [
-        Filter(
-            nsg=azure_name(nsg.name),
-            direction=direction,
-            members=tuple(IPv4Address(member) for member in nsg.members),
-            rules=read_rules(nsg.inputs, direction, virtual_network),
-        )
-        for direction in directions
-        for nsg in nsgs
-    ]
+    jumps, chains = [], []
+    for place, (direction, nsg, rules) in enumerate(filters(nsgs)):
+        end = "saddr" if direction == "Outbound" else "daddr"
+        chain = f"{direction.lower()}-{place}"
+        jumps.append(f"ip {end} {_set(nsg.members)} jump {chain}")
+        chains.append(_chain(chain, [_rule(nsg.name, rule) for rule in rules]))
+    chains.append(_chain("machines", ["ct state established,related accept", *jumps]))
+    for hook in HOOKS:
+        chains.append(_hook(hook, f"filter hook {hook} priority filter", ["jump machines"]))
+    return _table(table, *chains)
 
 
 def comment(nsg: str, rule: str) -> str:
-    """Returns the comment of a rule in the ruleset: both names, each cut to 63 characters.
+    """Returns a rule's comment: both names, each cut to 63 characters.
 
     nft takes no comment of more than 128.
     """
     return f"{nsg[:63]}/{rule[:63]}"
 
 
-def _hook(hook: str) -> str:
-    return (
-        f"chain {hook} {{ type filter hook {hook} priority filter; policy accept; jump machines; }}"
+def address_rules(
+    public_addresses: Mapping[str, str], nat_sources: Sequence[str], uplink: str, table: str
+) -> str:
+    """Returns the rules by which public addresses lead to machines, and machines to the internet.
+
+    Args:
+        public_addresses: Public to private.
+        nat_sources: CIDRs of the subnets that have a NAT gateway.
+        uplink: The interface of this host's default route.
+    """
+    inwards = [f"ip daddr {outer} dnat to {inner}" for outer, inner in public_addresses.items()]
+    outwards = [
+        f'ip saddr {source} oifname "{uplink}" masquerade'
+        for source in (*nat_sources, *public_addresses.values())
+    ]
+    return _table(
+        table,
+        _hook("prerouting", "nat hook prerouting priority dstnat", inwards),
+        _hook("postrouting", "nat hook postrouting priority srcnat", outwards),
     )
 
 
-def _jump(place: int, filter_: Filter) -> str:
-    end = "saddr" if filter_.direction == "Outbound" else "daddr"
-    return f"ip {end} {_set(filter_.members)} jump {_chain_name(place, filter_)}"
+def platform_rules(interfaces: Iterable[str], storage_clients: Iterable[str], table: str) -> str:
+    """Returns the rules for Azure's own addresses: machines reach nothing else of this host.
 
-
-def _chain(place: int, filter_: Filter) -> list[str]:
-    """Returns the rules; what one allows goes on to the next filter."""
-    rules = [_rule(filter_.nsg, rule) for rule in filter_.rules]
-    return [f"chain {_chain_name(place, filter_)} {{", *rules, "}"]
-
-
-def _chain_name(place: int, filter_: Filter) -> str:
-    return f"{filter_.direction.lower()}-{place}"
+    Args:
+        interfaces: Those that lead to machines.
+        storage_clients: CIDRs that pass the firewall of a storage account. All accounts share
+            one address here, so it is the union of theirs.
+    """
+    let_in = sorted(set(storage_clients))
+    if "0.0.0.0/0" in let_in:
+        let_in = ["0.0.0.0/0"]
+    rules = ["ct state established,related accept"]
+    rules += [f"ip daddr {METADATA_ADDRESS} tcp dport 80 accept"]
+    if let_in:
+        rules += [f"ip daddr {BLOB_ADDRESS} tcp dport 443 ip saddr {_set(let_in)} accept"]
+    rules += ["icmp type echo-request accept", "counter drop"]
+    names = _set(f'"{name}"' for name in interfaces)
+    from_machines = [f"iifname {names} jump machines"]
+    return _table(
+        table,
+        _chain("machines", rules),
+        _hook("input", "filter hook input priority filter", from_machines),
+    )
 
 
 def _rule(nsg: str, rule: Rule) -> str:
+    """Returns one rule of an NSG; what it allows continues to the next NSG."""
     matches = [
         *_match("meta l4proto", rule.protocols),
         *_match("ip saddr", _unless_anywhere(rule.sources)),
         *_match("ip daddr", _unless_anywhere(rule.destinations)),
-        *_match("th sport", [_ports(ports) for ports in rule.source_ports]),
-        *_match("th dport", [_ports(ports) for ports in rule.destination_ports]),
+        *_match("th sport", [_port_range(ports) for ports in rule.source_ports]),
+        *_match("th dport", [_port_range(ports) for ports in rule.destination_ports]),
     ]
     verdict = "return" if rule.allows else "drop"
     return " ".join([*matches, f'counter {verdict} comment "{comment(nsg, rule.name)}"'])
@@ -144,9 +110,22 @@ def _unless_anywhere(networks: Networks) -> Networks:
     return () if networks == ANYWHERE else networks
 
 
-def _ports(ports: Ports) -> str:
-    return str(ports.first) if ports.first == ports.last else f"{ports.first}-{ports.last}"
+def _port_range(ports: range) -> str:
+    return str(ports[0]) if len(ports) == 1 else f"{ports[0]}-{ports[-1]}"
 
 
 def _set(values: Iterable[object]) -> str:
     return f"{{ {', '.join(map(str, values))} }}"
+
+
+def _hook(name: str, where: str, rules: Sequence[str]) -> str:
+    return _chain(name, [f"type {where}; policy accept;", *rules])
+
+
+def _chain(name: str, rules: Sequence[str]) -> str:
+    return "\n".join([f"  chain {name} {{", *(f"    {rule}" for rule in rules), "  }"])
+
+
+def _table(name: str, *chains: str) -> str:
+    body = "\n".join(chains)
+    return f"table ip {name} {{}}\ndelete table ip {name}\ntable ip {name} {{\n{body}\n}}\n"

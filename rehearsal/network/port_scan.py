@@ -28,8 +28,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rehearsal.paths import ROOT
 from rehearsal.shell import run
-from tests.project import ROOT
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Reached:
         return self.listening | self.refused
 
 
-def probe(namespace: Path | None, source: str, target: str) -> Reached:
+def scan_from(namespace: Path | None, source: str, target: str) -> Reached:
     """Probes every port of `target` from the address `source`; takes 1 to 3 seconds.
 
     Args:

@@ -1,61 +1,73 @@
-"""What happens to workers: no notice, a notice, a cable; and that training outlives it."""
+"""What goes wrong with the machines, and that the training survives it.
+
+A worker loses its power, is evicted or loses its network; the head reboots while a worker is gone.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from rehearsal import backend
 from rehearsal.azure import metadata_state
+from rehearsal.backend import Backend
 from rehearsal.machines.machine import Machine, all_machines
 from rehearsal.network import bridges
-from rehearsal.records import changing_records
-from rehearsal.scenario.laptop import NodeWatch, Training, until
+from rehearsal.paths import METADATA
+from rehearsal.scenario.context import Context
 from rehearsal.scenario.outcomes import UnexpectedError
+from rehearsal.scenario.training_watch import NodeWatch, Training, until
 
 NOTICED_S = 12.0
 """Ray must know that a worker is gone."""
-PACE_BACK_S = 30.0
+BACK_S = 30.0
+"""The throughput must be back."""
 ENOUGH = 0.7
-"""Of the pace before; a machine with others on it is not steadier than that."""
+"""Of the throughput before; a machine with others on it is not steadier than that."""
 NOTICE_S = 30.0
 """Azure's notice of an eviction."""
 LEFT_S = 5.0
 """An evicted worker must have left Ray; one that systemd has to kill takes TimeoutStopSec."""
-CUT_S = 20.0
-ENV_RUNNER = "ray::AtariEnvRunner"
-
-Fault = Callable[[Training, NodeWatch], str]
+UNPLUGGED_S = 20.0
 
 
-def killed(training: Training, nodes: NodeWatch) -> str:
+@dataclass(frozen=True)
+class WorkerFault:
+    """A fault of one worker."""
+
+    name: str
+    expected: str
+    act: Callable[[Training, NodeWatch, float], str]
+    """Takes the throughput of the whole cluster."""
+
+
+def worker_killed(training: Training, nodes: NodeWatch, before: float) -> str:
     """A worker loses its power, and is started again."""
-    victim = _a_worker_that_trains()
-    pace, rest = training.pace(), nodes.alive - {victim.name}
+    victim = _worker_that_trains(training)
+    rest = nodes.alive - {victim.name}
     victim.kill()
     noticed = nodes.wait_for(set(rest), 60)
-    back = _pace_is_back(training, pace)
+    back = _throughput_is_back(training, before)
     victim.start()
     joined = nodes.wait_for({*rest, victim.name}, 120)
     return _told(noticed, back, joined)
 
 
-def evicted(training: Training, nodes: NodeWatch) -> str:
+def worker_evicted(training: Training, nodes: NodeWatch, before: float) -> str:
     """Azure gives notice, the worker leaves Ray and says so; another takes its place."""
-    victim = _a_worker_that_trains()
-    pace, rest = training.pace(), nodes.alive - {victim.name}
+    victim = _worker_that_trains(training)
+    rest = nodes.alive - {victim.name}
     event = metadata_state.ScheduledEvent("Preempt", (victim.name,), time.time() + NOTICE_S)
-    metadata_state.schedule(backend.METADATA, event)
+    metadata_state.schedule(METADATA, event)
     answered = until(
-        lambda: metadata_state.acknowledged(backend.METADATA, event.event_id),
+        lambda: metadata_state.acknowledged(METADATA, event.event_id),
         NOTICE_S,
         "the machine's answer to the notice",
     )
     noticed = nodes.wait_for(set(rest), 60)
     victim.delete()
-    back = _pace_is_back(training, pace)
-    with changing_records() as records:
-        backend.converge(records)
+    back = _throughput_is_back(training, before)
+    Backend().replace_missing_machines()
     joined = nodes.wait_for({*rest, victim.name}, 120)
     left = f"left after {answered:.1f} s; {_told(noticed, back, joined)}"
     if answered > LEFT_S:
@@ -63,62 +75,82 @@ def evicted(training: Training, nodes: NodeWatch) -> str:
     return left
 
 
-def cut(training: Training, nodes: NodeWatch) -> str:
-    """A worker's cable is out for a while."""
-    victim = _a_worker_that_trains()
-    pace, everybody = training.pace(), set(nodes.alive)
-    bridges.cut(victim.interface)
+def worker_unplugged(training: Training, nodes: NodeWatch, before: float) -> str:
+    """A worker has no network for a while."""
+    victim = _worker_that_trains(training)
+    everybody = set(nodes.alive)
+    bridges.unplug(victim.interface)
     start = time.monotonic()
     try:
-        noticed = nodes.wait_for(everybody - {victim.name}, CUT_S)
-        time.sleep(max(0.0, CUT_S - (time.monotonic() - start)))
+        noticed = nodes.wait_for(everybody - {victim.name}, UNPLUGGED_S)
+        time.sleep(max(0.0, UNPLUGGED_S - (time.monotonic() - start)))
     finally:
-        bridges.mend(victim.interface)
-    back = _pace_is_back(training, pace)
+        bridges.plug_in(victim.interface)
+    back = _throughput_is_back(training, before)
     joined = nodes.wait_for(everybody, 120)
     return _told(noticed, back, joined)
 
 
-WORKER_FAULTS: tuple[tuple[str, str, Fault], ...] = (
-    (
-        "worker killed",
-        f"noticed in {NOTICED_S:g} s, pace back in {PACE_BACK_S:g} s, joins again",
-        killed,
-    ),
-    ("spot eviction", f"leaves in {LEFT_S:g} s, pace back in {PACE_BACK_S:g} s", evicted),
-    ("network cut", f"of {CUT_S:g} s; pace back in {PACE_BACK_S:g} s, joins again", cut),
+BACK = f"throughput back in {BACK_S:g} s"
+WORKER_FAULTS = (
+    WorkerFault("worker killed", f"noticed in {NOTICED_S:g} s, {BACK}, joins again", worker_killed),
+    WorkerFault("spot eviction", f"leaves in {LEFT_S:g} s, {BACK}", worker_evicted),
+    WorkerFault("network cut", f"of {UNPLUGGED_S:g} s; {BACK}, joins again", worker_unplugged),
 )
 
 
-def _a_worker_that_trains() -> Machine:
-    """Returns a worker with an env runner; its loss is one that training feels."""
-    found: list[Machine] = []
+HEAD_REBOOTS = "without an evicted worker: fewer env runners, the same MLflow run"
+
+
+def head_reboots(context: Context) -> str:
+    """The head reboots after an eviction for which Azure has no other machine.
+
+    The experiment asks for more env runners than the CPUs that are left.
+    """
+    before = sum(context.training.env_runners().values())
+    all_machines()[-1].delete()
+    context.head.run("systemctl", "reboot", check=False)
+    start = time.monotonic()
+    until(lambda: not context.head.cloud_init_done(), 60, "the head goes down")
+    until(context.head.cloud_init_done, 120, "the head is up again")
+    booted = time.monotonic() - start
+    continued = booted + context.training.continues(180)
+    context.check_same_run()
+    after = sum(context.training.env_runners().values())
+    seen = (
+        f"up after {booted:.0f} s, trains after {continued:.0f} s with {after} of {before} "
+        "env runners, the same MLflow run"
+    )
+    if not 0 < after < before:
+        raise UnexpectedError(seen)
+    return seen
+
+
+def _worker_that_trains(training: Training) -> Machine:
+    """Returns a worker with an env runner; its loss is one that the training feels."""
+    found: list[str] = []
 
     def is_there() -> bool:
-        workers = [machine for machine in all_machines() if machine.name != "head"]
-        found.extend(w for w in workers if ENV_RUNNER in w.run("ps", "-eo", "args").stdout)
+        found.extend(name for name, n in training.env_runners().items() if n and name != "head")
         return bool(found)
 
     until(is_there, 60, "an env runner on a worker")
-    return found[0]
+    return Machine(found[0])
 
 
-def _pace_is_back(training: Training, before: float) -> float:
-    """Waits for a pace like the one before; returns the seconds since the call."""
-    start = time.monotonic()
-    pace = 0.0
-    while pace < ENOUGH * before:
-        if time.monotonic() - start > 3 * PACE_BACK_S:
-            raise UnexpectedError(f"{pace:.0f} steps/s after {before:.0f}")
-        pace = training.pace()
-    return time.monotonic() - start
+def _throughput_is_back(training: Training, before: float) -> float:
+    """Waits for a throughput like the one before; returns the seconds that it took."""
+    found, seconds = training.throughput(enough=ENOUGH * before, timeout_s=3 * BACK_S)
+    if found < ENOUGH * before:
+        raise UnexpectedError(f"{found:.0f} steps/s after {before:.0f}")
+    return seconds
 
 
 def _told(noticed: float, back: float, joined: float) -> str:
     text = (
-        f"noticed after {noticed:.1f} s, pace back {back:.0f} s later, "
+        f"noticed after {noticed:.1f} s, throughput back {back:.0f} s later, "
         f"joined again after {joined:.0f} s"
     )
-    if noticed > NOTICED_S or back > PACE_BACK_S:
+    if noticed > NOTICED_S or back > BACK_S:
         raise UnexpectedError(text)
     return text

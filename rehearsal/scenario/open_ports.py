@@ -1,41 +1,37 @@
-"""Which ports are open between the machines, against which are declared to be."""
+"""The act that compares the ports that are open between machines with those that are declared."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from rehearsal import paths
+from rehearsal.addresses import ADMIN_ADDRESS, STRANGER_ADDRESS
+from rehearsal.azure.nsg import open_ports
+from rehearsal.backend import Backend
 from rehearsal.machines.machine import all_machines
 from rehearsal.network.bridges import INTERNET
-from rehearsal.network.port_scan import probe
+from rehearsal.network.port_scan import scan_from
 from rehearsal.plan import plan
-from rehearsal.records import read_records
 from rehearsal.scenario.outcomes import UnexpectedError
-from tests.infra.nsg import Nsg
 
 
 def ports_as_declared() -> str:
-    """Tries all ports from each machine, and from the internet, to each.
+    """Tries all ports from each machine, and from the internet, to each machine.
 
     Raises:
-        UnexpectedError: One is open that should not be, or the other way round.
+        UnexpectedError: A port is open that should not be, or the other way round.
     """
-    declared = plan(read_records())
-    nsgs = [(set(nsg.members), Nsg.of(dict(nsg.inputs))) for nsg in declared.nsgs]
-    public = {card.owner: card.public_address for card in declared.cards}
+    declared = plan(Backend().resources())
     wrong, tried = [], 0
     for source in _sources():
         for target in all_machines():
-            inner = target.declared.address
-            address = public[target.name] if source.outside else inner
+            inner = target.spec.address
+            address = declared.public_addresses.get(target.name) if source.outside else inner
             if source.name == target.name or address is None:
                 continue
-            allowed = set.intersection(
-                *(nsg.open_ports(source.address) for members, nsg in nsgs if inner in members)
-            )
-            passed = probe(source.namespace, source.address, address).passed
+            allowed = open_ports(declared.nsgs, source.address, inner)
+            passed = scan_from(source.namespace, source.address, address).passed
             tried += 1
             for text, ports in (("open", passed - allowed), ("shut", allowed - {0} - passed)):
                 if ports:
@@ -61,13 +57,13 @@ def _sources() -> Iterator[_Source]:
         if machine.leader is None:
             raise UnexpectedError(f"{machine.name} does not run")
         namespace = Path(f"/proc/{machine.leader}/ns/net")
-        yield _Source(machine.name, namespace, machine.declared.address)
+        yield _Source(machine.name, namespace, machine.spec.address)
     internet = Path("/run/netns") / INTERNET
-    yield _Source("the administrator", internet, paths.ADMIN_ADDRESS, outside=True)
-    yield _Source("a stranger", internet, paths.STRANGER_ADDRESS, outside=True)
+    yield _Source("the administrator", internet, ADMIN_ADDRESS, outside=True)
+    yield _Source("a stranger", internet, STRANGER_ADDRESS, outside=True)
 
 
-def _ranges(ports: set[int] | frozenset[int]) -> str:
+def _ranges(ports: Set[int]) -> str:
     """Writes ports as people do: 22, 8076-8077."""
     parts: list[list[int]] = []
     for port in sorted(ports):

@@ -1,4 +1,4 @@
-"""What the play prints: each act as it goes, and at the end a table and a JSON file."""
+"""What each act expected and what was seen: told as it happens, then as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -19,10 +20,10 @@ WIDTH = 140
 
 
 @dataclass(frozen=True)
-class Act:
+class Outcome:
     """One line of the table."""
 
-    name: str
+    act: str
     expected: str
     seen: str
     seconds: float
@@ -33,31 +34,31 @@ class UnexpectedError(Exception):
     """What an act saw is not what was expected."""
 
 
-class Timeline:
+class Outcomes:
     """The acts so far."""
 
-    def __init__(self, console: Console | None = None) -> None:
-        # In a pipe there is no width to fit into.
+    def __init__(self) -> None:
+        # A pipe has no width to fit into.
         width = None if sys.stdout.isatty() else WIDTH
-        self.console = console or Console(highlight=False, width=width)
+        self.console = Console(highlight=False, width=width)
         self.start = time.monotonic()
-        self.acts: list[Act] = []
+        self.all: list[Outcome] = []
 
-    def play(self, name: str, expected: str, act: Callable[[], str]) -> bool:
-        """Plays an act, which returns what it saw; says whether that was expected.
+    def act(self, name: str, expected: str, act: Callable[..., str], *arguments: Any) -> bool:
+        """Calls an act, which returns what it saw; says whether that was expected.
 
-        An act that raises has failed; the play goes on.
+        An act that raises has failed; the scenario continues.
         """
         self.say(f"{name} ...")
         start = time.monotonic()
         try:
-            seen, ok = act(), True
+            seen, ok = act(*arguments), True
         except Exception as error:
             seen, ok = str(error).strip() or type(error).__name__, False
             if not isinstance(error, UnexpectedError | TimeoutError):
                 traceback.print_exc(file=sys.stderr)
         seconds = time.monotonic() - start
-        self.acts.append(Act(name, expected, seen, round(seconds, 1), ok))
+        self.all.append(Outcome(name, expected, seen, round(seconds, 1), ok))
         self.say(f"{name}: {'' if ok else 'NOT AS EXPECTED: '}{seen}")
         return ok
 
@@ -68,26 +69,26 @@ class Timeline:
 
     @property
     def ok(self) -> bool:
-        return all(act.ok for act in self.acts)
+        return all(outcome.ok for outcome in self.all)
 
     def sum_up(self, not_rehearsed: list[str], file: Path) -> None:
         """Prints the table and what was not rehearsed; writes both to a file as JSON."""
         table = Table("act", "expected", "seen", "s", title="Rehearsal")
-        for act in self.acts:
-            style = None if act.ok else "red"
-            seen = act.seen if act.ok else f"NOT AS EXPECTED: {act.seen}"
-            table.add_row(act.name, act.expected, seen, f"{act.seconds:.1f}", style=style)
+        for one in self.all:
+            seen = one.seen if one.ok else f"NOT AS EXPECTED: {one.seen}"
+            style = None if one.ok else "red"
+            table.add_row(one.act, one.expected, seen, f"{one.seconds:.1f}", style=style)
         self.console.print(table)
         self.console.print("Declared, not rehearsed:")
         for line in not_rehearsed:
             self.console.print(f"  {line}", markup=False)
         total = time.monotonic() - self.start
         verdict = "as expected" if self.ok else "NOT AS EXPECTED"
-        self.console.print(f"{len(self.acts)} acts in {total:.0f} s: {verdict}; {file}")
+        self.console.print(f"{len(self.all)} acts in {total:.0f} s: {verdict}; {file}")
         content = {
             "ok": self.ok,
             "seconds": round(total, 1),
-            "acts": [asdict(act) for act in self.acts],
+            "acts": [asdict(outcome) for outcome in self.all],
             "declared, not rehearsed": not_rehearsed,
         }
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rehearsal.plan import Records
+from rehearsal.azure.resource_kinds import Properties, Resources
 
 EVERYWHERE = ("location", "tags", "resourceGroupName")
 """Names and labels; the metadata service tells a machine its own."""
@@ -68,13 +68,13 @@ BESIDES = (
 )
 
 
-def not_rehearsed(records: Records) -> list[str]:
+def not_rehearsed(resources: Resources) -> list[str]:
     """Returns each type and property that nothing here stands for, and what else differs."""
-    found = {line for record in records.values() for line in _of(record.kind, record.inputs)}
+    found = {line for one in resources.values() for line in _of(one.kind, one.inputs)}
     return [*sorted(found), *BESIDES]
 
 
-def _of(kind: str, inputs: dict[str, Any]) -> Iterator[str]:
+def _of(kind: str, inputs: Properties) -> Iterator[str]:
     if kind not in HONOURED:
         yield f"{kind}: all of it"
         return

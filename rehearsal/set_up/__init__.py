@@ -1,1 +1,27 @@
-"""What a rehearsal needs before it can run: tools, base image, Azurite, Python packages."""
+"""What a rehearsal needs before it can run: tools, base image, Azurite, Python environment."""
+
+from __future__ import annotations
+
+from rehearsal.set_up.atomic import Report
+from rehearsal.set_up.azurite import has_azurite, make_azurite
+from rehearsal.set_up.base_image import has_base_image, make_base_image
+from rehearsal.set_up.python_environment import has_python_environment, make_python_environment
+
+
+def set_up(report: Report) -> None:
+    """Makes what is not there yet; the caller holds the rehearsal_lock and has installed the tools.
+
+    Args:
+        report: Takes a line when something starts to be made, and one when it is.
+
+    Raises:
+        CommandError: Something could not be made, or would change beneath a running machine.
+    """
+    make_base_image(report)
+    make_azurite(report)
+    make_python_environment(report)
+
+
+def is_set_up() -> bool:
+    """Whether a rehearsal can start at once."""
+    return has_base_image() and has_azurite() and has_python_environment()

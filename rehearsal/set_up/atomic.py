@@ -1,4 +1,4 @@
-"""Making large things so that no ending, not even SIGKILL, leaves half of one or a mount."""
+"""Making large folders so that no ending, not even SIGKILL, leaves half of one or a mount."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from rehearsal.shell import CLEAN_ENVIRONMENT, CommandError
+
+Report = Callable[[str], None]
+
+RETRY_PAUSES_S = (5.0, 30.0)
+"""A mirror that does not answer once must not cost the whole set-up."""
 
 
 @contextmanager
 def made_aside(target: Path) -> Iterator[Path]:
     """Yields a path to make; only when the body has ended well it becomes `target`.
 
-    What was at `target` goes first: it is of no use any more, and large.
+    What was at `target` is removed first: it is of no use any more, and large.
     """
     aside = target.with_name(f"{target.name}.making")
     _remove(aside)
@@ -40,24 +45,45 @@ def in_namespaces(
     *arguments: str | Path,
     variables: Mapping[str, str],
     timeout_s: float,
-    pauses_s: Sequence[float] = (),
+    retry: bool = False,
 ) -> None:
     """Runs a bash script whose mounts and processes end with it, or with this process.
 
     Args:
         timeout_s: For each try.
-        pauses_s: Before each further try, of a script that a network may have failed.
+        retry: Whether to try again what a network may have failed.
 
     Raises:
         CommandError: It failed, or took longer than `timeout_s`; the message ends with what it
             said, and has no variables in it.
     """
-    for pause_s in pauses_s:
+    for pause_s in RETRY_PAUSES_S if retry else ():
         try:
             return _once_in_namespaces(script, arguments, variables, timeout_s)
         except CommandError:
             time.sleep(pause_s)
     return _once_in_namespaces(script, arguments, variables, timeout_s)
+
+
+@contextmanager
+def timed(what: str, report: Report) -> Iterator[None]:
+    """Reports that something is being made, and how long it took.
+
+    Raises:
+        CommandError: The body's, with `what` before it.
+    """
+    report(f"{what} ...")
+    start = time.monotonic()
+    try:
+        yield
+    except CommandError as error:
+        raise CommandError(f"{what}: {error}") from error
+    report(f"{what} {time.monotonic() - start:.0f} s")
+
+
+def text_of(path: Path) -> str | None:
+    """Returns what is in a file; None if there is none."""
+    return path.read_text().strip() if path.exists() else None
 
 
 def _once_in_namespaces(

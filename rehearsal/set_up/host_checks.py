@@ -7,11 +7,12 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from ipaddress import IPv4Network
 from pathlib import Path
 
-from rehearsal import paths, rehearsal_lock
+from rehearsal import rehearsal_lock
+from rehearsal.paths import AZURITE, BASE, ENVIRONMENT, HOME, RUN
 from rehearsal.set_up.address_conflicts import collisions, host_networks, package_servers
 from rehearsal.set_up.kernel_checks import (
     bridge_filter_trial,
@@ -19,30 +20,16 @@ from rehearsal.set_up.kernel_checks import (
     network_trial,
     overlay_trial,
 )
-from rehearsal.set_up.package_sources import host_packages
-from rehearsal.shell import CLEAN_ENVIRONMENT, run
+from rehearsal.set_up.package_sources import package_sources
+from rehearsal.set_up.tools import TOOLS, missing_tools, tool_is_there
+from rehearsal.shell import run
 
 OLDEST = {"debian": (12,), "ubuntu": (22, 4)}
 MIN_CPUS = 2
 MIN_MEMORY_GIB = 7.25
 """What a machine of 8 GB, counted in tens, has left when its kernel has taken its share."""
-DISK_GB = {paths.BASE: 0.5, paths.AZURITE: 0.7, paths.ENVIRONMENT: 7.5, paths.RUN: 2.0}
+DISK_GB = {BASE: 0.5, AZURITE: 0.7, ENVIRONMENT: 7.5, RUN: 2.0}
 """Measured, with what lies there only while they are made."""
-DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-TOOLS = {
-    "systemd-nspawn": "systemd-container",
-    "debootstrap": "debootstrap",
-    DEBIAN_KEYRING: "debian-archive-keyring",
-    "nft": "nftables",
-    "ip": "iproute2",
-    "openssl": "openssl",
-    "npm": "npm",
-    "ssh": "openssh-client",
-    "unshare": "util-linux",
-    "mount": "mount",
-}
-"""What a rehearsal calls, and the apt package that has it, by the same name in both."""
-
 RESOLV_CONF = Path("/etc/resolv.conf")
 
 
@@ -54,16 +41,14 @@ def problems(networks: Sequence[IPv4Network]) -> list[str]:
     """
     root = os.geteuid() == 0
     tools = missing_tools(tool_is_there)
-    absent = [path for path in DISK_GB if path == paths.RUN or not path.exists()]
+    absent = [path for path in DISK_GB if path == RUN or not path.exists()]
     lines = [
         *root_problems(os.geteuid()),
         *machine_problems(platform.machine(), platform.freedesktop_os_release()),
         *tool_problems(tools),
         *cpu_problems(len(os.sched_getaffinity(0))),
         *memory_problems(Path("/proc/meminfo").read_text()),
-        *disk_problems(
-            _existing(paths.HOME), shutil.disk_usage(_existing(paths.HOME)).free, absent
-        ),
+        *disk_problems(_existing(HOME), shutil.disk_usage(_existing(HOME)).free, absent),
         *lock_problems(rehearsal_lock.holder(), os.getpid()),
     ]
     if root and not {"unshare", "mount", "ip", "nft"} & set(tools):
@@ -72,21 +57,9 @@ def problems(networks: Sequence[IPv4Network]) -> list[str]:
         addresses = run("ip", "-4", "-j", "addr").stdout
         routes = run("ip", "-4", "-j", "route", "show", "table", "all").stdout
         lines += collisions(networks, host_networks(addresses, routes))
-    servers = host_packages().servers if shutil.which("apt-get") else ()
+    servers = package_sources().servers if shutil.which("apt-get") else ()
     lines += collisions(networks, package_servers(_read(RESOLV_CONF), _resolved(servers)))
     return lines
-
-
-def missing_tools(is_there: Callable[[str], bool]) -> list[str]:
-    return [tool for tool in TOOLS if not is_there(tool)]
-
-
-def tool_is_there(tool: str) -> bool:
-    if tool.startswith("/"):
-        return Path(tool).exists()
-    # Others than root do not have root's folders on their PATH.
-    path = None if os.geteuid() == 0 else CLEAN_ENVIRONMENT["PATH"]
-    return shutil.which(tool, path=path) is not None
 
 
 def root_problems(user_id: int) -> Iterator[str]:
@@ -152,7 +125,7 @@ def _line(what: str, found: object, needed: str, cure: str = "") -> str:
 
 def _kernel_problems() -> Iterator[str]:
     """Tries what a rehearsal does, where a list of the kernel's features would only promise it."""
-    where = _existing(paths.HOME)
+    where = _existing(HOME)
     needed = "a kernel with overlayfs, and a file system that can be below one, are needed"
     yield from trial_problems(
         f"overlay mount in {where}", overlay_trial(where), needed, "modprobe overlay"

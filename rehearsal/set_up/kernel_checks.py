@@ -8,8 +8,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from rehearsal import paths
 from rehearsal.machines.cgroup import Cgroup
+from rehearsal.paths import PREFIX
 from rehearsal.shell import run
 
 BRIDGE_FILTER = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
@@ -27,7 +27,7 @@ nft 'table ip trial {
 
 def overlay_trial(where: Path) -> str:
     """Mounts an overlay whose layers are on the disk of `where`."""
-    with tempfile.TemporaryDirectory(prefix=f"{paths.PREFIX}-trial-", dir=where) as folder:
+    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}-trial-", dir=where) as folder:
         return _said("unshare", "--mount", "sh", "-ec", OVERLAY, "sh", folder)
 
 

@@ -30,7 +30,7 @@ REACHING = ("http", "https", "ftp", "Check-Valid-Until", "Check-Date", "ForceIPv
 
 
 @dataclass(frozen=True)
-class HostPackages:
+class PackageSources:
     """All of it, as the host has it now."""
 
     mirrors: dict[str, str]
@@ -69,11 +69,11 @@ class HostPackages:
         _write(settings, manager_settings(self.variables), mode=0o600)
 
 
-def host_packages() -> HostPackages:
+def package_sources() -> PackageSources:
     """Asks apt and the environment."""
     wanted = "$(RELEASE) $(COMPONENT) $(REPO_URI) $(ORIGIN)"
     targets = run("apt-get", "indextargets", "--format", wanted, "Created-By: Packages").stdout
-    return HostPackages(
+    return PackageSources(
         mirrors=debian_mirrors(platform.freedesktop_os_release(), targets),
         apt_settings=apt_settings(run("apt-config", "dump", "Acquire").stdout),
         variables=package_variables(os.environ),
@@ -81,7 +81,7 @@ def host_packages() -> HostPackages:
 
 
 def fingerprint() -> str:
-    """Returns a digest of all that may change what `host_packages` finds; takes milliseconds."""
+    """Returns a digest of all that may change what `package_sources` finds; takes milliseconds."""
     apt = Path("/etc/apt")
     files = [host_bundle(os.environ), apt / "sources.list", apt / "apt.conf"]
     files += [Path("/", name) for name in FILES]

@@ -84,5 +84,5 @@ def test_the_readmes_command_runs_the_training_again(declared: Stack) -> None:
 def test_the_resource_group_of_the_readmes_commands_is_an_output(declared: Stack) -> None:
     group = shell(declared, "pulumi stack output resourceGroup").strip()
     assert any(
-        f"/resourceGroups/{group}/providers/Microsoft.Compute/" in key for key in declared.cloud()
+        f"/resourceGroups/{group}/providers/Microsoft.Compute/" in key for key in declared.azure()
     )

@@ -1,15 +1,17 @@
-"""The stack's life with Pulumi's real engine and a provider whose cloud is a file."""
+"""The stack's life with Pulumi's real engine and Azure's stand-in."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rehearsal.drivers.pulumi_project import PulumiProject, steps
+from rehearsal.azure.resource_kinds import Resource
+from rehearsal.azure.resources import Azure
+from rehearsal.drivers.pulumi_project import PulumiProject
 from tests.infra.stack import REQUIRED
 
 needs_pulumi = pytest.mark.skipif(
@@ -22,26 +24,41 @@ MLFLOW_UNIT = "infra/boot/files/head/etc/systemd/system/mlflow.service"
 
 
 class Stack(PulumiProject):
-    """A copy of the project with a stack of its own, whose cloud is a file."""
+    """A copy of the project with a stack of its own."""
+
+    def up(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return self.pulumi("up", "--yes", "--skip-preview", *arguments, **environment)
 
     def config(self, key: str, value: str) -> None:
         assert self.pulumi("config", "set", f"volley:{key}", "--", value).returncode == 0
 
+    def edit(self, path: str, old: str, new: str) -> None:
+        """Replaces a text that is in a file of the project."""
+        file = self.folder / path
+        text = file.read_text()
+        assert old in text
+        file.write_text(text.replace(old, new, 1))
+
     def steps(self) -> dict[str, set[str]]:
         """What `pulumi preview` would do: operation -> last parts of the resources' types."""
-        return steps(self.pulumi("preview", "--json"))
+        done = self.pulumi("preview", "--json")
+        assert done.returncode == 0, done.stdout + done.stderr
+        found: dict[str, set[str]] = {}
+        for step in json.loads(done.stdout)["steps"]:
+            kind = step["urn"].split("::")[-2].split(":")[-1]
+            if step["op"] != "same" and kind != "Stack":
+                found.setdefault(step["op"], set()).add(kind)
+        return found
 
-    def cloud(self) -> dict[str, Any]:
-        """Everything that exists: id -> properties."""
-        text = Path(self.environment["STAND_IN_CLOUD"]).read_text()
-        return {key: value["properties"] for key, value in json.loads(text).items()}
+    def azure(self) -> dict[str, Resource]:
+        """Everything that exists, by resource id."""
+        return Azure(Path(self.environment["AZURE_FILE"])).resources()
 
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Stack:
-    cloud = tmp_path / "cloud.json"
-    cloud.write_text("{}")
-    made = Stack.make(tmp_path, "dev", "rehearsal.azure.provider", STAND_IN_CLOUD=str(cloud))
+    file = str(tmp_path / "azure.json")
+    made = Stack.make(tmp_path, "dev", "tests.infra.failing_azure", AZURE_FILE=file)
     made.configure(REQUIRED)
     return made
 
@@ -56,17 +73,17 @@ def declared(stack: Stack) -> Stack:
 
 def run_command_of(stack: Stack) -> str:
     """The id of the only run command, which says on which VM."""
-    (found,) = [key for key in stack.cloud() if "/runCommands/" in key]
+    (found,) = [key for key in stack.azure() if "/runCommands/" in key]
     return found
 
 
 def kinds(stack: Stack) -> set[str]:
-    return {key.split("/")[-2] for key in stack.cloud()}
+    return {key.split("/")[-2] for key in stack.azure()}
 
 
 def test_a_preview_creates_nothing(stack: Stack) -> None:
     assert "VirtualMachine" in stack.steps()["create"]
-    assert stack.cloud() == {}
+    assert stack.azure() == {}
 
 
 def test_a_second_up_changes_nothing(declared: Stack) -> None:
@@ -104,7 +121,7 @@ def test_a_replaced_head_is_told_to_train(declared: Stack) -> None:
 
 
 def test_an_up_that_failed_half_way_is_finished_by_the_next(stack: Stack) -> None:
-    failed = stack.up(STAND_IN_FAULT="NatGateway")
+    failed = stack.up(AZURE_FAILING="NatGateway")
     assert failed.returncode != 0
     assert "did not come up" in failed.stdout + failed.stderr
     done = stack.up()
@@ -115,7 +132,7 @@ def test_an_up_that_failed_half_way_is_finished_by_the_next(stack: Stack) -> Non
 def test_destroy_leaves_nothing_but_the_results(declared: Stack) -> None:
     done = declared.pulumi("destroy", "--yes", "--skip-preview")
     assert done.returncode == 0, done.stdout + done.stderr
-    groups = {key.split("/")[4] for key in declared.cloud()}
+    groups = {key.split("/")[4] for key in declared.azure()}
     assert len(groups) == 1
     assert kinds(declared) == {"resourceGroups", "storageAccounts", "containers"}
 
@@ -128,14 +145,14 @@ def test_a_second_life_comes_up_at_once(declared: Stack) -> None:
 
 def test_a_new_stack_goes_on_with_the_results_of_an_old_one(declared: Stack) -> None:
     (account,) = [
-        key for key in declared.cloud() if "/storageAccounts/" in key and key.count("/") == 8
+        key for key in declared.azure() if "/storageAccounts/" in key and key.count("/") == 8
     ]
     declared.pulumi("destroy", "--yes", "--skip-preview")
     declared.config("resultsAccountId", account)
     done = declared.up()
     assert done.returncode == 0, done.stdout + done.stderr
     assert kinds(declared) >= {"privateEndpoints", "virtualMachines", "runCommands"}
-    assert sum("/storageAccounts/" in key and key.count("/") == 8 for key in declared.cloud()) == 1
+    assert sum("/storageAccounts/" in key and key.count("/") == 8 for key in declared.azure()) == 1
 
 
 def test_wrong_configuration_creates_nothing_and_is_told_in_full(stack: Stack) -> None:
@@ -147,7 +164,7 @@ def test_wrong_configuration_creates_nothing_and_is_told_in_full(stack: Stack) -
     assert "its successor is Standard_NC4as_T4_v3" in output
     assert "allowPublicSsh" in output
     assert "Traceback" not in output
-    assert stack.cloud() == {}
+    assert stack.azure() == {}
 
 
 def test_a_secret_is_refused_and_not_shown(stack: Stack) -> None:
@@ -166,4 +183,4 @@ def test_packages_that_do_not_fit_create_nothing_and_are_told(stack: Stack) -> N
     output = failed.stdout + failed.stderr
     assert "more than Azure's 65,535" in output
     assert "Traceback" not in output
-    assert stack.cloud() == {}
+    assert stack.azure() == {}

@@ -9,15 +9,14 @@ from collections.abc import Callable
 import pytest
 
 from infra.identity import BLOB_DATA_CONTRIBUTOR, BLOB_DATA_READER
+from rehearsal.azure.resource_kinds import SUBSCRIPTION
 from tests.infra.stack import (
     DISTANT_ACCOUNT,
     EXISTING_ACCOUNT,
     OTHER_SUBSCRIPTION,
     SSH_KEY,
-    SUBSCRIPTION,
     Declared,
     declare_stack,
-    resource_id,
 )
 
 Stack = Callable[[str], Declared]
@@ -91,21 +90,23 @@ def test_the_storage_firewall_takes_no_small_no_private_and_no_huge_networks(
 @pytest.mark.parametrize("role", ["head", "worker"])
 def test_an_account_that_exists_is_reached_by_a_private_endpoint(stack: Stack, role: str) -> None:
     declared = stack("existing results")
-    (connection,) = declared.one("PrivateEndpoint")["privateLinkServiceConnections"]
+    endpoint = declared.resource("PrivateEndpoint")
+    (connection,) = endpoint.inputs["privateLinkServiceConnections"]
     assert connection["privateLinkServiceId"] == EXISTING_ACCOUNT["resultsAccountId"]
-    assert "10.42.0.9 oldresults.blob.core.windows.net" in declared.custom_data(role)
+    (address,) = endpoint.added["customDnsConfigs"][0]["ipAddresses"]
+    assert f"{address} oldresults.blob.core.windows.net" in declared.custom_data(role)
 
 
 def test_an_account_that_exists_is_used_in_its_own_subscription(stack: Stack) -> None:
     declared = stack("results of another subscription")
-    assert declared.subscription(declared.resource("BlobContainer", "token")) == OTHER_SUBSCRIPTION
+    assert declared.resource("BlobContainer", "token").subscription == OTHER_SUBSCRIPTION
     (connection,) = declared.one("PrivateEndpoint")["privateLinkServiceConnections"]
     assert connection["privateLinkServiceId"] == DISTANT_ACCOUNT["resultsAccountId"]
-    assert declared.subscription(declared.resource("PrivateEndpoint")) == SUBSCRIPTION
+    assert declared.resource("PrivateEndpoint").subscription == SUBSCRIPTION
 
 
 def test_an_account_of_the_stacks_subscription_needs_no_provider_of_its_own(stack: Stack) -> None:
-    assert stack("existing results").subscriptions == {}
+    assert stack("existing results").providers == []
 
 
 def test_what_is_left_of_a_stack_is_found_by_its_tags(stack: Stack) -> None:
@@ -122,14 +123,16 @@ def test_no_container_is_public(stack: Stack, name: str) -> None:
 
 
 def test_every_role_is_one_that_is_needed(stack: Stack) -> None:
+    declared = stack("dev")
     roles = {
         (r.inputs["principalId"], r.inputs["scope"], r.inputs["roleDefinitionId"].split("/")[-1])
-        for r in stack("dev").all("RoleAssignment")
+        for r in declared.all("RoleAssignment")
     }
-    head, workers = "id of volley-dev-head", "id of volley-dev-workers"
-    results, token = (
-        resource_id("BlobContainer", f"volley-dev-{name}") for name in ("results", "token")
+    head, workers = (
+        declared.resource("UserAssignedIdentity", role).added["principalId"]
+        for role in ("head", "workers")
     )
+    results, token = (declared.resource("BlobContainer", name).id for name in ("results", "token"))
     assert roles == {
         (head, results, BLOB_DATA_CONTRIBUTOR),
         (head, token, BLOB_DATA_CONTRIBUTOR),

@@ -1,4 +1,4 @@
-"""NSGs and packets to try, for hypothesis.
+"""Random NSGs and packets, for hypothesis; and one declared rule, for tests that write their own.
 
 There are few addresses and ports, at the edges of each other's ranges, so that rules and packets
 often meet.
@@ -13,9 +13,27 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rehearsal.azure.security_rules import Packet, rule
-from rehearsal.network.nftables import AppliedNsg
-from rehearsal.paths import METADATA_ADDRESS
+from rehearsal.addresses import METADATA_ADDRESS
+from rehearsal.azure.nsg import Nsg
+from rehearsal.azure.resource_kinds import Properties
+from rehearsal.azure.security_rules import Packet
+
+
+def declared_rule(direction: str, priority: int, access: str, **others: Any) -> Properties:
+    """Returns a rule as it is declared: about everything, except for what is given."""
+    plain: Properties = {
+        "name": f"{direction}-{priority}",
+        "direction": direction,
+        "priority": priority,
+        "access": access,
+        "protocol": "*",
+    }
+    for property_, plural in (("AddressPrefix", "es"), ("PortRange", "s")):
+        for end in ("source", "destination"):
+            if f"{end}{property_}{plural}" not in others:
+                plain[f"{end}{property_}"] = "*"
+    return plain | others
+
 
 MACHINES = ("10.42.0.4", "10.42.0.5", "10.42.1.4")
 ADDRESSES = (
@@ -26,7 +44,7 @@ ADDRESSES = (
 PORTS = (0, 1, 21, 22, 23, 80, 443, 65534, 65535)
 PACKETS = [
     Packet(protocol, source, source_port, destination, destination_port)
-    for protocol in ("Tcp", "Udp", "Icmp")
+    for protocol in ("tcp", "udp", "icmp")
     for source, destination in permutations(ADDRESSES, 2)
     for source_port, destination_port in product(PORTS, PORTS)
     if source in MACHINES or destination in MACHINES
@@ -40,9 +58,8 @@ PREFIXES = (*TAGS * 5, *ADDRESSES, *sorted(NETWORKS))
 RANGES = ("*", *map(str, PORTS), *(f"{a}-{b}" for a, b in combinations(PORTS, 2)))
 
 
-def virtual_networks() -> st.SearchStrategy[tuple[str, ...]]:
-    """Address spaces; there is none while a cloud's vnet is not yet made."""
-    return st.sampled_from([("10.42.0.0/16", "10.50.0.0/24"), ("10.42.0.0/23",), ()])
+ADDRESS_SPACES = (("10.42.0.0/16", "10.50.0.0/24"), ("10.42.0.0/23",), ())
+"""Of virtual networks; there is none until Azure has made it."""
 
 
 def packets() -> st.SearchStrategy[list[Packet]]:
@@ -56,18 +73,22 @@ def _connection(packet: Packet) -> object:
     return packet.protocol, frozenset(ends)
 
 
-def applied_nsgs() -> st.SearchStrategy[list[AppliedNsg]]:
-    """Two NSGs, each over some of the machines."""
-    members = st.lists(st.sampled_from(MACHINES), min_size=1, unique=True).map(tuple)
+def nsgs() -> st.SearchStrategy[list[Nsg]]:
+    """Two NSGs in one virtual network, each over some of the machines."""
     rules = st.lists(_rules(), min_size=4, max_size=8, unique_by=lambda rule: str(rule["name"]))
     inputs = rules.map(lambda declared: {"securityRules": declared})
-    names = ("subnet-nsg", "interface-nsg")
-    return st.tuples(
-        *(st.builds(AppliedNsg, st.just(name), inputs, members) for name in names)
-    ).map(list)
+    members = st.lists(st.sampled_from(MACHINES), min_size=1, unique=True)
+    return st.sampled_from(ADDRESS_SPACES).flatmap(
+        lambda space: st.tuples(
+            *(
+                st.builds(Nsg.read, st.just(name), inputs, members, st.just(space))
+                for name in ("subnet-nsg", "interface-nsg")
+            )
+        ).map(list)
+    )
 
 
-def _rules() -> st.SearchStrategy[dict[str, Any]]:
+def _rules() -> st.SearchStrategy[Properties]:
     directions = st.sampled_from(("Inbound", "Outbound"))
     access = st.sampled_from(("Allow", "Deny"))
     protocols = st.sampled_from(("Tcp", "Udp", "*"))
@@ -77,24 +98,24 @@ def _rules() -> st.SearchStrategy[dict[str, Any]]:
 
 
 def _rule(
-    direction: str, priority: int, access: str, what: tuple[str, dict[str, Any], dict[str, Any]]
-) -> dict[str, Any]:
+    direction: str, priority: int, access: str, what: tuple[str, Properties, Properties]
+) -> Properties:
     protocol, source, destination = what
-    return rule(direction, priority, access, protocol=protocol, **source, **destination)
+    return declared_rule(direction, priority, access, protocol=protocol, **source, **destination)
 
 
-def _side(end: str) -> st.SearchStrategy[dict[str, Any]]:
+def _side(end: str) -> st.SearchStrategy[Properties]:
     ports = _one_or_several(RANGES, f"{end}PortRange", "s")
     return st.builds(or_, _prefixes(end), ports)
 
 
-def _prefixes(end: str) -> st.SearchStrategy[dict[str, Any]]:
+def _prefixes(end: str) -> st.SearchStrategy[Properties]:
     return _one_or_several(PREFIXES, f"{end}AddressPrefix", "es")
 
 
 def _one_or_several(
     values: tuple[str, ...], property_: str, plural: str
-) -> st.SearchStrategy[dict[str, Any]]:
+) -> st.SearchStrategy[Properties]:
     """Everything, one value or several, so that rules neither match all nor nothing."""
     one = st.sampled_from(("*",) * len(values) + values)
     several = st.lists(st.sampled_from(values), min_size=2, max_size=5)

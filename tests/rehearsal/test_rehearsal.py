@@ -8,26 +8,25 @@ from ipaddress import IPv4Network
 
 import pytest
 
-from rehearsal import paths
-from rehearsal.__main__ import NETWORKS
-from rehearsal.backend import Stage, open_stage
+from rehearsal import addresses
+from rehearsal.backend import Backend, open_backend
 from rehearsal.clean import clean, host_state
 from rehearsal.drivers.in_process import InProcess
-from rehearsal.records import read_records
+from rehearsal.paths import RUN
 from rehearsal.rehearsal_lock import rehearsal_lock
-from rehearsal.scenario.laptop import NodeWatch
+from rehearsal.scenario.context import Context
 from rehearsal.scenario.open_ports import ports_as_declared
-from rehearsal.scenario.outcomes import Timeline
-from rehearsal.scenario.scenario import Play
+from rehearsal.scenario.stack_changes import KEPT
+from rehearsal.scenario.training_watch import NodeWatch
+from rehearsal.set_up import is_set_up
 from rehearsal.set_up.host_checks import problems
-from rehearsal.set_up.set_up import is_set_up
 
 
 def why_not() -> str:
     """Returns what keeps a rehearsal from this machine; empty when it can."""
     if os.geteuid() != 0:
         return "a rehearsal needs root"
-    found = problems([IPv4Network(network) for network in NETWORKS])
+    found = problems([IPv4Network(network) for network in addresses.ALL])
     if found:
         return "; ".join(found)
     return "" if is_set_up() else "`make rehearse-set-up` has not been run"
@@ -43,38 +42,35 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def play() -> Iterator[Play]:
+def cluster() -> Iterator[Context]:
     """A cluster that is up; what is left of this machine afterwards is what was there before."""
     with rehearsal_lock():
         clean()
         before = host_state()
         try:
-            open_stage()
-            play = Play(InProcess(Stage(), paths.RUN / "pulumi.json"), Timeline())
-            result = play.up(minWorkers="1", maxWorkers="1")
-            assert not result.error
-            play.outputs = result.outputs
-            yield play
+            open_backend()
+            context = Context(InProcess(Backend(), RUN / "pulumi.json"))
+            assert not context.up(minWorkers="1", maxWorkers="1").error
+            yield context
         finally:
             clean()
         assert host_state() == before
 
 
-def test_every_machine_is_a_node_of_ray(play: Play) -> None:
-    with NodeWatch(play.head) as nodes:
+def test_every_machine_is_a_node_of_ray(cluster: Context) -> None:
+    with NodeWatch(cluster.head) as nodes:
         nodes.wait_for({"head", "worker0"}, timeout_s=60)
 
 
-def test_exactly_the_declared_ports_are_open(play: Play) -> None:
-    assert play.outputs  # The stack is up.
+def test_exactly_the_declared_ports_are_open(cluster: Context) -> None:
+    assert cluster.outputs  # The stack is up.
     assert ports_as_declared().endswith("all as declared")
 
 
-def test_the_training_goes_on(play: Play) -> None:
-    assert play.training.goes_on(timeout_s=60) > 0
+def test_the_training_continues(cluster: Context) -> None:
+    assert cluster.training.continues(timeout_s=60) > 0
 
 
-def test_destroy_leaves_nothing_but_the_results(play: Play) -> None:
-    assert not play.driver.destroy().error
-    kinds = sorted(record.kind for record in read_records().values())
-    assert kinds == ["BlobContainer", "ResourceGroup", "StorageAccount"]
+def test_destroy_leaves_nothing_but_the_results(cluster: Context) -> None:
+    assert not cluster.driver.destroy().error
+    assert sorted(one.kind for one in Backend().resources().values()) == KEPT

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal import paths
+from rehearsal.addresses import BLOB_ADDRESS, METADATA_ADDRESS
 from rehearsal.azure import blob_storage
 from rehearsal.azure.blob_storage import PROGRAM, BlobStorage
 from rehearsal.azure.managed_identity import access_token
 from rehearsal.azure.metadata_state import Identity
 from rehearsal.background_process import DaemonError
 from tests.project import ROOT
-from tests.rehearsal import private_network as own_network
+from tests.rehearsal import private_network
 
 pytestmark = [
     pytest.mark.slow,
@@ -253,16 +253,16 @@ storage.stop()
 
 
 @pytest.mark.rehearsal
-@pytest.mark.skipif(bool(own_network.LACKS), reason=own_network.LACKS)
+@pytest.mark.skipif(bool(private_network.LACKS), reason=private_network.LACKS)
 def test_the_machines_own_program_gets_and_puts_a_blob_by_its_identity(tmp_path: Path) -> None:
     pytest.importorskip("azure.storage.blob", reason="azure-storage-blob is not installed")
     (tmp_path / "sent").write_text("a token")
     boot = ROOT / "infra/boot/files/common/usr/local/lib/volley"
-    said = own_network.run_python(
+    said = private_network.run_python(
         *(IN_REALITY, tmp_path, PROGRAM, boot / "blob.py"),
         machine="10.0.0.4",
-        names={"results.blob.core.windows.net": paths.BLOB_ADDRESS},
-        addresses=[paths.METADATA_ADDRESS, paths.BLOB_ADDRESS],
+        names={"results.blob.core.windows.net": BLOB_ADDRESS},
+        addresses=[METADATA_ADDRESS, BLOB_ADDRESS],
         hosts=tmp_path / "hosts",
     )
     assert said.splitlines()[-1] == "a token"

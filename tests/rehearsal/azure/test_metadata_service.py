@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from rehearsal import paths
+from rehearsal.addresses import METADATA_ADDRESS
 from rehearsal.azure import metadata_service, metadata_state
 from rehearsal.azure.metadata_state import Identity, Instance, ScheduledEvent, put_instance
 from tests.project import ROOT
-from tests.rehearsal import private_network as own_network
+from tests.rehearsal import private_network
 
 pytestmark = pytest.mark.slow
 
@@ -336,7 +336,7 @@ print(metadata_state.acknowledged(state_file, event_id))
 
 
 @pytest.mark.rehearsal
-@pytest.mark.skipif(bool(own_network.LACKS), reason=own_network.LACKS)
+@pytest.mark.skipif(bool(private_network.LACKS), reason=private_network.LACKS)
 def test_the_machines_own_programs_find_it_at_its_real_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,11 +348,11 @@ def test_the_machines_own_programs_find_it_at_its_real_address(
     monkeypatch.setenv("STOP_BEFORE_EVICTION", "ray.service")
     boot = ROOT / "infra/boot/files/common/usr/local/lib/volley"
 
-    said = own_network.run_python(
+    said = private_network.run_python(
         *(IN_REALITY, tmp_path, boot / "watch_scheduled_events.py"),
         machine="10.0.0.5",
         names={},
-        addresses=[paths.METADATA_ADDRESS],
+        addresses=[METADATA_ADDRESS],
         hosts=tmp_path / "hosts",
     ).splitlines()
 

@@ -7,12 +7,8 @@ import pytest
 from rehearsal.azure.resource_kinds import (
     SUBSCRIPTION,
     UnknownTypeError,
-    changed_paths,
-    chosen_name,
-    common_outputs,
+    changes,
     kind_of,
-    replaces,
-    resource_id,
 )
 
 SUBNET = kind_of("azure-native:network:Subnet")
@@ -21,7 +17,7 @@ ROLE = kind_of("azure-native:authorization:RoleAssignment")
 
 def test_an_id_contains_those_of_what_it_is_in() -> None:
     inputs = {"resourceGroupName": "g", "virtualNetworkName": "v", "subnetName": "head"}
-    assert resource_id(SUBNET, inputs) == (
+    assert SUBNET.resource_id(inputs) == (
         f"/subscriptions/{SUBSCRIPTION}/resourceGroups/g"
         "/providers/Microsoft.Network/virtualNetworks/v/subnets/head"
     )
@@ -29,7 +25,7 @@ def test_an_id_contains_those_of_what_it_is_in() -> None:
 
 def test_a_role_assignment_is_in_its_scope() -> None:
     inputs = {"scope": "/subscriptions/s/resourceGroups/g", "roleAssignmentName": "r"}
-    assert resource_id(ROLE, inputs) == (
+    assert ROLE.resource_id(inputs) == (
         "/subscriptions/s/resourceGroups/g/providers/Microsoft.Authorization/roleAssignments/r"
     )
 
@@ -37,7 +33,7 @@ def test_a_role_assignment_is_in_its_scope() -> None:
 def test_another_seed_chooses_another_name() -> None:
     group = kind_of("azure-native:resources:ResourceGroup")
     first, again, other = (
-        chosen_name(group, "dev", "urn:of:dev", seed) for seed in (b"1", b"1", b"2")
+        group.choose_name("dev", "urn:of:dev", seed) for seed in (b"1", b"1", b"2")
     )
     assert first == again != other
     assert first.startswith("dev")
@@ -45,26 +41,27 @@ def test_another_seed_chooses_another_name() -> None:
 
 
 def test_a_subnet_is_named_as_in_the_program() -> None:
-    assert chosen_name(SUBNET, "head", "urn:of:head", b"1") == "head"
+    assert SUBNET.choose_name("head", "urn:of:head", b"1") == "head"
 
 
 def test_what_is_in_the_id_or_fixed_at_creation_replaces() -> None:
-    assert replaces(SUBNET, ["addressPrefix", "virtualNetworkName"]) == ["virtualNetworkName"]
-    assert replaces(ROLE, ["description", "principalId"]) == ["principalId"]
+    assert SUBNET.replaces(["addressPrefix", "virtualNetworkName"]) == ["virtualNetworkName"]
+    assert ROLE.replaces(["description", "principalId"]) == ["principalId"]
 
 
-def test_a_change_is_told_by_its_innermost_path() -> None:
-    old = {"customData": "a", "ssh": {"keys": ["k"]}}
-    new = {"customData": "b", "ssh": {"keys": ["k", "l"]}}
-    paths = ["osProfile.customData", "osProfile.ssh.keys"]
-    assert list(changed_paths("osProfile", old, new)) == paths
+def test_a_resource_can_be_in_another_subscription() -> None:
+    group = kind_of("azure-native:resources:ResourceGroup")
+    assert group.resource_id({"resourceGroupName": "g"}, "other") == (
+        "/subscriptions/other/resourceGroups/g"
+    )
 
 
-def test_identities_are_answered_as_keys() -> None:
-    identity = {"type": "UserAssigned", "userAssignedIdentities": ["/one"]}
-    assert common_outputs("/g/vm-1", {"identity": identity}) == {
-        "name": "vm-1",
-        "identity": {"type": "UserAssigned", "userAssignedIdentities": {"/one": {}}},
+def test_a_change_is_told_by_its_innermost_paths() -> None:
+    old = {"osProfile": {"customData": "a", "ssh": {"keys": ["k"]}}, "zones": ["1"], "tags": {}}
+    new = {"osProfile": {"customData": "b", "ssh": {"keys": ["k", "l"]}}, "tags": {}}
+    assert changes(old, new) == {
+        "osProfile": ["osProfile.customData", "osProfile.ssh.keys"],
+        "zones": ["zones"],
     }
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rehearsal.azure.resources import FileCloud
+from rehearsal.azure.resources import Azure
 from rehearsal.drivers.driver import Result
 from rehearsal.drivers.in_process import InProcess
+from tests.infra.failing_azure import FailingAzure
 from tests.infra.stack import REQUIRED
 
 pytestmark = pytest.mark.slow
@@ -21,31 +20,26 @@ Up = Callable[..., Result]
 
 
 @pytest.fixture
-def cloud(tmp_path: Path) -> FileCloud:
-    return FileCloud(tmp_path / "cloud.json")
+def azure(tmp_path: Path) -> Azure:
+    return Azure(tmp_path / "azure.json")
 
 
 @pytest.fixture
-def up(cloud: FileCloud, tmp_path: Path) -> Up:
+def up(azure: Azure, tmp_path: Path) -> Up:
     """Runs `up` as a process of its own would: all that it knows is on disk."""
 
-    def run(cloud: FileCloud = cloud, **config: str) -> Result:
-        return InProcess(cloud, tmp_path / "state.json").up({**REQUIRED, **config})
+    def run(azure: Azure = azure, **config: str) -> Result:
+        return InProcess(azure, tmp_path / "state.json").up({**REQUIRED, **config})
 
     return run
 
 
-def everything(cloud: FileCloud) -> Mapping[str, Any]:
-    known: dict[str, Any] = json.loads(cloud.path.read_text())
-    return known
-
-
-def test_up_makes_every_resource_and_tells_the_outputs(up: Up, cloud: FileCloud) -> None:
+def test_up_makes_every_resource_and_tells_the_outputs(up: Up, azure: Azure) -> None:
     result = up()
     assert not result.error
     assert {operation for operation, _ in result.operations} == {"create"}
     assert result.outputs["ssh"].startswith("ssh volley@")
-    assert any("/virtualMachines/" in key for key in everything(cloud))
+    assert any("/virtualMachines/" in key for key in azure.resources())
 
 
 def test_a_second_up_changes_nothing(up: Up) -> None:
@@ -67,30 +61,30 @@ def test_another_boot_replaces_the_machines_and_the_run_command_with_them(up: Up
     }
 
 
-def test_what_is_declared_no_more_is_deleted(up: Up, cloud: FileCloud) -> None:
+def test_what_is_declared_no_more_is_deleted(up: Up, azure: Azure) -> None:
     up()
     subnets = {"headSubnetCidr": "10.42.2.0/24"}
     assert ("update", "Subnet") in up(**subnets).operations
-    driver = InProcess(cloud, cloud.path.with_name("state.json"))
+    driver = InProcess(azure, azure.file.with_name("state.json"))
     (key,) = [key for key in driver.states if key.endswith("NatGateway::volley-rehearsal-nat")]
     driver.states["azure-native:network:NatGateway::old"] = driver.states[key]
     driver.save()
     assert ("delete", "NatGateway") in up(**subnets).operations
 
 
-def test_a_resource_that_did_not_come_up_is_tried_again(up: Up, cloud: FileCloud) -> None:
-    failed = up(FileCloud(cloud.path, fault=RUN_COMMAND))
+def test_a_resource_that_did_not_come_up_is_tried_again(up: Up, azure: Azure) -> None:
+    failed = up(FailingAzure(azure.file, RUN_COMMAND))
     assert "did not come up" in failed.error
     assert up().operations == {("update", RUN_COMMAND)}
 
 
-def test_wrong_configuration_makes_nothing(up: Up, cloud: FileCloud) -> None:
+def test_wrong_configuration_makes_nothing(up: Up, azure: Azure) -> None:
     assert "maxWorkers" in up(maxWorkers="-1").error
-    assert not cloud.path.exists()
+    assert not azure.file.exists()
 
 
-def test_destroy_leaves_nothing_but_the_results(up: Up, cloud: FileCloud, tmp_path: Path) -> None:
+def test_destroy_leaves_nothing_but_the_results(up: Up, azure: Azure, tmp_path: Path) -> None:
     up()
-    InProcess(cloud, tmp_path / "state.json").destroy()
-    types = sorted(value["type"].rpartition(":")[2] for value in everything(cloud).values())
-    assert types == ["BlobContainer", "ResourceGroup", "StorageAccount"]
+    InProcess(azure, tmp_path / "state.json").destroy()
+    kinds = sorted(resource.kind for resource in azure.resources().values())
+    assert kinds == ["BlobContainer", "ResourceGroup", "StorageAccount"]

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 import pytest
 from hypothesis import Phase, given, settings
 
-from rehearsal.azure.security_rules import Packet, rule
-from rehearsal.decisions import decisions
-from rehearsal.network.nftables import AppliedNsg, comment, ruleset
+from rehearsal.azure.nsg import Nsg, decisions
+from rehearsal.azure.security_rules import Packet
+from rehearsal.network.nftables import comment, nsg_rules
 from rehearsal.shell import run
 from tests.rehearsal.network_namespaces import ip, missing, network_namespace
-from tests.rehearsal.random_rules import applied_nsgs, packets, virtual_networks
+from tests.rehearsal.random_rules import declared_rule, nsgs, packets
 
 TABLE = "nsg"
 LACKS = missing("nft")
@@ -30,25 +30,23 @@ pytestmark = [
 
 # Without shrinking, which takes minutes: each example is a network of its own.
 @settings(max_examples=40, phases=[Phase.explicit, Phase.generate])
-@given(applied_nsgs(), virtual_networks(), packets())
-def test_the_kernel_decides_as_azure_does(
-    nsgs: list[AppliedNsg], virtual_network: tuple[str, ...], sent: list[Packet]
-) -> None:
-    decided = [list(decisions(packet, nsgs, virtual_network)) for packet in sent]
-    with ruled(nsgs, virtual_network):
+@given(nsgs(), packets())
+def test_the_kernel_decides_as_azure_does(applied: list[Nsg], sent: list[Packet]) -> None:
+    decided = [list(decisions(packet, applied)) for packet in sent]
+    with ruled(applied):
         passed = [passes(packet) for packet in sent]
         counted = counters()
-    assert passed == [all(one.access == "Allow" for one in each) for each in decided]
+    assert passed == [all(one.allows for one in each) for each in decided]
     assert counted == Counter(comment(one.nsg, one.rule) for each in decided for one in each)
 
 
 @contextmanager
-def ruled(nsgs: Sequence[AppliedNsg], virtual_network: Sequence[str]) -> Iterator[None]:
+def ruled(applied: Sequence[Nsg]) -> Iterator[None]:
     """In a network that leads everywhere, with the ruleset."""
     with network_namespace() as namespace, namespace.entered():
         # A bridge without ports takes every packet; not every kernel has the type `dummy`.
         ip("link add out type bridge", "link set out up arp off", "route add default dev out")
-        run("nft", "-f", "-", text=ruleset(nsgs, virtual_network, TABLE))
+        run("nft", "-f", "-", text=nsg_rules(applied, TABLE))
         yield
 
 
@@ -66,9 +64,9 @@ def written(packet: Packet) -> bytes:
     """The packet without a checksum, which only a receiver would look at."""
     ports = packet.source_port, packet.destination_port
     number, payload = {
-        "Tcp": (socket.IPPROTO_TCP, struct.pack("!HHIIBBHHH", *ports, 1, 0, 5 << 4, 2, 64, 0, 0)),
-        "Udp": (socket.IPPROTO_UDP, struct.pack("!HHHH", *ports, 8, 0)),
-        "Icmp": (socket.IPPROTO_ICMP, struct.pack("!BBHHH", 8, 0, 0, *ports)),
+        "tcp": (socket.IPPROTO_TCP, struct.pack("!HHIIBBHHH", *ports, 1, 0, 5 << 4, 2, 64, 0, 0)),
+        "udp": (socket.IPPROTO_UDP, struct.pack("!HHHH", *ports, 8, 0)),
+        "icmp": (socket.IPPROTO_ICMP, struct.pack("!BBHHH", 8, 0, 0, *ports)),
     }[packet.protocol]
     ends = socket.inet_aton(packet.source), socket.inet_aton(packet.destination)
     size = 20 + len(payload)
@@ -87,8 +85,9 @@ def counters() -> Counter[str]:
 
 
 def test_names_of_any_length_are_written() -> None:
-    declared = rule("Inbound", 100, "Allow", name="r" * 80)
-    nsg = AppliedNsg("n" * 80, {"securityRules": [declared]}, ("10.42.0.4",))
-    with ruled([nsg], ["10.42.0.0/16"]):
-        assert passes(Packet("Tcp", "8.8.8.8", 1, "10.42.0.4", 22))
+    declared = declared_rule("Inbound", 100, "Allow", name="r" * 80)
+    inputs = {"securityRules": [declared]}
+    nsg = Nsg.read("n" * 80, inputs, ["10.42.0.4"], ["10.42.0.0/16"])
+    with ruled([nsg]):
+        assert passes(Packet("tcp", "8.8.8.8", 1, "10.42.0.4", 22))
         assert counters() == Counter({comment("n" * 80, "r" * 80): 1})

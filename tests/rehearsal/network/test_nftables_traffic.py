@@ -12,13 +12,14 @@ from threading import Event, Thread
 
 import pytest
 
-from rehearsal.azure.security_rules import rule
-from rehearsal.network.nftables import AppliedNsg, ruleset
-from rehearsal.network.port_scan import probe
-from rehearsal.paths import METADATA_ADDRESS
+from rehearsal.addresses import METADATA_ADDRESS
+from rehearsal.azure.nsg import Nsg
+from rehearsal.network.nftables import nsg_rules
+from rehearsal.network.port_scan import scan_from
 from rehearsal.shell import run
 from tests.infra.stack import declare_stack
 from tests.rehearsal.network_namespaces import NetworkNamespace, ip, missing, network_namespace
+from tests.rehearsal.random_rules import declared_rule
 
 BRIDGED = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 LACKS = missing("nft", "nsenter") or ("" if BRIDGED.exists() else "br_netfilter is not loaded")
@@ -28,6 +29,7 @@ pytestmark = [
     pytest.mark.skipif(bool(LACKS), reason=LACKS),
 ]
 
+SPACE = ["10.42.0.0/16"]
 HEAD, WORKER, OTHER_WORKER = "10.42.0.4", "10.42.1.4", "10.42.1.5"
 HOST = "10.42.0.1"
 ADMIN, STRANGER = "203.0.113.7", "203.0.113.99"
@@ -50,13 +52,13 @@ class Cloud:
     at: dict[str, NetworkNamespace]
     """By address."""
 
-    def apply(self, *nsgs: AppliedNsg) -> None:
+    def apply(self, *nsgs: Nsg) -> None:
         with self.host.entered():
-            run("nft", "-f", "-", text=ruleset(nsgs, ["10.42.0.0/16"], "nsg"))
+            run("nft", "-f", "-", text=nsg_rules(nsgs, "nsg"))
 
     def open_ports(self, source: str, target: str) -> frozenset[int]:
         with self.at[source].entered():
-            return probe(None, source, target).passed
+            return scan_from(None, source, target).passed
 
     def is_open(self, source: str, target: str, port: int = 9) -> bool:
         """Whether a connection reaches a port, be it refused there."""
@@ -104,11 +106,11 @@ def cloud() -> Iterator[Cloud]:
 
 
 @pytest.fixture(scope="module")
-def own_nsgs() -> list[AppliedNsg]:
+def own_nsgs() -> list[Nsg]:
     stack = declare_stack(adminCidr=f"{ADMIN}/32")
     members = {"head": (HEAD,), "workers": (WORKER, OTHER_WORKER)}
     return [
-        AppliedNsg(role, stack.one("NetworkSecurityGroup", role), those)
+        Nsg.read(role, stack.one("NetworkSecurityGroup", role), those, SPACE)
         for role, those in members.items()
     ]
 
@@ -126,7 +128,7 @@ def own_nsgs() -> list[AppliedNsg]:
     ],
 )
 def test_the_projects_nsgs_open_these_ports_and_no_other(
-    cloud: Cloud, own_nsgs: list[AppliedNsg], source: str, target: str, ports: set[int]
+    cloud: Cloud, own_nsgs: list[Nsg], source: str, target: str, ports: set[int]
 ) -> None:
     cloud.apply(*own_nsgs)
     assert cloud.open_ports(source, target) == ports
@@ -135,9 +137,10 @@ def test_the_projects_nsgs_open_these_ports_and_no_other(
 # Every way that packets go
 
 
-def over_worker(direction: str, access: str) -> AppliedNsg:
+def over_worker(direction: str, access: str) -> Nsg:
     """Returns an NSG of one rule, which comes before all others."""
-    return AppliedNsg("nsg", {"securityRules": [rule(direction, 100, access)]}, (WORKER,))
+    rules = {"securityRules": [declared_rule(direction, 100, access)]}
+    return Nsg.read("nsg", rules, [WORKER], SPACE)
 
 
 @pytest.mark.parametrize("target", [HEAD, OTHER_WORKER, HOST, ADMIN])

@@ -1,4 +1,4 @@
-"""The probe finds what a network lets through: two machines on a bridge, each a namespace."""
+"""The scan finds what a network lets through: two machines on a bridge, each a namespace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.network.port_scan import Reached, probe
+from rehearsal.network.port_scan import Reached, scan_from
 from rehearsal.shell import CommandError, run
 from tests.rehearsal.network_namespaces import NetworkNamespace, ip, missing, network_namespace
 
@@ -45,8 +45,8 @@ class Machines:
     source: NetworkNamespace
     target: NetworkNamespace
 
-    def probe(self) -> Reached:
-        return probe(Path(self.source.path), SOURCE, TARGET)
+    def scan(self) -> Reached:
+        return scan_from(Path(self.source.path), SOURCE, TARGET)
 
     def network_rules(self, inbound: str) -> None:
         """Has the bridge judge what is new from source to target by `inbound`."""
@@ -89,13 +89,13 @@ def no_rules(machines: Machines) -> None:
 
 def test_exactly_the_allowed_ports_are_found(machines: Machines) -> None:
     machines.network_rules(f"{ALLOW}; drop")
-    found = machines.probe()
+    found = machines.scan()
     assert found.passed == ALLOWED
     assert found.listening == {6379}
 
 
 def test_without_rules_every_port_is_found(machines: Machines) -> None:
-    found = machines.probe()
+    found = machines.scan()
     assert found.passed == PORTS
     assert found.listening == LISTENING
     assert found.refused == PORTS - LISTENING
@@ -103,30 +103,30 @@ def test_without_rules_every_port_is_found(machines: Machines) -> None:
 
 def test_none_is_found_when_all_is_dropped(machines: Machines) -> None:
     machines.network_rules("drop")
-    assert machines.probe() == Reached(frozenset(), frozenset())
+    assert machines.scan() == Reached(frozenset(), frozenset())
 
 
 def test_a_rule_of_the_sender_s_own_host_counts_too(machines: Machines) -> None:
     set_rules(machines.source, "output", f"{ALLOW}; drop")
-    assert machines.probe().passed == ALLOWED
+    assert machines.scan().passed == ALLOWED
 
 
 def test_a_segment_that_was_lost_is_sent_again(machines: Machines) -> None:
     machines.network_rules(f"tcp dport != @asked add @asked {{ tcp dport }} drop; {ALLOW}; drop")
-    assert machines.probe().passed == ALLOWED
+    assert machines.scan().passed == ALLOWED
 
 
-def test_what_a_probe_leaves_behind_opens_nothing_for_the_next_one(machines: Machines) -> None:
+def test_what_a_scan_leaves_behind_opens_nothing_for_the_next_one(machines: Machines) -> None:
     machines.network_rules(f"{ALLOW}; drop")
-    before = machines.probe()
+    before = machines.scan()
     machines.network_rules("tcp dport 22 accept; drop")
     assert before.passed == ALLOWED
-    assert machines.probe().passed == {22}
+    assert machines.scan().passed == {22}
 
 
 def test_an_address_that_the_source_has_not_is_an_error(machines: Machines) -> None:
     with pytest.raises(CommandError, match="Cannot assign requested address"):
-        probe(Path(machines.source.path), "10.77.0.9", TARGET)
+        scan_from(Path(machines.source.path), "10.77.0.9", TARGET)
 
 
 def set_rules(namespace: NetworkNamespace, hook: str, inbound: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehearsal import paths
+from rehearsal.paths import PREFIX
 from rehearsal.set_up.address_conflicts import (
     HostNetwork,
     collisions,
@@ -57,8 +57,8 @@ FREE = {
     "the default route": ("[]", [{"dst": "default", "gateway": "192.0.2.1", "dev": "eth0"}]),
     "a VPN's two halves": ("[]", [{"dst": "0.0.0.0/1", "dev": "tun0"}]),
     "a left-over of a rehearsal": (
-        interfaces(**{f"{paths.PREFIX}0": "10.42.0.1/24"}),
-        [{"dst": "10.42.0.0/24", "dev": f"{paths.PREFIX}0"}],
+        interfaces(**{f"{PREFIX}0": "10.42.0.1/24"}),
+        [{"dst": "10.42.0.0/24", "dev": f"{PREFIX}0"}],
     ),
     "a local route": ("[]", [{"type": "local", "dst": "10.42.0.5", "dev": "eth0"}]),
 }

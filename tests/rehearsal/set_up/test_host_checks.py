@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal import paths
+from rehearsal.paths import HOME, PREFIX, RUN
 from rehearsal.set_up.host_checks import (
     cpu_problems,
     disk_problems,
     lock_problems,
     machine_problems,
     memory_problems,
-    missing_tools,
     problems,
     root_problems,
     tool_problems,
     trial_problems,
 )
 from rehearsal.set_up.kernel_checks import network_trial
+from rehearsal.set_up.tools import missing_tools
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="root is needed to try the kernel")
 
@@ -56,7 +56,7 @@ BAD: dict[str, tuple[list[str], str]] = {
     "one core": (list(cpu_problems(1)), "CPU cores: 1; at least 2 are needed"),
     "4 GB": (list(memory_problems("MemTotal:  4017416 kB\n")), "memory: 3.8 GiB; 8 GB are needed"),
     "a full disk": (
-        list(disk_problems(Path("/var/lib"), 1_300_000_000, [paths.RUN])),
+        list(disk_problems(Path("/var/lib"), 1_300_000_000, [RUN])),
         "free disk in /var/lib: 1.3 GB; 2.0 GB are needed (run 2)",
     ),
     "another rehearsal": (
@@ -82,7 +82,7 @@ GOOD: dict[str, list[str]] = {
     "8 GB with the kernel's share off": list(
         memory_problems("MemTotal:  7857344 kB\nMemFree: 1 kB\n")
     ),
-    "enough disk": list(disk_problems(Path("/var/lib"), 2_000_000_001, [paths.RUN])),
+    "enough disk": list(disk_problems(Path("/var/lib"), 2_000_000_001, [RUN])),
     "no other rehearsal": list(lock_problems(None, own_pid=1)),
     "our own lock": list(lock_problems("4711", own_pid=4711)),
     "a trial without complaint": list(trial_problems("network", "", "x is needed")),
@@ -127,7 +127,7 @@ def test_looking_leaves_nothing_on_the_machine() -> None:
     problems([])
     links = subprocess.check_output(["ip", "-br", "link"], text=True)
     assert not {"bridge0", "cable0", "cable1"} & {line.split()[0] for line in links.splitlines()}
-    assert f"{paths.PREFIX}-trial-" not in Path("/proc/self/mountinfo").read_text()
-    for folder in (*paths.HOME.parents, paths.HOME):
-        assert list(folder.glob(f"{paths.PREFIX}-trial-*")) == []
+    assert f"{PREFIX}-trial-" not in Path("/proc/self/mountinfo").read_text()
+    for folder in (*HOME.parents, HOME):
+        assert list(folder.glob(f"{PREFIX}-trial-*")) == []
     assert list(Path("/sys/fs/cgroup").rglob(f"trial-{os.getpid()}")) == []

@@ -1,0 +1,20 @@
+"""The addresses that a rehearsal uses besides those that the stack declares."""
+
+from __future__ import annotations
+
+METADATA_ADDRESS = "169.254.169.254"
+"""Azure's instance metadata service."""
+BLOB_ADDRESS = "100.64.0.10"
+"""Azurite. Machines find it by the storage account's real name."""
+INTERNET = "198.51.100.128/25"
+"""Everything outside the stack: the administrator and a stranger (RFC 5737)."""
+INTERNET_GATEWAY = "198.51.100.129"
+ADMIN_ADDRESS = "198.51.100.135"
+STRANGER_ADDRESS = "198.51.100.199"
+PUBLIC_ADDRESSES = "198.51.100.0/25"
+"""Public addresses are taken from here (RFC 5737)."""
+ALL = (
+    *("10.42.0.0/24", "10.42.1.0/24", INTERNET, PUBLIC_ADDRESSES),
+    *(f"{BLOB_ADDRESS}/32", f"{METADATA_ADDRESS}/32"),
+)
+"""Networks that must be free on this machine. The first two are the stack's default subnets."""

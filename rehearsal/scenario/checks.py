@@ -1,0 +1,97 @@
+"""Acts that only look: at Ray's nodes, MLflow, the ports on loopback and the results."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import Any
+from urllib.parse import urlsplit
+
+from mlflow import MlflowClient
+
+from infra.results_account import CONTAINER
+from rehearsal.backend import storage_accounts
+from rehearsal.machines.machine import all_machines
+from rehearsal.paths import RUN
+from rehearsal.scenario.context import Context
+from rehearsal.scenario.laptop import newest_run
+from rehearsal.scenario.outcomes import UnexpectedError
+from rehearsal.scenario.training_watch import NodeWatch, until
+from rehearsal.shell import CommandError
+
+UI_PORT = 5055
+
+
+def nodes_join(nodes: NodeWatch) -> str:
+    names = {machine.name for machine in all_machines()}
+    nodes.wait_for(names, 30)
+    return f"{len(names)} nodes"
+
+
+def metrics(context: Context) -> str:
+    """Reads MLflow as the administrator does."""
+    run: dict[str, Any] = {}
+
+    with context.tunnel() as laptop:
+
+        def has_metrics() -> bool:
+            run.update(newest_run(laptop, context.outputs["mlflow"]))
+            return bool(run["data"].get("metrics"))
+
+        until(has_metrics, 60, "metrics in MLflow")
+    context.run_id = run["info"]["run_id"]
+    found = {one["key"]: one["value"] for one in run["data"]["metrics"]}
+    return f"{len(found)} metrics, {found['env_steps_trained']:,.0f} steps trained"
+
+
+def loopback(context: Context) -> str:
+    """Looks whether dashboard and MLflow are on loopback alone, and the dashboard's token."""
+    outputs = context.outputs
+    listening = context.head.run("ss", "-Hltn").stdout
+    open_ = [line.split()[3] for line in listening.splitlines()]
+    for place in (urlsplit(outputs[name]).netloc for name in ("mlflow", "dashboard")):
+        found = [address for address in open_ if address.split(":")[-1] == place.split(":")[-1]]
+        if found != [place]:
+            raise UnexpectedError(f"{place}: listens on {found}")
+    token = context.laptop.ssh(outputs["dashboardToken"]).strip()
+    with context.tunnel() as laptop:
+        dashboard = f"{outputs['dashboard']}/api/version"
+        version = laptop.get(dashboard, token=token)["ray_version"]
+        try:
+            laptop.get(dashboard)
+        except CommandError:
+            return f"127.0.0.1 only; Ray {version} with the token, nothing without"
+    raise UnexpectedError("the dashboard answers without a token")
+
+
+def results(context: Context) -> str:
+    """Reads what is left as its owner would: MLflow on a copy of the database."""
+    database = RUN / "kept" / "mlflow.db"
+    database.parent.mkdir()
+    storage = storage_accounts()
+    database.write_bytes(storage.read(context.account, CONTAINER, "mlflow.db"))
+    blobs = storage.list(context.account, CONTAINER)
+    checkpoints = sum("/checkpoints/" in blob and blob.endswith("metadata.json") for blob in blobs)
+    command = [sys.executable, "-m", "mlflow", "ui", "--port", str(UI_PORT)]
+    command += ["--backend-store-uri", f"sqlite:///{database}"]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as ui:
+        try:
+            until(lambda: _answers(UI_PORT), 120, "mlflow ui")
+            mlflow = MlflowClient(f"http://127.0.0.1:{UI_PORT}")
+            experiments = [known.experiment_id for known in mlflow.search_experiments()]
+            runs = mlflow.search_runs(experiments)
+        finally:
+            os.killpg(ui.pid, signal.SIGKILL)
+    if context.run_id not in {run.info.run_id for run in runs}:
+        raise UnexpectedError(f"the run {context.run_id} is not among {len(runs)}")
+    return f"{len(runs)} runs in MLflow, {checkpoints} checkpoints, {len(blobs)} blobs"
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0

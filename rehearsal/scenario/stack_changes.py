@@ -1,0 +1,80 @@
+"""Acts in which `up` or `destroy` changes the stack."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from rehearsal.azure.resource_kinds import all_of
+from rehearsal.backend import RUN_COMMAND, Backend
+from rehearsal.machines.machine import all_machines
+from rehearsal.paths import ROOT
+from rehearsal.scenario.context import Context
+from rehearsal.scenario.outcomes import UnexpectedError
+from rehearsal.scenario.training_watch import NodeWatch
+
+ARTICLES_EXPERIMENT = ROOT / "rehearsal/scenario/articles_experiment.yaml"
+MISSING_PACKAGE = "volley-package-that-does-not-exist"
+KEPT = ["BlobContainer", "ResourceGroup", "StorageAccount"]
+
+
+def up(context: Context) -> str:
+    start = time.monotonic()
+    result = context.up()
+    if result.error:
+        raise UnexpectedError(result.error)
+    first_update = time.monotonic() - start
+    joined = context.training.started() - start
+    made = sum(operation == "create" for operation, _ in result.operations)
+    return (
+        f"{made} types of resources; nodes joined after {joined:.0f} s, "
+        f"first learner update after {first_update:.0f} s"
+    )
+
+
+def scale(context: Context, nodes: NodeWatch, workers: int) -> str:
+    """Changes the number of workers."""
+    result = context.up(maxWorkers=str(workers))
+    if result.error or result.operations != {("update", "VirtualMachineScaleSet")}:
+        raise UnexpectedError(result.error or str(sorted(result.operations)))
+    names = {"head", *(f"worker{place}" for place in range(workers))}
+    seconds = nodes.wait_for(names, 90)
+    continued = context.training.continues(30)
+    return f"{len(names)} nodes after {seconds:.0f} s; training continued within {continued:.0f} s"
+
+
+def experiment(context: Context) -> str:
+    """Changes the experiment; the new one has the articles' names."""
+    before = {machine.name: machine.leader for machine in all_machines()}
+    result = context.up(experiment=str(ARTICLES_EXPERIMENT))
+    if result.error or result.operations != {("update", RUN_COMMAND)}:
+        raise UnexpectedError(result.error or str(sorted(result.operations)))
+    if before != {machine.name: machine.leader for machine in all_machines()}:
+        raise UnexpectedError("a machine was started again")
+    old, context.run_id = context.run_id, context.newest_run()["info"]["run_id"]
+    if context.run_id == old:
+        raise UnexpectedError("the old MLflow run continues")
+    return "the run command ran, no machine was touched, a new MLflow run"
+
+
+def failing_boot(context: Context) -> str:
+    """Asks for an apt package that does not exist; the machines are replaced and fail to boot."""
+    result = context.up(aptPackages=json.dumps([MISSING_PACKAGE]))
+    if MISSING_PACKAGE not in result.error:
+        raise UnexpectedError(result.error or "`up` succeeded")
+    replaced = {kind for operation, kind in result.operations if operation == "replace"}
+    why = min((line for line in result.error.splitlines() if MISSING_PACKAGE in line), key=len)
+    return f"{', '.join(sorted(replaced))} replaced; then: {why.strip()}"
+
+
+def destroy(context: Context) -> str:
+    (account,) = all_of(Backend().resources(), "StorageAccount").values()
+    context.account = account.inputs["accountName"]
+    result = context.driver.destroy()
+    if result.error:
+        raise UnexpectedError(result.error)
+    kept = sorted(resource.kind for resource in Backend().resources().values())
+    machines = [machine.name for machine in all_machines()]
+    if machines or kept != KEPT:
+        raise UnexpectedError(f"left: {', '.join([*machines, *kept])}")
+    return f"left: {', '.join(kept)}"

@@ -1,0 +1,88 @@
+"""The base image of all machines: Debian with cloud-init, and how this host reaches packages."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from rehearsal.paths import BASE
+from rehearsal.set_up.atomic import Report, in_namespaces, made_aside, text_of, timed
+from rehearsal.set_up.package_sources import RELEASE, PackageSources, fingerprint, package_sources
+from rehearsal.set_up.tools import DEBIAN_KEYRING
+from rehearsal.shell import CommandError
+
+PACKAGES = (
+    *("systemd", "systemd-sysv", "dbus", "udev", "libpam-systemd", "sudo", "openssh-server"),
+    *("iproute2", "netbase", "ifupdown", "nftables", "curl", "ca-certificates", "procps"),
+    *("python3", "python3-venv", "xz-utils"),
+)
+"""As Azure's image has them too; cloud-init comes after them."""
+CLOUD_CONFIG = "datasource_list: [NoCloud, None]\nlocale: false\n"
+DEBOOTSTRAP = """rm -rf "$1"
+exec debootstrap --variant=minbase --keyring="$4" --include="$5" "$2" "$1" ${3:+"$3"}"""
+INSTALL_CLOUD_INIT = """mount -t proc proc "$1/proc"
+chroot "$1" apt-get update -qq
+chroot "$1" apt-get install -qq --yes --no-install-recommends cloud-init
+chroot "$1" apt-get clean"""
+
+
+def has_base_image() -> bool:
+    return text_of(BASE / ".recipe") == recipe_digest(fingerprint())
+
+
+def make_base_image(report: Report) -> None:
+    """Makes the image unless it is there.
+
+    Raises:
+        CommandError: It could not be made, or would change beneath a running machine.
+    """
+    if has_base_image():
+        return
+    if mounted := overlays_on(BASE, Path("/proc/self/mountinfo").read_text()):
+        raise CommandError(
+            f"the base image would change beneath machines that have it mounted: "
+            f"{', '.join(mounted)}; cure: make rehearse-clean"
+        )
+    with timed("base image", report), made_aside(BASE) as root:
+        sources = package_sources()
+        in_namespaces(
+            DEBOOTSTRAP,
+            *(root, RELEASE, sources.mirrors.get(RELEASE, ""), DEBIAN_KEYRING, ",".join(PACKAGES)),
+            variables=sources.proxy | sources.variables,
+            timeout_s=900,
+            retry=True,
+        )
+        _configure(root, sources)
+        (root / ".recipe").write_text(recipe_digest(fingerprint()))
+
+
+def recipe_digest(host: str) -> str:
+    """Returns what tells one base image from another; `host` is the host's fingerprint."""
+    recipe = (RELEASE, PACKAGES, DEBOOTSTRAP, CLOUD_CONFIG, INSTALL_CLOUD_INIT, host)
+    return hashlib.sha256(repr(recipe).encode()).hexdigest()
+
+
+def overlays_on(base: Path, mountinfo: str) -> list[str]:
+    """Reads in /proc/self/mountinfo where an overlay over `base` is mounted."""
+    found = []
+    for line in mountinfo.splitlines():
+        mount, _, file_system = line.partition(" - ")
+        kind, _, options = file_system.split(" ", 2)
+        lower = [value for value in options.split(",") if value.startswith("lowerdir")]
+        layers = ":".join(value.partition("=")[2] for value in lower).split(":")
+        if kind == "overlay" and str(base) in layers:
+            found.append(mount.split()[4])
+    return found
+
+
+def _configure(root: Path, sources: PackageSources) -> None:
+    sources.carry_into(root)
+    settings = root / "etc/cloud/cloud.cfg.d/99-rehearsal.cfg"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(CLOUD_CONFIG)
+    in_namespaces(INSTALL_CLOUD_INIT, root, variables=sources.variables, timeout_s=600, retry=True)
+    # Each machine gets an identity of its own.
+    (root / "etc/machine-id").write_text("")
+    (root / "etc/hostname").unlink(missing_ok=True)
+    for key in (root / "etc/ssh").glob("ssh_host_*"):
+        key.unlink()

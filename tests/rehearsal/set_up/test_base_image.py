@@ -1,0 +1,21 @@
+"""When the base image is made again, and when it must not be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rehearsal.set_up.base_image import overlays_on, recipe_digest
+
+
+def test_an_overlay_on_the_base_image_is_found() -> None:
+    mountinfo = (
+        "22 27 0:21 / /proc rw - proc proc rw\n"
+        "50 27 0:50 / /run/a rw - overlay vr-a rw,lowerdir=/home/base,upperdir=/u,workdir=/w\n"
+        "51 27 0:51 / /run/b rw shared:1 - overlay b rw,lowerdir+=/x,lowerdir+=/home/base\n"
+        "52 27 0:52 / /run/c rw - overlay c rw,lowerdir=/home/base2:/y,upperdir=/home/base\n"
+    )
+    assert overlays_on(Path("/home/base"), mountinfo) == ["/run/a", "/run/b"]
+
+
+def test_another_host_configuration_is_another_base_image() -> None:
+    assert recipe_digest("one") == recipe_digest("one") != recipe_digest("other")
