@@ -17,11 +17,11 @@ WRITE_PID_FILE = f"""
 echo "$$ $(cut -d' ' -f22 /proc/$$/stat) $(cat {BOOT_ID})" > "$0"
 exec "$@"
 """
-"""The process writes the file itself: also where its starter is killed it can be found."""
+"""The process writes the file itself, so that it is found even if its starter is killed."""
 PAUSE_S = 0.05
 
 
-class DaemonError(Exception):
+class StartError(Exception):
     """A process did not come up; the message ends with the last that it said."""
 
 
@@ -37,15 +37,15 @@ def start(
 ) -> None:
     """Starts a command, unless it runs; returns when it accepts connections.
 
-    It gets a session of its own, a clean environment and a log for all that it says.
+    It gets a session, a clean environment and a log of its own.
 
     Raises:
-        DaemonError: It ended, did not answer in time, or somebody else has its address.
+        StartError: It ended, did not answer in time, or another process has its address.
     """
     if alive(pid_file):
         return
     if _accepts(address, port):
-        raise DaemonError(f"{address}:{port} is taken by another process")
+        raise StartError(f"{address}:{port} is taken by another process")
     pid = _spawn(command, pid_file, log, {**CLEAN_ENVIRONMENT, **(environment or {})})
     end = time.monotonic() + timeout_s
     while _identity(pid) is not None and time.monotonic() < end:
@@ -54,7 +54,7 @@ def start(
         time.sleep(PAUSE_S)
     what = "does not answer" if alive(pid_file) else "ended"
     stop(pid_file)
-    raise DaemonError(f"{Path(command[0]).name} on {address}:{port} {what}: {_last_lines(log)}")
+    raise StartError(f"{Path(command[0]).name} on {address}:{port} {what}: {_last_lines(log)}")
 
 
 def alive(pid_file: Path) -> bool:
@@ -63,9 +63,9 @@ def alive(pid_file: Path) -> bool:
 
 
 def stop(pid_file: Path, timeout_s: float = 10) -> None:
-    """Ends the process that wrote the file, by force after a while, and removes the file.
+    """Ends the process that wrote the file, after a while with SIGKILL, and removes the file.
 
-    A process that only has the same id is left alone: start time and boot must be the same.
+    Another process with the same id is left alone: start time and boot must be the same too.
     """
     pid = _pid(pid_file)
     if pid is not None:

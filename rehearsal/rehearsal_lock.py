@@ -17,7 +17,7 @@ class RehearsalRunningError(Exception):
 
 @contextmanager
 def rehearsal_lock(path: Path = LOCK) -> Iterator[None]:
-    """Held by whoever changes this machine; the kernel lets go of it with the process.
+    """Held by whoever changes this machine; the kernel releases it with the process.
 
     Raises:
         RehearsalRunningError: Another process holds it.

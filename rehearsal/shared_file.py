@@ -1,4 +1,4 @@
-"""Files that several processes write: one at a time, and never half read."""
+"""Files that several processes write, one at a time; nobody reads half of one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Storage accounts under their real names: Azurite, with certificates of a throw-away authority.
 
-It answers on one address for all accounts; that machines find it there by name, and trust
-the authority, is their business. Whoever has a token may read and write: Azurite knows no
-roles and no firewall.
+It answers on one address for all accounts. Machines must find it there by name, and must trust
+the authority. Whoever has a token may read and write: Azurite knows no roles and no firewall.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ OPTIONS = ("--oauth", "basic", "--skipApiVersionCheck", "--disableTelemetry", "-
 
 @dataclass(frozen=True)
 class BlobStorage:
-    """All accounts. It is all in the folder: another process can go on with it."""
+    """All accounts. Their state is in the folder, so that another process can use it too."""
 
     folder: Path
     address: str = BLOB_ADDRESS
@@ -59,7 +58,7 @@ class BlobStorage:
 
         Raises:
             ValueError: Azure has no account with such a name.
-            background_process.DaemonError: Azurite did not come up.
+            background_process.StartError: Azurite did not come up.
         """
         if not re.fullmatch("[a-z0-9]{3,24}", name):
             raise ValueError(f"{name}: an account's name is 3 to 24 lowercase letters and digits")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from email.utils import formatdate
 from typing import Any
 
-from rehearsal.azure.metadata_state import Instance, State, status
+from rehearsal.azure.metadata_state import Instance, State
 
 Json = dict[str, Any] | list[Any] | str
 Query = Mapping[str, str]
@@ -117,9 +117,7 @@ def part(of: Json, route: list[str], query: Query) -> Answer:
     return Answer(200, of)
 
 
-def events(
-    state: State, to: Instance, acknowledged: Mapping[str, float], now: float
-) -> list[dict[str, Any]]:
+def events(state: State, to: Instance, now: float) -> list[dict[str, Any]]:
     """Returns the events that a machine is told: its own, and those of its scale set."""
     mates = {
         one.name
@@ -128,7 +126,7 @@ def events(
     }
     told = []
     for event in state.events.values():
-        so_far = status(event, acknowledged.get(event.event_id), now)
+        so_far = event.status(now)
         if so_far and mates & set(event.resources):
             later = so_far == "Scheduled"
             told.append(

@@ -1,15 +1,14 @@
-"""Azure's instance metadata service for all machines: who asks is told by the source address.
+"""Azure's instance metadata service for all machines: the source address says who asks.
 
 https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service
 https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events
 https://learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token
 
-    python -m rehearsal.azure.metadata_service STATE_FILE [ADDRESS [PORT]]
+    python -m rehearsal.azure.metadata_service STATE_FILE ADDRESS PORT
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import threading
@@ -26,6 +25,7 @@ from rehearsal import background_process
 from rehearsal.addresses import METADATA_ADDRESS
 from rehearsal.azure import managed_identity, metadata_documents, metadata_state
 from rehearsal.azure.metadata_documents import Answer, Query
+from rehearsal.azure.metadata_state import Instance, State
 from rehearsal.paths import ROOT
 
 METADATA = "/metadata"
@@ -35,7 +35,7 @@ def start(state_file: Path, log: Path, address: str = METADATA_ADDRESS, port: in
     """Starts the service, unless it runs; returns when it answers.
 
     Raises:
-        background_process.DaemonError: It did not come up.
+        background_process.StartError: It did not come up.
     """
     background_process.start(
         [sys.executable, "-m", __name__, state_file, address, str(port)],
@@ -45,11 +45,6 @@ def start(state_file: Path, log: Path, address: str = METADATA_ADDRESS, port: in
         port=port,
         environment={"PYTHONPATH": str(ROOT)},
     )
-
-
-def alive(state_file: Path) -> bool:
-    """Says whether the service runs."""
-    return background_process.alive(_pid_file(state_file))
 
 
 def stop(state_file: Path) -> None:
@@ -66,14 +61,11 @@ def serve(state_file: Path, address: str, port: int) -> None:
 
 @dataclass
 class Service:
-    """Answers requests from what the state file says at that time."""
+    """Answers each request from what the state file says then."""
 
     state_file: Path
-    state: metadata_state.State = field(default_factory=metadata_state.State)
-    version: tuple[int, int] | None = None
-    """Of the state file that was read last."""
     incarnations: dict[str, tuple[int, list[Any]]] = field(default_factory=dict)
-    """How often a machine's events have changed, and the events it was told last."""
+    """How often a machine's events have changed, and the events that it was told last."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(
@@ -86,49 +78,38 @@ class Service:
             return refusal
         parameters = {key: values[0] for key, values in query.items()}
         with self.lock:
-            instance = self._instance(caller)
-            if instance is None:
+            state = metadata_state.read(self.state_file)
+            found = [one for one in state.instances.values() if one.address == caller]
+            if not found:
                 return Answer(403, {"error": f"{caller} is none of the machines"})
-            return self._route(method, path, parameters, instance, body)
+            return self._route(method, path, parameters, state, found[0], body)
 
     def _route(
-        self, method: str, path: str, query: Query, instance: metadata_state.Instance, body: bytes
+        self, method: str, path: str, query: Query, state: State, instance: Instance, body: bytes
     ) -> Answer:
         if path == f"{METADATA}/scheduledevents" and method == "POST":
-            return self._start(instance, body)
+            return self._start(state, instance, body)
         if method != "GET":
             return Answer(405, {"error": "Method not allowed"})
         if path == f"{METADATA}/scheduledevents":
-            return Answer(200, self._events(instance))
+            return Answer(200, self._events(state, instance))
         if path == f"{METADATA}/identity/oauth2/token":
             return managed_identity.token(instance, query, int(time.time()))
         if path.split("/")[:3] == ["", "metadata", "instance"]:
-            return metadata_documents.part(
-                metadata_documents.instance(instance), path.split("/")[3:], query
-            )
+            document = metadata_documents.instance(instance)
+            return metadata_documents.part(document, path.split("/")[3:], query)
         return metadata_documents.NOT_FOUND
 
-    def _instance(self, address: str) -> metadata_state.Instance | None:
-        if self.state_file.exists():
-            stat = self.state_file.stat()
-            # The time alone is the same for two changes within a clock tick.
-            version = (stat.st_mtime_ns, stat.st_ino)
-            if version != self.version:
-                self.state, self.version = metadata_state.read(self.state_file), version
-        found = (one for one in self.state.instances.values() if one.address == address)
-        return next(found, None)
-
-    def _events(self, instance: metadata_state.Instance) -> dict[str, Any]:
-        acknowledged = metadata_state.acknowledgements(self.state_file)
-        events = metadata_documents.events(self.state, instance, acknowledged, time.time())
+    def _events(self, state: State, instance: Instance) -> dict[str, Any]:
+        events = metadata_documents.events(state, instance, time.time())
         incarnation, told = self.incarnations.get(instance.name, (0, None))
         if events != told:
             incarnation += 1
             self.incarnations[instance.name] = (incarnation, events)
         return {"DocumentIncarnation": incarnation, "Events": events}
 
-    def _start(self, instance: metadata_state.Instance, body: bytes) -> Answer:
-        told = {event["EventId"] for event in self._events(instance)["Events"]}
+    def _start(self, state: State, instance: Instance, body: bytes) -> Answer:
+        told = {event["EventId"] for event in self._events(state, instance)["Events"]}
         try:
             asked = {request["EventId"] for request in json.loads(body)["StartRequests"]}
         except (ValueError, KeyError, TypeError):
@@ -180,14 +161,5 @@ def _pid_file(state_file: Path) -> Path:
     return state_file.with_suffix(".pid")
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("state_file", type=Path)
-    parser.add_argument("address", nargs="?", default=METADATA_ADDRESS)
-    parser.add_argument("port", nargs="?", type=int, default=80)
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    arguments = _arguments()
-    serve(arguments.state_file, arguments.address, arguments.port)
+    serve(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -1,7 +1,6 @@
-"""What the metadata service knows: machines, and what is scheduled for them.
+"""What the metadata service knows: the machines, and what is scheduled for them.
 
-It is a file, for `pulumi up`, the play and the service are processes of their own. They
-write the state; the service writes which events were acknowledged to another file beside it.
+It is a file, since `pulumi up`, the scenario and the service are processes of their own.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,7 +35,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Instance:
-    """A virtual machine, be it of a scale set or not."""
+    """A virtual machine."""
 
     name: str
     address: str
@@ -59,22 +58,30 @@ class Instance:
 
 @dataclass(frozen=True)
 class ScheduledEvent:
-    """Something that Azure will do to machines."""
+    """Something that Azure will do to machines. All times are seconds since the epoch."""
 
     event_type: EventType
     resources: tuple[str, ...]
     """The machines' names."""
     not_before: float
-    """Seconds since the epoch; a machine that acknowledges the event makes it start sooner."""
+    """When it starts, unless a machine acknowledges it before."""
     event_source: Literal["Platform", "User"] = "Platform"
     description: str = ""
     duration_s: int = -1
     event_id: str = field(default_factory=lambda: str(uuid.uuid4()).upper())
+    acknowledged: float | None = None
+
+    def status(self, now: float) -> EventStatus | None:
+        """Returns how far it is; None when it is over."""
+        start = min(self.acknowledged or self.not_before, self.not_before)
+        if now < start:
+            return "Scheduled"
+        return "Started" if now < start + STARTED_S else None
 
 
 @dataclass
 class State:
-    """All of the file."""
+    """Everything in the file."""
 
     instances: dict[str, Instance] = field(default_factory=dict)
     """By name."""
@@ -111,46 +118,28 @@ def schedule(state_file: Path, event: ScheduledEvent) -> str:
     return event.event_id
 
 
+def acknowledge(state_file: Path, event_ids: set[str]) -> None:
+    """Keeps that a machine has asked for the start of events; only the first time counts."""
+    with _changed(state_file) as state:
+        for event_id in event_ids:
+            event = state.events[event_id]
+            if event.acknowledged is None:
+                state.events[event_id] = replace(event, acknowledged=time.time())
+
+
 def acknowledged(state_file: Path, event_id: str) -> bool:
-    """Says whether a machine has asked Azure to start the event."""
-    return event_id in acknowledgements(state_file)
+    """Whether a machine has asked Azure to start the event."""
+    return read(state_file).events[event_id].acknowledged is not None
 
 
 def read(state_file: Path) -> State:
     """Returns what the file says; nothing is known where there is none."""
-    try:
-        found = json.loads(state_file.read_text())
-    except FileNotFoundError:
+    if not state_file.exists():
         return State()
+    found = json.loads(state_file.read_text())
     instances = [_instance(one) for one in found["instances"]]
     events = [ScheduledEvent(**{**e, "resources": tuple(e["resources"])}) for e in found["events"]]
     return State({one.name: one for one in instances}, {one.event_id: one for one in events})
-
-
-def acknowledgements(state_file: Path) -> dict[str, float]:
-    """Returns when events were acknowledged, by id, in seconds since the epoch."""
-    try:
-        found: dict[str, float] = json.loads(_acknowledgement_file(state_file).read_text())
-    except FileNotFoundError:
-        return {}
-    return found
-
-
-def acknowledge(state_file: Path, event_ids: set[str]) -> None:
-    """What the service does when a machine asks for the start of events."""
-    file = _acknowledgement_file(state_file)
-    with shared_file.locked(file):
-        now = time.time()
-        known = dict.fromkeys(event_ids, now) | acknowledgements(state_file)
-        shared_file.replace(file, json.dumps(known))
-
-
-def status(event: ScheduledEvent, acknowledged_at: float | None, now: float) -> EventStatus | None:
-    """Returns how far an event is; None when it is over. Times are seconds since the epoch."""
-    start = event.not_before if acknowledged_at is None else min(acknowledged_at, event.not_before)
-    if now < start:
-        return "Scheduled"
-    return "Started" if now < start + STARTED_S else None
 
 
 def _instance(found: dict[str, Any]) -> Instance:
@@ -168,7 +157,3 @@ def _changed(state_file: Path) -> Iterator[State]:
             "events": [asdict(one) for one in state.events.values()],
         }
         shared_file.replace(state_file, json.dumps(lists))
-
-
-def _acknowledgement_file(state_file: Path) -> Path:
-    return state_file.with_suffix(".acknowledged.json")

@@ -1,7 +1,7 @@
-"""A machine's cgroups: what is in them can be killed and counted, whatever became of its parents.
+"""A machine's cgroups: everything in them can be found and killed, even if its parents are gone.
 
-Below the rehearsal's own cgroup in every hierarchy, so that no rights of the host's are needed;
-v1, v2 and both at once.
+They are below this process's own cgroup in every hierarchy (v1, v2 or both at once), which needs
+no rights on the host.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A declared VM as a container: real systemd, real cloud-init, its real customData.
 
-Its hypervisor is systemd-nspawn. All that is known of a machine lies in its folder, so that any
-process can go on with it.
+Its hypervisor is systemd-nspawn. Everything that is known of a machine is in its folder, so that
+any process can use it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rehearsal.paths import ENVIRONMENT, MACHINES, PREFIX
 from rehearsal.shell import CLEAN_ENVIRONMENT, CommandError, run
 
 REBOOT = 133
-"""How systemd-nspawn ends when the machine wants to be started again."""
+"""systemd-nspawn's exit code when the machine reboots."""
 SHARED_MEMORY = "2g"
 
 
@@ -77,7 +77,7 @@ class Machine:
             )
 
     def kill(self) -> None:
-        """Takes the power away."""
+        """Takes the power away: everything in it is killed, without notice."""
         self.cgroup.kill()
 
     @property

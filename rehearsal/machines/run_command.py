@@ -10,17 +10,17 @@ from rehearsal.machines.machine import Machine
 from rehearsal.shell import CommandError
 
 SHOWN = 4096
-"""Bytes that Azure keeps, the last ones, of output and error each."""
+"""Azure keeps the last bytes of output and error, so many of each."""
 AGENT_S = 120.0
-"""How long a machine may take until its agent listens."""
+"""A machine's agent must listen after so long."""
 
 
 class RunCommandError(Exception):
     """The script failed; the message ends with what it said last."""
 
 
-def execute(machine: Machine, script: str, timeout_s: float) -> str:
-    """Runs a script as root, in a unit of its own; returns the end of its output.
+def execute(machine: Machine, script: str, timeout_s: float) -> None:
+    """Runs a script as root, in a unit of its own.
 
     Raises:
         RunCommandError: It ended with another code than 0, or took longer than `timeout_s`.
@@ -39,7 +39,6 @@ def execute(machine: Machine, script: str, timeout_s: float) -> str:
             f"the run command ended with exit code {done.returncode}\n"
             f"{done.stdout[-SHOWN:]}{done.stderr[-SHOWN:]}".rstrip()
         )
-    return done.stdout[-SHOWN:]
 
 
 def _wait_for_agent(machine: Machine) -> None:

@@ -8,7 +8,7 @@ from rehearsal.scenario.context import Context
 from rehearsal.scenario.open_ports import ports_as_declared
 from rehearsal.scenario.outcomes import Outcomes
 from rehearsal.scenario.training_watch import NodeWatch
-from rehearsal.scenario.unsupported_properties import not_rehearsed
+from rehearsal.scenario.unsupported_properties import unsupported_properties
 
 
 def run_scenario(context: Context, outcomes: Outcomes) -> list[str]:
@@ -20,7 +20,7 @@ def run_scenario(context: Context, outcomes: Outcomes) -> list[str]:
     act = outcomes.act
     if not act("up", "every resource is made, the training runs", stack_changes.up, context):
         return []
-    unsupported = not_rehearsed(Backend().resources())
+    unsupported = unsupported_properties(Backend().resources())
     with NodeWatch(context.head) as nodes:
         act("nodes", "head and workers in Ray", checks.nodes_join, nodes)
         act("metrics", "through the tunnel of the outputs", checks.metrics, context)

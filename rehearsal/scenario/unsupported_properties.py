@@ -1,65 +1,43 @@
-"""What is declared and not honoured here: told at the end, never dropped in silence."""
+"""What is declared but has no effect in a rehearsal: reported at the end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from rehearsal.azure.resource_kinds import Properties, Resources
+from rehearsal.azure.resource_kinds import KINDS, Properties, Resources
 
-EVERYWHERE = ("location", "tags", "resourceGroupName")
-"""Names and labels; the metadata service tells a machine its own."""
-HONOURED: dict[str, tuple[str, ...]] = {
+OS_DISK = ("storageProfile.osDisk.createOption", "storageProfile.osDisk.deleteOption")
+SUPPORTED: dict[str, tuple[str, ...]] = {
     "ResourceGroup": (),
-    "VirtualNetwork": ("virtualNetworkName", "addressSpace.addressPrefixes"),
+    "VirtualNetwork": ("addressSpace.addressPrefixes",),
     "Subnet": (
-        "subnetName",
-        "virtualNetworkName",
-        "addressPrefix",
-        "natGateway",
-        "networkSecurityGroup",
-        "serviceEndpoints",
-        "defaultOutboundAccess",
+        *("addressPrefix", "natGateway", "networkSecurityGroup"),
+        *("serviceEndpoints", "defaultOutboundAccess"),
     ),
-    "NetworkSecurityGroup": ("networkSecurityGroupName", "securityRules"),
-    "NatGateway": ("natGatewayName",),
-    "PublicIPAddress": ("publicIpAddressName", "publicIPAllocationMethod"),
-    "NetworkInterface": ("networkInterfaceName", "ipConfigurations", "networkSecurityGroup"),
-    "StorageAccount": ("accountName", "networkRuleSet", "allowSharedKeyAccess"),
-    "BlobContainer": ("accountName", "containerName"),
-    "UserAssignedIdentity": ("resourceName",),
+    "NetworkSecurityGroup": ("securityRules",),
+    "NatGateway": (),
+    "PublicIPAddress": ("publicIPAllocationMethod",),
+    "NetworkInterface": ("ipConfigurations", "networkSecurityGroup"),
+    "StorageAccount": ("networkRuleSet", "allowSharedKeyAccess"),
+    "BlobContainer": (),
+    "UserAssignedIdentity": (),
     "VirtualMachine": (
-        "vmName",
-        "identity",
-        "networkProfile",
-        "osProfile",
-        "storageProfile.osDisk.createOption",
-        "storageProfile.osDisk.deleteOption",
-        "priority",
-        "hardwareProfile.vmSize",
+        *("identity", "networkProfile", "osProfile", "priority", "hardwareProfile.vmSize"),
+        *OS_DISK,
     ),
     "VirtualMachineScaleSet": (
-        "vmScaleSetName",
-        "identity",
-        "sku",
-        "orchestrationMode",
-        "virtualMachineProfile.osProfile",
-        "virtualMachineProfile.networkProfile",
-        "virtualMachineProfile.storageProfile.osDisk.createOption",
-        "virtualMachineProfile.storageProfile.osDisk.deleteOption",
-        "virtualMachineProfile.priority",
+        *("identity", "sku", "orchestrationMode"),
+        *(f"virtualMachineProfile.{one}" for one in ("osProfile", "networkProfile", "priority")),
+        *(f"virtualMachineProfile.{one}" for one in OS_DISK),
     ),
     "VirtualMachineRunCommandByVirtualMachine": (
-        "vmName",
-        "runCommandName",
-        "source",
-        "timeoutInSeconds",
-        "treatFailureAsDeploymentFailure",
-        "asyncExecution",
+        *("source", "timeoutInSeconds"),
+        *("treatFailureAsDeploymentFailure", "asyncExecution"),
     ),
 }
-"""Properties by type of resource, with all that is below them."""
-BESIDES = (
+"""Properties by type of resource, with everything below them; besides names, location and tags."""
+OTHER_DIFFERENCES = (
     "sizes: each machine has all of this one's CPUs and memory; the stack's RAY_OVERRIDE_RESOURCES "
     "gives each node one CPU",
     "images: Debian 12 with cloud-init stands for the declared one; the Python environment of the "
@@ -68,19 +46,19 @@ BESIDES = (
 )
 
 
-def not_rehearsed(resources: Resources) -> list[str]:
-    """Returns each type and property that nothing here stands for, and what else differs."""
+def unsupported_properties(resources: Resources) -> list[str]:
+    """Returns each type and property that has no effect here, and what else differs from Azure."""
     found = {line for one in resources.values() for line in _of(one.kind, one.inputs)}
-    return [*sorted(found), *BESIDES]
+    return [*sorted(found), *OTHER_DIFFERENCES]
 
 
 def _of(kind: str, inputs: Properties) -> Iterator[str]:
-    if kind not in HONOURED:
+    if kind not in SUPPORTED:
         yield f"{kind}: all of it"
         return
-    honoured = (*EVERYWHERE, *HONOURED[kind])
+    supported = ("location", "tags", *KINDS[kind].parameters, *SUPPORTED[kind])
     for path, value in _leaves("", inputs):
-        if not any(f"{path}.".startswith(f"{known}.") for known in honoured):
+        if not any(f"{path}.".startswith(f"{known}.") for known in supported):
             yield f"{kind}: {path} = {value}"
 
 

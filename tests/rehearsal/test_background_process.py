@@ -80,13 +80,13 @@ def test_it_outlives_its_starter_and_another_process_stops_it(pid_file: Path, po
 
 
 def test_one_that_ends_says_why(pid_file: Path, port: int) -> None:
-    with pytest.raises(background_process.DaemonError, match=r"ended: .*no such luck"):
+    with pytest.raises(background_process.StartError, match=r"ended: .*no such luck"):
         start(pid_file, port, code="raise SystemExit('no such luck')")
 
 
 def test_one_that_does_not_answer_is_stopped(pid_file: Path, port: int) -> None:
     deaf = "import time; print('deaf', flush=True); time.sleep(600)"
-    with pytest.raises(background_process.DaemonError, match=r"does not answer: deaf"):
+    with pytest.raises(background_process.StartError, match=r"does not answer: deaf"):
         start(pid_file, port, code=deaf, timeout_s=1)
     assert not background_process.alive(pid_file)
 
@@ -94,7 +94,7 @@ def test_one_that_does_not_answer_is_stopped(pid_file: Path, port: int) -> None:
 def test_an_address_that_another_process_has_is_named(pid_file: Path, port: int) -> None:
     with (
         socket.create_server((ADDRESS, port)),
-        pytest.raises(background_process.DaemonError, match=f"{ADDRESS}:{port} is taken"),
+        pytest.raises(background_process.StartError, match=f"{ADDRESS}:{port} is taken"),
     ):
         start(pid_file, port)
 

@@ -17,7 +17,7 @@ from rehearsal.azure import blob_storage
 from rehearsal.azure.blob_storage import PROGRAM, BlobStorage
 from rehearsal.azure.managed_identity import access_token
 from rehearsal.azure.metadata_state import Identity
-from rehearsal.background_process import DaemonError
+from rehearsal.background_process import StartError
 from tests.project import ROOT
 from tests.rehearsal import private_network
 
@@ -219,7 +219,7 @@ def test_a_name_that_azure_has_not_is_refused(storage: BlobStorage, name: str) -
 
 def test_an_address_that_is_not_there_is_named(storage: BlobStorage) -> None:
     nowhere = BlobStorage(storage.folder, "192.0.2.1", storage.port)
-    with pytest.raises(DaemonError, match=r"(?s)192\.0\.2\.1.*ended.*EADDRNOTAVAIL"):
+    with pytest.raises(StartError, match=r"(?s)192\.0\.2\.1.*ended.*EADDRNOTAVAIL"):
         nowhere.add_account("results")
 
 

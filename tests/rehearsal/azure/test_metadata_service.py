@@ -236,13 +236,13 @@ def test_an_event_that_is_acknowledged_starts(cloud: Cloud) -> None:
 def test_an_event_starts_by_itself_and_disappears() -> None:
     event = ScheduledEvent("Preempt", ("worker_1",), not_before=100)
     gone = 100 + metadata_state.STARTED_S
-    assert [metadata_state.status(event, None, now) for now in (99, 100, gone)] == [
-        "Scheduled",
-        "Started",
-        None,
-    ]
-    assert metadata_state.status(event, 50, 50 + metadata_state.STARTED_S) is None
-    assert metadata_state.status(event, 105, 104) == "Started"
+    assert [event.status(now) for now in (99, 100, gone)] == ["Scheduled", "Started", None]
+
+
+def test_an_acknowledgement_makes_an_event_start_sooner_and_never_later() -> None:
+    event = ScheduledEvent("Preempt", ("worker_1",), not_before=100)
+    assert replace(event, acknowledged=50).status(50 + metadata_state.STARTED_S) is None
+    assert replace(event, acknowledged=105).status(104) == "Started"
 
 
 def test_an_event_that_is_over_is_not_told_and_not_started(cloud: Cloud) -> None:
