@@ -86,11 +86,6 @@ class BlobStorage:
     def accounts(self) -> Sequence[str]:
         return tuple(self._keys())
 
-    def start(self) -> None:
-        """Starts Azurite, unless it runs or there is no account."""
-        with self._locked():
-            self._start()
-
     def stop(self) -> None:
         """Ends Azurite, if it runs; accounts and blobs stay."""
         if self.folder.exists():
@@ -160,6 +155,7 @@ class BlobStorage:
         return content
 
     def _start(self) -> None:
+        """Starts Azurite, unless it runs or there is no account."""
         keys = self._keys()
         if not keys or background_process.alive(self._pid_file):
             return

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from rehearsal.addresses import METADATA_ADDRESS
 from rehearsal.azure.resource_kinds import Resources, all_of
 from rehearsal.azure.security_rules import (
     ALL_PORTS,
-    Direction,
+    LOAD_BALANCER,
+    Networks,
     Packet,
     Rule,
+    UnsupportedRuleError,
     azure_name,
-    read_rules,
+    read_rule,
+    service_tags,
 )
 from rehearsal.azure.virtual_machines import virtual_machines
 from rehearsal.azure.virtual_network import address_space
+
+Direction = Literal["Inbound", "Outbound"]
 
 EPHEMERAL_PORT = 50000
 """Of whoever connects."""
@@ -39,7 +46,7 @@ class Nsg:
     def read(
         cls, name: str, inputs: Mapping[str, Any], members: Sequence[str], space: Sequence[str]
     ) -> Nsg:
-        """Reads an NSG as it is declared.
+        """Reads an NSG as azure-native declares it.
 
         Args:
             space: The CIDRs of the virtual network.
@@ -47,10 +54,24 @@ class Nsg:
         Raises:
             UnsupportedRuleError: A rule cannot be honoured.
         """
+        tags = service_tags(space)
+        rules: dict[tuple[str, int], Rule] = {}
+        for declared in inputs.get("securityRules") or []:
+            rule, key = read_rule(declared, tags), (declared["direction"], declared["priority"])
+            if key in rules:
+                free = f"any but that of {rules[key].name}"
+                raise UnsupportedRuleError(rule.name, "priority", key[1], free)
+            rules[key] = rule
         inbound, outbound = (
-            read_rules(inputs, direction, space) for direction in ("Inbound", "Outbound")
+            [rules[key] for key in sorted(rules) if key[0] == direction]
+            for direction in ("Inbound", "Outbound")
         )
-        return cls(azure_name(name), inbound, outbound, tuple(dict.fromkeys(members)))
+        return cls(
+            azure_name(name),
+            _that_match([*inbound, *_last_inbound(tags)]),
+            _that_match([METADATA_RULE, *outbound, *_last_outbound(tags)]),
+            tuple(dict.fromkeys(members)),
+        )
 
 
 class Decision(NamedTuple):
@@ -105,3 +126,31 @@ def open_ports(
         if all(decision.allows for decision in decisions(packet, nsgs)):
             reached |= set(range(first, end))
     return reached
+
+
+METADATA_RULE = Rule("metadata-service", True, destinations=(IPv4Network(METADATA_ADDRESS),))
+"""No rule of an NSG keeps a machine from its metadata service."""
+
+
+def _last_inbound(tags: Mapping[str, Networks]) -> list[Rule]:
+    """Returns Azure's own rules, which come after those that are declared."""
+    vnet = tags["VirtualNetwork"]
+    return [
+        Rule("AllowVnetInBound", True, sources=vnet, destinations=vnet),
+        Rule("AllowAzureLoadBalancerInBound", True, sources=LOAD_BALANCER),
+        Rule("DenyAllInBound", False),
+    ]
+
+
+def _last_outbound(tags: Mapping[str, Networks]) -> list[Rule]:
+    vnet = tags["VirtualNetwork"]
+    return [
+        Rule("AllowVnetOutBound", True, sources=vnet, destinations=vnet),
+        Rule("AllowInternetOutBound", True, destinations=tags["Internet"]),
+        Rule("DenyAllOutBound", False),
+    ]
+
+
+def _that_match(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """Leaves out what no packet can match: those of a virtual network without addresses."""
+    return tuple(rule for rule in rules if rule.sources and rule.destinations)

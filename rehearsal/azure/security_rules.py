@@ -1,4 +1,4 @@
-"""An NSG's declared rules, read as networks and port ranges in the order of their priority.
+"""A security rule as it is declared, read as networks and port ranges.
 
 What Azure would refuse, or what a rehearsal cannot honour, is an error.
 https://learn.microsoft.com/azure/virtual-network/network-security-groups-overview
@@ -10,17 +10,19 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, collapse_addresses
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from rehearsal.addresses import METADATA_ADDRESS
-
-Direction = Literal["Inbound", "Outbound"]
 Networks = tuple[IPv4Network, ...]
 
 ANYWHERE: Networks = (IPv4Network("0.0.0.0/0"),)
 LOAD_BALANCER: Networks = (IPv4Network("168.63.129.16/32"),)
 ALL_PORTS = range(65536)
 PROTOCOLS = {"Tcp": ("tcp",), "Udp": ("udp",), "Icmp": ("icmp",), "*": ()}
+ENDS = ("AddressPrefix", "AddressPrefixes", "PortRange", "PortRanges")
+PROPERTIES = {
+    *("name", "description", "priority", "direction", "access", "protocol"),
+    *(f"{end}{what}" for end in ("source", "destination") for what in ENDS),
+}
 
 
 class UnsupportedRuleError(Exception):
@@ -69,72 +71,19 @@ def _is_in(port: int, ranges: tuple[range, ...]) -> bool:
     return not ranges or any(port in ports for ports in ranges)
 
 
-def read_rules(
-    inputs: Mapping[str, Any], direction: Direction, address_space: Sequence[str]
-) -> tuple[Rule, ...]:
-    """Returns a direction's rules by priority, Azure's own too; the first that matches decides.
-
-    A rule that no packet can match, as those of a virtual network without addresses, is left out.
+def read_rule(declared: Mapping[str, Any], tags: Mapping[str, Networks]) -> Rule:
+    """Reads a rule as azure-native declares it.
 
     Args:
-        inputs: The NSG as azure-native declares it.
-        address_space: The CIDRs of the virtual network.
+        tags: The service tags that it may name; see `service_tags`.
 
     Raises:
-        UnsupportedRuleError: A rule cannot be honoured, whatever its direction.
+        UnsupportedRuleError: It cannot be honoured.
     """
-    tags = _tags(address_space)
-    rules: dict[tuple[str, int], Rule] = {}
-    for declared in inputs.get("securityRules") or []:
-        rule = _read(declared, tags)
-        key = (declared["direction"], declared["priority"])
-        if key in rules:
-            free = f"any but that of {rules[key].name}"
-            raise UnsupportedRuleError(rule.name, "priority", key[1], free)
-        rules[key] = rule
-    by_priority = [rules[key] for key in sorted(rules) if key[0] == direction]
-    vnet, internet = tags["VirtualNetwork"], tags["Internet"]
-    if direction == "Inbound":
-        by_priority += [
-            Rule("AllowVnetInBound", True, sources=vnet, destinations=vnet),
-            Rule("AllowAzureLoadBalancerInBound", True, sources=LOAD_BALANCER),
-            Rule("DenyAllInBound", False),
-        ]
-    else:
-        by_priority = [
-            # No rule of an NSG keeps a machine from its metadata service.
-            Rule("metadata-service", True, destinations=(IPv4Network(METADATA_ADDRESS),)),
-            *by_priority,
-            Rule("AllowVnetOutBound", True, sources=vnet, destinations=vnet),
-            Rule("AllowInternetOutBound", True, destinations=internet),
-            Rule("DenyAllOutBound", False),
-        ]
-    return tuple(rule for rule in by_priority if rule.sources and rule.destinations)
-
-
-def azure_name(name: Any) -> str:
-    """Returns the name of an NSG or of a rule.
-
-    Raises:
-        UnsupportedRuleError: Azure does not take such a name.
-    """
-    if not re.fullmatch(r"(?a:\w([\w.-]{0,78}\w)?)", str(name)):
-        raise UnsupportedRuleError(name, "name", name, "1 to 80 letters, digits, _, . and -")
-    return str(name)
-
-
-_ENDS = ("AddressPrefix", "AddressPrefixes", "PortRange", "PortRanges")
-_PROPERTIES = {
-    *("name", "description", "priority", "direction", "access", "protocol"),
-    *(f"{end}{what}" for end in ("source", "destination") for what in _ENDS),
-}
-
-
-def _read(declared: Mapping[str, Any], tags: Mapping[str, Networks]) -> Rule:
     name = azure_name(declared.get("name"))
     for property_, value in declared.items():
-        if property_ not in _PROPERTIES and value:
-            raise UnsupportedRuleError(name, property_, value, ", ".join(sorted(_PROPERTIES)))
+        if property_ not in PROPERTIES and value:
+            raise UnsupportedRuleError(name, property_, value, ", ".join(sorted(PROPERTIES)))
     _one_of(declared, "direction", ("Inbound", "Outbound"))
     if (priority := declared.get("priority")) not in range(100, 4097):
         raise UnsupportedRuleError(name, "priority", priority, "100 to 4096")
@@ -154,6 +103,31 @@ def _read(declared: Mapping[str, Any], tags: Mapping[str, Networks]) -> Rule:
         source_ports=source_ports,
         destination_ports=destination_ports,
     )
+
+
+def azure_name(name: Any) -> str:
+    """Returns the name of an NSG or of a rule.
+
+    Raises:
+        UnsupportedRuleError: Azure does not take such a name.
+    """
+    if not re.fullmatch(r"(?a:\w([\w.-]{0,78}\w)?)", str(name)):
+        raise UnsupportedRuleError(name, "name", name, "1 to 80 letters, digits, _, . and -")
+    return str(name)
+
+
+def service_tags(address_space: Sequence[str]) -> dict[str, Networks]:
+    """Returns what each service tag stands for in a virtual network with these CIDRs."""
+    vnet = tuple(collapse_addresses(map(IPv4Network, address_space)))
+    internet = ANYWHERE
+    for taken in (*vnet, *LOAD_BALANCER):
+        internet = tuple(part for network in internet for part in _without(network, taken))
+    return {
+        "*": ANYWHERE,
+        "VirtualNetwork": vnet,
+        "AzureLoadBalancer": LOAD_BALANCER,
+        "Internet": internet,
+    }
 
 
 def _one_of(declared: Mapping[str, Any], property_: str, supported: Collection[str]) -> str:
@@ -197,19 +171,6 @@ def _range(declared: Mapping[str, Any], property_: str, text: str) -> range:
     if not ports or ports[-1] not in ALL_PORTS:
         raise UnsupportedRuleError(declared["name"], property_, text, "*, 22 or 8000-8999")
     return ports
-
-
-def _tags(address_space: Sequence[str]) -> dict[str, Networks]:
-    vnet = tuple(collapse_addresses(map(IPv4Network, address_space)))
-    internet = ANYWHERE
-    for taken in (*vnet, *LOAD_BALANCER):
-        internet = tuple(part for network in internet for part in _without(network, taken))
-    return {
-        "*": ANYWHERE,
-        "VirtualNetwork": vnet,
-        "AzureLoadBalancer": LOAD_BALANCER,
-        "Internet": internet,
-    }
 
 
 def _without(network: IPv4Network, taken: IPv4Network) -> Iterable[IPv4Network]:

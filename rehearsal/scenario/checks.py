@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from mlflow import MlflowClient
 
 from infra.results_account import CONTAINER
+from payload.tracking.metrics import STEPS
 from rehearsal.backend import storage_accounts
 from rehearsal.machines.machine import all_machines
 from rehearsal.paths import RUN
@@ -44,7 +45,7 @@ def metrics(context: Context) -> str:
         until(has_metrics, 60, "metrics in MLflow")
     context.run_id = run["info"]["run_id"]
     found = {one["key"]: one["value"] for one in run["data"]["metrics"]}
-    return f"{len(found)} metrics, {found['env_steps_trained']:,.0f} steps trained"
+    return f"{len(found)} metrics, {found[STEPS]:,.0f} environment steps"
 
 
 def loopback(context: Context) -> str:

@@ -13,7 +13,7 @@ from rehearsal.scenario.laptop import Laptop, Tunnel, newest_run
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import Training
 
-EXPERIMENT = ROOT / "rehearsal/scenario/experiment.yaml"
+EXPERIMENT = ROOT / "rehearsal/scenario/rehearsal_experiment.yaml"
 WORKERS = 2
 
 
@@ -65,6 +65,8 @@ def stack_config(public_key: str) -> dict[str, str]:
         "workerSettleSeconds": "0",
         "clusterCoordinationTimeoutSeconds": "180",
         "sharedMemoryGib": "1",
-        "environmentVariables": json.dumps({"RAY_OVERRIDE_RESOURCES": '{"CPU": 1}'}),
+        "environmentVariables": json.dumps(
+            {"RAY_OVERRIDE_RESOURCES": '{"CPU": 1}', "WORKERS_TIMEOUT_S": "30"}
+        ),
         "experiment": str(EXPERIMENT),
     }

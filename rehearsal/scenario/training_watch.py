@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from payload.tracking.metrics import STEPS
 from rehearsal.machines.machine import Machine, all_machines
 
 AS_RAY = ["runuser", "--user", "ray", "--", "env", "HOME=/var/lib/volley"]
@@ -29,7 +30,6 @@ while True:
         before = nodes
     time.sleep(0.2)
 """
-STEPS = "env_steps"
 ENV_RUNNER = "ray::AtariEnvRunner"
 WINDOW_S = 8.0
 """Over which throughput is measured."""

@@ -42,6 +42,7 @@ OTHER_DIFFERENCES = (
     "gives each node one CPU",
     "images: Debian 12 with cloud-init stands for the declared one; the Python environment of the "
     "lock is there already",
+    "waits: a training that restarts waits 30 s for its workers (WORKERS_TIMEOUT_S) instead of 120",
     "prices, quota, encryption, the time that Azure takes",
 )
 

@@ -12,14 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.addresses import BLOB_ADDRESS, METADATA_ADDRESS
 from rehearsal.azure import blob_storage
 from rehearsal.azure.blob_storage import PROGRAM, BlobStorage
 from rehearsal.azure.managed_identity import access_token
 from rehearsal.azure.metadata_state import Identity
 from rehearsal.background_process import StartError
-from tests.project import ROOT
-from tests.rehearsal import private_network
 
 pytestmark = [
     pytest.mark.slow,
@@ -175,7 +172,7 @@ def test_another_process_goes_on_with_it_and_blobs_outlive_a_stop(storage: BlobS
     other.stop()
     with pytest.raises(urllib.error.URLError):
         storage.read("results", "runs", "a")
-    storage.start()
+    storage.add_account("results")
     assert storage.read("results", "runs", "a") == b"kept"
 
 
@@ -221,49 +218,3 @@ def test_an_address_that_is_not_there_is_named(storage: BlobStorage) -> None:
     nowhere = BlobStorage(storage.folder, "192.0.2.1", storage.port)
     with pytest.raises(StartError, match=r"(?s)192\.0\.2\.1.*ended.*EADDRNOTAVAIL"):
         nowhere.add_account("results")
-
-
-IN_REALITY = """
-import os, subprocess, sys
-from pathlib import Path
-from rehearsal.azure import metadata_service
-from rehearsal.azure import metadata_state
-from rehearsal.azure.blob_storage import BlobStorage
-
-folder, program, blob_py = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-identities = {"head-client": metadata_state.Identity("head-principal")}
-head = metadata_state.Instance("head", "10.0.0.4", "", "", "", identities=identities)
-metadata_state.put_instance(folder / "metadata.json", head)
-metadata_service.start(folder / "metadata.json", folder / "metadata.log")
-storage = BlobStorage(folder / "blobs", program=program)
-storage.add_account("results")
-storage.create_container("results", "boot")
-
-environment = os.environ | {
-    "AZURE_CLIENT_ID": "head-client",
-    "RESULTS_ACCOUNT": "results",
-    "REQUESTS_CA_BUNDLE": str(storage.ca_certificate),
-}
-for verb, file in (("put", folder / "sent"), ("get", folder / "received")):
-    command = [sys.executable, blob_py, verb, "boot", "token", file]
-    subprocess.run(command, env=environment, check=True, timeout=60)
-print(storage.read("results", "boot", "token").decode())
-storage.stop()
-"""
-
-
-@pytest.mark.rehearsal
-@pytest.mark.skipif(bool(private_network.LACKS), reason=private_network.LACKS)
-def test_the_machines_own_program_gets_and_puts_a_blob_by_its_identity(tmp_path: Path) -> None:
-    pytest.importorskip("azure.storage.blob", reason="azure-storage-blob is not installed")
-    (tmp_path / "sent").write_text("a token")
-    boot = ROOT / "infra/boot/files/common/usr/local/lib/volley"
-    said = private_network.run_python(
-        *(IN_REALITY, tmp_path, PROGRAM, boot / "blob.py"),
-        machine="10.0.0.4",
-        names={"results.blob.core.windows.net": BLOB_ADDRESS},
-        addresses=[METADATA_ADDRESS, BLOB_ADDRESS],
-        hosts=tmp_path / "hosts",
-    )
-    assert said.splitlines()[-1] == "a token"
-    assert (tmp_path / "received").read_text() == "a token"

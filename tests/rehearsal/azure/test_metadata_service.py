@@ -3,7 +3,6 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import os
 import socket
 import time
 from collections.abc import Iterator
@@ -14,11 +13,8 @@ from typing import Any
 
 import pytest
 
-from rehearsal.addresses import METADATA_ADDRESS
 from rehearsal.azure import metadata_service, metadata_state
 from rehearsal.azure.metadata_state import Identity, Instance, ScheduledEvent, put_instance
-from tests.project import ROOT
-from tests.rehearsal import private_network
 
 pytestmark = pytest.mark.slow
 
@@ -306,57 +302,3 @@ def test_two_machines_cannot_have_one_address(tmp_path: Path) -> None:
     put_instance(tmp_path / "metadata.json", HEAD)
     with pytest.raises(ValueError, match=r"127.0.0.11 of thief is head's"):
         put_instance(tmp_path / "metadata.json", replace(HEAD, name="thief"))
-
-
-IN_REALITY = """
-import subprocess, sys, time
-from pathlib import Path
-from azure.identity import ManagedIdentityCredential
-from rehearsal.azure import metadata_service
-from rehearsal.azure import metadata_state
-from tests.rehearsal.azure.test_metadata_service import WORKER, replace
-
-folder, watcher = Path(sys.argv[1]), sys.argv[2]
-state_file = folder / "metadata.json"
-metadata_state.put_instance(state_file, replace(WORKER, address="10.0.0.5"))
-metadata_service.start(state_file, folder / "log")
-
-credential = ManagedIdentityCredential(client_id="worker-client")
-print(credential.get_token("https://storage.azure.com/.default").token)
-
-event = metadata_state.ScheduledEvent("Preempt", ("worker_1",), time.time() + 30)
-event_id = metadata_state.schedule(state_file, event)
-with subprocess.Popen([sys.executable, watcher]) as watching:
-    end = time.monotonic() + 20
-    while not metadata_state.acknowledged(state_file, event_id) and time.monotonic() < end:
-        time.sleep(0.1)
-    watching.kill()
-print(metadata_state.acknowledged(state_file, event_id))
-"""
-
-
-@pytest.mark.rehearsal
-@pytest.mark.skipif(bool(private_network.LACKS), reason=private_network.LACKS)
-def test_the_machines_own_programs_find_it_at_its_real_address(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("azure.identity", reason="azure-identity is not installed")
-    systemctl = tmp_path / "systemctl"
-    systemctl.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/stopped\n')
-    systemctl.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv("STOP_BEFORE_EVICTION", "ray.service")
-    boot = ROOT / "infra/boot/files/common/usr/local/lib/volley"
-
-    said = private_network.run_python(
-        *(IN_REALITY, tmp_path, boot / "watch_scheduled_events.py"),
-        machine="10.0.0.5",
-        names={},
-        addresses=[METADATA_ADDRESS],
-        hosts=tmp_path / "hosts",
-    ).splitlines()
-
-    claims = json.loads(base64.urlsafe_b64decode(said[0].split(".")[1] + "=="))
-    assert claims["oid"] == "worker-principal"
-    assert said[-1] == "True"
-    assert (tmp_path / "stopped").read_text().splitlines()[0] == "stop ray.service"

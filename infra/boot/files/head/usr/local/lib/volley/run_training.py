@@ -39,8 +39,9 @@ FINISHED = TRAINING / "finished"
 CPUS = HOME / "cpus"
 """The CPUs that the training had; the run command removes it, since it waits for nodes itself."""
 DASHBOARD_TIMEOUT_S = 120.0
-WORKERS_TIMEOUT_S = 120.0
-"""Workers reconnect to a restarted head after about 24 s; an evicted worker may never return."""
+WORKERS_TIMEOUT_S = float(os.environ.get("WORKERS_TIMEOUT_S", "120"))
+"""Workers reconnect to a restarted head after about 24 s; an evicted worker may never return.
+A rehearsal evicts one and waits less."""
 POLL_S = 5.0
 
 

@@ -1,0 +1,94 @@
+"""The machines' own programs, with Azure's stand-in at its real addresses and names."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from infra.boot.cloud_config import FILES
+from rehearsal.addresses import BLOB_ADDRESS, METADATA_ADDRESS
+from rehearsal.azure.blob_storage import PROGRAM
+from tests.rehearsal import private_network
+
+pytestmark = [
+    pytest.mark.rehearsal,
+    pytest.mark.skipif(bool(private_network.LACKS), reason=private_network.LACKS),
+]
+
+START = """
+import os, subprocess, sys, time
+from pathlib import Path
+from rehearsal.azure import metadata_service, metadata_state
+
+folder, scripts, azurite = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
+state = folder / "metadata.json"
+identities = {"client": metadata_state.Identity("principal")}
+machine = metadata_state.Instance("worker", "10.0.0.5", "", "", "", identities=identities)
+metadata_state.put_instance(state, machine)
+metadata_service.start(state, folder / "log")
+"""
+WATCH_EVENTS = """
+from azure.identity import ManagedIdentityCredential
+token = ManagedIdentityCredential(client_id="client").get_token("https://storage.azure.com/.default")
+event = metadata_state.ScheduledEvent("Preempt", ("worker",), time.time() + 30)
+event_id = metadata_state.schedule(state, event)
+with subprocess.Popen([sys.executable, scripts / "watch_scheduled_events.py"]) as watching:
+    end = time.monotonic() + 20
+    while not metadata_state.acknowledged(state, event_id) and time.monotonic() < end:
+        time.sleep(0.1)
+    watching.kill()
+print(token.token)
+print(metadata_state.acknowledged(state, event_id))
+"""
+PUT_AND_GET = """
+from rehearsal.azure.blob_storage import BlobStorage
+storage = BlobStorage(folder / "blobs", program=azurite)
+storage.add_account("results")
+storage.create_container("results", "boot")
+environment = os.environ | {
+    "AZURE_CLIENT_ID": "client",
+    "RESULTS_ACCOUNT": "results",
+    "REQUESTS_CA_BUNDLE": str(storage.ca_certificate),
+}
+for verb, file in (("put", folder / "sent"), ("get", folder / "received")):
+    command = [sys.executable, scripts / "blob.py", verb, "boot", "token", file]
+    subprocess.run(command, env=environment, check=True, timeout=60)
+print(storage.read("results", "boot", "token").decode())
+storage.stop()
+"""
+
+
+def run(code: str, folder: Path) -> list[str]:
+    """Runs code on a machine of Azure's; returns the lines that it prints."""
+    return private_network.run_python(
+        *(START + code, folder, FILES / "common/usr/local/lib/volley", PROGRAM),
+        machine="10.0.0.5",
+        names={"results.blob.core.windows.net": BLOB_ADDRESS},
+        addresses=[METADATA_ADDRESS, BLOB_ADDRESS],
+        hosts=folder / "hosts",
+    ).splitlines()
+
+
+def test_an_eviction_stops_ray_and_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    systemctl = tmp_path / "systemctl"
+    systemctl.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/stopped\n')
+    systemctl.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("STOP_BEFORE_EVICTION", "ray.service")
+    *_, token, acknowledged = run(WATCH_EVENTS, tmp_path)
+    claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
+    assert claims["oid"] == "principal"
+    assert acknowledged == "True"
+    assert (tmp_path / "stopped").read_text().splitlines()[0] == "stop ray.service"
+
+
+@pytest.mark.skipif(not PROGRAM.exists(), reason=f"Azurite is not installed: no {PROGRAM}")
+def test_a_blob_is_put_and_read_by_the_machines_identity(tmp_path: Path) -> None:
+    (tmp_path / "sent").write_text("a token")
+    assert run(PUT_AND_GET, tmp_path)[-1] == "a token"
+    assert (tmp_path / "received").read_text() == "a token"
