@@ -8,11 +8,15 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
 
 from rehearsal.shell import run
 
 CLONE_NEWNET = 0x40000000
 OWN = "/proc/thread-self/ns/net"
+BRIDGED = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -67,6 +71,18 @@ def ip(*commands: str) -> None:
         CommandError: One failed.
     """
     run("ip", "-batch", "-", text="\n".join(commands))
+
+
+def needs(*tools: str, bridges: bool = False) -> list[pytest.MarkDecorator]:
+    """Marks tests that need network namespaces, these tools and rules on bridges."""
+    lacks = missing(*tools)
+    if bridges and not BRIDGED.exists():
+        lacks = lacks or "the kernel module br_netfilter is not loaded"
+    return [
+        pytest.mark.slow,
+        pytest.mark.rehearsal,
+        pytest.mark.skipif(bool(lacks), reason=lacks),
+    ]
 
 
 def missing(*tools: str) -> str:

@@ -8,10 +8,7 @@ from pathlib import Path
 
 from rehearsal.shell import run
 from tests.project import ROOT
-from tests.rehearsal.network_namespaces import missing
 
-LACKS = missing("mount", "unshare")
-"""Why there can be no such network here; empty where there can."""
 SET_UP = """
 set -eu
 hosts=$1 machine=$2 addresses=$3; shift 3

@@ -11,12 +11,10 @@ import pytest
 from infra.boot.cloud_config import FILES
 from rehearsal.addresses import BLOB_ADDRESS, METADATA_ADDRESS
 from rehearsal.azure.blob_storage import PROGRAM
-from tests.rehearsal import private_network
+from tests.rehearsal.network_namespaces import needs
+from tests.rehearsal.private_network import run_python
 
-pytestmark = [
-    pytest.mark.rehearsal,
-    pytest.mark.skipif(bool(private_network.LACKS), reason=private_network.LACKS),
-]
+pytestmark = needs("mount", "unshare")
 
 START = """
 import os, subprocess, sys, time
@@ -63,7 +61,7 @@ storage.stop()
 
 def run(code: str, folder: Path) -> list[str]:
     """Runs code on a machine of Azure's; returns the lines that it prints."""
-    return private_network.run_python(
+    return run_python(
         *(START + code, folder, FILES / "common/usr/local/lib/volley", PROGRAM),
         machine="10.0.0.5",
         names={"results.blob.core.windows.net": BLOB_ADDRESS},

@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +47,13 @@ TOKEN = "/metadata/identity/oauth2/token?api-version=2018-02-01"
 STORAGE_TOKEN = f"{TOKEN}&resource=https://storage.azure.com"
 
 
-@dataclass(frozen=True)
-class Cloud:
+class Service:
     """A service that runs, with its state file."""
 
-    state_file: Path
-    address: str
-    port: int
+    def __init__(self, folder: Path) -> None:
+        self.state_file = folder / "metadata.json"
+        with socket.create_server(("127.0.0.2", 0)) as free:
+            self.address, self.port = free.getsockname()
 
     def start(self) -> None:
         log = self.state_file.with_suffix(".log")
@@ -72,11 +72,11 @@ class Cloud:
         )
         method, data = ("GET", None) if body is None else ("POST", json.dumps(body))
         connection.request(method, url, data, {"Metadata": "true"} if headers is None else headers)
-        response = connection.getresponse()
-        text = response.read().decode()
-        connection.close()
-        is_json = response.headers["Content-Type"].startswith("application/json")
-        return response.status, json.loads(text) if is_json else text
+        with connection.getresponse() as response:
+            text = response.read().decode()
+            is_json = response.headers["Content-Type"].startswith("application/json")
+            connection.close()
+            return response.status, json.loads(text) if is_json else text
 
     def events(self, caller: Instance) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.ask(EVENTS, caller)[1]["Events"]
@@ -85,33 +85,34 @@ class Cloud:
     def approve(self, event_id: str, caller: Instance) -> int:
         return self.ask(EVENTS, caller, body={"StartRequests": [{"EventId": event_id}]})[0]
 
+    def acknowledged(self, event_id: str) -> bool:
+        return metadata_state.acknowledged(self.state_file, event_id)
+
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    with socket.create_server(("127.0.0.2", 0)) as free:
-        found = Cloud(tmp_path_factory.mktemp("cloud") / "metadata.json", *free.getsockname())
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    found = Service(tmp_path_factory.mktemp("cloud"))
     found.start()
     yield found
     metadata_service.stop(found.state_file)
 
 
 @pytest.fixture
-def cloud(service: Cloud) -> Cloud:
+def cloud(running: Service) -> Service:
     """Three machines, and nothing scheduled."""
-    state = metadata_state.read(service.state_file)
-    for name in state.instances:
-        metadata_state.remove_instance(service.state_file, name)
+    for name in metadata_state.read(running.state_file).instances:
+        metadata_state.remove_instance(running.state_file, name)
     for instance in (HEAD, WORKER, OTHER_WORKER):
-        put_instance(service.state_file, instance)
-    return service
+        put_instance(running.state_file, instance)
+    return running
 
 
-def preempt(cloud: Cloud, *names: str, in_s: float = 30) -> str:
+def preempt(cloud: Service, *names: str, in_s: float = 30) -> str:
     event = ScheduledEvent("Preempt", names, not_before=time.time() + in_s)
     return metadata_state.schedule(cloud.state_file, event)
 
 
-def test_each_machine_is_told_what_it_is(cloud: Cloud) -> None:
+def test_each_machine_is_told_what_it_is(cloud: Service) -> None:
     status, head = cloud.ask(INSTANCE, HEAD)
     assert status == 200
     assert head["compute"]["name"] == "head"
@@ -126,7 +127,7 @@ def test_each_machine_is_told_what_it_is(cloud: Cloud) -> None:
     assert (worker["vmSize"], worker["vmScaleSetName"]) == ("Standard_D2as_v5", "workers")
 
 
-def test_a_route_leads_to_a_part_and_a_leaf_is_text(cloud: Cloud) -> None:
+def test_a_route_leads_to_a_part_and_a_leaf_is_text(cloud: Service) -> None:
     api = "?api-version=2021-02-01"
     assert cloud.ask(f"/metadata/instance/network/interface/0{api}")[1]["ipv4"]
     assert cloud.ask(f"/metadata/instance/compute/vmSize{api}&format=text") == (200, HEAD.vm_size)
@@ -136,7 +137,7 @@ def test_a_route_leads_to_a_part_and_a_leaf_is_text(cloud: Cloud) -> None:
         assert cloud.ask(f"{nothing}{api}")[0] == 404
 
 
-def test_machines_that_come_and_go_are_known_at_once(cloud: Cloud) -> None:
+def test_machines_that_come_and_go_are_known_at_once(cloud: Service) -> None:
     new = replace(WORKER, name="worker_3", address="127.0.0.23")
     assert cloud.ask(COMPUTE, new)[0] == 403
     put_instance(cloud.state_file, new)
@@ -161,7 +162,7 @@ def test_machines_that_come_and_go_are_known_at_once(cloud: Cloud) -> None:
     ],
 )
 def test_a_request_that_azure_would_not_look_at_is_refused(
-    cloud: Cloud, url: str, headers: dict[str, str], error: str
+    cloud: Service, url: str, headers: dict[str, str], error: str
 ) -> None:
     status, body = cloud.ask(url, headers=headers)
     assert status == 400
@@ -169,7 +170,7 @@ def test_a_request_that_azure_would_not_look_at_is_refused(
 
 
 @pytest.mark.parametrize("which", ["", "&client_id=head-client", "&object_id=head-principal"])
-def test_a_token_says_whom_it_is_for_and_how_long(cloud: Cloud, which: str) -> None:
+def test_a_token_says_whom_it_is_for_and_how_long(cloud: Service, which: str) -> None:
     status, body = cloud.ask(STORAGE_TOKEN + which)
     assert status == 200
     assert (body["token_type"], body["resource"]) == ("Bearer", "https://storage.azure.com")
@@ -193,13 +194,13 @@ def test_a_token_says_whom_it_is_for_and_how_long(cloud: Cloud, which: str) -> N
     ],
 )
 def test_an_identity_of_another_machine_is_refused(
-    cloud: Cloud, url: str, caller: Instance, why: str
+    cloud: Service, url: str, caller: Instance, why: str
 ) -> None:
     refusal = {"error": "invalid_request", "error_description": why}
     assert cloud.ask(url, caller) == (400, refusal)
 
 
-def test_a_machine_with_two_identities_must_say_which(cloud: Cloud) -> None:
+def test_a_machine_with_two_identities_must_say_which(cloud: Service) -> None:
     both = {**HEAD.identities, **WORKER.identities}
     put_instance(cloud.state_file, replace(HEAD, identities=both))
     status, body = cloud.ask(STORAGE_TOKEN)
@@ -208,7 +209,7 @@ def test_a_machine_with_two_identities_must_say_which(cloud: Cloud) -> None:
     assert cloud.ask(f"{STORAGE_TOKEN}&client_id=worker-client")[0] == 200
 
 
-def test_an_event_is_told_to_its_machine_and_its_scale_set_alone(cloud: Cloud) -> None:
+def test_an_event_is_told_to_its_machine_and_its_scale_set_alone(cloud: Service) -> None:
     event_id = preempt(cloud, "worker_1")
     (event,) = cloud.events(WORKER)
     assert event["EventId"] == event_id
@@ -219,11 +220,11 @@ def test_an_event_is_told_to_its_machine_and_its_scale_set_alone(cloud: Cloud) -
     assert cloud.events(HEAD) == []
 
 
-def test_an_event_that_is_acknowledged_starts(cloud: Cloud) -> None:
+def test_an_event_that_is_acknowledged_starts(cloud: Service) -> None:
     event_id = preempt(cloud, "worker_1")
-    assert not metadata_state.acknowledged(cloud.state_file, event_id)
+    assert not cloud.acknowledged(event_id)
     assert cloud.approve(event_id, WORKER) == 200
-    assert metadata_state.acknowledged(cloud.state_file, event_id)
+    assert cloud.acknowledged(event_id)
     (event,) = cloud.events(WORKER)
     assert (event["EventStatus"], event["NotBefore"]) == ("Started", "")
     assert cloud.approve(event_id, WORKER) == 200
@@ -241,25 +242,25 @@ def test_an_acknowledgement_makes_an_event_start_sooner_and_never_later() -> Non
     assert replace(event, acknowledged=105).status(104) == "Started"
 
 
-def test_an_event_that_is_over_is_not_told_and_not_started(cloud: Cloud) -> None:
+def test_an_event_that_is_over_is_not_told_and_not_started(cloud: Service) -> None:
     event_id = preempt(cloud, "worker_1", in_s=-60)
     assert cloud.events(WORKER) == []
     assert cloud.approve(event_id, WORKER) == 400
-    assert not metadata_state.acknowledged(cloud.state_file, event_id)
+    assert not cloud.acknowledged(event_id)
 
 
-def test_a_machine_that_is_not_told_of_an_event_cannot_start_it(cloud: Cloud) -> None:
+def test_a_machine_that_is_not_told_of_an_event_cannot_start_it(cloud: Service) -> None:
     event_id = preempt(cloud, "worker_1")
     assert cloud.approve(event_id, HEAD) == 400
-    assert not metadata_state.acknowledged(cloud.state_file, event_id)
+    assert not cloud.acknowledged(event_id)
 
 
 @pytest.mark.parametrize("body", [{}, [], {"StartRequests": [{}]}, {"StartRequests": 1}])
-def test_a_malformed_start_request_is_refused(cloud: Cloud, body: object) -> None:
+def test_a_malformed_start_request_is_refused(cloud: Service, body: object) -> None:
     assert cloud.ask(EVENTS, WORKER, body=body)[0] == 400
 
 
-def test_events_go_with_the_last_of_their_machines(cloud: Cloud) -> None:
+def test_events_go_with_the_last_of_their_machines(cloud: Service) -> None:
     preempt(cloud, "worker_1", "head")
     metadata_state.remove_instance(cloud.state_file, "worker_1")
     assert len(cloud.events(HEAD)) == 1
@@ -268,7 +269,7 @@ def test_events_go_with_the_last_of_their_machines(cloud: Cloud) -> None:
     assert cloud.events(HEAD) == []
 
 
-def test_the_incarnation_rises_when_the_events_change_and_only_then(cloud: Cloud) -> None:
+def test_the_incarnation_rises_when_the_events_change_and_only_then(cloud: Service) -> None:
     def incarnation() -> int:
         found: int = cloud.ask(EVENTS, WORKER)[1]["DocumentIncarnation"]
         return found
@@ -281,12 +282,12 @@ def test_the_incarnation_rises_when_the_events_change_and_only_then(cloud: Cloud
     assert incarnation() == first + 2
 
 
-def test_acknowledgements_outlive_the_service(cloud: Cloud) -> None:
+def test_acknowledgements_outlive_the_service(cloud: Service) -> None:
     event_id = preempt(cloud, "worker_1")
     cloud.approve(event_id, WORKER)
     metadata_service.stop(cloud.state_file)
     cloud.start()
-    assert metadata_state.acknowledged(cloud.state_file, event_id)
+    assert cloud.acknowledged(event_id)
     assert cloud.events(WORKER)[0]["EventStatus"] == "Started"
 
 

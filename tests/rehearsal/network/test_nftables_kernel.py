@@ -9,23 +9,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import pytest
 from hypothesis import Phase, given, settings
 
 from rehearsal.azure.nsg import Nsg, decisions
 from rehearsal.azure.security_rules import Packet
 from rehearsal.network.nftables import comment, nsg_rules
 from rehearsal.shell import run
-from tests.rehearsal.network_namespaces import ip, missing, network_namespace
+from tests.rehearsal.network_namespaces import ip, needs, network_namespace
 from tests.rehearsal.random_rules import declared_rule, nsgs, packets
 
 TABLE = "nsg"
-LACKS = missing("nft")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.rehearsal,
-    pytest.mark.skipif(bool(LACKS), reason=LACKS),
-]
+pytestmark = needs("nft")
 
 
 # Without shrinking, which takes minutes: each example is a network of its own.

@@ -12,7 +12,7 @@ import pytest
 
 from rehearsal.network.port_scan import Reached, scan_from
 from rehearsal.shell import CommandError, run
-from tests.rehearsal.network_namespaces import NetworkNamespace, ip, missing, network_namespace
+from tests.rehearsal.network_namespaces import NetworkNamespace, ip, needs, network_namespace
 
 SOURCE, TARGET = "10.77.0.1", "10.77.0.2"
 PORTS = frozenset(range(1, 65536))
@@ -22,18 +22,7 @@ ALLOW = "tcp dport { 6379, 8076, 10100-10199 } accept"
 INTO_TARGET = f"ip saddr {SOURCE} ip daddr {TARGET}"
 
 
-def bridged() -> str:
-    """Says what this machine lacks for rules on a bridge; empty if nothing."""
-    filtered = Path("/proc/sys/net/bridge").exists()
-    return "" if filtered else "the kernel module br_netfilter is not loaded"
-
-
-LACKS = missing("nft", "nsenter") or bridged()
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.rehearsal,
-    pytest.mark.skipif(bool(LACKS), reason=LACKS),
-]
+pytestmark = needs("nft", "nsenter", bridges=True)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ def test_what_an_interrupted_set_up_left_is_made_anew(tmp_path: Path) -> None:
     assert list((tmp_path / "thing").iterdir()) == []
 
 
+@pytest.mark.slow
 @needs_root
 def test_mounts_end_with_the_script(tmp_path: Path) -> None:
     script = 'mount -t tmpfs tmpfs "$1"; touch "$1/inside"; cat /proc/mounts > "$2"'
@@ -50,6 +51,7 @@ def test_mounts_end_with_the_script(tmp_path: Path) -> None:
     assert list((tmp_path / "mounted").iterdir()) == []
 
 
+@pytest.mark.slow
 @needs_root
 def test_a_failing_script_says_why_and_keeps_the_variables_to_itself() -> None:
     with pytest.raises(CommandError, match="no such mirror") as caught:
@@ -61,6 +63,7 @@ def test_a_failing_script_says_why_and_keeps_the_variables_to_itself() -> None:
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.slow
 @needs_root
 def test_a_script_that_a_network_failed_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -74,6 +77,7 @@ def test_a_script_that_a_network_failed_is_tried_again(
     assert tries.read_text() == 6 * "\n"
 
 
+@pytest.mark.slow
 @needs_root
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_processes_end_with_the_set_up_whatever_ends_it(

@@ -1,10 +1,11 @@
-"""When the base image is made again, and when it must not be."""
+"""What is made once is made again when what it is made from has changed."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from rehearsal.set_up.base_image import overlays_on, recipe_digest
+from rehearsal.set_up.python_environment import lock_digest
 
 
 def test_an_overlay_on_the_base_image_is_found() -> None:
@@ -19,3 +20,9 @@ def test_an_overlay_on_the_base_image_is_found() -> None:
 
 def test_another_host_configuration_is_another_base_image() -> None:
     assert recipe_digest("one") == recipe_digest("one") != recipe_digest("other")
+
+
+def test_the_lock_digest_is_what_the_machines_compute_by_sha256sum() -> None:
+    assert lock_digest(b"ray==2.60.0\n") == (
+        "3d9ecd092396fc6ba02ac790e5cdde22ca3d3aeca0d985599444ea661c99cd76"
+    )
