@@ -17,7 +17,7 @@ class RehearsalRunningError(Exception):
 
 @contextmanager
 def rehearsal_lock(path: Path = LOCK) -> Iterator[None]:
-    """Held by whoever changes this machine; the kernel releases it with the process.
+    """Held by the process that changes this machine; the kernel releases it with the process.
 
     Raises:
         RehearsalRunningError: Another process holds it.
@@ -26,27 +26,10 @@ def rehearsal_lock(path: Path = LOCK) -> Iterator[None]:
     with open(path, "a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise RehearsalRunningError(
-                f"another rehearsal is running: process {_written(path)}"
-            ) from error
+        except BlockingIOError:
+            pid = path.read_text() or "unknown"
+            raise RehearsalRunningError(f"another rehearsal is running: process {pid}") from None
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
         yield
-
-
-def holder(path: Path = LOCK) -> str | None:
-    """Returns the process id of the rehearsal that runs, `unknown` at its very start, or None."""
-    if not path.exists():
-        return None
-    with open(path) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return _written(path)
-    return None
-
-
-def _written(path: Path) -> str:
-    return path.read_text().strip() or "unknown"

@@ -1,4 +1,4 @@
-"""Files that several processes write, one at a time; nobody reads half of one."""
+"""Files that several processes write, one at a time, and that are never read half written."""
 
 from __future__ import annotations
 

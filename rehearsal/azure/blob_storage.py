@@ -186,7 +186,7 @@ class BlobStorage:
         return self.folder / "accounts.json"
 
     def _keys(self) -> dict[str, str]:
-        """Returns the accounts' keys by their names; nobody needs them but Azurite."""
+        """Returns the accounts' keys by their names; only Azurite needs them."""
         file = self._key_file
         keys: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
         return keys

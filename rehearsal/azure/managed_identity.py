@@ -52,7 +52,7 @@ def token(to: Instance, query: Query, now: int) -> Answer:
 
 
 def access_token(resource: str, client_id: str, identity: Identity, now: int) -> str:
-    """Returns a JWT that nobody has signed, for `resource`, valid for a day from `now`."""
+    """Returns an unsigned JWT for `resource`, valid for a day from `now`."""
     claims: dict[str, str | int] = {
         "aud": resource,
         "iss": f"https://sts.windows.net/{identity.tenant_id}/",

@@ -27,7 +27,7 @@ from rehearsal.azure.virtual_network import address_space
 Direction = Literal["Inbound", "Outbound"]
 
 EPHEMERAL_PORT = 50000
-"""Of whoever connects."""
+"""The port from which a client connects."""
 
 
 @dataclass(frozen=True)

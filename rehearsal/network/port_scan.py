@@ -1,17 +1,16 @@
-"""Which of a machine's TCP ports does the network let through from another machine?
+"""Finds the TCP ports of a machine that the network lets through from another machine.
 
-Every port is sent a SYN. One that is answered has passed: by SYN-ACK where somebody listens, by
-RST where nobody does. One without an answer was dropped on its way, which is all that an NSG does
-with what it denies. No listener accepts anything: the sender's kernel, which knows nothing of these
-connections, answers each SYN-ACK with RST by itself.
+A SYN is sent to every port. An answer means that it has passed: SYN-ACK from a listener, RST where
+there is none. No answer means that it was dropped, which is all that an NSG does with what it
+denies. No listener accepts anything: the sender's kernel does not know these connections and
+answers each SYN-ACK with RST by itself.
 
-Connection tracking remembers next to nothing. A dropped SYN leaves no entry, an RST removes the
-entry of its SYN at once, and a SYN-ACK's is in state CLOSE for 10 s, in which a SYN is new again.
-Each probe has a source port of its own from the kernel, so that it meets no connection of the
-machine and no entry of the probe before. (Where a SYN passes and the machine itself stays silent,
-its entry is there for two minutes; under pressure the kernel evicts such entries first.)
+Connection tracking keeps almost nothing. A dropped SYN leaves no entry, RST removes the entry of
+its SYN at once, and after a SYN-ACK the entry is in state CLOSE for 10 s, in which a SYN is new
+again. Each scan has a source port of its own from the kernel, so that it meets no connection of the
+machine and no entry of another scan.
 
-UDP is not probed: Linux sends a peer one "port unreachable" a second (icmp_ratelimit).
+UDP is not scanned: Linux sends a peer one "port unreachable" a second (icmp_ratelimit).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Reached:
 
     listening: frozenset[int]
     refused: frozenset[int]
-    """Let through, but nobody listens."""
+    """Let through, but without a listener."""
 
     @property
     def passed(self) -> frozenset[int]:
@@ -47,7 +46,7 @@ class Reached:
 
 
 def scan_from(namespace: Path | None, source: str, target: str) -> Reached:
-    """Probes every port of `target` from the address `source`; takes 1 to 3 seconds.
+    """Scans every port of `target` from the address `source`; takes 1 to 3 seconds.
 
     Args:
         namespace: File of the network namespace that has `source`; None for this process's.
@@ -80,7 +79,7 @@ SO_ATTACH_FILTER, SO_RCVBUFFORCE = 26, 33  # asm-generic/socket.h; Python has no
 
 
 def scan(source: str, target: str) -> Reached:
-    """Probes from the network namespace of this process."""
+    """Scans from the network namespace of this process."""
     with (
         socket.socket(socket.AF_INET, socket.SOCK_STREAM) as reserved,
         socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP) as raw,
@@ -91,14 +90,14 @@ def scan(source: str, target: str) -> Reached:
         raw.bind((source, 0))
         raw.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER)
         raw.setblocking(False)
-        asking = Asking(raw, target, port, syn_segments(source, target, port, PORTS))
-        asking.to_the_end()
-    return Reached(frozenset(asking.listening), frozenset(asking.refused))
+        running = Scan(raw, target, port, syn_segments(source, target, port, PORTS))
+        running.to_the_end()
+    return Reached(frozenset(running.listening), frozenset(running.refused))
 
 
 @dataclass
-class Asking:
-    """Who is asked, and who has answered so far."""
+class Scan:
+    """A scan: the ports to ask, and those that have answered so far."""
 
     raw: socket.socket
     target: str
@@ -108,7 +107,7 @@ class Asking:
     refused: set[int] = field(default_factory=set)
 
     def to_the_end(self) -> None:
-        """Asks all, then who has not answered, until asking again brings nothing new."""
+        """Asks every port, then those without an answer, until there is no new one."""
         for number in range(MAX_ROUNDS):
             unanswered = self._unanswered()
             self._ask(sorted(unanswered))
@@ -185,16 +184,16 @@ def receive_only(raw: socket.socket, port: int) -> None:
     )
 
 
-def hurry() -> None:
-    """Goes before all that is not real-time: on full CPUs a second of work would take many.
+def run_in_real_time() -> None:
+    """Lets this process run before others: on busy CPUs a second of work would take many.
 
-    Niceness doesn't do it: it counts only within a control group or a session (autogroup).
+    Niceness is not enough: it counts only within a control group or a session (autogroup).
     """
     with suppress(PermissionError):  # a control group may have no real-time share; only slower
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 
 
 if __name__ == "__main__":
-    hurry()
+    run_in_real_time()
     answered = scan(*sys.argv[1:])
     print(json.dumps({"listening": [*answered.listening], "refused": [*answered.refused]}))

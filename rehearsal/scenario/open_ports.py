@@ -43,7 +43,7 @@ def ports_as_declared() -> str:
 
 @dataclass(frozen=True)
 class _Source:
-    """Somebody who may try."""
+    """A machine or a person that tries the ports."""
 
     name: str
     namespace: Path

@@ -1,4 +1,4 @@
-"""The rehearsal's addresses against those that this machine already uses."""
+"""Finds addresses of the rehearsal that this machine uses already."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ipaddress import IPv4Interface, IPv4Network
 from rehearsal.paths import OWN_INTERFACE
 
 LINK_LOCAL = IPv4Network("169.254.0.0/16")
-"""A route to all of it is on many desktops and leads to nobody in particular (RFC 3927)."""
+"""Many desktops have a route to all of it, which conflicts with nothing (RFC 3927)."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def package_servers(resolv_conf: str, resolved: str) -> list[HostNetwork]:
     return [HostNetwork(network, use) for network, use in found.items()]
 
 
-def collisions(networks: Sequence[IPv4Network], host: Sequence[HostNetwork]) -> list[str]:
+def find_conflicts(networks: Sequence[IPv4Network], host: Sequence[HostNetwork]) -> list[str]:
     """Returns a line for each two that overlap."""
     return [
         f"addresses {network} of the rehearsal: in use here by {used.use}; they must be free"

@@ -1,4 +1,4 @@
-"""What must be true of this machine before a rehearsal makes anything on it."""
+"""Checks whether this machine can run a rehearsal, before anything is made on it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from ipaddress import IPv4Network
 from pathlib import Path
 
-from rehearsal import rehearsal_lock
 from rehearsal.paths import AZURITE, BASE, ENVIRONMENT, HOME, RUN
-from rehearsal.set_up.address_conflicts import collisions, host_networks, package_servers
+from rehearsal.set_up.address_conflicts import find_conflicts, host_networks, package_servers
 from rehearsal.set_up.kernel_checks import (
-    bridge_filter_trial,
-    cgroup_trial,
-    network_trial,
-    overlay_trial,
+    check_bridge_filter,
+    check_cgroup,
+    check_network,
+    check_overlay,
 )
 from rehearsal.set_up.package_sources import package_sources
 from rehearsal.set_up.tools import TOOLS, missing_tools, tool_is_there
@@ -49,16 +48,15 @@ def problems(networks: Sequence[IPv4Network]) -> list[str]:
         *cpu_problems(len(os.sched_getaffinity(0))),
         *memory_problems(Path("/proc/meminfo").read_text()),
         *disk_problems(_existing(HOME), shutil.disk_usage(_existing(HOME)).free, absent),
-        *lock_problems(rehearsal_lock.holder(), os.getpid()),
     ]
     if root and not {"unshare", "mount", "ip", "nft"} & set(tools):
-        lines += _kernel_problems()
+        lines += _all_kernel_problems()
     if "ip" not in tools:
         addresses = run("ip", "-4", "-j", "addr").stdout
         routes = run("ip", "-4", "-j", "route", "show", "table", "all").stdout
-        lines += collisions(networks, host_networks(addresses, routes))
+        lines += find_conflicts(networks, host_networks(addresses, routes))
     servers = package_sources().servers if shutil.which("apt-get") else ()
-    lines += collisions(networks, package_servers(_read(RESOLV_CONF), _resolved(servers)))
+    lines += find_conflicts(networks, package_servers(_read(RESOLV_CONF), _resolved(servers)))
     return lines
 
 
@@ -107,13 +105,7 @@ def disk_problems(folder: Path, free: int, absent: Collection[Path]) -> Iterator
         yield _line(f"free disk in {folder}", f"{free / 1e9:.1f} GB", wanted)
 
 
-def lock_problems(holder: str | None, own_pid: int) -> Iterator[str]:
-    if holder not in (None, str(own_pid)):
-        cure = "wait until it has ended, or end it"
-        yield _line("another rehearsal is running", f"process {holder}", "", cure)
-
-
-def trial_problems(what: str, said: str, needed: str, cure: str = "") -> Iterator[str]:
+def kernel_problems(what: str, said: str, needed: str, cure: str = "") -> Iterator[str]:
     """`said` is what a trial in namespaces of its own said; nothing when it succeeded."""
     if said:
         yield _line(what, " ".join(said.split())[-200:], needed, cure)
@@ -123,18 +115,18 @@ def _line(what: str, found: object, needed: str, cure: str = "") -> str:
     return "; ".join([f"{what}: {found}", *filter(None, [needed, cure and f"cure: {cure}"])])
 
 
-def _kernel_problems() -> Iterator[str]:
+def _all_kernel_problems() -> Iterator[str]:
     """Tries what a rehearsal does, where a list of the kernel's features would only promise it."""
     where = _existing(HOME)
     needed = "a kernel with overlayfs, and a file system that can be below one, are needed"
-    yield from trial_problems(
-        f"overlay mount in {where}", overlay_trial(where), needed, "modprobe overlay"
+    yield from kernel_problems(
+        f"overlay mount in {where}", check_overlay(where), needed, "modprobe overlay"
     )
     needed = "a kernel with network namespaces, bridge, veth and nf_tables is needed"
-    yield from trial_problems("network", network_trial(), needed)
+    yield from kernel_problems("network", check_network(), needed)
     needed = "the kernel module br_netfilter is needed"
-    yield from trial_problems("bridge filter", bridge_filter_trial(), needed)
-    yield from trial_problems("cgroups", cgroup_trial(), "cgroups that root can make are needed")
+    yield from kernel_problems("bridge filter", check_bridge_filter(), needed)
+    yield from kernel_problems("cgroups", check_cgroup(), "cgroups that root can make are needed")
 
 
 def _read(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""What a rehearsal asks of the kernel, tried; each returns what it said, nothing when it can."""
+"""Tries what a rehearsal needs of the kernel; each check returns the error, or nothing."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ nft 'table ip trial {
 }'"""
 
 
-def overlay_trial(where: Path) -> str:
+def check_overlay(where: Path) -> str:
     """Mounts an overlay whose layers are on the disk of `where`."""
     with tempfile.TemporaryDirectory(prefix=f"{PREFIX}-trial-", dir=where) as folder:
-        return _said("unshare", "--mount", "sh", "-ec", OVERLAY, "sh", folder)
+        return _error_of("unshare", "--mount", "sh", "-ec", OVERLAY, "sh", folder)
 
 
-def network_trial() -> str:
+def check_network() -> str:
     """Makes each kind of interface, and rules with connection tracking and NAT."""
-    return _said("unshare", "--net", "sh", "-ec", NETWORK)
+    return _error_of("unshare", "--net", "sh", "-ec", NETWORK)
 
 
-def bridge_filter_trial() -> str:
+def check_bridge_filter() -> str:
     """Loads br_netfilter, by which packets within a bridge pass the rules."""
     if BRIDGE_FILTER.exists():
         return ""
     if shutil.which("modprobe") is None:
         return "no modprobe to load it (apt package kmod)"
-    said = _said("modprobe", "br_netfilter")
+    said = _error_of("modprobe", "br_netfilter")
     return said if said or BRIDGE_FILTER.exists() else f"no {BRIDGE_FILTER}"
 
 
-def cgroup_trial() -> str:
+def check_cgroup() -> str:
     """Makes a cgroup in every hierarchy."""
     trial = Cgroup(f"trial-{os.getpid()}")
     try:
@@ -61,6 +61,6 @@ def cgroup_trial() -> str:
     return "" if trial.paths else "none is mounted in /sys/fs/cgroup"
 
 
-def _said(*command: str) -> str:
+def _error_of(*command: str) -> str:
     done = run(*command, check=False)
     return "" if done.returncode == 0 else done.stderr or done.stdout or f"exit {done.returncode}"

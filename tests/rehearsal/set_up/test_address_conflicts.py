@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rehearsal.paths import PREFIX
 from rehearsal.set_up.address_conflicts import (
     HostNetwork,
-    collisions,
+    find_conflicts,
     host_networks,
     package_servers,
 )
@@ -67,7 +67,9 @@ FREE = {
 @pytest.mark.parametrize("case", COLLIDING)
 def test_addresses_in_use_are_told_with_their_interface_or_route(case: str) -> None:
     addresses, routes, use = COLLIDING[case]
-    found = collisions([IPv4Network("10.42.0.0/24")], host_networks(addresses, json.dumps(routes)))
+    found = find_conflicts(
+        [IPv4Network("10.42.0.0/24")], host_networks(addresses, json.dumps(routes))
+    )
     assert found == [
         f"addresses 10.42.0.0/24 of the rehearsal: in use here by {use}; they must be free"
     ]
@@ -77,15 +79,15 @@ def test_addresses_in_use_are_told_with_their_interface_or_route(case: str) -> N
 def test_addresses_that_are_free_are_not_told(case: str) -> None:
     addresses, routes = FREE[case]
     networks = [IPv4Network("10.42.0.0/24"), IPv4Network("169.254.169.254/32")]
-    assert collisions(networks, host_networks(addresses, json.dumps(routes))) == []
+    assert find_conflicts(networks, host_networks(addresses, json.dumps(routes))) == []
 
 
 def test_the_metadata_address_collides_with_a_cloud_host_but_not_with_link_local() -> None:
     link_local = {"dst": "169.254.0.0/16", "dev": "eth0", "scope": "link"}
     cloud = {"dst": "169.254.169.254", "gateway": "10.0.0.1", "dev": "eth0"}
     metadata = [IPv4Network("169.254.169.254/32")]
-    assert collisions(metadata, host_networks("[]", json.dumps([link_local]))) == []
-    assert len(collisions(metadata, host_networks("[]", json.dumps([link_local, cloud])))) == 1
+    assert find_conflicts(metadata, host_networks("[]", json.dumps([link_local]))) == []
+    assert len(find_conflicts(metadata, host_networks("[]", json.dumps([link_local, cloud])))) == 1
 
 
 def test_an_interface_and_its_own_route_are_told_once() -> None:
@@ -100,7 +102,7 @@ def test_servers_that_machines_get_packages_from_are_told_by_name() -> None:
         "203.0.113.9  STREAM mirror.example\n203.0.113.9  DGRAM  \n198.51.100.1 STREAM other\n"
     )
     resolv_conf = "search example\nnameserver 2001:db8::1\nnameserver 203.0.113.53\n"
-    found = collisions([IPv4Network("203.0.113.0/24")], package_servers(resolv_conf, resolved))
+    found = find_conflicts([IPv4Network("203.0.113.0/24")], package_servers(resolv_conf, resolved))
     assert [line.partition("in use here by ")[2] for line in found] == [
         "name server 203.0.113.53; they must be free",
         "mirror.example (203.0.113.9); they must be free",
@@ -120,7 +122,7 @@ def test_two_networks_collide_exactly_when_they_share_an_address(
     ours: list[IPv4Network], theirs: list[IPv4Network]
 ) -> None:
     routes = json.dumps([{"dst": str(network), "dev": "eth1"} for network in theirs])
-    found = collisions(ours, host_networks("[]", routes))
+    found = find_conflicts(ours, host_networks("[]", routes))
     meeting = [
         (str(our), str(their))
         for our in ours
