@@ -71,7 +71,7 @@ def _same(before: frozenset[str], after: frozenset[str]) -> str:
 def _driver() -> Driver:
     if shutil.which("pulumi"):
         return PulumiCli(RUN)
-    return InProcess(Backend(), RUN / "pulumi.json")
+    return InProcess(Backend())
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -7,12 +7,10 @@ order of their creation. What is replaced is deleted first, and with it what is 
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -50,12 +48,10 @@ class InProcess:
 
     name = "the program in this process"
 
-    def __init__(self, azure: Azure, state_file: Path, stack: str = STACK) -> None:
+    def __init__(self, azure: Azure, stack: str = STACK) -> None:
         self.azure = azure
         self.stack = stack
-        self.file = state_file
-        known = json.loads(state_file.read_text()) if state_file.exists() else {}
-        self.states = {key: State(**value) for key, value in known.items()}
+        self.states: dict[str, State] = {}
         """By type and name in the program."""
         self.requests: dict[str, Any] = {}
         """What the program's last run asked the engine, RegisterResourceRequest, by the same."""
@@ -91,9 +87,6 @@ class InProcess:
             update.delete(key)
         return Result("", frozenset(update.operations))
 
-    def save(self) -> None:
-        self.file.write_text(json.dumps({key: asdict(one) for key, one in self.states.items()}))
-
 
 class _Update:
     """One `up` or `destroy`."""
@@ -107,7 +100,7 @@ class _Update:
         self.subscriptions: dict[str, str] = {}
         """Of the program's own providers, by name."""
         self.error = ""
-        self.one_at_a_time = threading.RLock()
+        self.one_at_a_time = threading.Lock()
 
     def register(self, urn: str, request: Any, inputs: Properties) -> tuple[str, Properties]:
         """Makes a resource what the program declares; returns its id and what is known of it."""
@@ -161,16 +154,13 @@ class _Update:
             self.error = self.error or f"{state.urn}: {error}"
             if isinstance(error, HalfMadeError):
                 self.engine.states[key] = replace(state, failed=True)
-                self.engine.save()
             raise
         self.engine.states[key] = replace(state, failed=False)
-        self.engine.save()
 
     def _unmake(self, key: str) -> None:
         state = self.engine.states.pop(key)
         if not state.retained and state.deleted_with not in self.replaced:
             self.azure.delete(state.resource_id)
-        self.engine.save()
 
 
 class _Mocks(Mocks):

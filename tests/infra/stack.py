@@ -106,7 +106,7 @@ def declare_stack(stack_name: str = "dev", **config: str) -> Declared:
         azure = Azure(Path(folder, "resources.json"))
         for resource_id, (kind, inputs) in SOMEBODY_ELSES.items():
             azure.create(f"azure-native:network:{kind}", resource_id, inputs)
-        driver = InProcess(azure, Path(folder, "engine.json"), stack_name)
+        driver = InProcess(azure, stack_name)
         result = driver.up({**REQUIRED, **config})
         known = azure.resources()
     assert not result.error, result.error

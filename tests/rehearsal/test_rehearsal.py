@@ -13,7 +13,6 @@ from rehearsal import addresses
 from rehearsal.backend import Backend, open_backend
 from rehearsal.clean import clean, host_state
 from rehearsal.drivers.in_process import InProcess
-from rehearsal.paths import RUN
 from rehearsal.rehearsal_lock import RehearsalRunningError, rehearsal_lock
 from rehearsal.scenario.context import Context
 from rehearsal.scenario.open_ports import ports_as_declared
@@ -54,7 +53,7 @@ def cluster() -> Iterator[Context]:
         before = host_state()
         try:
             open_backend()
-            context = Context(InProcess(Backend(), RUN / "pulumi.json"))
+            context = Context(InProcess(Backend()))
             assert not context.up(minWorkers="1", maxWorkers="1").error
             yield context
         finally:

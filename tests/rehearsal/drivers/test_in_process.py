@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.azure.resources import Azure
 from rehearsal.drivers.driver import Result
 from rehearsal.drivers.in_process import InProcess
 from tests.infra.failing_azure import FailingAzure
@@ -20,21 +19,21 @@ Up = Callable[..., Result]
 
 
 @pytest.fixture
-def azure(tmp_path: Path) -> Azure:
-    return Azure(tmp_path / "azure.json")
+def azure(tmp_path: Path) -> FailingAzure:
+    return FailingAzure(tmp_path / "azure.json")
 
 
 @pytest.fixture
-def up(azure: Azure, tmp_path: Path) -> Up:
-    """Runs `up` as a process of its own would: all that it knows is on disk."""
-
-    def run(azure: Azure = azure, **config: str) -> Result:
-        return InProcess(azure, tmp_path / "state.json").up({**REQUIRED, **config})
-
-    return run
+def driver(azure: FailingAzure) -> InProcess:
+    return InProcess(azure)
 
 
-def test_up_makes_every_resource_and_tells_the_outputs(up: Up, azure: Azure) -> None:
+@pytest.fixture
+def up(driver: InProcess) -> Up:
+    return lambda **config: driver.up({**REQUIRED, **config})
+
+
+def test_up_makes_every_resource_and_tells_the_outputs(up: Up, azure: FailingAzure) -> None:
     result = up()
     assert not result.error
     assert {operation for operation, _ in result.operations} == {"create"}
@@ -61,30 +60,29 @@ def test_another_boot_replaces_the_machines_and_the_run_command_with_them(up: Up
     }
 
 
-def test_what_is_declared_no_more_is_deleted(up: Up, azure: Azure) -> None:
+def test_what_is_declared_no_more_is_deleted(up: Up, driver: InProcess) -> None:
     up()
-    subnets = {"headSubnetCidr": "10.42.2.0/24"}
-    assert ("update", "Subnet") in up(**subnets).operations
-    driver = InProcess(azure, azure.file.with_name("state.json"))
     (key,) = [key for key in driver.states if key.endswith("NatGateway::volley-rehearsal-nat")]
     driver.states["azure-native:network:NatGateway::old"] = driver.states[key]
-    driver.save()
-    assert ("delete", "NatGateway") in up(**subnets).operations
+    assert up().operations == {("delete", "NatGateway")}
 
 
-def test_a_resource_that_did_not_come_up_is_tried_again(up: Up, azure: Azure) -> None:
-    failed = up(FailingAzure(azure.file, RUN_COMMAND))
-    assert "did not come up" in failed.error
+def test_a_resource_that_did_not_come_up_is_tried_again(up: Up, azure: FailingAzure) -> None:
+    azure.failing = RUN_COMMAND
+    assert "did not come up" in up().error
+    azure.failing = ""
     assert up().operations == {("update", RUN_COMMAND)}
 
 
-def test_wrong_configuration_makes_nothing(up: Up, azure: Azure) -> None:
+def test_wrong_configuration_makes_nothing(up: Up, azure: FailingAzure) -> None:
     assert "maxWorkers" in up(maxWorkers="-1").error
     assert not azure.file.exists()
 
 
-def test_destroy_leaves_nothing_but_the_results(up: Up, azure: Azure, tmp_path: Path) -> None:
+def test_destroy_leaves_nothing_but_the_results(
+    up: Up, driver: InProcess, azure: FailingAzure
+) -> None:
     up()
-    InProcess(azure, tmp_path / "state.json").destroy()
+    driver.destroy()
     kinds = sorted(resource.kind for resource in azure.resources().values())
     assert kinds == ["BlobContainer", "ResourceGroup", "StorageAccount"]

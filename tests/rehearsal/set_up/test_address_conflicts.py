@@ -6,8 +6,6 @@ import json
 from ipaddress import IPv4Interface, IPv4Network
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rehearsal.paths import PREFIX
 from rehearsal.set_up.address_conflicts import (
@@ -107,27 +105,3 @@ def test_servers_that_machines_get_packages_from_are_told_by_name() -> None:
         "name server 203.0.113.53; they must be free",
         "mirror.example (203.0.113.9); they must be free",
     ]
-
-
-NETWORKS = st.builds(
-    # Few bits, so that networks meet.
-    lambda bits, length: IPv4Network((0x0A000000 | bits << 20, length), strict=False),
-    st.integers(0, 15),
-    st.integers(8, 16),
-)
-
-
-@given(st.lists(NETWORKS, max_size=4), st.lists(NETWORKS, max_size=4))
-def test_two_networks_collide_exactly_when_they_share_an_address(
-    ours: list[IPv4Network], theirs: list[IPv4Network]
-) -> None:
-    routes = json.dumps([{"dst": str(network), "dev": "eth1"} for network in theirs])
-    found = find_conflicts(ours, host_networks("[]", routes))
-    meeting = [
-        (str(our), str(their))
-        for our in ours
-        for their in set(theirs)
-        if int(our[0]) <= int(their[-1]) and int(their[0]) <= int(our[-1])
-    ]
-    told = [(line.split()[1], line.split("route ")[1].split()[0]) for line in found]
-    assert sorted(told) == sorted(meeting)
