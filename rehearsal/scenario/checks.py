@@ -23,8 +23,6 @@ from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import NodeWatch, until
 from rehearsal.shell import CommandError
 
-UI_PORT = 5055
-
 
 def nodes_join(nodes: NodeWatch) -> str:
     names = {machine.name for machine in all_machines()}
@@ -76,14 +74,16 @@ def results(context: Context) -> str:
     database.write_bytes(storage.read(context.account, CONTAINER, "mlflow.db"))
     blobs = storage.list(context.account, CONTAINER)
     checkpoints = sum("/checkpoints/" in blob and blob.endswith("metadata.json") for blob in blobs)
-    command = [sys.executable, "-m", "mlflow", "ui", "--port", str(UI_PORT)]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "mlflow", "ui", "--port", str(port)]
     command += ["--backend-store-uri", f"sqlite:///{database}"]
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     ) as ui:
         try:
-            until(lambda: _answers(UI_PORT), 120, "mlflow ui")
-            mlflow = MlflowClient(f"http://127.0.0.1:{UI_PORT}")
+            until(lambda: _answers(port), 120, "mlflow ui")
+            mlflow = MlflowClient(f"http://127.0.0.1:{port}")
             experiments = [known.experiment_id for known in mlflow.search_experiments()]
             runs = mlflow.search_runs(experiments)
         finally:
