@@ -10,6 +10,7 @@ import yaml
 
 from infra.config.read import read_settings
 from infra.config.settings import StackSettings
+from tests.documents import table_rows
 from tests.infra.stack import REQUIRED
 from tests.project import ROOT
 
@@ -70,11 +71,10 @@ def test_the_dev_stack_does_not_train_without_its_workers(dev: dict[str, str]) -
     assert settings.min_workers == settings.max_workers == 4
 
 
-def test_the_readme_has_a_row_for_every_setting(project: dict[str, Any]) -> None:
-    rows = (ROOT / "README.md").read_text().splitlines()
+def test_the_documented_settings_are_those_of_pulumi_yaml(project: dict[str, Any]) -> None:
+    rows = table_rows("docs/configuration.md")
+    assert list(rows) == list(project["config"])
     for key, setting in project["config"].items():
-        row = next(line for line in rows if line.startswith(f"| `{key}` |"))
-        assert setting["description"] in row
         default = setting["default"]
         shown = default if isinstance(default, str) else json.dumps(default)
-        assert (f"| `{shown}` |" if shown else "|  |") in row
+        assert rows[key] == [f"`{shown}`" if shown else "", setting["description"]], key
