@@ -38,15 +38,17 @@ class Metric:
 
 METRICS = (
     Metric(ITERATION, "Iterations of the training loop", lambda r: r.iteration),
-    Metric(TIME, "Seconds of training, those before a resume included", lambda r: r.time_total_s),
+    Metric(TIME, "Seconds of training, including those before a resume", lambda r: r.time_total_s),
     Metric(STEPS, "Environment steps sampled", lambda r: r.env_steps),
-    Metric(f"{STEPS}_throughput", "The same per second", lambda r: r.sampled_per_s),
+    Metric(
+        f"{STEPS}_throughput", "Environment steps sampled per second", lambda r: r.sampled_per_s
+    ),
     Metric(EPISODE_RETURN_MEAN, "Mean return of the last 100 episodes", lambda r: r.return_mean),
-    Metric(EPISODE_RETURN_MIN, "The smallest of them", lambda r: r.return_min),
-    Metric(EPISODE_RETURN_MAX, "The largest of them", lambda r: r.return_max),
+    Metric(EPISODE_RETURN_MIN, "Smallest return of the last 100 episodes", lambda r: r.return_min),
+    Metric(EPISODE_RETURN_MAX, "Largest return of the last 100 episodes", lambda r: r.return_max),
     Metric(
         "env_runners/episode_return_current",
-        "Return of an episode played by the policy of now, estimated",
+        "Estimated return of an episode played by the current policy",
         lambda r: r.current_return,
     ),
     Metric(
@@ -58,22 +60,27 @@ METRICS = (
     Metric("fault_tolerance/num_healthy_workers", "Env runners alive", lambda r: r.env_runners),
     Metric(
         "learners/__all_modules__/num_env_steps_trained_lifetime",
-        "Environment steps trained on, each as often as it was",
+        "Environment steps trained on",
         lambda r: r.env_steps_trained,
     ),
-    Metric(STEPS_TRAINED_PER_S, "The same per second", lambda r: r.trained_per_s),
+    Metric(
+        STEPS_TRAINED_PER_S, "Environment steps trained on per second", lambda r: r.trained_per_s
+    ),
     Metric(f"{MODULE}policy_loss", "Policy loss", instead="mean_pi_loss"),
     Metric(f"{MODULE}vf_loss", "Value loss", instead="mean_vf_loss"),
     Metric(f"{MODULE}entropy", "Mean entropy of the policy"),
     Metric(f"{MODULE}vf_explained_var", "Share of the targets' variance that the values explain"),
     Metric(f"{MODULE}mean_kl_loss", "Mean KL divergence from the env runner's policy"),
-    Metric(f"{MODULE}curr_entropy_coeff", "entropy_coeff of now"),
-    Metric(f"{MODULE}uniform_kl_coeff", "uniform_kl_coeff of now"),
-    Metric(f"{MODULE}default_optimizer_learning_rate", "lr of now"),
-    Metric(f"{MODULE}gradients_default_optimizer_global_norm", "Gradient norm before the clip"),
+    Metric(f"{MODULE}curr_entropy_coeff", "Current entropy_coeff"),
+    Metric(f"{MODULE}uniform_kl_coeff", "Current uniform_kl_coeff"),
+    Metric(f"{MODULE}default_optimizer_learning_rate", "Current lr"),
+    Metric(
+        f"{MODULE}gradients_default_optimizer_global_norm",
+        "Global norm of the gradient before clipping",
+    ),
     Metric(
         f"{MODULE}diff_num_grad_updates_vs_sampler_policy",
-        "Policy lag: updates between the weights that sampled and those that learn",
+        "Policy lag: updates between the policy that sampled and the one that learns",
     ),
 )
 

@@ -72,7 +72,7 @@ def test_the_dev_stack_does_not_train_without_its_workers(dev: dict[str, str]) -
 
 
 def test_the_documented_settings_are_those_of_pulumi_yaml(project: dict[str, Any]) -> None:
-    rows = table_rows("docs/configuration.md")
+    rows = table_rows("docs/configuration.md", "All settings")
     assert list(rows) == list(project["config"])
     for key, setting in project["config"].items():
         default = setting["default"]

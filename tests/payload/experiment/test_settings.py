@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from pydantic.fields import FieldInfo
 from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.algorithms.impala import IMPALAConfig
 
 from payload.experiment.settings import (
     Algorithm,
+    AtariOnly,
+    ByAlgorithm,
+    ByEnvironment,
     Experiment,
     Settings,
+    Stop,
     notes_on_defaults,
     with_defaults,
 )
+from tests.documents import table_rows
 
 DEPENDENT = ["lr", "vf_loss_coeff", "entropy_coeff", "uniform_kl_coeff", "num_epochs"]
 
@@ -123,3 +130,47 @@ def test_settings_left_alone_are_not_named_elsewhere() -> None:
 
 def test_no_setting_of_an_atari_game_is_called_ignored() -> None:
     assert notes(atari=True, image_size=42, lambda_=0.9) == []
+
+
+# docs/algorithm.md
+
+
+@pytest.fixture(scope="module")
+def documented() -> dict[str, list[str]]:
+    return table_rows("docs/algorithm.md", "Settings")
+
+
+def documented_default(field: FieldInfo) -> str | None:
+    """A default as the document shows it; None where it is neither a number nor a text."""
+    for default in field.metadata:
+        if isinstance(default, ByEnvironment):
+            elsewhere = f", other environments `{json.dumps(default.other)}`"
+            return f"`{json.dumps(default.atari)}`{elsewhere if default.other is not None else ''}"
+        if isinstance(default, ByAlgorithm):
+            return f"`{json.dumps(default.impala)}`, APPO `{json.dumps(default.appo)}`"
+    return None if field.default is None else f"`{json.dumps(field.default)}`"
+
+
+def test_the_documented_settings_are_those_of_an_experiment(
+    documented: dict[str, list[str]],
+) -> None:
+    assert list(documented) == list(Settings.model_fields)
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_a_documented_default_is_the_default(documented: dict[str, list[str]], name: str) -> None:
+    default = documented_default(Settings.model_fields[name])
+    assert documented[name][0] == default or default is None
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_a_setting_for_atari_games_only_is_documented_as_such(
+    documented: dict[str, list[str]], name: str
+) -> None:
+    atari_only = AtariOnly in Settings.model_fields[name].metadata
+    assert documented[name][1].startswith("Atari only. ") == atari_only
+
+
+def test_the_documented_stop_criteria_are_those_of_an_experiment() -> None:
+    criteria = [field.alias or name for name, field in Stop.model_fields.items()]
+    assert list(table_rows("docs/algorithm.md", "Stop criteria")) == criteria

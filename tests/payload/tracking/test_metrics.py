@@ -12,6 +12,7 @@ from payload.experiment.settings import Stop
 from payload.run.progress import Report
 from payload.tracking.metrics import METRICS, MODULE, metrics
 from payload.tracking.train_result import train_result
+from tests.documents import table_rows
 
 
 def learner_metrics(**module: object) -> dict[str, float]:
@@ -26,6 +27,11 @@ def test_no_name_stands_twice() -> None:
 def test_every_stop_criterion_is_a_metric_of_that_name() -> None:
     criteria = {field.alias or name for name, field in Stop.model_fields.items()}
     assert criteria <= {metric.name for metric in METRICS}
+
+
+def test_the_documented_metrics_are_those_of_the_table() -> None:
+    documented = table_rows("docs/algorithm.md", "Metrics")
+    assert documented == {metric.name: [metric.meaning] for metric in METRICS}
 
 
 def test_the_returns_are_among_the_first_four_charts_of_mlflow() -> None:
