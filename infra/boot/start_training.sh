@@ -57,7 +57,7 @@ wait_for_nodes() {
   done
   ((found > 0)) || journal ray-head
   ((found >= MIN_NODES)) ||
-    fail "$found of $MIN_NODES nodes joined Ray within $TIMEOUT_S s; the README says how to read a worker's journal"
+    fail "$found of $MIN_NODES nodes joined Ray within $TIMEOUT_S s; docs/azure.md says how to read a worker's journal"
 }
 
 # What the payload says of its run: "state" in status.json, see payload/run/run_status.py.

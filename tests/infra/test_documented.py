@@ -1,4 +1,4 @@
-"""Commands that the README and the workflow give, as they stand there."""
+"""Commands that the documents and the workflow give, as they stand there."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.documents import document, table_rows
 from tests.infra import test_engine
-from tests.infra.stack import REQUIRED
+from tests.infra.stack import REQUIRED, declare_stack
 from tests.infra.test_engine import Stack
 from tests.project import ROOT
 
@@ -71,9 +72,8 @@ def test_the_workflows_preview_has_all_that_the_stack_needs(
 
 
 @needs_pulumi
-def test_the_readmes_command_runs_the_training_again(declared: Stack) -> None:
-    readme = (ROOT / "README.md").read_text()
-    (command,) = re.findall("^pulumi up --replace .*$", readme, re.MULTILINE)
+def test_the_documented_command_runs_the_training_again(declared: Stack) -> None:
+    (command,) = re.findall("^pulumi up --replace .*$", document("docs/azure.md"), re.MULTILINE)
     said = shell(declared, command.replace("pulumi up", "pulumi preview --json", 1))
     steps = {step["op"]: step["urn"] for step in json.loads(said)["steps"] if step["op"] != "same"}
     assert set(steps) <= {"replace", "create-replacement", "delete-replaced"}
@@ -81,8 +81,26 @@ def test_the_readmes_command_runs_the_training_again(declared: Stack) -> None:
 
 
 @needs_pulumi
-def test_the_resource_group_of_the_readmes_commands_is_an_output(declared: Stack) -> None:
+def test_the_resource_group_of_the_documented_commands_is_an_output(declared: Stack) -> None:
     group = shell(declared, "pulumi stack output resourceGroup").strip()
     assert any(
         f"/resourceGroups/{group}/providers/Microsoft.Compute/" in key for key in declared.azure()
     )
+
+
+def test_the_documented_outputs_are_those_of_the_stack() -> None:
+    assert list(table_rows("docs/azure.md", "Outputs")) == list(declare_stack().outputs)
+
+
+@needs_pulumi
+def test_the_documented_commands_set_lists_and_objects(stack: Stack) -> None:
+    commands = re.findall(
+        "^pulumi config set --path .*$", document("docs/configuration.md"), re.MULTILINE
+    )
+    for command in commands:
+        shell(stack, command)
+    settings = yaml.safe_load((stack.folder / "Pulumi.dev.yaml").read_text())["config"]
+    assert settings["volley:pipPackages"] == ["einops", "wandb==0.19.1"]
+    assert settings["volley:aptPackages"] == ["htop"]
+    assert settings["volley:environmentVariables"] == {"MY_MODE": "fast", "MY_SWITCH": "true"}
+    shell(stack, "pulumi preview --non-interactive")

@@ -110,7 +110,7 @@ def test_an_account_of_the_stacks_subscription_needs_no_provider_of_its_own(stac
 
 
 def test_what_is_left_of_a_stack_is_found_by_its_tags(stack: Stack) -> None:
-    # The README looks for them.
+    # docs/azure.md looks for them.
     assert stack("dev").one("StorageAccount")["tags"] == {"project": "volley", "stack": "dev"}
 
 
