@@ -11,7 +11,6 @@ import math
 import os
 import pickle
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -31,6 +30,7 @@ from ray.rllib.utils.metrics import (
     NUM_ENV_STEPS_TRAINED_LIFETIME,
 )
 
+from payload.bench.process import thread_cpu_s
 from payload.bench.trainer import SETTLE_S
 from payload.errors import first_line
 from payload.experiment.settings import Experiment, Settings, with_defaults
@@ -272,13 +272,6 @@ def _count(result: dict[str, Any], *keys: str, otherwise: int) -> int:
 def _driver_cpu_s() -> float:
     """Returns the CPU seconds of this process without those of the learner threads in it."""
     return time.process_time() - sum(map(thread_cpu_s, LEARNER_THREADS))
-
-
-def thread_cpu_s(name: str) -> float:
-    """Returns the CPU seconds of this process's threads of a name."""
-    idents = [thread.ident for thread in threading.enumerate() if thread.name == name]
-    clock_of = time.pthread_getcpuclockid  # type: ignore[attr-defined]  # Not on macOS.
-    return sum(time.clock_gettime(clock_of(ident)) for ident in idents if ident is not None)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from payload.bench.limits import thread_cpu_s
+from payload.bench.process import thread_cpu_s
 from payload.bench.trainer import SETTLE_S
 from payload.run.progress import Progress
 from payload.tracking.mlflow_callback import MLflowMetrics, callback_of

@@ -6,6 +6,7 @@ import contextlib
 import re
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -169,3 +170,10 @@ def error_in(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if ERROR_LINE.match(line)]
     return (errors or lines or ["no output"])[-1]
+
+
+def thread_cpu_s(name: str) -> float:
+    """Returns the CPU seconds of this process's threads of a name."""
+    idents = [thread.ident for thread in threading.enumerate() if thread.name == name]
+    clock_of = time.pthread_getcpuclockid  # type: ignore[attr-defined]  # Not on macOS.
+    return sum(time.clock_gettime(clock_of(ident)) for ident in idents if ident is not None)
