@@ -42,7 +42,7 @@ lint: .venv/dev  ## Lint and types
 ui: .venv/payload  ## Open MLflow's charts of the newest run, on loopback (port 5000)
 	$(BIN)/python -m payload ui --results $(RESULTS) $(ARGS)
 
-bench: .venv/payload  ## Measure this trainer, stock RLlib and the emulator's limit side by side
+bench: .venv/payload  ## Measure this trainer, stock RLlib and the emulator's limit side by side (Linux)
 	$(BIN)/python -m payload bench --results $(RESULTS) $(ARGS)
 
 up: .venv/infra  ## Declare the cluster on Azure, start it and train (pulumi up)

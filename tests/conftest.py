@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 import threading
 
@@ -13,10 +14,11 @@ hypothesis.settings.register_profile("volley", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("volley")
 
 SLOW_EVENTS = frozenset(
-    ["subprocess.Popen", "os.fork", "os.posix_spawn", "os.system", "socket.bind", "socket.connect"]
+    ["subprocess.Popen", "os.fork", "os.posix_spawn", "os.system", "socket.connect"]
 )
 """Python's audit events (PEP 578) of starting a process and of opening a connection."""
 this_thread = threading.local()
+platform.processor()  # Libraries ask for it when imported; Python asks `uname` the first time only.
 
 
 @pytest.hookimpl(tryfirst=True)
