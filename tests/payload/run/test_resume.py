@@ -49,7 +49,7 @@ def build(tmp_path: Path, terminal: io.StringIO) -> Iterator[Build]:
     def build(experiment: Experiment, *resume_from: Checkpoint) -> Any:
         training = Training(
             experiment,
-            with_defaults(experiment, atari=True, num_env_runners=2),
+            with_defaults(experiment, atari=True),
             RunFolder(tmp_path),
             TrainOptions(results=tmp_path),
             View(terminal, experiment),
