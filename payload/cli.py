@@ -6,6 +6,7 @@ import argparse
 import logging
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -156,6 +157,7 @@ def _train(options: argparse.Namespace) -> int:
     from payload.experiment.placement import place
     from payload.experiment.settings import notes_on_defaults, with_defaults
     from payload.run import run_folder
+    from payload.run.driver_lock import driver_lock
     from payload.run.ray_cluster import connect, this_machine
 
     _positive("--checkpoint-every", options.checkpoint_every)
@@ -176,28 +178,34 @@ def _train(options: argparse.Namespace) -> int:
     if options.address is None:
         # On this machine the answer is known before Ray starts.
         place(experiment.config, this_machine())
-    # While Ray's processes start, this one imports RLlib.
-    importing = threading.Thread(target=_import_rllib, daemon=True)
-    importing.start()
-    cluster = connect(options.address)
-    importing.join()
-    settings = with_defaults(experiment, atari, place(experiment.config, cluster))
-    from payload.run.train import TrainOptions, train
+    with ExitStack() as until_end:
+        if resumed is not None:
+            until_end.enter_context(driver_lock(resumed))
+        # While Ray's processes start, this one imports RLlib.
+        importing = threading.Thread(target=_import_rllib, daemon=True)
+        importing.start()
+        cluster = connect(options.address)
+        importing.join()
+        settings = with_defaults(experiment, atari, place(experiment.config, cluster))
+        from payload.run.train import TrainOptions, train
 
-    return train(
-        experiment,
-        settings,
-        resumed or run_folder.create_run_folder(options.results, experiment),
-        TrainOptions(
-            options.results,
-            options.tracking_uri,
-            options.checkpoint_every,
-            options.keep_checkpoints,
-            options.status,
-        ),
-        resumed.checkpoints().newest_first() if resumed is not None else [],
-        loaded.notes + notes_on_defaults(experiment, atari),
-    )
+        folder = resumed or run_folder.create_run_folder(options.results, experiment)
+        if resumed is None:
+            until_end.enter_context(driver_lock(folder))
+        return train(
+            experiment,
+            settings,
+            folder,
+            TrainOptions(
+                options.results,
+                options.tracking_uri,
+                options.checkpoint_every,
+                options.keep_checkpoints,
+                options.status,
+            ),
+            resumed.checkpoints().newest_first() if resumed is not None else [],
+            loaded.notes + notes_on_defaults(experiment, atari),
+        )
 
 
 def _read_experiment(options: argparse.Namespace, resumed: RunFolder | None) -> LoadedExperiment:
@@ -254,10 +262,13 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _ui(options: argparse.Namespace) -> int:
+    from payload.run.driver_lock import mark_dead_runs
     from payload.tracking.ui import serve_ui
 
     if not 0 < options.port <= 0xFFFF:
         raise UserError(f"--port {options.port}: must be from 1 to 65535")
+    for line in mark_dead_runs(options.results):
+        print(line)
     code: int = serve_ui(options.results, options.port, not options.no_browser)
     return code
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +14,10 @@ from payload.errors import first_line
 
 STALLED_AFTER_S = 300.0
 """No iteration for so long means that training hangs, not that it is slow."""
+STUCK_AFTER_S = 2.0
+"""How long the main thread may take to notice a failure."""
+SAME_REQUEST_S = 0.5
+"""`timeout` sends a signal twice, a terminal and `timeout` send Ctrl-C three times."""
 LEARNER_THREADS = ("_LearnerThread", "_GPULoaderThread")
 """RLlib's names for the threads of IMPALA's learner."""
 
@@ -24,15 +29,25 @@ class TrainingStalledError(Exception):
 class Interruption:
     """Watches over a run.
 
-    The first Ctrl-C (or SIGTERM) lets the iteration end, so that a checkpoint is
-    written; the second one stops at once.
+    The first Ctrl-C, SIGTERM or SIGHUP lets the iteration end, so that a checkpoint is
+    written; a second one stops at once, wherever the run is.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_stuck: Callable[[str], None]) -> None:
+        """
+        Args:
+            on_stuck: Ends the process for this reason. It is called in the thread of the failure
+                if the main thread is inside one of Ray's calls that no signal interrupts.
+        """
+        self._on_stuck = on_stuck
+        self._heard = threading.Event()
+        self._abandoned = False
         self.requested = False
         self.failure: str | None = None
         self.signal_name = ""
         self.exit_code = 1
+        self._requested_at = 0.0
+        self._watching = False
         self._old: dict[int, Any] = {}
         self._hook = threading.excepthook
 
@@ -49,39 +64,51 @@ class Interruption:
             signal.signal(number, handler)
 
     @contextmanager
-    def watch(self) -> Iterator[None]:
-        """Fails the run if what is inside takes longer than STALLED_AFTER_S."""
-        timer = threading.Timer(
-            STALLED_AFTER_S, self._fail, [f"no progress for {STALLED_AFTER_S:.0f} s"]
-        )
+    def watch(self, limit_s: float = STALLED_AFTER_S) -> Iterator[None]:
+        """Raises TrainingStalledError inside after a failure, or once it took `limit_s`."""
+        timer = threading.Timer(limit_s, self.fail, [f"no progress for {limit_s:.0f} s"])
         timer.daemon = True
         timer.start()
+        self._watching = True
         try:
+            if self.failure is not None:
+                raise TrainingStalledError(self.failure)
             yield
         finally:
+            self._watching = False
             timer.cancel()
 
+    def fail(self, reason: str) -> None:
+        """Ends the run with a failure; to be called by any thread but the main one."""
+        if self.failure is not None:
+            return
+        self.failure = reason
+        os.kill(os.getpid(), signal.SIGUSR1)
+        if not self._heard.wait(STUCK_AFTER_S):
+            self._abandoned = True
+            self._on_stuck(reason)
+
     def _on_signal(self, number: int, frame: Any) -> None:
-        self.signal_name = signal.Signals(number).name
-        self.exit_code = 128 + number
-        if self.requested:
+        now = time.monotonic()
+        if not self.requested:
+            self.requested, self._requested_at = True, now
+            self.signal_name = signal.Signals(number).name
+            self.exit_code = 128 + number
+        elif now - self._requested_at > SAME_REQUEST_S:
             raise KeyboardInterrupt
-        self.requested = True
 
     def _on_thread_error(self, args: Any) -> None:
         self._hook(args)
         # Without one of them, algorithm.train() would wait for ever.
         if is_learners(args.thread):
-            self._fail(f"the learner failed: {first_line(args.exc_value or args.exc_type())}")
-
-    def _fail(self, reason: str) -> None:
-        if self.failure is not None:
-            return
-        self.failure = reason
-        os.kill(os.getpid(), signal.SIGUSR1)
+            self.fail(f"the learner failed: {first_line(args.exc_value or args.exc_type())}")
 
     def _on_failure(self, number: int, frame: Any) -> None:
-        raise TrainingStalledError(self.failure)
+        self._heard.set()
+        if self._abandoned:
+            threading.Event().wait()  # The thread of the failure ends the process.
+        if self._watching:
+            raise TrainingStalledError(self.failure)
 
 
 def is_learners(thread: threading.Thread | None) -> bool:

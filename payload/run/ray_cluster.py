@@ -1,15 +1,26 @@
-"""Connecting to Ray: a local one of our own, or a cluster that runs already."""
+"""Ray: connecting to a local one of our own or to a running cluster, watching it, leaving it."""
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import signal
 import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import psutil
 
 from payload.errors import UserError
 from payload.experiment.placement import Cluster, Node
 from payload.run.run_folder import redirect_output, restore_output
+
+GCS_GONE_AFTER_S = 5.0
+"""Nodes of volley's cluster give up after 10 s (ray.env), and with its node the driver."""
 
 
 def available_cpus() -> int:
@@ -38,12 +49,13 @@ def connect(address: str | None) -> Cluster:
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
     if address is None:
         # "local": a plain ray.init() would join whatever cluster runs on this machine.
-        ray.init(
-            address="local",
-            num_cpus=available_cpus(),
-            include_dashboard=False,
-            logging_level=logging.WARNING,
-        )
+        with _signals_kept_from_ray():
+            ray.init(
+                address="local",
+                num_cpus=available_cpus(),
+                include_dashboard=False,
+                logging_level=logging.WARNING,
+            )
     else:
         _join(address)
     resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -51,9 +63,100 @@ def connect(address: str | None) -> Cluster:
     return Cluster(nodes, local=address is None)
 
 
+@contextmanager
+def watch_gcs(on_loss: Callable[[str], None]) -> Iterator[None]:
+    """Calls `on_loss` with a reason, in a thread, when the cluster loses its GCS inside.
+
+    Without it nothing goes on for long: Ray would abort this process.
+    """
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+    over = threading.Event()
+
+    def watch() -> None:
+        seen = time.monotonic()
+        while not over.wait(1.0):
+            if _answers(address):
+                seen = time.monotonic()
+            elif time.monotonic() - seen > GCS_GONE_AFTER_S:
+                on_loss(f"Ray's head is gone: no GCS answers at {address}")
+                return
+
+    threading.Thread(target=watch, name="gcs-watch", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def disconnect(exit_code: int) -> None:
+    """Leaves the cluster; a local Ray ends with all its processes.
+
+    Args:
+        exit_code: Of this process. Where the GCS is gone, it exits with that past Ray's own
+            shutdown, which would wait for the GCS, and may still use Ray until then.
+    """
+    import ray
+    from ray._private import worker
+
+    if not _answers(ray.get_runtime_context().gcs_address):
+        atexit.register(exit_at_once, exit_code)
+        return
+    below = psutil.Process().children(recursive=True)
+    node = worker._global_node
+    assert node is not None
+    for started in node.all_processes.values():
+        for info in started:
+            # None of them hears SIGTERM: Ray would wait a second for each.
+            info.process.terminate = info.process.kill
+    ray.shutdown()
+    _kill(below)
+
+
+def exit_at_once(exit_code: int) -> None:
+    """Exits without a word to Ray; a local one dies with all its processes."""
+    _kill(psutil.Process().children(recursive=True))
+    os._exit(exit_code)
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=2.0).close()
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def _signals_kept_from_ray() -> Iterator[None]:
+    """Lets this process alone hear the signals that ask a run to end; Ray's inherit the mask.
+
+    `timeout`, Slurm, systemd and a closing terminal send them to every process of a group. Ray
+    does the same with SIGINT.
+    """
+    old = signal.getsignal(signal.SIGTERM)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        # Ray's own handler ends Ray and exits with 1.
+        signal.signal(signal.SIGTERM, old)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def _join(address: str) -> None:
     import ray
 
+    # Below it, Ray would abort this process before GCS_GONE_AFTER_S.
+    os.environ.update(RAY_gcs_rpc_server_reconnect_timeout_s="120")
     if address != "auto":
         _check_answers(address)
     try:

@@ -105,13 +105,21 @@ def create_run_folder(results: Path, experiment: Experiment) -> RunFolder:
     name = f"{experiment.run}_{environment}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
     path = results / RUNS / name
     attempt = 1
-    while path.exists():
+    while not _make(path):
         attempt += 1
         path = results / RUNS / f"{name}_{attempt}"
-    path.mkdir(parents=True)
     folder = RunFolder(path)
     folder.experiment_file.write_text(to_yaml(experiment))
     return folder
+
+
+def _make(path: Path) -> bool:
+    """Makes a folder; returns whether it is new, also where another process makes the same."""
+    try:
+        path.mkdir(parents=True)
+    except FileExistsError:
+        return False
+    return True
 
 
 def find_run_to_resume(results: Path, which: str) -> RunFolder:
@@ -164,7 +172,10 @@ def redirect_output(log: Path) -> tuple[int, int]:
 
 
 class LogStream(io.TextIOBase):
-    """sys.stdout and sys.stderr while they go to the log: a full disk costs lines, not the run."""
+    """Where losing lines is better than losing the run.
+
+    A log's disk may be full, a terminal closed, a pipe without a reader.
+    """
 
     encoding = "utf-8"
 
@@ -178,6 +189,9 @@ class LogStream(io.TextIOBase):
 
     def fileno(self) -> int:
         return self._descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
 
 
 def restore_output(old: tuple[int, int]) -> None:

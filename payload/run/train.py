@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import psutil
-import ray
 
 from payload.errors import UserError, first_line
 from payload.experiment.settings import Experiment, Settings
 from payload.impala.rllib_config import algorithm_config
 from payload.run.checkpoints import Checkpoint
+from payload.run.driver_lock import mark_dead_runs
 from payload.run.evaluate import record_video
 from payload.run.interruption import Interruption
 from payload.run.panel import View
 from payload.run.progress import Progress, Report, reason_to_stop
+from payload.run.ray_cluster import disconnect, exit_at_once, watch_gcs
 from payload.run.run_folder import LogStream, RunFolder, redirect_output, restore_output
 from payload.run.run_status import RunStatus, State
 from payload.tracking.learning_curve import draw_learning_curve
@@ -70,16 +72,22 @@ def train(
     """
     with _terminal(folder.log) as terminal:
         view = View(terminal, experiment)
-        for note in notes:
+        for note in (*notes, *mark_dead_runs(options.results)):
             view.say(note)
         view.say(f"Run folder {folder.path}, log {folder.log.name}")
         training = Training(experiment, settings, folder, options, view)
         training.tell("STARTING")
-        with Interruption() as interruption:
-            outcome = training.run(resume_from, interruption)
-        training.finish(outcome)
-        # While its output still goes to the log: Ray prints what its workers said last.
-        ray.shutdown()
+
+        def end_stuck(reason: str) -> None:
+            training.view.stop()
+            training.finish(Outcome("FAILED", reason, 1))
+            exit_at_once(1)
+
+        with Interruption(end_stuck) as interruption:
+            with watch_gcs(interruption.fail):
+                outcome = training.run(resume_from, interruption)
+            disconnect(outcome.exit_code)
+            training.finish(outcome)
     return outcome.exit_code
 
 
@@ -106,7 +114,8 @@ class Training:
         algorithm = None
         try:
             self.view.wait_for("Starting env runners and learner")
-            algorithm = self._build(resume_from)
+            with interruption.watch(threading.TIMEOUT_MAX):
+                algorithm = self._build(resume_from)
             self.mlflow.log_params(run_parameters(self.experiment, self.settings))
             self.view.wait_for("Waiting for the first learner update")
             return self._loop(algorithm, interruption)
@@ -233,6 +242,8 @@ class Training:
         if best is None:
             return
         say(f"Best checkpoint  {best.path}")
+        if outcome.status != "FINISHED":
+            say(f"Last checkpoint  {self.checkpoints.newest_first()[0].path}")
         say(f"Learning curve   {folder.learning_curve}")
         say(f"MLflow           {self.mlflow.page or self.view.where}")
         say("Next:")
@@ -295,12 +306,7 @@ def _terminal(log: Path) -> Iterator[TextIO]:
     """Sends all other output of this process to the log; yields what the person sees."""
     descriptors = redirect_output(log)
     try:
-        with (
-            open(descriptors[0], "w", buffering=1, closefd=False) as terminal,
-            redirect_stdout(LogStream(1)),
-            redirect_stderr(LogStream(2)),
-            suppress(BrokenPipeError),
-        ):
-            yield terminal
+        with redirect_stdout(LogStream(1)), redirect_stderr(LogStream(2)):
+            yield cast("TextIO", LogStream(descriptors[0]))
     finally:
         restore_output(descriptors)

@@ -231,6 +231,19 @@ def mlflow_client(tracking_uri: str) -> Any:
     return mlflow.MlflowClient(tracking_uri)
 
 
+def end_run(tracking_uri: str, run_id: str, status: Status, at: float) -> bool:
+    """Sets the status of a run that is shown as RUNNING; returns whether it was.
+
+    Args:
+        at: When it ended, in seconds since 1970.
+    """
+    client = mlflow_client(tracking_uri)
+    if client.get_run(run_id).info.status != "RUNNING":
+        return False
+    client.set_terminated(run_id, status, int(at * 1000))
+    return True
+
+
 def _is_final(error: Exception) -> bool:
     """Whether MLflow would refuse the same again."""
     from mlflow.exceptions import MlflowException

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
@@ -42,6 +43,8 @@ def learning(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        # Signals to its process group must not reach the tests.
+        start_new_session=True,
     ) as process:
         try:
             assert process.stdout is not None
@@ -51,11 +54,21 @@ def learning(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
             process.terminate()
 
 
-def tracked_run(tracking_uri: str) -> Run:
-    """The only MLflow run at a tracking server or database."""
+def below(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """All processes of the Ray that a run has started."""
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def tracked_runs(tracking_uri: str) -> list[Run]:
+    """The MLflow runs at a tracking server or database, the newest first."""
     client = MlflowClient(tracking_uri)
     experiment = client.get_experiment_by_name(EXPERIMENT_NAME)
-    (run,) = client.search_runs([experiment.experiment_id])
+    return list(client.search_runs([experiment.experiment_id]))
+
+
+def tracked_run(tracking_uri: str) -> Run:
+    """The only MLflow run at a tracking server or database."""
+    (run,) = tracked_runs(tracking_uri)
     return run
 
 

@@ -18,7 +18,15 @@ import pytest
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 from ray.cluster_utils import Cluster
 
-from tests.payload.command_line import TINY, learning, payload, steps, wait_for
+from tests.payload.command_line import (
+    TINY,
+    learning,
+    mlflow_run,
+    payload,
+    run_folder,
+    steps,
+    wait_for,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -133,3 +141,42 @@ def test_a_run_on_two_nodes_outlives_one_of_them(survivor: Survivor) -> None:
 
 def test_a_run_on_two_nodes_goes_on_at_once_with_what_is_left(survivor: Survivor) -> None:
     assert survivor.seconds_for_1000_steps < 10, survivor.output
+
+
+# The head goes away: the last tests of this file, since the cluster does not outlive it.
+
+
+@dataclass(frozen=True)
+class Headless:
+    """A run whose cluster lost its head."""
+
+    exit_code: int
+    output: str
+    seconds: float
+    """From the loss to the end of the run."""
+    status: str
+    """In MLflow."""
+
+
+@pytest.fixture(scope="module")
+def headless(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Headless:
+    folder = tmp_path_factory.mktemp("headless")
+    with learning(folder, "--address", cluster.address, "--checkpoint-every", "1") as process:
+        wait_for(lambda: list((run_folder(folder) / "checkpoints").glob("checkpoint_*")))
+        (gcs,) = cluster.head_node.all_processes["gcs_server"]
+        gcs.process.kill()
+        start = time.monotonic()
+        assert process.stdout is not None
+        output = process.stdout.read()
+        code = process.wait(timeout=120)
+        return Headless(code, output, time.monotonic() - start, mlflow_run(folder).info.status)
+
+
+def test_a_run_whose_cluster_lost_its_head_fails_within_20_s(headless: Headless) -> None:
+    assert headless.seconds < 20
+    assert (headless.exit_code, headless.status) == (1, "FAILED"), headless.output
+
+
+def test_a_run_whose_cluster_lost_its_head_names_its_last_checkpoint(headless: Headless) -> None:
+    assert "FAILED: Ray's head is gone" in headless.output
+    assert "Last checkpoint" in headless.output

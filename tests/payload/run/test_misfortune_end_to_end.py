@@ -1,4 +1,4 @@
-"""What a run must outlive: a killed env runner, MLflow away, a full disk."""
+"""What may happen to a run: a killed env runner, MLflow away, a full disk, signals, a power cut."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,17 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from tests.payload.command_line import learning, payload, run_folder, steps, tracked_run, wait_for
+from tests.payload.command_line import (
+    below,
+    learning,
+    mlflow_run,
+    payload,
+    run_folder,
+    steps,
+    tracked_run,
+    tracked_runs,
+    wait_for,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -27,8 +37,7 @@ MEBIBYTE = 1 << 20
 
 def env_runners(process: subprocess.Popen[str]) -> set[psutil.Process]:
     """The env runners of a run, dead or alive ones alike as long as the kernel knows them."""
-    below = psutil.Process(process.pid).children(recursive=True)
-    return {child for child in below if child.name().startswith("ray::Atari")}
+    return {child for child in below(process) if child.name().startswith("ray::Atari")}
 
 
 # An env runner dies while the MLflow server is away.
@@ -174,3 +183,148 @@ def test_a_full_disk_leaves_a_checkpoint_that_plays(starved: Starved) -> None:
 
 def test_a_full_disk_fails_the_mlflow_run(starved: Starved) -> None:
     assert starved.mlflow.info.status == "FAILED", starved.output
+
+
+# A signal reaches Ray's processes as well as the driver.
+
+
+def to_the_process_group(process: subprocess.Popen[str], number: int) -> None:
+    """As a terminal that is closed and `timeout` send it."""
+    os.killpg(process.pid, number)
+
+
+def to_every_process(process: subprocess.Popen[str], number: int) -> None:
+    """As systemd sends it to a control group."""
+    for each in [*below(process), psutil.Process(process.pid)]:
+        each.send_signal(number)
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A run that was stopped by a signal."""
+
+    signal: int
+    exit_code: int
+    output: str
+    left_behind: list[str]
+    """Processes of its Ray that are there after its end."""
+    folder: Path
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(to_the_process_group, signal.SIGHUP), (to_every_process, signal.SIGTERM)],
+    ids=["process group", "every process"],
+)
+def stopped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+    send, number = request.param
+    folder = tmp_path_factory.mktemp("stopped")
+    with learning(folder) as process:
+        of_ray = below(process)
+        send(process, number)
+        assert process.stdout is not None
+        output = process.stdout.read()
+        code = process.wait(timeout=120)
+        return Stopped(number, code, output, [str(p) for p in of_ray if runs(p)], folder)
+
+
+def runs(process: psutil.Process) -> bool:
+    """Whether a process is there, and not only its entry that nobody has asked for yet."""
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def test_a_signal_that_reaches_rays_processes_ends_the_run_in_order(stopped: Stopped) -> None:
+    assert stopped.exit_code == 128 + stopped.signal, stopped.output
+
+
+def test_a_signal_that_reaches_rays_processes_costs_no_checkpoint(stopped: Stopped) -> None:
+    assert list((run_folder(stopped.folder) / "checkpoints").glob("checkpoint_*")), stopped.output
+
+
+def test_a_signal_that_reaches_rays_processes_marks_the_run_killed(stopped: Stopped) -> None:
+    assert mlflow_run(stopped.folder).info.status == "KILLED", stopped.output
+
+
+def test_a_stopped_run_leaves_no_process_of_ray(stopped: Stopped) -> None:
+    assert stopped.left_behind == []
+
+
+# The power is cut, and the next run's GCS dies.
+
+
+@dataclass(frozen=True)
+class PowerCut:
+    """A run whose processes were killed all at once."""
+
+    folder: Path
+    resumed_meanwhile: subprocess.CompletedProcess[str]
+    """An attempt to resume it while it was alive."""
+    driver: int
+
+
+@pytest.fixture(scope="module")
+def power_cut(tmp_path_factory: pytest.TempPathFactory) -> PowerCut:
+    folder = tmp_path_factory.mktemp("power-cut")
+    with learning(folder, "--checkpoint-every", "1") as process:
+        checkpoints = run_folder(folder) / "checkpoints"
+        wait_for(lambda: list(checkpoints.glob("checkpoint_*")))
+        resumed = payload(folder, "train", "--resume")
+        to_every_process(process, signal.SIGKILL)
+    return PowerCut(folder, resumed, process.pid)
+
+
+def test_a_run_that_is_alive_is_not_resumed(power_cut: PowerCut) -> None:
+    assert power_cut.resumed_meanwhile.returncode == 2, power_cut.resumed_meanwhile.stdout
+    (line,) = power_cut.resumed_meanwhile.stderr.splitlines()
+    assert line.startswith("payload: --resume ")
+    assert f"process {power_cut.driver}" in line
+
+
+@dataclass(frozen=True)
+class Headless:
+    """A run whose GCS was killed, begun where another one was cut off."""
+
+    exit_code: int
+    output: str
+    seconds: float
+    """From the death of GCS to the end of the run."""
+    status: str
+    """In MLflow, as the next one."""
+    status_of_the_other: str
+
+
+@pytest.fixture(scope="module")
+def headless(power_cut: PowerCut) -> Headless:
+    folder = power_cut.folder
+    with learning(folder, "--checkpoint-every", "1") as process:
+        newest = max((folder / "results" / "runs").iterdir())
+        wait_for(lambda: list((newest / "checkpoints").glob("checkpoint_*")))
+        (gcs,) = [each for each in below(process) if each.name() == "gcs_server"]
+        gcs.kill()
+        start = time.monotonic()
+        assert process.stdout is not None
+        output = process.stdout.read()
+        code = process.wait(timeout=120)
+        seconds = time.monotonic() - start
+        run, other = tracked_runs(f"sqlite:///{folder}/results/mlflow.db")
+        return Headless(code, output, seconds, run.info.status, other.info.status)
+
+
+def test_a_run_without_gcs_ends_within_20_s(headless: Headless) -> None:
+    assert headless.seconds < 20
+
+
+def test_a_run_without_gcs_fails(headless: Headless) -> None:
+    assert (headless.exit_code, headless.status) == (1, "FAILED"), headless.output
+
+
+def test_a_run_without_gcs_names_its_last_checkpoint(headless: Headless) -> None:
+    (line,) = [line for line in headless.output.splitlines() if line.startswith("FAILED")]
+    assert "GCS" in line
+    assert "Last checkpoint" in headless.output
+
+
+def test_the_next_run_marks_the_one_that_was_cut_off_killed(headless: Headless) -> None:
+    assert headless.status_of_the_other == "KILLED"

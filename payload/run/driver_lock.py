@@ -1,0 +1,102 @@
+"""Which runs have a living driver, and what MLflow shows of those whose driver is gone.
+
+A driver holds the lock of its run's folder. The kernel takes the lock back however the process
+ends, a power cut included; the file names the driver until the run has ended in order.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TextIO
+
+from payload.errors import UserError, first_line
+from payload.run.run_folder import RUNS, RunFolder
+from payload.tracking.mlflow_run import Tracking, end_run
+
+LOCK = ".driver.lock"
+PATIENCE_S = 3.0
+"""A driver that has just been killed takes a moment to be gone."""
+
+
+@contextmanager
+def driver_lock(folder: RunFolder) -> Iterator[None]:
+    """Makes this process the run's driver until the run has ended in order.
+
+    Raises:
+        UserError: The run has a driver that is alive.
+    """
+    with (folder.path / LOCK).open("a+") as lock:
+        if not _acquire(lock):
+            host, pid = _driver(lock)
+            raise UserError(
+                f"--resume {folder.path}: process {pid} on {host} is training it; stop that first"
+            )
+        _write(lock, f"{socket.gethostname()} {os.getpid()}")
+        yield
+        _write(lock, "")
+
+
+def mark_dead_runs(results: Path) -> Iterator[str]:
+    """Sets runs to KILLED in the embedded MLflow database that their driver left as RUNNING.
+
+    Runs whose driver is alive, or was on another host, stay as they are.
+
+    Yields:
+        A line for each.
+    """
+    for path in sorted((results / RUNS).glob(f"*/{LOCK}")):
+        folder = RunFolder(path.parent)
+        tracking = Tracking.embedded(results, folder.path.name)
+        # Somebody holds the lock, or it is another user's, or this file system has no locks.
+        with suppress(OSError), path.open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            host, _ = _driver(lock)
+            run_id = folder.mlflow_run_id(tracking.uri)
+            if host != socket.gethostname() or run_id is None:
+                continue
+            last_sign = max(file.stat().st_mtime for file in folder.path.iterdir())
+            try:
+                marked = end_run(tracking.uri, run_id, "KILLED", last_sign)
+            except Exception as error:  # Whatever MLflow raises, it is no reason not to train.
+                yield f"{folder.path}: its driver is gone; MLflow: {first_line(error)}"
+                continue
+            _write(lock, "")
+            if marked:
+                at = time.strftime("%Y-%m-%d %H:%M", time.localtime(last_sign))
+                yield f"{folder.path}: its driver is gone since {at}; set to KILLED in MLflow"
+
+
+def _acquire(lock: TextIO) -> bool:
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.1)
+        except OSError:  # Without locks on this file system, training is better than refusing.
+            return True
+        else:
+            return True
+
+
+def _driver(lock: TextIO) -> tuple[str, str]:
+    """Host and process of the driver; empty after an end in order."""
+    lock.seek(0)
+    host, _, pid = lock.read().partition(" ")
+    return host, pid
+
+
+def _write(lock: TextIO, text: str) -> None:
+    with suppress(OSError):  # A full disk.
+        lock.seek(0)
+        lock.truncate()
+        lock.write(text)
+        lock.flush()

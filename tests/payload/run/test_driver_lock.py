@@ -1,0 +1,150 @@
+"""A run's driver: one at a time, and what MLflow says of a run whose driver is gone."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+import payload.run.driver_lock
+from payload.errors import UserError
+from payload.run.driver_lock import LOCK, driver_lock, mark_dead_runs
+from payload.run.run_folder import RunFolder
+from payload.tracking.mlflow_run import MLflowRun, Tracking
+
+pytestmark = pytest.mark.slow
+
+DRIVER = """
+import sys, time
+from pathlib import Path
+from payload.run.driver_lock import driver_lock
+from payload.run.run_folder import RunFolder
+with driver_lock(RunFolder(Path(sys.argv[1]))):
+    print("holds it", flush=True)
+    time.sleep(600)
+"""
+
+
+@contextmanager
+def driver(folder: RunFolder) -> Iterator[subprocess.Popen[str]]:
+    """Another process that is the driver of a run; it is killed at the end."""
+    command = [sys.executable, "-c", DRIVER, str(folder.path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("results")
+
+
+@pytest.fixture
+def make_run(results: Path) -> Callable[[str], tuple[RunFolder, str]]:
+    """Makes a run's folder and its MLflow run, which is RUNNING; returns it and the run's id."""
+
+    def make(name: str) -> tuple[RunFolder, str]:
+        folder = RunFolder(results / "runs" / name)
+        folder.path.mkdir(parents=True)
+        tracking = Tracking.embedded(results, name)
+        run = MLflowRun(tracking, folder.mlflow_backlog)
+        run.close("FINISHED")
+        assert run.run_id is not None
+        MlflowClient(tracking.uri).update_run(run.run_id, "RUNNING")
+        folder.remember_mlflow_run(run.run_id, tracking.uri)
+        return folder, run.run_id
+
+    return make
+
+
+def status(results: Path, run_id: str) -> str:
+    return str(MlflowClient(f"sqlite:///{results}/mlflow.db").get_run(run_id).info.status)
+
+
+def test_a_run_has_one_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payload.run.driver_lock, "PATIENCE_S", 0.1)
+    folder = RunFolder(tmp_path)
+    with driver(folder) as other:
+        line = f"process {other.pid} on {socket.gethostname()} is training it"
+        with pytest.raises(UserError, match=line), driver_lock(folder):
+            pytest.fail("two drivers at once")
+
+
+def test_a_run_whose_driver_was_killed_can_have_another(tmp_path: Path) -> None:
+    with driver(RunFolder(tmp_path)):
+        pass
+    with driver_lock(RunFolder(tmp_path)):
+        pass
+
+
+def test_a_run_whose_driver_was_killed_becomes_killed(
+    results: Path, make_run: Callable[[str], tuple[RunFolder, str]]
+) -> None:
+    folder, run_id = make_run("power-cut")
+    with driver(folder):
+        pass
+    (line,) = mark_dead_runs(results)
+    assert line.startswith(f"{folder.path}: its driver is gone")
+    assert status(results, run_id) == "KILLED"
+
+
+def test_a_run_that_was_cut_off_ended_at_its_last_sign_of_life(
+    results: Path, make_run: Callable[[str], tuple[RunFolder, str]]
+) -> None:
+    folder, run_id = make_run("long-ago")
+    with driver(folder):
+        pass
+    for file in folder.path.iterdir():
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+    list(mark_dead_runs(results))
+    run = MlflowClient(f"sqlite:///{results}/mlflow.db").get_run(run_id)
+    assert run.info.end_time == 1_700_000_000_000
+
+
+def test_a_run_whose_driver_is_alive_stays_as_it_is(
+    results: Path, make_run: Callable[[str], tuple[RunFolder, str]]
+) -> None:
+    folder, run_id = make_run("alive")
+    with driver(folder):
+        list(mark_dead_runs(results))
+        assert status(results, run_id) == "RUNNING"
+
+
+def test_a_run_whose_driver_was_on_another_host_stays_as_it_is(
+    results: Path, make_run: Callable[[str], tuple[RunFolder, str]]
+) -> None:
+    folder, run_id = make_run("elsewhere")
+    (folder.path / LOCK).write_text("another-host 1234")
+    list(mark_dead_runs(results))
+    assert status(results, run_id) == "RUNNING"
+
+
+def test_a_run_that_ended_in_order_is_none_to_mark(
+    results: Path, make_run: Callable[[str], tuple[RunFolder, str]]
+) -> None:
+    folder, run_id = make_run("ended")
+    with driver_lock(folder):
+        pass
+    list(mark_dead_runs(results))
+    assert status(results, run_id) == "RUNNING"
+
+
+def test_a_database_that_cannot_be_asked_keeps_nobody_from_training(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "runs" / "run")
+    folder.path.mkdir(parents=True)
+    folder.remember_mlflow_run("0" * 32, Tracking.embedded(tmp_path, "run").uri)
+    with driver(folder):
+        pass
+    (line,) = mark_dead_runs(tmp_path)
+    assert "MLflow: " in line
