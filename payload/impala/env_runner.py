@@ -162,14 +162,14 @@ class AtariEnvRunner(SingleAgentEnvRunner):
             self._reset()
             fragment = self._try_rollout(num_steps, explore, random_actions)
         self._count_steps(fragment)
+        self.metrics.log_value(RETURN_SO_FAR_MIN, float(self._returns.min()), reduce="min")
+        self.metrics.log_value(RETURN_SO_FAR_MAX, float(self._returns.max()), reduce="max")
         self.metrics.log_value("rollout_timer", time.perf_counter() - started)
         return fragment
 
     def _count_steps(self, fragment: RolloutFragment) -> None:
         """Logs steps, under the names that RLlib's driver reads, and their rewards."""
         steps = len(fragment)
-        self.metrics.log_value(RETURN_SO_FAR_MIN, float(self._returns.min()), reduce="min")
-        self.metrics.log_value(RETURN_SO_FAR_MAX, float(self._returns.max()), reduce="max")
         self.metrics.log_value(REWARDS_SAMPLED, float(fragment.rewards.sum()), reduce="sum")
         self.metrics.log_value(NUM_ENV_STEPS_SAMPLED, steps, reduce="sum")
         self.metrics.log_value(
