@@ -88,11 +88,18 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
             self.normalize = RunningNormalizer(**state[LOSS_STATE]["normalizer"])
             self.progress = state[LOSS_STATE]["progress"]
 
-    def update(self, training_data: TrainingData, **kwargs: Any) -> Any:
-        """Returns the weights for the env runners as they are after this update.
+    def update(
+        self, training_data: TrainingData, *, return_state: bool = False, **kwargs: Any
+    ) -> Any:
+        """Returns the metrics, and the weights for the env runners as they are after this update.
 
-        RLlib takes them before it waits for the update, so that they are one update old. An
-        update without fragments, which die with the node of their env runner, is skipped.
+        RLlib asks for weights with the first of a training step's updates alone, and takes them
+        before it waits for that update. They cost nothing more: its learner thread puts them into
+        the object store after each update, or after every `broadcast_interval` ones. An update
+        without fragments, which die with the node of their env runner, is skipped.
+
+        Args:
+            return_state: Has no effect.
         """
         training_data.solve_refs()
         if self.config.num_learners > 1:
@@ -100,11 +107,9 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         if not training_data.episodes:
             return {}
         result = super().update(training_data=training_data, **kwargs)
-        if kwargs.get("return_state"):
-            # The learner thread, at its next update already, may take them back.
-            with suppress(Empty):
-                self._learner_state = self._learner_state_queue.get_nowait()
-                result["_rl_module_state_after_update"] = self._learner_state
+        # The learner thread, at its next update already, may take them back.
+        with suppress(Empty):
+            result["_rl_module_state_after_update"] = self._learner_state_queue.get_nowait()
         return result
 
     def _without_gaps(self, fragments: list[RolloutFragment]) -> list[RolloutFragment]:
