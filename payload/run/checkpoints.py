@@ -93,11 +93,20 @@ class CheckpointStore:
             raise
         return Checkpoint(final)
 
-    def mark_best(self, checkpoint: Checkpoint) -> None:
-        """Points the link `best` at a checkpoint."""
+    def mark_if_best(self, checkpoint: Checkpoint) -> bool:
+        """Points the link `best` at a checkpoint just saved, if it is the best; returns whether.
+
+        The best is the one with the highest mean return of 100 episodes at the time when it was
+        saved; a higher mean between two saves was of other weights. Of equal ones, and while no
+        100 episodes have ended, the newest is the best.
+        """
+        best = self.best()
+        if best is not None and checkpoint.progress().full_mean < best.progress().full_mean:
+            return False
         aside = self.folder / f".{BEST}.{os.getpid()}"
         aside.symlink_to(checkpoint.path.name)
         aside.replace(self.folder / BEST)
+        return True
 
     def best(self) -> Checkpoint | None:
         link = self.folder / BEST

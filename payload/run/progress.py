@@ -136,6 +136,11 @@ class Progress:
         return len(self.returns) == MEAN_OVER
 
     @property
+    def full_mean(self) -> float:
+        """Returns the mean return of the last 100 episodes; -inf while there are fewer."""
+        return _reduce(np.mean, self.returns) if self.has_full_mean else -math.inf
+
+    @property
     def current_return(self) -> float:
         """Returns what an episode would return at the rate of reward of the last steps.
 

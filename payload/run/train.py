@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import threading
 import time
@@ -107,7 +106,6 @@ class Training:
         self.checkpoints = folder.checkpoints(options.keep_checkpoints)
         tracking = _tracking(folder, options)
         self.mlflow = MLflowRun(tracking, folder.mlflow_backlog, self._mlflow_started)
-        self._best_saved = -math.inf
 
     def run(self, resume_from: list[Checkpoint], interruption: Interruption) -> Outcome:
         """Builds, trains and stops the algorithm; whatever happens becomes an outcome."""
@@ -162,7 +160,6 @@ class Training:
             if resume_from:
                 where = resume_from[0].path.parent
                 raise UserError(f"--resume: no checkpoint in {where} can be read")
-        self._best_saved = progress.best_return
         callback_of(algorithm).attach(self.mlflow, progress)
         # The checkpoint's learners know it too, but on the way to the goal of then.
         _tell_learners(algorithm, progress.towards(self.experiment.stop))
@@ -213,9 +210,7 @@ class Training:
 
     def _save(self, algorithm: Any, progress: Progress) -> None:
         checkpoint = self.checkpoints.save(algorithm, self.experiment, progress)
-        if progress.best_return > self._best_saved or not progress.has_full_mean:
-            self._best_saved = progress.best_return
-            self.checkpoints.mark_best(checkpoint)
+        if self.checkpoints.mark_if_best(checkpoint):
             self.mlflow.log_artifact(checkpoint.path, "checkpoints/best")
         self.mlflow.log_artifact(checkpoint.path, "checkpoints/last")
         self.checkpoints.prune()

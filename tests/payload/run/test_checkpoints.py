@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from payload.errors import UserError
 from payload.experiment.settings import Experiment, Settings, Stop
 from payload.run.checkpoints import Checkpoint, CheckpointStore, find_checkpoint
-from payload.run.progress import Progress
+from payload.run.progress import MEAN_OVER, Progress
 from tests.payload.conftest import FileAlgorithm
 
 Save = Callable[..., Checkpoint]
@@ -149,7 +150,7 @@ def test_prune_keeps_the_newest(folder: Path, save_checkpoint: Save) -> None:
 
 def test_prune_keeps_the_best(folder: Path, save_checkpoint: Save) -> None:
     store = CheckpointStore(folder, keep=1)
-    store.mark_best(save_checkpoint(folder, 1))
+    store.mark_if_best(save_checkpoint(folder, 1))
     save_checkpoint(folder, 2)
     save_checkpoint(folder, 3)
     store.prune()
@@ -161,7 +162,7 @@ def test_prune_keeps_the_best_in_a_folder_given_relatively(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     store = CheckpointStore(Path("checkpoints"), keep=1)
-    store.mark_best(save_checkpoint(store.folder, 1))
+    store.mark_if_best(save_checkpoint(store.folder, 1))
     save_checkpoint(store.folder, 2)
     store.prune()
     assert names(store.folder) == ["best", "checkpoint_000001", "checkpoint_000002"]
@@ -173,7 +174,7 @@ def test_prune_keeps_the_best_in_a_folder_behind_a_link(
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to("disk")
     store = CheckpointStore(tmp_path / "link", keep=1)
-    store.mark_best(save_checkpoint(store.folder, 1))
+    store.mark_if_best(save_checkpoint(store.folder, 1))
     save_checkpoint(store.folder, 2)
     store.prune()
     assert names(store.folder) == ["best", "checkpoint_000001", "checkpoint_000002"]
@@ -204,18 +205,56 @@ def test_a_run_without_a_marked_checkpoint_has_no_best(store: CheckpointStore) -
     assert store.best() is None
 
 
-def test_the_best_is_the_checkpoint_marked_last(
-    folder: Path, store: CheckpointStore, save_checkpoint: Save
+@pytest.fixture
+def save_at(store: CheckpointStore, algorithm: FileAlgorithm) -> Callable[..., bool]:
+    """Saves a checkpoint of a mean return; returns whether it is the best now."""
+
+    def save(iteration: int, mean: float, episodes: int = MEAN_OVER, best: float = 0.0) -> bool:
+        returns = deque([mean] * episodes, maxlen=MEAN_OVER)
+        progress = Progress(iteration=iteration, returns=returns, best_return=best)
+        return store.mark_if_best(store.save(algorithm, Experiment(), progress))
+
+    return save
+
+
+def test_the_best_is_the_checkpoint_with_the_highest_mean_when_it_was_saved(
+    folder: Path, store: CheckpointStore, save_at: Callable[..., bool]
 ) -> None:
-    store.mark_best(save_checkpoint(folder, 1))
-    store.mark_best(save_checkpoint(folder, 2))
+    assert [save_at(1, mean=10.0), save_at(2, mean=12.0), save_at(3, mean=11.0)] == [
+        True,
+        True,
+        False,
+    ]
     assert store.best() == Checkpoint(folder / "checkpoint_000002")
+
+
+def test_a_mean_that_was_higher_between_two_saves_makes_no_best(
+    folder: Path, store: CheckpointStore, save_at: Callable[..., bool]
+) -> None:
+    save_at(1, mean=10.0)
+    assert not save_at(2, mean=9.0, best=15.0)
+    assert store.best() == Checkpoint(folder / "checkpoint_000001")
+
+
+def test_of_equal_means_the_newest_is_the_best(save_at: Callable[..., bool]) -> None:
+    save_at(1, mean=10.0)
+    assert save_at(2, mean=10.0)
+
+
+def test_before_100_episodes_the_newest_is_the_best(save_at: Callable[..., bool]) -> None:
+    save_at(1, mean=10.0, episodes=99)
+    assert save_at(2, mean=-20.0, episodes=99)
+
+
+def test_a_mean_of_100_episodes_is_better_than_one_of_fewer(save_at: Callable[..., bool]) -> None:
+    save_at(1, mean=-20.0)
+    assert not save_at(2, mean=10.0, episodes=99)
 
 
 def test_the_link_to_the_best_survives_a_move_of_the_run(
     tmp_path: Path, folder: Path, store: CheckpointStore, save_checkpoint: Save
 ) -> None:
-    store.mark_best(save_checkpoint(folder, 1))
+    store.mark_if_best(save_checkpoint(folder, 1))
     moved = folder.rename(tmp_path / "moved")
     assert CheckpointStore(moved).best() == Checkpoint(moved / "checkpoint_000001")
 
@@ -234,7 +273,7 @@ def test_a_runs_folder_means_its_best_checkpoint(
 ) -> None:
     folder = tmp_path / "run" / "checkpoints"
     best = save_checkpoint(folder, 1)
-    CheckpointStore(folder).mark_best(best)
+    CheckpointStore(folder).mark_if_best(best)
     save_checkpoint(folder, 2)
     assert find_checkpoint(tmp_path / below) == best
 
@@ -252,7 +291,7 @@ def test_a_run_whose_best_checkpoint_is_gone_means_its_newest(
 ) -> None:
     folder = tmp_path / "checkpoints"
     newest = save_checkpoint(folder, 1)
-    CheckpointStore(folder).mark_best(Checkpoint(folder / "checkpoint_000009"))
+    (folder / "best").symlink_to("checkpoint_000009")
     assert find_checkpoint(tmp_path) == newest
 
 
