@@ -37,6 +37,15 @@ EPISODE_LENGTHS = "episode_lengths"
 EPISODE_RETURN_MEAN is a mean of means of unequal weight, not the mean of the last 100."""
 
 
+def game_seeds(seed: int, env_runner: int, num_envs: int) -> npt.NDArray[np.int64]:
+    """Returns the seeds of an env runner's games, [N] in [0, 2**31): no two of a run are equal.
+
+    RLlib gives env runner k the seed + k, and AtariVectorEnv gives its game i that + i.
+    """
+    first = np.random.SeedSequence(seed).generate_state(1).astype(np.int64)
+    return (first + env_runner * num_envs + np.arange(num_envs)) % 2**31
+
+
 class FinishedEpisode(NamedTuple):
     """What is known of an episode at its end."""
 
@@ -145,8 +154,10 @@ class AtariEnvRunner(SingleAgentEnvRunner):
         return []
 
     def _reset(self) -> None:
-        seed = self._seed if self._needs_initial_reset else None
-        self._observations, infos = self._try_env_reset(seed=seed)
+        seeds = None
+        if self._needs_initial_reset and self.config.seed is not None:
+            seeds = game_seeds(self.config.seed, self.worker_index or 0, self.num_envs)
+        self._observations, infos = self._try_env_reset(seed=seeds)
         self._needs_initial_reset = False
         self._first = np.ones(self.num_envs, np.bool_)
         self._lives = infos["lives"].copy()

@@ -14,6 +14,8 @@ import pytest
 import torch
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
+from hypothesis import given
+from hypothesis import strategies as st
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
@@ -30,6 +32,7 @@ from payload.impala.env_runner import (
     RETURN_SO_FAR_MIN,
     REWARDS_SAMPLED,
     AtariEnvRunner,
+    game_seeds,
 )
 from payload.impala.frame_stack import stack_frames
 from payload.impala.rllib_config import algorithm_config
@@ -66,9 +69,9 @@ def game(experiment: Experiment) -> AtariSettings:
     return settings
 
 
-def plain_env(experiment: Experiment) -> tuple[AtariVectorEnv, int]:
-    """The emulator that the first remote env runner steps, and the seed it starts with."""
-    return make_vector_env(game(experiment), NUM_ENVS), SEED + 1
+def plain_env(experiment: Experiment) -> tuple[AtariVectorEnv, npt.NDArray[np.int64]]:
+    """The emulator that the first remote env runner steps, and the seeds it starts with."""
+    return make_vector_env(game(experiment), NUM_ENVS), game_seeds(SEED, 1, NUM_ENVS)
 
 
 @pytest.fixture
@@ -289,7 +292,7 @@ def test_the_rewards_of_every_step_are_counted(make_runner: MakeRunner) -> None:
 
 def test_the_returns_so_far_are_of_the_games_in_progress(make_runner: MakeRunner) -> None:
     runner = make_runner()
-    (fragment,) = runner.sample(num_timesteps=200 * NUM_ENVS)
+    (fragment,) = runner.sample(num_timesteps=400 * NUM_ENVS)
     so_far = [
         fragment.rewards[np.append(0, np.flatnonzero(first))[-1] :, env].sum()
         for env, first in enumerate(fragment.first.T)
@@ -321,11 +324,11 @@ def test_the_number_of_episodes_is_a_metric(make_runner: MakeRunner) -> None:
 
 def test_each_environment_plays_its_share_of_the_episodes(make_runner: MakeRunner) -> None:
     runner = make_runner()
-    np.random.seed(2)
+    np.random.seed(11)
     runner.sample(num_episodes=3, random_actions=True)
-    np.random.seed(2)
+    np.random.seed(11)
     actions = np.stack(
-        [np.random.randint(NUM_ACTIONS[BREAKOUT], size=NUM_ENVS) for _ in range(300)]
+        [np.random.randint(NUM_ACTIONS[BREAKOUT], size=NUM_ENVS) for _ in range(400)]
     )
     games = play_plainly(experiment_of(), actions).episodes()
     # Of these games, the third to end is the second of the environment whose share is one.
@@ -344,6 +347,35 @@ def test_a_forced_reset_begins_new_episodes(make_runner: MakeRunner) -> None:
     runner.sample()
     (fragment,) = runner.sample(num_timesteps=STEPS * NUM_ENVS, force_reset=True)
     assert fragment.first[0].all()
+
+
+@given(
+    seed=st.integers(0, 2**40),
+    env_runners=st.integers(1, 100),
+    num_envs=st.integers(1, 100),
+)
+def test_no_two_games_of_a_run_have_the_same_seed(
+    seed: int, env_runners: int, num_envs: int
+) -> None:
+    # 0 is the driver's own env runner.
+    seeds = [game_seeds(seed, index, num_envs) for index in range(env_runners + 1)]
+    assert len(np.unique(seeds)) == (env_runners + 1) * num_envs
+
+
+def test_games_of_runs_with_neighbouring_seeds_have_others() -> None:
+    one, other = ([game_seeds(seed, index, 32) for index in range(14)] for seed in (0, 1))
+    assert np.intersect1d(one, other).size == 0
+
+
+@given(seed=st.integers(0, 2**40))
+def test_the_emulator_takes_every_seed_of_a_game(seed: int) -> None:
+    seeds = game_seeds(seed, 13, 32)
+    assert (seeds >= 0).all()
+    assert (seeds < 2**31).all()
+
+
+def test_a_games_seed_is_always_the_same() -> None:
+    np.testing.assert_array_equal(game_seeds(SEED, 2, 32), game_seeds(SEED, 2, 32))
 
 
 def test_the_same_seed_gives_the_same_frames(make_runner: MakeRunner) -> None:
