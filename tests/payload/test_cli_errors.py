@@ -185,7 +185,7 @@ def test_the_real_command_refuses_in_one_line() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--help"], "train | evaluate | bench"),
+        (["--help"], "train | evaluate | ui | bench"),
         (["train", "--help"], "--resume"),
         (["evaluate", "--help"], "--episodes"),
     ],
