@@ -1,4 +1,4 @@
-"""The command line: reads it, checks all that a person can get wrong, then starts."""
+"""The command line: reads it, checks the input, then starts."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _add_train(commands: Any) -> None:
         nargs="?",
         const="latest",
         metavar="RUN",
-        help="go on with a run's folder, or with the newest run in --results",
+        help="continue a run's folder, or the newest run in --results",
     )
     add("--results", type=Path, default=DEFAULT_RESULTS, help="folder of results (./results)")
     add("--tracking-uri", help="MLflow server; default: an embedded database in --results")

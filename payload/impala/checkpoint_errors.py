@@ -1,4 +1,4 @@
-"""What RLlib's learners lack: an error when one in another process cannot save or restore."""
+"""Errors of a learner in another process that cannot save or restore, which RLlib drops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 class CheckpointErrors(TorchLearner):
     """A learner that keeps such an error instead of raising it.
 
-    RLlib's driver would take the learner out of service, and go on without a learner.
+    RLlib's driver would mark the learner as unhealthy and continue without a learner.
     """
 
     checkpoint_error: Exception | None = None

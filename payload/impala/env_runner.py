@@ -26,14 +26,14 @@ from payload.impala.atari import AtariSettings, make_vector_env
 from payload.impala.rollout_fragment import RolloutFragment
 
 REWARDS_SAMPLED = "rewards_sampled"
-"""Sum of the game's own rewards over the steps sampled: how well the policy of now plays. Returns
-only tell when an episode is over, and then of its whole length."""
+"""Sum of the game's own rewards over the steps sampled: how well the current policy plays.
+Returns are known only when an episode ends, and then for its whole length."""
 RETURN_SO_FAR_MIN = "return_so_far_min"
 RETURN_SO_FAR_MAX = "return_so_far_max"
 """Lowest and highest return so far of the games in progress."""
 EPISODE_RETURNS = "episode_returns"
 EPISODE_LENGTHS = "episode_lengths"
-"""Every finished episode's return and length in agent steps, one by one. RLlib's own
+"""Every finished episode's return and length in environment steps, one by one. RLlib's own
 EPISODE_RETURN_MEAN is a mean of means of unequal weight, not the mean of the last 100."""
 
 
@@ -166,7 +166,7 @@ class AtariEnvRunner(SingleAgentEnvRunner):
         self._episodes_wanted = None
 
     def _rollout(self, num_steps: int, explore: bool, random_actions: bool) -> RolloutFragment:
-        """Steps all environments `num_steps` times; a failed step starts the fragment anew."""
+        """Steps all environments `num_steps` times; a failed step starts the fragment again."""
         started = time.perf_counter()
         fragment = self._try_rollout(num_steps, explore, random_actions)
         while fragment is None:

@@ -42,9 +42,9 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
 
     progress = 0.0
     """How far the run is on its way to its goal, in [0, 1]; the driver sets it."""
-    fall_power = 4
-    """The power of progress with which uniform_kl_coeff falls: half of it near the goal. A policy
-    that is made sure of itself at half the way stays there: in Pong it parks its paddle."""
+    anneal_power = 4
+    """The power of progress with which uniform_kl_coeff is annealed, most of it near the goal. In
+    Pong a policy that becomes deterministic halfway stays in its cycle."""
 
     def build(self) -> None:
         super().build()
@@ -52,7 +52,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         self._spare: list[RolloutFragment] = []
         self._updating = threading.Lock()
         if self.config.num_gpus_per_learner == 0:
-            # More threads only fight with the env runners for the same cores.
+            # More threads would compete with the env runners for the same cores.
             torch.set_num_threads(1)
         statistics = pixel_statistics(AtariSettings(**self.config.env_config))
         self.module[DEFAULT_MODULE_ID].unwrapped().set_pixel_statistics(*statistics)
@@ -146,7 +146,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
 
         That is uniform_kl_coeff * KL(uniform || policy) - entropy_coeff * entropy (Pereyra et
         al. 2017, section 3.2: label smoothing and confidence penalty). The first pulls an action
-        back with the same force however unlikely it is; entropy lets go of it.
+        back with the same force however unlikely it is; the entropy bonus vanishes for it.
 
         Each is a mean over the steps that LOSS_MASK leaves. Columns are flat with
         N * (T + 1) entries, row after row (see FragmentsToTrainBatch).
@@ -186,10 +186,10 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         value_loss = 0.5 * errors.pow(2).mean()
         mean_entropy = entropy[mask].mean()
         entropy_coeff = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
-        uniform_kl_coeff = lowered(
+        uniform_kl_coeff = annealed(
             settings["uniform_kl_coeff"],
             settings["uniform_kl_coeff_at_goal"],
-            self.progress**self.fall_power,
+            self.progress**self.anneal_power,
         )
         self.metrics.log_dict(
             {
@@ -233,8 +233,8 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
 class SurrogateLearner(VTraceLearner):
     """APPO's update: PPO's clipped surrogate on V-trace advantages, several passes."""
 
-    fall_power = 8
-    """Larger steps make a policy sure of itself sooner."""
+    anneal_power = 8
+    """Larger steps make a policy deterministic sooner."""
 
     def build(self) -> None:
         # As in APPOLearner.build: IMPALALearner's own queue has no size of APPO's.
@@ -252,7 +252,7 @@ class SurrogateLearner(VTraceLearner):
 
 
 class Adam(torch.optim.Adam):
-    """torch's own methods without their wrappers for torch.compile, which nobody uses here.
+    """torch's own methods without their wrappers for torch.compile, which volley does not use.
 
     Those import torch._dynamo, which is a second of a run's start.
     """
@@ -263,10 +263,10 @@ class Adam(torch.optim.Adam):
     step = torch.no_grad()(torch.optim.Adam.step.__wrapped__)
 
 
-def lowered(start: float, at_goal: float | None, fraction: float) -> float:
-    """Returns a coefficient after a fraction, in [0, 1], of its geometric fall to `at_goal`.
+def annealed(start: float, at_goal: float | None, fraction: float) -> float:
+    """Returns a coefficient that is annealed geometrically to `at_goal`, at a fraction in [0, 1].
 
-    `at_goal` must be positive; None is no fall.
+    `at_goal` must be positive; None anneals nothing.
     """
     if at_goal is None or start == 0:
         return start

@@ -1,4 +1,4 @@
-"""What RLlib's IMPALA and APPO learners lack: an end when one of their threads has died."""
+"""Ends RLlib's IMPALA and APPO learners when one of their threads has died."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from payload.run.interruption import is_learners
 
 
 class ThreadWatch(CheckpointErrors):
-    """A learner whose `update` raises what its threads died of.
+    """A learner whose `update` raises the error that its threads died of.
 
-    RLlib's waits for them for ever. In a process of its own nobody sees that: the driver drops
-    what it cannot send, and env runners go on sampling for nothing.
+    RLlib's learner waits for them without end. In a process of its own that is not noticed: the
+    driver drops what it cannot send, and env runners keep sampling.
     """
 
     def build(self) -> None:
@@ -47,8 +47,8 @@ class ThreadWatch(CheckpointErrors):
 
 
 class WatchedIMPALALearner(ThreadWatch, IMPALATorchLearner):
-    """RLlib's own, for environments that are no Atari game."""
+    """RLlib's own, for environments other than Atari games."""
 
 
 class WatchedAPPOLearner(ThreadWatch, APPOTorchLearner):
-    """RLlib's own, for environments that are no Atari game."""
+    """RLlib's own, for environments other than Atari games."""

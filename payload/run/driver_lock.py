@@ -1,7 +1,7 @@
-"""Which runs have a living driver, and what MLflow shows of those whose driver is gone.
+"""The lock that a driver holds on its run, and the status of runs whose driver is gone.
 
-A driver holds the lock of its run's folder. The kernel takes the lock back however the process
-ends, a power cut included; the file names the driver until the run has ended in order.
+The kernel releases the lock however the process ends, a power cut included. The file names the
+driver until the run has ended in order.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from payload.run.run_folder import RUNS, RunFolder
 from payload.tracking.mlflow_run import Tracking, end_run
 
 LOCK = ".driver.lock"
-PATIENCE_S = 3.0
-"""A driver that has just been killed takes a moment to be gone."""
+RETRY_FOR_S = 3.0
+"""A driver that has just been killed takes a moment to end."""
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def mark_dead_runs(results: Path) -> Iterator[str]:
     for path in sorted((results / RUNS).glob(f"*/{LOCK}")):
         folder = RunFolder(path.parent)
         tracking = Tracking.embedded(results, folder.path.name)
-        # Somebody holds the lock, or it is another user's, or this file system has no locks.
+        # The lock is held, or another user's, or the file system has no locks.
         with suppress(OSError), path.open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             host, _ = _driver(lock)
@@ -63,7 +63,7 @@ def mark_dead_runs(results: Path) -> Iterator[str]:
             last_sign = max(file.stat().st_mtime for file in folder.path.iterdir())
             try:
                 marked = end_run(tracking.uri, run_id, "KILLED", last_sign)
-            except Exception as error:  # Whatever MLflow raises, it is no reason not to train.
+            except Exception as error:  # Whatever MLflow raises must not prevent a training.
                 yield f"{folder.path}: its driver is gone; MLflow: {first_line(error)}"
                 continue
             _write(lock, "")
@@ -73,7 +73,7 @@ def mark_dead_runs(results: Path) -> Iterator[str]:
 
 
 def _acquire(lock: TextIO) -> bool:
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + RETRY_FOR_S
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -81,7 +81,7 @@ def _acquire(lock: TextIO) -> bool:
             if time.monotonic() > end:
                 return False
             time.sleep(0.1)
-        except OSError:  # Without locks on this file system, training is better than refusing.
+        except OSError:  # A file system without locks must not prevent a training.
             return True
         else:
             return True

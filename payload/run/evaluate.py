@@ -22,7 +22,7 @@ from payload.impala.atari import AtariSettings, game_of, make_vector_env
 from payload.run.checkpoints import Checkpoint
 
 FRAMES_PER_SECOND = 30
-"""Twice the game's own speed: one picture per agent step of four frames."""
+"""Twice the game's own speed: one picture per environment step of four frames."""
 MAX_VIDEO_STEPS = 3_600
 """Two minutes: a policy that never serves would play for half an hour."""
 
@@ -71,7 +71,7 @@ class Policy:
         """
         try:
             self.module = RLModule.from_checkpoint(checkpoint.module)
-        except Exception as error:  # A truncated file shows in many ways.
+        except Exception as error:  # A truncated file raises many types.
             reason = " ".join(str(error).split())
             raise UserError(
                 f"{checkpoint.path}: cannot be read ({reason}); give one that is whole and that "
@@ -130,7 +130,7 @@ def gymnasium_env(experiment: Experiment, render: bool = False) -> gymnasium.Env
 def play_episode(
     env: gymnasium.Env[Any, Any], policy: Policy, seed: int | None = None
 ) -> tuple[float, int]:
-    """Plays one episode; returns its return and its length in agent steps."""
+    """Plays one episode; returns its return and its length in environment steps."""
     total, length = 0.0, 0
     for reward in _rewards(env, policy, seed):
         total, length = total + reward, length + 1

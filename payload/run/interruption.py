@@ -1,4 +1,4 @@
-"""What ends a run from outside its loop: signals, a dead learner thread, a hang."""
+"""Ends a run from outside its loop: signals, a dead learner thread, a hang."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Interruption:
 
     def _on_thread_error(self, args: Any) -> None:
         self._hook(args)
-        # Without one of them, algorithm.train() would wait for ever.
+        # Without one of them, algorithm.train() would wait without end.
         if is_learners(args.thread):
             self.fail(f"the learner failed: {first_line(args.exc_value or args.exc_type())}")
 

@@ -1,4 +1,4 @@
-"""What one training iteration says, what a run carries over, and when to stop."""
+"""The report of an iteration, the progress of a run, and when to stop."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ RECENT_EPISODES = 20
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What RLlib says of one iteration; a count is of the whole run, None while unknown."""
+    """RLlib's result of one iteration; a count is of the whole run, None while unknown."""
 
     env_steps: int | None = None
     env_steps_trained: int | None = None
     episodes: int | None = None
     rewards_sampled: float = math.nan
-    """Sum of the game's own rewards over `steps_sampled`, this iteration's agent steps; NaN where
-    the env runner does not tell."""
+    """Sum of the game's own rewards over `steps_sampled`, this iteration's environment steps;
+    NaN where the env runner does not report it."""
     steps_sampled: float = math.nan
     return_so_far_min: float = math.nan
     return_so_far_max: float = math.nan
@@ -42,7 +42,7 @@ class TrainResult:
 
 @dataclass(frozen=True)
 class Report:
-    """One iteration. Steps are agent steps; a mean without episodes is NaN."""
+    """One iteration. Steps are environment steps; a mean without episodes is NaN."""
 
     iteration: int
     time_total_s: float
@@ -197,7 +197,7 @@ def reason_to_stop(stop: Stop, report: Report, progress: Progress) -> str | None
         return f"mean return {report.return_mean:.2f} reached {stop.episode_return_mean:g}"
     limits: list[tuple[str, float | None, float]] = [
         ("s", stop.time_total_s, report.time_total_s),
-        ("agent steps", stop.num_env_steps_sampled_lifetime, report.env_steps),
+        ("environment steps", stop.num_env_steps_sampled_lifetime, report.env_steps),
         ("iterations", stop.training_iteration, report.iteration),
     ]
     for unit, limit, now in limits:

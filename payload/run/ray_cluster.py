@@ -20,7 +20,7 @@ from payload.experiment.placement import Cluster, Node
 from payload.run.run_folder import redirect_output, restore_output
 
 GCS_GONE_AFTER_S = 5.0
-"""Nodes of volley's cluster give up after 10 s (ray.env), and with its node the driver."""
+"""Nodes of volley's cluster exit after 10 s without a GCS (ray.env), and drivers with them."""
 
 
 def available_cpus() -> int:
@@ -48,7 +48,7 @@ def connect(address: str | None) -> Cluster:
     # It would announce on the terminal that the cluster asks for a token, which is the default.
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
     if address is None:
-        # "local": a plain ray.init() would join whatever cluster runs on this machine.
+        # "local": a plain ray.init() would join any cluster that runs on this machine.
         with _signals_kept_from_ray():
             ray.init(
                 address="local",
@@ -67,7 +67,7 @@ def connect(address: str | None) -> Cluster:
 def watch_gcs(on_loss: Callable[[str], None]) -> Iterator[None]:
     """Calls `on_loss` with a reason, in a thread, when the cluster loses its GCS inside.
 
-    Without it nothing goes on for long: Ray would abort this process.
+    Without the GCS, Ray would abort this process.
     """
     import ray
 
@@ -108,14 +108,14 @@ def disconnect(exit_code: int) -> None:
     assert node is not None
     for started in node.all_processes.values():
         for info in started:
-            # None of them hears SIGTERM: Ray would wait a second for each.
+            # They block SIGTERM: Ray would wait a second for each.
             info.process.terminate = info.process.kill
     ray.shutdown()
     _kill(below)
 
 
 def exit_at_once(exit_code: int) -> None:
-    """Exits without a word to Ray; a local one dies with all its processes."""
+    """Exits without Ray's shutdown; the processes of a local Ray are killed."""
     _kill(psutil.Process().children(recursive=True))
     os._exit(exit_code)
 
@@ -137,10 +137,10 @@ def _answers(address: str) -> bool:
 
 @contextmanager
 def _signals_kept_from_ray() -> Iterator[None]:
-    """Lets this process alone hear the signals that ask a run to end; Ray's inherit the mask.
+    """Blocks SIGTERM and SIGHUP in Ray's processes, which inherit the mask of this one.
 
     `timeout`, Slurm, systemd and a closing terminal send them to every process of a group. Ray
-    does the same with SIGINT.
+    itself blocks SIGINT in the same way.
     """
     old = signal.getsignal(signal.SIGTERM)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGHUP})
@@ -175,7 +175,7 @@ def _join(address: str) -> None:
 def _check_answers(address: str) -> None:
     """Raises UserError unless a Ray cluster at HOST:PORT takes this process's token.
 
-    ray.init would go on for 20 s, or for minutes where nothing listens, and print every attempt.
+    ray.init would retry for 20 s, or for minutes where nothing listens, and print every attempt.
     """
     from ray._raylet import GcsClient  # type: ignore[attr-defined]
     from ray.exceptions import AuthenticationError, RpcError

@@ -35,7 +35,7 @@ class RunFolder:
 
     @property
     def log(self) -> Path:
-        """What Ray, RLlib and MLflow print."""
+        """Output of Ray, RLlib and MLflow."""
         return self.path / "driver_log.txt"
 
     @property
@@ -57,7 +57,7 @@ class RunFolder:
 
     @property
     def mlflow_run_file(self) -> Path:
-        """Holds the id of the MLflow run, so that a resumed run goes on in it."""
+        """Holds the id of the MLflow run, so that a resumed run continues in it."""
         return self.path / "mlflow_run.json"
 
     @property
@@ -86,7 +86,7 @@ class RunFolder:
             writer.writerow(row)
 
     def cut_progress(self, iteration: int) -> None:
-        """Drops what came after `iteration`, from which a resumed run goes on."""
+        """Drops the rows after `iteration`, from which a resumed run continues."""
         if not self.progress_file.exists():
             return
         with self.progress_file.open(newline="") as file:
@@ -172,9 +172,9 @@ def redirect_output(log: Path) -> tuple[int, int]:
 
 
 class LogStream(io.TextIOBase):
-    """Where losing lines is better than losing the run.
+    """A stream that drops lines it cannot write, instead of ending the run.
 
-    A log's disk may be full, a terminal closed, a pipe without a reader.
+    A disk may be full, a terminal closed, a pipe without a reader.
     """
 
     encoding = "utf-8"

@@ -1,4 +1,4 @@
-"""The training run from start to end: build, train, report, checkpoint, stop, sum up."""
+"""The training run from start to end: build, train, report, checkpoint, stop, summarize."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from payload.tracking.run_parameters import run_parameters
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """What the command line says besides the experiment."""
+    """Options of the command line besides the experiment."""
 
     results: Path
     tracking_uri: str | None = None
@@ -75,7 +75,7 @@ def train(
             view.say(note)
         view.say(f"Run folder {folder.path}, log {folder.log.name}")
         training = Training(experiment, settings, folder, options, view)
-        training.tell("STARTING")
+        training.write_status("STARTING")
 
         def end_stuck(reason: str) -> None:
             training.view.stop()
@@ -121,7 +121,7 @@ class Training:
             return Outcome("KILLED", "stopped at once", interruption.exit_code)
         except UserError as error:
             return Outcome("FAILED", str(error), 2)
-        except Exception as error:  # RLlib raises what it likes; the log has it in full.
+        except Exception as error:  # RLlib raises any type; the log has the traceback.
             traceback.print_exc()
             return Outcome("FAILED", interruption.failure or self._reason(error), 1)
         finally:
@@ -147,13 +147,13 @@ class Training:
             try:
                 progress = checkpoint.progress()
                 checkpoint.restore(algorithm)
-            except Exception:  # A truncated file shows in many ways; the one before may be whole.
+            except Exception:  # A truncated file raises many types; the one before may be whole.
                 traceback.print_exc()
                 self.view.say(f"{checkpoint.path.name} cannot be read; trying the one before")
             else:
                 self.folder.cut_progress(progress.iteration)
                 self.view.say(
-                    f"Resumed from {checkpoint.path} at {progress.env_steps:,} agent steps"
+                    f"Resumed from {checkpoint.path} at {progress.env_steps:,} environment steps"
                 )
                 break
         else:
@@ -180,9 +180,9 @@ class Training:
             if not updated and report.env_steps_trained > trained_before:
                 updated = True
                 seconds = time.time() - psutil.Process().create_time()
-                # It was up to min_time_s_per_iteration ago: only the end of an iteration tells.
+                # It was up to min_time_s_per_iteration ago: the end of an iteration shows it.
                 self.view.say(f"First learner update within {seconds:.1f} s of the command")
-                self.tell("TRAINING")
+                self.write_status("TRAINING")
             self._show(report, progress)
             _tell_learners(algorithm, progress.towards(self.experiment.stop))
             reason = reason_to_stop(self.experiment.stop, report, progress)
@@ -197,8 +197,8 @@ class Training:
                 by = f"stopped by {interruption.signal_name}"
                 return Outcome("KILLED", by, interruption.exit_code)
 
-    def tell(self, state: State, reason: str = "") -> None:
-        """Writes the run's state for whoever started the run."""
+    def write_status(self, state: State, reason: str = "") -> None:
+        """Writes the run's state to the file that --status names."""
         if self.options.status is not None:
             with suppress(OSError):  # A full disk must not end a run that trains.
                 RunStatus(state, str(self.folder.path), reason).write(self.options.status)
@@ -210,13 +210,11 @@ class Training:
 
     def _save(self, algorithm: Any, progress: Progress) -> None:
         checkpoint = self.checkpoints.save(algorithm, self.experiment, progress)
-        if self.checkpoints.mark_if_best(checkpoint):
-            self.mlflow.log_artifact(checkpoint.path, "checkpoints/best")
-        self.mlflow.log_artifact(checkpoint.path, "checkpoints/last")
+        self.checkpoints.mark_if_best(checkpoint)
         self.checkpoints.prune()
 
     def finish(self, outcome: Outcome) -> None:
-        """Draws, plays, uploads, sets the run's status, and says what to do next."""
+        """Draws, records, uploads, sets the run's status, and prints what to do next."""
         say, folder = self.view.say, self.folder
         best = self.checkpoints.best()
         if folder.progress_file.exists():
@@ -225,13 +223,16 @@ class Training:
             self._record(best)
         say("Delivering to MLflow ...")
         sys.stdout.flush()
+        if best is not None:
+            # At the end only: while it trains, a cluster saves the run's folder already.
+            self.mlflow.log_artifact(best.path, "checkpoints/best")
         for path in (folder.experiment_file, folder.learning_curve, folder.video, folder.log):
             self.mlflow.log_artifact(path)
         self.mlflow.close(outcome.status)
         if self.mlflow.problem is not None:
-            say(f"MLflow has not got everything: {self.mlflow.problem}")
+            say(f"MLflow did not receive everything: {self.mlflow.problem}")
         say(f"{outcome.status}: {outcome.reason}")
-        self.tell(outcome.status, outcome.reason)
+        self.write_status(outcome.status, outcome.reason)
         if outcome.status == "FAILED":
             say(f"Log              {folder.log}")
         if best is None:
@@ -298,7 +299,7 @@ def _tracking(folder: RunFolder, options: TrainOptions) -> Tracking:
 
 @contextmanager
 def _terminal(log: Path) -> Iterator[TextIO]:
-    """Sends all other output of this process to the log; yields what the person sees."""
+    """Sends all other output of this process to the log; yields the terminal."""
     descriptors = redirect_output(log)
     try:
         with redirect_stdout(LogStream(1)), redirect_stderr(LogStream(2)):

@@ -30,7 +30,7 @@ class MLflowMetrics(RLlibCallback):
         self._last = time.perf_counter()
 
     def attach(self, run: MLflowRun, progress: Progress) -> None:
-        """Sets where to log, and the progress that a resumed run goes on from."""
+        """Sets where to log, and the progress that a resumed run continues from."""
         self.run, self.progress = run, progress
         self._nodes = NodeMonitors()
         self._last = time.perf_counter()

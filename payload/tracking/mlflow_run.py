@@ -1,4 +1,4 @@
-"""One training run as one MLflow run, written by a thread that training never waits for."""
+"""One training run as one MLflow run, delivered by a thread that training never waits for."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Tracking:
     """Where an embedded database's artifacts lie; a server knows its own place."""
     run_name: str
     run_id: str | None = None
-    """The run that a resumed training goes on in."""
+    """The run that a resumed training continues in."""
 
     @property
     def server(self) -> str:
@@ -211,7 +211,7 @@ class MLflowRun:
         while not self._closing.is_set():
             try:
                 result = attempt()
-            except Exception as error:  # Whatever MLflow raises, training goes on.
+            except Exception as error:  # Whatever MLflow raises, training continues.
                 self.problem = first_line(error)
                 print(f"MLflow: {self.problem}; retrying in {RETRY_S:g} s", flush=True)
                 if _is_final(error):

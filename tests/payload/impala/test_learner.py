@@ -30,7 +30,7 @@ from payload.experiment.read import read_experiment
 from payload.experiment.settings import with_defaults
 from payload.impala.advantages import RunningNormalizer
 from payload.impala.connector import FragmentsToTrainBatch
-from payload.impala.learner import Adam, SurrogateLearner, VTraceLearner, lowered
+from payload.impala.learner import Adam, SurrogateLearner, VTraceLearner, annealed
 from payload.impala.rllib_config import algorithm_config
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.impala.vtrace import vtrace
@@ -609,7 +609,7 @@ def test_the_optimizer_steps_as_torchs_own() -> None:
     ("fraction", "value"), [(0.0, 0.04), (0.5, 0.02), (1.0, 0.01)], ids=["start", "half", "goal"]
 )
 def test_a_coefficient_falls_geometrically(fraction: float, value: float) -> None:
-    assert lowered(0.04, 0.01, fraction) == pytest.approx(value)
+    assert annealed(0.04, 0.01, fraction) == pytest.approx(value)
 
 
 @pytest.mark.parametrize(("name", "power"), [("IMPALA", 4), ("APPO", 8)])
@@ -625,11 +625,11 @@ def test_a_policy_is_made_sure_of_itself_late_on_the_way_to_the_goal(
 
 
 def test_a_coefficient_without_a_value_at_the_goal_is_constant() -> None:
-    assert lowered(0.04, None, 0.9) == 0.04
+    assert annealed(0.04, None, 0.9) == 0.04
 
 
 def test_a_coefficient_of_zero_stays_zero() -> None:
-    assert lowered(0.0, 0.01, 0.9) == 0.0
+    assert annealed(0.0, 0.01, 0.9) == 0.0
 
 
 def test_learners_of_one_game_normalise_pixels_alike(learners: Learners) -> None:

@@ -85,6 +85,8 @@ def test_mlflow_holds_parameters_and_artifacts(resumed: tuple[Path, str, int]) -
         "learning_curve.png",
     }
     assert expected <= artifacts
+    checkpoints = [file.path for file in client.list_artifacts(run.info.run_id, "checkpoints")]
+    assert checkpoints == ["checkpoints/best"]
     assert run.data.params["config.rollout_fragment_length"] == "8"
     assert run.data.params["version.ray"]
 
