@@ -145,6 +145,14 @@ def test_a_priority_may_come_as_the_number_that_the_engine_sends() -> None:
     assert decides(last | {"priority": 4096.0}, first | {"priority": 200.0}) == "Inbound-200"
 
 
+def test_a_rule_about_a_virtual_network_without_addresses_is_left_out() -> None:
+    read = Nsg.read("nsg", {}, [HEAD], [])
+    assert [rule.name for rule in read.inbound] == [
+        "AllowAzureLoadBalancerInBound",
+        "DenyAllInBound",
+    ]
+
+
 # Several NSGs
 
 
