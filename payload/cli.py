@@ -181,6 +181,8 @@ def _train(options: argparse.Namespace) -> int:
     with ExitStack() as until_end:
         if resumed is not None:
             until_end.enter_context(driver_lock(resumed))
+        if options.address is None:
+            print("Starting Ray on this machine ...", flush=True)
         # While Ray's processes start, this one imports RLlib.
         importing = threading.Thread(target=_import_rllib, daemon=True)
         importing.start()
