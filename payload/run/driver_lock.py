@@ -17,7 +17,7 @@ from typing import TextIO
 
 from payload.errors import UserError, first_line
 from payload.run.run_folder import RUNS, RunFolder
-from payload.tracking.mlflow_run import Tracking, end_run
+from payload.tracking.mlflow_run import DATABASE, Tracking, end_run
 
 LOCK = ".driver.lock"
 RETRY_FOR_S = 3.0
@@ -50,6 +50,8 @@ def mark_dead_runs(results: Path) -> Iterator[str]:
     Yields:
         A line for each.
     """
+    if not (results / DATABASE).exists():
+        return  # A client would create it.
     for path in sorted((results / RUNS).glob(f"*/{LOCK}")):
         folder = RunFolder(path.parent)
         tracking = Tracking.embedded(results, folder.path.name)
@@ -64,12 +66,12 @@ def mark_dead_runs(results: Path) -> Iterator[str]:
             try:
                 marked = end_run(tracking.uri, run_id, "KILLED", last_sign)
             except Exception as error:  # Whatever MLflow raises must not prevent a training.
-                yield f"{folder.path}: its driver is gone; MLflow: {first_line(error)}"
+                yield f"{folder.path} was cut off; MLflow: {first_line(error)}"
                 continue
             _write(lock, "")
             if marked:
                 at = time.strftime("%Y-%m-%d %H:%M", time.localtime(last_sign))
-                yield f"{folder.path}: its driver is gone since {at}; set to KILLED in MLflow"
+                yield f"{folder.path} was cut off at {at}: set to KILLED in MLflow"
 
 
 def _acquire(lock: TextIO) -> bool:

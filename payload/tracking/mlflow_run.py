@@ -21,6 +21,8 @@ from payload.tracking.mlflow_pages import UI_ADDRESS, run_page
 EXPERIMENT_NAME = "volley"
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 """MLflow's UI opens on charts of training instead of traces of language models."""
+DATABASE = "mlflow.db"
+"""The embedded database, in the folder of results."""
 RETRY_S = 5.0
 """Pause after an MLflow server did not answer."""
 CLOSE_TIMEOUT_S = 60.0
@@ -52,7 +54,7 @@ class Tracking:
     def embedded(cls, results: Path, run_name: str, run_id: str | None = None) -> Tracking:
         """An SQLite database and a folder of artifacts below `results`."""
         root = results.resolve()
-        return cls(f"sqlite:///{root}/mlflow.db", root / "mlartifacts", run_name, run_id)
+        return cls(f"sqlite:///{root}/{DATABASE}", root / "mlartifacts", run_name, run_id)
 
 
 @dataclass(frozen=True)
@@ -238,7 +240,15 @@ def end_run(tracking_uri: str, run_id: str, status: Status, at: float) -> bool:
         at: When it ended, in seconds since 1970.
     """
     client = mlflow_client(tracking_uri)
-    if client.get_run(run_id).info.status != "RUNNING":
+    from mlflow.exceptions import MlflowException
+
+    try:
+        status_before = client.get_run(run_id).info.status
+    except MlflowException as error:
+        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+            return False
+        raise
+    if status_before != "RUNNING":
         return False
     client.set_terminated(run_id, status, int(at * 1000))
     return True

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from payload.errors import UserError
 from payload.tracking.mlflow_pages import UI_HOST, experiment_page, run_page
-from payload.tracking.mlflow_run import EXPERIMENT_NAME, Tracking, mlflow_client
+from payload.tracking.mlflow_run import DATABASE, EXPERIMENT_NAME, Tracking, mlflow_client
 
 START_TIMEOUT_S = 120.0
 
@@ -32,8 +32,8 @@ def serve_ui(results: Path, port: int, browser: bool) -> int:
         UserError: There is no run yet, or the port is taken.
     """
     tracking = Tracking.embedded(results, "")
-    if not (results / "mlflow.db").is_file():
-        raise UserError(f"--results {results}: no mlflow.db in it; train first (make train)")
+    if not (results / DATABASE).is_file():
+        raise UserError(f"--results {results}: no {DATABASE} in it; train first (make train)")
     _check_free(port)
     server = f"http://{UI_HOST}:{port}"
     page = _newest_page(tracking.uri, server)

@@ -73,7 +73,7 @@ def status(results: Path, run_id: str) -> str:
 
 
 def test_a_run_has_one_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(payload.run.driver_lock, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(payload.run.driver_lock, "RETRY_FOR_S", 0.1)
     folder = RunFolder(tmp_path)
     with driver(folder) as other:
         line = f"process {other.pid} on {socket.gethostname()} is training it"
@@ -95,7 +95,8 @@ def test_a_run_whose_driver_was_killed_becomes_killed(
     with driver(folder):
         pass
     (line,) = mark_dead_runs(results)
-    assert line.startswith(f"{folder.path}: its driver is gone")
+    assert line.startswith(f"{folder.path} was cut off at ")
+    assert line.endswith(": set to KILLED in MLflow")
     assert status(results, run_id) == "KILLED"
 
 
@@ -140,11 +141,36 @@ def test_a_run_that_ended_in_order_is_none_to_mark(
     assert status(results, run_id) == "RUNNING"
 
 
-def test_a_database_that_cannot_be_asked_keeps_nobody_from_training(tmp_path: Path) -> None:
+@pytest.fixture
+def cut_off(tmp_path: Path) -> RunFolder:
+    """A run with an MLflow run that no database knows."""
     folder = RunFolder(tmp_path / "runs" / "run")
     folder.path.mkdir(parents=True)
     folder.remember_mlflow_run("0" * 32, Tracking.embedded(tmp_path, "run").uri)
     with driver(folder):
         pass
+    return folder
+
+
+def test_a_database_that_cannot_be_asked_keeps_nobody_from_training(
+    cut_off: RunFolder, tmp_path: Path
+) -> None:
+    (tmp_path / "mlflow.db").write_text("not a database")
     (line,) = mark_dead_runs(tmp_path)
-    assert "MLflow: " in line
+    assert line.startswith(f"{cut_off.path} was cut off; MLflow: ")
+
+
+@pytest.mark.usefixtures("cut_off")
+def test_a_database_that_was_removed_is_not_created_again(tmp_path: Path) -> None:
+    assert not list(mark_dead_runs(tmp_path))
+    assert not (tmp_path / "mlflow.db").exists()
+
+
+def test_a_run_that_the_database_does_not_know_is_not_reported(
+    results: Path, make_run: Callable[[str], tuple[RunFolder, str]]
+) -> None:
+    folder, _ = make_run("removed")
+    folder.remember_mlflow_run("0" * 32, Tracking.embedded(results, "removed").uri)
+    with driver(folder):
+        pass
+    assert not [line for line in mark_dead_runs(results) if str(folder.path) in line]
