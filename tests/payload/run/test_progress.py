@@ -367,7 +367,7 @@ def test_a_resumed_run_still_means_over_100_episodes() -> None:
         (
             Stop(num_env_steps_sampled_lifetime=5000),
             {"env_steps": 5120},
-            "5,000 agent steps passed",
+            "5,000 environment steps passed",
         ),
         (Stop(training_iteration=3), {"iteration": 3}, "3 iterations passed"),
         (
