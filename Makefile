@@ -29,7 +29,7 @@ test: lint  ## Lint, types and all tests
 	$(PYTEST) $(ARGS)
 
 quick: lint  ## Lint, types and the tests that start no process, in a minute
-	$(PYTEST) -m "not slow" --timeout 60 $(ARGS)
+	OMP_NUM_THREADS=1 $(PYTEST) -m "not slow" --timeout 60 $(ARGS)
 
 lint: .venv/dev  ## Lint and types
 	$(BIN)/ruff check $(CODE)

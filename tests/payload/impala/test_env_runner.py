@@ -201,6 +201,7 @@ def cut_breakout() -> Played:
     return played("games are cut")
 
 
+@pytest.mark.slow
 def test_observations_are_the_plain_environments(play: Played) -> None:
     for number, fragment in enumerate(play.fragments):
         start = number * STEPS
@@ -536,6 +537,7 @@ def parity(request: pytest.FixtureRequest) -> Parity:
     return compared(request.param)
 
 
+@pytest.mark.slow
 def test_the_emulator_shows_gymnasiums_frames(parity: Parity) -> None:
     np.testing.assert_array_equal(parity.emulator.observations, parity.gymnasium.observations)
 
