@@ -92,13 +92,20 @@ def _registered_game(env_id: str) -> AtariSettings | None:
     )
 
 
-def make_vector_env(settings: AtariSettings, num_envs: int, num_threads: int = 1) -> AtariVectorEnv:
+def make_vector_env(
+    settings: AtariSettings, num_envs: int, num_threads: int = 1, screen: bool = False
+) -> AtariVectorEnv:
     """Makes `num_envs` copies of a game that are stepped in one call.
 
     Rewards are the game's own. A finished episode restarts within the same step: the
     observation returned is then the first of the next episode, `info["final_obs"]` the
     last of the finished one.
+
+    Args:
+        screen: Observations are the game's screen for people, [N, 1, 210, 160, 3] RGB, instead
+            of the policy's. With the same seed and actions both show the same play.
     """
+    size = settings.image_size
     return AtariVectorEnv(
         settings.game,
         num_envs,
@@ -106,9 +113,10 @@ def make_vector_env(settings: AtariSettings, num_envs: int, num_threads: int = 1
         autoreset_mode=AutoresetMode.SAME_STEP,
         max_num_frames_per_episode=settings.max_episode_frames,
         repeat_action_probability=settings.repeat_action_probability,
-        img_height=settings.image_size,
-        img_width=settings.image_size,
-        stack_num=settings.frame_stack,
+        img_height=210 if screen else size,
+        img_width=160 if screen else size,
+        grayscale=not screen,
+        stack_num=1 if screen else settings.frame_stack,
         frameskip=settings.frame_skip,
         noop_max=settings.noop_max,
         # Gymnasium's AtariPreprocessing presses no button for the player.

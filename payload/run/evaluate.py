@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +14,6 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 import torch
-from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.rl_module import RLModule
 
@@ -21,10 +22,11 @@ from payload.experiment.settings import Experiment
 from payload.impala.atari import AtariSettings, game_of, make_vector_env
 from payload.run.checkpoints import Checkpoint
 
-FRAMES_PER_SECOND = 30
-"""Twice the game's own speed: one picture per environment step of four frames."""
-MAX_VIDEO_STEPS = 3_600
-"""Two minutes: a policy that never serves would play for half an hour."""
+PICTURES_PER_S = 30
+GAME_PICTURES_PER_S = 120
+"""Twice an Atari game's own speed; its frame skip divides them."""
+MAX_VIDEO_S = 120
+"""A policy that never serves would play for half an hour."""
 
 
 class Evaluation(NamedTuple):
@@ -54,10 +56,11 @@ def evaluate(
     policy = Policy(checkpoint, explore, seed)
     game = game_of(experiment)
     if game is None:
-        environment = gymnasium_env(experiment)
-        played = [play_episode(environment, policy, _seed(seed, i)) for i in range(episodes)]
-        environment.close()
-        return Evaluation([p[0] for p in played], [p[1] for p in played])
+        played = [
+            [reward for reward, _ in _play(experiment, policy, _seed(seed, episode))]
+            for episode in range(episodes)
+        ]
+        return Evaluation([sum(rewards) for rewards in played], [len(r) for r in played])
     return play_vector(game, policy, episodes, seed)
 
 
@@ -77,6 +80,8 @@ class Policy:
                 f"{checkpoint.path}: cannot be read ({reason}); give one that is whole and that "
                 "this version has written"
             ) from None
+        # Of this size it gains little from more, and loses much to whatever else the cores do.
+        torch.set_num_threads(1)
         self.explore = explore
         self._generator = torch.Generator().manual_seed(0 if seed is None else seed)
 
@@ -115,63 +120,70 @@ def play_vector(
     return Evaluation(returns.tolist(), lengths.tolist())
 
 
-def gymnasium_env(experiment: Experiment, render: bool = False) -> gymnasium.Env[Any, Any]:
-    """Makes the environment through Gymnasium's own wrappers, preprocessed as in training."""
-    game = game_of(experiment)
-    mode = "rgb_array" if render else None
-    if game is None:
-        return gymnasium.make(experiment.env, render_mode=mode, **experiment.config.env_config)
-    env = gymnasium.make(experiment.env, render_mode=mode, frameskip=1)
-    size = (game.image_size, game.image_size)
-    env = AtariPreprocessing(env, noop_max=game.noop_max, frame_skip=4, screen_size=size)
-    return FrameStackObservation(env, game.frame_stack, padding_type="zero")
-
-
-def play_episode(
-    env: gymnasium.Env[Any, Any], policy: Policy, seed: int | None = None
-) -> tuple[float, int]:
-    """Plays one episode; returns its return and its length in environment steps."""
-    total, length = 0.0, 0
-    for reward in _rewards(env, policy, seed):
-        total, length = total + reward, length + 1
-    return total, length
-
-
 def record_video(checkpoint: Checkpoint, path: Path, seed: int = 0) -> tuple[float, int]:
     """Writes one episode as an mp4 that browsers play; returns its return and length."""
     import av
 
-    env = gymnasium_env(checkpoint.experiment(), render=True)
+    experiment = checkpoint.experiment()
     policy = Policy(checkpoint, explore=False)
+    game = game_of(experiment)
+    if game is None:
+        plays, rate = _play(experiment, policy, seed, render_mode="rgb_array"), PICTURES_PER_S
+    else:
+        plays, rate = _play_game(game, policy, seed), max(1, GAME_PICTURES_PER_S // game.frame_skip)
     aside = path.with_name(f".{path.name}")
     total, length = 0.0, 0
-    with av.open(str(aside), "w", format="mp4", options={"movflags": "faststart"}) as container:
+    with (
+        closing(plays),
+        av.open(str(aside), "w", format="mp4", options={"movflags": "faststart"}) as container,
+    ):
         stream: Any = None
-        for reward in _rewards(env, policy, seed):
+        for reward, screen in islice(plays, MAX_VIDEO_S * rate):
             total, length = total + reward, length + 1
-            picture = _even(np.asarray(env.render()))
+            picture = _even(screen)
             if stream is None:
-                stream = container.add_stream("libx264", rate=FRAMES_PER_SECOND)
+                stream = container.add_stream("libx264", rate=rate)
                 stream.height, stream.width = picture.shape[:2]
                 stream.pix_fmt = "yuv420p"
             container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-            if length >= MAX_VIDEO_STEPS:
-                break
         container.mux(stream.encode(None))
     aside.replace(path)
-    env.close()
     return total, length
 
 
-def _rewards(env: gymnasium.Env[Any, Any], policy: Policy, seed: int | None) -> Iterator[float]:
-    """Steps an episode to its end."""
-    observation, _ = env.reset(seed=seed)
-    over = False
-    while not over:
-        action = policy(np.asarray(observation)[None])[0]
-        observation, reward, terminated, truncated, _ = env.step(action)
-        over = terminated or truncated
-        yield float(reward)
+Play = Generator[tuple[float, npt.NDArray[Any]]]
+"""Of each step of an episode, the reward and the picture, [H, W, 3] RGB."""
+
+
+def _play_game(game: AtariSettings, policy: Policy, seed: int) -> Play:
+    """Plays an episode twice in step: once for the policy's eyes, once for people's."""
+    with (
+        closing(make_vector_env(game, 1)) as env,
+        closing(make_vector_env(game, 1, screen=True)) as screen,
+    ):
+        observations, _ = env.reset(seed=seed)
+        screen.reset(seed=seed)
+        over = False
+        while not over:
+            actions = policy(observations)
+            observations, rewards, terminated, truncated, _ = env.step(actions)
+            over = bool(terminated[0] | truncated[0])
+            yield float(rewards[0]), screen.step(actions)[0][0, 0]
+
+
+def _play(
+    experiment: Experiment, policy: Policy, seed: int | None, render_mode: str | None = None
+) -> Play:
+    """Plays an episode of any other Gymnasium environment; a picture needs a render mode."""
+    kwargs = experiment.config.env_config
+    with closing(gymnasium.make(experiment.env, render_mode=render_mode, **kwargs)) as env:
+        observation, _ = env.reset(seed=seed)
+        over = False
+        while not over:
+            action = policy(np.asarray(observation)[None])[0]
+            observation, reward, terminated, truncated, _ = env.step(action)
+            over = terminated or truncated
+            yield float(reward), np.asarray(env.render() if render_mode else None)
 
 
 def _even(picture: npt.NDArray[Any]) -> npt.NDArray[Any]:

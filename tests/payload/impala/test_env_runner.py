@@ -558,3 +558,18 @@ def test_rewards_larger_than_one_are_compared() -> None:
 @pytest.mark.parametrize("name", ["Pong", "Breakout", "Breakout, cut"])
 def test_episodes_end_in_the_plays_that_are_compared(name: str) -> None:
     assert any(terminated or truncated for terminated, truncated in compared(name).gymnasium.ends)
+
+
+def test_a_games_screen_shows_the_same_play() -> None:
+    config = {"repeat_action_probability": 0.25, "frame_skip": 3, "max_episode_frames": 700}
+    settings = game(experiment_of(env_config=config))
+    envs = [make_vector_env(settings, 1, screen=screen) for screen in (False, True)]
+    for env in envs:
+        env.reset(seed=SEED)
+    ends = 0
+    for action in np.random.default_rng(0).integers(NUM_ACTIONS[BREAKOUT], size=(600, 1)):
+        (_, *one, _), (picture, *other, _) = (env.step(action) for env in envs)
+        np.testing.assert_array_equal(one, other)
+        ends += sum(one[1] | one[2])
+    assert ends > 1
+    assert picture.shape == (1, 1, 210, 160, 3)

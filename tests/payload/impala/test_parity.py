@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 from payload.run.checkpoints import find_checkpoint
-from payload.run.evaluate import Policy, evaluate, gymnasium_env
+from payload.run.evaluate import Policy, evaluate
 
 pytestmark = pytest.mark.slow
 
@@ -20,13 +22,15 @@ what evaluation reads."""
 EPISODES = 20
 
 
+def wrapped() -> gymnasium.Env[Any, Any]:
+    env: gymnasium.Env[Any, Any] = gymnasium.make("PongNoFrameskip-v4", frameskip=1)
+    return FrameStackObservation(AtariPreprocessing(env, screen_size=42), 4, padding_type="zero")
+
+
 def test_a_checkpoint_scores_the_same_through_gymnasiums_wrappers() -> None:
     checkpoint = find_checkpoint(CHECKPOINT)
-    experiment = checkpoint.experiment()
     policy = Policy(checkpoint, explore=False)
-    env: Any = SyncVectorEnv(
-        [lambda: gymnasium_env(experiment)] * EPISODES, autoreset_mode=AutoresetMode.NEXT_STEP
-    )
+    env: Any = SyncVectorEnv([wrapped] * EPISODES, autoreset_mode=AutoresetMode.NEXT_STEP)
     observations, _ = env.reset(seed=1)
     returns, running = np.zeros(EPISODES), np.ones(EPISODES, np.bool_)
     while running.any():
