@@ -25,6 +25,8 @@ class TrainResult:
 
     env_steps: int | None = None
     env_steps_trained: int | None = None
+    env_steps_dropped: int = 0
+    """In this iteration, because the learners' queue was full."""
     episodes: int | None = None
     rewards_sampled: float = math.nan
     """Sum of the game's own rewards over `steps_sampled`, this iteration's environment steps;
@@ -64,6 +66,8 @@ class Report:
     """Env runners alive."""
     learner: dict[str, float]
     """The last update's metrics by their names, see payload/tracking/metrics.py."""
+    env_steps_dropped: int = 0
+    """Because the learners' queue was full, those before a resume included."""
 
 
 @dataclass
@@ -74,6 +78,7 @@ class Progress:
     iteration: int = 0
     env_steps: int = 0
     env_steps_trained: int = 0
+    env_steps_dropped: int = 0
     episodes: int = 0
     first_return: float = math.nan
     """First mean return of 100 episodes: what the goal is measured from."""
@@ -93,6 +98,7 @@ class Progress:
         env_steps = _known(result.env_steps, self.env_steps)
         trained = _known(result.env_steps_trained, self.env_steps_trained)
         self.episodes = _known(result.episodes, self.episodes)
+        self.env_steps_dropped += result.env_steps_dropped
         self._look_back_on(result)
         self.returns.extend(result.returns)
         self.lengths.extend(result.lengths)
@@ -111,6 +117,7 @@ class Progress:
             length_mean=_reduce(np.mean, self.lengths),
             env_runners=env_runners,
             learner=result.learner,
+            env_steps_dropped=self.env_steps_dropped,
         )
         self.iteration, self.time_total_s = report.iteration, report.time_total_s
         self.env_steps, self.env_steps_trained = env_steps, trained

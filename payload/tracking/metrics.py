@@ -66,6 +66,11 @@ METRICS = (
     Metric(
         STEPS_TRAINED_PER_S, "Environment steps trained on per second", lambda r: r.trained_per_s
     ),
+    Metric(
+        "learners/__all_modules__/num_env_steps_dropped_lifetime",
+        "Environment steps dropped because the learners' queue was full",
+        lambda r: r.env_steps_dropped,
+    ),
     Metric(f"{MODULE}policy_loss", "Policy loss", instead="mean_pi_loss"),
     Metric(f"{MODULE}vf_loss", "Value loss", instead="mean_vf_loss"),
     Metric(f"{MODULE}entropy", "Mean entropy of the policy"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from ray.rllib.callbacks.callbacks import RLlibCallback
@@ -28,6 +29,7 @@ class MLflowMetrics(RLlibCallback):
         self.run: MLflowRun | None = None
         self._nodes: NodeMonitors | None = None
         self._last = time.perf_counter()
+        self._dropped = 0
 
     def attach(self, run: MLflowRun, progress: Progress) -> None:
         """Sets where to log, and the progress that a resumed run continues from."""
@@ -41,7 +43,11 @@ class MLflowMetrics(RLlibCallback):
         now = time.perf_counter()
         seconds, self._last = now - self._last, now
         alive = algorithm.env_runner_group.num_healthy_remote_workers()
-        self.report = self.progress.advance(train_result(result), seconds, alive)
+        # The result itself has the mean of what this count was in the iteration.
+        dropped = int(algorithm.learner_group.get_stats()["learner_group_ts_dropped_lifetime"])
+        new = replace(train_result(result), env_steps_dropped=dropped - self._dropped)
+        self._dropped = dropped
+        self.report = self.progress.advance(new, seconds, alive)
         if self.run is None or self._nodes is None:
             return
         values = metrics(self.report)

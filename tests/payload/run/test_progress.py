@@ -151,6 +151,14 @@ def test_a_counter_stays_when_rllib_has_no_number_for_it(name: str, count: int) 
     assert getattr(advance(progress, rllib_result()), name) == count
 
 
+def test_steps_dropped_add_up_over_iterations_and_a_resume() -> None:
+    progress = Progress()
+    for dropped in (100, 0, 30):
+        progress = Progress.from_json(json.loads(json.dumps(progress.to_json())))
+        report = progress.advance(TrainResult(env_steps_dropped=dropped), 1.0, env_runners=1)
+    assert report.env_steps_dropped == 130
+
+
 def test_a_result_without_any_section_is_survived() -> None:
     assert advance(Progress(env_steps=5), {}).env_steps == 5
 

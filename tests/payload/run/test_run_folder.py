@@ -107,6 +107,7 @@ def test_a_row_has_the_report(folder: RunFolder, make_report: MakeReport) -> Non
         "fault_tolerance/num_healthy_workers": "2",
         "learners/__all_modules__/num_env_steps_trained_lifetime": "900",
         "learners/__all_modules__/num_env_steps_trained_lifetime_throughput": "90",
+        "learners/__all_modules__/num_env_steps_dropped_lifetime": "0",
     }
 
 

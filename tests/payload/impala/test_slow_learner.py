@@ -1,0 +1,96 @@
+"""A learner slower than its env runners: which weights they get, and what it cannot take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import ray
+
+from payload.experiment.read import read_experiment
+from payload.experiment.settings import with_defaults
+from payload.impala.learner import VTraceLearner
+from payload.impala.rllib_config import algorithm_config
+from payload.tracking.mlflow_callback import MLflowMetrics, callback_of
+from tests.payload.command_line import wait_for
+
+ENV_RUNNERS = 3
+UPDATE_S = 0.3
+STEPS = 8
+"""Of a fragment, which is a train batch."""
+
+pytestmark = [
+    pytest.mark.slow,
+    # Ray warns of a setting that it makes itself.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context"),
+]
+
+
+class SlowLearner(VTraceLearner):
+    """During one update, env runners sample several fragments."""
+
+    def _update(self, *args: Any, **kwargs: Any) -> Any:
+        time.sleep(UPDATE_S)
+        return super()._update(*args, **kwargs)
+
+
+@pytest.fixture
+def build() -> Iterator[Callable[..., Any]]:
+    """Builds an algorithm with a slow learner, in the driver or in a process of its own."""
+    ray.init(address="local", num_cpus=5, include_dashboard=False, log_to_driver=False)
+    algorithms: list[Any] = []
+
+    def build(num_learners: int) -> Any:
+        sizes = {"num_envs_per_env_runner": 2, "rollout_fragment_length": STEPS // 2}
+        counts = {"num_env_runners": ENV_RUNNERS, "num_learners": num_learners}
+        experiment = read_experiment(
+            {"config": {**sizes, **counts, "min_time_s_per_iteration": 0}}
+        ).experiment
+        config = algorithm_config(experiment, with_defaults(experiment, atari=True))
+        config.learners(learner_class=SlowLearner)
+        config.callbacks(MLflowMetrics)
+        algorithms.append(config.build_algo())
+        return algorithms[-1]
+
+    yield build
+    for algorithm in algorithms:
+        algorithm.stop()
+    ray.shutdown()
+
+
+def test_after_a_training_step_env_runners_get_the_newest_weights(
+    build: Callable[..., Any],
+) -> None:
+    algorithm = build(num_learners=0)
+    learner, server = algorithm.learner_group._learner, algorithm._env_runner_state_server
+    ray.get(server.get_version.remote())  # It has started.
+    updates = 0
+    while updates < 2:
+        before = learner._weights_seq_no
+        algorithm.train()
+        updates = learner._weights_seq_no - before
+    # The server takes in what it is sent, and answers, in several threads.
+    wait_for(lambda: ray.get(server.get_version.remote()) == learner._weights_seq_no, 30.0)
+
+
+def test_steps_that_the_learners_queue_cannot_take_are_counted(build: Callable[..., Any]) -> None:
+    algorithm = build(num_learners=1)
+    callback = callback_of(algorithm)
+    while callback.progress.env_steps_trained < 4 * STEPS:
+        algorithm.train()
+    report = callback.report
+    assert report is not None
+    on_the_way = report.env_steps - report.env_steps_trained - report.env_steps_dropped
+    assert report.env_steps_dropped > 0
+    # What the learner's process has in hand, and what it has trained on but not told yet.
+    assert 0 <= on_the_way <= 5 * STEPS
+
+
+def test_a_learner_in_the_driver_drops_nothing(build: Callable[..., Any]) -> None:
+    algorithm = build(num_learners=0)
+    callback = callback_of(algorithm)
+    while callback.progress.env_steps_trained < 4 * STEPS:
+        algorithm.train()
+    assert callback.progress.env_steps_dropped == 0
