@@ -11,8 +11,8 @@ from pulumi_azure_native import resources
 
 from infra.boot.cloud_config import CustomDataTooLargeError
 from infra.common import Common, resource_prefix, tags
-from infra.config.read import ConfigError, read_settings, stack_config
-from infra.config.settings import StackSettings
+from infra.config.read_stack import ConfigError, read_settings, stack_config
+from infra.config.stack_settings import StackSettings
 from infra.foundation import Foundation
 from infra.head import Head
 from infra.identity import Identities

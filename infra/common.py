@@ -8,7 +8,7 @@ from typing import Any
 
 import pulumi
 
-from infra.config.settings import StackSettings
+from infra.config.stack_settings import StackSettings
 
 MAX_PREFIX = 40
 """A VM's name has at most 64 characters, a container's 63; the rest is for what follows."""

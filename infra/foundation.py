@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pulumi
 
 from infra.common import Common
-from infra.config.settings import StackSettings
+from infra.config.stack_settings import StackSettings
 from infra.identity import Identities
 from infra.network import Network
 from infra.results_account import ResultsAccount

@@ -11,7 +11,7 @@ import pulumi
 from pulumi_azure_native import managedidentity
 
 from infra.boot.cloud_config import MachineEnvironment, Role, cloud_config
-from infra.config.settings import StackSettings
+from infra.config.stack_settings import StackSettings
 from infra.foundation import Foundation
 from infra.ports import MLFLOW, head_flags, worker_flags
 from infra.results_account import CONTAINER

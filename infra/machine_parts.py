@@ -5,7 +5,7 @@ from __future__ import annotations
 import pulumi
 from pulumi_azure_native import compute
 
-from infra.config.settings import StackSettings
+from infra.config.stack_settings import StackSettings
 from infra.config.vm_sizes import Machine
 
 EPHEMERAL_MARGIN_GIB = 1

@@ -8,7 +8,7 @@ import pulumi
 from pulumi_azure_native import network
 
 from infra.common import Common
-from infra.config.settings import StackSettings
+from infra.config.stack_settings import StackSettings
 from infra.ports import SSH, TO_EVERY_NODE, TO_HEAD, OpenPorts
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pulumi
 
 from infra.common import Common
-from infra.config.settings import StackSettings
+from infra.config.stack_settings import StackSettings
 from infra.config.vm_sizes import PRICES_AS_OF
 from infra.head import Head
 from infra.ports import DASHBOARD, MLFLOW

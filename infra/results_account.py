@@ -10,7 +10,7 @@ from pulumi_azure_native import Provider, authorization, network, resources, sto
 
 from infra.common import Common
 from infra.config.check_access import is_private, is_wide
-from infra.config.settings import StackSettings
+from infra.config.stack_settings import StackSettings
 from infra.network import Network
 
 CONTAINER = "results"

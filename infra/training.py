@@ -20,7 +20,7 @@ from pulumi_azure_native import compute
 
 from infra.common import Common
 from infra.config.check_experiment import cluster, stack_layer, with_stack_layer
-from infra.config.settings import StackSettings
+from infra.config.stack_settings import StackSettings
 from infra.head import Head
 from infra.workers import Workers
 from payload.experiment import place

@@ -6,7 +6,7 @@ import pulumi
 from pulumi_azure_native import compute
 
 from infra import machine_parts as parts
-from infra.config.settings import StackSettings
+from infra.config.stack_settings import StackSettings
 from infra.foundation import Foundation
 from infra.head import Head
 from infra.machine_environment import custom_data, worker_environment

@@ -9,7 +9,7 @@ from ipaddress import IPv4Network
 
 from infra.config.check_network import parse_cidr
 from infra.config.problem import Problem
-from infra.config.settings import StackSettings
+from infra.config.stack_settings import StackSettings
 
 LARGEST_ADMIN_NETWORK = 16
 """Length of a prefix; a larger network needs allowPublicSsh."""

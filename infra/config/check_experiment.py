@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from infra.config.problem import Problem
-from infra.config.settings import StackSettings
+from infra.config.stack_settings import StackSettings
 from infra.config.vm_sizes import SIZES
 from payload.experiment import Cluster, Experiment, Node, UserError, place, read_experiment
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ipaddress import AddressValueError, IPv4Network, NetmaskValueError
 
 from infra.config.problem import Problem
-from infra.config.settings import StackSettings
+from infra.config.stack_settings import StackSettings
 
 AZURE_RESERVED_ADDRESSES = 5
 """Of each subnet: network, gateway, two for DNS, broadcast."""

@@ -19,7 +19,7 @@ from pulumi.runtime.mocks import MockMonitor
 from pulumi.runtime.stack import wait_for_rpcs
 
 from infra.__main__ import declare
-from infra.config.read import ConfigError, read_settings
+from infra.config.read_stack import ConfigError, read_settings
 from infra.training import training_script
 from rehearsal.azure.property_values import plain_value
 from rehearsal.azure.resource_kinds import SUBSCRIPTION, Properties, changes, kind_of, short_type

@@ -23,7 +23,7 @@ from infra.boot.cloud_config import (
     Role,
     cloud_config,
 )
-from infra.config.read import read_settings
+from infra.config.read_stack import read_settings
 from infra.machine_environment import check_custom_data
 from infra.training import (
     MAX_SCRIPT_BYTES,

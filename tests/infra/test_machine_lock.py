@@ -12,7 +12,7 @@ import yaml
 
 from infra.boot.cloud_config import REQUIREMENTS, cloud_config
 from infra.boot.machine_lock import pack
-from infra.config.read import read_settings
+from infra.config.read_stack import read_settings
 from infra.machine_environment import LONGEST, worker_environment
 from tests.infra.stack import REQUIRED
 from tests.project import ROOT

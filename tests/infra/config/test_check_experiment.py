@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from infra.config.check_experiment import check_experiment, cluster, with_stack_layer
-from infra.config.settings import StackSettings
+from infra.config.stack_settings import StackSettings
 from payload.experiment import place
 from tests.project import ROOT
 

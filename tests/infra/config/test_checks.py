@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from infra.config.read import ConfigError, read_settings
-from infra.config.settings import StackSettings
+from infra.config.read_stack import ConfigError, read_settings
+from infra.config.stack_settings import StackSettings
 from tests.infra.stack import EXISTING_SUBNETS, REQUIRED
 from tests.project import ROOT
 

@@ -18,7 +18,7 @@ from infra.config.check_experiment import check_experiment
 from infra.config.check_machines import check_machines
 from infra.config.check_network import check_network
 from infra.config.problem import Problem
-from infra.config.settings import StackSettings
+from infra.config.stack_settings import StackSettings
 from payload.experiment import nearest
 
 SECRET = (

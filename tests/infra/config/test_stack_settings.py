@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.config.read import read_settings
-from infra.config.settings import StackSettings
+from infra.config.read_stack import read_settings
+from infra.config.stack_settings import StackSettings
 from tests.documents import table_rows
 from tests.infra.stack import REQUIRED
 from tests.project import ROOT
