@@ -38,8 +38,8 @@ class TrainResult:
     returns: list[float] = field(default_factory=list)
     """Of the episodes that finished in this iteration."""
     lengths: list[float] = field(default_factory=list)
-    learner: dict[str, float] = field(default_factory=dict)
-    """The last update's metrics by their names, see payload/tracking/metrics.py."""
+    values: dict[str, float] = field(default_factory=dict)
+    """Metrics that RLlib's result contains under their names, see payload/tracking/metrics.py."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class Report:
     length_mean: float
     env_runners: int
     """Env runners alive."""
-    learner: dict[str, float]
-    """The last update's metrics by their names, see payload/tracking/metrics.py."""
+    values: dict[str, float]
+    """Metrics that RLlib's result contains under their names, see payload/tracking/metrics.py."""
     env_steps_dropped: int = 0
     """Because the learners' queue was full, those before a resume included."""
 
@@ -116,7 +116,7 @@ class Progress:
             current_return=self.current_return,
             length_mean=_reduce(np.mean, self.lengths),
             env_runners=env_runners,
-            learner=result.learner,
+            values=result.values,
             env_steps_dropped=self.env_steps_dropped,
         )
         self.iteration, self.time_total_s = report.iteration, report.time_total_s

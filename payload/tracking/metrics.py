@@ -1,7 +1,7 @@
 """Every metric of a run, in one table: its name in RLlib's result, MLflow, progress.csv and `stop`.
 
 A name is the path of the value in RLlib's result, joined by slashes, as Tune and its loggers have
-it. A metric of the learner needs a row here and nothing else once the learner logs it.
+it. A value that RLlib's result contains becomes a metric by a row here, and by nothing else.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Metric:
     name: str
     meaning: str
     of: Callable[[Report], float] | None = None
-    """None: the last learner update's, under its name."""
+    """None: the value at its name in RLlib's result."""
     instead: str = ""
     """The name that RLlib's own learner of another algorithm has for it."""
 
@@ -71,8 +71,8 @@ METRICS = (
         "Environment steps dropped because the learners' queue was full",
         lambda r: r.env_steps_dropped,
     ),
-    Metric(f"{MODULE}policy_loss", "Policy loss", instead="mean_pi_loss"),
-    Metric(f"{MODULE}vf_loss", "Value loss", instead="mean_vf_loss"),
+    Metric(f"{MODULE}policy_loss", "Policy loss", instead=f"{MODULE}mean_pi_loss"),
+    Metric(f"{MODULE}vf_loss", "Value loss", instead=f"{MODULE}mean_vf_loss"),
     Metric(f"{MODULE}entropy", "Mean entropy of the policy"),
     Metric(f"{MODULE}vf_explained_var", "Share of the targets' variance that the values explain"),
     Metric(f"{MODULE}mean_kl_loss", "Mean KL divergence from the env runner's policy"),
@@ -99,7 +99,7 @@ def columns(report: Report) -> dict[str, float]:
     """Returns every metric, NaN while it is not known: a row of progress.csv."""
     return {
         metric.name: float(
-            metric.of(report) if metric.of else report.learner.get(metric.name, math.nan)
+            metric.of(report) if metric.of else report.values.get(metric.name, math.nan)
         )
         for metric in METRICS
     }

@@ -26,7 +26,7 @@ from payload.impala.env_runner import (
     REWARDS_SAMPLED,
 )
 from payload.run.progress import MEAN_OVER, TrainResult
-from payload.tracking.metrics import METRICS, MODULE
+from payload.tracking.metrics import METRICS
 
 
 def train_result(result: dict[str, Any]) -> TrainResult:
@@ -44,7 +44,7 @@ def train_result(result: dict[str, Any]) -> TrainResult:
         return_so_far_max=float(sampled.get(RETURN_SO_FAR_MAX, math.nan)),
         returns=_episodes(sampled, EPISODE_RETURNS, EPISODE_RETURN_MEAN, episodes or 0),
         lengths=_episodes(sampled, EPISODE_LENGTHS, EPISODE_LEN_MEAN, episodes or 0),
-        learner=_learner_metrics(learners.get("default_policy", {})),
+        values=_values(result),
     )
 
 
@@ -63,11 +63,19 @@ def _episodes(section: dict[str, Any], each: str, mean: str, episodes: int) -> l
     return [float(value) for value in values if not math.isnan(value)]
 
 
-def _learner_metrics(module: dict[str, Any]) -> dict[str, float]:
+def _values(result: dict[str, Any]) -> dict[str, float]:
+    """The metrics that stand in the result under their own names."""
     found = {}
     for metric in METRICS:
-        name = metric.name.removeprefix(MODULE)
-        value = module.get(name, module.get(metric.instead))
+        value = _at(result, metric.name)
+        if value is None and metric.instead:
+            value = _at(result, metric.instead)
         if metric.of is None and value is not None:
             found[metric.name] = float(value)
     return found
+
+
+def _at(result: Any, path: str) -> Any:
+    for key in path.split("/"):
+        result = result.get(key) if isinstance(result, dict) else None
+    return result

@@ -27,7 +27,7 @@ FIRST_REPORT = Report(
     current_return=math.nan,
     length_mean=math.nan,
     env_runners=2,
-    learner={},
+    values={},
 )
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from payload.experiment.settings import Stop
 from payload.run.progress import Report
-from payload.tracking.metrics import METRICS, MODULE, metrics
+from payload.tracking.metrics import METRICS, MODULE, Metric, metrics
 from payload.tracking.train_result import train_result
 from tests.documents import table_rows
 
 
 def learner_metrics(**module: object) -> dict[str, float]:
-    return train_result({"learners": {"default_policy": module}}).learner
+    return train_result({"learners": {"default_policy": module}}).values
 
 
 def test_no_name_stands_twice() -> None:
@@ -56,11 +56,22 @@ def test_of_two_names_the_fast_paths_own_counts() -> None:
     assert learner_metrics(mean_vf_loss=1.0, vf_loss=2.0) == {f"{MODULE}vf_loss": 2.0}
 
 
+def test_a_value_of_rllibs_result_needs_a_row_of_the_table_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "env_runners/env_to_module_connector/timers/connectors/frame_stacking"
+    table = (*METRICS, Metric(name, "Seconds in the frame-stacking connector"))
+    monkeypatch.setattr("payload.tracking.train_result.METRICS", table)
+    timers = {"timers": {"connectors": {"frame_stacking": 0.25}}}
+    result = train_result({"env_runners": {"env_to_module_connector": timers}})
+    assert result.values == {name: 0.25}
+
+
 def test_mlflow_is_told_the_mean_return_by_rllibs_name(make_report: Callable[..., Report]) -> None:
     assert metrics(make_report(return_mean=2.0))["env_runners/episode_return_mean"] == 2.0
 
 
 def test_mlflow_is_not_told_what_is_not_known_yet(make_report: Callable[..., Report]) -> None:
-    report = make_report(return_mean=math.nan, learner={f"{MODULE}entropy": math.nan})
+    report = make_report(return_mean=math.nan, values={f"{MODULE}entropy": math.nan})
     unknown = {"env_runners/episode_return_mean", f"{MODULE}entropy", f"{MODULE}policy_loss"}
     assert not unknown & set(metrics(report))
