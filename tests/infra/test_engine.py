@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.config.read_stack import SECRET
 from rehearsal.azure.resource_kinds import Resource
 from rehearsal.azure.resources import Azure
 from rehearsal.drivers.pulumi_project import PulumiProject
@@ -172,7 +173,7 @@ def test_a_secret_is_refused_and_not_shown(stack: Stack) -> None:
     assert stack.pulumi("config", "set", "--secret", "--path", key, "s3cret").returncode == 0
     done = stack.pulumi("preview")
     assert done.returncode != 0
-    assert 'environmentVariables: "(hidden)": would be plain in the state' in done.stdout
+    assert f'environmentVariables: "(hidden)": {SECRET}' in done.stdout
     assert "s3cret" not in done.stdout + done.stderr
 
 
