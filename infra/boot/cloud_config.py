@@ -17,6 +17,8 @@ REQUIREMENTS = Path(__file__).parents[2] / "requirements"
 MAX_CUSTOM_DATA = 65_535
 """Bytes, before base64; https://learn.microsoft.com/azure/virtual-machines/custom-data."""
 PYTHON_VERSION = "3.11"
+APT_PACKAGES = ("python3-venv",)
+"""What every machine needs of Debian, besides what an image with cloud-init has."""
 
 Role = Literal["head", "worker"]
 UNITS: dict[Role, list[str]] = {
@@ -90,8 +92,6 @@ def cloud_config(machine: MachineEnvironment) -> str:
         CustomDataTooLargeError: The user's packages and variables do not fit.
     """
     config: dict[str, Any] = {
-        "package_update": True,
-        "packages": ["python3-venv", *machine.apt_packages],
         "write_files": write_files(machine),
         "runcmd": run_commands(machine),
     }
@@ -115,12 +115,14 @@ def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
             target = f"/{path.relative_to(root)}"
             script = path.suffix == "" and "/lib/volley/" in target
             files.append(_file(target, path.read_text(), "0755" if script else "0644"))
+    apt_packages = [*APT_PACKAGES, *machine.apt_packages]
     packed = base64.b64encode((REQUIREMENTS / "machine.txt.gz").read_bytes()).decode()
     return [
         *files,
         _file("/etc/volley/machine.env", _env_file(machine.variables())),
         _file("/etc/volley/user.env", _env_file(machine.environment_variables), "0640"),
         _file("/etc/volley/pip-packages.txt", "".join(f"{p}\n" for p in machine.pip_packages)),
+        _file("/etc/volley/apt-packages.txt", "".join(f"{p}\n" for p in apt_packages)),
         _file("/etc/volley/uv.txt", (REQUIREMENTS / "uv.txt").read_text()),
         _file("/etc/sysctl.d/60-ray-ports.conf", RESERVED_PORTS),
         {**_file("/etc/volley/requirements.txt", packed), "encoding": "gz+b64"},
@@ -131,7 +133,7 @@ def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
 
 
 def run_commands(machine: MachineEnvironment) -> list[list[str]]:
-    """Returns cloud-init's runcmd, which runs once, after packages and files."""
+    """Returns cloud-init's runcmd, which runs once, after the files are written."""
     return [
         ["systemd-sysusers"],
         ["systemd-tmpfiles", "--create", "/etc/tmpfiles.d/volley.conf"],

@@ -102,6 +102,7 @@ check_results() {
 }
 
 wait_for_cloud_init
+wait_for_unit apt-packages.service
 wait_for_unit python-environment.service
 wait_for_unit ray-head.service
 wait_for_nodes

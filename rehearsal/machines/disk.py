@@ -11,6 +11,8 @@ from rehearsal.paths import BASE, PREFIX
 from rehearsal.set_up.package_sources import name_servers
 from rehearsal.shell import run
 
+DEAD_SOURCE = "deb [trusted=yes] https://packages.third-party.invalid/debian stable main\n"
+
 
 @dataclass(frozen=True)
 class MachineSpec:
@@ -43,6 +45,8 @@ def make_disk(folder: Path, spec: MachineSpec, hosts: str, certificate: Path) ->
     _write_seed(root, spec)
     (root / "etc/hosts").write_text(f"127.0.0.1 localhost {spec.name}\n{hosts}")
     (root / "etc/resolv.conf").write_bytes(name_servers().read_bytes())
+    # As an image has them: a source that nothing needs, and that does not answer.
+    (root / "etc/apt/sources.list.d/third-party.list").write_text(DEAD_SOURCE)
     _trust(root, certificate)
 
 
