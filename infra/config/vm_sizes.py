@@ -24,6 +24,8 @@ class Machine:
     gpu_model: str = ""
     temp_disk_gib: int = 0
     """Local disk, for an ephemeral OS disk; 0 where the size has none."""
+    accelerated_networking: bool = True
+    """Every size below has it: https://learn.microsoft.com/azure/virtual-machines/sizes/overview"""
 
     @classmethod
     def named(cls, size: str) -> Machine:
