@@ -46,13 +46,13 @@ bench: .venv/payload  ## Measure this trainer, stock RLlib and the emulator's li
 	$(BIN)/python -m payload bench --results $(RESULTS) $(ARGS)
 
 up: .venv/infra  ## Declare the cluster on Azure, start it and train (pulumi up)
-	pulumi up $(ARGS)
+	$(BIN)/python -m infra.deploy up $(ARGS)
 
 preview: .venv/infra  ## Show what `make up` would change
 	pulumi preview $(ARGS)
 
 down: .venv/infra  ## Take the cluster away; the results stay (pulumi destroy)
-	pulumi destroy $(ARGS)
+	$(BIN)/python -m infra.deploy destroy $(ARGS)
 
 rehearse: rehearse-set-up  ## Run the declared cluster for real on this machine (Linux, root)
 	$(BIN)/python -m rehearsal run $(ARGS)

@@ -42,7 +42,7 @@ def declare(settings: StackSettings, script: TrainingScript) -> dict[str, Any]:
     """Declares the whole stack, with the script that starts its training; returns its outputs."""
     prefix = resource_prefix(pulumi.get_project(), pulumi.get_stack())
     group = resources.ResourceGroup(prefix, location=settings.location, tags=tags(settings))
-    common = Common(prefix, settings.location, tags(settings), group.name)
+    common = Common(prefix, settings.location, tags(settings), group)
 
     network = Network(common, settings)
     results = ResultsAccount(common, settings, network)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pulumi
+from pulumi_azure_native.resources import ResourceGroup
 
 from infra.config.stack_settings import StackSettings
 
@@ -22,11 +23,17 @@ class Common:
     """Of every name in the portal, "volley-dev"; Pulumi adds a suffix of eight digits."""
     location: str
     tags: dict[str, str]
-    group: pulumi.Output[str]
-    """Name of the resource group that is deleted with the stack."""
+    resource_group: ResourceGroup
+    """Is deleted with the stack, and everything in it."""
 
     def name(self, what: str) -> str:
         return f"{self.prefix}-{what}"
+
+    @property
+    def group(self) -> pulumi.Output[str]:
+        """The name of the resource group that is deleted with the stack."""
+        name: pulumi.Output[str] = self.resource_group.name
+        return name
 
     @property
     def tagged(self) -> dict[str, Any]:
@@ -37,6 +44,15 @@ class Common:
     def in_group(self) -> dict[str, Any]:
         """The same in the group that is deleted with the stack."""
         return {"resource_group_name": self.group, **self.tagged}
+
+    def options(self, parent: pulumi.Resource, **more: Any) -> pulumi.ResourceOptions:
+        """Returns the options of a resource in the group.
+
+        `pulumi destroy` deletes the group and leaves the order to Azure, which waits where a
+        network interface still lingers in a subnet.
+        """
+        options = {"deleted_with": self.resource_group, **more}
+        return pulumi.ResourceOptions(parent=parent, **options)
 
 
 def resource_prefix(project: str, stack: str) -> str:

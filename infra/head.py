@@ -41,9 +41,10 @@ class Head(pulumi.ComponentResource):
         self.address = network.PublicIPAddress(
             common.name("head-ip"),
             **common.in_group,
+            public_ip_address_name=common.name("head-ip"),
             sku=network.PublicIPAddressSkuArgs(name="Standard"),
             public_ip_allocation_method="Static",
-            opts=pulumi.ResourceOptions(parent=self),
+            opts=common.options(self),
         )
         self.nic = self._network_interface(foundation.network)
         self.private_ip = self.nic.ip_configurations.apply(_private_ip)
@@ -57,7 +58,9 @@ class Head(pulumi.ComponentResource):
         return network.NetworkInterface(
             self._common.name("head-nic"),
             **self._common.in_group,
+            network_interface_name=self._common.name("head-nic"),
             network_security_group=nsg,
+            enable_accelerated_networking=self._foundation.settings.head.accelerated_networking,
             ip_configurations=[
                 network.NetworkInterfaceIPConfigurationArgs(
                     name="head",
@@ -67,7 +70,7 @@ class Head(pulumi.ComponentResource):
                     public_ip_address=network.PublicIPAddressArgs(id=self.address.id),
                 )
             ],
-            opts=pulumi.ResourceOptions(parent=self),
+            opts=self._common.options(self),
         )
 
     def _virtual_machine(self, data: pulumi.Output[str]) -> compute.VirtualMachine:
@@ -75,6 +78,8 @@ class Head(pulumi.ComponentResource):
         return compute.VirtualMachine(
             self._common.name("head"),
             **self._common.in_group,
+            # Azure reserves a network interface for the VM, by name, whose creation has failed.
+            vm_name=self._common.name("head"),
             identity=compute.VirtualMachineIdentityArgs(
                 type=compute.ResourceIdentityType.USER_ASSIGNED,
                 user_assigned_identities=[identities.head.id],
@@ -112,8 +117,8 @@ class Head(pulumi.ComponentResource):
             diagnostics_profile=parts.boot_log(),
             scheduled_events_profile=parts.notice(settings.head_spot),
             **parts.eviction(settings.head_spot, "Deallocate"),
-            opts=pulumi.ResourceOptions(
-                parent=self,
+            opts=self._common.options(
+                self,
                 depends_on=self._foundation.grants,
                 replace_on_changes=REPLACED_BY,
                 # A network interface is attached to one VM at a time.

@@ -45,7 +45,8 @@ class Identities(pulumi.ComponentResource):
         return managedidentity.UserAssignedIdentity(
             self._common.name(what),
             **self._common.in_group,
-            opts=pulumi.ResourceOptions(parent=self),
+            resource_name_=self._common.name(what),
+            opts=self._common.options(self),
         )
 
     def _role(

@@ -115,8 +115,9 @@ class Network(pulumi.ComponentResource):
         vnet = network.VirtualNetwork(
             self._common.name("vnet"),
             **self._common.in_group,
+            virtual_network_name=self._common.name("vnet"),
             address_space=network.AddressSpaceArgs(address_prefixes=[settings.vnet_cidr]),
-            opts=pulumi.ResourceOptions(parent=self),
+            opts=self._common.options(self),
         )
         nat = self._nat_gateway()
         head_cidr, worker_cidr = settings.head_subnet_cidr, settings.worker_subnet_cidr
@@ -132,24 +133,27 @@ class Network(pulumi.ComponentResource):
         return network.NetworkSecurityGroup(
             self._common.name(f"{what}-nsg"),
             **self._common.in_group,
+            network_security_group_name=self._common.name(f"{what}-nsg"),
             security_rules=security_rules(rules),
-            opts=pulumi.ResourceOptions(parent=self),
+            opts=self._common.options(self),
         )
 
     def _nat_gateway(self) -> network.NatGateway:
         address = network.PublicIPAddress(
             self._common.name("nat-ip"),
             **self._common.in_group,
+            public_ip_address_name=self._common.name("nat-ip"),
             sku=network.PublicIPAddressSkuArgs(name="Standard"),
             public_ip_allocation_method="Static",
-            opts=pulumi.ResourceOptions(parent=self),
+            opts=self._common.options(self),
         )
         return network.NatGateway(
             self._common.name("nat"),
             **self._common.in_group,
+            nat_gateway_name=self._common.name("nat"),
             sku=network.NatGatewaySkuArgs(name="Standard"),
             public_ip_addresses=[network.SubResourceArgs(id=address.id)],
-            opts=pulumi.ResourceOptions(parent=self),
+            opts=self._common.options(self),
         )
 
     def _subnet(
@@ -165,6 +169,7 @@ class Network(pulumi.ComponentResource):
             self._common.name(f"{what}-subnet"),
             resource_group_name=self._common.group,
             virtual_network_name=vnet.name,
+            subnet_name=self._common.name(f"{what}-subnet"),
             address_prefix=cidr,
             network_security_group=network.NetworkSecurityGroupArgs(id=nsg.id),
             nat_gateway=network.SubResourceArgs(id=nat.id),
@@ -173,7 +178,7 @@ class Network(pulumi.ComponentResource):
             service_endpoints=[
                 network.ServiceEndpointPropertiesFormatArgs(service="Microsoft.Storage")
             ],
-            opts=pulumi.ResourceOptions(parent=self, depends_on=after),
+            opts=self._common.options(self, depends_on=after),
         )
 
 

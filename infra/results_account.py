@@ -68,13 +68,14 @@ class ResultsAccount(pulumi.ComponentResource):
         endpoint = network.PrivateEndpoint(
             self._common.name("results-endpoint"),
             **self._common.in_group,
+            private_endpoint_name=self._common.name("results-endpoint"),
             subnet=network.SubnetArgs(id=net.head_subnet),
             private_link_service_connections=[
                 network.PrivateLinkServiceConnectionArgs(
                     name="results", private_link_service_id=account_id, group_ids=["blob"]
                 )
             ],
-            opts=pulumi.ResourceOptions(parent=self),
+            opts=self._common.options(self),
         )
         address: pulumi.Output[str] = endpoint.custom_dns_configs.apply(_first_address)
         return address

@@ -22,6 +22,7 @@ from infra.common import Common
 from infra.config.check_experiment import cluster, stack_layer, with_stack_layer
 from infra.config.stack_settings import StackSettings
 from infra.head import Head
+from infra.last_start import RUN_COMMAND, script_to_send, tell_reason
 from infra.workers import Workers
 from payload.experiment import place
 
@@ -52,6 +53,7 @@ class TrainingScript:
     """What starts the training on the head."""
 
     text: str
+    """Without its first lines, which say when it was sent."""
     num_env_runners: int
     """With all workers."""
 
@@ -71,8 +73,11 @@ class Training(pulumi.ComponentResource):
         self.run_command = compute.VirtualMachineRunCommandByVirtualMachine(
             common.name("training"),
             **common.in_group,
+            run_command_name=RUN_COMMAND,
             vm_name=head.vm.name,
-            source=compute.VirtualMachineRunCommandScriptSourceArgs(script=script.text),
+            source=compute.VirtualMachineRunCommandScriptSourceArgs(
+                script=script_to_send(script.text, common.group, head.vm.name)
+            ),
             timeout_in_seconds=_timeout_s(settings) + 60,
             async_execution=False,
             treat_failure_as_deployment_failure=True,
@@ -83,6 +88,9 @@ class Training(pulumi.ComponentResource):
                 replace_with=[head.vm],
                 deleted_with=head.vm,
                 delete_before_replace=True,
+                hooks=pulumi.ResourceHookBinding(
+                    on_error=[pulumi.ErrorHook("reason", tell_reason)]
+                ),
                 custom_timeouts=pulumi.CustomTimeouts(create="2h", update="2h"),
             ),
         )
@@ -154,7 +162,7 @@ def run_command_script(
         for name, content in files.items()
     )
     script = (
-        f"#!/bin/bash\n{UNPACK}{unpack}"
+        f"{UNPACK}{unpack}"
         f"MIN_NODES={min_nodes} SETTLE_S={settle_s} TIMEOUT_S={timeout_s}\n"
         f"{START_TRAINING.read_text()}"
     )

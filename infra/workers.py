@@ -34,6 +34,7 @@ class Workers(pulumi.ComponentResource):
         self.scale_set = compute.VirtualMachineScaleSet(
             common.name("workers"),
             **common.in_group,
+            vm_scale_set_name=common.name("workers"),
             identity=compute.VirtualMachineScaleSetIdentityArgs(
                 type=compute.ResourceIdentityType.USER_ASSIGNED,
                 user_assigned_identities=[workers.id],
@@ -45,8 +46,8 @@ class Workers(pulumi.ComponentResource):
             platform_fault_domain_count=1,
             single_placement_group=False,
             virtual_machine_profile=_profile(settings, foundation.network, data),
-            opts=pulumi.ResourceOptions(
-                parent=self,
+            opts=common.options(
+                self,
                 depends_on=foundation.grants,
                 replace_on_changes=REPLACED_BY,
                 delete_before_replace=True,
@@ -68,7 +69,7 @@ def _profile(
         storage_profile=compute.VirtualMachineScaleSetStorageProfileArgs(
             image_reference=parts.image(settings), os_disk=_os_disk(settings)
         ),
-        network_profile=_network(net),
+        network_profile=_network(settings, net),
         security_profile=parts.security(settings),
         diagnostics_profile=parts.boot_log(),
         scheduled_events_profile=parts.notice(settings.worker_spot),
@@ -97,7 +98,9 @@ def _os_disk(settings: StackSettings) -> compute.VirtualMachineScaleSetOSDiskArg
     )
 
 
-def _network(net: Network) -> compute.VirtualMachineScaleSetNetworkProfileArgs:
+def _network(
+    settings: StackSettings, net: Network
+) -> compute.VirtualMachineScaleSetNetworkProfileArgs:
     nsg = None if net.worker_nsg is None else compute.SubResourceArgs(id=net.worker_nsg)
     return compute.VirtualMachineScaleSetNetworkProfileArgs(
         network_api_version="2020-11-01",
@@ -106,6 +109,7 @@ def _network(net: Network) -> compute.VirtualMachineScaleSetNetworkProfileArgs:
                 name="worker",
                 primary=True,
                 delete_option="Delete",
+                enable_accelerated_networking=settings.worker.accelerated_networking,
                 network_security_group=nsg,
                 ip_configurations=[
                     compute.VirtualMachineScaleSetIPConfigurationArgs(

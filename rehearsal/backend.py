@@ -9,15 +9,14 @@ from rehearsal.addresses import BLOB_ADDRESS
 from rehearsal.azure import metadata_service, metadata_state
 from rehearsal.azure.blob_storage import BlobStorage
 from rehearsal.azure.provider import serve
-from rehearsal.azure.resource_kinds import Properties, Resources
-from rehearsal.azure.resources import Azure, HalfMadeError
+from rehearsal.azure.resource_kinds import Resource, Resources
+from rehearsal.azure.resources import Azure
+from rehearsal.azure.run_commands import Execution
+from rehearsal.machines import run_command
 from rehearsal.machines.machine import Machine, all_machines
-from rehearsal.machines.run_command import RunCommandError, execute
 from rehearsal.network import bridges
 from rehearsal.paths import METADATA, RESOURCES, RUN, STORAGE
 from rehearsal.plan import Plan, plan
-
-RUN_COMMAND = "VirtualMachineRunCommandByVirtualMachine"
 
 
 def open_backend() -> None:
@@ -32,16 +31,6 @@ class Backend(Azure):
 
     def __init__(self) -> None:
         super().__init__(RESOURCES)
-
-    def create(self, token: str, resource_id: str, inputs: Properties) -> Properties:
-        added = super().create(token, resource_id, inputs)
-        self._execute(resource_id)
-        return added
-
-    def update(self, resource_id: str, inputs: Properties) -> Properties:
-        added = super().update(resource_id, inputs)
-        self._execute(resource_id)
-        return added
 
     def replace_missing_machines(self) -> None:
         """Makes what was deleted behind Azure's back, as a scale set replaces what was evicted."""
@@ -65,20 +54,15 @@ class Backend(Azure):
                 metadata_state.put_instance(METADATA, wanted.instances[name])
                 Machine.create(spec, hosts, storage.ca_certificate).start()
 
-    def _execute(self, resource_id: str) -> None:
-        """Executes a run command; anything else has nothing to execute."""
-        resources = self.resources()
-        command = resources[resource_id]
-        if command.kind != RUN_COMMAND:
-            return
-        vm = resources[resource_id.partition("/runCommands/")[0]]
-        machine = Machine(vm.inputs["osProfile"]["computerName"])
-        script, timeout_s = command.inputs["source"]["script"], command.inputs["timeoutInSeconds"]
-        try:
-            execute(machine, script, float(timeout_s))
-        except RunCommandError as error:
-            if command.inputs.get("treatFailureAsDeploymentFailure"):
-                raise HalfMadeError(str(error), command.added) from None
+    def start_script(self, vm: Resource, execution_id: str, script: str, timeout_s: int) -> None:
+        run_command.start(_machine_of(vm), execution_id, script, timeout_s)
+
+    def outcome(self, vm: Resource, execution_id: str) -> Execution | None:
+        return run_command.outcome(_machine_of(vm), execution_id)
+
+
+def _machine_of(vm: Resource) -> Machine:
+    return Machine(vm.inputs["osProfile"]["computerName"])
 
 
 def storage_accounts() -> BlobStorage:

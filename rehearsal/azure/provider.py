@@ -20,9 +20,10 @@ from pulumi.provider.experimental import server
 from pulumi.provider.experimental.property_value import PropertyValue
 from pulumi.runtime.proto import provider_pb2, status_pb2
 
+from rehearsal.azure.errors import HalfMadeError
 from rehearsal.azure.property_values import PropertyValues, plain, without, wrapped
 from rehearsal.azure.resource_kinds import SUBSCRIPTION, Properties, changes, kind_of
-from rehearsal.azure.resources import CHANGED_BY_AZURE, Azure, HalfMadeError
+from rehearsal.azure.resources import CHANGED_BY_AZURE, Azure
 
 VERSION = metadata.version("pulumi-azure-native")
 
@@ -84,6 +85,18 @@ class Provider(api.Provider):
             made, request.properties, lambda: self._azure.create(token, made, inputs)
         )
         return api.CreateResponse(resource_id=made, properties=state)
+
+    async def read(self, request: api.ReadRequest) -> api.ReadResponse:
+        found = await asyncio.to_thread(self._azure.resources)
+        if request.resource_id not in found:
+            return api.ReadResponse()
+        known = found[request.resource_id]
+        inputs = wrapped(known.inputs)
+        return api.ReadResponse(
+            resource_id=request.resource_id,
+            inputs=inputs,
+            properties={**inputs, **wrapped(known.added)},
+        )
 
     async def update(self, request: api.UpdateRequest) -> api.UpdateResponse:
         if request.preview:
@@ -180,3 +193,4 @@ class Servicer(server.ProviderServicer):
     Update = _told("Update")
     Delete = _told("Delete")
     Invoke = _told("Invoke")
+    Read = _told("Read")

@@ -6,12 +6,13 @@ All of it is as in the azure-native provider.
 from __future__ import annotations
 
 import hashlib
-import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal
+
+from infra.resource_ids import RESOURCE_IDS, names_of, resource_id
 
 Properties = dict[str, Any]
 
@@ -28,6 +29,8 @@ class Resource:
     inputs: Properties
     added: Properties
     """What Azure has added: name, addresses, principals."""
+    instance_view: Properties = field(default_factory=dict)
+    """What happens inside, which Azure answers only when it is asked for."""
 
 
 Resources = Mapping[str, Resource]
@@ -38,18 +41,23 @@ Resources = Mapping[str, Resource]
 class Kind:
     """One type of resource."""
 
-    path: str
-    """Its id. A name in braces is an input, and a change of it replaces the resource."""
-    name: str
-    """The input for its name. The provider chooses it where the program does not."""
+    type: str
+    """The last part of its type, "VirtualMachine"."""
     chosen: Literal["random", "same", "uuid"] = "random"
-    """The program's name with eight digits, the program's name, or a UUID."""
+    """How the provider names it where the program does not: the program's name with eight digits,
+    the program's name, or a UUID."""
     replaced_by: frozenset[str] = frozenset()
-    """More inputs whose change replaces the resource."""
+    """Inputs whose change replaces the resource, besides the names in its id."""
 
     @property
     def parameters(self) -> list[str]:
-        return [name for name in re.findall(r"{(\w+)}", self.path) if name != "subscriptionId"]
+        """The inputs that are in its id."""
+        return names_of(self.type)
+
+    @property
+    def name(self) -> str:
+        """The input for its name."""
+        return self.parameters[-1]
 
     def choose_name(self, name: str, urn: str, random_seed: bytes) -> str:
         """Returns the name that the provider chooses for a resource called `name` in the program.
@@ -63,8 +71,7 @@ class Kind:
 
     def resource_id(self, inputs: Properties, subscription: str = SUBSCRIPTION) -> str:
         """Returns the id that Azure gives; all names must be in the inputs."""
-        names = {name: str(inputs[name]).strip("/") for name in self.parameters}
-        return self.path.format(subscriptionId=subscription, **names)
+        return resource_id(self.type, inputs, subscription)
 
     def replaces(self, changed: Iterable[str]) -> list[str]:
         """Returns those of the changed inputs for which Azure makes another resource."""
@@ -113,37 +120,12 @@ def _changed_paths(path: str, old: Any, new: Any) -> Iterator[str]:
         yield f"{path}.{inner}"
 
 
-_GROUP = "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}"
-_VNET = "Network/virtualNetworks/{virtualNetworkName}"
-_ACCOUNT = "Storage/storageAccounts/{accountName}"
-
-
-def _kind(path: str, name: str, chosen: Literal["random", "same"] = "random") -> Kind:
-    return Kind(f"{_GROUP}/providers/Microsoft.{path}/{{{name}}}", name, chosen)
-
-
+NAMED_AS_DECLARED = ("Subnet", "BlobContainer", "VirtualMachineRunCommandByVirtualMachine")
 KINDS = {
-    "ResourceGroup": Kind(_GROUP, "resourceGroupName"),
-    "VirtualNetwork": _kind("Network/virtualNetworks", "virtualNetworkName"),
-    "Subnet": _kind(f"{_VNET}/subnets", "subnetName", "same"),
-    "NetworkSecurityGroup": _kind("Network/networkSecurityGroups", "networkSecurityGroupName"),
-    "NatGateway": _kind("Network/natGateways", "natGatewayName"),
-    "PublicIPAddress": _kind("Network/publicIPAddresses", "publicIpAddressName"),
-    "NetworkInterface": _kind("Network/networkInterfaces", "networkInterfaceName"),
-    "PrivateEndpoint": _kind("Network/privateEndpoints", "privateEndpointName"),
-    "StorageAccount": _kind("Storage/storageAccounts", "accountName"),
-    "BlobContainer": _kind(f"{_ACCOUNT}/blobServices/default/containers", "containerName", "same"),
-    "UserAssignedIdentity": _kind("ManagedIdentity/userAssignedIdentities", "resourceName"),
+    **{kind: Kind(kind) for kind in RESOURCE_IDS},
+    **{kind: Kind(kind, "same") for kind in NAMED_AS_DECLARED},
     "RoleAssignment": Kind(
-        "/{scope}/providers/Microsoft.Authorization/roleAssignments/{roleAssignmentName}",
-        "roleAssignmentName",
-        chosen="uuid",
-        replaced_by=frozenset({"principalId", "roleDefinitionId"}),
-    ),
-    "VirtualMachine": _kind("Compute/virtualMachines", "vmName"),
-    "VirtualMachineScaleSet": _kind("Compute/virtualMachineScaleSets", "vmScaleSetName"),
-    "VirtualMachineRunCommandByVirtualMachine": _kind(
-        "Compute/virtualMachines/{vmName}/runCommands", "runCommandName", "same"
+        "RoleAssignment", "uuid", frozenset({"principalId", "roleDefinitionId"})
     ),
 }
 """By the short type."""

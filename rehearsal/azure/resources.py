@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field, replace
 from ipaddress import IPv4Network
 from pathlib import Path
 
 from rehearsal import shared_file
 from rehearsal.addresses import PUBLIC_ADDRESSES
+from rehearsal.azure.errors import ArmError, AzureError, HalfMadeError, not_found
+from rehearsal.azure.holds import (
+    Hold,
+    after_deletion,
+    after_failed_creation,
+    interfaces_of,
+    users_of,
+)
 from rehearsal.azure.resource_kinds import (
     KINDS,
     SUBSCRIPTION,
@@ -21,24 +30,31 @@ from rehearsal.azure.resource_kinds import (
     all_of,
     short_type,
 )
+from rehearsal.azure.run_commands import (
+    GET,
+    RUN_COMMAND,
+    RUNNING,
+    Execution,
+    deployment_error,
+    ended,
+    started,
+)
 from rehearsal.azure.virtual_machines import virtual_machines
 from rehearsal.azure.virtual_network import FIRST_HOST, subnet_cidr
 
+POLL_S = 0.1
+"""Between two looks at a script that runs."""
 CHANGED_BY_AZURE = ("identity", "ipConfigurations")
 """Inputs that Azure answers differently from how they were declared."""
 
 
-class AzureError(Exception):
-    """Azure refused; nothing was made or changed."""
+@dataclass
+class State:
+    """Everything in the file."""
 
-
-class HalfMadeError(Exception):
-    """A resource exists but did not come up; the next `up` updates it."""
-
-    def __init__(self, reason: str, added: Properties) -> None:
-        super().__init__(reason)
-        self.added = added
-        """What create or update would have returned."""
+    resources: dict[str, Resource] = field(default_factory=dict)
+    """By their ids, the oldest first."""
+    holds: list[Hold] = field(default_factory=list)
 
 
 class Azure:
@@ -50,13 +66,12 @@ class Azure:
 
     def __init__(self, file: Path) -> None:
         self.file = file
+        self.refused: dict[str, ArmError] = {}
+        """Types that cannot be made at the moment, with the reason: there is no capacity."""
 
     def resources(self) -> dict[str, Resource]:
         """Returns all resources that exist, by their ids, the oldest first."""
-        if not self.file.exists():
-            return {}
-        known = json.loads(self.file.read_text())
-        return {key: Resource(**value) for key, value in known.items()}
+        return self._read().resources
 
     def create(self, token: str, resource_id: str, inputs: Properties) -> Properties:
         """Makes a resource; returns what Azure adds to its inputs.
@@ -65,14 +80,24 @@ class Azure:
             token: Its type, "azure-native:network:Subnet".
 
         Raises:
-            AzureError: It exists already.
+            AzureError: It exists already, or Azure refuses to make it at the moment.
             HalfMadeError: It exists now, but did not come up.
         """
-        with self._changing() as resources:
-            if resource_id in resources:
+        kind = short_type(token)
+        with self._saved() as state:
+            if resource_id in state.resources:
                 raise AzureError(f"cannot create already existing resource '{resource_id}'")
-            added = _added(short_type(token), resource_id, inputs, resources)
-            resources[resource_id] = Resource(short_type(token), inputs, added)
+            _refuse_held(state, "create", resource_id)
+            for interface in interfaces_of(inputs):
+                _refuse_held(state, "attach", interface, by=resource_id)
+        if kind in self.refused:
+            with self._saved() as state:
+                state.holds += after_failed_creation(resource_id, inputs, time.time())
+            raise AzureError(self.refused[kind])
+        with self._changing() as state:
+            added = _added(kind, resource_id, inputs, state.resources)
+            state.resources[resource_id] = Resource(kind, inputs, added)
+        self._execute(resource_id)
         return added
 
     def update(self, resource_id: str, inputs: Properties) -> Properties:
@@ -81,18 +106,34 @@ class Azure:
         Raises:
             HalfMadeError: It has changed, but did not come up.
         """
-        with self._changing() as resources:
-            kind = resources[resource_id].kind
-            added = _added(kind, resource_id, inputs, resources)
-            resources[resource_id] = Resource(kind, inputs, added)
+        with self._changing() as state:
+            before = state.resources[resource_id]
+            added = _added(before.kind, resource_id, inputs, state.resources)
+            state.resources[resource_id] = replace(before, inputs=inputs, added=added)
+        if inputs.get("source") != before.inputs.get("source"):
+            self._execute(resource_id)
         return added
 
     def delete(self, resource_id: str) -> None:
-        """Deletes a resource with everything in it."""
-        with self._changing() as resources:
-            for other in list(resources):
-                if f"{other}/".startswith(f"{resource_id}/"):
-                    del resources[other]
+        """Deletes a resource with everything in it; a group waits for what lingers in it.
+
+        Raises:
+            AzureError: Something still uses it.
+        """
+        if resource_id not in self.resources():
+            return
+        if self.resources()[resource_id].kind == "ResourceGroup":
+            while _held_in(self._read(), resource_id):
+                time.sleep(POLL_S)
+        with self._changing() as state:
+            if error := users_of(resource_id, state.resources):
+                raise AzureError(error)
+            _refuse_held(state, "delete", resource_id)
+            inside = f"{resource_id}/"
+            deleted = {k: v for k, v in state.resources.items() if f"{k}/".startswith(inside)}
+            for other in deleted:
+                del state.resources[other]
+            state.holds += after_deletion(deleted, time.time())
 
     def invoke(self, token: str, arguments: Properties) -> Properties:
         """Answers a function such as getClientConfig.
@@ -106,22 +147,108 @@ class Azure:
                 return {"subscriptionId": SUBSCRIPTION, **nobody}
             case "getSubnet":
                 subnet_id = KINDS["Subnet"].resource_id(arguments)
-                if found := self.resources().get(subnet_id):
-                    return found.inputs
-                raise AzureError(f"the resource '{subnet_id}' was not found")
+                return self._existing(subnet_id).inputs
+            case kind if kind == GET:
+                return self._run_command(KINDS[RUN_COMMAND].resource_id(arguments), arguments)
         raise AzureError(f"the stand-in has no function {token}")
 
     def apply(self, resources: Resources) -> None:
         """Makes real what the resources say; an exception leaves them as they were."""
 
+    def start_script(self, vm: Resource, execution_id: str, script: str, timeout_s: int) -> None:
+        """Starts a run command's script on its VM; nothing stands behind a VM here."""
+
+    def outcome(self, vm: Resource, execution_id: str) -> Execution | None:
+        """Returns how a script ended; None while it runs."""
+        return Execution()
+
+    def _execute(self, resource_id: str) -> None:
+        """Executes a run command; anything else has nothing to execute.
+
+        Raises:
+            HalfMadeError: The script failed, and that is to fail the deployment.
+        """
+        command = self.resources()[resource_id]
+        if command.kind != RUN_COMMAND:
+            return
+        view = started(str(uuid.uuid4()))
+        self._set_view(resource_id, view)
+        script, timeout_s = command.inputs["source"]["script"], command.inputs["timeoutInSeconds"]
+        self.start_script(self._vm_of(resource_id), view["executionId"], script, int(timeout_s))
+        while (execution := self._outcome(resource_id)) is None:
+            time.sleep(POLL_S)
+        if not execution.succeeded and command.inputs.get("treatFailureAsDeploymentFailure"):
+            name = resource_id.rpartition("/")[2]
+            raise HalfMadeError(str(deployment_error(name, execution)), command.added)
+
+    def _outcome(self, resource_id: str) -> Execution | None:
+        """Returns how a run command ended, and keeps it; None while it runs."""
+        view = self.resources()[resource_id].instance_view
+        execution = self.outcome(self._vm_of(resource_id), view["executionId"])
+        if execution is not None:
+            self._set_view(resource_id, ended(view, execution))
+        return execution
+
+    def _run_command(self, resource_id: str, arguments: Properties) -> Properties:
+        command = self._existing(resource_id)
+        if command.instance_view.get("executionState") == RUNNING:
+            self._outcome(resource_id)
+            command = self._existing(resource_id)
+        known = {**command.inputs, **command.added, "id": resource_id}
+        if arguments.get("expand", "").lower() == "instanceview":
+            known["instanceView"] = command.instance_view
+        return known
+
+    def _existing(self, resource_id: str) -> Resource:
+        found = self.resources().get(resource_id)
+        if found is None:
+            raise not_found(resource_id)
+        return found
+
+    def _vm_of(self, run_command_id: str) -> Resource:
+        return self._existing(run_command_id.partition("/runCommands/")[0])
+
+    def _set_view(self, resource_id: str, view: Properties) -> None:
+        with self._saved() as state:
+            known = state.resources[resource_id]
+            state.resources[resource_id] = replace(known, instance_view=view)
+
+    def _read(self) -> State:
+        if not self.file.exists():
+            return State()
+        known = json.loads(self.file.read_text())
+        holds = [Hold(**{**one, "error": ArmError(**one["error"])}) for one in known["holds"]]
+        return State({key: Resource(**one) for key, one in known["resources"].items()}, holds)
+
     @contextmanager
-    def _changing(self) -> Iterator[dict[str, Resource]]:
+    def _changing(self) -> Iterator[State]:
+        with self._saved() as state:
+            yield state
+            self.apply(state.resources)
+
+    @contextmanager
+    def _saved(self) -> Iterator[State]:
         with shared_file.locked(self.file):
-            resources = self.resources()
-            yield resources
-            self.apply(resources)
-            text = json.dumps({key: asdict(one) for key, one in resources.items()}, indent=1)
-            shared_file.replace(self.file, text)
+            state = self._read()
+            yield state
+            now = time.time()
+            state.holds = [hold for hold in state.holds if hold.until > now]
+            shared_file.replace(self.file, json.dumps(asdict(state), indent=1))
+
+
+def _refuse_held(state: State, operation: str, resource_id: str, by: str = "") -> None:
+    now = time.time()
+    for hold in state.holds:
+        if hold.refuses(operation, resource_id, by, now):
+            raise AzureError(hold.error)
+
+
+def _held_in(state: State, group_id: str) -> bool:
+    now = time.time()
+    return any(
+        hold.operation == "delete" and hold.until > now and hold.resource_id.startswith(group_id)
+        for hold in state.holds
+    )
 
 
 def _added(kind: str, resource_id: str, inputs: Properties, resources: Resources) -> Properties:

@@ -7,12 +7,14 @@ order of their creation. What is replaced is deleted first, and with it what is 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
+import grpc
 import pulumi
 from pulumi.runtime import MockCallArgs, MockResourceArgs, Mocks
 from pulumi.runtime.mocks import MockMonitor
@@ -21,10 +23,12 @@ from pulumi.runtime.stack import wait_for_rpcs
 from infra.__main__ import declare
 from infra.config.read_stack import ConfigError, read_settings
 from infra.training import training_script
+from rehearsal.azure.errors import AzureError, HalfMadeError
 from rehearsal.azure.property_values import plain_value
 from rehearsal.azure.resource_kinds import SUBSCRIPTION, Properties, changes, kind_of, short_type
-from rehearsal.azure.resources import Azure, HalfMadeError
+from rehearsal.azure.resources import Azure
 from rehearsal.drivers.driver import STACK, Operation, Result
+from rehearsal.drivers.error_hooks import Callback, call_error_hook
 from rehearsal.paths import ROOT
 
 PROVIDER = "pulumi:providers:azure-native"
@@ -68,7 +72,11 @@ class InProcess:
         async def program() -> None:
             # A failure is told once; each resource that waits for it would tell it again.
             asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-            pulumi.runtime.set_mocks(_Mocks(update), "volley", self.stack, monitor=_Monitor(update))
+            pulumi.runtime.set_mocks(
+                *(_Mocks(update), "volley", self.stack),
+                monitor=_Monitor(update),
+                logger=_error_log(update.errors),
+            )
             pulumi.Output.all(**declare(settings, script)).apply(outputs.update)
             await wait_for_rpcs()
 
@@ -76,13 +84,15 @@ class InProcess:
         try:
             asyncio.run(program())
         except Exception as error:
-            return Result(update.error or str(error), frozenset(update.operations))
+            what = "\n".join(update.errors) or str(error)
+            return Result(what, frozenset(update.operations))
         for key in [key for key in self.states if key not in self.requests][::-1]:
             update.delete(key)
         return Result("", frozenset(update.operations), outputs)
 
     def destroy(self) -> Result:
         update = _Update(self)
+        update.gone |= {state.urn for state in self.states.values() if not state.retained}
         for key in list(self.states)[::-1]:
             update.delete(key)
         return Result("", frozenset(update.operations))
@@ -95,11 +105,14 @@ class _Update:
         self.engine = engine
         self.azure = engine.azure
         self.operations: set[tuple[Operation, str]] = set()
-        self.replaced: set[str] = set()
-        """URNs."""
+        self.gone: set[str] = set()
+        """URNs of what is replaced or destroyed: what is deleted with it needs no deletion."""
         self.subscriptions: dict[str, str] = {}
         """Of the program's own providers, by name."""
-        self.error = ""
+        self.hooks: dict[str, Callback] = {}
+        """The program's error hooks, by name."""
+        self.errors: list[str] = []
+        """What went wrong, and what the program has said of it."""
         self.one_at_a_time = threading.Lock()
 
     def register(self, urn: str, request: Any, inputs: Properties) -> tuple[str, Properties]:
@@ -113,11 +126,14 @@ class _Update:
             if old is None:
                 self._create("create", urn, request, inputs)
             elif self._is_replaced(request, old, inputs):
-                self.replaced.add(urn)
+                self.gone.add(urn)
                 self._unmake(key)
                 self._create("replace", urn, request, inputs)
             elif old.failed or self.azure.resources()[old.resource_id].inputs != inputs:
-                self._do("update", key, old, lambda: self.azure.update(old.resource_id, inputs))
+                self._do(
+                    *("update", urn, request, inputs, old),
+                    lambda: self.azure.update(old.resource_id, inputs),
+                )
             resource_id = self.engine.states[key].resource_id
             known = self.azure.resources()[resource_id]
         return resource_id, {**known.inputs, **known.added}
@@ -128,7 +144,7 @@ class _Update:
         self._unmake(key)
 
     def _is_replaced(self, request: Any, old: State, inputs: Properties) -> bool:
-        if not self.replaced.isdisjoint([request.deletedWith, *request.replace_with]):
+        if not self.gone.isdisjoint([request.deletedWith, *request.replace_with]):
             return True
         changed = changes(self.azure.resources()[old.resource_id].inputs, inputs)
         named = tuple(request.replaceOnChanges)
@@ -141,25 +157,36 @@ class _Update:
         resource_id = kind_of(request.type).resource_id(inputs, subscription)
         state = State(request.type, resource_id, urn, request.retainOnDelete, request.deletedWith)
         self._do(
-            *(operation, _key(request), state),
+            *(operation, urn, request, inputs, state),
             lambda: self.azure.create(request.type, resource_id, inputs),
         )
 
-    def _do(self, operation: Operation, key: str, state: State, call: Callable[[], object]) -> None:
+    def _do(
+        self,
+        operation: Operation,
+        urn: str,
+        request: Any,
+        inputs: Properties,
+        state: State,
+        call: Callable[[], object],
+    ) -> None:
         """Makes a call to Azure; keeps what went wrong, for the person and for the next `up`."""
         self.operations.add((operation, short_type(state.token)))
+        key = _key(request)
         try:
             call()
         except Exception as error:
-            self.error = self.error or f"{state.urn}: {error}"
+            self.errors.append(f"{state.urn}: {error}")
             if isinstance(error, HalfMadeError):
                 self.engine.states[key] = replace(state, failed=True)
+            for name in request.hooks.on_error:
+                call_error_hook(self.hooks[name], urn, request, inputs, operation, str(error))
             raise
         self.engine.states[key] = replace(state, failed=False)
 
     def _unmake(self, key: str) -> None:
         state = self.engine.states.pop(key)
-        if not state.retained and state.deleted_with not in self.replaced:
+        if not state.retained and state.deleted_with not in self.gone:
             self.azure.delete(state.resource_id)
 
 
@@ -178,7 +205,24 @@ class _Mocks(Mocks):
         return self.update.register(urn, request, plain_value(args.inputs))
 
     def call(self, args: MockCallArgs) -> Any:
-        return self.update.azure.invoke(args.token, dict(args.args))
+        try:
+            return self.update.azure.invoke(args.token, dict(args.args))
+        except AzureError as error:
+            raise _RefusedError(str(error)) from None
+
+
+class _RefusedError(grpc.RpcError):
+    """What the engine answers to the program when a function of Azure's fails."""
+
+    def __init__(self, said: str) -> None:
+        super().__init__(said)
+        self._said = said
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.UNKNOWN
+
+    def details(self) -> str:
+        return self._said
 
 
 class _Monitor(MockMonitor):
@@ -189,11 +233,28 @@ class _Monitor(MockMonitor):
     def __init__(self, update: _Update) -> None:
         super().__init__(_Mocks(update))
         self.known = update.engine.requests
+        self.hooks = update.hooks
 
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802
         self.known[_key(request)] = request
         self.now.request = self.make_urn(request.parent, request.type, request.name), request
         return super().RegisterResource(request)
+
+    def RegisterErrorHook(self, request: Any) -> Any:  # noqa: N802
+        self.hooks[request.name] = request.callback
+        return super().RegisterErrorHook(request)
+
+
+def _error_log(errors: list[str]) -> logging.Logger:
+    """Returns a logger that appends errors to a list."""
+
+    class Appending(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            errors.append(record.getMessage())
+
+    log = logging.Logger("pulumi", logging.ERROR)
+    log.addHandler(Appending())
+    return log
 
 
 def _key(request: Any) -> str:

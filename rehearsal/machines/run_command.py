@@ -1,54 +1,62 @@
-"""A managed run command, executed on its machine as Azure's agent would."""
+"""A managed run command on its machine, executed as Azure's agent would: whoever waits, or not."""
 
 from __future__ import annotations
 
-import subprocess
 import time
-import uuid
 
+from rehearsal.azure.run_commands import Execution
 from rehearsal.machines.machine import Machine
 from rehearsal.shell import CommandError
 
-SHOWN = 4096
-"""Azure keeps the last bytes of output and error, so many of each."""
+FOLDER = "/var/lib/waagent/run-command"
+TIMED_OUT = 124
+"""Exit code of timeout(1)."""
+RUN = """
+cd {folder}
+timeout {timeout_s} bash script > output 2> error
+echo $? > .exit-code
+mv .exit-code exit-code
+"""
 AGENT_S = 120.0
 """A machine's agent must listen after so long."""
 
 
-class RunCommandError(Exception):
-    """The script failed; the message ends with what it said last."""
+def start(machine: Machine, execution_id: str, script: str, timeout_s: int) -> None:
+    """Starts a script as root, in a unit of its own; a machine that does not boot starts none."""
+    if not _agent_listens(machine):
+        return
+    folder = f"{FOLDER}/{execution_id}"
+    machine.run("install", "-D", "-m", "0700", "/dev/stdin", f"{folder}/script", text=script)
+    run = RUN.format(folder=folder, timeout_s=timeout_s)
+    machine.run("systemd-run", "--quiet", f"--unit={_unit(execution_id)}", "bash", "-c", run)
 
 
-def execute(machine: Machine, script: str, timeout_s: float) -> None:
-    """Runs a script as root, in a unit of its own.
-
-    Raises:
-        RunCommandError: It ended with another code than 0, or took longer than `timeout_s`.
-    """
-    _wait_for_agent(machine)
-    path = f"/var/lib/waagent/run-command/{uuid.uuid4()}.sh"
-    machine.run("install", "-D", "-m", "0700", "/dev/stdin", path, text=script)
-    command = ["systemd-run", "--quiet", "--wait", "--pipe", "--collect", "bash", path]
-    try:
-        done = machine.run(*command, timeout_s=timeout_s, check=False)
-    except subprocess.TimeoutExpired as error:
-        said = (error.stderr or b"").decode(errors="replace")
-        raise RunCommandError(f"{said[-SHOWN:]}\nno end after {timeout_s:g} s") from None
-    if done.returncode != 0:
-        raise RunCommandError(
-            f"the run command ended with exit code {done.returncode}\n"
-            f"{done.stdout[-SHOWN:]}{done.stderr[-SHOWN:]}".rstrip()
-        )
+def outcome(machine: Machine, execution_id: str) -> Execution | None:
+    """Returns how a script ended; None while it runs."""
+    if machine.leader is None:
+        return Execution(exit_code=1, error=f"{machine.name} does not run")
+    folder = f"{FOLDER}/{execution_id}"
+    # In this order: it may end between the two looks.
+    running = machine.run("systemctl", "is-active", _unit(execution_id), check=False)
+    code = machine.run("cat", f"{folder}/exit-code", check=False).stdout.strip()
+    if not code:
+        killed = Execution(exit_code=1, error="the script was killed")
+        return None if running.returncode == 0 else killed
+    output, error = (machine.run("cat", f"{folder}/{what}").stdout for what in ("output", "error"))
+    return Execution(int(code), output, error, timed_out=int(code) == TIMED_OUT)
 
 
-def _wait_for_agent(machine: Machine) -> None:
+def _unit(execution_id: str) -> str:
+    return f"run-command-{execution_id}.service"
+
+
+def _agent_listens(machine: Machine) -> bool:
     end = time.monotonic() + AGENT_S
-    while True:
+    while time.monotonic() < end:
         try:
             machine.run("busctl", "--quiet", "status", "org.freedesktop.systemd1")
-        except CommandError as error:
-            if time.monotonic() > end:
-                raise RunCommandError(f"{machine.name} did not boot: {error}") from None
+        except CommandError:
             time.sleep(0.2)
         else:
-            return
+            return True
+    return False

@@ -32,6 +32,7 @@ def run_scenario(context: Context, outcomes: Outcomes) -> list[str]:
         only = "only the scale set changes"
         act("more workers", only, stack_changes.scale, context, nodes, 3)
         act("fewer workers", only, stack_changes.scale, context, nodes, 2)
+    act("failed start", "the next `up` starts the training", stack_changes.failed_start, context)
     act("experiment", "only the training starts again", stack_changes.experiment, context)
     act("head reboots", faults.HEAD_REBOOTS, faults.head_reboots, context)
     act("failing boot", "`up` tells the package's name", stack_changes.failing_boot, context)

@@ -6,7 +6,8 @@ import json
 import time
 
 from rehearsal.azure.resource_kinds import all_of
-from rehearsal.backend import RUN_COMMAND, Backend
+from rehearsal.azure.run_commands import RUN_COMMAND
+from rehearsal.backend import Backend
 from rehearsal.machines.machine import all_machines
 from rehearsal.paths import ROOT
 from rehearsal.scenario.context import Context
@@ -15,6 +16,7 @@ from rehearsal.scenario.training_watch import NodeWatch
 
 ARTICLES_EXPERIMENT = ROOT / "rehearsal/scenario/articles_experiment.yaml"
 MISSING_PACKAGE = "volley-package-that-does-not-exist"
+SAVING = "sync-results.service"
 KEPT = ["BlobContainer", "ResourceGroup", "StorageAccount"]
 
 
@@ -55,6 +57,25 @@ def experiment(context: Context) -> str:
     if context.run_id == old:
         raise UnexpectedError("the old MLflow run continues")
     return "the run command ran, no machine was touched, a new MLflow run"
+
+
+def failed_start(context: Context) -> str:
+    """A change of the start alone, but the results cannot be saved; then `up` with no change.
+
+    Azure does not execute an unchanged run command again, so `up` has to change it.
+    """
+    context.head.run("systemctl", "mask", "--runtime", SAVING)
+    failed = context.up(workerSettleSeconds="1")
+    context.head.run("systemctl", "unmask", "--runtime", SAVING)
+    if SAVING.partition(".")[0] not in failed.error:
+        raise UnexpectedError(failed.error or "`up` succeeded")
+    again = context.up()
+    if again.error or again.operations != {("update", RUN_COMMAND)}:
+        raise UnexpectedError(again.error or str(sorted(again.operations)))
+    context.check_same_run()
+    if third := context.up().operations:
+        raise UnexpectedError(str(sorted(third)))
+    return "failed with its reason; the next `up` started the training, and another one nothing"
 
 
 def failing_boot(context: Context) -> str:

@@ -24,6 +24,7 @@ from infra.boot.cloud_config import (
     cloud_config,
 )
 from infra.config.read_stack import read_settings
+from infra.last_start import FIRST_LINES
 from infra.machine_environment import check_custom_data
 from infra.training import (
     MAX_SCRIPT_BYTES,
@@ -90,7 +91,8 @@ def test_shellcheck_accepts_the_scripts(tree: Path) -> None:
 @pytest.mark.slow
 def test_shellcheck_accepts_the_run_command(tmp_path: Path) -> None:
     script = tmp_path / "script.sh"
-    script.write_text(run_command_script(("a.whl", b"wheel"), b"run: IMPALA", {}, 1, 90, 900))
+    sent = run_command_script(("a.whl", b"wheel"), b"run: IMPALA", {}, 1, 90, 900)
+    script.write_text(FIRST_LINES.format(time="now") + sent)
     run(SHELLCHECK, script)
 
 

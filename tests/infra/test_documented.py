@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from typing import Any
@@ -10,14 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
+from rehearsal.azure.run_commands import RUN_COMMAND
 from tests.documents import document, table_rows
-from tests.infra import test_engine
+from tests.infra import engine_stack
+from tests.infra.engine_stack import Stack, needs_pulumi
 from tests.infra.stack import REQUIRED, declare_stack
-from tests.infra.test_engine import Stack
 from tests.project import ROOT
 
-stack, declared = test_engine.stack, test_engine.declared
-needs_pulumi = test_engine.needs_pulumi
+stack, declared = engine_stack.stack, engine_stack.declared
 pytestmark = pytest.mark.slow
 
 
@@ -71,13 +70,12 @@ def test_the_workflows_preview_has_all_that_the_stack_needs(
     assert "VirtualMachineScaleSet" in said_by_pulumi
 
 
-@needs_pulumi
-def test_the_documented_command_runs_the_training_again(declared: Stack) -> None:
-    (command,) = re.findall("^pulumi up --replace .*$", document("docs/azure.md"), re.MULTILINE)
-    said = shell(declared, command.replace("pulumi up", "pulumi preview --json", 1))
-    steps = {step["op"]: step["urn"] for step in json.loads(said)["steps"] if step["op"] != "same"}
-    assert set(steps) <= {"replace", "create-replacement", "delete-replaced"}
-    assert all(urn.endswith("::volley-dev-training") for urn in steps.values())
+def test_the_documented_command_shows_the_start_of_the_dev_stack() -> None:
+    (names,) = re.findall(
+        r"--vm-name (\S+) --name (\S+) --instance-view", document("docs/azure.md")
+    )
+    command = declare_stack().one(RUN_COMMAND)
+    assert names == (command["vmName"], command["runCommandName"])
 
 
 @needs_pulumi

@@ -2,80 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
-from pathlib import Path
-
 import pytest
 
 from infra.config.read_stack import SECRET
-from rehearsal.azure.resource_kinds import Resource
-from rehearsal.azure.resources import Azure
-from rehearsal.drivers.pulumi_project import PulumiProject
-from tests.infra.stack import REQUIRED
+from rehearsal.azure.run_commands import RUN_COMMAND
+from tests.infra import engine_stack
+from tests.infra.engine_stack import Stack, needs_pulumi
+from tests.infra.failing_azure import REASON
 
-needs_pulumi = pytest.mark.skipif(
-    not shutil.which("pulumi"), reason="the pulumi CLI is not on the PATH"
-)
+stack, declared = engine_stack.stack, engine_stack.declared
 pytestmark = [pytest.mark.slow, needs_pulumi]
 
 
 MLFLOW_UNIT = "infra/boot/files/head/etc/systemd/system/mlflow.service"
 
 
-class Stack(PulumiProject):
-    """A copy of the project with a stack of its own."""
-
-    def up(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return self.pulumi("up", "--yes", "--skip-preview", *arguments, **environment)
-
-    def config(self, key: str, value: str) -> None:
-        assert self.pulumi("config", "set", f"volley:{key}", "--", value).returncode == 0
-
-    def edit(self, path: str, old: str, new: str) -> None:
-        """Replaces a text that is in a file of the project."""
-        file = self.folder / path
-        text = file.read_text()
-        assert old in text
-        file.write_text(text.replace(old, new, 1))
-
-    def steps(self) -> dict[str, set[str]]:
-        """What `pulumi preview` would do: operation -> last parts of the resources' types."""
-        done = self.pulumi("preview", "--json")
-        assert done.returncode == 0, done.stdout + done.stderr
-        found: dict[str, set[str]] = {}
-        for step in json.loads(done.stdout)["steps"]:
-            kind = step["urn"].split("::")[-2].split(":")[-1]
-            if step["op"] != "same" and kind != "Stack":
-                found.setdefault(step["op"], set()).add(kind)
-        return found
-
-    def azure(self) -> dict[str, Resource]:
-        """Everything that exists, by resource id."""
-        return Azure(Path(self.environment["AZURE_FILE"])).resources()
-
-
-@pytest.fixture
-def stack(tmp_path: Path) -> Stack:
-    file = str(tmp_path / "azure.json")
-    made = Stack.make(tmp_path, "dev", "tests.infra.failing_azure", AZURE_FILE=file)
-    made.configure(REQUIRED)
-    return made
-
-
-@pytest.fixture
-def declared(stack: Stack) -> Stack:
-    """A stack that is up."""
-    done = stack.up()
-    assert done.returncode == 0, done.stdout + done.stderr
-    return stack
-
-
-def run_command_of(stack: Stack) -> str:
-    """The id of the only run command, which says on which VM."""
-    (found,) = [key for key in stack.azure() if "/runCommands/" in key]
-    return found
+def execution_of(stack: Stack) -> str:
+    """What names the last execution of the only run command."""
+    (found,) = [one for one in stack.azure().values() if one.kind == RUN_COMMAND]
+    return str(found.instance_view["executionId"])
 
 
 def kinds(stack: Stack) -> set[str]:
@@ -114,11 +59,42 @@ def test_a_changed_boot_file_replaces_the_head_and_says_so(declared: Stack) -> N
 
 
 def test_a_replaced_head_is_told_to_train(declared: Stack) -> None:
-    before = run_command_of(declared)
+    before = execution_of(declared)
     declared.edit(MLFLOW_UNIT, "RestartSec=5", "RestartSec=6")
     done = declared.up()
     assert done.returncode == 0, done.stdout + done.stderr
-    assert run_command_of(declared) != before
+    assert execution_of(declared) != before
+
+
+def test_a_head_for_which_there_was_no_capacity_is_made_by_the_next_up(stack: Stack) -> None:
+    failed = stack.up(AZURE_FAILING="VirtualMachine")
+    assert "SkuNotAvailable" in failed.stdout + failed.stderr
+    # Its network interface is reserved for the VM of that name for a while.
+    done = stack.up()
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_failed_start_says_why(stack: Stack) -> None:
+    failed = stack.up(AZURE_FAILING=RUN_COMMAND)
+    assert failed.returncode != 0
+    assert REASON in failed.stdout + failed.stderr
+
+
+def test_a_training_that_did_not_start_is_started_by_the_next_up(stack: Stack) -> None:
+    stack.up(AZURE_FAILING=RUN_COMMAND)
+    before = execution_of(stack)
+    done = stack.up()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert execution_of(stack) != before
+
+
+def test_a_training_that_was_started_at_last_is_not_started_again(stack: Stack) -> None:
+    stack.up(AZURE_FAILING=RUN_COMMAND)
+    assert stack.up().returncode == 0
+    before = execution_of(stack)
+    done = stack.up("--expect-no-changes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert execution_of(stack) == before
 
 
 def test_an_up_that_failed_half_way_is_finished_by_the_next(stack: Stack) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from tests.infra import test_engine
-from tests.infra.test_engine import Stack
+import pytest
 
-pytestmark, stack, declared = test_engine.pytestmark, test_engine.stack, test_engine.declared
+from tests.infra import engine_stack
+from tests.infra.engine_stack import Stack, needs_pulumi
+
+stack, declared = engine_stack.stack, engine_stack.declared
+pytestmark = [pytest.mark.slow, needs_pulumi]
 
 
 def test_another_size_of_the_workers_replaces_the_scale_set(declared: Stack) -> None:

@@ -13,10 +13,11 @@ import pytest
 from pulumi.provider.experimental.property_value import PropertyValue
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
 
+from rehearsal.azure.errors import AzureError, HalfMadeError
 from rehearsal.azure.property_values import wrapped
 from rehearsal.azure.provider import VERSION, Provider, Servicer
 from rehearsal.azure.resource_kinds import Properties
-from rehearsal.azure.resources import Azure, AzureError, HalfMadeError
+from rehearsal.azure.resources import Azure
 
 TYPE = "azure-native:network:Subnet"
 URN = f"urn:pulumi:dev::volley::volley:infra:Network${TYPE}::head"

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from rehearsal.azure.errors import AzureError
 from rehearsal.azure.resource_kinds import KINDS, Properties
-from rehearsal.azure.resources import Azure, AzureError
+from rehearsal.azure.resources import Azure
 
 SUBNET = "/vnet/subnets/head"
 SUBNET_INPUTS: Properties = {"addressPrefix": "10.42.0.0/24"}
@@ -100,7 +101,7 @@ def test_a_failing_change_changes_nothing(azure: Azure, monkeypatch: pytest.Monk
 def test_a_subnet_that_exists_is_looked_up(tmp_path: Path) -> None:
     azure = Azure(tmp_path / "azure.json")
     names = {"resourceGroupName": "g", "virtualNetworkName": "v", "subnetName": "s"}
-    with pytest.raises(AzureError, match=r"/virtualNetworks/v/subnets/s' was not found"):
+    with pytest.raises(AzureError, match=r"virtualNetworks/v/subnets/s' was not found"):
         azure.invoke("azure-native:network:getSubnet", names)
     make(azure, "Subnet", KINDS["Subnet"].resource_id(names), SUBNET_INPUTS)
     assert azure.invoke("azure-native:network:getSubnet", names) == SUBNET_INPUTS

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rehearsal.azure.run_commands import RUN_COMMAND
 from rehearsal.drivers.driver import Result
 from rehearsal.drivers.in_process import InProcess
-from tests.infra.failing_azure import FailingAzure
+from tests.infra.failing_azure import REASON, FailingAzure
 from tests.infra.stack import REQUIRED
 
 pytestmark = pytest.mark.slow
 
-RUN_COMMAND = "VirtualMachineRunCommandByVirtualMachine"
 Up = Callable[..., Result]
 
 
@@ -60,18 +61,24 @@ def test_another_boot_replaces_the_machines_and_the_run_command_with_them(up: Up
     }
 
 
-def test_what_is_declared_no_more_is_deleted(up: Up, driver: InProcess) -> None:
+def test_what_is_declared_no_more_is_deleted(
+    up: Up, driver: InProcess, azure: FailingAzure
+) -> None:
     up()
-    (key,) = [key for key in driver.states if key.endswith("NatGateway::volley-rehearsal-nat")]
-    driver.states["azure-native:network:NatGateway::old"] = driver.states[key]
-    assert up().operations == {("delete", "NatGateway")}
+    (key,) = [key for key in driver.states if key.endswith("Identity::volley-rehearsal-head")]
+    token, old = driver.states[key].token, f"{driver.states[key].resource_id}-old"
+    azure.create(token, old, {})
+    driver.states[f"{token}::old"] = replace(driver.states[key], resource_id=old)
+    assert up().operations == {("delete", "UserAssignedIdentity")}
+    assert old not in azure.resources()
 
 
-def test_a_resource_that_did_not_come_up_is_tried_again(up: Up, azure: FailingAzure) -> None:
+def test_a_start_that_failed_says_why_and_is_tried_again(up: Up, azure: FailingAzure) -> None:
     azure.failing = RUN_COMMAND
-    assert "did not come up" in up().error
+    assert REASON in up().error
     azure.failing = ""
     assert up().operations == {("update", RUN_COMMAND)}
+    assert up().operations == frozenset()
 
 
 def test_wrong_configuration_makes_nothing(up: Up, azure: FailingAzure) -> None:

@@ -1,0 +1,86 @@
+"""What became of the last start of the training: asked of Azure, since Pulumi's state knows it not.
+
+Azure does not execute a run command again whose script is the same, whether or not it has failed
+(https://github.com/Azure/azure-sdk-for-net/issues/47307). So a script says when it was sent: after
+a start that did not succeed it is sent with a new time, and otherwise with the old one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pulumi
+from pulumi_azure_native import compute
+
+RUN_COMMAND = "training"
+"""Its name in Azure."""
+SUCCEEDED = "Succeeded"
+FIRST_LINES = "#!/bin/bash\n# Sent {time}\n"
+
+
+@dataclass(frozen=True)
+class LastStart:
+    """The run command as it is in Azure."""
+
+    script: str
+    state: str
+    """Azure's executionState; empty while the VM's agent says nothing."""
+    output: str
+    """The last 4 KB of what the script has written, output and errors."""
+
+    def time_to_send(self) -> str:
+        """Returns the time for the next script: the old one, unless this start failed."""
+        sent = re.search(r"^# Sent (\S+)$", self.script, re.MULTILINE)
+        if sent is None or self.state not in ("", SUCCEEDED):
+            return _now()
+        return sent[1]
+
+
+def script_to_send(
+    script: str, group: pulumi.Input[str], vm: pulumi.Input[str]
+) -> pulumi.Output[str]:
+    """Returns a script that Azure executes if it has changed or if its last start failed."""
+
+    def sent(names: list[str]) -> str:
+        before = last_start(*names)
+        return FIRST_LINES.format(time=before.time_to_send() if before else _now()) + script
+
+    return pulumi.Output.all(group, vm).apply(sent)
+
+
+def last_start(group: str, vm: str) -> LastStart | None:
+    """Asks Azure; returns None where no training was started on the VM."""
+    try:
+        found = compute.get_virtual_machine_run_command_by_virtual_machine(
+            expand="instanceView",
+            resource_group_name=group,
+            vm_name=vm,
+            run_command_name=RUN_COMMAND,
+        )
+    except Exception as error:  # The SDK raises nothing narrower.
+        if "NotFound" in str(error):
+            return None
+        raise
+    view = found.instance_view
+    said = "\n".join(text.strip() for text in (view.output, view.error) if text)
+    script = found.source.script if found.source else None
+    return LastStart(script or "", view.execution_state or "", said)
+
+
+def tell_reason(failed: pulumi.ErrorHookArgs) -> bool:
+    """Shows what a failed start has said; Azure's own error need not contain it.
+
+    Returns:
+        False: the engine does not retry.
+    """
+    inputs = failed.new_inputs or {}
+    last = last_start(inputs["resourceGroupName"], inputs["vmName"])
+    if last is not None and last.output:
+        pulumi.log.error(f"The training did not start. The head says:\n{last.output}")
+    return False
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,98 @@
+"""`make up` and `make down`: what they make of a state that a killed run has left, and of locks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.deploy import (
+    AZURE_NATIVE,
+    LOCK,
+    is_dead,
+    pending_operations,
+    subscription_of,
+    without_pending,
+)
+
+GROUP_URN = f"urn:pulumi:dev::volley::{AZURE_NATIVE}resources:ResourceGroup::volley-dev"
+VM_URN = f"urn:pulumi:dev::volley::volley:infra:Head${AZURE_NATIVE}compute:VirtualMachine::head"
+VM_ID = "/subscriptions/one/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/head"
+
+
+def resource(urn: str, inputs: dict[str, Any], resource_id: str = "") -> dict[str, Any]:
+    known = {"urn": urn, "type": urn.split("::")[2].rpartition("$")[2], "inputs": inputs}
+    return {**known, "id": resource_id} if resource_id else known
+
+
+GROUP = resource(GROUP_URN, {"resourceGroupName": "g"}, "/subscriptions/one/resourceGroups/g")
+VM = resource(VM_URN, {"resourceGroupName": "g", "vmName": "head"})
+
+
+def state(*pending: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    operations = [{"type": kind, "resource": what} for kind, what in pending]
+    return {"version": 3, "deployment": {"resources": [GROUP], "pending_operations": operations}}
+
+
+def test_what_was_being_created_is_looked_for_under_its_id() -> None:
+    corrected, urns = without_pending(state(("creating", VM)), "one")
+    assert corrected["deployment"]["resources"] == [GROUP, {**VM, "id": VM_ID, "outputs": {}}]
+    assert urns == [VM_URN]
+
+
+@pytest.mark.parametrize("operation", ["updating", "deleting", "reading"])
+def test_what_existed_already_is_asked_for_again(operation: str) -> None:
+    corrected, urns = without_pending(state((operation, GROUP)), "one")
+    assert corrected["deployment"]["resources"] == [GROUP]
+    assert urns == [GROUP_URN]
+
+
+def test_nothing_is_pending_afterwards() -> None:
+    corrected, _ = without_pending(state(("creating", VM), ("updating", GROUP)), "one")
+    assert pending_operations(corrected) == []
+
+
+def test_what_is_not_azures_is_made_again() -> None:
+    component = resource("urn:pulumi:dev::volley::pulumi:providers:azure-native::default", {})
+    corrected, urns = without_pending(state(("creating", component)), "one")
+    assert (corrected["deployment"]["resources"], urns) == ([GROUP], [])
+
+
+def test_the_state_that_was_read_is_not_changed() -> None:
+    before = state(("creating", VM))
+    without_pending(before, "one")
+    assert before == state(("creating", VM))
+
+
+def test_the_subscription_is_that_of_the_stacks_resources() -> None:
+    assert subscription_of(state()) == "one"
+
+
+def test_a_lock_says_who_has_made_it() -> None:
+    told = "  file:///s/.pulumi/locks/a.json: created by me@laptop (pid 4242) at 2026-11-23"
+    (lock,) = LOCK.finditer(told)
+    assert (lock["host"], lock["pid"]) == ("laptop", "4242")
+
+
+def test_nobody_knows_of_a_process_of_another_host() -> None:
+    assert not is_dead(f"not-{socket.gethostname()}", 2**22)
+
+
+@pytest.mark.slow
+def test_a_process_that_is_no_pulumi_holds_no_lock() -> None:
+    assert is_dead(socket.gethostname(), os.getpid())
+
+
+@pytest.mark.slow
+def test_a_pulumi_that_runs_holds_its_lock(tmp_path: Path) -> None:
+    program = shutil.copy("/bin/sleep", tmp_path / "pulumi")
+    with subprocess.Popen([program, "60"]) as running:
+        try:
+            assert not is_dead(socket.gethostname(), running.pid)
+        finally:
+            running.kill()
