@@ -65,7 +65,11 @@ class Stack(PulumiProject):
 
     def azure(self) -> dict[str, Resource]:
         """Everything that exists, by resource id."""
-        return Azure(Path(self.environment["AZURE_FILE"])).resources()
+        return Azure(self.azure_file).resources()
+
+    @property
+    def azure_file(self) -> Path:
+        return Path(self.environment["AZURE_FILE"])
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from infra.config.read_stack import SECRET
+from rehearsal.azure.resource_kinds import Properties
+from rehearsal.azure.resources import Azure
 from rehearsal.azure.run_commands import RUN_COMMAND
 from tests.infra import engine_stack
 from tests.infra.engine_stack import Stack, needs_pulumi
@@ -161,3 +163,33 @@ def test_packages_that_do_not_fit_create_nothing_and_are_told(stack: Stack) -> N
     assert "more than Azure's 65,535" in output
     assert "Traceback" not in output
     assert stack.azure() == {}
+
+
+def test_a_refresh_of_what_nobody_has_changed_changes_nothing(declared: Stack) -> None:
+    assert declared.pulumi("refresh", "--yes", "--skip-preview").returncode == 0
+    assert declared.steps() == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("NetworkSecurityGroup", {"tags": {"somebody": "else"}}),
+        ("NetworkSecurityGroup", {"securityRules": []}),
+        # An eviction may lower the capacity, or not.
+        (
+            "VirtualMachineScaleSet",
+            {"sku": {"name": "Standard_D2as_v5", "tier": "Standard", "capacity": 3}},
+        ),
+    ],
+)
+def test_refresh_and_up_repair_exactly_what_somebody_has_changed(
+    declared: Stack, kind: str, changes: Properties
+) -> None:
+    azure = Azure(declared.azure_file)
+    changed = next(key for key, one in declared.azure().items() if one.kind == kind)
+    before = declared.azure()[changed].inputs
+    azure.update(changed, {**before, **changes})
+    assert declared.pulumi("refresh", "--yes", "--skip-preview").returncode == 0
+    assert declared.steps() == {"update": {kind}}
+    assert declared.up().returncode == 0
+    assert declared.azure()[changed].inputs == before
