@@ -46,6 +46,15 @@ def test_only_the_preview_may_have_azures_trust(workflow: dict[str, Any]) -> Non
     assert allowed["preview"]["id-token"] == "write"
 
 
+def test_the_workflow_names_each_action_by_its_digest(workflow: dict[str, Any]) -> None:
+    # A tag can be moved to other code.
+    used = [
+        step["uses"] for job in workflow["jobs"].values() for step in job["steps"] if "uses" in step
+    ]
+    assert used
+    assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action) for action in used)
+
+
 @needs_pulumi
 def test_the_workflows_preview_has_all_that_the_stack_needs(
     stack: Stack, workflow: dict[str, Any]
