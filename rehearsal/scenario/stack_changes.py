@@ -8,7 +8,7 @@ import time
 from rehearsal.azure.resource_kinds import all_of
 from rehearsal.azure.run_commands import RUN_COMMAND
 from rehearsal.backend import Backend
-from rehearsal.machines.machine import all_machines
+from rehearsal.machines.machine import Machine, all_machines
 from rehearsal.paths import ROOT
 from rehearsal.scenario.context import Context
 from rehearsal.scenario.outcomes import UnexpectedError
@@ -16,7 +16,8 @@ from rehearsal.scenario.training_watch import NodeWatch
 
 ARTICLES_EXPERIMENT = ROOT / "rehearsal/scenario/articles_experiment.yaml"
 MISSING_PACKAGE = "volley-package-that-does-not-exist"
-SAVING = "sync-results.service"
+BROKEN = "/run/systemd/system/sync-results.service.d/broken.conf"
+"""Makes the service fail that saves the results."""
 KEPT = ["BlobContainer", "ResourceGroup", "StorageAccount"]
 
 
@@ -64,10 +65,10 @@ def failed_start(context: Context) -> str:
 
     Azure does not execute an unchanged run command again, so `up` has to change it.
     """
-    context.head.run("systemctl", "mask", "--runtime", SAVING)
+    _break(context.head)
     failed = context.up(workerSettleSeconds="1")
-    context.head.run("systemctl", "unmask", "--runtime", SAVING)
-    if SAVING.partition(".")[0] not in failed.error:
+    _mend(context.head)
+    if "the results cannot be saved" not in failed.error:
         raise UnexpectedError(failed.error or "`up` succeeded")
     again = context.up()
     if again.error or again.operations != {("update", RUN_COMMAND)}:
@@ -99,3 +100,15 @@ def destroy(context: Context) -> str:
     if machines or kept != KEPT:
         raise UnexpectedError(f"left: {', '.join([*machines, *kept])}")
     return f"left: {', '.join(kept)}"
+
+
+def _break(head: Machine) -> None:
+    """Lets the head's results not be saved."""
+    fails = "[Service]\nExecStartPre=/bin/false\n"
+    head.run("install", "-D", "-m", "0644", "/dev/stdin", BROKEN, text=fails)
+    head.run("systemctl", "daemon-reload")
+
+
+def _mend(head: Machine) -> None:
+    head.run("rm", BROKEN)
+    head.run("systemctl", "daemon-reload")
