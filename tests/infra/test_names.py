@@ -13,6 +13,8 @@ import pytest
 from infra.common import resource_prefix
 from tests.infra.stack import Declared, declare_stack
 
+pytestmark = pytest.mark.slow
+
 DIGITS = 8
 """Pulumi adds them to names that it chooses."""
 NAMES = {

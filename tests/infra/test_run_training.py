@@ -26,6 +26,7 @@ def test_a_first_start_waits_for_nobody(train: ModuleType) -> None:
     assert train.wait_for_cpus(0, lambda: 4) == 4
 
 
+@pytest.mark.slow
 def test_workers_that_rejoin_are_waited_for(
     train: ModuleType, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,6 +85,7 @@ def sigterm() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("sigterm")
+@pytest.mark.slow
 def test_a_training_that_is_told_to_stop_stops_at_once_and_is_followed_to_its_end(
     train: ModuleType, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,6 +38,8 @@ from payload.impala.frame_stack import stack_frames
 from payload.impala.rllib_config import algorithm_config
 from payload.impala.rollout_fragment import RolloutFragment
 
+pytestmark = pytest.mark.slow
+
 BREAKOUT, PONG, SPACE_INVADERS = (
     f"{name}NoFrameskip-v4" for name in ("Breakout", "Pong", "SpaceInvaders")
 )
@@ -201,7 +203,6 @@ def cut_breakout() -> Played:
     return played("games are cut")
 
 
-@pytest.mark.slow
 def test_observations_are_the_plain_environments(play: Played) -> None:
     for number, fragment in enumerate(play.fragments):
         start = number * STEPS
@@ -537,7 +538,6 @@ def parity(request: pytest.FixtureRequest) -> Parity:
     return compared(request.param)
 
 
-@pytest.mark.slow
 def test_the_emulator_shows_gymnasiums_frames(parity: Parity) -> None:
     np.testing.assert_array_equal(parity.emulator.observations, parity.gymnasium.observations)
 

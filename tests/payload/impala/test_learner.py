@@ -35,6 +35,8 @@ from payload.impala.rllib_config import algorithm_config
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.impala.vtrace import vtrace
 
+pytestmark = pytest.mark.slow
+
 PATIENT = settings(
     deadline=None,
     max_examples=20,
@@ -480,7 +482,6 @@ def test_only_one_batch_waits_for_the_learner(learner: VTraceLearner) -> None:
     assert learner._learner_thread_in_queue.maxsize == 1
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("local_ray")
 def test_env_runners_get_the_weights_of_after_the_update(learner: VTraceLearner) -> None:
     # RLlib asks for them with the first update of a training step alone.
@@ -492,7 +493,6 @@ def test_env_runners_get_the_weights_of_after_the_update(learner: VTraceLearner)
         np.testing.assert_array_equal(sent[name], weights, err_msg=name)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("local_ray")
 def test_weights_that_the_next_update_has_taken_away_are_no_failure(
     impala: VTraceLearner, monkeypatch: pytest.MonkeyPatch
@@ -556,7 +556,6 @@ def one_of_two(learners: Learners) -> Iterator[VTraceLearner]:
     torch.distributed.destroy_process_group()
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("local_ray", "excepthook")
 def test_a_learner_makes_as_many_steps_as_others_when_fragments_died(
     one_of_two: VTraceLearner,

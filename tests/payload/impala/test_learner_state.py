@@ -22,6 +22,8 @@ from payload.impala.rllib_config import algorithm_config
 from payload.impala.rollout_fragment import RolloutFragment
 from tests.payload.impala.test_learner import SPACES, STEPS, made_up
 
+pytestmark = pytest.mark.slow
+
 RECORDED = [made_up(seed=seed) for seed in range(6)]
 HALF = len(RECORDED) // 2
 COEFFICIENTS = ("uniform_kl_coeff", "curr_entropy_coeff", "default_optimizer_learning_rate")
@@ -108,7 +110,6 @@ def test_a_restored_learner_makes_the_updates_that_the_saved_one_makes(
 
 
 @OF_RAY_DATA
-@pytest.mark.slow
 def test_a_restored_learner_in_its_own_process_makes_the_same_updates(
     build_group: Callable[..., LearnerGroup], tmp_path: Path
 ) -> None:

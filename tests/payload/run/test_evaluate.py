@@ -16,6 +16,8 @@ from payload.run.checkpoints import EXPERIMENT_FILE, Checkpoint, find_checkpoint
 from payload.run.evaluate import Policy, evaluate, record_video
 from tests.payload.impala.test_parity import CHECKPOINT
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Checkpoint:

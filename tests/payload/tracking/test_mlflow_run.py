@@ -25,6 +25,8 @@ from payload.tracking.mlflow_run import (
     flatten,
 )
 
+pytestmark = pytest.mark.slow
+
 POINT = MetricPoint("episode_reward_mean", -20.5, 1000, 1_700_000_000_000)
 LINE = json.dumps(vars(POINT)) + "\n"
 """The backlog that holds POINT alone."""
@@ -287,7 +289,6 @@ def test_a_resumed_run_keeps_its_first_parameters(
 # While the server is away
 
 
-@pytest.mark.slow
 def test_logging_never_waits(lost: MLflowRun) -> None:
     lost.start()
     assert eventually(lambda: lost.problem)
@@ -300,7 +301,6 @@ def test_logging_never_waits(lost: MLflowRun) -> None:
     assert statistics.median(seconds) < 0.005
 
 
-@pytest.mark.slow
 def test_the_problem_is_told_in_one_line(lost: MLflowRun) -> None:
     lost.start()
     eventually(lambda: lost.problem)
@@ -310,14 +310,12 @@ def test_the_problem_is_told_in_one_line(lost: MLflowRun) -> None:
     assert len(problem.splitlines()) == 1
 
 
-@pytest.mark.slow
 def test_closing_waits_no_longer_than_it_may(lost: MLflowRun) -> None:
     before = time.monotonic()
     lost.close("FINISHED", timeout_s=0.5)
     assert time.monotonic() - before < 5
 
 
-@pytest.mark.slow
 def test_metrics_that_nobody_took_are_left_in_the_backlog(lost: MLflowRun, backlog: Path) -> None:
     lost.log_metrics({"entropy": 1.5, "policy_loss": 0.1}, env_steps=1000)
     lost.log_metrics({"entropy": 1.25}, env_steps=2000)
@@ -361,7 +359,6 @@ def test_a_backlog_longer_than_one_batch_is_delivered(
     assert len(client.get_metric_history(run_id, POINT.name)) == 1500
 
 
-@pytest.mark.slow
 def test_a_backlog_still_undelivered_stays_whole(away: str, backlog: Path) -> None:
     backlog.write_text(LINE)
     run = MLflowRun(Tracking(away, None, "run"), backlog)
@@ -370,7 +367,6 @@ def test_a_backlog_still_undelivered_stays_whole(away: str, backlog: Path) -> No
     assert [point.env_steps for point in points(backlog)] == [1000, 2000]
 
 
-@pytest.mark.slow
 def test_a_backlog_survives_a_run_that_is_killed_before_it_delivers(
     away: str, backlog: Path
 ) -> None:
