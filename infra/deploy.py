@@ -26,6 +26,8 @@ from typing import IO, Any
 
 from infra.resource_ids import RESOURCE_IDS, resource_id
 
+COMMANDS = ("up", "destroy")
+INSTALL = "https://www.pulumi.com/docs/iac/download-install/"
 PAUSE_S = 30.0
 """Between two runs."""
 PATIENCE_S = 900.0
@@ -69,9 +71,17 @@ def main(arguments: Sequence[str], pause_s: float = PAUSE_S) -> int:
         pause_s: Seconds between two runs.
 
     Returns:
-        pulumi's exit code.
+        pulumi's exit code, or 2 if there is nothing to run.
     """
-    command, *options = arguments
+    command, *options = arguments or [""]
+    if command not in COMMANDS:
+        print(f"deploy: {command!r}: must be {' or '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    if not shutil.which("pulumi"):
+        print(
+            f"deploy: pulumi is not on the PATH; {INSTALL} says how to install it", file=sys.stderr
+        )
+        return 2
     refused = take_in_what_is_pending()
     if refused is not None:
         return refused
@@ -220,21 +230,21 @@ def is_dead(host: str, pid: int) -> bool:
 def _run(arguments: Sequence[str], read: bool) -> Done:
     with tempfile.TemporaryDirectory() as folder:
         events = Path(folder) / "events.json"
-        log = [] if arguments[0] not in ("up", "destroy") else ["--event-log", str(events)]
-        process = subprocess.Popen(
+        log = ["--event-log", str(events)] if arguments[0] in COMMANDS else []
+        stderr: list[str] = []
+        with subprocess.Popen(
             ["pulumi", *arguments, *log],
             env={**os.environ, "PULUMI_DEBUG_COMMANDS": "true"},
             stdout=subprocess.PIPE if read else None,
             stderr=subprocess.PIPE,
             text=True,
-        )
-        stderr: list[str] = []
-        assert process.stderr is not None
-        copy = threading.Thread(target=_copy, args=(process.stderr, stderr, not read), daemon=True)
-        copy.start()
-        stdout = process.stdout.read() if process.stdout else ""
-        _wait(process)
-        copy.join()
+        ) as process:
+            assert process.stderr is not None
+            copying = threading.Thread(target=_copy, args=(process.stderr, stderr, not read))
+            copying.start()
+            stdout = process.stdout.read() if process.stdout else ""
+            _wait(process)
+            copying.join()
         errors = events.read_text() if events.exists() else ""
     return Done(process.returncode, stdout, "".join(stderr), errors)
 
@@ -265,4 +275,7 @@ def _kind(urn: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

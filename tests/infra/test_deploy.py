@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from infra.deploy import (
     AZURE_NATIVE,
     LOCK,
     is_dead,
+    main,
     pending_operations,
     subscription_of,
     without_pending,
@@ -37,6 +39,22 @@ VM = resource(VM_URN, {"resourceGroupName": "g", "vmName": "head"})
 def state(*pending: tuple[str, dict[str, Any]]) -> dict[str, Any]:
     operations = [{"type": kind, "resource": what} for kind, what in pending]
     return {"version": 3, "deployment": {"resources": [GROUP], "pending_operations": operations}}
+
+
+@pytest.mark.parametrize("arguments", [[], ["upp"], ["--yes"]])
+def test_what_is_no_command_is_refused_in_one_line(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.endswith("must be up or destroy\n")
+
+
+def test_without_pulumi_it_is_said_where_to_get_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert main(["up"]) == 2
+    assert "pulumi is not on the PATH; https://" in capsys.readouterr().err
 
 
 def test_what_was_being_created_is_looked_for_under_its_id() -> None:
@@ -96,3 +114,50 @@ def test_a_pulumi_that_runs_holds_its_lock(tmp_path: Path) -> None:
             assert not is_dead(socket.gethostname(), running.pid)
         finally:
             running.kill()
+
+
+PULUMI = """\
+#!/bin/bash
+[[ $1 == up ]] || exit 1
+echo "$*" >> {folder}/calls
+if [[ $(wc -l < {folder}/calls) -le {failures} ]]; then
+  echo '{{"diagnosticEvent": {{"message": "{error}"}}}}' > "${{@: -1}}"
+  exit 255
+fi
+"""
+
+
+@pytest.fixture
+def pulumi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], Path]:
+    """A pulumi that fails at first, and writes down how it was called."""
+
+    def make(error: str, failures: int) -> Path:
+        program = tmp_path / "pulumi"
+        program.write_text(PULUMI.format(folder=tmp_path, error=error, failures=failures))
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+        return tmp_path / "calls"
+
+    return make
+
+
+@pytest.mark.slow
+def test_what_needs_time_is_said_and_tried_again_without_asking(
+    pulumi: Callable[[str, int], Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    calls = pulumi('Status=400 Code=\\"InUseSubnetCannotBeDeleted\\"', 2)
+    assert main(["up"], pause_s=0.01) == 0
+    first, *later = calls.read_text().splitlines()
+    assert "--yes" not in first
+    assert len(later) == 2
+    assert all("--yes --skip-preview" in call for call in later)
+    assert "Azure needs time: network interfaces of deleted" in capfd.readouterr().out
+
+
+@pytest.mark.slow
+def test_what_does_not_end_by_itself_is_not_tried_again(
+    pulumi: Callable[[str, int], Path],
+) -> None:
+    calls = pulumi("QuotaExceeded", 1)
+    assert main(["up"], pause_s=0.01) == 255
+    assert len(calls.read_text().splitlines()) == 1
