@@ -9,6 +9,21 @@ fail() {
   exit 1
 }
 
+# Azure goes on with a script whose `pulumi up` was killed; the next one must not run beside it.
+end_earlier_start() {
+  local lock=/run/volley-start.lock
+  exec 9>> "$lock"
+  if ! flock --nonblock 9; then
+    local earlier
+    earlier=$(cat "$lock")
+    echo "an earlier start is still running: ending it"
+    kill "$earlier" || true
+    pkill --parent "$earlier" || true
+    flock 9
+  fi
+  echo $$ > "$lock"
+}
+
 # The end of a unit's journal, short enough for the run command's output.
 journal() {
   journalctl --unit "$1" --no-pager --output cat --lines 25 | cut -c1-160 | tail -c 2500 >&2
@@ -101,6 +116,7 @@ check_results() {
   }
 }
 
+end_earlier_start
 wait_for_cloud_init
 wait_for_unit apt-packages.service
 wait_for_unit python-environment.service

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -11,6 +15,7 @@ from typing import Any, cast
 from rehearsal.drivers.driver import STACK, Operation, Result
 from rehearsal.drivers.pulumi_project import PulumiProject
 
+DEPLOY_UP = [sys.executable, "-m", "infra.deploy", "up", "--yes", "--skip-preview"]
 OPERATIONS = ("create", "update", "replace", "delete")
 
 
@@ -27,15 +32,39 @@ class PulumiCli:
         return PulumiProject.make(self._folder, STACK, "rehearsal.backend")
 
     def up(self, config: Mapping[str, str]) -> Result:
-        self._project.configure({key: _value(text) for key, text in config.items()})
+        self._configure(config)
         result = self._run("up")
         if result.error:
             return result
         outputs = json.loads(self._project.pulumi("stack", "output", "--json").stdout)
         return Result("", result.operations, outputs)
 
+    def make_up(self) -> Result:
+        """Runs `make up`, which continues after a run that was killed."""
+        done = self._project.run(*DEPLOY_UP)
+        return Result("" if done.returncode == 0 else f"{done.stdout}{done.stderr}")
+
+    def killed_make_up(self, config: Mapping[str, str], until: Callable[[], None]) -> None:
+        """Starts `make up` and kills it, with all its processes, when `until` returns."""
+        self._configure(config)
+        with subprocess.Popen(
+            DEPLOY_UP,
+            cwd=self._project.folder,
+            env=self._project.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as process:
+            try:
+                until()
+            finally:
+                os.killpg(process.pid, signal.SIGKILL)
+
     def destroy(self) -> Result:
         return self._run("destroy")
+
+    def _configure(self, config: Mapping[str, str]) -> None:
+        self._project.configure({key: _value(text) for key, text in config.items()})
 
     def _run(self, command: str) -> Result:
         done = self._project.pulumi(command, "--yes", "--skip-preview", "--json")

@@ -59,8 +59,13 @@ class PulumiProject:
         return made
 
     def pulumi(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return self.run(
+            "pulumi", "--non-interactive", "--color", "never", *arguments, **environment
+        )
+
+    def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["pulumi", "--non-interactive", "--color", "never", *arguments],
+            command,
             cwd=self.folder,
             env={**self.environment, **environment},
             capture_output=True,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from rehearsal.backend import Backend
+from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.scenario import checks, faults, stack_changes
 from rehearsal.scenario.context import Context
 from rehearsal.scenario.open_ports import ports_as_declared
 from rehearsal.scenario.outcomes import Outcomes
 from rehearsal.scenario.training_watch import NodeWatch
 from rehearsal.scenario.unsupported_properties import unsupported_properties
+
+UP_KILLED = "twice; then `make up` starts the training"
 
 
 def run_scenario(context: Context, outcomes: Outcomes) -> list[str]:
@@ -33,6 +36,8 @@ def run_scenario(context: Context, outcomes: Outcomes) -> list[str]:
         act("more workers", only, stack_changes.scale, context, nodes, 3)
         act("fewer workers", only, stack_changes.scale, context, nodes, 2)
     act("failed start", "the next `up` starts the training", stack_changes.failed_start, context)
+    if isinstance(context.driver, PulumiCli):
+        act("up killed", UP_KILLED, stack_changes.up_killed, context, context.driver)
     act("experiment", "only the training starts again", stack_changes.experiment, context)
     act("head reboots", faults.HEAD_REBOOTS, faults.head_reboots, context)
     act("failing boot", "`up` tells the package's name", stack_changes.failing_boot, context)

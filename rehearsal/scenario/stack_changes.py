@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 
-from rehearsal.azure.resource_kinds import all_of
+from rehearsal.azure.resource_kinds import Properties, all_of
 from rehearsal.azure.run_commands import RUN_COMMAND
 from rehearsal.backend import Backend
+from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.machines.machine import Machine, all_machines
 from rehearsal.paths import ROOT
 from rehearsal.scenario.context import Context
 from rehearsal.scenario.outcomes import UnexpectedError
-from rehearsal.scenario.training_watch import NodeWatch
+from rehearsal.scenario.training_watch import NodeWatch, until
 
 ARTICLES_EXPERIMENT = ROOT / "rehearsal/scenario/articles_experiment.yaml"
 MISSING_PACKAGE = "volley-package-that-does-not-exist"
@@ -79,6 +81,24 @@ def failed_start(context: Context) -> str:
     return "failed with its reason; the next `up` started the training, and another one nothing"
 
 
+def up_killed(context: Context, driver: PulumiCli) -> str:
+    """`make up` is killed twice, each time while the head starts the training; then it may end."""
+    config = {**context.config, "workerSettleSeconds": "2"}
+    for _ in range(2):
+        earlier = _execution()["executionId"]
+        driver.killed_make_up(config, partial(_wait_for_another, earlier))
+    result = driver.make_up()
+    if result.error:
+        raise UnexpectedError(result.error)
+    context.config = config
+    context.check_same_run()
+    if _execution()["executionState"] != "Succeeded":
+        raise UnexpectedError(str(_execution()))
+    if operations := context.up().operations:
+        raise UnexpectedError(str(sorted(operations)))
+    return "the third `make up` started the training, the same MLflow run"
+
+
 def failing_boot(context: Context) -> str:
     """Asks for an apt package that does not exist; the machines are replaced and fail to boot."""
     result = context.up(aptPackages=json.dumps([MISSING_PACKAGE]))
@@ -100,6 +120,16 @@ def destroy(context: Context) -> str:
     if machines or kept != KEPT:
         raise UnexpectedError(f"left: {', '.join([*machines, *kept])}")
     return f"left: {', '.join(kept)}"
+
+
+def _execution() -> Properties:
+    """What Azure knows of the last start of the training."""
+    (command,) = all_of(Backend().resources(), RUN_COMMAND).values()
+    return command.instance_view
+
+
+def _wait_for_another(earlier: str) -> None:
+    until(lambda: _execution()["executionId"] != earlier, 120, "another start of the training")
 
 
 def _break(head: Machine) -> None:

@@ -13,7 +13,7 @@ from types import ModuleType
 from infra.boot.cloud_config import FILES
 
 SCRIPTS = "usr/local/lib/volley"
-MACHINE_FOLDERS = ("etc/volley", "opt/volley", "var/lib/volley", "var/log", SCRIPTS)
+MACHINE_FOLDERS = ("etc/volley", "opt/volley", "var/lib/volley", "var/log", "run", SCRIPTS)
 
 
 def load(name: str, home: Path | None = None) -> ModuleType:
@@ -44,7 +44,8 @@ class Machine:
         self.root = root
         self.calls = root / "calls"
         self.calls.touch()
-        (root / "bin").mkdir()
+        for folder in ("bin", "run"):
+            (root / folder).mkdir()
 
     def command(self, name: str, text: str) -> None:
         """Makes a command, bash, that writes down how it was called."""

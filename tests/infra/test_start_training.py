@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import subprocess
 import sys
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -196,3 +199,16 @@ def test_what_fails_shows_its_journal_and_says_so_last(
     assert done.returncode == 1
     assert cause in done.stderr
     assert done.stderr.endswith(f"volley: {told} (journalctl -u {unit})\n")
+
+
+def test_a_start_whose_up_was_killed_is_ended_by_the_next(head: Head) -> None:
+    head.training_becomes("STARTING")
+    with ThreadPoolExecutor() as threads:
+        earlier = threads.submit(head.start_training, timeout_s=20)
+        while "systemctl start training.service" not in head.called() and earlier.running():
+            time.sleep(0.05)
+        head.training_becomes("TRAINING")
+        later = head.start_training()
+    assert later.returncode == 0, later.stderr
+    assert "an earlier start is still running: ending it" in later.stdout
+    assert earlier.result().returncode == -signal.SIGTERM
