@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import queue
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -189,6 +191,8 @@ class MLflowRun:
 
     def _connect(self) -> Any:
         """Returns a client after the run was created, or resumed."""
+        if self.tracking.artifacts is not None:
+            make_database(Path(self.tracking.uri.removeprefix("sqlite:///")))
         client = mlflow_client(self.tracking.uri)
         if self.run_id is None:
             experiment = client.get_experiment_by_name(EXPERIMENT_NAME)
@@ -231,6 +235,26 @@ def mlflow_client(tracking_uri: str) -> Any:
     import mlflow
 
     return mlflow.MlflowClient(tracking_uri)
+
+
+def make_database(path: Path) -> None:
+    """Makes an embedded database, if there is none: all of its tables, or nothing.
+
+    MLflow makes one table after the other, and can never use a database that lacks some.
+    """
+    if path.exists():
+        return
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        aside, complete = Path(folder, "made"), Path(folder, "complete")
+        mlflow_client(f"sqlite:///{aside}").search_experiments(max_results=1)
+        # Not the file itself, which this process keeps open.
+        shutil.copyfile(aside, complete)
+        try:
+            os.link(complete, path)
+        except FileExistsError:
+            pass  # Another run was quicker.
+        except OSError:  # Not every file system has links.
+            complete.replace(path)
 
 
 def end_run(tracking_uri: str, run_id: str, status: Status, at: float) -> bool:

@@ -23,6 +23,7 @@ from payload.tracking.mlflow_run import (
     Status,
     Tracking,
     flatten,
+    make_database,
 )
 
 pytestmark = pytest.mark.slow
@@ -434,3 +435,38 @@ def test_nested_settings_become_dotted_names() -> None:
 
 def test_an_empty_mapping_is_a_value() -> None:
     assert dict(flatten({"env_config": {}})) == {"env_config": {}}
+
+
+def test_a_database_that_was_being_made_when_the_power_went_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class PowerCutError(Exception):
+        pass
+
+    def cut(*_: object, **__: object) -> None:
+        raise PowerCutError
+
+    database = tmp_path / "mlflow.db"
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, "search_experiments", cut)
+        with pytest.raises(PowerCutError):
+            make_database(database)
+    assert not database.exists()
+    make_database(database)
+    assert MlflowClient(f"sqlite:///{database}").search_experiments()
+    assert [path.name for path in tmp_path.iterdir()] == ["mlflow.db"]
+
+
+def test_of_two_databases_made_at_once_one_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = tmp_path / "mlflow.db"
+    copy = shutil.copyfile
+
+    def make_the_other_first(source: Path, target: Path) -> None:
+        database.write_text("the other run's")
+        copy(source, target)
+
+    monkeypatch.setattr("payload.tracking.mlflow_run.shutil.copyfile", make_the_other_first)
+    make_database(database)
+    assert database.read_text() == "the other run's"
