@@ -9,7 +9,7 @@ fail() {
   exit 1
 }
 
-# Azure goes on with a script whose `pulumi up` was killed; the next one must not run beside it.
+# Azure continues a script whose `pulumi up` was killed; the next one must not run beside it.
 end_earlier_start() {
   local lock=/run/volley-start.lock
   exec 9>> "$lock"

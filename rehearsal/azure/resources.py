@@ -1,4 +1,4 @@
-"""Which resources exist, and what Azure adds to a resource when it makes it."""
+"""Which resources exist, and what Azure does when one is made, changed or deleted."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from ipaddress import IPv4Network
 from pathlib import Path
 
 from rehearsal import shared_file
-from rehearsal.addresses import PUBLIC_ADDRESSES
+from rehearsal.azure.added_properties import added_properties
 from rehearsal.azure.errors import ArmError, AzureError, HalfMadeError, not_found
 from rehearsal.azure.holds import (
     Hold,
@@ -27,7 +26,6 @@ from rehearsal.azure.resource_kinds import (
     Properties,
     Resource,
     Resources,
-    all_of,
     short_type,
 )
 from rehearsal.azure.run_commands import (
@@ -39,8 +37,6 @@ from rehearsal.azure.run_commands import (
     ended,
     started,
 )
-from rehearsal.azure.virtual_machines import virtual_machines
-from rehearsal.azure.virtual_network import FIRST_HOST, subnet_cidr
 
 POLL_S = 0.1
 """Between two looks at a script that runs."""
@@ -95,7 +91,7 @@ class Azure:
                 state.holds += after_failed_creation(resource_id, inputs, time.time())
             raise AzureError(self.refused[kind])
         with self._changing() as state:
-            added = _added(kind, resource_id, inputs, state.resources)
+            added = added_properties(kind, resource_id, inputs, state.resources)
             state.resources[resource_id] = Resource(kind, inputs, added)
         self._execute(resource_id)
         return added
@@ -108,7 +104,7 @@ class Azure:
         """
         with self._changing() as state:
             before = state.resources[resource_id]
-            added = _added(before.kind, resource_id, inputs, state.resources)
+            added = added_properties(before.kind, resource_id, inputs, state.resources)
             state.resources[resource_id] = replace(before, inputs=inputs, added=added)
         if inputs.get("source") != before.inputs.get("source"):
             self._execute(resource_id)
@@ -249,49 +245,3 @@ def _held_in(state: State, group_id: str) -> bool:
         hold.operation == "delete" and hold.until > now and hold.resource_id.startswith(group_id)
         for hold in state.holds
     )
-
-
-def _added(kind: str, resource_id: str, inputs: Properties, resources: Resources) -> Properties:
-    """Returns what Azure adds; the addresses of a resource that exists stay."""
-    added: Properties = {"name": resource_id.rpartition("/")[2]}
-    known = resources[resource_id].added if resource_id in resources else None
-    if "identity" in inputs:  # Declared as a list, answered as keys.
-        named: Properties = {key: {} for key in inputs["identity"]["userAssignedIdentities"]}
-        added["identity"] = {**inputs["identity"], "userAssignedIdentities": named}
-    match kind:
-        case "PublicIPAddress":
-            added["ipAddress"] = known["ipAddress"] if known else _free_public_address(resources)
-        case "NetworkInterface":
-            (configuration,) = inputs["ipConfigurations"]
-            if known:
-                address = known["ipConfigurations"][0]["privateIPAddress"]
-            else:
-                address = _free_address(resources, configuration["subnet"]["id"])
-            added["ipConfigurations"] = [{**configuration, "privateIPAddress": address}]
-        case "PrivateEndpoint":
-            configs = [{"ipAddresses": [_free_address(resources, inputs["subnet"]["id"])]}]
-            added["customDnsConfigs"] = known["customDnsConfigs"] if known else configs
-        case "UserAssignedIdentity":
-            for what in ("principal", "client"):
-                added[f"{what}Id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, what + resource_id))
-    return added
-
-
-def _free_address(resources: Resources, subnet_id: str) -> str:
-    """Returns the lowest address of a subnet that nothing has."""
-    cidr = subnet_cidr(resources[subnet_id])
-    taken = {vm.address for vm in virtual_machines(resources)}
-    for interface in all_of(resources, "NetworkInterface").values():
-        taken |= {one["privateIPAddress"] for one in interface.added["ipConfigurations"]}
-    for endpoint in all_of(resources, "PrivateEndpoint").values():
-        taken |= set(endpoint.added["customDnsConfigs"][0]["ipAddresses"])
-    hosts = (str(cidr[place]) for place in range(FIRST_HOST, cidr.num_addresses - 1))
-    return next(address for address in hosts if address not in taken)
-
-
-def _free_public_address(resources: Resources) -> str:
-    taken = {
-        address.added["ipAddress"] for address in all_of(resources, "PublicIPAddress").values()
-    }
-    hosts = map(str, IPv4Network(PUBLIC_ADDRESSES).hosts())
-    return next(address for address in hosts if address not in taken)

@@ -14,13 +14,12 @@ import pytest
 
 from infra.deploy import (
     AZURE_NATIVE,
-    LOCK,
-    is_dead,
     main,
     pending_operations,
     subscription_of,
     without_pending,
 )
+from infra.pulumi_run import LOCK, is_dead
 
 GROUP_URN = f"urn:pulumi:dev::volley::{AZURE_NATIVE}resources:ResourceGroup::volley-dev"
 VM_URN = f"urn:pulumi:dev::volley::volley:infra:Head${AZURE_NATIVE}compute:VirtualMachine::head"

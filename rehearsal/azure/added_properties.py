@@ -1,0 +1,59 @@
+"""What Azure adds to a resource when it makes it: names, addresses, principals."""
+
+from __future__ import annotations
+
+import uuid
+from ipaddress import IPv4Network
+
+from rehearsal.addresses import PUBLIC_ADDRESSES
+from rehearsal.azure.resource_kinds import Properties, Resources, all_of
+from rehearsal.azure.virtual_machines import virtual_machines
+from rehearsal.azure.virtual_network import FIRST_HOST, subnet_cidr
+
+
+def added_properties(
+    kind: str, resource_id: str, inputs: Properties, resources: Resources
+) -> Properties:
+    """Returns what Azure adds; the addresses of a resource that exists stay."""
+    added: Properties = {"name": resource_id.rpartition("/")[2]}
+    known = resources[resource_id].added if resource_id in resources else None
+    if "identity" in inputs:  # Declared as a list, answered as keys.
+        named: Properties = {key: {} for key in inputs["identity"]["userAssignedIdentities"]}
+        added["identity"] = {**inputs["identity"], "userAssignedIdentities": named}
+    match kind:
+        case "PublicIPAddress":
+            added["ipAddress"] = known["ipAddress"] if known else _free_public_address(resources)
+        case "NetworkInterface":
+            (configuration,) = inputs["ipConfigurations"]
+            if known:
+                address = known["ipConfigurations"][0]["privateIPAddress"]
+            else:
+                address = _free_address(resources, configuration["subnet"]["id"])
+            added["ipConfigurations"] = [{**configuration, "privateIPAddress": address}]
+        case "PrivateEndpoint":
+            configs = [{"ipAddresses": [_free_address(resources, inputs["subnet"]["id"])]}]
+            added["customDnsConfigs"] = known["customDnsConfigs"] if known else configs
+        case "UserAssignedIdentity":
+            for what in ("principal", "client"):
+                added[f"{what}Id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, what + resource_id))
+    return added
+
+
+def _free_address(resources: Resources, subnet_id: str) -> str:
+    """Returns the lowest address of a subnet that nothing has."""
+    cidr = subnet_cidr(resources[subnet_id])
+    taken = {vm.address for vm in virtual_machines(resources)}
+    for interface in all_of(resources, "NetworkInterface").values():
+        taken |= {one["privateIPAddress"] for one in interface.added["ipConfigurations"]}
+    for endpoint in all_of(resources, "PrivateEndpoint").values():
+        taken |= set(endpoint.added["customDnsConfigs"][0]["ipAddresses"])
+    hosts = (str(cidr[place]) for place in range(FIRST_HOST, cidr.num_addresses - 1))
+    return next(address for address in hosts if address not in taken)
+
+
+def _free_public_address(resources: Resources) -> str:
+    taken = {
+        address.added["ipAddress"] for address in all_of(resources, "PublicIPAddress").values()
+    }
+    hosts = map(str, IPv4Network(PUBLIC_ADDRESSES).hosts())
+    return next(address for address in hosts if address not in taken)
