@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 import threading
@@ -17,6 +18,8 @@ SLOW_EVENTS = frozenset(
     ["subprocess.Popen", "os.fork", "os.posix_spawn", "os.system", "socket.connect"]
 )
 """Python's audit events (PEP 578) of starting a process and of opening a connection."""
+# Two tests at a time may start a Ray each, from a disk that has never read it.
+os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")
 this_thread = threading.local()
 platform.processor()  # Libraries ask for it when imported; Python asks `uname` the first time only.
 

@@ -45,6 +45,8 @@ def connect(address: str | None) -> Cluster:
 
     # Fixed threads in every worker: an env runner owns as many cores as it was given.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # Ray gives up after 30 s, which a first start from a slow disk can take.
+    os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")
     # It would announce on the terminal that the cluster asks for a token, which is the default.
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
     if address is None:
