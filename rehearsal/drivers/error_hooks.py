@@ -1,45 +1,52 @@
-"""The program's error hooks, called as Pulumi's engine calls them: over gRPC, in the program."""
+"""The program's error hooks, called in the program's event loop as the SDK calls them.
+
+Pulumi's engine calls them over gRPC. Here they are called directly: a process that has had a gRPC
+server cannot start other processes safely, and tests run in the same process.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
+from concurrent.futures import Future
 from typing import Any
 
-import grpc
-from pulumi.provider.experimental.property_value import PropertyValue
-from pulumi.runtime.proto import callback_pb2, callback_pb2_grpc, resource_pb2
+import pulumi
+from pulumi.runtime import settings
 
-from rehearsal.azure.property_values import wrapped
 from rehearsal.azure.resource_kinds import Properties
 
-Callback = Any
-"""pulumi.runtime.proto.callback_pb2.Callback: where the program listens, and for what."""
 
+class ErrorHooks:
+    """Stands for the SDK's server of callbacks; made in the program."""
 
-def call_error_hook(
-    hook: Callback, urn: str, request: Any, inputs: Properties, operation: str, error: str
-) -> None:
-    """Tells a hook of the program that an operation has failed; a retry is not imitated.
+    def __init__(self) -> None:
+        self._hooks: dict[str, pulumi.ErrorHook] = {}
+        self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
+        settings.SETTINGS.callbacks = self
 
-    Args:
-        request: The RegisterResourceRequest of the resource.
+    def register_error_hook(self, hook: pulumi.ErrorHook) -> None:
+        self._hooks[hook.name] = hook
 
-    Raises:
-        RuntimeError: The hook failed.
-    """
-    failed = resource_pb2.ErrorHookRequest(
-        urn=urn,
-        name=request.name,
-        type=request.type,
-        new_inputs=PropertyValue.marshal_map(wrapped(inputs)),
-        failed_operation=operation,
-        errors=[error],
-    )
-    with grpc.insecure_channel(hook.target) as channel:
-        answered = callback_pb2_grpc.CallbacksStub(channel).Invoke(
-            callback_pb2.CallbackInvokeRequest(token=hook.token, request=failed.SerializeToString())
+    def call(self, urn: str, request: Any, inputs: Properties, operation: str, error: str) -> None:
+        """Tells a resource's hooks that an operation has failed; a retry is not imitated.
+
+        Args:
+            request: The RegisterResourceRequest of the resource.
+        """
+        failed = pulumi.ErrorHookArgs(
+            urn, "", request.name, request.type, inputs, None, None, operation, [error]
         )
-    answer = resource_pb2.ErrorHookResponse.FromString(answered.response)
-    if answer.error:
-        raise RuntimeError(answer.error)
-    if answer.retry:
-        raise NotImplementedError("an error hook that retries")
+        for name in request.hooks.on_error:
+            answer: Future[Any] = Future()
+
+            def run(hook: pulumi.ErrorHook = self._hooks[name], to: Future[Any] = answer) -> None:
+                try:
+                    to.set_result(hook.callback(failed))
+                except Exception as raised:  # It is raised again in the thread that waits.
+                    to.set_exception(raised)
+
+            self._loop.call_soon_threadsafe(run, context=self._context)
+            if answer.result():
+                raise NotImplementedError("an error hook that retries")

@@ -28,7 +28,7 @@ from rehearsal.azure.property_values import plain_value
 from rehearsal.azure.resource_kinds import SUBSCRIPTION, Properties, changes, kind_of, short_type
 from rehearsal.azure.resources import Azure
 from rehearsal.drivers.driver import STACK, Operation, Result
-from rehearsal.drivers.error_hooks import Callback, call_error_hook
+from rehearsal.drivers.error_hooks import ErrorHooks
 from rehearsal.paths import ROOT
 
 PROVIDER = "pulumi:providers:azure-native"
@@ -77,6 +77,7 @@ class InProcess:
                 monitor=_Monitor(update),
                 logger=_error_log(update.errors),
             )
+            update.hooks = ErrorHooks()
             pulumi.Output.all(**declare(settings, script)).apply(outputs.update)
             await wait_for_rpcs()
 
@@ -109,8 +110,8 @@ class _Update:
         """URNs of what is replaced or destroyed: what is deleted with it needs no deletion."""
         self.subscriptions: dict[str, str] = {}
         """Of the program's own providers, by name."""
-        self.hooks: dict[str, Callback] = {}
-        """The program's error hooks, by name."""
+        self.hooks: ErrorHooks | None = None
+        """The program's."""
         self.errors: list[str] = []
         """What went wrong, and what the program has said of it."""
         self.one_at_a_time = threading.Lock()
@@ -179,8 +180,8 @@ class _Update:
             self.errors.append(f"{state.urn}: {error}")
             if isinstance(error, HalfMadeError):
                 self.engine.states[key] = replace(state, failed=True)
-            for name in request.hooks.on_error:
-                call_error_hook(self.hooks[name], urn, request, inputs, operation, str(error))
+            if self.hooks is not None:
+                self.hooks.call(urn, request, inputs, operation, str(error))
             raise
         self.engine.states[key] = replace(state, failed=False)
 
@@ -233,16 +234,11 @@ class _Monitor(MockMonitor):
     def __init__(self, update: _Update) -> None:
         super().__init__(_Mocks(update))
         self.known = update.engine.requests
-        self.hooks = update.hooks
 
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802
         self.known[_key(request)] = request
         self.now.request = self.make_urn(request.parent, request.type, request.name), request
         return super().RegisterResource(request)
-
-    def RegisterErrorHook(self, request: Any) -> Any:  # noqa: N802
-        self.hooks[request.name] = request.callback
-        return super().RegisterErrorHook(request)
 
 
 def _error_log(errors: list[str]) -> logging.Logger:
