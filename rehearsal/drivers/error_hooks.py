@@ -29,24 +29,29 @@ class ErrorHooks:
     def register_error_hook(self, hook: pulumi.ErrorHook) -> None:
         self._hooks[hook.name] = hook
 
-    def call(self, urn: str, request: Any, inputs: Properties, operation: str, error: str) -> None:
-        """Tells a resource's hooks that an operation has failed; a retry is not imitated.
+    def retry(
+        self, urn: str, request: Any, inputs: Properties, operation: str, errors: list[str]
+    ) -> bool:
+        """Tells a resource's hooks that an operation has failed; returns whether to retry.
 
         Args:
             request: The RegisterResourceRequest of the resource.
+            errors: Of all attempts, the newest first.
         """
         failed = pulumi.ErrorHookArgs(
-            urn, "", request.name, request.type, inputs, None, None, operation, [error]
+            urn, "", request.name, request.type, inputs, None, None, operation, errors
         )
-        for name in request.hooks.on_error:
-            answer: Future[Any] = Future()
+        asked = [self._call(self._hooks[name], failed) for name in request.hooks.on_error]
+        return any(asked)
 
-            def run(hook: pulumi.ErrorHook = self._hooks[name], to: Future[Any] = answer) -> None:
-                try:
-                    to.set_result(hook.callback(failed))
-                except Exception as raised:  # It is raised again in the thread that waits.
-                    to.set_exception(raised)
+    def _call(self, hook: pulumi.ErrorHook, failed: pulumi.ErrorHookArgs) -> bool:
+        answer: Future[Any] = Future()
 
-            self._loop.call_soon_threadsafe(run, context=self._context)
-            if answer.result():
-                raise NotImplementedError("an error hook that retries")
+        def run() -> None:
+            try:
+                answer.set_result(hook.callback(failed))
+            except Exception as raised:  # It is raised again in the thread that waits.
+                answer.set_exception(raised)
+
+        self._loop.call_soon_threadsafe(run, context=self._context)
+        return bool(answer.result())

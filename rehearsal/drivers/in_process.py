@@ -31,6 +31,8 @@ from rehearsal.drivers.driver import STACK, Operation, Result
 from rehearsal.drivers.error_hooks import ErrorHooks
 from rehearsal.paths import ROOT
 
+MAX_ATTEMPTS = 100
+"""Pulumi's engine, pkg/resource/deploy/retries.go: maxErrorHookRetries."""
 PROVIDER = "pulumi:providers:azure-native"
 
 
@@ -174,15 +176,21 @@ class _Update:
         """Makes a call to Azure; keeps what went wrong, for the person and for the next `up`."""
         self.operations.add((operation, short_type(state.token)))
         key = _key(request)
-        try:
-            call()
-        except Exception as error:
-            self.errors.append(f"{state.urn}: {error}")
-            if isinstance(error, HalfMadeError):
-                self.engine.states[key] = replace(state, failed=True)
-            if self.hooks is not None:
-                self.hooks.call(urn, request, inputs, operation, str(error))
-            raise
+        failures: list[str] = []
+        while True:
+            try:
+                call()
+                break
+            except Exception as error:
+                failures.insert(0, str(error))
+                hooks, asked = self.hooks, (urn, request, inputs, operation, failures)
+                last = len(failures) == MAX_ATTEMPTS
+                if not last and hooks is not None and hooks.retry(*asked):
+                    continue
+                self.errors.insert(0, f"{state.urn}: {error}")
+                if isinstance(error, HalfMadeError):
+                    self.engine.states[key] = replace(state, failed=True)
+                raise
         self.engine.states[key] = replace(state, failed=False)
 
     def _unmake(self, key: str) -> None:

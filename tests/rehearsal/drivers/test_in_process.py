@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pulumi
 import pytest
 
+from rehearsal.azure.errors import ArmError
 from rehearsal.azure.run_commands import RUN_COMMAND
 from rehearsal.drivers.driver import Result
 from rehearsal.drivers.in_process import InProcess
@@ -93,3 +95,21 @@ def test_destroy_leaves_nothing_but_the_results(
     driver.destroy()
     kinds = sorted(resource.kind for resource in azure.resources().values())
     assert kinds == ["BlobContainer", "ResourceGroup", "StorageAccount"]
+
+
+def test_a_hook_that_asks_for_it_gets_a_retry(
+    up: Up, azure: FailingAzure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[str]] = []
+
+    def retry_twice(failed: pulumi.ErrorHookArgs) -> bool:
+        seen.append(list(failed.errors))
+        if len(seen) == 2:
+            azure.refused = {}
+        return True
+
+    monkeypatch.setattr("infra.training.tell_reason", retry_twice)
+    refusal = ArmError("Conflict", "not now")
+    azure.refused = {RUN_COMMAND: refusal}
+    assert not up().error
+    assert seen == [[str(refusal)], [str(refusal)] * 2]
