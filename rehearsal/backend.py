@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from rehearsal.addresses import BLOB_ADDRESS
 from rehearsal.azure import metadata_service, metadata_state
+from rehearsal.azure.blob_proxy import HOST_SUFFIX, Access
 from rehearsal.azure.blob_storage import BlobStorage
 from rehearsal.azure.provider import serve
 from rehearsal.azure.resource_kinds import Resource, Resources
@@ -47,7 +48,7 @@ class Backend(Azure):
         storage = storage_accounts()
         _apply_storage(storage, wanted)
         there = {machine.name for machine in all_machines()}
-        names = [f"{name}.blob.core.windows.net" for name in wanted.accounts]
+        names = [f"{name}{HOST_SUFFIX}" for name in wanted.accounts]
         hosts = "".join(f"{BLOB_ADDRESS} {name}\n" for name in names)
         for name, spec in wanted.machines.items():
             if name not in there:
@@ -80,6 +81,8 @@ def _apply_storage(storage: BlobStorage, wanted: Plan) -> None:
             storage.delete_container(name, container)
     for name in set(storage.accounts()) - set(wanted.accounts):
         storage.remove_account(name)
+    account_ids = {name: account.resource_id for name, account in wanted.accounts.items()}
+    storage.grant(Access(account_ids, tuple(wanted.assignments)))
 
 
 if __name__ == "__main__":

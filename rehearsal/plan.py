@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rehearsal.azure.metadata_state import Identity, Instance
 from rehearsal.azure.nsg import Nsg, applied_nsgs
 from rehearsal.azure.resource_kinds import SUBSCRIPTION, Properties, Resources, all_of
+from rehearsal.azure.roles import RoleAssignment, role_assignments
 from rehearsal.azure.virtual_machines import VirtualMachine, virtual_machines
 from rehearsal.azure.virtual_network import Subnet, subnets
 from rehearsal.machines.disk import MachineSpec
@@ -19,6 +20,7 @@ from rehearsal.paths import PREFIX
 class Account:
     """A storage account."""
 
+    resource_id: str
     let_in: tuple[str, ...]
     """The CIDRs that pass its firewall."""
     containers: tuple[str, ...]
@@ -38,6 +40,7 @@ class Plan:
     """What the metadata service tells each machine."""
     accounts: dict[str, Account]
     """By name."""
+    assignments: list[RoleAssignment]
 
 
 def plan(resources: Resources) -> Plan:
@@ -50,6 +53,7 @@ def plan(resources: Resources) -> Plan:
         {vm.host_name: vm.public_address for vm in vms if vm.public_address},
         {vm.host_name: _instance(resources, vm) for vm in vms},
         _accounts(resources),
+        role_assignments(resources),
     )
 
 
@@ -99,6 +103,7 @@ def _accounts(resources: Resources) -> dict[str, Account]:
     known_subnets = subnets(resources)
     return {
         account.inputs["accountName"]: Account(
+            resource_id,
             tuple(_let_in(account.inputs, known_subnets)),
             tuple(
                 one["containerName"]
@@ -106,7 +111,7 @@ def _accounts(resources: Resources) -> dict[str, Account]:
                 if one["accountName"] == account.inputs["accountName"]
             ),
         )
-        for account in all_of(resources, "StorageAccount").values()
+        for resource_id, account in all_of(resources, "StorageAccount").items()
     }
 
 

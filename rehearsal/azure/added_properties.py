@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import UTC, datetime
 from ipaddress import IPv4Network
 
 from rehearsal.addresses import PUBLIC_ADDRESSES
@@ -36,6 +37,9 @@ def added_properties(
         case "UserAssignedIdentity":
             for what in ("principal", "client"):
                 added[f"{what}Id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, what + resource_id))
+        case "RoleAssignment":
+            now = datetime.now(UTC).isoformat()
+            added["createdOn"] = known["createdOn"] if known else now
     return added
 
 

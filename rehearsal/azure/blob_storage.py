@@ -1,7 +1,7 @@
-"""Storage accounts under their real names: Azurite, with certificates of a throw-away authority.
+"""Storage accounts with their containers and blobs, and who may use them.
 
-It answers on one address for all accounts. Machines must find it there by name, and must trust
-the authority. Whoever has a token may read and write: Azurite knows no roles and no firewall.
+They answer under their real names, on one address for all. Machines must find it by name, and
+must trust the authority of its certificate.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 from xml.etree import ElementTree
 
-from rehearsal import background_process, shared_file
+from rehearsal import shared_file
 from rehearsal.addresses import BLOB_ADDRESS
 from rehearsal.azure import certificates
+from rehearsal.azure.blob_proxy import Access
+from rehearsal.azure.blob_service import PROGRAM, BlobService
 from rehearsal.azure.managed_identity import access_token
 from rehearsal.azure.metadata_state import NOBODY, Identity
-from rehearsal.paths import AZURITE, NODE
 
-PROGRAM = AZURITE / "node_modules/azurite/dist/src/blob/main.js"
 AUDIENCE = "https://storage.azure.com"
 API_VERSION = "2021-12-02"
 """Of the Blob service's REST API."""
 CONTAINER = {"restype": "container"}
 EXISTS, MISSING = 409, 404
 REQUEST_S = 60
-OPTIONS = ("--oauth", "basic", "--skipApiVersionCheck", "--disableTelemetry", "--silent")
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,13 @@ class BlobStorage:
         with self._locked():
             return certificates.authority(self.folder)
 
+    def grant(self, access: Access) -> None:
+        """Replaces what the roles allow; at first nobody may do anything."""
+        with self._locked():
+            access.write(self.folder)
+
     def add_account(self, name: str) -> None:
-        """Makes an account, if there is none; Azurite is away for a second.
+        """Makes an account, if there is none; the service is away for a second.
 
         Raises:
             ValueError: Azure has no account with such a name.
@@ -133,10 +137,10 @@ class BlobStorage:
     def _ask(
         self, method: str, path: str, parameters: Mapping[str, str], expected: int | None = None
     ) -> bytes | None:
-        """Sends a request of the Blob service's REST API; None is the answer `expected`."""
+        """Sends a request to Azurite itself, for Azure; None is the answer `expected`."""
         token = access_token(AUDIENCE, NOBODY, Identity(NOBODY), int(time.time()))
         request = urllib.request.Request(
-            f"https://{self.address}:{self.port}/{quote(path)}?{urlencode(parameters)}",
+            f"{self._service.azurite_url}/{quote(path)}?{urlencode(parameters)}",
             headers={"Authorization": f"Bearer {token}", "x-ms-version": API_VERSION},
             method=method,
         )
@@ -155,31 +159,16 @@ class BlobStorage:
         return content
 
     def _start(self) -> None:
-        """Starts Azurite, unless it runs or there is no account."""
-        keys = self._keys()
-        if not keys or background_process.alive(self._pid_file):
-            return
-        names = [f"{name}.blob.core.windows.net" for name in keys]
-        certificate, key = certificates.server_certificate(self.folder, names, self.address)
-        files = ("--location", self.folder / "data", "--cert", certificate, "--key", key)
-        where = ("--blobHost", self.address, "--blobPort", str(self.port))
-        background_process.start(
-            [NODE, self.program, *OPTIONS, *where, *files],
-            pid_file=self._pid_file,
-            log=self.folder / "azurite.log",
-            address=self.address,
-            port=self.port,
-            environment={
-                "AZURITE_ACCOUNTS": ";".join(":".join(account) for account in keys.items())
-            },
-        )
+        """Starts the service, unless it runs or there is no account."""
+        if keys := self._keys():
+            self._service.start(keys)
 
     def _stop(self) -> None:
-        background_process.stop(self._pid_file)
+        self._service.stop()
 
     @property
-    def _pid_file(self) -> Path:
-        return self.folder / "azurite.pid"
+    def _service(self) -> BlobService:
+        return BlobService(self.folder, self.address, self.port, self.program)
 
     @property
     def _key_file(self) -> Path:

@@ -37,10 +37,15 @@ def authority(folder: Path) -> Path:
     return certificate
 
 
-def server_certificate(folder: Path, names: Iterable[str], address: str) -> tuple[Path, Path]:
-    """Makes a certificate for names and an address; returns it and its key."""
+def server_certificate(
+    folder: Path, names: Iterable[str], addresses: Iterable[str]
+) -> tuple[Path, Path]:
+    """Makes a certificate for names and addresses; returns it and its key."""
     ca = authority(folder)
-    alternatives = [f"IP:{address}", *(f"DNS:{name}" for name in names)]
+    alternatives = [
+        *(f"IP:{address}" for address in addresses),
+        *(f"DNS:{name}" for name in names),
+    ]
     return _make(folder, "server", "server", ",".join(alternatives), ca)
 
 

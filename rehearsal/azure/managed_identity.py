@@ -13,6 +13,11 @@ from rehearsal.azure.metadata_documents import Answer, Query
 from rehearsal.azure.metadata_state import Identity, Instance
 
 TOKEN_S = 24 * 3600
+NOT_READY = (
+    Answer(410, {"error": "gone", "error_description": "IMDS is available again in 70 seconds"}),
+    Answer(429, {"error": "too_many_requests", "error_description": "Too many requests"}),
+)
+"""The first answers to a machine that has booted; whoever asks must retry."""
 
 
 def token(to: Instance, query: Query, now: int) -> Answer:

@@ -66,6 +66,8 @@ class Service:
     state_file: Path
     incarnations: dict[str, tuple[int, list[Any]]] = field(default_factory=dict)
     """How often a machine's events have changed, and the events that it was told last."""
+    not_ready: dict[str, list[Answer]] = field(default_factory=dict)
+    """What each machine, by its vmId, is still told before it gets a token."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(
@@ -94,11 +96,15 @@ class Service:
         if path == f"{METADATA}/scheduledevents":
             return Answer(200, self._events(state, instance))
         if path == f"{METADATA}/identity/oauth2/token":
-            return managed_identity.token(instance, query, int(time.time()))
+            return self._token(instance, query)
         if path.split("/")[:3] == ["", "metadata", "instance"]:
             document = metadata_documents.instance(instance)
             return metadata_documents.part(document, path.split("/")[3:], query)
         return metadata_documents.NOT_FOUND
+
+    def _token(self, instance: Instance, query: Query) -> Answer:
+        first = self.not_ready.setdefault(instance.vm_id, list(managed_identity.NOT_READY))
+        return first.pop(0) if first else managed_identity.token(instance, query, int(time.time()))
 
     def _events(self, state: State, instance: Instance) -> dict[str, Any]:
         events = metadata_documents.events(state, instance, time.time())

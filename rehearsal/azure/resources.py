@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from rehearsal import shared_file
+from rehearsal.azure import roles
 from rehearsal.azure.added_properties import added_properties
 from rehearsal.azure.errors import ArmError, AzureError, HalfMadeError, not_found
 from rehearsal.azure.holds import (
@@ -90,6 +91,8 @@ class Azure:
             with self._saved() as state:
                 state.holds += after_failed_creation(resource_id, inputs, time.time())
             raise AzureError(self.refused[kind])
+        if kind == "RoleAssignment" and (error := roles.refusal(inputs)):
+            raise AzureError(error)
         with self._changing() as state:
             added = added_properties(kind, resource_id, inputs, state.resources)
             state.resources[resource_id] = Resource(kind, inputs, added)

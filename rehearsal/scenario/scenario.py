@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from rehearsal.backend import Backend
 from rehearsal.drivers.pulumi_cli import PulumiCli
-from rehearsal.scenario import checks, faults, stack_changes
+from rehearsal.scenario import checks, faults, role_faults, stack_changes
 from rehearsal.scenario.context import Context
 from rehearsal.scenario.open_ports import ports_as_declared
 from rehearsal.scenario.outcomes import Outcomes
 from rehearsal.scenario.training_watch import NodeWatch
 from rehearsal.scenario.unsupported_properties import unsupported_properties
 
+ROLES_REMOVED = "nothing is saved, no worker joins; both work when they are back"
 UP_KILLED = "twice; then `make up` starts the training"
 
 
@@ -35,6 +36,7 @@ def run_scenario(context: Context, outcomes: Outcomes) -> list[str]:
         only = "only the scale set changes"
         act("more workers", only, stack_changes.scale, context, nodes, 3)
         act("fewer workers", only, stack_changes.scale, context, nodes, 2)
+        act("roles removed", ROLES_REMOVED, role_faults.roles_removed, context, nodes)
     act("failed start", "the next `up` starts the training", stack_changes.failed_start, context)
     if isinstance(context.driver, PulumiCli):
         act("up killed", UP_KILLED, stack_changes.up_killed, context, context.driver)

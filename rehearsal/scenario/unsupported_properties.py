@@ -22,6 +22,7 @@ SUPPORTED: dict[str, tuple[str, ...]] = {
     "StorageAccount": ("networkRuleSet", "allowSharedKeyAccess"),
     "BlobContainer": (),
     "UserAssignedIdentity": (),
+    "RoleAssignment": ("principalId", "principalType", "roleDefinitionId", "scope"),
     "VirtualMachine": (
         *("identity", "networkProfile", "osProfile", "priority", "hardwareProfile.vmSize"),
         *OS_DISK,

@@ -10,13 +10,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from infra.identity import BLOB_DATA_CONTRIBUTOR
+from rehearsal.azure.blob_proxy import Access
 from rehearsal.azure.blob_storage import BlobStorage
 from rehearsal.azure.managed_identity import access_token
 from rehearsal.azure.metadata_state import Identity
+from rehearsal.azure.roles import RoleAssignment
 from tests.infra.boot_scripts import load
 
 KEY = "0123456789ab"
 """Of an experiment."""
+HOST = "results.blob.core.windows.net"
+HEAD_ACCESS = Access(
+    {"results": "/account"}, (RoleAssignment("principal", BLOB_DATA_CONTRIBUTOR, "/account", 0),)
+)
 
 
 class Cluster:
@@ -36,12 +43,15 @@ class Cluster:
         from azure.storage.blob import ContainerClient
 
         cluster = self
+        where = f"https://{self._storage.address}:{self._storage.port}"
 
         class Transport(RequestsTransport):
             """The network, with what a test does to it."""
 
             def send(self, request: Any, **options: Any) -> Any:
                 cluster.before_request(request)
+                request.url = request.url.replace(f"https://{HOST}", where)
+                request.headers["Host"] = HOST
                 answer = super().send(request, **options)
                 try:
                     cluster.after_request(request)
@@ -50,9 +60,8 @@ class Cluster:
                     raise
                 return answer
 
-        where = f"https://{self._storage.address}:{self._storage.port}/results"
         return ContainerClient(
-            *(where, self._container, self.token),
+            *(f"https://{HOST}", self._container, self.token),
             transport=Transport(connection_verify=str(self._storage.ca_certificate)),
             retry_total=0,
         )

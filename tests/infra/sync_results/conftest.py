@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.azure.blob_storage import PROGRAM, BlobStorage
-from tests.infra.sync_results.cluster import Cluster, Make
+from rehearsal.azure.blob_service import PROGRAM
+from rehearsal.azure.blob_storage import BlobStorage
+from tests.infra.sync_results.cluster import HEAD_ACCESS, Cluster, Make
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +22,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlobStorage]:
         address, port = free.getsockname()
     found = BlobStorage(tmp_path_factory.mktemp("storage") / "blobs", address, port)
     found.add_account("results")
+    found.grant(HEAD_ACCESS)
     yield found
     found.stop()
 

@@ -111,8 +111,10 @@ class Survivor:
 
     exit_code: int
     output: str
-    seconds_for_1000_steps: float
-    """With the one env runner that was left, soon after the loss."""
+    seconds_before: float
+    """For 1,000 steps with both env runners."""
+    seconds_after: float
+    """For 1,000 steps with the one that was left, soon after the loss."""
 
 
 @pytest.fixture(scope="module")
@@ -122,17 +124,25 @@ def survivor(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Surv
     with learning(folder, *arguments, "--stop", '{"time_total_s": 180}') as process:
         output = process.stdout
         assert output is not None
+        before = seconds_for_1000_steps(folder)
         (node,) = cluster.worker_nodes
         cluster.remove_node(node, allow_graceful=False)
         next(line for line in output if "env runners 1/2" in line)
-        start, steps_then = time.monotonic(), steps(folder)[-1]
-        wait_for(lambda: steps(folder)[-1] > steps_then + 1000)
-        seconds = time.monotonic() - start
+        after = seconds_for_1000_steps(folder)
         cluster.add_node(num_cpus=2)
         next(line for line in output if "env runners 2/2" in line)
         process.send_signal(signal.SIGINT)
         rest = output.read()
-        return Survivor(process.wait(timeout=120), rest, seconds)
+        return Survivor(process.wait(timeout=120), rest, before, after)
+
+
+def seconds_for_1000_steps(folder: Path) -> float:
+    """Measures from one iteration on: until then some of the steps are not counted yet."""
+    iterations = len(steps(folder))
+    wait_for(lambda: len(steps(folder)) > iterations)
+    start, steps_then = time.monotonic(), steps(folder)[-1]
+    wait_for(lambda: steps(folder)[-1] > steps_then + 1000)
+    return time.monotonic() - start
 
 
 def test_a_run_on_two_nodes_outlives_one_of_them(survivor: Survivor) -> None:
@@ -140,7 +150,8 @@ def test_a_run_on_two_nodes_outlives_one_of_them(survivor: Survivor) -> None:
 
 
 def test_a_run_on_two_nodes_goes_on_at_once_with_what_is_left(survivor: Survivor) -> None:
-    assert survivor.seconds_for_1000_steps < 10, survivor.output
+    # With RLlib's default timeout for the ping of a lost env runner it is 80 times as long.
+    assert survivor.seconds_after < 20 * survivor.seconds_before, survivor.output
 
 
 # The head goes away: the last tests of this file, since the cluster does not outlive it.

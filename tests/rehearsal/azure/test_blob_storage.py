@@ -12,10 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from infra.identity import BLOB_DATA_CONTRIBUTOR
 from rehearsal.azure import blob_storage
-from rehearsal.azure.blob_storage import PROGRAM, BlobStorage
+from rehearsal.azure.blob_proxy import Access
+from rehearsal.azure.blob_service import PROGRAM
+from rehearsal.azure.blob_storage import BlobStorage
 from rehearsal.azure.managed_identity import access_token
 from rehearsal.azure.metadata_state import Identity
+from rehearsal.azure.roles import RoleAssignment
 from rehearsal.background_process import StartError
 
 pytestmark = [
@@ -27,8 +31,13 @@ pytestmark = [
 
 
 def make(folder: Path) -> BlobStorage:
+    """Returns storage that one principal may use as it likes, whatever the account."""
     with socket.create_server(("127.0.0.3", 0)) as free:
-        return BlobStorage(folder, *free.getsockname())
+        found = BlobStorage(folder, *free.getsockname())
+    accounts = dict.fromkeys(("results", "first", "second", "kept", "removed"), "/accounts")
+    all_ = RoleAssignment("principal", BLOB_DATA_CONTRIBUTOR, "/accounts", 0)
+    found.grant(Access(accounts, (all_,)))
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -216,5 +225,7 @@ def test_a_name_that_azure_has_not_is_refused(storage: BlobStorage, name: str) -
 
 def test_an_address_that_is_not_there_is_named(storage: BlobStorage) -> None:
     nowhere = BlobStorage(storage.folder, "192.0.2.1", storage.port)
-    with pytest.raises(StartError, match=r"(?s)192\.0\.2\.1.*ended.*EADDRNOTAVAIL"):
+    with pytest.raises(
+        StartError, match=r"(?s)192\.0\.2\.1.*ended.*Cannot assign requested address"
+    ):
         nowhere.add_account("results")

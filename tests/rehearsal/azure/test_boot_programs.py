@@ -10,7 +10,7 @@ import pytest
 
 from infra.boot.cloud_config import FILES
 from rehearsal.addresses import BLOB_ADDRESS, METADATA_ADDRESS
-from rehearsal.azure.blob_storage import PROGRAM
+from rehearsal.azure.blob_service import PROGRAM
 from tests.rehearsal.network_namespaces import needs
 from tests.rehearsal.private_network import run_python
 
@@ -42,10 +42,15 @@ print(token.token)
 print(metadata_state.acknowledged(state, event_id))
 """
 PUT_AND_GET = """
+from infra.identity import BLOB_DATA_CONTRIBUTOR
+from rehearsal.azure.blob_proxy import Access
+from rehearsal.azure.roles import RoleAssignment
 from rehearsal.azure.blob_storage import BlobStorage
 storage = BlobStorage(folder / "blobs", program=azurite)
 storage.add_account("results")
 storage.create_container("results", "boot")
+role = RoleAssignment("principal", BLOB_DATA_CONTRIBUTOR, "/account", 0)
+storage.grant(Access({"results": "/account"}, (role,)))
 environment = os.environ | {
     "AZURE_CLIENT_ID": "client",
     "RESULTS_ACCOUNT": "results",

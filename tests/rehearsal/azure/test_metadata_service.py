@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rehearsal.azure import metadata_service, metadata_state
+from rehearsal.azure.managed_identity import NOT_READY
 from rehearsal.azure.metadata_state import Identity, Instance, ScheduledEvent, put_instance
 
 pytestmark = pytest.mark.slow
@@ -93,6 +94,10 @@ class Service:
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     found = Service(tmp_path_factory.mktemp("cloud"))
     found.start()
+    for instance in (HEAD, WORKER, OTHER_WORKER):
+        put_instance(found.state_file, instance)
+        for _ in NOT_READY:
+            found.ask(STORAGE_TOKEN, instance)
     yield found
     metadata_service.stop(found.state_file)
 
@@ -167,6 +172,13 @@ def test_a_request_that_azure_would_not_look_at_is_refused(
     status, body = cloud.ask(url, headers=headers)
     assert status == 400
     assert error in body["error"]
+
+
+def test_a_machine_that_has_booted_must_ask_again_for_its_first_token(cloud: Service) -> None:
+    replacement = replace(WORKER, vm_id="another", address="127.0.0.23", name="worker_3")
+    put_instance(cloud.state_file, replacement)
+    answers = [cloud.ask(STORAGE_TOKEN, replacement)[0] for _ in range(4)]
+    assert answers == [410, 429, 200, 200]
 
 
 @pytest.mark.parametrize("which", ["", "&client_id=head-client", "&object_id=head-principal"])

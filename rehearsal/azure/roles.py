@@ -1,0 +1,106 @@
+"""Role assignments: which identity may do what, on which resource, and from when on.
+
+https://learn.microsoft.com/azure/role-based-access-control/overview
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from rehearsal.azure.errors import ArmError
+from rehearsal.azure.holds import TIME_FACTOR
+from rehearsal.azure.resource_kinds import Properties, Resources, all_of
+
+ROLE_DELAY_S = 300 / TIME_FACTOR
+"""Until an assignment takes effect; on Azure it takes minutes:
+https://learn.microsoft.com/azure/role-based-access-control/troubleshooting"""
+
+CONTAINERS = "Microsoft.Storage/storageAccounts/blobServices/containers"
+BLOBS = f"{CONTAINERS}/blobs"
+DELEGATION_KEY = "Microsoft.Storage/storageAccounts/blobServices/generateUserDelegationKey/action"
+ROLES: dict[str, frozenset[str]] = {
+    "ba92f5b4-2d11-453d-a403-e96b0029c9fe": frozenset(
+        {
+            *(f"{CONTAINERS}/{what}" for what in ("read", "write", "delete")),
+            *(f"{BLOBS}/{what}" for what in ("read", "write", "delete")),
+            *(f"{BLOBS}/move/action", f"{BLOBS}/add/action", DELEGATION_KEY),
+        }
+    ),
+    "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1": frozenset(
+        {f"{CONTAINERS}/read", f"{BLOBS}/read", DELEGATION_KEY}
+    ),
+}
+"""The permissions of Storage Blob Data Contributor and Storage Blob Data Reader:
+https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/storage"""
+
+
+@dataclass(frozen=True)
+class RoleAssignment:
+    """A role that a principal has on a resource and on everything in it."""
+
+    principal_id: str
+    role: str
+    """The GUID of its definition."""
+    scope: str
+    """A resource id."""
+    effective: float
+    """From when on, in seconds since the epoch."""
+
+    def allows(self, principal_id: str, action: str, resource_id: str, now: float) -> bool:
+        return (
+            self.principal_id == principal_id
+            and self.effective <= now
+            and action in ROLES[self.role]
+            and f"{resource_id}/".lower().startswith(f"{self.scope}/".lower())
+        )
+
+
+def role_assignments(resources: Resources) -> list[RoleAssignment]:
+    """Returns the assignments that exist, those that have no effect yet too."""
+    return [
+        RoleAssignment(
+            assignment.inputs["principalId"],
+            _role(assignment.inputs),
+            assignment.inputs["scope"],
+            datetime.fromisoformat(assignment.added["createdOn"]).timestamp() + ROLE_DELAY_S,
+        )
+        for assignment in all_of(resources, "RoleAssignment").values()
+    ]
+
+
+def is_allowed(
+    assignments: Iterable[RoleAssignment],
+    principal_id: str,
+    action: str,
+    resource_id: str,
+    now: float,
+) -> bool:
+    """Says whether one of the assignments allows it."""
+    return any(one.allows(principal_id, action, resource_id, now) for one in assignments)
+
+
+def refusal(inputs: Properties) -> ArmError | None:
+    """Returns why Azure does not make a role assignment.
+
+    Without principalType it looks the principal up, which may not be replicated yet:
+    https://learn.microsoft.com/azure/role-based-access-control/role-assignments-template
+    """
+    if _role(inputs) not in ROLES:
+        return ArmError(
+            "RoleDefinitionDoesNotExist",
+            f"The specified role definition with ID '{_role(inputs)}' does not exist.",
+            404,
+        )
+    if "principalType" not in inputs:
+        return ArmError(
+            "PrincipalNotFound",
+            f"Principal {inputs['principalId']} does not exist in the directory.",
+            400,
+        )
+    return None
+
+
+def _role(inputs: Properties) -> str:
+    return str(inputs["roleDefinitionId"]).rpartition("/")[2]

@@ -1,0 +1,156 @@
+"""What machines do with the results account needs exactly the roles that the stack declares."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.boot.cloud_config import FILES
+from rehearsal.addresses import BLOB_ADDRESS, METADATA_ADDRESS
+from rehearsal.azure.blob_service import PROGRAM
+from rehearsal.azure.roles import ROLES, RoleAssignment, role_assignments
+from rehearsal.plan import plan
+from tests.infra.stack import Declared, declare_stack
+from tests.rehearsal.network_namespaces import needs
+from tests.rehearsal.private_network import run_python
+
+pytestmark = [
+    *needs("mount", "unshare"),
+    pytest.mark.skipif(not PROGRAM.exists(), reason=f"Azurite is not installed: no {PROGRAM}"),
+]
+
+READER = "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1"
+SERVE = """
+import json, os, subprocess, sys
+from pathlib import Path
+from rehearsal.azure import metadata_service, metadata_state
+from rehearsal.azure.blob_proxy import Access
+from rehearsal.azure.blob_storage import BlobStorage
+from rehearsal.azure.roles import RoleAssignment
+
+given = json.loads(Path(sys.argv[1]).read_text())
+folder = Path(sys.argv[1]).parent
+state = folder / "metadata.json"
+identities = {"client": metadata_state.Identity(given["principal"])}
+machine = metadata_state.Instance("m", "10.0.0.5", "", "", "", identities=identities)
+metadata_state.put_instance(state, machine)
+metadata_service.start(state, folder / "log")
+storage = BlobStorage(folder / "blobs", program=Path(given["program"]))
+storage.add_account(given["account"])
+for container in given["containers"]:
+    storage.create_container(given["account"], container)
+(folder / "file").write_text("content")
+environment = os.environ | {
+    "AZURE_CLIENT_ID": "client",
+    "RESULTS_ACCOUNT": given["account"],
+    "REQUESTS_CA_BUNDLE": str(storage.ca_certificate),
+}
+
+def attempt(verb, container, assignments):
+    known = tuple(RoleAssignment(**one) for one in assignments)
+    storage.grant(Access({given["account"]: given["account_id"]}, known))
+    command = [sys.executable, given["blob"], verb, container, "ray-token", folder / "file"]
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, env=environment, **pipe) as program:
+        # Without a role the program retries for long.
+        said = next(line for line in program.stdout if "ray-token: " in line)
+        program.kill()
+    return said
+
+for verb, container, assignments in given["attempts"]:
+    print(json.dumps(attempt(verb, container, assignments)), flush=True)
+storage.stop()
+"""
+DONE, REFUSED = "done", "not authorized to perform this operation"
+
+
+@pytest.fixture(scope="module")
+def declared() -> Declared:
+    return declare_stack()
+
+
+def narrower(assignment: RoleAssignment) -> RoleAssignment:
+    """Reads only; a reader's is of another container."""
+    if assignment.role == READER:
+        return replace(assignment, scope=f"{assignment.scope}-other")
+    return replace(assignment, role=READER)
+
+
+def attempts_of(
+    declared: Declared, folder: Path, who: str, attempts: list[tuple[str, str, Any]]
+) -> list[str]:
+    """Runs the machines' program for blobs once for each list of assignments; returns its words."""
+    ((account, planned),) = plan(declared.azure).accounts.items()
+    given = {
+        "principal": declared.resource("UserAssignedIdentity", who).added["principalId"],
+        "program": str(PROGRAM),
+        "account": account,
+        "account_id": planned.resource_id,
+        "containers": planned.containers,
+        "blob": str(FILES / "common/usr/local/lib/volley/blob.py"),
+        "attempts": [
+            (verb, container, [asdict(one) for one in assignments])
+            for verb, container, assignments in attempts
+        ],
+    }
+    file = folder / "given.json"
+    file.write_text(json.dumps(given))
+    said = run_python(
+        *(SERVE, file),
+        machine="10.0.0.5",
+        names={f"{account}.blob.core.windows.net": BLOB_ADDRESS},
+        addresses=[METADATA_ADDRESS, BLOB_ADDRESS],
+        hosts=folder / "hosts",
+    )
+    return [json.loads(line) for line in said.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("role", "verb"), [("head-results", "put"), ("head-token", "put"), ("workers-token", "get")]
+)
+def test_without_a_role_or_with_less_of_it_a_machine_is_refused(
+    declared: Declared, tmp_path: Path, role: str, verb: str
+) -> None:
+    everyone = [replace(one, effective=0) for one in role_assignments(declared.azure)]
+    who, what = role.split("-")
+    one = declared.one("RoleAssignment", role)
+    (mine,) = (
+        known
+        for known in everyone
+        if (known.principal_id, known.scope) == (one["principalId"], one["scope"])
+    )
+    others = [known for known in everyone if known != mine]
+    container = mine.scope.rpartition("/")[2]
+    assert container.startswith(what)
+    first = [("put", container, [replace(mine, role=max(ROLES))])] if verb == "get" else []
+    *_, given, removed, narrowed = attempts_of(
+        declared,
+        tmp_path,
+        who,
+        [
+            *first,
+            (verb, container, everyone),
+            (verb, container, others),
+            (verb, container, [*others, narrower(mine)]),
+        ],
+    )
+    assert DONE in given
+    assert REFUSED in removed
+    assert REFUSED in narrowed
+
+
+def test_workers_may_neither_write_the_token_nor_read_the_results(
+    declared: Declared, tmp_path: Path
+) -> None:
+    everyone = [replace(one, effective=0) for one in role_assignments(declared.azure)]
+    ((_, account),) = plan(declared.azure).accounts.items()
+    attempts = [
+        ("put" if name.startswith("token") else "get", name, everyone)
+        for name in account.containers
+    ]
+    said = attempts_of(declared, tmp_path, "workers", attempts)
+    assert [REFUSED in one for one in said] == [True, True]
