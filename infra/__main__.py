@@ -10,7 +10,7 @@ import pulumi
 from pulumi_azure_native import resources
 
 from infra.boot.cloud_config import CustomDataTooLargeError
-from infra.common import Common, resource_prefix, tags
+from infra.common import Common, stack_prefix, tags
 from infra.config.read_stack import ConfigError, read_settings, stack_config
 from infra.config.stack_settings import StackSettings
 from infra.foundation import Foundation
@@ -19,6 +19,7 @@ from infra.identity import Identities
 from infra.machine_environment import check_custom_data
 from infra.network import Network
 from infra.outputs import outputs
+from infra.quota import QuotaError, check_quota
 from infra.results_account import ResultsAccount
 from infra.training import ScriptTooLargeError, Training, TrainingScript, training_script
 from infra.workers import Workers
@@ -31,7 +32,9 @@ def main() -> None:
         settings = read_settings(stack_config(), ROOT)
         check_custom_data(settings)
         script = training_script(settings, ROOT)
-    except (ConfigError, CustomDataTooLargeError, ScriptTooLargeError) as error:
+        if settings.check_quota:
+            check_quota(settings, stack_prefix())
+    except (ConfigError, CustomDataTooLargeError, ScriptTooLargeError, QuotaError) as error:
         pulumi.log.error(str(error))
         sys.exit(1)
     for name, value in declare(settings, script).items():
@@ -40,7 +43,7 @@ def main() -> None:
 
 def declare(settings: StackSettings, script: TrainingScript) -> dict[str, Any]:
     """Declares the whole stack, with the script that starts its training; returns its outputs."""
-    prefix = resource_prefix(pulumi.get_project(), pulumi.get_stack())
+    prefix = stack_prefix()
     group = resources.ResourceGroup(prefix, location=settings.location, tags=tags(settings))
     common = Common(prefix, settings.location, tags(settings), group)
 

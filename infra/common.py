@@ -55,6 +55,11 @@ class Common:
         return pulumi.ResourceOptions(parent=parent, **options)
 
 
+def stack_prefix() -> str:
+    """Returns the prefix of this stack's resources."""
+    return resource_prefix(pulumi.get_project(), pulumi.get_stack())
+
+
 def resource_prefix(project: str, stack: str) -> str:
     """Returns the prefix of every resource: "volley-my-stack" for the stack My_Stack.
 

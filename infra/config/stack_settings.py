@@ -29,6 +29,7 @@ class StackSettings(BaseModel):
     allow_public_ssh: bool = False
     # Machines
     location: str = "eastus"
+    check_quota: bool = True
     head_size: str = "Standard_NC4as_T4_v3"
     head_spot: bool = False
     worker_size: str = "Standard_D2as_v5"

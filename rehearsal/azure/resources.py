@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from rehearsal import shared_file
-from rehearsal.azure import roles
+from rehearsal.azure import quota, roles
 from rehearsal.azure.added_properties import added_properties
 from rehearsal.azure.errors import ArmError, AzureError, HalfMadeError, not_found
 from rehearsal.azure.holds import (
@@ -38,6 +38,7 @@ from rehearsal.azure.run_commands import (
     ended,
     started,
 )
+from rehearsal.azure.virtual_machines import instances_of
 
 POLL_S = 0.1
 """Between two looks at a script that runs."""
@@ -65,6 +66,10 @@ class Azure:
         self.file = file
         self.refused: dict[str, ArmError] = {}
         """Types that cannot be made at the moment, with the reason: there is no capacity."""
+        self.quota: Mapping[str, int] = {}
+        """Limits of vCPUs by the quotas' names; what is not named has none."""
+        self.spot_machines: int | None = None
+        """How many Spot machines a scale set gets at most; None is all that it asks for."""
 
     def resources(self) -> dict[str, Resource]:
         """Returns all resources that exist, by their ids, the oldest first."""
@@ -87,31 +92,33 @@ class Azure:
             _refuse_held(state, "create", resource_id)
             for interface in interfaces_of(inputs):
                 _refuse_held(state, "attach", interface, by=resource_id)
-        if kind in self.refused:
+        made = self._made(Resource(kind, inputs, {}), resource_id, state.resources)
+        if error := self._refusal(resource_id, made, state.resources):
             with self._saved() as state:
                 state.holds += after_failed_creation(resource_id, inputs, time.time())
-            raise AzureError(self.refused[kind])
-        if kind == "RoleAssignment" and (error := roles.refusal(inputs)):
             raise AzureError(error)
         with self._changing() as state:
-            added = added_properties(kind, resource_id, inputs, state.resources)
-            state.resources[resource_id] = Resource(kind, inputs, added)
+            made = self._made(made, resource_id, state.resources)
+            state.resources[resource_id] = made
         self._execute(resource_id)
-        return added
+        return made.added
 
     def update(self, resource_id: str, inputs: Properties) -> Properties:
         """Changes the inputs of a resource; returns what Azure adds to them.
 
         Raises:
+            AzureError: Azure refuses the change.
             HalfMadeError: It has changed, but did not come up.
         """
         with self._changing() as state:
             before = state.resources[resource_id]
-            added = added_properties(before.kind, resource_id, inputs, state.resources)
-            state.resources[resource_id] = replace(before, inputs=inputs, added=added)
+            changed = self._made(replace(before, inputs=inputs), resource_id, state.resources)
+            if error := self._refusal(resource_id, changed, state.resources):
+                raise AzureError(error)
+            state.resources[resource_id] = changed
         if inputs.get("source") != before.inputs.get("source"):
             self._execute(resource_id)
-        return added
+        return changed.added
 
     def delete(self, resource_id: str) -> None:
         """Deletes a resource with everything in it; a group waits for what lingers in it.
@@ -144,6 +151,8 @@ class Azure:
             case "getClientConfig":
                 nobody = {"clientId": "", "objectId": "", "tenantId": ""}
                 return {"subscriptionId": SUBSCRIPTION, **nobody}
+            case "getClientToken":
+                return {"token": "of nobody"}
             case "getSubnet":
                 subnet_id = KINDS["Subnet"].resource_id(arguments)
                 return self._existing(subnet_id).inputs
@@ -160,6 +169,22 @@ class Azure:
     def outcome(self, vm: Resource, execution_id: str) -> Execution | None:
         """Returns how a script ended; None while it runs."""
         return Execution()
+
+    def _made(self, declared: Resource, resource_id: str, resources: Resources) -> Resource:
+        """Returns a resource with what Azure adds to it."""
+        added = added_properties(declared.kind, resource_id, declared.inputs, resources)
+        view = declared.instance_view
+        if declared.kind == "VirtualMachineScaleSet":
+            view = instances_of(declared.inputs, self.spot_machines)
+        return replace(declared, added=added, instance_view=view)
+
+    def _refusal(self, resource_id: str, made: Resource, resources: Resources) -> ArmError | None:
+        """Returns why Azure does not make or change a resource at the moment."""
+        if made.kind in self.refused and resource_id not in resources:
+            return self.refused[made.kind]
+        if made.kind == "RoleAssignment":
+            return roles.refusal(made.inputs)
+        return quota.exceeded(resources, {**resources, resource_id: made}, self.quota)
 
     def _execute(self, resource_id: str) -> None:
         """Executes a run command; anything else has nothing to execute.

@@ -34,6 +34,18 @@ def virtual_machines(resources: Resources) -> list[VirtualMachine]:
     return [*_single(resources, by_id), *_of_scale_sets(resources, by_id)]
 
 
+def instances_of(scale_set: Properties, spot_machines: int | None) -> Properties:
+    """Returns a scale set's instance view: how many machines it has got.
+
+    Args:
+        spot_machines: How many Spot machines there are; None is enough.
+    """
+    wanted = int(scale_set["sku"]["capacity"])
+    spot = scale_set["virtualMachineProfile"].get("priority") == "Spot"
+    scarce = spot and spot_machines is not None
+    return {"instances": min(wanted, spot_machines or 0) if scarce else wanted}
+
+
 def _single(resources: Resources, by_id: dict[str, Subnet]) -> Iterator[VirtualMachine]:
     for vm_id, vm in all_of(resources, "VirtualMachine").items():
         (reference,) = vm.inputs["networkProfile"]["networkInterfaces"]
@@ -59,7 +71,7 @@ def _of_scale_sets(resources: Resources, by_id: dict[str, Subnet]) -> Iterator[V
         (interface,) = profile["networkProfile"]["networkInterfaceConfigurations"]
         (configuration,) = interface["ipConfigurations"]
         subnet = by_id[configuration["subnet"]["id"]]
-        for place in range(int(scale_set.inputs["sku"]["capacity"])):
+        for place in range(scale_set.instance_view["instances"]):
             host_name = f"{profile['osProfile']['computerNamePrefix']}{place}"
             yield VirtualMachine(
                 f"{set_id}/virtualMachines/{host_name}",

@@ -65,6 +65,7 @@ def stack_config(public_key: str) -> dict[str, str]:
         "workerSettleSeconds": "0",
         "clusterCoordinationTimeoutSeconds": "180",
         "sharedMemoryGib": "1",
+        "checkQuota": "false",
         "environmentVariables": json.dumps(
             {"RAY_OVERRIDE_RESOURCES": '{"CPU": 1}', "WORKERS_TIMEOUT_S": "30"}
         ),

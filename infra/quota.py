@@ -1,0 +1,116 @@
+"""vCPU quota, checked before anything is made: Azure itself refuses after network and head exist.
+
+https://learn.microsoft.com/rest/api/compute/usage/list
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi_azure_native import authorization
+
+from infra.config.stack_settings import StackSettings
+
+MANAGEMENT = "https://management.azure.com"
+USAGES = "/providers/Microsoft.Compute/locations/{}/usages?api-version=2024-07-01"
+GROUPS = "/resourcegroups?api-version=2021-04-01"
+REGION, SPOT = "cores", "lowPriorityCores"
+"""The quotas of a location besides those of the VM families. Spot VMs need the second one alone."""
+TIMEOUT_S = 20
+
+
+@dataclass(frozen=True)
+class Usage:
+    """One quota of the subscription in a location."""
+
+    name: str
+    used: int
+    limit: int
+
+
+class QuotaError(Exception):
+    """A quota is too small for a stack that is new."""
+
+
+def check_quota(settings: StackSettings, prefix: str) -> None:
+    """Compares what a new stack needs with what Azure says is free; warns where it says nothing.
+
+    The quota of a stack that exists is not checked: Azure counts its machines as used.
+
+    Args:
+        prefix: Of the stack's resources.
+
+    Raises:
+        QuotaError: Names each quota that is too small.
+    """
+    try:
+        known = [] if _exists(prefix) else list(_usages(settings.location))
+    except Exception as error:  # The check needs rights that `up` itself does not need.
+        pulumi.log.warn(f"The quota for vCPUs was not checked: {error}")
+        return
+    if missing := list(too_small(needed_vcpus(settings), known)):
+        lines = "\n".join(f"  {line}" for line in missing)
+        raise QuotaError(
+            f"The quota in {settings.location} is too small; nothing was created.\n{lines}\n"
+            "Request more in the portal under Quotas, or change headSize, workerSize, maxWorkers, "
+            "workerSpot or location. `checkQuota: false` skips this check."
+        )
+
+
+def needed_vcpus(settings: StackSettings) -> Counter[str]:
+    """Returns the vCPUs that all machines need, by the names of the quotas."""
+    needed: Counter[str] = Counter()
+    for machine, count, spot in (
+        (settings.head, 1, settings.head_spot),
+        (settings.worker, settings.max_workers, settings.worker_spot),
+    ):
+        for quota in (SPOT,) if spot else (machine.quota_family, REGION):
+            needed[quota] += machine.vcpus * count
+    return +needed
+
+
+def too_small(needed: Mapping[str, int], usages: Iterable[Usage]) -> Iterator[str]:
+    """Yields a line for each quota that is too small; one that Azure does not list is skipped."""
+    known = {_key(usage.name): usage for usage in usages}
+    for name, vcpus in needed.items():
+        usage = known.get(_key(name))
+        if usage is not None and usage.used + vcpus > usage.limit:
+            yield (
+                f"{usage.name}: {vcpus} vCPUs are needed, {max(0, usage.limit - usage.used)} are "
+                f"free (limit {usage.limit}, {usage.used} in use)"
+            )
+
+
+def _exists(prefix: str) -> bool:
+    """Says whether the stack's resource group exists, whose name ends with Pulumi's suffix."""
+    return any(re.fullmatch(f"{prefix}[0-9a-f]{{8}}", group["name"]) for group in _list(GROUPS))
+
+
+def _usages(location: str) -> Iterator[Usage]:
+    for one in _list(USAGES.format(location)):
+        yield Usage(one["name"]["value"], one["currentValue"], one["limit"])
+
+
+def _list(path: str) -> Iterator[dict[str, Any]]:
+    """Yields what Azure Resource Manager lists in the login's subscription, from all pages."""
+    subscription = authorization.get_client_config().subscription_id
+    token = authorization.get_client_token().token
+    url = f"{MANAGEMENT}/subscriptions/{subscription}{path}"
+    while url:
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+            page: dict[str, Any] = json.load(response)
+        yield from page["value"]
+        url = page.get("nextLink", "")
+
+
+def _key(name: str) -> str:
+    """Azure's APIs differ in the case of a family's name and in the spaces in it."""
+    return name.replace(" ", "").lower()
