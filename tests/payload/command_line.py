@@ -20,6 +20,9 @@ TINY = (
     '{"num_workers": 1, "num_envs_per_worker": 4, "sample_batch_size": 8, '
     '"min_time_s_per_iteration": 1}'
 )
+RAY_GIVES_UP_S = 50
+"""A driver without GCS is aborted by Ray after 60 s. volley ends it in 15 on a machine that does
+nothing else."""
 
 
 def payload(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

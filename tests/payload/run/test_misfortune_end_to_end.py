@@ -19,6 +19,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from tests.payload.command_line import (
+    RAY_GIVES_UP_S,
     below,
     learning,
     mlflow_run,
@@ -270,6 +271,8 @@ def power_cut(tmp_path_factory: pytest.TempPathFactory) -> PowerCut:
     with learning(folder, "--checkpoint-every", "1") as process:
         checkpoints = run_folder(folder) / "checkpoints"
         wait_for(lambda: list(checkpoints.glob("checkpoint_*")))
+        # A slow machine has a checkpoint before it has MLflow's database.
+        wait_for((run_folder(folder) / "mlflow_run.json").exists)
         resumed = payload(folder, "train", "--resume")
         to_every_process(process, signal.SIGKILL)
     return PowerCut(folder, resumed, process.pid)
@@ -312,8 +315,8 @@ def headless(power_cut: PowerCut) -> Headless:
         return Headless(code, output, seconds, run.info.status, other.info.status)
 
 
-def test_a_run_without_gcs_ends_within_20_s(headless: Headless) -> None:
-    assert headless.seconds < 20
+def test_a_run_without_gcs_ends_before_ray_gives_up(headless: Headless) -> None:
+    assert headless.seconds < RAY_GIVES_UP_S
 
 
 def test_a_run_without_gcs_fails(headless: Headless) -> None:
