@@ -16,7 +16,7 @@ PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 CODE := infra payload rehearsal tests
 SCRIPTS := usr/local/lib/volley
 
-.PHONY: help train test quick lint ui bench up preview down rehearse rehearse-set-up rehearse-clean
+.PHONY: help train test quick lint ui bench up preview prices down rehearse rehearse-set-up rehearse-clean
 .PHONY: lock lock-check linux clean
 
 help:   ## Show this help
@@ -48,8 +48,14 @@ bench: .venv/payload  ## Measure this trainer, stock RLlib and the emulator's li
 up: .venv/infra  ## Declare the cluster on Azure, start it and train (pulumi up)
 	$(BIN)/python -m infra.deploy up $(ARGS)
 
+prices: .venv/infra  ## Update the prices of the estimates from Azure (ARGS="--location westeurope")
+	$(BIN)/python -m infra.update_prices $(ARGS)
+
 preview: .venv/infra  ## Show what `make up` would change
 	pulumi preview $(ARGS)
+
+prices: .venv/infra  ## Update the prices of the estimates (ARGS="--location westeurope")
+	$(BIN)/python -m infra.update_prices $(ARGS)
 
 down: .venv/infra  ## Take the cluster away; the results stay (pulumi destroy)
 	$(BIN)/python -m infra.deploy destroy $(ARGS)

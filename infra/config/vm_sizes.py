@@ -1,13 +1,8 @@
-"""VM sizes with their prices, and Azure's locations."""
+"""VM sizes, and Azure's locations."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-PRICES_AS_OF = "2026-06"
-"""Of the prices below, in US dollars per hour in East US, Linux, pay as you go. Estimates."""
-SPOT_SHARE = 0.2
-"""A Spot machine's price as a share; Azure changes Spot prices all the time."""
 
 
 @dataclass(frozen=True)
@@ -17,8 +12,6 @@ class Machine:
     size: str
     vcpus: int
     memory_gib: float
-    price: float
-    """Dollars per hour, pay as you go; see PRICES_AS_OF."""
     quota_family: str
     gpus: int = 0
     gpu_model: str = ""
@@ -30,9 +23,6 @@ class Machine:
     @classmethod
     def named(cls, size: str) -> Machine:
         return SIZES[size]
-
-    def price_per_hour(self, spot: bool) -> float:
-        return self.price * (SPOT_SHARE if spot else 1.0)
 
 
 @dataclass(frozen=True)
@@ -53,30 +43,30 @@ _DAS, _DADS, _DS, _EAS = (f"standard{name}v5Family" for name in ("DAS", "DADS", 
 SIZES = {
     machine.size: machine
     for machine in (
-        Machine("Standard_NC4as_T4_v3", 4, 28, 0.526, _T4, 1, "T4", 176),
-        Machine("Standard_NC8as_T4_v3", 8, 56, 0.752, _T4, 1, "T4", 352),
-        Machine("Standard_NC16as_T4_v3", 16, 110, 1.204, _T4, 1, "T4", 352),
-        Machine("Standard_NC64as_T4_v3", 64, 440, 4.352, _T4, 4, "T4", 2816),
-        Machine("Standard_NC24ads_A100_v4", 24, 220, 3.673, _A100, 1, "A100", 64),
-        Machine("Standard_NC48ads_A100_v4", 48, 440, 7.346, _A100, 2, "A100", 128),
-        Machine("Standard_NC96ads_A100_v4", 96, 880, 14.692, _A100, 4, "A100", 256),
-        Machine("Standard_NC40ads_H100_v5", 40, 320, 6.98, _H100, 1, "H100"),
-        Machine("Standard_NC80adis_H100_v5", 80, 640, 13.96, _H100, 2, "H100"),
-        Machine("Standard_D2as_v5", 2, 8, 0.086, _DAS),
-        Machine("Standard_D4as_v5", 4, 16, 0.172, _DAS),
-        Machine("Standard_D8as_v5", 8, 32, 0.344, _DAS),
-        Machine("Standard_D16as_v5", 16, 64, 0.688, _DAS),
-        Machine("Standard_D2ads_v5", 2, 8, 0.103, _DADS, temp_disk_gib=75),
-        Machine("Standard_D4ads_v5", 4, 16, 0.206, _DADS, temp_disk_gib=150),
-        Machine("Standard_D8ads_v5", 8, 32, 0.412, _DADS, temp_disk_gib=300),
-        Machine("Standard_D16ads_v5", 16, 64, 0.824, _DADS, temp_disk_gib=600),
-        Machine("Standard_D2s_v5", 2, 8, 0.096, _DS),
-        Machine("Standard_D4s_v5", 4, 16, 0.192, _DS),
-        Machine("Standard_D8s_v5", 8, 32, 0.384, _DS),
-        Machine("Standard_D16s_v5", 16, 64, 0.768, _DS),
-        Machine("Standard_E2as_v5", 2, 16, 0.113, _EAS),
-        Machine("Standard_E4as_v5", 4, 32, 0.226, _EAS),
-        Machine("Standard_E8as_v5", 8, 64, 0.452, _EAS),
+        Machine("Standard_NC4as_T4_v3", 4, 28, _T4, 1, "T4", 176),
+        Machine("Standard_NC8as_T4_v3", 8, 56, _T4, 1, "T4", 352),
+        Machine("Standard_NC16as_T4_v3", 16, 110, _T4, 1, "T4", 352),
+        Machine("Standard_NC64as_T4_v3", 64, 440, _T4, 4, "T4", 2816),
+        Machine("Standard_NC24ads_A100_v4", 24, 220, _A100, 1, "A100", 64),
+        Machine("Standard_NC48ads_A100_v4", 48, 440, _A100, 2, "A100", 128),
+        Machine("Standard_NC96ads_A100_v4", 96, 880, _A100, 4, "A100", 256),
+        Machine("Standard_NC40ads_H100_v5", 40, 320, _H100, 1, "H100"),
+        Machine("Standard_NC80adis_H100_v5", 80, 640, _H100, 2, "H100"),
+        Machine("Standard_D2as_v5", 2, 8, _DAS),
+        Machine("Standard_D4as_v5", 4, 16, _DAS),
+        Machine("Standard_D8as_v5", 8, 32, _DAS),
+        Machine("Standard_D16as_v5", 16, 64, _DAS),
+        Machine("Standard_D2ads_v5", 2, 8, _DADS, temp_disk_gib=75),
+        Machine("Standard_D4ads_v5", 4, 16, _DADS, temp_disk_gib=150),
+        Machine("Standard_D8ads_v5", 8, 32, _DADS, temp_disk_gib=300),
+        Machine("Standard_D16ads_v5", 16, 64, _DADS, temp_disk_gib=600),
+        Machine("Standard_D2s_v5", 2, 8, _DS),
+        Machine("Standard_D4s_v5", 4, 16, _DS),
+        Machine("Standard_D8s_v5", 8, 32, _DS),
+        Machine("Standard_D16s_v5", 16, 64, _DS),
+        Machine("Standard_E2as_v5", 2, 16, _EAS),
+        Machine("Standard_E4as_v5", 4, 32, _EAS),
+        Machine("Standard_E8as_v5", 8, 64, _EAS),
     )
 }
 

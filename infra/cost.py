@@ -1,0 +1,87 @@
+"""What a stack costs: everything that Azure bills, per hour and for each `up`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from infra.config.prices import prices
+from infra.config.stack_settings import StackSettings
+from infra.machine_parts import is_ephemeral
+
+HOURS_PER_MONTH = 730
+"""Azure's own number: https://azure.microsoft.com/pricing/calculator"""
+DOWNLOADED_GB = 3.0
+"""What a machine downloads through the NAT gateway for its Python environment."""
+
+
+@dataclass(frozen=True)
+class Billed:
+    """Something that Azure bills, in US dollars."""
+
+    what: str
+    per_hour: float = 0.0
+    per_up: float = 0.0
+
+
+def billed(settings: StackSettings) -> list[Billed]:
+    """Returns everything that is billed until `make down`, except what is stored in Blob."""
+    return [*_machines(settings), *_disks(settings), *_network(settings)]
+
+
+def per_hour(settings: StackSettings) -> float:
+    return sum(one.per_hour for one in billed(settings))
+
+
+def per_up(settings: StackSettings) -> float:
+    """Returns what a first `up` costs besides the hours."""
+    return sum(one.per_up for one in billed(settings))
+
+
+def cost_table(settings: StackSettings) -> str:
+    """Returns all of it as a table in Markdown, with the sum in its last line."""
+    total = Billed("**all**", per_hour(settings), per_up(settings))
+    lines = [
+        f"| {one.what} | {one.per_hour:.3f} | {one.per_up:.2f} |"
+        for one in [*billed(settings), total]
+    ]
+    known = prices()
+    head = f"| US dollars, {known.location}, {known.as_of} | an hour | an `up` |"
+    return "\n".join([head, "|---|--:|--:|", *lines])
+
+
+def _machines(settings: StackSettings) -> Iterator[Billed]:
+    for name, count, size, spot in (
+        ("head", 1, settings.head_size, settings.head_spot),
+        ("workers", settings.max_workers, settings.worker_size, settings.worker_spot),
+    ):
+        price = prices().vm_hour[size]
+        if count:
+            how = ", Spot" if spot else ""
+            what = name if count == 1 else f"{count} {name}"
+            yield Billed(f"{what}, {size}{how}", count * (price.spot if spot else price.regular))
+
+
+def _disks(settings: StackSettings) -> Iterator[Billed]:
+    size = settings.os_disk_gib
+    head = prices().disk_month(size, premium=True) / HOURS_PER_MONTH
+    yield Billed(f"OS disk of the head, {size} GiB Premium SSD", head)
+    if settings.max_workers and not is_ephemeral(settings.worker, settings):
+        worker = prices().disk_month(size, premium=False) / HOURS_PER_MONTH
+        what = f"OS disks of the workers, {size} GiB Standard SSD"
+        yield Billed(what, settings.max_workers * worker)
+
+
+def _network(settings: StackSettings) -> Iterator[Billed]:
+    known = prices()
+    made = not settings.head_subnet_id
+    addresses = 2 if made else 1
+    yield Billed("public IP addresses", addresses * known.public_address_hour)
+    if made:
+        downloaded = DOWNLOADED_GB * (1 + settings.max_workers)
+        yield Billed("NAT gateway", known.nat_gateway_hour)
+        yield Billed(
+            f"{downloaded:g} GB through the NAT gateway", per_up=downloaded * known.nat_gateway_gb
+        )
+    if settings.results_account_id:
+        yield Billed("private endpoint of the results account", known.private_endpoint_hour)

@@ -1,0 +1,129 @@
+"""`make prices`: makes infra/config/prices.json again, from Azure's public retail prices.
+
+https://learn.microsoft.com/rest/api/cost-management/retail-prices/azure-retail-prices
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from infra.config.prices import DISK_SIZES_GIB, FILE, Prices, VmPrice
+from infra.config.vm_sizes import LOCATIONS, SIZES
+from payload.experiment import nearest
+
+ADDRESS = "https://prices.azure.com/api/retail/prices"
+TIMEOUT_S = 60
+TIERS = (6, 10, 15, 20, 30, 40)
+"""Of the disks in DISK_SIZES_GIB: P6 and E6 have 64 GiB."""
+EVERYWHERE = ("Global", "")
+"""What the API gives for a location where a price is the same in all of them."""
+
+Item = dict[str, Any]
+"""A price, as the API answers it."""
+
+
+class NoPriceError(Exception):
+    """Azure lists no price for something, or does not answer."""
+
+
+def main(arguments: list[str], address: str = ADDRESS, file: Path = FILE) -> int:
+    """Returns 0, or 2 if a price is missing; then the file stays as it was."""
+    parser = argparse.ArgumentParser(prog="make prices", description="Update Azure's prices.")
+    parser.add_argument("--location", default="eastus", help="Azure region (default: eastus)")
+    location: str = parser.parse_args(arguments).location
+    if location not in LOCATIONS:
+        wrong = f"is not an Azure location{nearest(location, LOCATIONS)}"
+        print(f"prices: --location {location}: {wrong}", file=sys.stderr)
+        return 2
+    try:
+        found = read_prices(location, address)
+    except (NoPriceError, urllib.error.URLError, TimeoutError) as error:
+        print(f"prices: {error}; {file.name} stays as it was", file=sys.stderr)
+        return 2
+    aside = file.with_name(f".{file.name}")
+    aside.write_text(json.dumps(found.model_dump(), indent=1) + "\n")
+    aside.replace(file)
+    print(f"{file}: {len(found.vm_hour)} VM sizes in {location}, {found.as_of}")
+    return 0
+
+
+def read_prices(location: str, address: str) -> Prices:
+    """Asks Azure for every price.
+
+    Raises:
+        NoPriceError: One is not there.
+        urllib.error.URLError: Azure does not answer.
+    """
+    disks = list(_items(address, f"serviceName eq 'Storage' and armRegionName eq '{location}'"))
+    nat = list(_items(address, "serviceName eq 'NAT Gateway'"))
+    network = list(_items(address, "serviceName eq 'Virtual Network'"))
+    return Prices(
+        as_of=datetime.now(UTC).strftime("%Y-%m"),
+        location=location,
+        source="Azure's public retail prices",
+        vm_hour={size: _vm(location, address, size) for size in SIZES},
+        premium_disk_month=_disks(disks, location, "Premium SSD Managed Disks", "P"),
+        standard_disk_month=_disks(disks, location, "Standard SSD Managed Disks", "E"),
+        nat_gateway_hour=_price(nat, location, "Standard Gateway", "1 Hour"),
+        nat_gateway_gb=_price(nat, location, "Standard Data Processed", "1 GB"),
+        public_address_hour=_price(network, location, "Standard IPv4 Static Public IP", "1 Hour"),
+        private_endpoint_hour=_price(network, location, "Standard Private Endpoint", "1 Hour"),
+    )
+
+
+def _vm(location: str, address: str, size: str) -> VmPrice:
+    where = f"armRegionName eq '{location}' and armSkuName eq '{size}'"
+    found = _items(address, f"serviceName eq 'Virtual Machines' and {where}")
+    linux = [one for one in found if "Windows" not in one["productName"]]
+    spot = [one for one in linux if one["skuName"].endswith(" Spot")]
+    regular = [one for one in linux if not one["skuName"].endswith((" Spot", " Low Priority"))]
+    return VmPrice(regular=_first(regular, size), spot=_first(spot, f"{size}, Spot"))
+
+
+def _disks(items: list[Item], location: str, product: str, letter: str) -> dict[int, float]:
+    known = [one for one in items if one["productName"] == product]
+    return {
+        size: _price(known, location, f"{letter}{tier} LRS Disk", "1/Month")
+        for size, tier in zip(DISK_SIZES_GIB, TIERS, strict=True)
+    }
+
+
+def _price(items: list[Item], location: str, meter: str, unit: str) -> float:
+    """Returns the price of a meter in a location, or else the one that holds everywhere."""
+    named = [one for one in items if (one["meterName"], one["unitOfMeasure"]) == (meter, unit)]
+    here = [one for one in named if one["armRegionName"] == location]
+    return _first(here or [one for one in named if one["armRegionName"] in EVERYWHERE], meter)
+
+
+def _first(items: list[Item], what: str) -> float:
+    """Returns the price without a discount for quantity."""
+    if not items:
+        raise NoPriceError(f"Azure lists no price for {what}")
+    return float(min(items, key=lambda one: one["tierMinimumUnits"])["retailPrice"])
+
+
+def _items(address: str, where: str) -> Iterator[Item]:
+    """Yields the pay-as-you-go prices that a filter selects, from all pages."""
+    query = {
+        "api-version": "2023-01-01-preview",
+        "$filter": f"{where} and priceType eq 'Consumption'",
+    }
+    url = f"{address}?{urllib.parse.urlencode(query)}"
+    while url:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
+            page = json.load(response)
+        yield from page["Items"]
+        url = page["NextPageLink"]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

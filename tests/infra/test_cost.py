@@ -1,0 +1,79 @@
+"""What a stack costs, thing by thing."""
+
+from __future__ import annotations
+
+import pytest
+
+from infra.config.prices import DISK_SIZES_GIB, prices
+from infra.config.stack_settings import StackSettings
+from infra.config.vm_sizes import SIZES
+from infra.cost import billed, cost_table, per_hour, per_up
+from tests.infra.stack import EXISTING_ACCOUNT, EXISTING_SUBNETS, declare_stack
+
+BILLED = {
+    "VirtualMachine",
+    "VirtualMachineScaleSet",
+    "NatGateway",
+    "PublicIPAddress",
+    "PrivateEndpoint",
+}
+"""Types of resources that Azure bills by the hour; disks come with their machines."""
+
+
+def things(**settings: object) -> list[str]:
+    return [one.what for one in billed(StackSettings.model_validate(settings))]
+
+
+def test_every_size_and_every_disk_has_a_price() -> None:
+    known = prices()
+    assert set(known.vm_hour) == set(SIZES)
+    assert set(known.premium_disk_month) == set(known.standard_disk_month) == set(DISK_SIZES_GIB)
+
+
+@pytest.mark.parametrize(
+    "config", [{}, {"maxWorkers": "0"}, EXISTING_ACCOUNT, EXISTING_SUBNETS], ids=str
+)
+def test_each_thing_that_azure_bills_is_in_the_table(config: dict[str, str]) -> None:
+    stack = declare_stack(**config)
+    names = {
+        "VirtualMachine": "head, ",
+        "VirtualMachineScaleSet": " workers, ",
+        "NatGateway": "NAT gateway",
+        "PublicIPAddress": "public IP addresses",
+        "PrivateEndpoint": "private endpoint",
+    }
+    declared = {
+        resource.type
+        for resource in stack.resources
+        if resource.type in BILLED and resource.inputs.get("sku", {}).get("capacity") != 0
+    }
+    known = {key: config[key] for key in config}
+    table = things(**known)
+    assert {kind for kind, name in names.items() if any(name in one for one in table)} == declared
+
+
+def test_a_spot_machine_costs_its_spot_price() -> None:
+    spot, regular = (
+        per_hour(StackSettings(max_workers=1, worker_spot=spot)) for spot in (True, False)
+    )
+    price = prices().vm_hour["Standard_D2as_v5"]
+    assert regular - spot == pytest.approx(price.regular - price.spot)
+
+
+def test_an_ephemeral_disk_costs_nothing() -> None:
+    assert any("disks of the workers" in one for one in things(max_workers=1))
+    assert not any(
+        "disks of the workers" in one
+        for one in things(max_workers=1, worker_size="Standard_D4ads_v5")
+    )
+
+
+def test_each_machine_downloads_its_environment_once() -> None:
+    one = per_up(StackSettings(max_workers=0))
+    assert per_up(StackSettings(max_workers=4)) == pytest.approx(5 * one)
+
+
+def test_the_table_ends_with_its_sum() -> None:
+    settings = StackSettings()
+    *_, last = cost_table(settings).splitlines()
+    assert last == f"| **all** | {per_hour(settings):.3f} | {per_up(settings):.2f} |"
