@@ -8,8 +8,10 @@ a start that did not succeed it is sent with a new time, and otherwise with the 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TypeVar
 
 import pulumi
 from pulumi_azure_native import compute
@@ -17,7 +19,13 @@ from pulumi_azure_native import compute
 RUN_COMMAND = "training"
 """Its name in Azure."""
 SUCCEEDED = "Succeeded"
+STOPPED = (
+    "The head is stopped, so nothing trains. Start it: az vm start -g {group} -n {vm}; "
+    "the training continues by itself."
+)
 FIRST_LINES = "#!/bin/bash\n# Sent {time}\n"
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,8 @@ def script_to_send(
     """Returns a script that Azure executes if it has changed or if its last start failed."""
 
     def sent(names: list[str]) -> str:
+        if is_stopped(*names):
+            pulumi.log.warn(STOPPED.format(group=names[0], vm=names[1]))
         before = last_start(*names)
         return FIRST_LINES.format(time=before.time_to_send() if before else _now()) + script
 
@@ -52,21 +62,33 @@ def script_to_send(
 
 def last_start(group: str, vm: str) -> LastStart | None:
     """Asks Azure; returns None where no training was started on the VM."""
-    try:
-        found = compute.get_virtual_machine_run_command_by_virtual_machine(
+    found = _existing(
+        lambda: compute.get_virtual_machine_run_command_by_virtual_machine(
             expand="instanceView",
             resource_group_name=group,
             vm_name=vm,
             run_command_name=RUN_COMMAND,
         )
-    except Exception as error:  # The SDK raises nothing narrower.
-        if "NotFound" in str(error):
-            return None
-        raise
+    )
+    if found is None:
+        return None
     view = found.instance_view
     said = "\n".join(text.strip() for text in (view.output, view.error) if text)
     script = found.source.script if found.source else None
     return LastStart(script or "", view.execution_state or "", said)
+
+
+def is_stopped(group: str, vm: str) -> bool:
+    """Asks Azure whether the VM exists and does not run; `pulumi refresh` does not see that."""
+    found = _existing(
+        lambda: compute.get_virtual_machine(
+            expand="instanceView", resource_group_name=group, vm_name=vm
+        )
+    )
+    if found is None:
+        return False
+    codes = [one.code or "" for one in found.instance_view.statuses or []]
+    return any(code in ("PowerState/deallocated", "PowerState/stopped") for code in codes)
 
 
 def tell_reason(failed: pulumi.ErrorHookArgs) -> bool:
@@ -80,6 +102,16 @@ def tell_reason(failed: pulumi.ErrorHookArgs) -> bool:
     if last is not None and last.output:
         pulumi.log.error(f"The training did not start. The head says:\n{last.output}")
     return False
+
+
+def _existing(get: Callable[[], Found]) -> Found | None:
+    """Returns what Azure has; None where it has nothing."""
+    try:
+        return get()
+    except Exception as error:  # The SDK raises nothing narrower.
+        if "NotFound" in str(error):
+            return None
+        raise
 
 
 def _now() -> str:

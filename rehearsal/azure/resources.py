@@ -38,11 +38,11 @@ from rehearsal.azure.run_commands import (
     ended,
     started,
 )
-from rehearsal.azure.virtual_machines import instances_of
+from rehearsal.azure.virtual_machines import NOT_RUNNING, RUNS, instances_of, power_state
 
 POLL_S = 0.1
 """Between two looks at a script that runs."""
-CHANGED_BY_AZURE = ("identity", "ipConfigurations")
+CHANGED_BY_AZURE = ("identity", "ipConfigurations", "storageProfile")
 """Inputs that Azure answers differently from how they were declared."""
 
 
@@ -156,9 +156,18 @@ class Azure:
             case "getSubnet":
                 subnet_id = KINDS["Subnet"].resource_id(arguments)
                 return self._existing(subnet_id).inputs
+            case "getVirtualMachine":
+                vm_id = KINDS["VirtualMachine"].resource_id(arguments)
+                vm = self._existing(vm_id)
+                view = {"statuses": [{"code": power_state(vm)}]}
+                return {**vm.inputs, **vm.added, "id": vm_id, "instanceView": view}
             case kind if kind == GET:
                 return self._run_command(KINDS[RUN_COMMAND].resource_id(arguments), arguments)
         raise AzureError(f"the stand-in has no function {token}")
+
+    def deallocate(self, vm_id: str) -> None:
+        """Stops a VM as `az vm deallocate` does; all its resources stay as they were declared."""
+        self._set_view(vm_id, {"powerState": "PowerState/deallocated"})
 
     def apply(self, resources: Resources) -> None:
         """Makes real what the resources say; an exception leaves them as they were."""
@@ -191,10 +200,13 @@ class Azure:
 
         Raises:
             HalfMadeError: The script failed, and that is to fail the deployment.
+            AzureError: The VM does not run.
         """
         command = self.resources()[resource_id]
         if command.kind != RUN_COMMAND:
             return
+        if power_state(self._vm_of(resource_id)) != RUNS:
+            raise AzureError(NOT_RUNNING)
         view = started(str(uuid.uuid4()))
         self._set_view(resource_id, view)
         script, timeout_s = command.inputs["source"]["script"], command.inputs["timeoutInSeconds"]

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rehearsal.azure.resource_kinds import Properties, Resources, all_of
+from rehearsal.azure.errors import ArmError
+from rehearsal.azure.resource_kinds import Properties, Resource, Resources, all_of
 from rehearsal.azure.virtual_network import FIRST_HOST, Subnet, subnets
+
+RUNS = "PowerState/running"
+NOT_RUNNING = ArmError(
+    "OperationNotAllowed", "Cannot modify extensions in the VM when the VM is not running."
+)
+"""The answer to a run command for a VM that is stopped."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,11 @@ class VirtualMachine:
 def virtual_machines(resources: Resources) -> list[VirtualMachine]:
     by_id = {subnet.resource_id: subnet for subnet in subnets(resources)}
     return [*_single(resources, by_id), *_of_scale_sets(resources, by_id)]
+
+
+def power_state(vm: Resource) -> str:
+    """Returns what instanceView says of a VM; a stopped one is declared like one that runs."""
+    return str(vm.instance_view.get("powerState", RUNS))
 
 
 def instances_of(scale_set: Properties, spot_machines: int | None) -> Properties:

@@ -1,0 +1,59 @@
+"""A head that is stopped looks to Pulumi like one that runs: `up` asks Azure, and says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pulumi
+import pytest
+
+from rehearsal.azure.resource_kinds import all_of
+from rehearsal.azure.resources import Azure
+from rehearsal.drivers.in_process import InProcess
+from tests.infra.stack import REQUIRED
+
+pytestmark = pytest.mark.slow
+
+START = "az vm start -g {group} -n volley-rehearsal-head"
+
+
+@pytest.fixture
+def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    said: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", said.append)
+    return said
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> InProcess:
+    """With a stack whose head was deallocated."""
+    found = InProcess(Azure(tmp_path / "azure.json"))
+    assert not found.up(REQUIRED).error
+    (vm_id,) = all_of(found.azure.resources(), "VirtualMachine")
+    found.azure.deallocate(vm_id)
+    return found
+
+
+def test_up_names_the_command_that_starts_a_stopped_head(
+    driver: InProcess, warnings: list[str]
+) -> None:
+    result = driver.up(REQUIRED)
+    assert not result.error
+    assert result.operations == frozenset()
+    (warning,) = warnings
+    assert START.format(group=result.outputs["resourceGroup"]) in warning
+
+
+def test_a_start_for_a_stopped_head_fails_with_the_same_words(
+    driver: InProcess, warnings: list[str]
+) -> None:
+    result = driver.up({**REQUIRED, "workerSettleSeconds": "1"})
+    assert "VM is not running" in result.error
+    assert len(warnings) == 1
+
+
+def test_a_head_that_runs_is_not_mentioned(tmp_path: Path, warnings: list[str]) -> None:
+    driver = InProcess(Azure(tmp_path / "azure.json"))
+    for _ in range(2):
+        assert not driver.up(REQUIRED).error
+    assert warnings == []
