@@ -110,6 +110,7 @@ def training_script(settings: StackSettings, root: Path) -> TrainingScript:
             (root / settings.experiment).read_bytes(),
             stack_layer(settings),
             min_nodes=1 + settings.min_workers,
+            needs_gpu=settings.head.gpus > 0 and experiment.config.num_gpus_per_learner > 0,
             # maxWorkers is not part of it: a larger scale set does not restart the training.
             settle_s=settings.worker_settle_seconds if settings.max_workers > 0 else 0,
             timeout_s=_timeout_s(settings),
@@ -142,6 +143,7 @@ def run_command_script(
     min_nodes: int,
     settle_s: int,
     timeout_s: int,
+    needs_gpu: bool = False,
 ) -> str:
     """Returns the script that unpacks all three and starts the training.
 
@@ -163,7 +165,8 @@ def run_command_script(
     )
     script = (
         f"{UNPACK}{unpack}"
-        f"MIN_NODES={min_nodes} SETTLE_S={settle_s} TIMEOUT_S={timeout_s}\n"
+        f"MIN_NODES={min_nodes} SETTLE_S={settle_s} TIMEOUT_S={timeout_s} "
+        f"NEEDS_GPU={int(needs_gpu)}\n"
         f"{START_TRAINING.read_text()}"
     )
     if len(script.encode()) > MAX_SCRIPT_BYTES:

@@ -1,5 +1,5 @@
 # Runs on the head as a managed run command, after the lines that set and unpack:
-#   MIN_NODES, SETTLE_S, TIMEOUT_S, and $incoming with the payload's wheel and experiment.yaml.
+#   MIN_NODES, SETTLE_S, TIMEOUT_S, NEEDS_GPU, and $incoming with the payload's wheel and experiment.yaml.
 # Azure keeps the last 4 KB of the output, which `pulumi up` shows: the reason comes last.
 training=/opt/volley/training
 deadline=$((SECONDS + TIMEOUT_S))
@@ -49,6 +49,31 @@ wait_for_unit() {
     fi
     sleep 2
   done
+}
+
+# Before minutes are spent: an older image has an older driver than torch needs.
+# https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
+check_gpu() {
+  ((NEEDS_GPU)) || return 0
+  local reason
+  reason=$(/opt/volley/venv/bin/python - << 'PYTHON'
+import re
+from pathlib import Path
+
+import torch
+
+OLDEST = {"12": 525, "13": 580}
+cuda = torch.version.cuda or "none"
+if not torch.cuda.is_available():
+    version = Path("/proc/driver/nvidia/version")
+    found = re.search(r"\d{3}\.[\d.]+", version.read_text()) if version.exists() else None
+    driver = f"NVIDIA's driver is {found[0]}" if found else "NVIDIA's driver is not loaded"
+    needed = OLDEST.get(cuda.partition(".")[0], "a newer one")
+    print(f"{driver}; torch {torch.__version__} is built for CUDA {cuda} and needs {needed} or newer")
+PYTHON
+  )
+  [[ -z $reason ]] || fail "the head's GPU cannot be used: $reason. Of microsoft-dsvm:ubuntu-hpc:2204, \
+versions from February 2026 on have that driver: pulumi config set image microsoft-dsvm:ubuntu-hpc:2204:latest"
 }
 
 nodes() {
@@ -120,6 +145,7 @@ end_earlier_start
 wait_for_cloud_init
 wait_for_unit apt-packages.service
 wait_for_unit python-environment.service
+check_gpu
 wait_for_unit ray-head.service
 wait_for_nodes
 start_training

@@ -13,7 +13,15 @@ from types import ModuleType
 from infra.boot.cloud_config import FILES
 
 SCRIPTS = "usr/local/lib/volley"
-MACHINE_FOLDERS = ("etc/volley", "opt/volley", "var/lib/volley", "var/log", "run", SCRIPTS)
+MACHINE_FOLDERS = (
+    "etc/volley",
+    "opt/volley",
+    "var/lib/volley",
+    "var/log",
+    "run",
+    "proc/driver",
+    SCRIPTS,
+)
 
 
 def load(name: str, home: Path | None = None) -> ModuleType:

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 
 from infra.training import run_command_script
 from tests.infra.boot_scripts import Machine
@@ -67,12 +68,21 @@ class Head(Machine):
         self.write("cloud-init", f"{status}\n")
         self.write("cloud-init-code", str(code))
 
-    def start_training(self, timeout_s: int = 30) -> subprocess.CompletedProcess[str]:
+    def start_training(
+        self, timeout_s: int = 30, needs_gpu: bool = False
+    ) -> subprocess.CompletedProcess[str]:
         wheel = io.BytesIO()
         with zipfile.ZipFile(wheel, "w") as archive:
             archive.writestr("payload/__init__.py", "")
         content = ("payload-1.whl", wheel.getvalue())
-        return self.run(run_command_script(content, b"run: IMPALA\n", {}, 1, 0, timeout_s))
+        script = run_command_script(
+            *(content, b"run: IMPALA\n", {}),
+            min_nodes=1,
+            needs_gpu=needs_gpu,
+            settle_s=0,
+            timeout_s=timeout_s,
+        )
+        return self.run(script)
 
 
 @pytest.fixture
@@ -86,6 +96,32 @@ def test_a_training_is_started(head: Head) -> None:
     assert (head.root / "opt/volley/training/experiment.yaml").read_text() == "run: IMPALA\n"
     assert (head.root / "opt/volley/training/payload/__init__.py").exists()
     assert "systemctl start training.service" in head.called()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch finds a GPU")
+@pytest.mark.parametrize(
+    ("driver", "told"),
+    [
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  560.35.03", "driver is 560.35.03"),
+        ("", "driver is not loaded"),
+    ],
+)
+def test_a_gpu_that_torch_cannot_use_is_told_before_the_cluster_is_waited_for(
+    head: Head, driver: str, told: str
+) -> None:
+    python = head.root / "opt/volley/venv/bin/python"
+    python.unlink()
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    if driver:
+        head.write("proc/driver/nvidia/version", driver)
+    done = head.start_training(needs_gpu=True)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert told in last
+    assert f"torch {torch.__version__} is built for CUDA" in last
+    assert "microsoft-dsvm:ubuntu-hpc:2204:latest" in last
+    assert "systemctl --quiet is-active ray-head.service" not in head.called()
 
 
 def test_an_error_of_cloud_init_is_told_with_its_reason(head: Head) -> None:
