@@ -22,6 +22,8 @@ _IN_GROUP = {
     "NetworkInterface": "Network/networkInterfaces/{networkInterfaceName}",
     "PrivateEndpoint": "Network/privateEndpoints/{privateEndpointName}",
     "StorageAccount": _ACCOUNT,
+    "BlobServiceProperties": f"{_ACCOUNT}/blobServices/{{blobServicesName}}",
+    "ManagementPolicy": f"{_ACCOUNT}/managementPolicies/{{managementPolicyName}}",
     "BlobContainer": f"{_ACCOUNT}/blobServices/default/containers/{{containerName}}",
     "UserAssignedIdentity": "ManagedIdentity/userAssignedIdentities/{resourceName}",
     "VirtualMachine": _VM,

@@ -20,7 +20,10 @@ ARTICLES_EXPERIMENT = ROOT / "rehearsal/scenario/articles_experiment.yaml"
 MISSING_PACKAGE = "volley-package-that-does-not-exist"
 BROKEN = "/run/systemd/system/sync-results.service.d/broken.conf"
 """Makes the service fail that saves the results."""
-KEPT = ["BlobContainer", "ResourceGroup", "StorageAccount"]
+KEPT = [
+    *("BlobContainer", "BlobServiceProperties", "ManagementPolicy"),
+    *("ResourceGroup", "StorageAccount"),
+]
 
 
 def up(context: Context) -> str:

@@ -8,6 +8,7 @@ from infra.config.read_stack import SECRET
 from rehearsal.azure.resource_kinds import Properties
 from rehearsal.azure.resources import Azure
 from rehearsal.azure.run_commands import RUN_COMMAND
+from rehearsal.scenario.stack_changes import KEPT
 from tests.infra import engine_stack
 from tests.infra.engine_stack import Stack, needs_pulumi
 from tests.infra.failing_azure import REASON
@@ -113,7 +114,7 @@ def test_destroy_leaves_nothing_but_the_results(declared: Stack) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     groups = {key.split("/")[4] for key in declared.azure()}
     assert len(groups) == 1
-    assert kinds(declared) == {"resourceGroups", "storageAccounts", "containers"}
+    assert declared.kinds() == KEPT
 
 
 def test_a_second_life_comes_up_at_once(declared: Stack) -> None:

@@ -10,6 +10,7 @@ from collections import Counter
 import pytest
 
 from rehearsal.azure.resource_kinds import SUBSCRIPTION
+from rehearsal.scenario.stack_changes import KEPT
 from tests.infra import engine_stack
 from tests.infra.engine_stack import Stack, needs_pulumi
 
@@ -25,6 +26,8 @@ EVERYTHING = Counter(
     PublicIPAddress=2,
     NetworkInterface=1,
     StorageAccount=1,
+    BlobServiceProperties=1,
+    ManagementPolicy=1,
     BlobContainer=2,
     UserAssignedIdentity=2,
     RoleAssignment=3,
@@ -32,7 +35,7 @@ EVERYTHING = Counter(
     VirtualMachineScaleSet=1,
     VirtualMachineRunCommandByVirtualMachine=1,
 )
-RESULTS = Counter(ResourceGroup=1, StorageAccount=1, BlobContainer=1)
+RESULTS = Counter(KEPT)
 DELETIONS = 5
 """The token's container, three roles and the group; Azure deletes what is in the group."""
 

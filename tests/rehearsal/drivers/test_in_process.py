@@ -13,6 +13,7 @@ from rehearsal.azure.errors import ArmError
 from rehearsal.azure.run_commands import RUN_COMMAND
 from rehearsal.drivers.driver import Result
 from rehearsal.drivers.in_process import InProcess
+from rehearsal.scenario.stack_changes import KEPT
 from tests.infra.failing_azure import REASON, FailingAzure
 from tests.infra.stack import REQUIRED
 
@@ -94,7 +95,7 @@ def test_destroy_leaves_nothing_but_the_results(
     up()
     driver.destroy()
     kinds = sorted(resource.kind for resource in azure.resources().values())
-    assert kinds == ["BlobContainer", "ResourceGroup", "StorageAccount"]
+    assert kinds == KEPT
 
 
 def test_a_hook_that_asks_for_it_gets_a_retry(
