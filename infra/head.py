@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import pulumi
 from pulumi_azure_native import compute, network
 
@@ -51,7 +54,13 @@ class Head(pulumi.ComponentResource):
         self.public_ip = self.address.ip_address.apply(str)
         data = custom_data(head_environment, foundation, identities.head, self.private_ip)
         self.vm = self._virtual_machine(data)
+        self.image = self._image()
         self.register_outputs({"privateIp": self.private_ip, "publicIp": self.public_ip})
+
+    def _image(self) -> pulumi.Output[str]:
+        asked = self._foundation.settings.image
+        image: pulumi.Output[str] = self.vm.storage_profile.apply(partial(_with_version, asked))
+        return image
 
     def _network_interface(self, net: Network) -> network.NetworkInterface:
         nsg = None if net.head_nsg is None else network.NetworkSecurityGroupArgs(id=net.head_nsg)
@@ -125,6 +134,13 @@ class Head(pulumi.ComponentResource):
                 delete_before_replace=True,
             ),
         )
+
+
+def _with_version(image: str, profile: Any) -> str:
+    """Returns an image with the version that Azure has taken, where `latest` was asked for."""
+    reference = profile["image_reference"] if isinstance(profile, dict) else profile.image_reference
+    found = reference["exact_version"] if isinstance(reference, dict) else reference.exact_version
+    return f"{image} ({found})" if found and not image.endswith(f":{found}") else image
 
 
 def _private_ip(configurations: object) -> str:

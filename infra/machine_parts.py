@@ -14,7 +14,12 @@ NOTICE = "PT5M"
 
 
 def linux(settings: StackSettings) -> compute.LinuxConfigurationArgs:
-    """No password, one key."""
+    """No password, one key.
+
+    checkov also wants no extension operations (CKV_AZURE_50), which run commands need, and a scale
+    set that is patched while it runs (CKV_AZURE_95), which would end env runners: a new machine has
+    the newest image.
+    """
     user = settings.admin_username
     return compute.LinuxConfigurationArgs(
         disable_password_authentication=True,
@@ -44,7 +49,11 @@ def is_ephemeral(machine: Machine, settings: StackSettings) -> bool:
 
 
 def security(settings: StackSettings) -> compute.SecurityProfileArgs:
-    """Encryption at host: disks, their caches and local disks are encrypted."""
+    """Encryption at host: disks, their caches and local disks are encrypted.
+
+    No security type: with this version of Azure's API that is a machine without Secure Boot. Newer
+    ones need "Standard" for it, see tests/infra/test_api_versions.py.
+    """
     if not settings.trusted_launch:
         return compute.SecurityProfileArgs(encryption_at_host=True)
     return compute.SecurityProfileArgs(

@@ -7,8 +7,9 @@ from typing import Any
 import pulumi
 
 from infra.common import Common
+from infra.config.prices import prices
 from infra.config.stack_settings import StackSettings
-from infra.config.vm_sizes import PRICES_AS_OF
+from infra.cost import cost_table, per_hour, per_up
 from infra.head import Head
 from infra.ports import DASHBOARD, MLFLOW
 from infra.results_account import CONTAINER, ResultsAccount
@@ -27,11 +28,17 @@ README = """\
 | Follow the training | `{ssh} sudo journalctl -fu training` |
 | Follow a boot | `{ssh} sudo journalctl -f` |
 | Env runners | {envRunners} |
-| Price per hour | {pricePerHour} |
+| Image | {image} |
 | Results | {resultsUrl} |
 
 `pulumi destroy` {fate}. Another stack continues with them after
 `pulumi config set resultsAccountId {resultsAccountId}`.
+
+## Estimated cost until `pulumi destroy`
+
+{cost}
+
+The storage of the results is extra, and goes on after it.
 """
 
 
@@ -49,6 +56,7 @@ def outputs(
     # On a server that exists already the experiment may have any id.
     experiment = "" if settings.mlflow_tracking_uri else f"/{FIRST_EXPERIMENT}/runs"
     charts = f"{tracking_uri}/#/experiments{experiment}?compareRunsMode=CHART"
+    estimated = f"(estimated, {prices().location}, {prices().as_of})"
     known = {
         "resourceGroup": common.group,
         "ssh": pulumi.Output.concat("ssh ", login),
@@ -61,14 +69,17 @@ def outputs(
             "https://", results.account_name, f".blob.core.windows.net/{CONTAINER}"
         ),
         "resultsAccountId": results.account_id,
+        "image": head.image,
         "envRunners": arithmetic(settings, num_env_runners),
-        "pricePerHour": f"{price_per_hour(settings):.2f} US dollars "
-        f"(East US, {PRICES_AS_OF}, estimated)",
+        "pricePerHour": f"{per_hour(settings):.2f} US dollars {estimated}",
+        "pricePerUp": f"{per_up(settings):.2f} US dollars {estimated}",
     }
     kept = settings.keep_results or settings.results_account_id
     fate = "keeps the results" if kept else "deletes the results too"
     readme = pulumi.Output.all(**known).apply(
-        lambda values: README.format(stack=pulumi.get_stack(), fate=fate, **values)
+        lambda values: README.format(
+            stack=pulumi.get_stack(), fate=fate, cost=cost_table(settings), **values
+        )
     )
     return {**known, "readme": readme}
 
@@ -85,9 +96,3 @@ def arithmetic(settings: StackSettings, num_env_runners: int) -> str:
         return text
     # The training may start with fewer workers.
     return f"{text} with all {settings.max_workers} workers"
-
-
-def price_per_hour(settings: StackSettings) -> float:
-    """Returns the estimated price of all machines, without disks, addresses and traffic."""
-    head = settings.head.price_per_hour(settings.head_spot)
-    return head + settings.max_workers * settings.worker.price_per_hour(settings.worker_spot)

@@ -11,6 +11,9 @@ from rehearsal.azure.resource_kinds import Properties, Resources, all_of
 from rehearsal.azure.virtual_machines import virtual_machines
 from rehearsal.azure.virtual_network import FIRST_HOST, subnet_cidr
 
+LATEST = "22.04.2026021601"
+"""The image's version that `latest` stands for."""
+
 
 def added_properties(
     kind: str, resource_id: str, inputs: Properties, resources: Resources
@@ -34,6 +37,8 @@ def added_properties(
         case "PrivateEndpoint":
             configs = [{"ipAddresses": [_free_address(resources, inputs["subnet"]["id"])]}]
             added["customDnsConfigs"] = known["customDnsConfigs"] if known else configs
+        case "VirtualMachine":
+            added["storageProfile"] = _with_exact_version(inputs["storageProfile"])
         case "UserAssignedIdentity":
             for what in ("principal", "client"):
                 added[f"{what}Id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, what + resource_id))
@@ -41,6 +46,14 @@ def added_properties(
             now = datetime.now(UTC).isoformat()
             added["createdOn"] = known["createdOn"] if known else now
     return added
+
+
+def _with_exact_version(profile: Properties) -> Properties:
+    """Returns a storage profile with the version of the image that Azure has taken."""
+    reference = profile["imageReference"]
+    version = reference.get("version", "")
+    exact = {"exactVersion": LATEST if version == "latest" else version}
+    return {**profile, "imageReference": {**reference, **exact}}
 
 
 def _free_address(resources: Resources, subnet_id: str) -> str:

@@ -1,9 +1,4 @@
-"""The version of Azure's API behind each type: an upgrade of azure-native that changes one shows.
-
-A newer version may have other defaults. Of VMs and scale sets it is Trusted Launch with Secure Boot
-where the image supports it, and then NVIDIA's driver, which is not signed, is not loaded:
-https://learn.microsoft.com/azure/virtual-machines/trusted-launch
-"""
+"""The version of Azure's API behind each type, so that an upgrade that changes one shows."""
 
 from __future__ import annotations
 
@@ -16,6 +11,8 @@ from tests.infra.stack import Declared
 
 API_VERSIONS = {
     "BlobContainer": "2024-01-01",
+    "BlobServiceProperties": "2024-01-01",
+    "ManagementPolicy": "2024-01-01",
     "NatGateway": "2024-05-01",
     "NetworkInterface": "2024-05-01",
     "NetworkSecurityGroup": "2024-05-01",
@@ -32,10 +29,30 @@ API_VERSIONS = {
     "VirtualNetwork": "2024-05-01",
 }
 
+TRUSTED_LAUNCH_BY_DEFAULT = "2025-11-01"
+
 
 def test_every_type_is_declared_with_the_listed_version(any_stack: Declared) -> None:
     found = {resource.type: api_version(resource.token) for resource in any_stack.resources}
     assert found == {kind: API_VERSIONS[kind] for kind in found}
+
+
+def test_secure_boot_is_off_in_every_version(any_stack: Declared) -> None:
+    """NVIDIA's driver on the image is not signed: with Secure Boot it is not loaded.
+
+    Before 2025-11-01 a machine without a security type has no Secure Boot, and "Standard" needs a
+    feature of the subscription. From then on it is the default, and "Standard" is what it was:
+    https://learn.microsoft.com/azure/virtual-machines/trusted-launch
+    """
+    for kind in ("VirtualMachine", "VirtualMachineScaleSet"):
+        for resource in any_stack.all(kind):
+            inputs = resource.inputs.get("virtualMachineProfile", resource.inputs)
+            security = inputs["securityProfile"]
+            if security.get("securityType") == "TrustedLaunch":
+                assert not security["uefiSettings"]["secureBootEnabled"]
+            else:
+                by_default = api_version(resource.token) >= TRUSTED_LAUNCH_BY_DEFAULT
+                assert security.get("securityType") == ("Standard" if by_default else None)
 
 
 def api_version(token: str) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from infra.config.stack_settings import StackSettings
+from infra.cost import cost_table
 from rehearsal.azure.run_commands import RUN_COMMAND
 from tests.documents import document, table_rows
 from tests.infra import engine_stack
@@ -111,3 +113,10 @@ def test_the_documented_commands_set_lists_and_objects(stack: Stack) -> None:
     assert settings["volley:aptPackages"] == ["htop"]
     assert settings["volley:environmentVariables"] == {"MY_MODE": "fast", "MY_SWITCH": "true"}
     shell(stack, "pulumi preview --non-interactive")
+
+
+def test_the_documented_cost_is_that_of_the_dev_stack() -> None:
+    config = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())["config"]
+    given = {key.removeprefix("volley:"): value for key, value in config.items()}
+    table = cost_table(StackSettings.model_validate(given))
+    assert table in (ROOT / "docs/azure.md").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import threading
@@ -96,8 +97,11 @@ def check(azure: Azure) -> Callable[[], None]:
         def call(self, args: MockCallArgs) -> Any:
             return azure.invoke(args.token, dict(args.args))
 
-    pulumi.runtime.set_mocks(Answers())
-    return lambda: check_quota(StackSettings(), PREFIX)
+    async def program() -> None:
+        pulumi.runtime.set_mocks(Answers())
+        check_quota(StackSettings(), PREFIX)
+
+    return lambda: asyncio.run(program())
 
 
 @pytest.mark.slow
