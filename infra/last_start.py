@@ -85,7 +85,7 @@ def is_stopped(group: str, vm: str) -> bool:
             expand="instanceView", resource_group_name=group, vm_name=vm
         )
     )
-    if found is None:
+    if found is None or found.instance_view is None:
         return False
     codes = [one.code or "" for one in found.instance_view.statuses or []]
     return any(code in ("PowerState/deallocated", "PowerState/stopped") for code in codes)

@@ -60,7 +60,7 @@ def check_quota(settings: StackSettings, prefix: str) -> None:
         raise QuotaError(
             f"The quota in {settings.location} is too small; nothing was created.\n{lines}\n"
             "Request more in the portal under Quotas, or change headSize, workerSize, maxWorkers, "
-            "workerSpot or location. `checkQuota: false` skips this check."
+            "workerSpot or location. `pulumi config set checkQuota false` skips this check."
         )
 
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
-from rehearsal import shared_file
 from rehearsal.azure import quota, roles
 from rehearsal.azure.added_properties import added_properties
 from rehearsal.azure.errors import ArmError, AzureError, HalfMadeError, not_found
 from rehearsal.azure.holds import (
-    Hold,
     after_deletion,
     after_failed_creation,
     interfaces_of,
@@ -38,21 +35,13 @@ from rehearsal.azure.run_commands import (
     ended,
     started,
 )
+from rehearsal.azure.state_file import State, StateFile
 from rehearsal.azure.virtual_machines import NOT_RUNNING, RUNS, instances_of, power_state
 
 POLL_S = 0.1
 """Between two looks at a script that runs."""
 CHANGED_BY_AZURE = ("identity", "ipConfigurations", "storageProfile")
 """Inputs that Azure answers differently from how they were declared."""
-
-
-@dataclass
-class State:
-    """Everything in the file."""
-
-    resources: dict[str, Resource] = field(default_factory=dict)
-    """By their ids, the oldest first."""
-    holds: list[Hold] = field(default_factory=list)
 
 
 class Azure:
@@ -63,7 +52,7 @@ class Azure:
     """
 
     def __init__(self, file: Path) -> None:
-        self.file = file
+        self.state_file = StateFile(file)
         self.refused: dict[str, ArmError] = {}
         """Types that cannot be made at the moment, with the reason: there is no capacity."""
         self.quota: Mapping[str, int] = {}
@@ -73,7 +62,7 @@ class Azure:
 
     def resources(self) -> dict[str, Resource]:
         """Returns all resources that exist, by their ids, the oldest first."""
-        return self._read().resources
+        return self.state_file.read().resources
 
     def create(self, token: str, resource_id: str, inputs: Properties) -> Properties:
         """Makes a resource; returns what Azure adds to its inputs.
@@ -86,15 +75,15 @@ class Azure:
             HalfMadeError: It exists now, but did not come up.
         """
         kind = short_type(token)
-        with self._saved() as state:
+        with self.state_file.changed() as state:
             if resource_id in state.resources:
                 raise AzureError(f"cannot create already existing resource '{resource_id}'")
-            _refuse_held(state, "create", resource_id)
+            state.refuse_held("create", resource_id)
             for interface in interfaces_of(inputs):
-                _refuse_held(state, "attach", interface, by=resource_id)
+                state.refuse_held("attach", interface, by=resource_id)
         made = self._made(Resource(kind, inputs, {}), resource_id, state.resources)
         if error := self._refusal(resource_id, made, state.resources):
-            with self._saved() as state:
+            with self.state_file.changed() as state:
                 state.holds += after_failed_creation(resource_id, inputs, time.time())
             raise AzureError(error)
         with self._changing() as state:
@@ -129,12 +118,12 @@ class Azure:
         if resource_id not in self.resources():
             return
         if self.resources()[resource_id].kind == "ResourceGroup":
-            while _held_in(self._read(), resource_id):
+            while self.state_file.read().lingers_in(resource_id):
                 time.sleep(POLL_S)
         with self._changing() as state:
             if error := users_of(resource_id, state.resources):
                 raise AzureError(error)
-            _refuse_held(state, "delete", resource_id)
+            state.refuse_held("delete", resource_id)
             inside = f"{resource_id}/"
             deleted = {k: v for k, v in state.resources.items() if f"{k}/".startswith(inside)}
             for other in deleted:
@@ -169,6 +158,10 @@ class Azure:
         """Stops a VM as `az vm deallocate` does; all its resources stay as they were declared."""
         self._set_view(vm_id, {"powerState": "PowerState/deallocated"})
 
+    def start(self, vm_id: str) -> None:
+        """Starts a VM as `az vm start` does."""
+        self._set_view(vm_id, {"powerState": RUNS})
+
     def apply(self, resources: Resources) -> None:
         """Makes real what the resources say; an exception leaves them as they were."""
 
@@ -193,6 +186,9 @@ class Azure:
             return self.refused[made.kind]
         if made.kind == "RoleAssignment":
             return roles.refusal(made.inputs)
+        if made.kind == RUN_COMMAND:
+            vm = resources.get(_vm_id(resource_id))
+            return NOT_RUNNING if vm is not None and power_state(vm) != RUNS else None
         return quota.exceeded(resources, {**resources, resource_id: made}, self.quota)
 
     def _execute(self, resource_id: str) -> None:
@@ -200,13 +196,10 @@ class Azure:
 
         Raises:
             HalfMadeError: The script failed, and that is to fail the deployment.
-            AzureError: The VM does not run.
         """
         command = self.resources()[resource_id]
         if command.kind != RUN_COMMAND:
             return
-        if power_state(self._vm_of(resource_id)) != RUNS:
-            raise AzureError(NOT_RUNNING)
         view = started(str(uuid.uuid4()))
         self._set_view(resource_id, view)
         script, timeout_s = command.inputs["source"]["script"], command.inputs["timeoutInSeconds"]
@@ -242,46 +235,19 @@ class Azure:
         return found
 
     def _vm_of(self, run_command_id: str) -> Resource:
-        return self._existing(run_command_id.partition("/runCommands/")[0])
+        return self._existing(_vm_id(run_command_id))
 
     def _set_view(self, resource_id: str, view: Properties) -> None:
-        with self._saved() as state:
+        with self.state_file.changed() as state:
             known = state.resources[resource_id]
             state.resources[resource_id] = replace(known, instance_view=view)
 
-    def _read(self) -> State:
-        if not self.file.exists():
-            return State()
-        known = json.loads(self.file.read_text())
-        holds = [Hold(**{**one, "error": ArmError(**one["error"])}) for one in known["holds"]]
-        return State({key: Resource(**one) for key, one in known["resources"].items()}, holds)
-
     @contextmanager
     def _changing(self) -> Iterator[State]:
-        with self._saved() as state:
+        with self.state_file.changed() as state:
             yield state
             self.apply(state.resources)
 
-    @contextmanager
-    def _saved(self) -> Iterator[State]:
-        with shared_file.locked(self.file):
-            state = self._read()
-            yield state
-            now = time.time()
-            state.holds = [hold for hold in state.holds if hold.until > now]
-            shared_file.replace(self.file, json.dumps(asdict(state), indent=1))
 
-
-def _refuse_held(state: State, operation: str, resource_id: str, by: str = "") -> None:
-    now = time.time()
-    for hold in state.holds:
-        if hold.refuses(operation, resource_id, by, now):
-            raise AzureError(hold.error)
-
-
-def _held_in(state: State, group_id: str) -> bool:
-    now = time.time()
-    return any(
-        hold.operation == "delete" and hold.until > now and hold.resource_id.startswith(group_id)
-        for hold in state.holds
-    )
+def _vm_id(run_command_id: str) -> str:
+    return run_command_id.partition("/runCommands/")[0]

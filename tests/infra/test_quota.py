@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from rehearsal.drivers.in_process import InProcess
 from tests.infra import engine_stack
 from tests.infra.engine_stack import Stack, needs_pulumi
 from tests.infra.stack import REQUIRED
+from tests.json_server import json_server
 
 T4, DAS = "Standard NCASv3_T4 Family", "standardDASv5Family"
 ENOUGH = {T4: 4, DAS: 100, "cores": 100, "lowPriorityCores": 8}
@@ -45,36 +45,24 @@ def azure(tmp_path: Path) -> Azure:
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     """Starts an Azure Resource Manager, which lists groups and quotas, two a page."""
-    servers: list[ThreadingHTTPServer] = []
 
     def start(azure: Azure, status: int) -> str:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                assert self.headers["Authorization"] == "Bearer of nobody"
-                path, _, page = self.path.partition("&page=")
-                first = int(page or 0)
-                listed = lists(azure)[path.removeprefix(f"/subscriptions/{SUBSCRIPTION}")]
-                body: dict[str, Any] = {"value": listed[first : first + 2]}
-                if first + 2 < len(listed):
-                    body["nextLink"] = f"{quota.MANAGEMENT}{path}&page={first + 2}"
-                self.send_response(status)
-                self.end_headers()
-                self.wfile.write(json.dumps(body).encode())
+        def answer(url: str, headers: Message) -> tuple[int, Any]:
+            assert headers["Authorization"] == "Bearer of nobody"
+            path, _, page = url.partition("&page=")
+            first = int(page or 0)
+            listed = lists(azure)[path.removeprefix(f"/subscriptions/{SUBSCRIPTION}")]
+            body: dict[str, Any] = {"value": listed[first : first + 2]}
+            if first + 2 < len(listed):
+                body["nextLink"] = f"{quota.MANAGEMENT}{path}&page={first + 2}"
+            return status, body
 
-            def log_message(self, *_: object) -> None:
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        servers.append(server)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_port}"
+        address = servers.enter_context(json_server(answer))
         monkeypatch.setattr(quota, "MANAGEMENT", address)
         return address
 
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+    with ExitStack() as servers:
+        yield start
 
 
 def lists(azure: Azure) -> dict[str, list[dict[str, Any]]]:

@@ -9,6 +9,7 @@ import pytest
 
 from rehearsal.azure.resource_kinds import all_of
 from rehearsal.azure.resources import Azure
+from rehearsal.azure.run_commands import RUN_COMMAND
 from rehearsal.drivers.in_process import InProcess
 from tests.infra.stack import REQUIRED
 
@@ -50,6 +51,15 @@ def test_a_start_for_a_stopped_head_fails_with_the_same_words(
     result = driver.up({**REQUIRED, "workerSettleSeconds": "1"})
     assert "VM is not running" in result.error
     assert len(warnings) == 1
+
+
+def test_a_start_that_a_stopped_head_refused_is_made_by_the_next_up(driver: InProcess) -> None:
+    changed = {**REQUIRED, "workerSettleSeconds": "1"}
+    driver.up(changed)
+    (vm_id,) = all_of(driver.azure.resources(), "VirtualMachine")
+    driver.azure.start(vm_id)
+    assert driver.up(changed).operations == {("update", RUN_COMMAND)}
+    assert driver.up(changed).operations == frozenset()
 
 
 def test_a_head_that_runs_is_not_mentioned(tmp_path: Path, warnings: list[str]) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from email.message import Message
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -16,6 +14,7 @@ import pytest
 from infra.config.prices import DISK_SIZES_GIB, Prices
 from infra.config.vm_sizes import SIZES
 from infra.update_prices import TIERS, main
+from tests.json_server import json_server
 
 pytestmark = pytest.mark.slow
 
@@ -84,30 +83,21 @@ def items() -> list[dict[str, Any]]:
 def address(items: list[dict[str, Any]]) -> Iterator[str]:
     """Answers filters of the form `name eq 'value' and ...`, two prices a page."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            query = {key: values[-1] for key, values in parse_qs(urlsplit(self.path).query).items()}
-            wanted = dict(FIELD.findall(query["$filter"]))
-            wanted["type"] = wanted.pop("priceType")
-            found = [one for one in items if wanted.items() <= one.items()]
-            first = int(query.get("$skip", 0))
-            more = f"http://{self.headers['Host']}{self.path}&$skip={first + 2}"
-            answer = {
-                "BillingCurrency": "USD",
-                "Items": found[first : first + 2],
-                "NextPageLink": more if first + 2 < len(found) else None,
-            }
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps(answer).encode())
+    def answer(url: str, headers: Message) -> tuple[int, Any]:
+        query = {key: values[-1] for key, values in parse_qs(urlsplit(url).query).items()}
+        wanted = dict(FIELD.findall(query["$filter"]))
+        wanted["type"] = wanted.pop("priceType")
+        found = [one for one in items if wanted.items() <= one.items()]
+        first = int(query.get("$skip", 0))
+        more = f"http://{headers['Host']}{url}&$skip={first + 2}"
+        return 200, {
+            "BillingCurrency": "USD",
+            "Items": found[first : first + 2],
+            "NextPageLink": more if first + 2 < len(found) else None,
+        }
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/api/retail/prices"
-        server.shutdown()
+    with json_server(answer) as server:
+        yield f"{server}/api/retail/prices"
 
 
 @pytest.fixture

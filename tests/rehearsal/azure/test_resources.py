@@ -38,7 +38,7 @@ def test_what_exists_is_not_made_again(azure: Azure) -> None:
 
 
 def test_another_process_knows_what_exists(azure: Azure) -> None:
-    assert Azure(azure.file).resources() == azure.resources() != {}
+    assert Azure(azure.state_file.path).resources() == azure.resources() != {}
 
 
 def test_every_resource_has_the_name_of_its_id(azure: Azure) -> None:

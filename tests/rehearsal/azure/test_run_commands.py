@@ -108,7 +108,7 @@ def test_a_script_runs_on_when_nobody_waits_for_it(azure: Executing) -> None:
     azure.outcome = kill  # type: ignore[assignment,method-assign]
     with pytest.raises(KilledError):
         azure.create(TOKEN, COMMAND, inputs("one"))
-    later = Executing(azure.file)
+    later = Executing(azure.state_file.path)
     later.ends = None
     assert view(later)["executionState"] == "Running"
     later.ends = Execution(3)

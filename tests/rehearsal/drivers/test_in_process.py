@@ -86,7 +86,7 @@ def test_a_start_that_failed_says_why_and_is_tried_again(up: Up, azure: FailingA
 
 def test_wrong_configuration_makes_nothing(up: Up, azure: FailingAzure) -> None:
     assert "maxWorkers" in up(maxWorkers="-1").error
-    assert not azure.file.exists()
+    assert not azure.state_file.path.exists()
 
 
 def test_destroy_leaves_nothing_but_the_results(
