@@ -54,9 +54,6 @@ prices: .venv/infra  ## Update the prices of the estimates from Azure (ARGS="--l
 preview: .venv/infra  ## Show what `make up` would change
 	pulumi preview $(ARGS)
 
-prices: .venv/infra  ## Update the prices of the estimates (ARGS="--location westeurope")
-	$(BIN)/python -m infra.update_prices $(ARGS)
-
 down: .venv/infra  ## Take the cluster away; the results stay (pulumi destroy)
 	$(BIN)/python -m infra.deploy destroy $(ARGS)
 

@@ -37,7 +37,7 @@ def added_properties(
         case "PrivateEndpoint":
             configs = [{"ipAddresses": [_free_address(resources, inputs["subnet"]["id"])]}]
             added["customDnsConfigs"] = known["customDnsConfigs"] if known else configs
-        case "VirtualMachine":
+        case "VirtualMachine" if "storageProfile" in inputs:
             added["storageProfile"] = _with_exact_version(inputs["storageProfile"])
         case "UserAssignedIdentity":
             for what in ("principal", "client"):

@@ -24,7 +24,7 @@ from rehearsal.drivers.in_process import InProcess
 from tests.infra import engine_stack
 from tests.infra.engine_stack import Stack, needs_pulumi
 from tests.infra.stack import REQUIRED
-from tests.json_server import json_server
+from tests.local_server import json_server
 
 T4, DAS = "Standard NCASv3_T4 Family", "standardDASv5Family"
 ENOUGH = {T4: 4, DAS: 100, "cores": 100, "lowPriorityCores": 8}

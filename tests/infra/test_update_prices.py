@@ -14,7 +14,7 @@ import pytest
 from infra.config.prices import DISK_SIZES_GIB, Prices
 from infra.config.vm_sizes import SIZES
 from infra.update_prices import TIERS, main
-from tests.json_server import json_server
+from tests.local_server import json_server
 
 pytestmark = pytest.mark.slow
 

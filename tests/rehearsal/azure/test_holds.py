@@ -113,7 +113,8 @@ def test_a_group_is_deleted_when_nothing_lingers_in_it(
     waits: list[float] = []
     now = time.time()
     clock = SimpleNamespace(time=lambda: now + len(waits), sleep=waits.append)
-    monkeypatch.setattr("rehearsal.azure.resources.time", clock)
+    for module in ("resources", "state_file"):
+        monkeypatch.setattr(f"rehearsal.azure.{module}.time", clock)
     make(azure, "VirtualMachineScaleSet", WORKERS)
     azure.delete(WORKERS_ID)
     azure.delete(id_of("ResourceGroup", GROUP))
@@ -146,5 +147,5 @@ def test_a_deleted_name_is_refused_for_a_while(
     with pytest.raises(AzureError, match=code):
         make(azure, kind, inputs)
     later = time.time() + 3600
-    monkeypatch.setattr("rehearsal.azure.resources.time", SimpleNamespace(time=lambda: later))
+    monkeypatch.setattr("rehearsal.azure.state_file.time", SimpleNamespace(time=lambda: later))
     make(azure, kind, inputs)

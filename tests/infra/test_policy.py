@@ -1,0 +1,55 @@
+"""checkov's findings: each that is accepted has its reason where the property is declared."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.infra.stack import Declared
+from tests.infra.test_schemas import ARM_CHECK, as_arm
+from tests.project import ROOT
+
+CHECKOV = shutil.which("checkov") or ""
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not CHECKOV, reason="checkov is not on the PATH"),
+    pytest.mark.skipif(not ARM_CHECK.exists(), reason=f"there is no {ARM_CHECK}"),
+]
+
+ACCEPTED = {
+    "CKV_AZURE_206": "infra/results_account.py",
+    "CKV_AZURE_36": "infra/results_account.py",
+    "CKV_AZURE_50": "infra/machine_parts.py",
+    "CKV_AZURE_95": "infra/machine_parts.py",
+}
+"""Findings, each with the file that says why."""
+
+
+def test_checkov_finds_nothing_without_a_reason(any_stack: Declared, tmp_path: Path) -> None:
+    declared, template = tmp_path / "declared.json", tmp_path / "template.json"
+    declared.write_text(json.dumps(as_arm(any_stack)))
+    check = [sys.executable, str(ARM_CHECK), str(declared), "--template", str(template)]
+    subprocess.run(check, check=True)
+    command = [
+        CHECKOV,
+        "--file",
+        str(template),
+        "--framework",
+        "arm",
+        "--output",
+        "json",
+        "--quiet",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    failed = json.loads(done.stdout)["results"]["failed_checks"]
+    assert {one["check_id"] for one in failed} <= set(ACCEPTED)
+
+
+@pytest.mark.parametrize(("finding", "file"), ACCEPTED.items())
+def test_each_accepted_finding_has_its_reason(finding: str, file: str) -> None:
+    assert finding in (ROOT / file).read_text()
