@@ -38,7 +38,7 @@ README = """\
 
 {cost}
 
-The storage of the results is extra, and goes on after it.
+The storage of the results is extra, and is billed after that too.
 """
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from rehearsal.azure import metadata_service
 from rehearsal.backend import storage_accounts
@@ -14,9 +17,13 @@ from rehearsal.network import bridges
 from rehearsal.paths import MACHINES, METADATA, RUN
 from rehearsal.shell import run
 
+PROVIDER = "rehearsal.backend"
+"""The module that Pulumi's engine runs as azure-native's provider."""
+
 
 def clean() -> None:
     """Removes what runs, what is mounted and what was written for one rehearsal."""
+    end_providers()
     names = cgroup.all_names()
     if MACHINES.is_dir():
         names |= {folder.name for folder in MACHINES.iterdir()}
@@ -32,6 +39,14 @@ def clean() -> None:
     shutil.rmtree(RUN, ignore_errors=True)
 
 
+def end_providers(module: str = PROVIDER) -> None:
+    """Ends providers whose engine was killed: they wait for it."""
+    for process in _running(module):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+            process.wait(timeout=10)
+
+
 def host_state() -> frozenset[str]:
     """Returns what a rehearsal may change on this machine, a line each, to compare later."""
     links = json.loads(run("ip", "-json", "link", "show").stdout)
@@ -43,9 +58,19 @@ def host_state() -> frozenset[str]:
     lines += [f"mount {mount}" for mount in _mounts()]
     lines += [f"cgroup {name}" for name in cgroup.all_names()]
     lines += [f"{key} = {bridges.setting(key)}" for key in bridges.SETTINGS]
+    lines += [f"process {process.pid} {PROVIDER}" for process in _running(PROVIDER)]
     if RUN.exists():
         lines.append(f"folder {RUN}")
     return frozenset(lines)
+
+
+def _running(module: str) -> list[psutil.Process]:
+    """Returns the processes that run `python -m MODULE`."""
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if module in (process.info["cmdline"] or [])
+    ]
 
 
 def _mounts() -> list[str]:
