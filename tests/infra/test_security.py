@@ -114,7 +114,7 @@ def test_what_is_left_of_a_stack_is_found_by_its_tags(stack: Stack) -> None:
     assert stack("dev").one("StorageAccount")["tags"] == {"project": "volley", "stack": "dev"}
 
 
-@pytest.mark.parametrize("name", ["results", "token"])
+@pytest.mark.parametrize("name", ["results", "token", "environments"])
 def test_no_container_is_public(stack: Stack, name: str) -> None:
     assert stack("dev").one("BlobContainer", name)["publicAccess"] == "None"
 
@@ -132,11 +132,15 @@ def test_every_role_is_one_that_is_needed(stack: Stack) -> None:
         declared.resource("UserAssignedIdentity", role).added["principalId"]
         for role in ("head", "workers")
     )
-    results, token = (declared.resource("BlobContainer", name).id for name in ("results", "token"))
+    results, token, environments = (
+        declared.resource("BlobContainer", name).id for name in ("results", "token", "environments")
+    )
     assert roles == {
         (head, results, BLOB_DATA_CONTRIBUTOR),
         (head, token, BLOB_DATA_CONTRIBUTOR),
         (workers, token, BLOB_DATA_READER),
+        (head, environments, BLOB_DATA_CONTRIBUTOR),
+        (workers, environments, BLOB_DATA_READER),
     }
 
 
@@ -153,10 +157,16 @@ def test_every_role_says_why(any_stack: Declared) -> None:
 
 # Secrets
 
+# A SAS carries its signature as a query parameter; base64 may end in "sig=" by chance.
 SECRET = re.compile(
-    r"PRIVATE KEY|AccountKey|SharedAccessSignature|sig=|password['\"]?\s*[:=]\s*['\"]?\w",
+    r"PRIVATE KEY|AccountKey|SharedAccessSignature|[?&]sig=|password['\"]?\s*[:=]\s*['\"]?\w",
     re.IGNORECASE,
 )
+
+
+def test_a_sas_is_a_secret_and_base64_is_not() -> None:
+    assert SECRET.search("https://account.blob.core.windows.net/runs?sp=r&sig=w%2Bq")
+    assert not SECRET.search("UEsDBBQAAAAIAsIg=")
 
 
 def test_no_input_carries_a_secret(any_stack: Declared) -> None:
