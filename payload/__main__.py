@@ -1,4 +1,4 @@
-"""python -m payload train | evaluate | ui | bench."""
+"""python -m payload train | tune | evaluate | ui | bench."""
 
 from __future__ import annotations
 

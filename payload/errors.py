@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable
 
 
@@ -22,11 +23,22 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns an error's type and the first line of its text.
+    """Returns an error's type and the first line of its text; of a UserError the text alone.
 
     A RayTaskError stands for an error of another process, and that error is returned: the
     RayTaskError's own first line says only which process it was.
     """
     while isinstance(cause := getattr(error, "cause", None), BaseException):
         error = cause
+    if isinstance(error, UserError):
+        return str(error)
     return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def raised(error: BaseException) -> str:
+    """Returns the first cause of an error as one line, with the place that raised it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    places = traceback.extract_tb(error.__traceback__)
+    where = f" ({places[-1].filename}, line {places[-1].lineno})" if places else ""
+    return f"{first_line(error)}{where}"

@@ -36,8 +36,8 @@ from payload.errors import first_line
 from payload.experiment.settings import Experiment, Settings, with_defaults
 from payload.impala.atari import game_of, make_vector_env
 from payload.impala.env_runner import AtariEnvRunner
-from payload.impala.rllib_config import algorithm_config
 from payload.impala.rollout_fragment import RolloutFragment
+from payload.run.algorithm import algorithm_config
 from payload.run.interruption import LEARNER_THREADS
 from payload.run.ray_cluster import available_cpus
 
@@ -219,6 +219,7 @@ def _config(env_runners: int) -> tuple[Any, Settings]:
     given = Settings(num_env_runners=env_runners, min_time_s_per_iteration=1.0)
     experiment = Experiment(config=given)
     settings = with_defaults(experiment, atari=True)
+    assert isinstance(settings, Settings)
     return algorithm_config(experiment, settings), settings
 
 

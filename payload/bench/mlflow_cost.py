@@ -40,8 +40,8 @@ def callback_share(config: Any, seconds: float) -> float:
     assert isinstance(callback, TimedMLflowMetrics)
     with tempfile.TemporaryDirectory(prefix="payload-bench-") as folder:
         results = Path(folder)
-        run = MLflowRun(Tracking.embedded(results, "bench"), results / "backlog.json")
-        callback.attach(run, Progress())
+        run = MLflowRun(Tracking.embedded(results, "bench"))
+        callback.attach(run, Progress(), print)
         _train_for(algorithm, SETTLE_S)
         started, before = time.perf_counter(), callback.seconds + thread_cpu_s("mlflow")
         _train_for(algorithm, seconds)

@@ -5,19 +5,35 @@ experiment here and nowhere else.
 """
 
 from payload.errors import UserError, nearest
+from payload.experiment.common_settings import CommonSettings
+from payload.experiment.file import to_yaml
 from payload.experiment.placement import Cluster, Node, place
 from payload.experiment.read import LoadedExperiment, read_experiment
-from payload.experiment.settings import Experiment, Settings, Stop
+from payload.experiment.search_space import SearchSpace
+from payload.experiment.settings import (
+    LEFT_OUT,
+    Experiment,
+    Settings,
+    Stop,
+    in_bytes,
+    named_paths,
+)
 
 __all__ = [
+    "LEFT_OUT",
     "Cluster",
+    "CommonSettings",
     "Experiment",
     "LoadedExperiment",
     "Node",
+    "SearchSpace",
     "Settings",
     "Stop",
     "UserError",
+    "in_bytes",
+    "named_paths",
     "nearest",
     "place",
     "read_experiment",
+    "to_yaml",
 ]

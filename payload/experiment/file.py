@@ -62,5 +62,10 @@ def read_mapping(text: str) -> Any:
 def to_yaml(experiment: Experiment) -> str:
     """Returns the experiment file that gives this experiment again."""
     values = json.loads(experiment.model_dump_json(exclude_unset=True, by_alias=True))
+    if not values.get("config"):
+        values.pop("config", None)
+    if experiment.search:
+        searched = {key: space.to_plain() for key, space in experiment.search.items()}
+        values["config"] = {**values.get("config", {}), **searched}
     text: str = yaml.dump(values, Dumper=_Dumper, sort_keys=False)
     return text

@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from payload.errors import UserError
-from payload.experiment.settings import EPISODE_RETURN_MEAN
+from payload.errors import UserError, nearest
+from payload.experiment.search_space import SearchSpace
+from payload.experiment.settings import EPISODE_RETURN_MEAN, SETTINGS, Algorithm
 
 RENAMED_CONFIG = {
     "num_workers": "num_env_runners",
@@ -52,9 +53,12 @@ IGNORED_CONFIG = {
     "opt_type": "the optimizer is Adam",
     "decay": "belongs to RMSProp; the optimizer is Adam",
     "momentum": "belongs to RMSProp; the optimizer is Adam",
-    "epsilon": "belongs to RMSProp; the optimizer is Adam",
     "log_level": "RLlib's log goes to driver_log.txt in full",
 }
+DURATION = "max_run_duration_seconds"
+"""Of Azure ML's ReinforcementLearningEstimator, beside run and env; today stop.time_total_s."""
+RMSPROP = frozenset({"opt_type", "decay", "momentum"})
+"""Beside these, `epsilon` is RMSProp's too, as in RLlib's old IMPALA."""
 IGNORED_MODEL = {
     "grayscale": "frames are always gray",
     "zero_mean": "the module normalises pixels itself",
@@ -75,12 +79,14 @@ class Translated:
     """A line for each name that changed or is ignored."""
 
 
-def translate_config(config: dict[str, Any]) -> Translated:
-    """Returns the same settings under today's names.
+def translate_config(config: dict[str, Any], run: Algorithm = "IMPALA") -> Translated:
+    """Returns the same settings of an algorithm under today's names.
 
     Raises:
-        UserError: A setting stands there twice, under its old and its new name.
+        UserError: A setting stands there twice, under its old and its new name, or cannot be
+            searched.
     """
+    _check_search(config, run)
     found = Translated()
 
     def put(old: str, new: str, value: Any) -> None:
@@ -89,24 +95,21 @@ def translate_config(config: dict[str, Any]) -> Translated:
     for key, value in config.items():
         if key in RENAMED_CONFIG:
             put(key, RENAMED_CONFIG[key], value)
-        elif key in IGNORED_CONFIG:
-            found.notes.append(f"config.{key} is ignored: {IGNORED_CONFIG[key]}")
+        elif (reason := _reason_to_ignore(key, config, run)) is not None:
+            found.notes.append(f"config.{key} is ignored: {reason}")
         elif key == "num_gpus":
             num_learners, gpus_each = _learners_of_gpus(value)
             put("num_gpus", "num_learners", num_learners)
             put("num_gpus", "num_gpus_per_learner", gpus_each)
         elif key == "exploration_config":
-            kind = value.get("type") if isinstance(value, dict) else value
-            if kind != "StochasticSampling":
-                found.notes.append(
-                    f"config.exploration_config.type {kind} is ignored: "
-                    "a policy gradient explores by sampling from its policy"
-                )
-            put("exploration_config", "explore", True)
+            name, setting = _exploration(value, run, found.notes)
+            put(key, name, setting)
         elif key == "model" and isinstance(value, dict):
             for name, setting in value.items():
                 if name in RENAMED_MODEL:
                     put(f"model.{name}", RENAMED_MODEL[name], setting)
+                elif name in SETTINGS[run].model_fields:
+                    put(f"model.{name}", name, setting)
                 elif name in IGNORED_MODEL:
                     found.notes.append(f"config.model.{name} is ignored: {IGNORED_MODEL[name]}")
                 else:
@@ -114,6 +117,69 @@ def translate_config(config: dict[str, Any]) -> Translated:
         else:
             found.values[key] = value
     return found
+
+
+def _check_search(config: dict[str, Any], run: Algorithm) -> None:
+    """Raises UserError for a search over an older name that is not a single setting today."""
+    settings = SETTINGS[run].model_fields
+    model = config.get("model")
+    inner = model if isinstance(model, dict) else {}
+    ignored = {f"model.{name}": reason for name, reason in IGNORED_MODEL.items()}
+    ignored |= {key: reason for key, reason in IGNORED_CONFIG.items() if key not in settings}
+    for key, value in {**config, **{f"model.{k}": v for k, v in inner.items()}}.items():
+        if not isinstance(value, SearchSpace):
+            continue
+        if key in ignored:
+            raise UserError(f"config.{key}: cannot be searched: it has no effect; {ignored[key]}")
+        if key in ("num_gpus", "model", "exploration_config"):
+            raise UserError(f"config.{key}: cannot be searched; only single settings can")
+
+
+def _reason_to_ignore(key: str, config: dict[str, Any], run: Algorithm) -> str | None:
+    if key == "epsilon" and RMSPROP & config.keys():
+        return IGNORED_CONFIG["decay"]
+    return None if key in SETTINGS[run].model_fields else IGNORED_CONFIG.get(key)
+
+
+def _exploration(given: Any, run: Algorithm, notes: list[str]) -> tuple[str, Any]:
+    """Returns the setting that stands for RLlib's old exploration_config, and its value.
+
+    Raises:
+        UserError: EpsilonGreedy has a key that is none of its own, or a wrong value.
+    """
+    values = given if isinstance(given, dict) else {"type": given}
+    kind = values.get("type", "EpsilonGreedy" if run == "DQN" else "StochasticSampling")
+    if kind == "EpsilonGreedy" and "epsilon" in SETTINGS[run].model_fields:
+        return "epsilon", _epsilon_greedy(values, run)
+    if kind != "StochasticSampling":
+        notes.append(f"config.exploration_config.type {kind} is ignored: {run} samples actions")
+    return "explore", True
+
+
+def _epsilon_greedy(given: dict[str, Any], run: Algorithm) -> list[list[Any]]:
+    """Returns the schedule of RLlib's old class EpsilonGreedy, with its defaults."""
+    values: dict[str, Any] = {
+        "initial_epsilon": 1.0,
+        "final_epsilon": 0.02 if run == "DQN" else 0.05,
+        "warmup_timesteps": 0,
+        "epsilon_timesteps": 10_000 if run == "DQN" else 100_000,
+    }
+    for key, value in given.items():
+        if key == "type":
+            continue
+        if key not in values:
+            raise UserError(f"config.exploration_config.{key}: unknown key{nearest(key, values)}")
+        whole = key.endswith("_timesteps")
+        if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+            raise UserError(
+                f"config.exploration_config.{key}: {value!r} is not a "
+                f"{'whole number of environment steps' if whole else 'number'}"
+            )
+        values[key] = value
+    first, last = float(values["initial_epsilon"]), float(values["final_epsilon"])
+    begin, steps = values["warmup_timesteps"], values["epsilon_timesteps"]
+    start = [[0, first]] if begin else []
+    return [*start, [begin, first], [begin + max(1, steps), last]]
 
 
 def translate_stop(stop: dict[str, Any]) -> Translated:
@@ -137,7 +203,7 @@ def old_names_of(section: str, key: str) -> list[str]:
         return list(RENAMED_STOP)
     if key.startswith("model."):
         return [f"model.{name}" for name in (*RENAMED_MODEL, *IGNORED_MODEL)]
-    return [*RENAMED_CONFIG, *IGNORED_CONFIG] if section == "config" else []
+    return [*RENAMED_CONFIG, *IGNORED_CONFIG] if section == "config" else [DURATION]
 
 
 def _rename(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from payload.errors import UserError
-from payload.experiment.settings import Settings
+from payload.experiment.common_settings import CommonSettings
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Cluster:
         return sum(node.cpus for node in self.nodes)
 
 
-def place(settings: Settings, cluster: Cluster, shrink: bool = False) -> int:
+def place(settings: CommonSettings, cluster: Cluster, shrink: bool = False) -> int:
     """Returns the number of env runners: what the settings ask for, or as many as fit.
 
     Args:
@@ -49,29 +49,60 @@ def place(settings: Settings, cluster: Cluster, shrink: bool = False) -> int:
     asked = settings.num_env_runners
     if asked is None or (shrink and asked > room):
         asked = max(1, room)
+    evaluating = _for_evaluation(settings)
     if asked > room:
         raise UserError(
             f"config.num_env_runners: {asked} is more than the {room} that fit on "
             f"{_in_words(cluster)} ({_cpu_learners(settings)} CPUs for learners, "
-            f"{settings.num_cpus_per_env_runner} for each env runner)"
+            f"{settings.num_cpus_per_env_runner} for each env runner"
+            + (f", {evaluating} env runners for evaluation)" if evaluating else ")")
         )
     return asked
 
 
-def room_for_env_runners(settings: Settings, cluster: Cluster) -> int:
-    """Returns how many env runners fit beside the learners and the driver.
+def place_trials(settings: CommonSettings, cluster: Cluster, trials: int) -> int:
+    """Returns the number of env runners of each trial of a search.
 
-    An env runner has all its CPUs on one node. Learners and driver take single CPUs.
+    It is what the settings ask for. Otherwise as many of `trials` train at once as have room with
+    one env runner each, and share the CPUs evenly.
+
+    Raises:
+        UserError: The cluster has no room for a single trial.
+    """
+    alone = place(settings, cluster)
+    if settings.num_env_runners is not None:
+        return alone
+    at_once = [n for n in range(1, trials + 1) if room_for_env_runners(settings, cluster, n) >= n]
+    if settings.num_gpus_per_learner > 0:
+        learners, each = max(1, settings.num_learners), settings.num_gpus_per_learner
+        room = sum(int((node.gpus or 0) / each) for node in cluster.nodes)
+        at_once = [n for n in at_once if n * learners <= room]
+    most = max(at_once, default=1)
+    return max(1, room_for_env_runners(settings, cluster, most) // most)
+
+
+def cpus_of_trials_driver(settings: CommonSettings, cluster: Cluster, env_runners: int) -> int:
+    """Returns the CPUs that a trial reserves for its own process, by the rules of `place`."""
+    if env_runners == 0:
+        return 1  # It samples itself.
+    free = cluster.cpus - env_runners * settings.num_cpus_per_env_runner - _cpu_learners(settings)
+    return int(not cluster.local and _cpu_learners(settings) == 0 and free > 0)
+
+
+def room_for_env_runners(settings: CommonSettings, cluster: Cluster, trials: int = 1) -> int:
+    """Returns how many env runners fit beside the learners and the drivers of some trials.
+
+    An env runner has all its CPUs on one node. Learners and drivers take single CPUs.
     """
     each = settings.num_cpus_per_env_runner
-    slots = sum(node.cpus // each for node in cluster.nodes)
+    slots = sum(node.cpus // each for node in cluster.nodes) - _for_evaluation(settings)
     spare = sum(node.cpus % each for node in cluster.nodes)
-    learners = _cpu_learners(settings)
+    learners = trials * _cpu_learners(settings)
     room = slots - _slots(learners - spare, each)
     if cluster.local or learners > 0:
         return max(0, room)
     # Ray reserves nothing for the driver: a cluster of one CPU trains as well.
-    return max(min(1, slots), slots - _slots(1 - spare, each))
+    return max(min(1, slots), slots - _slots(trials - spare, each))
 
 
 def _slots(cpus: int, each: int) -> int:
@@ -79,11 +110,16 @@ def _slots(cpus: int, each: int) -> int:
     return -(-max(0, cpus) // each)
 
 
-def _cpu_learners(settings: Settings) -> int:
+def _for_evaluation(settings: CommonSettings) -> int:
+    """Returns how many env runners do nothing but evaluate."""
+    return 0 if settings.evaluation_interval is None else settings.evaluation_num_env_runners
+
+
+def _cpu_learners(settings: CommonSettings) -> int:
     return settings.num_learners if settings.num_gpus_per_learner == 0 else 0
 
 
-def _check_learners(settings: Settings, cluster: Cluster) -> None:
+def _check_learners(settings: CommonSettings, cluster: Cluster) -> None:
     """Every learner has a CPU, or its GPUs on one node."""
     learners, each = settings.num_learners, settings.num_gpus_per_learner
     if _cpu_learners(settings) > cluster.cpus:

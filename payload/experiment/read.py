@@ -6,19 +6,43 @@ Each layer is translated into today's names and then merged over those before it
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType, UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from payload.errors import UserError, nearest
 from payload.experiment.file import read_file
-from payload.experiment.old_names import Translated, old_names_of, translate_config, translate_stop
-from payload.experiment.settings import DEFAULT_TIME_TOTAL_S, Experiment, Settings, Stop
+from payload.experiment.old_names import (
+    DURATION,
+    Translated,
+    old_names_of,
+    translate_config,
+    translate_stop,
+)
+from payload.experiment.search_space import (
+    SearchSpace,
+    check_is_value,
+    check_no_space,
+    check_searched,
+    search_space,
+)
+from payload.experiment.settings import (
+    ALGORITHMS,
+    DEFAULT_TIME_TOTAL_S,
+    EVALUATION_RETURN_MEAN,
+    SETTINGS,
+    Algorithm,
+    Experiment,
+    Stop,
+)
 
-SECTIONS: dict[str, type[BaseModel]] = {"config": Settings, "stop": Stop}
+SECTIONS = ("config", "stop")
+PATHS = ("source_directory", "pip_requirements_file", "inputs")
 Layer = Mapping[str, Any]
 """Plain data: run, env, config and stop, any of which may be missing."""
 
@@ -38,41 +62,106 @@ def read_experiment(*layers: Layer | Path) -> LoadedExperiment:
     Raises:
         UserError: A file cannot be read; an unknown key, a wrong type or value.
     """
-    merged = _Merged()
-    for layer in layers:
-        merged.take(read_file(layer) if isinstance(layer, Path) else layer)
+    read = [
+        (read_file(layer), layer.parent) if isinstance(layer, Path) else (layer, Path())
+        for layer in layers
+    ]
+    runs = [layer["run"] for layer, _ in read if isinstance(layer, Mapping) and layer.get("run")]
+    # An algorithm that is none is refused below, as any other wrong value.
+    run: Algorithm = runs[-1] if runs and runs[-1] in ALGORITHMS else "IMPALA"
+    merged = _Merged(run)
+    for layer, folder in read:
+        merged.take(layer, folder)
+    merged.limit_duration()
     if not merged.values.get("stop"):
         merged.values["stop"] = {"time_total_s": DEFAULT_TIME_TOTAL_S}
         merged.notes.append(f"stop is empty: time_total_s is {DEFAULT_TIME_TOTAL_S:g}")
-    try:
-        experiment = Experiment.model_validate(merged.values)
-    except ValidationError as error:
-        raise UserError(_one_line(error, merged.given_names)) from None
-    return LoadedExperiment(experiment, merged.notes)
+    sections: dict[str, BaseModel] = {}
+    search = merged.split_search()
+    # The algorithm first: which settings there are depends on it.
+    _validated(Experiment, {key: v for key, v in merged.values.items() if key not in SECTIONS}, "")
+    for section, model in (("config", SETTINGS[run]), ("stop", Stop)):
+        given = merged.values.get(section, {})
+        sections[section] = _validated(model, given, section, run, merged.given_names)
+    for name, space in search.items():
+        for candidate in space.candidates:
+            given = {**merged.values["config"], name: candidate}
+            _validated(SETTINGS[run], given, "config", run, merged.given_names)
+    experiment = Experiment.model_validate({**merged.values, **sections})
+    goal, interval = experiment.stop.evaluation_return_mean, experiment.config.evaluation_interval
+    if goal is not None and interval is None:
+        raise UserError(
+            f"stop.{EVALUATION_RETURN_MEAN}: {goal:g} is never reached without evaluation; set "
+            "config.evaluation_interval, the iterations between two evaluations"
+        )
+    return LoadedExperiment(experiment.searching(search), merged.notes)
 
 
 @dataclass
 class _Merged:
     """What the layers so far say, in today's names."""
 
+    run: Algorithm
     values: dict[str, Any] = field(default_factory=dict)
     given_names: dict[str, str] = field(default_factory=dict)
     """The name that a person gave, where it is not today's."""
     notes: list[str] = field(default_factory=list)
 
-    def take(self, layer: Layer) -> None:
+    def take(self, layer: Layer, folder: Path) -> None:
+        """Merges a layer over those before it; its relative paths start in `folder`."""
         if not isinstance(layer, Mapping):
             raise UserError(f"experiment: {layer!r} is not a mapping of run, env, config and stop")
         for key, value in layer.items():
             if value is None:  # A section left empty in a file.
                 continue
             if key not in SECTIONS:
-                self.values[key] = value
+                check_no_space(key, value)
+                self.values[key] = _absolute(value, folder) if key in PATHS else value
                 continue
             if not isinstance(value, dict):
                 raise UserError(f"{key}: {value!r} is not a mapping of settings")
-            translated = translate_config(value) if key == "config" else translate_stop(value)
-            self._merge(key, translated)
+            if key == "config":
+                self._merge(key, translate_config(_with_spaces(value), self.run))
+            else:
+                for criterion, limit in value.items():
+                    check_no_space(f"stop.{criterion}", limit)
+                self._merge(key, translate_stop(value))
+
+    def split_search(self) -> dict[str, SearchSpace]:
+        """Puts a candidate in the place of every search space; returns the search spaces.
+
+        Raises:
+            UserError: A setting cannot be searched, or has a search space that does not exist.
+        """
+        found = {}
+        for name, value in self.values.get("config", {}).items():
+            given = self.given_names.get(f"config.{name}", f"config.{name}")
+            field = SETTINGS[self.run].model_fields.get(name)
+            if isinstance(value, SearchSpace):
+                check_searched(name, given)
+                found[name] = value
+            elif field is not None and get_origin(field.annotation) is not dict:
+                check_is_value(given, value)
+        if found:
+            first = {name: space.candidates[0] for name, space in found.items()}
+            self.values["config"] = {**self.values["config"], **first}
+        return found
+
+    def limit_duration(self) -> None:
+        """Makes the limit of Azure ML's estimator a stop criterion, whichever layer gave it.
+
+        Raises:
+            UserError: Both are given.
+        """
+        limit = self.values.pop(DURATION, None)
+        if limit is None:
+            return
+        stop = self.values.setdefault("stop", {})
+        if "time_total_s" in stop:
+            raise UserError(f"{DURATION}: stop.time_total_s is set too; keep one of the two")
+        stop["time_total_s"] = limit
+        self.given_names["stop.time_total_s"] = DURATION
+        self.notes.append(f"{DURATION} is now stop.time_total_s: {limit}")
 
     def _merge(self, section: str, translated: Translated) -> None:
         below = self.values.get(section, {}) if section == "config" else {}
@@ -85,21 +174,75 @@ class _Merged:
         self.notes += translated.notes
 
 
-def _one_line(error: ValidationError, given_names: Mapping[str, str]) -> str:
-    first = error.errors()[0]
-    path = [str(part) for part in first["loc"]]
-    if not path or first["type"] == "value_error":
-        return first["msg"].removeprefix("Value error, ")
+def _with_spaces(config: dict[str, Any]) -> dict[str, Any]:
+    """Returns settings with every search space as a SearchSpace."""
+    found = {}
+    for key, value in config.items():
+        found[key] = search_space(f"config.{key}", value) or value
+        if key == "model" and isinstance(value, dict):
+            found[key] = {
+                name: search_space(f"config.model.{name}", inner) or inner
+                for name, inner in value.items()
+            }
+        elif key == "env_config" and isinstance(value, dict):
+            for name, inner in value.items():
+                if search_space(f"config.env_config.{name}", inner) is not None:
+                    check_searched(key, f"config.env_config.{name}")
+    return found
+
+
+def _absolute(value: Any, folder: Path) -> Any:
+    """Returns a path, or paths by name, from the root; what is neither stays as it is."""
+    if isinstance(value, dict):
+        return {name: _absolute(path, folder) for name, path in value.items()}
+    if not isinstance(value, str):
+        return value
+    return os.path.normpath(folder.absolute() / Path(value).expanduser())
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def _validated(
+    model: type[Model],
+    values: Mapping[str, Any],
+    section: str,
+    run: Algorithm = "IMPALA",
+    given_names: Mapping[str, str] = MappingProxyType({}),
+) -> Model:
+    """Returns a section of an experiment, or raises UserError with the first thing wrong in it."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+    if not first["loc"] or first["type"] == "value_error":
+        raise UserError(first["msg"].removeprefix("Value error, "))
     # Behind a key's own name stand a union's members: a number or a schedule.
-    depth = 2 if path[0] in SECTIONS else 1
-    model = SECTIONS.get(path[0], Experiment)
-    key = ".".join(path[:depth])
+    name = str(first["loc"][0])
+    key = f"{section}.{name}" if section else name
     if first["type"] == "extra_forbidden":
-        known = [f.alias or name for name, f in model.model_fields.items()]
-        meant = nearest(path[depth - 1], [*known, *old_names_of(path[0], path[-1])])
-        return f"{key}: unknown key{meant}; known: {', '.join(known)}"
-    value = first["input"]
-    given = given_names.get(key, key)
-    if model is Settings and path[1] in ("lr", "entropy_coeff"):
-        return f"{given}: {value!r} is neither a number nor a list of [steps, value]"
-    return f"{given}: {value!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
+        raise UserError(f"{key}: {_unknown(model, name, section, run)}")
+    given, value = given_names.get(key, key), first["input"]
+    field = model.model_fields.get(name)
+    if field is not None and list in _types(field.annotation) and float in _types(field.annotation):
+        raise UserError(f"{given}: {value!r} is neither a number nor a list of [steps, value]")
+    raise UserError(f"{given}: {value!r}: {first['msg'][0].lower()}{first['msg'][1:]}")
+
+
+def _unknown(model: type[BaseModel], name: str, section: str, run: Algorithm) -> str:
+    known = [field.alias or key for key, field in model.model_fields.items()]
+    others = [other for other, settings in SETTINGS.items() if name in settings.model_fields]
+    if section == "config" and others:
+        return f"belongs to {' and '.join(others)}; run is {run}"
+    meant = nearest(name, [*known, *old_names_of(section, name)])
+    return f"unknown key{meant}; known: {', '.join(known)}"
+
+
+def _types(annotation: Any) -> list[Any]:
+    """Returns the types of a union, `list` for a list of anything."""
+    parts = get_args(annotation) if get_origin(annotation) in (UnionType, Union) else [annotation]
+    found: list[Any] = []
+    for part in parts:
+        inner = get_args(part)[0] if get_origin(part) is Annotated else part
+        found.append(get_origin(inner) or inner)
+    return found

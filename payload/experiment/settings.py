@@ -8,30 +8,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-
-Algorithm = Literal["IMPALA", "APPO"]
-ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
-
-_Point = Annotated[tuple[Annotated[int, Field(ge=0)], float], Field(strict=False)]
-Schedule = float | Annotated[list[_Point], Field(min_length=1)]
-"""A number, or [[environment steps, value], ...] with values interpolated in between."""
-
-_STRICT = ConfigDict(
-    extra="forbid",
-    frozen=True,
-    strict=True,
-    allow_inf_nan=False,
-    use_attribute_docstrings=True,
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SerializeAsAny,
+    ValidationInfo,
+    field_validator,
+    model_validator,
 )
 
+from payload.experiment.common_settings import (
+    STRICT,
+    AtariOnly,
+    ByEnvironment,
+    CommonSettings,
+    EpsilonGreedySettings,
+    LSTMSettings,
+    Schedule,
+)
+from payload.experiment.search_space import SearchSpace
+from payload.experiment.standard_settings import DQNSettings, PPOSettings, SACSettings
 
-@dataclass(frozen=True)
-class ByEnvironment:
-    """A default that is one value for Atari games and another one elsewhere."""
-
-    atari: Any
-    other: Any = None
+Algorithm = Literal["IMPALA", "APPO", "PPO", "DQN", "SAC"]
+ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 
 @dataclass(frozen=True)
@@ -42,37 +43,18 @@ class ByAlgorithm:
     appo: Any
 
 
-class AtariOnly:
-    """Marks a setting that RLlib's own env runner, learner and module do not have."""
-
-
-class Settings(BaseModel):
-    """What `config` may contain; RLlib's names where RLlib has the setting."""
-
-    model_config = _STRICT
+class Settings(LSTMSettings, EpsilonGreedySettings):
+    """What `config` of IMPALA and APPO may contain."""
 
     # Env runners
-    num_env_runners: int | None = Field(None, ge=0)
-    """Default: as many as `placement.place` finds room for."""
     num_envs_per_env_runner: int = Field(32, ge=1)
-    num_cpus_per_env_runner: int = Field(1, ge=1)
-    """An env runner steps its environments with as many threads."""
     rollout_fragment_length: int = Field(32, ge=2)
     """T: steps of each environment in one rollout fragment."""
     max_requests_in_flight_per_env_runner: int = Field(2, ge=1)
-    explore: bool = True
-    """False: env runners take the most likely action instead of sampling one."""
-    env_config: dict[str, Any] = {}
-    """Arguments of gymnasium.make; for an Atari game, overrides of AtariSettings."""
     # Preprocessing
     image_size: Annotated[int, AtariOnly] = Field(42, ge=32, le=210)
-    frame_stack: Annotated[int, AtariOnly] = Field(4, ge=1, le=16)
-    clip_rewards: Annotated[bool, AtariOnly] = True
     end_return_at_lost_life: Annotated[bool, AtariOnly] = True
     # Learners
-    num_learners: int = Field(0, ge=0)
-    """0: the learner runs in the driver."""
-    num_gpus_per_learner: float = Field(0.0, ge=0)
     train_batch_size_per_learner: int | None = Field(None, ge=1)
     """Environment steps, rounded up to whole rollout fragments. Default: one fragment."""
     minibatch_size: int | None = Field(None, ge=1)
@@ -84,7 +66,6 @@ class Settings(BaseModel):
     broadcast_interval: int = Field(1, ge=1)
     # Loss and optimizer. Elsewhere than on Atari games the defaults are RLlib's own.
     lr: Annotated[Schedule | None, ByEnvironment(atari=1e-3, other=5e-4)] = None
-    gamma: float = Field(0.99, ge=0, le=1)
     lambda_: Annotated[float, AtariOnly] = Field(0.95, ge=0, le=1)
     normalize_advantages: Annotated[bool, AtariOnly] = True
     vf_loss_coeff: Annotated[float | None, ByEnvironment(atari=4.0, other=0.5)] = Field(None, ge=0)
@@ -110,10 +91,6 @@ class Settings(BaseModel):
     vtrace_clip_pg_rho_threshold: float = Field(1.0, gt=0)
     fcnet_hidden: Annotated[int, AtariOnly] = Field(256, ge=1)
     """Units of the layer after the convolutions."""
-    # The run
-    seed: int | None = Field(None, ge=0)
-    """Of weights, actions and no-op starts; None: different in every run, and a faster start."""
-    min_time_s_per_iteration: float = Field(5.0, ge=0)
 
     @property
     def fragment_steps(self) -> int:
@@ -131,10 +108,18 @@ class Settings(BaseModel):
         return self
 
 
+SETTINGS: dict[Algorithm, type[CommonSettings]] = {
+    "IMPALA": Settings,
+    "APPO": Settings,
+    "PPO": PPOSettings,
+    "DQN": DQNSettings,
+    "SAC": SACSettings,
+}
 MINIBATCH_ROWS: dict[Algorithm, int] = {"IMPALA": 4, "APPO": 8}
 """Trajectories in one gradient step: a plain policy gradient learns faster from many small ones."""
 EPISODE_RETURN_MEAN = "env_runners/episode_return_mean"
 """Where RLlib's result has it, and by what Tune's `stop` and MLflow know it."""
+EVALUATION_RETURN_MEAN = f"evaluation/{EPISODE_RETURN_MEAN}"
 DEFAULT_TIME_TOTAL_S = 3600.0
 """Of a run without any stop criterion."""
 
@@ -142,10 +127,12 @@ DEFAULT_TIME_TOTAL_S = 3600.0
 class Stop(BaseModel):
     """When training ends: whichever criterion is met first. Without any, after an hour."""
 
-    model_config = ConfigDict(**_STRICT, validate_by_name=True, validate_by_alias=True)
+    model_config = ConfigDict(**STRICT, validate_by_name=True, validate_by_alias=True)
 
     episode_return_mean: float | None = Field(None, alias=EPISODE_RETURN_MEAN)
     """Mean return of the last 100 episodes."""
+    evaluation_return_mean: float | None = Field(None, alias=EVALUATION_RETURN_MEAN)
+    """Mean return of an evaluation's episodes."""
     time_total_s: float | None = Field(None, gt=0)
     """Seconds of training, those before a resume included."""
     num_env_steps_sampled_lifetime: int | None = Field(None, gt=0)
@@ -153,8 +140,16 @@ class Stop(BaseModel):
     training_iteration: int | None = Field(None, gt=0)
 
 
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+_Package = Annotated[str, Field(pattern=r"^[A-Za-z0-9]")]
+"""Nothing that apt or uv would take for an option."""
+
+
 class Experiment(BaseModel):
-    """One experiment, as an experiment file or the command line gives it."""
+    """One experiment, as an experiment file or the command line gives it.
+
+    Folders and files are relative to the experiment file.
+    """
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True
@@ -162,13 +157,86 @@ class Experiment(BaseModel):
 
     run: Algorithm = "IMPALA"
     env: str = "PongNoFrameskip-v4"
-    config: Settings = Settings()
+    """A Gymnasium id, or "package:EnvId-v0" with the package that registers it."""
+    config: SerializeAsAny[CommonSettings] = Settings()
+    """Of the algorithm's class in SETTINGS."""
     stop: Stop = Stop()
+    # What the environment needs
+    source_directory: str | None = None
+    """A folder from which Python imports, on every machine."""
+    pip_packages: list[_Package] = []
+    pip_requirements_file: str | None = None
+    environment_variables: dict[_Name, str] = {}
+    inputs: dict[_Name, str] = {}
+    """Folders to read, by name; the environment finds each one at VOLLEY_INPUT_<NAME>."""
+    apt_packages: list[_Package] = []
+    """On a cluster of volley they are added to the stack's own."""
+    shm_size: str | None = Field(None, pattern=r"^[0-9]+[bkmgBKMG]?$")
+    """Shared memory, as `docker run --shm-size` takes it: 64m, 2g."""
+    run_under: str | None = Field(None, min_length=1)
+    """A command that runs the env runners' Python: "xvfb-run -a" for a simulator with a window."""
+    # A search
+    num_samples: int | None = Field(None, ge=1)
+    """Settings that `tune` draws, times the combinations of a grid."""
+    num_seeds: int | None = Field(None, ge=1)
+    """Trials of each setting."""
+    _search: dict[str, SearchSpace] = PrivateAttr(default_factory=dict)
+
+    @property
+    def search(self) -> dict[str, SearchSpace]:
+        """Settings of `config` that `tune` searches; `config` has a value of each."""
+        return self._search
+
+    def searching(self, search: dict[str, SearchSpace]) -> Experiment:
+        """Returns the experiment with a search over settings of `config`."""
+        found = self.model_copy()
+        found._search = search
+        return found
+
+    def setting(self, values: dict[str, Any]) -> Experiment:
+        """Returns the experiment with values in the place of its search space.
+
+        Raises:
+            pydantic.ValidationError: The values do not go together.
+        """
+        keys = self.model_fields_set - {"num_samples", "num_seeds", "config"}
+        config = self.config.model_dump(exclude_unset=True) | values
+        given = {key: getattr(self, key) for key in keys}
+        return Experiment(**given, config=SETTINGS[self.run].model_validate(config))
+
+    @field_validator("config", mode="before")
+    @classmethod
+    def _of_the_algorithm(cls, config: Any, info: ValidationInfo) -> Any:
+        settings = SETTINGS[info.data.get("run", "IMPALA")]
+        return settings.model_validate(config) if isinstance(config, dict) else config
+
+
+LEFT_OUT = frozenset(
+    {"__pycache__", ".git", ".venv", "venv", "results"}
+    | {".mypy_cache", ".pytest_cache", ".ruff_cache"}
+)
+"""Names of files and folders that stay behind when a folder travels."""
+
+
+def named_paths(experiment: Experiment) -> dict[str, str]:
+    """Returns every folder and file that an experiment names, by its key."""
+    found = {f"inputs.{name}": folder for name, folder in experiment.inputs.items()}
+    if experiment.source_directory is not None:
+        found["source_directory"] = experiment.source_directory
+    if experiment.pip_requirements_file is not None:
+        found["pip_requirements_file"] = experiment.pip_requirements_file
+    return found
+
+
+def in_bytes(size: str) -> int:
+    """Returns the bytes of a size as `docker run --shm-size` takes it: 64m, 2g."""
+    number, unit = size.rstrip("bkmgBKMG"), size[-1].lower()
+    return int(number) * {"k": 2**10, "m": 2**20, "g": 2**30}.get(unit, 1)
 
 
 def with_defaults(
     experiment: Experiment, atari: bool, num_env_runners: int | None = None
-) -> Settings:
+) -> CommonSettings:
     """Returns the experiment's settings with every default filled in.
 
     Args:
@@ -179,7 +247,7 @@ def with_defaults(
     filled: dict[str, Any] = {}
     if num_env_runners is not None:
         filled["num_env_runners"] = num_env_runners
-    for name, field in Settings.model_fields.items():
+    for name, field in type(given).model_fields.items():
         if getattr(given, name) is not None:
             continue
         for default in field.metadata:
@@ -187,18 +255,26 @@ def with_defaults(
                 filled[name] = default.atari if atari else default.other
             elif isinstance(default, ByAlgorithm):
                 filled[name] = getattr(default, experiment.run.lower())
+    if isinstance(given, Settings):
+        filled |= _derived(given, experiment.run)
+        if given.uniform_kl_coeff is not None:
+            filled.pop("uniform_kl_coeff_at_goal", None)
+    return given.model_copy(update=filled)
+
+
+def _derived(given: Settings, run: Algorithm) -> dict[str, Any]:
+    """Returns the defaults of IMPALA and APPO that follow from other settings."""
+    filled: dict[str, Any] = {}
     if given.minibatch_size is None:
-        rows = MINIBATCH_ROWS[experiment.run]
+        rows = MINIBATCH_ROWS[run]
         filled["minibatch_size"] = rows * given.rollout_fragment_length
     if given.entropy_coeff is not None:
         filled["uniform_kl_coeff"] = given.uniform_kl_coeff or 0.0
-    if given.uniform_kl_coeff is not None:
-        filled.pop("uniform_kl_coeff_at_goal", None)
     # RLlib collects whole fragments for all learners together and then divides them: one with fewer
     # fragments than another would halt both.
     fragments = -(-(given.train_batch_size_per_learner or 1) // given.fragment_steps)
     filled["train_batch_size_per_learner"] = fragments * given.fragment_steps
-    return given.model_copy(update=filled)
+    return filled
 
 
 def notes_on_defaults(experiment: Experiment, atari: bool) -> list[str]:
@@ -207,7 +283,13 @@ def notes_on_defaults(experiment: Experiment, atari: bool) -> list[str]:
     asked = given.train_batch_size_per_learner
     size = with_defaults(experiment, atari).train_batch_size_per_learner
     notes = []
-    if asked not in (None, size):
+    if given.evaluation_interval is None:
+        notes += [
+            f"config.{name} is ignored: evaluation_interval is not set"
+            for name in ("evaluation_duration", "evaluation_num_env_runners")
+            if name in given.model_fields_set
+        ]
+    if isinstance(given, Settings) and asked not in (None, size):
         notes.append(
             f"config.train_batch_size_per_learner is now {size}: "
             f"whole rollout fragments of {given.fragment_steps} environment steps"
@@ -216,7 +298,16 @@ def notes_on_defaults(experiment: Experiment, atari: bool) -> list[str]:
         notes += [
             f"config.{name} is ignored: {experiment.env} is not an Atari game, "
             "RLlib's own env runner and learner train it"
-            for name, field in Settings.model_fields.items()
-            if AtariOnly in field.metadata and name in given.model_fields_set
+            for name in for_atari_only(given)
         ]
     return notes
+
+
+def for_atari_only(given: CommonSettings) -> list[str]:
+    """Returns the given settings that have no effect on other environments."""
+    fields = type(given).model_fields
+    return [
+        name
+        for name, field in fields.items()
+        if AtariOnly in field.metadata and name in given.model_fields_set
+    ]

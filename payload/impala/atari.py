@@ -10,6 +10,7 @@ import gymnasium
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
+from payload.environments.registry import find_spec
 from payload.errors import UserError, nearest
 from payload.experiment.settings import Experiment
 
@@ -75,11 +76,7 @@ def game_of(experiment: Experiment) -> AtariSettings | None:
 
 def _registered_game(env_id: str) -> AtariSettings | None:
     """Returns what Gymnasium's registry says of an ALE environment."""
-    try:
-        spec = gymnasium.spec(env_id)
-    except gymnasium.error.Error:
-        known = nearest(env_id, gymnasium.registry)
-        raise UserError(f"env: {env_id}: no such Gymnasium environment{known}") from None
+    spec = find_spec(env_id)
     kwargs = spec.kwargs
     if spec.entry_point != "ale_py.env:AtariEnv" or kwargs.get("obs_type", "rgb") == "ram":
         return None
@@ -93,13 +90,17 @@ def _registered_game(env_id: str) -> AtariSettings | None:
 
 
 def make_vector_env(
-    settings: AtariSettings, num_envs: int, num_threads: int = 1, screen: bool = False
+    settings: AtariSettings,
+    num_envs: int,
+    num_threads: int = 1,
+    screen: bool = False,
+    autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
 ) -> AtariVectorEnv:
     """Makes `num_envs` copies of a game that are stepped in one call.
 
-    Rewards are the game's own. A finished episode restarts within the same step: the
-    observation returned is then the first of the next episode, `info["final_obs"]` the
-    last of the finished one.
+    Rewards are the game's own. By default a finished episode restarts within the same step: the
+    observation returned is then the first of the next episode, `info["final_obs"]` the last of
+    the finished one. RLlib's own env runner wants the restart in the next step.
 
     Args:
         screen: Observations are the game's screen for people, [N, 1, 210, 160, 3] RGB, instead
@@ -110,7 +111,7 @@ def make_vector_env(
         settings.game,
         num_envs,
         num_threads=num_threads,
-        autoreset_mode=AutoresetMode.SAME_STEP,
+        autoreset_mode=autoreset,
         max_num_frames_per_episode=settings.max_episode_frames,
         repeat_action_probability=settings.repeat_action_probability,
         img_height=210 if screen else size,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,18 +12,15 @@ import torch
 from ale_py.vector_env import AtariVectorEnv
 from ray.rllib.core.columns import Columns
 from ray.rllib.env.env_runner import ENV_STEP_FAILURE
-from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
-from ray.rllib.utils.metrics import (
-    EPISODE_LEN_MEAN,
-    EPISODE_RETURN_MEAN,
-    NUM_ENV_STEPS_SAMPLED,
-    NUM_ENV_STEPS_SAMPLED_LIFETIME,
-    NUM_EPISODES,
-    NUM_EPISODES_LIFETIME,
-)
+from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED, NUM_ENV_STEPS_SAMPLED_LIFETIME
 
+from payload.environments.episode_metrics import log_episodes
+from payload.environments.faults import Recovering
+from payload.environments.watched import FinishedEpisode
 from payload.impala.atari import AtariSettings, make_vector_env
+from payload.impala.epsilon_greedy import mixture_logp
 from payload.impala.rollout_fragment import RolloutFragment
+from payload.impala.schedule import value_at
 
 REWARDS_SAMPLED = "rewards_sampled"
 """Sum of the game's own rewards over the steps sampled: how well the current policy plays.
@@ -31,10 +28,10 @@ Returns are known only when an episode ends, and then for its whole length."""
 RETURN_SO_FAR_MIN = "return_so_far_min"
 RETURN_SO_FAR_MAX = "return_so_far_max"
 """Lowest and highest return so far of the games in progress."""
-EPISODE_RETURNS = "episode_returns"
-EPISODE_LENGTHS = "episode_lengths"
-"""Every finished episode's return and length in environment steps, one by one. RLlib's own
-EPISODE_RETURN_MEAN is a mean of means of unequal weight, not the mean of the last 100."""
+
+
+STEPS_AT_ONCE = 32
+"""Of each game, while complete episodes are played; RLlib's config has 1 for that."""
 
 
 def game_seeds(seed: int, env_runner: int, num_envs: int) -> npt.NDArray[np.int64]:
@@ -46,16 +43,7 @@ def game_seeds(seed: int, env_runner: int, num_envs: int) -> npt.NDArray[np.int6
     return (first + env_runner * num_envs + np.arange(num_envs)) % 2**31
 
 
-class FinishedEpisode(NamedTuple):
-    """What is known of an episode at its end."""
-
-    length: int
-    """Agent steps."""
-    episode_return: float
-    """Sum of the game's own rewards, neither clipped nor discounted."""
-
-
-class AtariEnvRunner(SingleAgentEnvRunner):
+class AtariEnvRunner(Recovering):
     """Samples rollout fragments from one AtariVectorEnv.
 
     Takes the place of RLlib's SingleAgentEnvRunner, from which it inherits weight
@@ -73,6 +61,7 @@ class AtariEnvRunner(SingleAgentEnvRunner):
         super().__init__(**kwargs)
         # Otherwise each forward pass changes the mode of every layer, and changes it back.
         self.module.eval()
+        self._epsilon = self.module.model_config["epsilon"]
         # Each env runner has one core (or its share of one) to itself.
         torch.set_num_threads(1)
 
@@ -112,16 +101,15 @@ class AtariEnvRunner(SingleAgentEnvRunner):
         )
         self._needs_initial_reset = True
 
+    @property
+    def _steps_of_all(self) -> int:
+        """Environment steps of all env runners while each environment here makes one."""
+        return int(self.num_envs * max(1, self.config.num_env_runners))
+
     def get_metrics(self) -> Any:
         """Returns the metrics since the last call, every finished episode among them."""
-        for episode in self._finished:
-            self.metrics.log_value(EPISODE_RETURNS, episode.episode_return, reduce="item_series")
-            self.metrics.log_value(EPISODE_LENGTHS, episode.length, reduce="item_series")
-            window = self.config.metrics_num_episodes_for_smoothing
-            self.metrics.log_value(EPISODE_RETURN_MEAN, episode.episode_return, window=window)
-            self.metrics.log_value(EPISODE_LEN_MEAN, episode.length, window=window)
-        self.metrics.log_value(NUM_EPISODES, len(self._finished), reduce="sum")
-        self.metrics.log_value(NUM_EPISODES_LIFETIME, len(self._finished), reduce="lifetime_sum")
+        window = self.config.metrics_num_episodes_for_smoothing
+        log_episodes(self.metrics, self._finished, window)
         self._finished.clear()
         return self.metrics.reduce()
 
@@ -148,8 +136,7 @@ class AtariEnvRunner(SingleAgentEnvRunner):
         share, rest = divmod(num_episodes, self.num_envs)
         self._episodes_wanted = np.full(self.num_envs, share) + (np.arange(self.num_envs) < rest)
         while self._episodes_wanted.any():
-            fragment_length = self.config.get_rollout_fragment_length(self.worker_index)
-            self._rollout(fragment_length, explore, random_actions)
+            self._rollout(STEPS_AT_ONCE, explore, random_actions)
         self._needs_initial_reset = True
         return []
 
@@ -173,6 +160,8 @@ class AtariEnvRunner(SingleAgentEnvRunner):
             self._reset()
             fragment = self._try_rollout(num_steps, explore, random_actions)
         self._count_steps(fragment)
+        # The driver's count of all env runners' steps comes with the weights.
+        self.num_env_steps_sampled_lifetime += num_steps * self._steps_of_all
         self.metrics.log_value(RETURN_SO_FAR_MIN, float(self._returns.min()), reduce="min")
         self.metrics.log_value(RETURN_SO_FAR_MAX, float(self._returns.max()), reduce="max")
         self.metrics.log_value("rollout_timer", time.perf_counter() - started)
@@ -199,7 +188,7 @@ class AtariEnvRunner(SingleAgentEnvRunner):
         terminated, truncated = np.empty((2, num_steps, self.num_envs), np.bool_)
         for t in range(num_steps):
             frames[stack - 1 + t], first[t] = self._observations[:, -1], self._first
-            actions[t], action_logp[t] = self._act(explore, random_actions)
+            actions[t], action_logp[t] = self._act(explore, random_actions, t)
             result = self._try_env_step(actions[t].astype(np.int64))
             if result == ENV_STEP_FAILURE:
                 return None
@@ -217,8 +206,12 @@ class AtariEnvRunner(SingleAgentEnvRunner):
         )
 
     @torch.inference_mode()
-    def _act(self, explore: bool, random_actions: bool) -> tuple[Any, Any]:
-        """Returns actions [N] and their log-probabilities [N] for the current observations."""
+    def _act(self, explore: bool, random_actions: bool, t: int) -> tuple[Any, Any]:
+        """Returns actions [N] and their log-probabilities [N] for the current observations.
+
+        Args:
+            t: Steps of this fragment before this one.
+        """
         assert self.env is not None
         if random_actions:
             num_actions = int(self.env.single_action_space.n)
@@ -227,7 +220,11 @@ class AtariEnvRunner(SingleAgentEnvRunner):
         logits = forward({Columns.OBS: torch.from_numpy(self._observations)})[
             Columns.ACTION_DIST_INPUTS
         ]
-        logp = torch.log_softmax(logits, dim=-1)
+        if explore and self._epsilon is not None:
+            position = self.num_env_steps_sampled_lifetime + t * self._steps_of_all
+            logp = mixture_logp(logits, value_at(self._epsilon, position))
+        else:
+            logp = torch.log_softmax(logits, dim=-1)
         if explore:
             # The Gumbel-max trick: one pass, no torch.distributions object per step.
             actions = (logp - torch.empty_like(logp).exponential_().log_()).argmax(-1, True)

@@ -1,43 +1,44 @@
-"""From an experiment to RLlib's AlgorithmConfig: the fast path, or RLlib's standard one."""
+"""RLlib's config of IMPALA and APPO: the fast path of Atari games, or RLlib's standard one."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.algorithms.impala import IMPALAConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
+from payload.environments.images import PPOImageCatalog
+from payload.experiment.common_settings import LSTM
 from payload.experiment.settings import Experiment, Settings
-from payload.impala.atari import AtariSettings, game_of
+from payload.impala.atari import AtariSettings
 from payload.impala.connector import FragmentsToTrainBatch
 from payload.impala.env_runner import AtariEnvRunner
+from payload.impala.epsilon_greedy import EpsilonGreedyAPPOModule, EpsilonGreedyPPOModule
 from payload.impala.learner import SurrogateLearner, VTraceLearner
 from payload.impala.module import AtariModule
+from payload.impala.remote_sampling import RemotelySampledAPPO, RemotelySampledIMPALA
+from payload.impala.schedule import schedule
 from payload.impala.thread_watch import WatchedAPPOLearner, WatchedIMPALALearner
 
+REMOTELY_SAMPLED = {"IMPALA": RemotelySampledIMPALA, "APPO": RemotelySampledAPPO}
 
-def algorithm_config(experiment: Experiment, settings: Settings) -> AlgorithmConfig:
-    """Builds RLlib's config; `settings` is what `with_defaults` returned."""
+
+def impala_config(
+    experiment: Experiment, settings: Settings, game: AtariSettings | None
+) -> AlgorithmConfig:
+    """Returns RLlib's config with the settings that only IMPALA and APPO have."""
     config = {"IMPALA": IMPALAConfig, "APPO": APPOConfig}[experiment.run]()
+    if experiment.run_under is not None:
+        config.algo_class = REMOTELY_SAMPLED[experiment.run]
     config.env_runners(
-        num_env_runners=settings.num_env_runners,
-        num_envs_per_env_runner=settings.num_envs_per_env_runner,
-        num_cpus_per_env_runner=settings.num_cpus_per_env_runner,
         rollout_fragment_length=settings.rollout_fragment_length,
         max_requests_in_flight_per_env_runner=settings.max_requests_in_flight_per_env_runner,
-        explore=settings.explore,
-    )
-    config.learners(
-        num_learners=settings.num_learners, num_gpus_per_learner=settings.num_gpus_per_learner
     )
     config.training(
-        train_batch_size_per_learner=settings.train_batch_size_per_learner,
-        lr=_schedule(settings.lr),
+        lr=schedule(settings.lr),
         gamma=settings.gamma,
         vf_loss_coeff=settings.vf_loss_coeff,
-        entropy_coeff=_schedule(settings.entropy_coeff),
+        entropy_coeff=schedule(settings.entropy_coeff),
         grad_clip=settings.grad_clip,
         grad_clip_by="global_norm",
         vtrace_clip_rho_threshold=settings.vtrace_clip_rho_threshold,
@@ -55,18 +56,6 @@ def algorithm_config(experiment: Experiment, settings: Settings) -> AlgorithmCon
         )
     else:
         config.training(learner_queue_size=settings.learner_queue_size)
-    config.reporting(
-        min_time_s_per_iteration=settings.min_time_s_per_iteration,
-        metrics_num_episodes_for_smoothing=100,
-    )
-    config.debugging(seed=settings.seed)
-    config.fault_tolerance(
-        restart_failed_env_runners=True,
-        # RLlib waits so long for every env runner that is away, before each training step: with
-        # its own 30 s, one lost node brings all the others to a standstill.
-        env_runner_health_probe_timeout_s=0.1,
-    )
-    game = game_of(experiment)
     if game is None:
         _standard_path(config, experiment, settings)
     else:
@@ -100,24 +89,29 @@ def _fast_path(
     config.framework(torch_skip_nan_gradients=True)
     config.rl_module(
         rl_module_spec=RLModuleSpec(
-            module_class=AtariModule, model_config={"fcnet_hidden": settings.fcnet_hidden}
+            module_class=AtariModule,
+            model_config={
+                "fcnet_hidden": settings.fcnet_hidden,
+                "epsilon": schedule(settings.epsilon),
+            },
         )
     )
 
 
 def _standard_path(config: AlgorithmConfig, experiment: Experiment, settings: Settings) -> None:
-    config.environment(experiment.env, env_config=settings.env_config)
-    # Were all remote env runners down at once, IMPALA would sample on the local one.
-    config.env_runners(create_env_on_local_worker=True)
+    spec = config.get_default_rl_module_spec()
+    assert isinstance(spec, RLModuleSpec)
+    spec.catalog_class = PPOImageCatalog
+    if settings.epsilon is not None:
+        spec.module_class = {"IMPALA": EpsilonGreedyPPOModule, "APPO": EpsilonGreedyAPPOModule}[
+            experiment.run
+        ]
+    model_config = {name: getattr(settings, name) for name in LSTM}
+    model_config["epsilon"] = schedule(settings.epsilon)
+    config.rl_module(rl_module_spec=spec, model_config=model_config)
+    given = experiment.config
+    assert isinstance(given, Settings)
     config.learners(
         learner_class={"IMPALA": WatchedIMPALALearner, "APPO": WatchedAPPOLearner}[experiment.run]
     )
-    config.training(num_epochs=settings.num_epochs, minibatch_size=experiment.config.minibatch_size)
-
-
-def _schedule(value: Any) -> Any:
-    """RLlib wants a schedule as lists whose first step is 0."""
-    if isinstance(value, int | float):
-        return value
-    points = [list(point) for point in value]
-    return points if points[0][0] == 0 else [[0, points[0][1]], *points]
+    config.training(num_epochs=settings.num_epochs, minibatch_size=given.minibatch_size)

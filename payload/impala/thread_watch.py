@@ -9,6 +9,7 @@ from typing import Any
 
 from ray.rllib.algorithms.appo.torch.appo_torch_learner import APPOTorchLearner
 from ray.rllib.algorithms.impala.torch.impala_torch_learner import IMPALATorchLearner
+from ray.rllib.core.learner.training_data import TrainingData
 
 from payload.impala.checkpoint_errors import CheckpointErrors
 from payload.run.interruption import is_learners
@@ -28,9 +29,15 @@ class ThreadWatch(CheckpointErrors):
             # In the driver itself, Interruption watches over the learner's threads.
             threading.excepthook = self._on_thread_error
 
-    def update(self, *args: Any, **kwargs: Any) -> Any:
+    def update(self, *, training_data: TrainingData, **kwargs: Any) -> Any:
+        training_data.solve_refs()
+        if training_data.episodes == []:
+            # What an env runner had sampled is lost with it.
+            return {}
         # _on_thread_error lets go of an update under way; one after it must not start to wait.
-        result = super().update(*args, **kwargs) if self._failure is None else None
+        result = (
+            super().update(training_data=training_data, **kwargs) if self._failure is None else None
+        )
         if self._failure is not None:
             raise self._failure
         return result

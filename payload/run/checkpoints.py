@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from payload.errors import UserError
+from payload.errors import UserError, first_line
 from payload.experiment.file import to_yaml
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import Experiment
@@ -19,8 +21,14 @@ ALGORITHM = "algorithm"
 """RLlib's own checkpoint: `Algorithm.from_checkpoint` reads this folder."""
 EXPERIMENT_FILE = "experiment.yaml"
 PROGRESS_FILE = "progress.json"
+CHECKSUMS = "SHA256SUMS"
+"""Of every other file, as `sha256sum --check` reads it."""
 PREFIX = "checkpoint_"
 BEST = "best"
+
+
+class DamagedError(Exception):
+    """A checkpoint whose files are not as they were saved."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +56,25 @@ class Checkpoint:
     def progress(self) -> Progress:
         return Progress.from_json(json.loads((self.path / PROGRESS_FILE).read_text()))
 
+    def verify(self) -> None:
+        """Raises DamagedError unless every file is as it was saved."""
+        try:
+            lines = (self.path / CHECKSUMS).read_text().splitlines()
+            damaged = [
+                name for name, sha in map(_name_and_sha, lines) if _sha(self.path / name) != sha
+            ]
+        except (OSError, ValueError) as error:
+            raise DamagedError(f"{self.path}: {first_line(error)}") from None
+        if damaged or not lines:
+            raise DamagedError(
+                f"{self.path}: {', '.join(damaged) or CHECKSUMS} is not as it was saved"
+            )
+
     def restore(self, algorithm: Any) -> None:
         """Puts an algorithm and its learners, wherever they are, into the state saved.
 
         Raises:
-            Exception: A file is truncated or missing: RLlib raises what it likes.
+            Exception: RLlib raises what it likes, for example where another version has saved it.
         """
         algorithm.restore_from_path(self.algorithm.absolute())
         _raise_learners_error(algorithm)
@@ -84,6 +106,7 @@ class CheckpointStore:
             _raise_learners_error(algorithm)
             (aside / EXPERIMENT_FILE).write_text(to_yaml(experiment))
             (aside / PROGRESS_FILE).write_text(json.dumps(progress.to_json(), indent=1))
+            _write_checksums(aside)
             _sync(aside)
             if final.exists():
                 shutil.rmtree(final)
@@ -97,11 +120,18 @@ class CheckpointStore:
         """Points the link `best` at a checkpoint just saved, if it is the best; returns whether.
 
         The best is the one with the highest mean return of 100 episodes at the time when it was
-        saved; a higher mean between two saves was of other weights. Of equal ones, and while no
-        100 episodes have ended, the newest is the best.
+        saved; a higher mean between two saves was of other weights. With an evaluation_interval it
+        is the one with the highest mean return of the evaluation right before it was saved. Of
+        equal ones, and while there is no such mean, the newest is the best.
         """
         best = self.best()
-        if best is not None and checkpoint.progress().full_mean < best.progress().full_mean:
+        by_evaluation = checkpoint.experiment().config.evaluation_interval is not None
+
+        def score(of: Checkpoint) -> float:
+            progress = of.progress()
+            return progress.evaluation_return if by_evaluation else progress.full_mean
+
+        if best is not None and score(checkpoint) < score(best):
             return False
         aside = self.folder / f".{BEST}.{os.getpid()}"
         aside.symlink_to(checkpoint.path.name)
@@ -114,6 +144,14 @@ class CheckpointStore:
 
     def newest_first(self) -> list[Checkpoint]:
         return [Checkpoint(path) for path in sorted(self.folder.glob(f"{PREFIX}*"), reverse=True)]
+
+    def newest_whole(self) -> Checkpoint | None:
+        """Returns the newest checkpoint whose files are as they were saved."""
+        for checkpoint in self.newest_first():
+            with suppress(DamagedError):
+                checkpoint.verify()
+                return checkpoint
+        return None
 
     def prune(self) -> None:
         """Removes all but the newest `keep` and the best, and what crashes left aside."""
@@ -148,6 +186,22 @@ def _raise_learners_error(algorithm: Any) -> None:
         error = result.get()
         if error is not None:
             raise error
+
+
+def _write_checksums(folder: Path) -> None:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    lines = (f"{_sha(path)}  {path.relative_to(folder)}\n" for path in files)
+    (folder / CHECKSUMS).write_text("".join(lines))
+
+
+def _name_and_sha(line: str) -> tuple[str, str]:
+    sha, name = line.split("  ", 1)
+    return name, sha
+
+
+def _sha(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync(folder: Path) -> None:

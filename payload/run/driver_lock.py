@@ -52,7 +52,9 @@ def mark_dead_runs(results: Path) -> Iterator[str]:
     """
     if not (results / DATABASE).exists():
         return  # A client would create it.
-    for path in sorted((results / RUNS).glob(f"*/{LOCK}")):
+    runs = results / RUNS
+    # Of runs and searches, and of a search's trials.
+    for path in sorted([*runs.glob(f"*/{LOCK}"), *runs.glob(f"*/*/{LOCK}")]):
         folder = RunFolder(path.parent)
         tracking = Tracking.embedded(results, folder.path.name)
         # The lock is held, or another user's, or the file system has no locks.

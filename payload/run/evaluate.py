@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import shlex
+import subprocess
+import sys
 from collections.abc import Generator
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import gymnasium
 import numpy as np
 import numpy.typing as npt
-import torch
-from ray.rllib.core.columns import Columns
-from ray.rllib.core.rl_module.rl_module import RLModule
+from gymnasium.vector import AutoresetMode, VectorEnv
 
-from payload.errors import UserError
-from payload.experiment.settings import Experiment
+from payload.environments.make import make_env
+from payload.environments.observed import ObservedVector
+from payload.experiment.settings import Experiment, Settings
 from payload.impala.atari import AtariSettings, game_of, make_vector_env
 from payload.run.checkpoints import Checkpoint
+from payload.run.policy import Policy
 
 PICTURES_PER_S = 30
 GAME_PICTURES_PER_S = 120
@@ -61,54 +64,19 @@ def evaluate(
             for episode in range(episodes)
         ]
         return Evaluation([sum(rewards) for rewards in played], [len(r) for r in played])
-    return play_vector(game, policy, episodes, seed)
+    return _play_vector(experiment, game, policy, episodes, seed)
 
 
-class Policy:
-    """A checkpoint's policy: observations [N, ...] to actions [N]."""
-
-    def __init__(self, checkpoint: Checkpoint, explore: bool, seed: int | None = None) -> None:
-        """
-        Raises:
-            UserError: The checkpoint is truncated, or of another version's network.
-        """
-        try:
-            self.module = RLModule.from_checkpoint(checkpoint.module)
-        except Exception as error:  # A truncated file raises many types.
-            reason = " ".join(str(error).split())
-            raise UserError(
-                f"{checkpoint.path}: cannot be read ({reason}); give one that is whole and that "
-                "this version has written"
-            ) from None
-        # Of this size it gains little from more, and loses much to whatever else the cores do.
-        torch.set_num_threads(1)
-        self.explore = explore
-        self._generator = torch.Generator().manual_seed(0 if seed is None else seed)
-
-    @torch.inference_mode()
-    def __call__(self, observations: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        outputs = self.module.forward_inference({Columns.OBS: torch.from_numpy(observations)})
-        inputs = outputs[Columns.ACTION_DIST_INPUTS]
-        if not isinstance(self.module.action_space, gymnasium.spaces.Discrete):
-            distribution = self.module.get_inference_action_dist_cls().from_logits(inputs)
-            if not self.explore:
-                distribution = distribution.to_deterministic()
-            return np.asarray(distribution.sample())
-        if not self.explore:
-            return np.asarray(inputs.argmax(-1))
-        probabilities = torch.softmax(inputs, -1)
-        return np.asarray(torch.multinomial(probabilities, 1, generator=self._generator)[:, 0])
-
-
-def play_vector(
-    game: AtariSettings, policy: Policy, episodes: int, seed: int | None = None
+def _play_vector(
+    experiment: Experiment, game: AtariSettings, policy: Policy, episodes: int, seed: int | None
 ) -> Evaluation:
     """Plays one episode in each of `episodes` copies of the game at once.
 
     One episode each, so that short episodes do not count more often than long ones.
     """
-    env = make_vector_env(game, episodes, num_threads=os.cpu_count() or 1)
+    env = _make_games(experiment, game, episodes)
     observations, _ = env.reset(seed=seed)
+    policy.start()
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     running = np.ones(episodes, np.bool_)
     while running.any():
@@ -118,6 +86,36 @@ def play_vector(
         running &= ~(terminated | truncated)
     env.close()
     return Evaluation(returns.tolist(), lengths.tolist())
+
+
+def _make_games(
+    experiment: Experiment, game: AtariSettings, num_envs: int
+) -> VectorEnv[Any, Any, Any]:
+    """Makes copies of a game as the algorithm's env runners see them."""
+    threads = os.cpu_count() or 1
+    env = make_vector_env(game, num_envs, threads, autoreset=AutoresetMode.NEXT_STEP)
+    return env if isinstance(experiment.config, Settings) else ObservedVector(env)
+
+
+def record_under(run_under: str, checkpoint: Checkpoint, path: Path) -> tuple[float, int]:
+    """Does what `record_video` does in a process that `run_under` runs.
+
+    Raises:
+        RuntimeError: The process has failed, for this reason.
+    """
+    command = [
+        *shlex.split(run_under),
+        sys.executable,
+        "-m",
+        __name__,
+        str(checkpoint.path),
+        str(path),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError((done.stderr.strip() or done.stdout.strip()).splitlines()[-1])
+    episode_return, length = json.loads(done.stdout.splitlines()[-1])
+    return episode_return, length
 
 
 def record_video(checkpoint: Checkpoint, path: Path, seed: int = 0) -> tuple[float, int]:
@@ -130,7 +128,8 @@ def record_video(checkpoint: Checkpoint, path: Path, seed: int = 0) -> tuple[flo
     if game is None:
         plays, rate = _play(experiment, policy, seed, render_mode="rgb_array"), PICTURES_PER_S
     else:
-        plays, rate = _play_game(game, policy, seed), max(1, GAME_PICTURES_PER_S // game.frame_skip)
+        plays = _play_game(experiment, game, policy, seed)
+        rate = max(1, GAME_PICTURES_PER_S // game.frame_skip)
     aside = path.with_name(f".{path.name}")
     total, length = 0.0, 0
     with (
@@ -155,14 +154,15 @@ Play = Generator[tuple[float, npt.NDArray[Any]]]
 """Of each step of an episode, the reward and the picture, [H, W, 3] RGB."""
 
 
-def _play_game(game: AtariSettings, policy: Policy, seed: int) -> Play:
+def _play_game(experiment: Experiment, game: AtariSettings, policy: Policy, seed: int) -> Play:
     """Plays an episode twice in step: once for the policy's eyes, once for people's."""
     with (
-        closing(make_vector_env(game, 1)) as env,
+        closing(_make_games(experiment, game, 1)) as env,
         closing(make_vector_env(game, 1, screen=True)) as screen,
     ):
         observations, _ = env.reset(seed=seed)
         screen.reset(seed=seed)
+        policy.start()
         over = False
         while not over:
             actions = policy(observations)
@@ -176,8 +176,9 @@ def _play(
 ) -> Play:
     """Plays an episode of any other Gymnasium environment; a picture needs a render mode."""
     kwargs = experiment.config.env_config
-    with closing(gymnasium.make(experiment.env, render_mode=render_mode, **kwargs)) as env:
+    with closing(make_env(experiment.env, kwargs, render_mode)) as env:
         observation, _ = env.reset(seed=seed)
+        policy.start()
         over = False
         while not over:
             action = policy(np.asarray(observation)[None])[0]
@@ -195,3 +196,7 @@ def _even(picture: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def _seed(seed: int | None, episode: int) -> int | None:
     return None if seed is None else seed + episode
+
+
+if __name__ == "__main__":
+    print(json.dumps(record_video(Checkpoint(Path(sys.argv[1])), Path(sys.argv[2]))))

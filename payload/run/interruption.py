@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,8 @@ STUCK_AFTER_S = 2.0
 """How long the main thread may take to notice a failure."""
 SAME_REQUEST_S = 0.5
 """`timeout` sends a signal twice, a terminal and `timeout` send Ctrl-C three times."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What a person, a terminal or a system ends a process with."""
 LEARNER_THREADS = ("_LearnerThread", "_GPULoaderThread")
 """RLlib's names for the threads of IMPALA's learner."""
 
@@ -33,12 +35,16 @@ class Interruption:
     written; a second one stops at once, wherever the run is.
     """
 
-    def __init__(self, on_stuck: Callable[[str], None]) -> None:
+    def __init__(
+        self, on_stuck: Callable[[str], None], signals: Sequence[signal.Signals] = SIGNALS
+    ) -> None:
         """
         Args:
             on_stuck: Ends the process for this reason. It is called in the thread of the failure
                 if the main thread is inside one of Ray's calls that no signal interrupts.
+            signals: Those that end the run; none in a process that another one ends.
         """
+        self._signals = signals
         self._on_stuck = on_stuck
         self._heard = threading.Event()
         self._abandoned = False
@@ -52,7 +58,7 @@ class Interruption:
         self._hook = threading.excepthook
 
     def __enter__(self) -> Interruption:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in self._signals:
             self._old[number] = signal.signal(number, self._on_signal)
         self._old[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, self._on_failure)
         threading.excepthook = self._on_thread_error

@@ -55,6 +55,11 @@ def estimate(experiment: Experiment, progress: Progress, history: list[Report]) 
             found.append(Estimate(min(1.0, value / limit), remaining, name))
     if stop.episode_return_mean is not None and progress.has_full_mean:
         found.append(_estimate_return(stop.episode_return_mean, history))
+    if stop.evaluation_return_mean is not None and progress.first_evaluation is not None:
+        span = stop.evaluation_return_mean - progress.first_evaluation
+        rise = progress.best_evaluation - progress.first_evaluation
+        fraction = min(1.0, max(0.0, rise / span)) if span > 0 else 1.0
+        found.append(Estimate(fraction, math.nan, "evaluation's return"))
     known = [e for e in found if math.isfinite(e.remaining_s)]
     return min(known, key=lambda e: e.remaining_s) if known else (found[0] if found else None)
 
@@ -137,37 +142,44 @@ def _fields(report: Report, progress: Progress, total: int) -> Iterable[tuple[st
     best = "-" if math.isinf(progress.best_return) else f"{progress.best_return:.2f}"
     yield (
         "return now",
-        f"{_number(report.return_mean)}  (best {best}, {report.episodes:,} episodes)",
+        f"{number(report.return_mean)}  (best {best}, {report.episodes:,} episodes)",
     )
+    if progress.last_evaluation is not None:
+        yield (
+            "evaluation",
+            f"{progress.last_evaluation:.2f}  (best {progress.best_evaluation:.2f})",
+        )
     yield (
         "environment steps",
         f"{report.env_steps:,}  ({report.sampled_per_s:,.0f}/s sampled, "
         + (f"{report.trained_per_s:,.0f}/s trained)"),
     )
     yield "env runners", f"{report.env_runners} of {total} alive"
-    yield "time", f"{_clock(report.time_total_s)}  (iteration {report.iteration})"
+    yield "time", f"{clock(report.time_total_s)}  (iteration {report.iteration})"
 
 
 def _plain_line(report: Report, progress: Progress, ahead: Estimate | None, total: int) -> str:
     best = "-" if math.isinf(progress.best_return) else f"{progress.best_return:.2f}"
     line = (
-        f"{_clock(report.time_total_s)}  return {_number(report.return_mean)} (best {best})  "
+        f"{clock(report.time_total_s)}  return {number(report.return_mean)} (best {best})  "
         f"steps {report.env_steps:,} ({report.sampled_per_s:,.0f}/s)  "
         f"env runners {report.env_runners}/{total}"
     )
+    if progress.last_evaluation is not None:
+        line += f"  evaluation {progress.last_evaluation:.2f} (best {progress.best_evaluation:.2f})"
     return line if ahead is None else f"{line}  {_words(ahead)}"
 
 
 def _words(ahead: Estimate) -> str:
-    left = f", about {_clock(ahead.remaining_s)} left" if math.isfinite(ahead.remaining_s) else ""
+    left = f", about {clock(ahead.remaining_s)} left" if math.isfinite(ahead.remaining_s) else ""
     return f"{100 * ahead.fraction:.0f} % of {ahead.criterion}{left}"
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.2f}"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

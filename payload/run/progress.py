@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +41,9 @@ class TrainResult:
     lengths: list[float] = field(default_factory=list)
     values: dict[str, float] = field(default_factory=dict)
     """Metrics that RLlib's result contains under their names, see payload/tracking/metrics.py."""
+    evaluation_returns: list[float] = field(default_factory=list)
+    """Of the evaluation after this iteration, if there was one."""
+    evaluation_lengths: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,14 @@ class Report:
     """Metrics that RLlib's result contains under their names, see payload/tracking/metrics.py."""
     env_steps_dropped: int = 0
     """Because the learners' queue was full, those before a resume included."""
+    evaluation_returns: list[float] = field(default_factory=list)
+    """Of the evaluation after this iteration, if there was one."""
+    evaluation_lengths: list[float] = field(default_factory=list)
+
+    @property
+    def evaluation_mean(self) -> float:
+        """Returns the mean return of the evaluation, NaN without one."""
+        return _reduce(np.mean, self.evaluation_returns)
 
 
 @dataclass
@@ -86,6 +98,12 @@ class Progress:
     """Best mean return of 100 episodes."""
     best_current_return: float = -math.inf
     """Best current return since there was a mean of 100 episodes."""
+    first_evaluation: float | None = None
+    """Mean return of the first evaluation."""
+    last_evaluation: float | None = None
+    best_evaluation: float = -math.inf
+    evaluation_return: float = -math.inf
+    """Mean return of the evaluation after the last iteration; -inf without one."""
     recent: deque[tuple[float, float]] = field(default_factory=deque)
     """Rewards and steps of the last iterations, RECENT_STEPS in sum."""
     so_far: list[float] = field(default_factory=list)
@@ -118,6 +136,8 @@ class Progress:
             env_runners=env_runners,
             values=result.values,
             env_steps_dropped=self.env_steps_dropped,
+            evaluation_returns=result.evaluation_returns,
+            evaluation_lengths=result.evaluation_lengths,
         )
         self.iteration, self.time_total_s = report.iteration, report.time_total_s
         self.env_steps, self.env_steps_trained = env_steps, trained
@@ -126,7 +146,18 @@ class Progress:
                 self.first_return = report.return_mean
             self.best_return = max(self.best_return, report.return_mean)
             self.best_current_return = max(self.best_current_return, report.current_return)
+        self._evaluated(report.evaluation_mean)
         return report
+
+    def _evaluated(self, mean: float) -> None:
+        """Takes in an evaluation's mean return, NaN where there was none."""
+        self.evaluation_return = -math.inf
+        if math.isnan(mean):
+            return
+        if self.first_evaluation is None:
+            self.first_evaluation = mean
+        self.evaluation_return = self.last_evaluation = mean
+        self.best_evaluation = max(self.best_evaluation, mean)
 
     def _look_back_on(self, result: TrainResult) -> None:
         if math.isnan(result.rewards_sampled) or not result.steps_sampled > 0:
@@ -181,6 +212,9 @@ class Progress:
         if stop.episode_return_mean is not None and self.has_full_mean:
             span = stop.episode_return_mean - self.first_return
             fractions.append(_fraction(self.best_current_return - self.first_return, span))
+        if stop.evaluation_return_mean is not None and self.first_evaluation is not None:
+            span = stop.evaluation_return_mean - self.first_evaluation
+            fractions.append(_fraction(self.best_evaluation - self.first_evaluation, span))
         return max(fractions, default=0.0)
 
     def to_json(self) -> dict[str, Any]:
@@ -202,6 +236,9 @@ def reason_to_stop(stop: Stop, report: Report, progress: Progress) -> str | None
         and report.return_mean >= stop.episode_return_mean
     ):
         return f"mean return {report.return_mean:.2f} reached {stop.episode_return_mean:g}"
+    goal = stop.evaluation_return_mean
+    if goal is not None and report.evaluation_mean >= goal:
+        return f"mean return of the evaluation {report.evaluation_mean:.2f} reached {goal:g}"
     limits: list[tuple[str, float | None, float]] = [
         ("s", stop.time_total_s, report.time_total_s),
         ("environment steps", stop.num_env_steps_sampled_lifetime, report.env_steps),
@@ -221,5 +258,5 @@ def _known(value: int | None, otherwise: int) -> int:
     return otherwise if value is None else value
 
 
-def _reduce(function: Any, values: deque[float]) -> float:
+def _reduce(function: Any, values: Sequence[float]) -> float:
     return float(function(values)) if values else math.nan

@@ -7,20 +7,30 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from payload.environments.needs import check_machine
 from payload.errors import UserError
 from payload.experiment.placement import Cluster, Node
+from payload.experiment.settings import Experiment
+from payload.processes import kill
 from payload.run.run_folder import redirect_output, restore_output
 
 GCS_GONE_AFTER_S = 5.0
 """Nodes of volley's cluster exit after 10 s without a GCS (ray.env), and drivers with them."""
+
+
+def is_job() -> bool:
+    """Whether `ray job submit` has started this process, with a runtime_env of its own."""
+    return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
 
 
 def available_cpus() -> int:
@@ -35,8 +45,11 @@ def this_machine() -> Cluster:
     return Cluster([Node(available_cpus(), gpus=None)], local=True)
 
 
-def connect(address: str | None) -> Cluster:
+def connect(address: str | None, runtime_env: dict[str, Any] | None = None) -> Cluster:
     """Starts Ray on this machine, or joins the cluster at `address`.
+
+    Args:
+        runtime_env: What the workers run in; None in a job, which has brought its own along.
 
     Raises:
         UserError: No cluster answers at `address`, or it does not let this process in.
@@ -57,12 +70,48 @@ def connect(address: str | None) -> Cluster:
                 num_cpus=available_cpus(),
                 include_dashboard=False,
                 logging_level=logging.WARNING,
+                runtime_env=runtime_env,
             )
     else:
-        _join(address)
+        _join(address, runtime_env)
     resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     nodes = [Node(int(has.get("CPU", 0)), has.get("GPU", 0.0)) for has in resources]
     return Cluster(nodes, local=address is None)
+
+
+def check_nodes(experiment: Experiment) -> None:
+    """Raises UserError for the first node of the cluster that lacks what the experiment needs.
+
+    Ray itself would try again and again to start env runners there.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    if not (experiment.apt_packages or experiment.shm_size or experiment.run_under):
+        return
+    # Without run_under, which may be what is missing.
+    ask = ray.remote(num_cpus=0, runtime_env={"py_executable": sys.executable})(_lack)
+    asked = {}
+    for node in ray.nodes():
+        if node["Alive"]:
+            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            asked[node["NodeManagerHostname"]] = ask.options(scheduling_strategy=there).remote(
+                experiment
+            )
+    for name, answer in asked.items():
+        # A node that goes away meanwhile lacks nothing.
+        with suppress(ray.exceptions.RayError):
+            if lack := ray.get(answer):
+                raise UserError(f"{lack} ({name})")
+
+
+def _lack(experiment: Experiment) -> str:
+    """Returns what this machine lacks, in words, or nothing."""
+    try:
+        check_machine(experiment)
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 @contextmanager
@@ -113,19 +162,13 @@ def disconnect(exit_code: int) -> None:
             # They block SIGTERM: Ray would wait a second for each.
             info.process.terminate = info.process.kill
     ray.shutdown()
-    _kill(below)
+    kill(below)
 
 
 def exit_at_once(exit_code: int) -> None:
     """Exits without Ray's shutdown; the processes of a local Ray are killed."""
-    _kill(psutil.Process().children(recursive=True))
+    kill(psutil.Process().children(recursive=True))
     os._exit(exit_code)
-
-
-def _kill(processes: list[psutil.Process]) -> None:
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
 
 
 def _answers(address: str) -> bool:
@@ -154,7 +197,7 @@ def _signals_kept_from_ray() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _join(address: str) -> None:
+def _join(address: str, runtime_env: dict[str, Any] | None) -> None:
     import ray
 
     # Below it, Ray would abort this process before GCS_GONE_AFTER_S.
@@ -162,14 +205,7 @@ def _join(address: str) -> None:
     if address != "auto":
         _check_answers(address)
     try:
-        ray.init(
-            address=address,
-            logging_level=logging.WARNING,
-            # A job that `ray job submit` started has brought the package along.
-            runtime_env=None
-            if "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
-            else {"py_modules": [str(Path(__file__).parents[1])]},
-        )
+        ray.init(address=address, logging_level=logging.WARNING, runtime_env=runtime_env)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise _no_cluster(address, " ".join(str(error).split())) from None
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
+import re
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +22,7 @@ from payload.experiment.settings import Experiment
 from payload.files import replace_text
 from payload.run.checkpoints import CheckpointStore
 from payload.run.progress import Report
-from payload.tracking.metrics import ITERATION, columns
+from payload.tracking.metrics import ITERATION, METRICS, STEPS, columns
 
 RUNS = "runs"
 
@@ -60,11 +63,6 @@ class RunFolder:
         """Holds the id of the MLflow run, so that a resumed run continues in it."""
         return self.path / "mlflow_run.json"
 
-    @property
-    def mlflow_backlog(self) -> Path:
-        """Metrics that no MLflow server took before the run ended; --resume delivers them."""
-        return self.path / "mlflow_backlog.jsonl"
-
     def mlflow_run_id(self, tracking_uri: str) -> str | None:
         """Returns the id of this run's MLflow run at `tracking_uri`, None if it has none."""
         if not self.mlflow_run_file.exists():
@@ -86,23 +84,40 @@ class RunFolder:
             writer.writerow(row)
 
     def cut_progress(self, iteration: int) -> None:
-        """Drops the rows after `iteration`, from which a resumed run continues."""
+        """Drops the rows after `iteration`, from which a resumed run continues.
+
+        Another version's rows get the columns of this one.
+        """
         if not self.progress_file.exists():
             return
         with self.progress_file.open(newline="") as file:
-            reader = csv.DictReader(file)
-            rows = [row for row in reader if float(row[ITERATION]) <= iteration]
+            # A power cut may have cut the last row off.
+            whole = [row for row in csv.DictReader(file) if None not in row.values()]
+        rows = [row for row in whole if float(row[ITERATION]) <= iteration]
         kept = io.StringIO(newline="")
-        writer = csv.DictWriter(kept, reader.fieldnames or [])
+        names = [metric.name for metric in METRICS]
+        writer = csv.DictWriter(kept, names, restval="nan", extrasaction="ignore")
         writer.writeheader()
         writer.writerows(rows)
         replace_text(self.progress_file, kept.getvalue())
 
+    def recorded_metrics(self) -> Iterator[tuple[int, dict[str, float]]]:
+        """Yields each row of progress.csv: environment steps, and the metrics that were known."""
+        if not self.progress_file.exists():
+            return
+        with self.progress_file.open(newline="") as file:
+            for row in csv.DictReader(file):
+                read = {name: float(value) for name, value in row.items()}
+                values = {name: value for name, value in read.items() if math.isfinite(value)}
+                if STEPS in values:
+                    yield int(values[STEPS]), values
 
-def create_run_folder(results: Path, experiment: Experiment) -> RunFolder:
+
+def create_run_folder(results: Path, experiment: Experiment, prefix: str = "") -> RunFolder:
     """Makes a new run's folder, named after algorithm, environment and time."""
-    environment = experiment.env.replace("/", "-")
-    name = f"{experiment.run}_{environment}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
+    # "walk:Walk-v0", "ALE/Pong-v5"
+    environment = re.sub(r"[/:]", "-", experiment.env)
+    name = f"{prefix}{experiment.run}_{environment}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
     path = results / RUNS / name
     attempt = 1
     while not _make(path):

@@ -26,3 +26,7 @@ class RunStatus:
     def write(self, path: Path) -> None:
         """Replaces the file: at any moment it holds one state or the next."""
         replace_text(path, json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, path: Path) -> RunStatus:
+        return cls(**json.loads(path.read_text()))

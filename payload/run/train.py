@@ -15,12 +15,13 @@ from typing import Any, TextIO, cast
 import psutil
 
 from payload.errors import UserError, first_line
-from payload.experiment.settings import Experiment, Settings
-from payload.impala.rllib_config import algorithm_config
+from payload.experiment.common_settings import CommonSettings
+from payload.experiment.settings import Experiment
+from payload.run.algorithm import EVALUATION_AT_MOST_S, algorithm_config
 from payload.run.checkpoints import Checkpoint
 from payload.run.driver_lock import mark_dead_runs
-from payload.run.evaluate import record_video
-from payload.run.interruption import Interruption
+from payload.run.evaluate import record_under, record_video
+from payload.run.interruption import STALLED_AFTER_S, Interruption
 from payload.run.panel import View
 from payload.run.progress import Progress, Report, reason_to_stop
 from payload.run.ray_cluster import disconnect, exit_at_once, watch_gcs
@@ -43,6 +44,8 @@ class TrainOptions:
     keep_checkpoints: int = 3
     status: Path | None = None
     """A file that holds the run's state: see RunStatus."""
+    parent: RunFolder | None = None
+    """The search that the run is a trial of; its MLflow run contains this one's."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Outcome:
 
 def train(
     experiment: Experiment,
-    settings: Settings,
+    settings: CommonSettings,
     folder: RunFolder,
     options: TrainOptions,
     resume_from: list[Checkpoint],
@@ -69,8 +72,8 @@ def train(
         resume_from: Checkpoints to try, in this order; empty for a new run.
         notes: Lines to show first: settings that were translated or ignored.
     """
-    with _terminal(folder.log) as terminal:
-        view = View(terminal, experiment)
+    with terminal(folder.log) as output:
+        view = View(output, experiment)
         for note in (*notes, *mark_dead_runs(options.results)):
             view.say(note)
         view.say(f"Run folder {folder.path}, log {folder.log.name}")
@@ -96,7 +99,7 @@ class Training:
     def __init__(
         self,
         experiment: Experiment,
-        settings: Settings,
+        settings: CommonSettings,
         folder: RunFolder,
         options: TrainOptions,
         view: View,
@@ -104,8 +107,12 @@ class Training:
         self.experiment, self.settings, self.folder = experiment, settings, folder
         self.options, self.view = options, view
         self.checkpoints = folder.checkpoints(options.keep_checkpoints)
-        tracking = _tracking(folder, options)
-        self.mlflow = MLflowRun(tracking, folder.mlflow_backlog, self._mlflow_started)
+        self.mlflow = MLflowRun(tracking_of(folder, options), self._mlflow_started)
+        self.saved_iteration = 0
+        """Of the newest checkpoint."""
+        self._saved_at = 0.0
+        self._trained_before = 0
+        self._updated = False
 
     def run(self, resume_from: list[Checkpoint], interruption: Interruption) -> Outcome:
         """Builds, trains and stops the algorithm; whatever happens becomes an outcome."""
@@ -113,23 +120,27 @@ class Training:
         try:
             self.view.wait_for("Starting env runners and learner")
             with interruption.watch(threading.TIMEOUT_MAX):
-                algorithm = self._build(resume_from)
-            self.mlflow.log_params(run_parameters(self.experiment, self.settings))
+                algorithm = self.build(resume_from)
             self.view.wait_for("Waiting for the first learner update")
-            return self._loop(algorithm, interruption)
+            while (reason := self.step(algorithm, interruption)) is None:
+                if interruption.requested:
+                    by = f"stopped by {interruption.signal_name}"
+                    return Outcome("KILLED", by, interruption.exit_code)
+            return Outcome("FINISHED", reason, 0)
         except KeyboardInterrupt:
             return Outcome("KILLED", "stopped at once", interruption.exit_code)
         except UserError as error:
             return Outcome("FAILED", str(error), 2)
         except Exception as error:  # RLlib raises any type; the log has the traceback.
             traceback.print_exc()
-            return Outcome("FAILED", interruption.failure or self._reason(error), 1)
+            return Outcome("FAILED", interruption.failure or self.reason(error), 1)
         finally:
             self.view.stop()
             if algorithm is not None and interruption.failure is None:
                 algorithm.stop()
 
-    def _reason(self, error: Exception) -> str:
+    def reason(self, error: Exception) -> str:
+        """Returns why the run failed, and what is left of it, in a line."""
         if not isinstance(error, OSError):
             return first_line(error)
         newest = self.checkpoints.newest_first()
@@ -138,13 +149,19 @@ class Training:
         what = f"{error.strerror}: {error.filename}" if error.filename else first_line(error)
         return what + intact
 
-    def _build(self, resume_from: list[Checkpoint]) -> Any:
+    def build(self, resume_from: list[Checkpoint]) -> Any:
+        """Builds the algorithm in the state of the first checkpoint that can be read.
+
+        Raises:
+            UserError: None of them can.
+        """
         config = algorithm_config(self.experiment, self.settings)
         config.callbacks(MLflowMetrics)
         algorithm = config.build_algo()
         progress = Progress()
         for checkpoint in resume_from:
             try:
+                checkpoint.verify()
                 progress = checkpoint.progress()
                 checkpoint.restore(algorithm)
             except Exception:  # A truncated file raises many types; the one before may be whole.
@@ -152,6 +169,8 @@ class Training:
                 self.view.say(f"{checkpoint.path.name} cannot be read; trying the one before")
             else:
                 self.folder.cut_progress(progress.iteration)
+                for env_steps, values in self.folder.recorded_metrics():
+                    self.mlflow.log_metrics(values, env_steps)
                 self.view.say(
                     f"Resumed from {checkpoint.path} at {progress.env_steps:,} environment steps"
                 )
@@ -160,42 +179,53 @@ class Training:
             if resume_from:
                 where = resume_from[0].path.parent
                 raise UserError(f"--resume: no checkpoint in {where} can be read")
-        callback_of(algorithm).attach(self.mlflow, progress)
+            # A trial that was cut off before its first checkpoint starts from the beginning.
+            self.folder.cut_progress(0)
+        nodes = self.options.parent is None
+        callback_of(algorithm).attach(self.mlflow, progress, self.view.say, nodes)
         # The checkpoint's learners know it too, but on the way to the goal of then.
         _tell_learners(algorithm, progress.towards(self.experiment.stop))
+        self.mlflow.log_params(run_parameters(self.experiment, self.settings))
+        self._saved_at = time.monotonic()
+        self.saved_iteration = progress.iteration
+        self._trained_before = progress.env_steps_trained
         return algorithm
 
-    def _loop(self, algorithm: Any, interruption: Interruption) -> Outcome:
+    def step(self, algorithm: Any, interruption: Interruption) -> str | None:
+        """Trains an iteration and takes it in; returns the stop criterion that is met, or None.
+
+        Writes a checkpoint when one is due, and when the run is over.
+        """
         callback = callback_of(algorithm)
         progress = callback.progress
-        saved_at = time.monotonic()
-        trained_before = progress.env_steps_trained
-        updated = False
-        while True:
+        best_before = progress.best_evaluation
+        with interruption.watch(self._limit_s(algorithm)):
+            algorithm.train()
+        report = callback.report
+        assert report is not None
+        self.folder.append_progress(report)
+        if not self._updated and report.env_steps_trained > self._trained_before:
+            self._updated = True
+            seconds = time.time() - psutil.Process().create_time()
+            # It was up to min_time_s_per_iteration ago: the end of an iteration shows it.
+            self.view.say(f"First learner update within {seconds:.1f} s of the command")
+            self.write_status("TRAINING")
+        self._show(report, progress)
+        _tell_learners(algorithm, progress.towards(self.experiment.stop))
+        reason = reason_to_stop(self.experiment.stop, report, progress)
+        over = reason is not None or interruption.requested
+        due = time.monotonic() - self._saved_at >= self.options.checkpoint_every_s
+        # The weights that an evaluation has played are saved before training continues.
+        if over or due or progress.evaluation_return > best_before:
             with interruption.watch():
-                algorithm.train()
-            report = callback.report
-            assert report is not None
-            self.folder.append_progress(report)
-            if not updated and report.env_steps_trained > trained_before:
-                updated = True
-                seconds = time.time() - psutil.Process().create_time()
-                # It was up to min_time_s_per_iteration ago: the end of an iteration shows it.
-                self.view.say(f"First learner update within {seconds:.1f} s of the command")
-                self.write_status("TRAINING")
-            self._show(report, progress)
-            _tell_learners(algorithm, progress.towards(self.experiment.stop))
-            reason = reason_to_stop(self.experiment.stop, report, progress)
-            over = reason is not None or interruption.requested
-            if over or time.monotonic() - saved_at >= self.options.checkpoint_every_s:
-                saved_at = time.monotonic()
-                with interruption.watch():
-                    self._save(algorithm, progress)
-            if reason is not None:
-                return Outcome("FINISHED", reason, 0)
-            if interruption.requested:
-                by = f"stopped by {interruption.signal_name}"
-                return Outcome("KILLED", by, interruption.exit_code)
+                self.save(algorithm, progress)
+        return reason
+
+    def _limit_s(self, algorithm: Any) -> float:
+        """Returns how many seconds the next iteration may take."""
+        interval = self.settings.evaluation_interval
+        evaluates = interval is not None and (algorithm.iteration + 1) % interval == 0
+        return STALLED_AFTER_S + (EVALUATION_AT_MOST_S if evaluates else 0.0)
 
     def write_status(self, state: State, reason: str = "") -> None:
         """Writes the run's state to the file that --status names."""
@@ -208,7 +238,9 @@ class Training:
             self.view.where = f"MLflow is away ({self.mlflow.problem}); metrics are kept"
         self.view.update(report, progress, self.settings.num_env_runners or 0)
 
-    def _save(self, algorithm: Any, progress: Progress) -> None:
+    def save(self, algorithm: Any, progress: Progress) -> None:
+        """Writes a checkpoint and removes those that are not kept."""
+        self._saved_at, self.saved_iteration = time.monotonic(), progress.iteration
         checkpoint = self.checkpoints.save(algorithm, self.experiment, progress)
         self.checkpoints.mark_if_best(checkpoint)
         self.checkpoints.prune()
@@ -218,19 +250,12 @@ class Training:
         say, folder = self.view.say, self.folder
         best = self.checkpoints.best()
         if folder.progress_file.exists():
-            self._draw()
+            self.draw()
         if best is not None and outcome.status == "FINISHED":
             self._record(best)
         say("Delivering to MLflow ...")
         sys.stdout.flush()
-        if best is not None:
-            # At the end only: while it trains, a cluster saves the run's folder already.
-            self.mlflow.log_artifact(best.path, "checkpoints/best")
-        for path in (folder.experiment_file, folder.learning_curve, folder.video, folder.log):
-            self.mlflow.log_artifact(path)
-        self.mlflow.close(outcome.status)
-        if self.mlflow.problem is not None:
-            say(f"MLflow did not receive everything: {self.mlflow.problem}")
+        self.deliver(outcome.status)
         say(f"{outcome.status}: {outcome.reason}")
         self.write_status(outcome.status, outcome.reason)
         if outcome.status == "FAILED":
@@ -249,7 +274,20 @@ class Training:
         if self.options.tracking_uri is None:
             say("  make ui")
 
-    def _draw(self) -> None:
+    def deliver(self, status: Status) -> None:
+        """Gives MLflow the artifacts and the status, and waits until it has all."""
+        folder, best = self.folder, self.checkpoints.best()
+        if best is not None:
+            # At the end only: while it trains, a cluster saves the run's folder already.
+            self.mlflow.log_artifact(best.path, "checkpoints/best")
+        for path in (folder.experiment_file, folder.learning_curve, folder.video, folder.log):
+            self.mlflow.log_artifact(path)
+        self.mlflow.close(status)
+        if self.mlflow.problem is not None:
+            self.view.say(f"MLflow did not receive everything: {self.mlflow.problem}")
+
+    def draw(self) -> None:
+        """Draws the learning curve; a full disk is said, and ends nothing."""
         title = f"{self.experiment.run} on {self.experiment.env}"
         goal = self.experiment.stop.episode_return_mean
         try:
@@ -259,7 +297,11 @@ class Training:
 
     def _record(self, checkpoint: Checkpoint) -> None:
         try:
-            episode_return, length = record_video(checkpoint, self.folder.video)
+            under, path = self.experiment.run_under, self.folder.video
+            if under is None:
+                episode_return, length = record_video(checkpoint, path)
+            else:  # It is the env runners' window that this process does not have.
+                episode_return, length = record_under(under, checkpoint, path)
         except Exception as error:  # An environment that cannot render fails no finished run.
             traceback.print_exc()
             self.view.say(f"No video: {first_line(error)}")
@@ -287,18 +329,20 @@ def _tell_learners(algorithm: Any, progress: float) -> None:
     algorithm.learner_group.foreach_learner(tell, timeout_seconds=0.0)
 
 
-def _tracking(folder: RunFolder, options: TrainOptions) -> Tracking:
+def tracking_of(folder: RunFolder, options: TrainOptions) -> Tracking:
+    """Returns where the MLflow run of a folder is kept, or will be."""
     name = folder.path.name
     if options.tracking_uri is None:
         tracking = Tracking.embedded(options.results, name)
     else:
         tracking = Tracking(options.tracking_uri, None, name)
+    parent = None if options.parent is None else options.parent.mlflow_run_file
     # Another tracking server does not know the run: there it becomes a new one.
-    return replace(tracking, run_id=folder.mlflow_run_id(tracking.uri))
+    return replace(tracking, run_id=folder.mlflow_run_id(tracking.uri), parent_file=parent)
 
 
 @contextmanager
-def _terminal(log: Path) -> Iterator[TextIO]:
+def terminal(log: Path) -> Iterator[TextIO]:
     """Sends all other output of this process to the log; yields the terminal."""
     descriptors = redirect_output(log)
     try:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import fmean
 
-from payload.experiment.settings import EPISODE_RETURN_MEAN
+from payload.experiment.settings import EPISODE_RETURN_MEAN, EVALUATION_RETURN_MEAN
 from payload.run.progress import Report
 
 ITERATION = "training_iteration"
@@ -21,6 +22,7 @@ STEPS_TRAINED_PER_S = "learners/__all_modules__/num_env_steps_trained_lifetime_t
 EPISODES = "env_runners/num_episodes_lifetime"
 EPISODE_RETURN_MIN = "env_runners/episode_return_min"
 EPISODE_RETURN_MAX = "env_runners/episode_return_max"
+RESTARTS = "fault_tolerance/num_remote_worker_restarts"
 MODULE = "learners/default_policy/"
 
 
@@ -57,7 +59,28 @@ METRICS = (
         lambda r: r.length_mean,
     ),
     Metric(EPISODES, "Episodes finished", lambda r: r.episodes),
+    Metric(
+        EVALUATION_RETURN_MEAN,
+        "Mean return of an evaluation's episodes",
+        lambda r: r.evaluation_mean,
+    ),
+    Metric(
+        "evaluation/env_runners/episode_return_min",
+        "Smallest return of an evaluation's episodes",
+        lambda r: min(r.evaluation_returns, default=math.nan),
+    ),
+    Metric(
+        "evaluation/env_runners/episode_return_max",
+        "Largest return of an evaluation's episodes",
+        lambda r: max(r.evaluation_returns, default=math.nan),
+    ),
+    Metric(
+        "evaluation/env_runners/episode_len_mean",
+        "Mean length of an evaluation's episodes in environment steps",
+        lambda r: fmean(r.evaluation_lengths) if r.evaluation_lengths else math.nan,
+    ),
     Metric("fault_tolerance/num_healthy_workers", "Env runners alive", lambda r: r.env_runners),
+    Metric(RESTARTS, "Env runners that were lost or failed and came back"),
     Metric(
         "learners/__all_modules__/num_env_steps_trained_lifetime",
         "Environment steps trained on",

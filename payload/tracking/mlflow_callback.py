@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
+from payload.run.env_runner_losses import EnvRunnerLosses
 from payload.run.progress import Progress, Report
 from payload.tracking.metrics import metrics
 from payload.tracking.mlflow_run import MLflowRun
@@ -28,14 +30,38 @@ class MLflowMetrics(RLlibCallback):
         """The last iteration's."""
         self.run: MLflowRun | None = None
         self._nodes: NodeMonitors | None = None
+        self._losses = EnvRunnerLosses(print)
         self._last = time.perf_counter()
         self._dropped = 0
+        self._has_evaluated = False
+        """Since the last iteration; later results of RLlib repeat an evaluation's."""
 
-    def attach(self, run: MLflowRun, progress: Progress) -> None:
-        """Sets where to log, and the progress that a resumed run continues from."""
+    def attach(
+        self, run: MLflowRun, progress: Progress, say: Callable[[str], None], nodes: bool = True
+    ) -> None:
+        """Sets where to log, and the progress that a resumed run continues from.
+
+        Args:
+            say: Shows a person a line.
+            nodes: Log the nodes' metrics too.
+        """
         self.run, self.progress = run, progress
-        self._nodes = NodeMonitors()
+        self._losses = EnvRunnerLosses(say)
+        self._nodes = NodeMonitors() if nodes else None
         self._last = time.perf_counter()
+
+    def on_env_runners_recreated(
+        self,
+        *,
+        algorithm: Any,
+        env_runner_group: Any,
+        env_runner_indices: list[int],
+        **kwargs: Any,
+    ) -> None:
+        self._losses.back(algorithm, env_runner_group, env_runner_indices)
+
+    def on_evaluate_end(self, **kwargs: Any) -> None:
+        self._has_evaluated = True
 
     def on_train_result(
         self, *, algorithm: Any, metrics_logger: Any = None, result: dict[str, Any], **kwargs: Any
@@ -46,15 +72,18 @@ class MLflowMetrics(RLlibCallback):
         # The result itself has the mean of what this count was in the iteration.
         dropped = int(algorithm.learner_group.get_stats()["learner_group_ts_dropped_lifetime"])
         new = replace(train_result(result), env_steps_dropped=dropped - self._dropped)
-        self._dropped = dropped
+        if not self._has_evaluated:
+            new = replace(new, evaluation_returns=[], evaluation_lengths=[])
+        self._has_evaluated, self._dropped = False, dropped
         self.report = self.progress.advance(new, seconds, alive)
-        if self.run is None or self._nodes is None:
+        if self.run is None:
             return
         values = metrics(self.report)
         if self.report.env_steps_trained > 0:
             # To import MLflow, make its database and start an actor would delay the first update.
             self.run.start()
-            values |= self._nodes.metrics()
+            if self._nodes is not None:
+                values |= self._nodes.metrics()
         self.run.log_metrics(values, self.report.env_steps)
 
 

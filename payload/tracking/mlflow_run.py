@@ -10,19 +10,23 @@ import shutil
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 from payload.errors import first_line
+from payload.tracking.metrics import STEPS
 from payload.tracking.mlflow_pages import UI_ADDRESS, run_page
 
 EXPERIMENT_NAME = "volley"
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 """MLflow's UI opens on charts of training instead of traces of language models."""
+PARENT = "mlflow.parentRunId"
+"""The tag by which MLflow nests a run in another one."""
 DATABASE = "mlflow.db"
 """The embedded database, in the folder of results."""
 RETRY_S = 5.0
@@ -31,6 +35,8 @@ CLOSE_TIMEOUT_S = 60.0
 """How long the end of a run waits for what is still to be delivered."""
 PARAM_LIMIT = 6000
 """MLflow's longest parameter value, in characters."""
+BATCH = 1000
+"""Most metrics that MLflow takes in one request."""
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
@@ -46,6 +52,8 @@ class Tracking:
     run_name: str
     run_id: str | None = None
     """The run that a resumed training continues in."""
+    parent_file: Path | None = None
+    """RunFolder.mlflow_run_file of the run that contains this one."""
 
     @property
     def server(self) -> str:
@@ -72,17 +80,11 @@ class MetricPoint:
 class MLflowRun:
     """Delivers metrics, parameters and artifacts in the order in which they were given.
 
-    No method but `close` waits. While a server is away, deliveries are kept and repeated;
-    metrics that could not be delivered by the end are left in `backlog`, from where a
-    resumed run delivers them.
+    No method but `close` waits. While a server is away, deliveries are kept and repeated. A resumed
+    run delivers from progress.csv what an earlier one could not, and nothing that MLflow has.
     """
 
-    def __init__(
-        self,
-        tracking: Tracking,
-        backlog: Path,
-        on_start: Callable[[str], None] | None = None,
-    ) -> None:
+    def __init__(self, tracking: Tracking, on_start: Callable[[str], None] | None = None) -> None:
         """
         Args:
             on_start: Called with the run's id once it is known.
@@ -93,21 +95,23 @@ class MLflowRun:
         """Why deliveries are waiting right now; None while all is well."""
         self.page: str | None = None
         """The address of the run's charts, once the run is known."""
-        self._backlog = backlog
         self._on_start = on_start
         self._queue: queue.Queue[Callable[[Any, str], None] | None] = queue.Queue()
         self._closing = threading.Event()
-        self._undelivered: list[MetricPoint] = []
-        self._undelivered_lock = threading.Lock()
+        self._points: deque[MetricPoint] = deque()
+        """Not yet delivered."""
+        self._env_steps_there = -1
+        """Up to here MLflow has a resumed run's metrics."""
         self._thread = threading.Thread(target=self._deliver, name="mlflow", daemon=True)
-        if backlog.exists():
-            self._log_points(_read(backlog))
-            self._put(lambda *_: backlog.unlink(missing_ok=True))
 
     def log_metrics(self, values: dict[str, float], env_steps: int) -> None:
-        """Logs values on the axis of environment steps."""
+        """Logs values on the axis of environment steps.
+
+        A resumed run trains the steps since its checkpoint again: MLflow keeps what it has there.
+        """
         now = int(time.time() * 1000)
-        self._log_points([MetricPoint(k, v, env_steps, now) for k, v in values.items()])
+        self._points.extend(MetricPoint(k, v, env_steps, now) for k, v in values.items())
+        self._put(self._deliver_points)
 
     def log_params(self, params: dict[str, Any]) -> None:
         """Logs parameters; one that a resumed run has already keeps its first value."""
@@ -148,29 +152,24 @@ class MLflowRun:
         self.start()
         self._thread.join(timeout_s)
         self._closing.set()
-        with self._undelivered_lock:
-            if self._undelivered:
-                lines = (json.dumps(asdict(point)) + "\n" for point in self._undelivered)
-                with suppress(OSError):  # A full disk must not hide how the run ended.
-                    self._backlog.write_text("".join(lines))
 
-    def _log_points(self, points: list[MetricPoint]) -> None:
-        with self._undelivered_lock:
-            self._undelivered += points
+    def _deliver_points(self, client: Any, run_id: str) -> None:
+        """Delivers all points that wait, those of several iterations in one request."""
+        from mlflow.entities import Metric
 
-        def deliver(client: Any, run_id: str) -> None:
-            from mlflow.entities import Metric
-
-            metrics = [Metric(p.name, p.value, p.timestamp_ms, p.env_steps) for p in points]
+        while self._points:
+            batch = list(islice(self._points, BATCH))
+            new = [p for p in batch if p.env_steps > self._env_steps_there]
             try:
-                client.log_batch(run_id, metrics=metrics)
+                client.log_batch(
+                    run_id,
+                    metrics=[Metric(p.name, p.value, p.timestamp_ms, p.env_steps) for p in new],
+                )
             except Exception as error:
                 if not _is_final(error):
                     raise
-            with self._undelivered_lock:
-                del self._undelivered[: len(points)]
-
-        self._put(deliver)
+            for _ in batch:
+                self._points.popleft()
 
     def _put(self, deliver: Callable[[Any, str], None]) -> None:
         self._queue.put(deliver)
@@ -203,10 +202,19 @@ class MLflowRun:
                 )
             else:
                 experiment_id = experiment.experiment_id
-            run = client.create_run(experiment_id, run_name=self.tracking.run_name)
+            tags = {}
+            if self.tracking.parent_file is not None:
+                # Until it is there, this is tried again.
+                parent = json.loads(self.tracking.parent_file.read_text())
+                if parent["tracking_uri"] != self.tracking.uri:
+                    raise LookupError(f"the search has no MLflow run at {self.tracking.uri} yet")
+                tags[PARENT] = parent["run_id"]
+            run = client.create_run(experiment_id, tags=tags, run_name=self.tracking.run_name)
             self.run_id = run.info.run_id
         else:
             client.update_run(self.run_id, status="RUNNING")
+            history = client.get_metric_history(self.run_id, STEPS)
+            self._env_steps_there = max((point.step for point in history), default=-1)
             experiment_id = client.get_run(self.run_id).info.experiment_id
         self.page = run_page(self.tracking.server, experiment_id, self.run_id)
         if self._on_start is not None:
@@ -284,14 +292,6 @@ def _is_final(error: Exception) -> bool:
 
     codes = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")
     return isinstance(error, MlflowException) and error.error_code in codes
-
-
-def _read(backlog: Path) -> list[MetricPoint]:
-    points = []
-    for line in backlog.read_text().splitlines():
-        with suppress(ValueError, TypeError):  # A full disk may have cut the last line off.
-            points.append(MetricPoint(**json.loads(line)))
-    return points
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:

@@ -9,14 +9,15 @@ from typing import Any
 import ray
 
 import payload
-from payload.experiment.settings import Experiment, Settings
+from payload.experiment.common_settings import CommonSettings
+from payload.experiment.settings import Experiment
 from payload.tracking.git_commit import git_commit
 from payload.tracking.mlflow_run import flatten
 
 PACKAGES = ("ray", "torch", "gymnasium", "ale-py", "mlflow", "numpy")
 
 
-def run_parameters(experiment: Experiment, settings: Settings) -> dict[str, Any]:
+def run_parameters(experiment: Experiment, settings: CommonSettings) -> dict[str, Any]:
     """Returns the whole experiment, versions, seed, git commit and the cluster's shape."""
     nodes = [node for node in ray.nodes() if node["Alive"]]
     resources = ray.cluster_resources()

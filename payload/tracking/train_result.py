@@ -11,6 +11,7 @@ from ray.rllib.utils.metrics import (
     ENV_RUNNER_RESULTS,
     EPISODE_LEN_MEAN,
     EPISODE_RETURN_MEAN,
+    EVALUATION_RESULTS,
     LEARNER_RESULTS,
     NUM_ENV_STEPS_SAMPLED,
     NUM_ENV_STEPS_SAMPLED_LIFETIME,
@@ -18,13 +19,8 @@ from ray.rllib.utils.metrics import (
     NUM_EPISODES_LIFETIME,
 )
 
-from payload.impala.env_runner import (
-    EPISODE_LENGTHS,
-    EPISODE_RETURNS,
-    RETURN_SO_FAR_MAX,
-    RETURN_SO_FAR_MIN,
-    REWARDS_SAMPLED,
-)
+from payload.environments.episode_metrics import EPISODE_LENGTHS, EPISODE_RETURNS
+from payload.impala.env_runner import RETURN_SO_FAR_MAX, RETURN_SO_FAR_MIN, REWARDS_SAMPLED
 from payload.run.progress import MEAN_OVER, TrainResult
 from payload.tracking.metrics import METRICS
 
@@ -33,6 +29,7 @@ def train_result(result: dict[str, Any]) -> TrainResult:
     """Reads what `Algorithm.train` returned; a count that it lacks is None."""
     sampled = result.get(ENV_RUNNER_RESULTS, {})
     learners = result.get(LEARNER_RESULTS, {})
+    evaluation = result.get(EVALUATION_RESULTS, {}).get(ENV_RUNNER_RESULTS, {})
     episodes = _count(sampled, NUM_EPISODES_LIFETIME)
     return TrainResult(
         env_steps=_count(sampled, NUM_ENV_STEPS_SAMPLED_LIFETIME),
@@ -45,6 +42,8 @@ def train_result(result: dict[str, Any]) -> TrainResult:
         returns=_episodes(sampled, EPISODE_RETURNS, EPISODE_RETURN_MEAN, episodes or 0),
         lengths=_episodes(sampled, EPISODE_LENGTHS, EPISODE_LEN_MEAN, episodes or 0),
         values=_values(result),
+        evaluation_returns=_series(evaluation, EPISODE_RETURNS),
+        evaluation_lengths=_series(evaluation, EPISODE_LENGTHS),
     )
 
 
@@ -56,10 +55,14 @@ def _count(section: dict[str, Any], key: str) -> int | None:
 def _episodes(section: dict[str, Any], each: str, mean: str, episodes: int) -> list[float]:
     """Every finished episode's value; RLlib's own env runner gives the last 100 ones' mean."""
     if each in section:
-        values = np.atleast_1d(section[each])
-    else:
-        values = np.full(min(MEAN_OVER, episodes), section.get(mean, math.nan))
+        return _series(section, each)
+    value = section.get(mean, math.nan)
+    return [] if math.isnan(value) else [float(value)] * min(MEAN_OVER, episodes)
+
+
+def _series(section: dict[str, Any], each: str) -> list[float]:
     # An empty series arrives as NaN.
+    values = np.atleast_1d(section.get(each, math.nan))
     return [float(value) for value in values if not math.isnan(value)]
 
 

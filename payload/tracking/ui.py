@@ -10,13 +10,23 @@ import time
 import urllib.error
 import urllib.request
 import webbrowser
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from payload.errors import UserError
 from payload.tracking.mlflow_pages import UI_HOST, experiment_page, run_page
-from payload.tracking.mlflow_run import DATABASE, EXPERIMENT_NAME, Tracking, mlflow_client
+from payload.tracking.mlflow_run import (
+    DATABASE,
+    EXPERIMENT_NAME,
+    PARENT,
+    Tracking,
+    mlflow_client,
+)
 
 START_TIMEOUT_S = 120.0
+END_TIMEOUT_S = 5.0
 
 
 def serve_ui(results: Path, port: int, browser: bool) -> int:
@@ -50,7 +60,7 @@ def serve_ui(results: Path, port: int, browser: bool) -> int:
                     webbrowser.open(page)
             return process.wait()
         except KeyboardInterrupt:
-            process.terminate()
+            _end(process)
             return 130
 
 
@@ -64,7 +74,11 @@ def _check_free(port: int) -> None:
 
 
 def _newest_page(tracking_uri: str, server: str) -> str:
-    """Returns the page of the run that started last, or of the experiment while it has none."""
+    """Returns the page of the run that started last.
+
+    It is the experiment's page while there is no run, and where the run is a trial of a search:
+    that page has the curves of all trials.
+    """
     client = mlflow_client(tracking_uri)
     experiment = client.get_experiment_by_name(EXPERIMENT_NAME)
     if experiment is None:
@@ -72,7 +86,7 @@ def _newest_page(tracking_uri: str, server: str) -> str:
     runs = client.search_runs(
         [experiment.experiment_id], order_by=["attributes.start_time DESC"], max_results=1
     )
-    if not runs:
+    if not runs or PARENT in runs[0].data.tags:
         return experiment_page(server, experiment.experiment_id)
     return run_page(server, experiment.experiment_id, runs[0].info.run_id)
 
@@ -88,6 +102,18 @@ def _answers(server: str, process: subprocess.Popen[bytes]) -> bool:
         else:
             return True
     return False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a server and its workers; one that is just starting may miss uvicorn's signal."""
+    below = psutil.Process(process.pid).children(recursive=True)
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=END_TIMEOUT_S)
+    process.kill()
+    for worker in below:
+        with suppress(psutil.NoSuchProcess):
+            worker.kill()
 
 
 def _has_desktop() -> bool:

@@ -38,10 +38,10 @@ def payload(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @contextmanager
-def learning(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Runs `python -m payload train` in `folder`; yields after its first learner update."""
+def running(folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
+    """Runs a command in `folder`; its output and errors are one stream."""
     with subprocess.Popen(
-        [sys.executable, "-m", "payload", "train", "--config", TINY, *arguments],
+        command,
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -49,6 +49,14 @@ def learning(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         # Signals to its process group must not reach the tests.
         start_new_session=True,
     ) as process:
+        yield process
+
+
+@contextmanager
+def learning(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Runs `python -m payload train` in `folder`; yields after its first learner update."""
+    train = (sys.executable, "-m", "payload", "train", "--config", TINY, *arguments)
+    with running(folder, *train) as process:
         try:
             assert process.stdout is not None
             next(line for line in process.stdout if line.startswith("First learner update"))

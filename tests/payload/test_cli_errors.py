@@ -52,13 +52,42 @@ BAD_INPUTS = {
     "unknown env_config key": bad(
         'train --config {"env_config":{"noop_maxx":1}}', "config.env_config.noop_maxx", "noop_max?"
     ),
-    "no such algorithm": bad("train --run PPO", "run", "'PPO'", "'IMPALA'", "'APPO'"),
+    "no such algorithm": bad("train --run A3C", "run", "'A3C'", "'IMPALA'", "'APPO'"),
     "negative seed": bad("train --seed -1", "seed", "-1", "equal to 0"),
+    # A search
+    "train with a search space": bad(
+        'train --config {"lr":{"grid_search":[1,2]}}', "config.lr", "grid_search(1, 2)", "tune"
+    ),
+    "nothing to search": bad("tune", "no search space", "loguniform", "train"),
+    "text to evaluate": bad('tune --config {"lr":{"eval":"1"}}', "config.lr", "not evaluated"),
+    "a search over env runners": bad(
+        'tune --config {"num_workers":{"choice":[1,2]}}', "config.num_workers", "how many trials"
+    ),
+    "a search over environments": bad('tune --env x --stop {"choice":[1]}', "stop.choice", "known"),
+    "a search of no environment": bad(
+        'tune --env CartPol-v1 --config {"lr":{"choice":[1,2]}}', "CartPol-v1", "CartPole-v1?"
+    ),
+    "a bound that is not valid": bad(
+        'tune --config {"gamma":{"uniform":[0.9,2]}}', "config.gamma", "2.0", "equal to 1"
+    ),
+    "a trial that has no room": bad(
+        'tune --config {"num_workers":9999,"lr":{"choice":[1,2]}}', "num_env_runners", "9999"
+    ),
+    "no samples": bad('tune --samples 0 --config {"lr":{"choice":[1,2]}}', "--samples 0", "than 0"),
+    "no seeds": bad('tune --seeds 0 --config {"lr":{"choice":[1,2]}}', "--seeds 0", "than 0"),
+    "samples of a grid": bad(
+        'tune --samples 5 --config {"lr":{"grid_search":[1,2]}}', "--samples 5", "a grid", "--seeds"
+    ),
+    "no search to resume": bad("tune --resume", "--resume", "no search in results/runs"),
+    "a run as a search to resume": bad(
+        "tune --resume trained/runs/a", "--resume trained/runs/a", "no search"
+    ),
+    "an option of train": bad("tune --sample 3", "--sample", "--samples?"),
     # The experiment file
     "no such file": bad("train nowhere.yaml", "nowhere.yaml", "No such file"),
     "a folder as a file": bad("train empty", "empty", "Is a directory"),
-    "a file that is no text": bad("train picture.png", "picture.png"),
-    "a file that is no experiment": bad(
+    "a file that is not text": bad("train picture.png", "picture.png"),
+    "a file that is not an experiment": bad(
         "train list.yaml", "list.yaml", "run, env, config and stop"
     ),
     # The options
@@ -67,7 +96,7 @@ BAD_INPUTS = {
     "unknown command": bad("trian", "trian", "train"),
     "no command": bad("", "train"),
     "no checkpoint to evaluate": bad("evaluate", "checkpoint"),
-    "a seed that is no number": bad("train --seed x", "--seed", "'x'", "int"),
+    "a seed that is not a number": bad("train --seed x", "--seed", "'x'", "int"),
     "malformed config": bad('train --config {"lr":', "--config", "'{\"lr\":'", "JSON object"),
     "a list as config": bad("train --config [1]", "--config", "'[1]'", "JSON object"),
     "malformed stop": bad("train --stop 18", "--stop", "'18'", "JSON object"),
@@ -90,7 +119,7 @@ BAD_INPUTS = {
     "evaluate in another environment": bad(
         "evaluate trained/runs/a --env Acrobot-v1", "--env Acrobot-v1", "CartPole-v1"
     ),
-    "evaluate what is no checkpoint": bad("evaluate empty", "empty", "no checkpoint"),
+    "evaluate what is not a checkpoint": bad("evaluate empty", "empty", "no checkpoint"),
     "evaluate what is not there": bad("evaluate nowhere", "nowhere", "no checkpoint"),
     "a video in no folder": bad(
         "evaluate trained/runs/a --video nowhere/x.mp4", "--video nowhere/x.mp4", "does not exist"
@@ -112,7 +141,7 @@ class Refusal:
 def place(
     tmp_path: Path, save_checkpoint: Callable[..., Checkpoint], monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """A working directory with files that are no experiments, and a run with a checkpoint."""
+    """A working directory with files that are not experiments, and a run with a checkpoint."""
     (tmp_path / "list.yaml").write_text("[1, 2]")
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\xff")
     (tmp_path / "empty").mkdir()
@@ -125,7 +154,7 @@ def place(
 def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ends a command that was not refused before it would start Ray."""
 
-    def connect(_address: str | None) -> NoReturn:
+    def connect(_address: str | None, _runtime_env: object) -> NoReturn:
         raise AssertionError("Ray would be started")
 
     monkeypatch.setattr(payload.run.ray_cluster, "connect", connect)
@@ -185,7 +214,8 @@ def test_the_real_command_refuses_in_one_line() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--help"], "train | evaluate | ui | bench"),
+        (["--help"], "train | tune | evaluate | ui | bench"),
+        (["tune", "--help"], "--samples"),
         (["train", "--help"], "--resume"),
         (["evaluate", "--help"], "--episodes"),
     ],

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from ray.exceptions import RayTaskError
 
-from payload.errors import first_line
+from payload.errors import UserError, first_line
 
 
 def test_an_error_is_its_type_and_the_first_line_of_its_text() -> None:
     assert first_line(RuntimeError("CUDA error: out of memory\nCompile with ...")) == (
         "RuntimeError: CUDA error: out of memory"
+    )
+
+
+def test_what_a_person_can_mend_is_its_text_alone() -> None:
+    assert first_line(UserError("env: Walk-v0: it draws no pictures")) == (
+        "env: Walk-v0: it draws no pictures"
     )
 
 

@@ -85,7 +85,7 @@ def test_rate_counts_from_the_first_learner_update_on() -> None:
     assert steps_per_s(learning) == 2_000
 
 
-def test_a_pace_counts_from_when_the_run_has_settled() -> None:
+def test_throughput_counts_from_when_the_run_has_settled() -> None:
     rows = [
         row(1_000, 10),
         row(2_000, 10 + SETTLE_S - 1),

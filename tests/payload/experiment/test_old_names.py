@@ -19,7 +19,7 @@ from payload.experiment.old_names import (
     translate_config,
     translate_stop,
 )
-from payload.experiment.settings import Settings, Stop
+from payload.experiment.settings import Algorithm, Settings, Stop
 from tests.documents import table_rows
 
 values = st.one_of(st.integers(), st.floats(allow_nan=False), st.text(), st.none(), st.booleans())
@@ -159,5 +159,41 @@ def test_sampling_exploration_becomes_explore() -> None:
 
 
 def test_another_exploration_is_ignored_by_name() -> None:
-    notes = translate_config({"exploration_config": {"type": "EpsilonGreedy"}}).notes
-    assert notes[0].startswith("config.exploration_config.type EpsilonGreedy is ignored: ")
+    notes = translate_config({"exploration_config": {"type": "Curiosity"}}).notes
+    assert notes[0].startswith("config.exploration_config.type Curiosity is ignored: ")
+
+
+ARTICLE = {"initial_epsilon": 1.0, "final_epsilon": 0.02, "epsilon_timesteps": 500_000}
+"""Of tsmatz/minecraft-rl-on-ray-cluster."""
+
+
+@pytest.mark.parametrize("run", ["IMPALA", "APPO", "PPO", "DQN"])
+def test_epsilon_greedy_becomes_epsilon(run: Algorithm) -> None:
+    found = translate_config({"exploration_config": {"type": "EpsilonGreedy", **ARTICLE}}, run)
+    assert found.values == {"epsilon": [[0, 1.0], [500_000, 0.02]]}
+    assert found.notes == ["config.exploration_config is now epsilon: [[0, 1.0], [500000, 0.02]]"]
+
+
+def test_epsilon_greedy_waits_for_its_warmup() -> None:
+    given = {"type": "EpsilonGreedy", "warmup_timesteps": 1000, **ARTICLE}
+    found = translate_config({"exploration_config": given})
+    assert found.values == {"epsilon": [[0, 1.0], [1000, 1.0], [501_000, 0.02]]}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"epsilon_timestep": 9}, "epsilon_timestep: unknown key (did you mean epsilon_timesteps"),
+        ({"epsilon_timesteps": "1e5"}, "epsilon_timesteps: '1e5' is not a whole number"),
+        ({"final_epsilon": None}, "final_epsilon: None is not a number"),
+    ],
+)
+def test_what_epsilon_greedy_cannot_take_is_an_error(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as error:
+        translate_config({"exploration_config": {"type": "EpsilonGreedy", **wrong}})
+    assert str(error.value).startswith(f"config.exploration_config.{said}")
+
+
+def test_epsilon_beside_rmsprops_settings_is_rmsprops() -> None:
+    found = translate_config({"epsilon": 0.1, "decay": 0.99})
+    assert found.values == {}

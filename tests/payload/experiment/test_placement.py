@@ -9,7 +9,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from payload.errors import UserError
-from payload.experiment.placement import Cluster, Node, place, room_for_env_runners
+from payload.experiment.placement import (
+    Cluster,
+    Node,
+    cpus_of_trials_driver,
+    place,
+    place_trials,
+    room_for_env_runners,
+)
 from payload.experiment.settings import Settings
 
 ARTICLES = Cluster([Node(6, gpus=1.0), *[Node(2)] * 4])
@@ -134,3 +141,58 @@ def test_what_fits_never_takes_more_cpus_than_there_are(
     if num_learners <= sum(cpus):
         # What the env runners leave is enough for the learners.
         assert sum(cpus) - room * each >= num_learners
+
+
+def test_env_runners_that_evaluate_take_the_place_of_others() -> None:
+    evaluation = {"evaluation_interval": 5, "evaluation_num_env_runners": 2}
+    assert place(Settings.model_validate(evaluation), local(8)) == 6
+
+
+def test_env_runners_for_evaluation_take_no_place_where_it_is_off() -> None:
+    assert place(Settings(evaluation_num_env_runners=2), local(8)) == 8
+
+
+# Trials of a search
+
+
+@pytest.mark.parametrize(
+    ("cluster", "trials", "each"),
+    [
+        (local(2), 1, 2),
+        (local(2), 2, 1),
+        (local(2), 10, 1),
+        (local(14), 3, 4),
+        (local(14), 100, 1),
+        # Each trial's driver keeps a CPU.
+        (ARTICLES, 1, 13),
+        (ARTICLES, 2, 6),
+        (ARTICLES, 100, 1),
+        (Cluster([Node(1)]), 5, 1),
+    ],
+)
+def test_trials_share_the_cpus(cluster: Cluster, trials: int, each: int) -> None:
+    assert place_trials(Settings(), cluster, trials) == each
+
+
+def test_a_trial_has_the_env_runners_that_were_asked_for() -> None:
+    assert place_trials(Settings(num_env_runners=3), local(14), 100) == 3
+
+
+def test_trials_are_as_many_as_have_a_gpu() -> None:
+    settings = Settings(num_learners=1, num_gpus_per_learner=1.0)
+    assert place_trials(settings, local(14, gpus=2.0), 100) == 7
+
+
+def test_a_trial_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(UserError, match=r"config\.num_env_runners: 15"):
+        place_trials(Settings(num_env_runners=15), local(14), 2)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "env_runners", "cpus"),
+    [(local(2), 2, 0), (ARTICLES, 2, 1), (Cluster([Node(1)]), 1, 0), (local(2), 0, 1)],
+)
+def test_the_driver_of_a_trial_keeps_a_cpu_where_that_of_a_run_does(
+    cluster: Cluster, env_runners: int, cpus: int
+) -> None:
+    assert cpus_of_trials_driver(Settings(), cluster, env_runners) == cpus

@@ -21,6 +21,7 @@ from payload.experiment.old_names import (
 )
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import Experiment, Settings, Stop
+from payload.experiment.standard_settings import DQNSettings
 
 ARTICLE = {
     "run": "IMPALA",
@@ -44,7 +45,9 @@ ARTICLE = {
 
 
 def settings(**config: Any) -> Settings:
-    return read_experiment({"config": config}).experiment.config
+    found = read_experiment({"config": config}).experiment.config
+    assert isinstance(found, Settings)
+    return found
 
 
 def refusal(raw: Any) -> str:
@@ -177,13 +180,13 @@ def test_json_is_an_experiment_file_too(tmp_path: Path) -> None:
     assert read_file(written(tmp_path, '{"run": "APPO"}')) == {"run": "APPO"}
 
 
-def test_a_file_that_only_sets_config_is_no_file_of_rllib_train(tmp_path: Path) -> None:
+def test_a_file_that_only_sets_config_is_not_a_file_of_rllib_train(tmp_path: Path) -> None:
     assert read_file(written(tmp_path, "config: {lr: 0.1}")) == {"config": {"lr": 0.1}}
 
 
 def test_a_power_of_ten_in_a_file_is_a_number(tmp_path: Path) -> None:
     raw = read_file(written(tmp_path, "config: {lr: 5e-5}"))
-    assert read_experiment(raw).experiment.config.lr == 5e-5
+    assert read_experiment(raw).experiment.config == Settings(lr=5e-5)
 
 
 # Layers
@@ -248,13 +251,15 @@ def test_the_language_needs_pydantic_and_yaml_alone() -> None:
     ],
     ids=["list", "broken", "no such date", "empty"],
 )
-def test_a_file_that_is_no_experiment_is_refused(tmp_path: Path, text: str, reason: str) -> None:
+def test_a_file_that_is_not_an_experiment_is_refused(
+    tmp_path: Path, text: str, reason: str
+) -> None:
     path = written(tmp_path, text)
     with pytest.raises(UserError, match=f"^{path}: {reason}.*$"):
         read_file(path)
 
 
-def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "picture.png"
     path.write_bytes(b"\x89PNG\r\n\x1a\n\xff\xfe")
     with pytest.raises(UserError, match=f"^{path}: "):
@@ -372,11 +377,32 @@ def test_a_number_that_is_not_finite_is_refused(section: str, key: str, value: f
 
 
 def test_an_unknown_algorithm_names_the_known_ones() -> None:
-    assert refusal({"run": "PPO"}) == "run: 'PPO': input should be 'IMPALA' or 'APPO'"
+    known = "'IMPALA', 'APPO', 'PPO', 'DQN' or 'SAC'"
+    assert refusal({"run": "A3C"}) == f"run: 'A3C': input should be {known}"
+
+
+@pytest.mark.parametrize(
+    ("run", "key", "owners"),
+    [("IMPALA", "epsilon_", ""), ("PPO", "actor_lr", "SAC"), ("SAC", "lambda_", "IMPALA and APPO")],
+)
+def test_a_key_of_another_algorithm_names_that_one(run: str, key: str, owners: str) -> None:
+    message = refusal({"run": run, "config": {key: 1.0}})
+    assert (f"belongs to {owners}" in message) == bool(owners)
+
+
+def test_epsilon_greedy_of_dqn_is_its_schedule() -> None:
+    exploration = {
+        "type": "EpsilonGreedy",
+        "initial_epsilon": 1.0,
+        "final_epsilon": 0.02,
+        "epsilon_timesteps": 500000,
+    }
+    read = read_experiment({"run": "DQN", "config": {"exploration_config": exploration}})
+    assert read.experiment.config == DQNSettings(epsilon=[(0, 1.0), (500000, 0.02)])
 
 
 @pytest.mark.parametrize(("section", "value"), [("config", []), ("stop", 3), ("config", "x")])
-def test_a_section_that_is_no_mapping_is_refused(section: str, value: object) -> None:
+def test_a_section_that_is_not_a_mapping_is_refused(section: str, value: object) -> None:
     assert refusal({section: value}) == f"{section}: {value!r} is not a mapping of settings"
 
 
@@ -451,8 +477,11 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 positive = st.floats(min_value=1e-9, max_value=1e9)
 share = st.floats(0, 1)
 schedules = finite | st.lists(
-    st.tuples(st.integers(0, 10**9), finite).map(list), min_size=1, max_size=4
-)
+    st.tuples(st.integers(0, 10**9), finite).map(list),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda point: point[0],
+).map(lambda points: sorted(points, key=lambda point: point[0]))
 plain_json = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), finite, st.text(max_size=10)),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner),
@@ -526,3 +555,39 @@ def test_an_experiment_file_says_only_what_was_set() -> None:
 def test_an_experiment_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
         Experiment().run = "APPO"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "said"),
+    [
+        (1.5, "config.epsilon: 1.5 is not a probability, from 0 to 1"),
+        ([[0, 1.0], [10, -0.1]], "config.epsilon: -0.1 is not a probability, from 0 to 1"),
+        ([[10, 1.0], [0, 0.1]], "config.epsilon: [10, 0] are not rising numbers of steps"),
+    ],
+)
+def test_an_epsilon_that_is_none_is_an_error(epsilon: Any, said: str) -> None:
+    assert refusal({"config": {"epsilon": epsilon}}) == said
+
+
+def test_an_evaluations_return_is_not_a_goal_without_evaluation() -> None:
+    goal = {"evaluation/env_runners/episode_return_mean": 18}
+    assert "config.evaluation_interval" in refusal({"stop": goal})
+    read_experiment({"config": {"evaluation_interval": 5}, "stop": goal})
+
+
+def test_azure_mls_limit_becomes_the_time_of_training() -> None:
+    loaded = read_experiment({"max_run_duration_seconds": 600}, {"stop": {"training_iteration": 5}})
+    assert loaded.experiment.stop == Stop(time_total_s=600, training_iteration=5)
+    assert loaded.notes == ["max_run_duration_seconds is now stop.time_total_s: 600"]
+
+
+def test_azure_mls_limit_beside_the_time_of_training_is_an_error() -> None:
+    said = refusal({"max_run_duration_seconds": 600, "stop": {"time_total_s": 60}})
+    assert said == "max_run_duration_seconds: stop.time_total_s is set too; keep one of the two"
+
+
+@pytest.mark.parametrize("limit", [0, -1, "1h"])
+def test_azure_mls_limit_is_named_where_it_is_none(limit: Any) -> None:
+    assert refusal({"max_run_duration_seconds": limit}).startswith(
+        f"max_run_duration_seconds: {limit!r}: "
+    )

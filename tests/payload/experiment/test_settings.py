@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -10,24 +11,26 @@ from pydantic.fields import FieldInfo
 from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.algorithms.impala import IMPALAConfig
 
+from payload.experiment.common_settings import AtariOnly, ByEnvironment, CommonSettings
 from payload.experiment.settings import (
     Algorithm,
-    AtariOnly,
     ByAlgorithm,
-    ByEnvironment,
     Experiment,
     Settings,
     Stop,
     notes_on_defaults,
     with_defaults,
 )
+from payload.experiment.standard_settings import DQNSettings, PPOSettings, SACSettings
 from tests.documents import table_rows
 
 DEPENDENT = ["lr", "vf_loss_coeff", "entropy_coeff", "uniform_kl_coeff", "num_epochs"]
 
 
 def filled(run: Algorithm = "IMPALA", atari: bool = True, **config: Any) -> Settings:
-    return with_defaults(Experiment.model_validate({"run": run, "config": config}), atari)
+    settings = with_defaults(Experiment.model_validate({"run": run, "config": config}), atari)
+    assert isinstance(settings, Settings)
+    return settings
 
 
 def notes(atari: bool, **config: Any) -> list[str]:
@@ -77,7 +80,11 @@ def test_a_setting_given_as_null_has_its_default(key: str) -> None:
 @pytest.mark.parametrize("run", ["IMPALA", "APPO"])
 def test_no_setting_of_an_atari_game_is_left_open_but_by_choice(run: Algorithm) -> None:
     settings = with_defaults(Experiment(run=run), atari=True, num_env_runners=2)
-    assert {name for name, value in settings if value is None} == {"seed"}
+    assert {name for name, value in settings if value is None} == {
+        "seed",
+        "epsilon",
+        "evaluation_interval",
+    }
 
 
 def test_an_entropy_coefficient_that_was_asked_for_is_all_that_keeps_the_policy_random() -> None:
@@ -154,7 +161,7 @@ def documented_default(field: FieldInfo) -> str | None:
 def test_the_documented_settings_are_those_of_an_experiment(
     documented: dict[str, list[str]],
 ) -> None:
-    assert list(documented) == list(Settings.model_fields)
+    assert set(documented) == set(Settings.model_fields)
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)
@@ -174,3 +181,10 @@ def test_a_setting_for_atari_games_only_is_documented_as_such(
 def test_the_documented_stop_criteria_are_those_of_an_experiment() -> None:
     criteria = [field.alias or name for name, field in Stop.model_fields.items()]
     assert list(table_rows("docs/algorithm.md", "Stop criteria")) == criteria
+
+
+def test_every_setting_of_ppo_dqn_and_sac_is_documented() -> None:
+    documented = table_rows("docs/algorithm.md", "Settings of PPO, DQN and SAC")
+    own = chain.from_iterable(m.model_fields for m in (PPOSettings, DQNSettings, SACSettings))
+    changed = {"num_envs_per_env_runner", "train_batch_size_per_learner", "image_size"}
+    assert set(documented) == set(own) - set(CommonSettings.model_fields) | changed

@@ -44,7 +44,7 @@ class CatchVectorEnv(VectorEnv[Any, Any, Any]):
         return self._frames.copy(), self._infos
 
     def step(self, actions: npt.NDArray[np.int64]) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Moves the paddles left, not at all or right, and starts ended games anew."""
+        """Moves the paddles left, not at all or right, and starts ended games again."""
         self._paddle = np.clip(self._paddle + actions - 1, 0, BOARD - 1)
         self._row += 1
         over = self._row == BOARD - 1

@@ -22,7 +22,7 @@ from payload.impala.connector import FragmentsToTrainBatch
 from payload.impala.rollout_fragment import RolloutFragment
 
 PATIENT = settings(deadline=None, max_examples=50)
-"""A busy machine is no reason to fail."""
+"""A busy machine must not fail a test."""
 IMAGE = (2, 3)
 NUM_ACTIONS = 6
 GOES_ON, LOST_LIFE, TERMINATED, TRUNCATED = range(4)

@@ -22,12 +22,11 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.env import INPUT_ENV_SINGLE_SPACES
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED, NUM_EPISODES, WEIGHTS_SEQ_NO
 
+from payload.environments.episode_metrics import EPISODE_LENGTHS, EPISODE_RETURNS
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import Experiment, with_defaults
 from payload.impala.atari import AtariSettings, game_of, make_vector_env
 from payload.impala.env_runner import (
-    EPISODE_LENGTHS,
-    EPISODE_RETURNS,
     RETURN_SO_FAR_MAX,
     RETURN_SO_FAR_MIN,
     REWARDS_SAMPLED,
@@ -35,8 +34,8 @@ from payload.impala.env_runner import (
     game_seeds,
 )
 from payload.impala.frame_stack import stack_frames
-from payload.impala.rllib_config import algorithm_config
 from payload.impala.rollout_fragment import RolloutFragment
+from payload.run.algorithm import algorithm_config
 
 pytestmark = pytest.mark.slow
 
@@ -123,7 +122,7 @@ class PlainPlay:
 
     @property
     def lost_life(self) -> Bools:
-        """The steps after which the game goes on with a life less."""
+        """The steps after which the game continues with one life less."""
         fewer: Bools = self.lives[1:] < self.lives[:-1]
         return fewer & ~self.ended
 
@@ -338,7 +337,7 @@ def test_each_environment_plays_its_share_of_the_episodes(make_runner: MakeRunne
     assert reported(runner) == [(total, length) for _, total, length in [*games[:2], games[3]]]
 
 
-def test_sampling_goes_on_with_new_episodes_after_whole_ones(make_runner: MakeRunner) -> None:
+def test_sampling_continues_with_new_episodes_after_whole_ones(make_runner: MakeRunner) -> None:
     runner = make_runner(env_config={"max_episode_frames": 100})
     runner.sample(num_episodes=1)
     assert runner.sample()[0].first[0].all()

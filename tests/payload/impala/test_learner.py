@@ -31,9 +31,9 @@ from payload.experiment.settings import with_defaults
 from payload.impala.advantages import RunningNormalizer
 from payload.impala.connector import FragmentsToTrainBatch
 from payload.impala.learner import Adam, SurrogateLearner, VTraceLearner, annealed
-from payload.impala.rllib_config import algorithm_config
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.impala.vtrace import vtrace
+from payload.run.algorithm import algorithm_config
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +42,7 @@ PATIENT = settings(
     max_examples=20,
     suppress_health_check=[HealthCheck.function_scoped_fixture],  # No example changes a learner.
 )
-"""A busy machine is no reason to fail."""
+"""A busy machine must not fail a test."""
 STEPS, NUM_ACTIONS, STACK, IMAGE = 4, 6, 4, (42, 42)
 SPACES: tuple[Box, Discrete[np.int64]] = (
     Box(0, 255, (STACK, *IMAGE), np.uint8),

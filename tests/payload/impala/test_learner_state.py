@@ -18,8 +18,8 @@ from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import with_defaults
 from payload.impala.learner import VTraceLearner
-from payload.impala.rllib_config import algorithm_config
 from payload.impala.rollout_fragment import RolloutFragment
+from payload.run.algorithm import algorithm_config
 from tests.payload.impala.test_learner import SPACES, STEPS, made_up
 
 pytestmark = pytest.mark.slow

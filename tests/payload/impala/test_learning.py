@@ -19,7 +19,7 @@ from payload.experiment.read import read_experiment
 from payload.experiment.settings import with_defaults
 from payload.impala.atari import AtariSettings
 from payload.impala.env_runner import AtariEnvRunner
-from payload.impala.rllib_config import algorithm_config
+from payload.run.algorithm import algorithm_config
 from tests.payload.impala.catch import CatchVectorEnv
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 from payload.run.checkpoints import find_checkpoint
-from payload.run.evaluate import Policy, evaluate
+from payload.run.evaluate import evaluate
+from payload.run.policy import Policy
 
 pytestmark = pytest.mark.slow
 

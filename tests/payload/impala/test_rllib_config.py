@@ -9,8 +9,8 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import with_defaults
-from payload.impala.rllib_config import algorithm_config
 from payload.impala.thread_watch import ThreadWatch
+from payload.run.algorithm import algorithm_config
 
 
 @pytest.fixture(

@@ -17,7 +17,7 @@ from payload.impala.frame_stack import stack_frames
 from payload.impala.rollout_fragment import RolloutFragment
 
 PATIENT = settings(deadline=None)
-"""A busy machine is no reason to fail."""
+"""A busy machine must not fail a test."""
 IMAGE = (2, 3)
 
 

@@ -12,7 +12,7 @@ import ray
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import with_defaults
 from payload.impala.learner import VTraceLearner
-from payload.impala.rllib_config import algorithm_config
+from payload.run.algorithm import algorithm_config
 from payload.tracking.mlflow_callback import MLflowMetrics, callback_of
 from tests.payload.command_line import wait_for
 

@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 PATIENT = settings(deadline=None)
-"""A busy machine is no reason to fail."""
+"""A busy machine must not fail a test."""
 VALUE = st.floats(-10.0, 10.0, width=32)
 LOG_RHO = st.floats(-4.0, 4.0, width=32)
 DISCOUNT = st.sampled_from([0.0, 0.9, 0.99, 1.0])

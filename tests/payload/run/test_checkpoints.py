@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import pytest
 
 from payload.errors import UserError
 from payload.experiment.settings import Experiment, Settings, Stop
-from payload.run.checkpoints import Checkpoint, CheckpointStore, find_checkpoint
+from payload.run.checkpoints import Checkpoint, CheckpointStore, DamagedError, find_checkpoint
 from payload.run.progress import MEAN_OVER, Progress
 from tests.payload.conftest import FileAlgorithm
 
@@ -132,10 +133,54 @@ def test_a_full_disk_leaves_nothing_aside(folder: Path, store: CheckpointStore) 
 def test_what_a_killed_save_left_does_not_stop_the_next_one(
     folder: Path, save_checkpoint: Save
 ) -> None:
-    # In a container the process that goes on often has the number of the killed one.
+    # In a container the process that continues often has the number of the killed one.
     (folder / f".checkpoint_000001.{os.getpid()}" / "algorithm").mkdir(parents=True)
     save_checkpoint(folder, 1)
     assert names(folder) == ["checkpoint_000001"]
+
+
+# Damage
+
+
+def flip_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "name", ["algorithm/weights", "experiment.yaml", "progress.json", "SHA256SUMS"]
+)
+def test_a_flipped_byte_is_noticed(folder: Path, save_checkpoint: Save, name: str) -> None:
+    checkpoint = save_checkpoint(folder)
+    flip_a_byte(checkpoint.path / name)
+    with pytest.raises(DamagedError):
+        checkpoint.verify()
+
+
+@pytest.mark.parametrize("name", ["algorithm/weights", "SHA256SUMS"])
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: os.truncate(path, 0)])
+def test_a_file_that_is_gone_or_empty_is_noticed(
+    folder: Path, save_checkpoint: Save, name: str, damage: Callable[[Path], None]
+) -> None:
+    checkpoint = save_checkpoint(folder)
+    damage(checkpoint.path / name)
+    with pytest.raises(DamagedError):
+        checkpoint.verify()
+
+
+def test_the_file_that_is_damaged_is_named(folder: Path, save_checkpoint: Save) -> None:
+    checkpoint = save_checkpoint(folder)
+    flip_a_byte(checkpoint.path / "algorithm" / "weights")
+    with pytest.raises(DamagedError, match="checkpoint_000001: algorithm/weights is not"):
+        checkpoint.verify()
+
+
+def test_the_newest_whole_checkpoint_is_found(folder: Path, save_checkpoint: Save) -> None:
+    whole, damaged = save_checkpoint(folder, 1), save_checkpoint(folder, 2)
+    whole.verify()
+    flip_a_byte(damaged.path / "progress.json")
+    assert CheckpointStore(folder).newest_whole() == whole
 
 
 # Keeping
@@ -302,3 +347,17 @@ def test_a_path_without_a_checkpoint_is_refused(tmp_path: Path, name: str) -> No
     path = tmp_path / name
     with pytest.raises(UserError, match=f"^{path}: no checkpoint "):
         find_checkpoint(path)
+
+
+def test_with_evaluation_the_best_is_the_one_whose_evaluation_was_best(
+    store: CheckpointStore, algorithm: FileAlgorithm
+) -> None:
+    experiment = Experiment(config=Settings(evaluation_interval=2))
+    returns = [-math.inf, 3.0, -math.inf, 8.0, -math.inf, 5.0, 8.0]
+    marked = [
+        store.mark_if_best(
+            store.save(algorithm, experiment, Progress(iteration=at, evaluation_return=value))
+        )
+        for at, value in enumerate(returns)
+    ]
+    assert marked == [True, True, False, True, False, False, True]

@@ -5,6 +5,7 @@ It asks for a token, as volley's own does.
 
 from __future__ import annotations
 
+import os
 import secrets
 import signal
 import socket
@@ -18,6 +19,7 @@ import pytest
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 from ray.cluster_utils import Cluster
 
+from payload.run.run_status import RunStatus
 from tests.payload.command_line import (
     RAY_GIVES_UP_S,
     TINY,
@@ -103,6 +105,37 @@ def test_more_env_runners_than_the_cluster_has_cpus_are_refused(
     assert "config.num_env_runners: 5 is more than the 4 that fit on 2 machines with 5 CPUs" in line
 
 
+def test_the_trials_of_a_search_share_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    config = TINY.replace('"num_workers": 1', '"lr": {"grid_search": [1e-3, 1e-4]}')
+    stop, status = '{"training_iteration": 2}', tmp_path / "status.json"
+    options = ("--address", cluster.address, "--config", config, "--status", str(status))
+    done = payload(tmp_path, "tune", "--env", "CartPole-v1", *options, "--stop", stop)
+    assert done.returncode == 0, done.stdout + done.stderr
+    # Of five CPUs each trial has one for its own process.
+    assert "2 trials of 1 env runners each" in done.stdout
+    assert "FINISHED: 2 trials are over\n" in done.stdout
+    assert RunStatus.read(status) == RunStatus(
+        "FINISHED", str(run_folder(tmp_path)), "2 trials are over"
+    )
+
+
+def test_a_node_that_lacks_what_the_environment_needs_is_named(
+    cluster: Cluster,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = tmp_path_factory.mktemp("bin") / "volley-window"
+    program.write_text('#!/bin/sh\nexec "$@"\n')
+    program.chmod(0o755)
+    # Of this machine's processes only the driver finds it.
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    experiment = tmp_path_factory.mktemp("experiment") / "window.yaml"
+    experiment.write_text("env: CartPole-v1\nrun_under: volley-window\n")
+    line = refusal(tmp_path, cluster.address, str(experiment))
+    assert line.startswith("payload: run_under: volley-window is not on the PATH of this machine (")
+
+
 # A node with an env runner goes away while it trains, and another one comes.
 
 
@@ -150,7 +183,7 @@ def test_a_run_on_two_nodes_outlives_one_of_them(survivor: Survivor) -> None:
     assert survivor.exit_code == 130, survivor.output
 
 
-def test_a_run_on_two_nodes_goes_on_at_once_with_what_is_left(survivor: Survivor) -> None:
+def test_a_run_on_two_nodes_continues_at_once_with_what_is_left(survivor: Survivor) -> None:
     # With RLlib's default timeout for the ping of a lost env runner it is 80 times as long.
     assert survivor.seconds_after < 20 * survivor.seconds_before, survivor.output
 

@@ -58,7 +58,7 @@ def make_run(results: Path) -> Callable[[str], tuple[RunFolder, str]]:
         folder = RunFolder(results / "runs" / name)
         folder.path.mkdir(parents=True)
         tracking = Tracking.embedded(results, name)
-        run = MLflowRun(tracking, folder.mlflow_backlog)
+        run = MLflowRun(tracking)
         run.close("FINISHED")
         assert run.run_id is not None
         MlflowClient(tracking.uri).update_run(run.run_id, "RUNNING")
@@ -97,6 +97,16 @@ def test_a_run_whose_driver_was_killed_becomes_killed(
     (line,) = mark_dead_runs(results)
     assert line.startswith(f"{folder.path} was cut off at ")
     assert line.endswith(": set to KILLED in MLflow")
+    assert status(results, run_id) == "KILLED"
+
+
+def test_trials_of_a_search_whose_driver_was_killed_become_killed(
+    results: Path, make_run: Callable[[str], tuple[RunFolder, str]]
+) -> None:
+    folder, run_id = make_run("search/trial_000")
+    with driver(folder):
+        pass
+    list(mark_dead_runs(results))
     assert status(results, run_id) == "KILLED"
 
 

@@ -13,7 +13,8 @@ import yaml
 
 from payload.errors import UserError
 from payload.run.checkpoints import EXPERIMENT_FILE, Checkpoint, find_checkpoint
-from payload.run.evaluate import Policy, evaluate, record_video
+from payload.run.evaluate import evaluate, record_video
+from payload.run.policy import Policy
 from tests.payload.impala.test_parity import CHECKPOINT
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ import torch
 from tests.payload.command_line import TINY, mlflow_run, payload, run_folder
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # A driver that is too old for torch is no GPU.
+    warnings.simplefilter("ignore")  # torch cannot use a GPU whose driver is too old.
     HAS_GPU = torch.cuda.is_available()
 
 pytestmark = [

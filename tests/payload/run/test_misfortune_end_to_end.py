@@ -30,10 +30,9 @@ from tests.payload.command_line import (
     tracked_runs,
     wait_for,
 )
+from tests.payload.small_disk import fill, small_disk
 
 pytestmark = pytest.mark.slow
-
-MEBIBYTE = 1 << 20
 
 
 def env_runners(process: subprocess.Popen[str]) -> set[psutil.Process]:
@@ -103,7 +102,7 @@ def test_a_killed_env_runner_ends_no_run(survivor: Survivor) -> None:
     assert survivor.exit_code == 130, survivor.output
 
 
-def test_a_killed_env_runner_is_replaced_and_sampling_goes_on(survivor: Survivor) -> None:
+def test_a_killed_env_runner_is_replaced_and_sampling_continues(survivor: Survivor) -> None:
     assert steps(survivor.folder)[-1] > survivor.steps_at_the_kill + 1000
 
 
@@ -119,19 +118,9 @@ def test_a_run_that_mlflow_came_late_to_has_its_true_end(survivor: Survivor) -> 
 
 
 @pytest.fixture(scope="module")
-def small_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A file system of 32 MiB."""
-    folder = tmp_path_factory.mktemp("disk")
-    mount = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mount.returncode != 0:
-        pytest.skip(f"a small file system cannot be mounted here: {mount.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with small_disk(tmp_path_factory.mktemp("disk")) as folder:
+        yield folder
 
 
 @dataclass(frozen=True)
@@ -145,26 +134,15 @@ class Starved:
 
 
 @pytest.fixture(scope="module")
-def starved(small_disk: Path, tmp_path_factory: pytest.TempPathFactory) -> Starved:
+def starved(disk: Path, tmp_path_factory: pytest.TempPathFactory) -> Starved:
     uri = f"sqlite:///{tmp_path_factory.mktemp('elsewhere')}/mlflow.db"
-    with learning(small_disk, "--checkpoint-every", "1", "--tracking-uri", uri) as process:
-        checkpoints = run_folder(small_disk) / "checkpoints"
+    with learning(disk, "--checkpoint-every", "1", "--tracking-uri", uri) as process:
+        checkpoints = run_folder(disk) / "checkpoints"
         wait_for(lambda: list(checkpoints.glob("checkpoint_*")))
-        fill(small_disk / "somebody's video.mp4")
+        fill(disk / "somebody's video.mp4")
         assert process.stdout is not None
         output = process.stdout.read()
-        return Starved(process.wait(timeout=120), output, small_disk, tracked_run(uri))
-
-
-def fill(path: Path) -> None:
-    """Takes all the space that is left, whatever somebody else gives back meanwhile."""
-    with path.open("wb", buffering=0) as file:
-        end = time.monotonic() + 10.0
-        while time.monotonic() < end:
-            try:
-                file.write(bytes(MEBIBYTE // 64))
-            except OSError:
-                time.sleep(0.01)
+        return Starved(process.wait(timeout=120), output, disk, tracked_run(uri))
 
 
 def test_a_full_disk_ends_the_run_with_exit_code_1(starved: Starved) -> None:

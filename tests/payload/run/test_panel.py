@@ -55,7 +55,7 @@ def ahead(progress: Progress, history: list[Report], **stop: float) -> Estimate 
         ({"training_iteration": 5}, Estimate(0.2, 40, "iterations")),
     ],
 )
-def test_a_limit_is_extrapolated_from_the_pace(
+def test_a_limit_is_extrapolated_from_the_throughput(
     make_report: MakeReport, stop: dict[str, float], expected: Estimate
 ) -> None:
     assert ahead(Progress(), [make_report()], **stop) == expected
@@ -82,7 +82,7 @@ def test_a_falling_return_has_no_end_in_sight(make_report: MakeReport, full: Pro
     assert math.isnan(found.remaining_s)
 
 
-def test_a_return_below_the_first_one_is_no_progress(
+def test_a_return_below_the_first_one_is_not_progress(
     make_report: MakeReport, full: Progress
 ) -> None:
     history = [make_report(return_mean=0.0), make_report(time_total_s=20.0, return_mean=-2.0)]

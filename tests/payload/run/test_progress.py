@@ -25,8 +25,8 @@ from ray.rllib.utils.metrics import (
     NUM_EPISODES_LIFETIME,
 )
 
+from payload.environments.episode_metrics import EPISODE_LENGTHS, EPISODE_RETURNS
 from payload.experiment.settings import Stop
-from payload.impala.env_runner import EPISODE_LENGTHS, EPISODE_RETURNS
 from payload.run.progress import (
     MEAN_OVER,
     RECENT_EPISODES,
@@ -334,7 +334,7 @@ def test_a_budget_counts_before_there_is_a_mean_of_100_episodes() -> None:
     assert progress.towards(Stop(episode_return_mean=10, time_total_s=100)) == 0.6
 
 
-def test_without_a_criterion_there_is_no_way_to_go() -> None:
+def test_without_a_criterion_there_is_nowhere_to_go() -> None:
     assert Progress(time_total_s=1000).towards(Stop()) == 0
 
 
@@ -403,7 +403,7 @@ def test_a_met_criterion_is_the_reason_to_stop(
     ],
     ids=["time", "steps", "iterations", "return", "none"],
 )
-def test_an_unmet_criterion_is_no_reason_to_stop(
+def test_an_unmet_criterion_is_not_a_reason_to_stop(
     make_report: Callable[..., Report], stop: Stop
 ) -> None:
     report = make_report(time_total_s=59.9, env_steps=4999, iteration=2, return_mean=17.9)
@@ -422,3 +422,39 @@ def test_whichever_criterion_is_met_first_stops(make_report: Callable[..., Repor
     stop = Stop(episode_return_mean=18, time_total_s=60)
     report = make_report(time_total_s=61.0, return_mean=-21.0)
     assert reason_to_stop(stop, report, full()) == "60 s passed"
+
+
+# Evaluation
+
+
+def evaluated(*means: float) -> Progress:
+    """The progress of a run with an evaluation of two episodes in each iteration but where NaN."""
+    progress = Progress()
+    for mean in means:
+        returns = [] if math.isnan(mean) else [mean - 1, mean + 1]
+        progress.advance(TrainResult(evaluation_returns=returns), 1.0, 1)
+    return progress
+
+
+def test_the_best_evaluation_is_the_highest_so_far() -> None:
+    assert evaluated(3, NAN, 8, 5, NAN).best_evaluation == 8
+
+
+def test_an_iteration_without_evaluation_has_no_evaluations_return() -> None:
+    assert evaluated(3, NAN).evaluation_return == -math.inf
+
+
+def test_the_way_to_an_evaluations_return_is_measured_from_the_first_one() -> None:
+    stop = Stop(evaluation_return_mean=13.0)
+    assert evaluated(3, 8, NAN).towards(stop) == 0.5
+
+
+def test_an_evaluation_that_reaches_its_goal_is_the_reason_to_stop(
+    make_report: Callable[..., Report],
+) -> None:
+    stop = Stop(evaluation_return_mean=10.0)
+    report = make_report(evaluation_returns=[9.0, 12.0])
+    assert reason_to_stop(stop, report, Progress()) == (
+        "mean return of the evaluation 10.50 reached 10"
+    )
+    assert reason_to_stop(stop, make_report(), Progress()) is None

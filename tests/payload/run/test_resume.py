@@ -54,7 +54,7 @@ def build(tmp_path: Path, terminal: io.StringIO) -> Iterator[Build]:
             TrainOptions(results=tmp_path),
             View(terminal, experiment),
         )
-        algorithms.append(training._build(list(resume_from)))
+        algorithms.append(training.build(list(resume_from)))
         return algorithms[-1]
 
     yield build

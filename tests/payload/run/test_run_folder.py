@@ -28,7 +28,7 @@ from payload.run.run_folder import (
     redirect_output,
     restore_output,
 )
-from payload.tracking.metrics import METRICS, STEPS
+from payload.tracking.metrics import METRICS, STEPS, metrics
 from tests.payload.conftest import FIRST_REPORT
 
 Save = Callable[..., Checkpoint]
@@ -142,6 +142,33 @@ def test_a_resumed_run_drops_the_rows_that_it_will_write_again(
     assert [row["training_iteration"] for row in rows(folder)] == ["1", "2", "3"]
 
 
+def test_a_resumed_run_continues_after_a_row_that_was_cut_off(
+    folder: RunFolder, make_report: MakeReport
+) -> None:
+    folder.append_progress(make_report())
+    with folder.progress_file.open("a") as file:
+        file.write("2,15")
+    folder.cut_progress(2)
+    assert [row["training_iteration"] for row in rows(folder)] == ["1"]
+
+
+def test_a_resumed_run_of_another_version_has_the_columns_of_this_one(folder: RunFolder) -> None:
+    folder.progress_file.write_text("training_iteration,gone\r\n1,0.5\r\n")
+    folder.cut_progress(1)
+    (row,) = rows(folder)
+    assert list(row) == [metric.name for metric in METRICS]
+    assert (row["training_iteration"], row[STEPS]) == ("1", "nan")
+
+
+def test_the_metrics_of_each_row_can_be_read_again(
+    folder: RunFolder, make_report: MakeReport
+) -> None:
+    folder.append_progress(make_report(env_steps=1000, return_mean=math.nan))
+    ((env_steps, values),) = folder.recorded_metrics()
+    assert env_steps == 1000
+    assert values == metrics(make_report(env_steps=1000, return_mean=math.nan))
+
+
 def test_a_new_run_has_no_mlflow_run(folder: RunFolder) -> None:
     assert folder.mlflow_run_id("sqlite:///x") is None
 
@@ -181,7 +208,7 @@ def test_a_run_without_a_checkpoint_is_not_the_latest(
     assert find_run_to_resume(tmp_path, "latest").path == whole
 
 
-def test_a_stray_file_among_the_runs_is_no_run(
+def test_a_stray_file_among_the_runs_is_not_a_run(
     tmp_path: Path, run_with_checkpoint: Callable[..., Path]
 ) -> None:
     whole = run_with_checkpoint(tmp_path, "a", touched=1)
@@ -269,7 +296,7 @@ def test_restored_output_is_on_the_terminal(
     assert capfd.readouterr().out == "visible\n"
 
 
-def test_a_resumed_run_goes_on_in_its_log(folder: RunFolder) -> None:
+def test_a_resumed_run_continues_in_its_log(folder: RunFolder) -> None:
     folder.log.write_text("before\n")
     old = redirect_output(folder.log)
     os.write(1, b"after\n")

@@ -53,7 +53,7 @@ def test_a_finished_run_says_why_it_stopped_and_what_to_type_next(
     assert "python -m payload evaluate" in trained[1]
 
 
-def test_a_resumed_run_goes_on_from_the_steps_it_had(resumed: tuple[Path, str, int]) -> None:
+def test_a_resumed_run_continues_from_the_steps_it_had(resumed: tuple[Path, str, int]) -> None:
     folder, _, before = resumed
     assert steps(folder)[-1] >= before + 300
 
@@ -64,7 +64,7 @@ def test_a_truncated_checkpoint_is_named_and_the_one_before_is_taken(
     assert "checkpoint_000999 cannot be read; trying the one before" in resumed[1]
 
 
-def test_a_resumed_run_goes_on_in_the_same_mlflow_run(resumed: tuple[Path, str, int]) -> None:
+def test_a_resumed_run_continues_in_the_same_mlflow_run(resumed: tuple[Path, str, int]) -> None:
     folder, _, before = resumed
     run = mlflow_run(folder)
     client = MlflowClient(f"sqlite:///{folder}/results/mlflow.db")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import socket
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,9 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 import payload.tracking.mlflow_run
+from payload.run.run_folder import RunFolder
 from payload.tracking.mlflow_run import (
     EXPERIMENT_NAME,
-    MetricPoint,
     MLflowRun,
     Status,
     Tracking,
@@ -28,16 +28,12 @@ from payload.tracking.mlflow_run import (
 
 pytestmark = pytest.mark.slow
 
-POINT = MetricPoint("episode_reward_mean", -20.5, 1000, 1_700_000_000_000)
-LINE = json.dumps(vars(POINT)) + "\n"
-"""The backlog that holds POINT alone."""
-
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an MLflow database, which takes seconds to make."""
     folder = tmp_path_factory.mktemp("results")
-    run = MLflowRun(Tracking.embedded(folder, "first"), folder / "backlog")
+    run = MLflowRun(Tracking.embedded(folder, "first"))
     run.close("FINISHED")
     return folder
 
@@ -48,16 +44,11 @@ def client(results: Path) -> MlflowClient:
 
 
 @pytest.fixture
-def backlog(tmp_path: Path) -> Path:
-    return tmp_path / "backlog.jsonl"
-
-
-@pytest.fixture
-def make_run(results: Path, backlog: Path) -> Callable[..., MLflowRun]:
-    """Makes a run in the database, or goes on in one."""
+def make_run(results: Path) -> Callable[..., MLflowRun]:
+    """Makes a run in the database, or continues one."""
 
     def make(run_id: str | None = None, **options: Any) -> MLflowRun:
-        return MLflowRun(Tracking.embedded(results, "run", run_id), backlog, **options)
+        return MLflowRun(Tracking.embedded(results, "run", run_id), **options)
 
     return make
 
@@ -90,13 +81,23 @@ def away(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.fixture
-def lost(away: str, backlog: Path) -> MLflowRun:
+def lost(away: str) -> MLflowRun:
     """A run on a server that does not answer."""
-    return MLflowRun(Tracking(away, None, "run"), backlog)
+    return MLflowRun(Tracking(away, None, "run"))
 
 
-def points(backlog: Path) -> list[MetricPoint]:
-    return [MetricPoint(**json.loads(line)) for line in backlog.read_text().splitlines()]
+@pytest.fixture
+def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of metrics in each request from now on."""
+    batches: list[int] = []
+    log_batch = MlflowClient.log_batch
+
+    def counting(self: MlflowClient, *arguments: Any, **named: Any) -> Any:
+        batches.append(len(named["metrics"]))
+        return log_batch(self, *arguments, **named)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", counting)
+    return batches
 
 
 def eventually(condition: Callable[[], object], timeout_s: float = 20.0) -> bool:
@@ -130,16 +131,8 @@ def test_metrics_have_the_time_at_which_they_were_logged(
 
 
 def test_the_metrics_of_an_iteration_travel_together(
-    run: MLflowRun, delivered: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+    run: MLflowRun, delivered: Callable[..., Run], batches: list[int]
 ) -> None:
-    batches: list[int] = []
-    log_batch = MlflowClient.log_batch
-
-    def counting(self: MlflowClient, *arguments: Any, **named: Any) -> Any:
-        batches.append(len(named["metrics"]))
-        return log_batch(self, *arguments, **named)
-
-    monkeypatch.setattr(MlflowClient, "log_batch", counting)
     run.log_metrics({f"metric_{i}": float(i) for i in range(30)}, env_steps=1000)
     delivered(run)
     assert batches == [30]
@@ -167,6 +160,24 @@ def test_all_runs_are_in_one_experiment(
     experiment = client.get_experiment_by_name(EXPERIMENT_NAME)
     assert experiment is not None
     assert delivered(run).info.experiment_id == experiment.experiment_id
+
+
+def test_a_trial_waits_until_the_run_of_its_search_is_known(
+    results: Path,
+    tmp_path: Path,
+    client: MlflowClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(payload.tracking.mlflow_run, "RETRY_S", 0.1)
+    search = RunFolder(tmp_path)
+    tracking = replace(Tracking.embedded(results, "trial"), parent_file=search.mlflow_run_file)
+    trial = MLflowRun(tracking)
+    trial.start()
+    time.sleep(0.5)
+    assert trial.run_id is None
+    search.remember_mlflow_run("0" * 32, tracking.uri)
+    trial.close("FINISHED")
+    assert client.get_run(trial.run_id).data.tags["mlflow.parentRunId"] == "0" * 32
 
 
 def test_a_file_becomes_an_artifact(
@@ -213,7 +224,7 @@ def test_a_run_ends_with_the_status_it_had(
     assert delivered(run, status).info.status == status
 
 
-def test_a_run_that_goes_on_is_running(run: MLflowRun, client: MlflowClient) -> None:
+def test_a_run_that_continues_is_running(run: MLflowRun, client: MlflowClient) -> None:
     run.start()
     assert eventually(lambda: run.run_id)
     try:
@@ -227,14 +238,6 @@ def test_the_id_is_told_once_it_is_known(make_run: Callable[..., MLflowRun]) -> 
     run = make_run(on_start=told.append)
     run.close("FINISHED")
     assert told == [run.run_id]
-
-
-def test_everything_delivered_leaves_no_backlog(
-    run: MLflowRun, delivered: Callable[..., Run], backlog: Path
-) -> None:
-    run.log_metrics({"entropy": 1.5}, env_steps=1000)
-    delivered(run)
-    assert not backlog.exists()
 
 
 def test_what_mlflow_refuses_holds_up_nothing_else(
@@ -255,13 +258,13 @@ def ended(make_run: Callable[..., MLflowRun]) -> str:
     """The id of a run that was killed after its first iteration."""
     run = make_run()
     run.log_params({"config.seed": 1})
-    run.log_metrics({"entropy": 1.5}, env_steps=1000)
+    run.log_metrics({"num_env_steps_sampled_lifetime": 1000, "entropy": 1.5}, env_steps=1000)
     run.close("KILLED")
     assert run.run_id is not None
     return run.run_id
 
 
-def test_a_resumed_run_goes_on_in_the_same_mlflow_run(
+def test_a_resumed_run_continues_in_the_same_mlflow_run(
     make_run: Callable[..., MLflowRun],
     ended: str,
     client: MlflowClient,
@@ -271,6 +274,20 @@ def test_a_resumed_run_goes_on_in_the_same_mlflow_run(
     run.log_metrics({"entropy": 1.25}, env_steps=2000)
     delivered(run)
     assert [point.step for point in client.get_metric_history(ended, "entropy")] == [1000, 2000]
+
+
+def test_a_resumed_run_delivers_what_the_one_before_could_not_and_nothing_twice(
+    make_run: Callable[..., MLflowRun],
+    ended: str,
+    client: MlflowClient,
+    delivered: Callable[..., Run],
+) -> None:
+    run = make_run(ended)
+    for env_steps in (500, 1000, 1500):
+        run.log_metrics({"num_env_steps_sampled_lifetime": env_steps}, env_steps)
+    delivered(run)
+    history = client.get_metric_history(ended, "num_env_steps_sampled_lifetime")
+    assert [point.step for point in history] == [1000, 1500]
 
 
 def test_a_resumed_run_has_its_own_end(
@@ -317,83 +334,13 @@ def test_closing_waits_no_longer_than_it_may(lost: MLflowRun) -> None:
     assert time.monotonic() - before < 5
 
 
-def test_metrics_that_nobody_took_are_left_in_the_backlog(lost: MLflowRun, backlog: Path) -> None:
-    lost.log_metrics({"entropy": 1.5, "policy_loss": 0.1}, env_steps=1000)
-    lost.log_metrics({"entropy": 1.25}, env_steps=2000)
-    lost.close("FAILED", timeout_s=0)
-    assert [(p.name, p.value, p.env_steps) for p in points(backlog)] == [
-        ("entropy", 1.5, 1000),
-        ("policy_loss", 0.1, 1000),
-        ("entropy", 1.25, 2000),
-    ]
-
-
-def test_a_later_run_delivers_the_backlog(
-    make_run: Callable[..., MLflowRun],
-    backlog: Path,
-    client: MlflowClient,
-    delivered: Callable[..., Run],
-) -> None:
-    backlog.write_text(LINE)
-    run_id = delivered(make_run()).info.run_id
-    (point,) = client.get_metric_history(run_id, POINT.name)
-    assert MetricPoint(point.key, point.value, point.step, point.timestamp) == POINT
-
-
-def test_a_delivered_backlog_is_gone(
-    make_run: Callable[..., MLflowRun], backlog: Path, delivered: Callable[..., Run]
-) -> None:
-    backlog.write_text(LINE)
-    delivered(make_run())
-    assert not backlog.exists()
-
-
-def test_a_backlog_longer_than_one_batch_is_delivered(
-    make_run: Callable[..., MLflowRun],
-    backlog: Path,
-    client: MlflowClient,
-    delivered: Callable[..., Run],
-) -> None:
-    lines = [json.dumps({**vars(POINT), "env_steps": step}) + "\n" for step in range(1500)]
-    backlog.write_text("".join(lines))
-    run_id = delivered(make_run()).info.run_id
-    assert len(client.get_metric_history(run_id, POINT.name)) == 1500
-
-
-def test_a_backlog_still_undelivered_stays_whole(away: str, backlog: Path) -> None:
-    backlog.write_text(LINE)
-    run = MLflowRun(Tracking(away, None, "run"), backlog)
-    run.log_metrics({"entropy": 1.5}, env_steps=2000)
-    run.close("FAILED", timeout_s=0)
-    assert [point.env_steps for point in points(backlog)] == [1000, 2000]
-
-
-def test_a_backlog_survives_a_run_that_is_killed_before_it_delivers(
-    away: str, backlog: Path
-) -> None:
-    backlog.write_text(LINE)
-    MLflowRun(Tracking(away, None, "run"), backlog)  # Never closed, as after a kill.
-    assert points(backlog) == [POINT]
-
-
-def test_a_line_that_a_full_disk_cut_off_does_not_lose_the_rest(
-    make_run: Callable[..., MLflowRun],
-    backlog: Path,
-    client: MlflowClient,
-    delivered: Callable[..., Run],
-) -> None:
-    backlog.write_text(LINE + '{"name": "entr')
-    run_id = delivered(make_run()).info.run_id
-    assert len(client.get_metric_history(run_id, POINT.name)) == 1
-
-
 def test_deliveries_are_repeated_until_mlflow_is_back(
-    results: Path, tmp_path: Path, backlog: Path, monkeypatch: pytest.MonkeyPatch
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(payload.tracking.mlflow_run, "RETRY_S", 0.1)
     place = tmp_path / "disk"
     place.touch()  # A file where the database's folder will be.
-    run = MLflowRun(Tracking.embedded(place, "run"), backlog)
+    run = MLflowRun(Tracking.embedded(place, "run"))
     run.log_metrics({"entropy": 1.5}, env_steps=1000)
     run.start()
     assert eventually(lambda: run.problem)
@@ -405,13 +352,22 @@ def test_deliveries_are_repeated_until_mlflow_is_back(
     assert data.metrics == {"entropy": 1.5}
 
 
+def test_what_has_waited_travels_in_as_few_requests_as_mlflow_allows(
+    run: MLflowRun, delivered: Callable[..., Run], batches: list[int]
+) -> None:
+    for step in range(60):
+        run.log_metrics({f"metric_{i}": float(i) for i in range(20)}, env_steps=step)
+    delivered(run)
+    assert batches == [1000, 200]
+
+
 def test_a_run_that_mlflow_has_back_has_no_problem(
-    results: Path, tmp_path: Path, backlog: Path, monkeypatch: pytest.MonkeyPatch
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(payload.tracking.mlflow_run, "RETRY_S", 0.1)
     place = tmp_path / "disk"
     place.touch()
-    run = MLflowRun(Tracking.embedded(place, "run"), backlog)
+    run = MLflowRun(Tracking.embedded(place, "run"))
     run.start()
     assert eventually(lambda: run.problem)
     place.unlink()

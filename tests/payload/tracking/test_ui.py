@@ -10,11 +10,14 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from mlflow import MlflowClient
 
 from payload.cli import main
-from payload.tracking.mlflow_run import EXPERIMENT_NAME, Tracking
+from payload.tracking.mlflow_pages import experiment_page
+from payload.tracking.mlflow_run import EXPERIMENT_NAME, PARENT, Tracking
+from payload.tracking.ui import _newest_page
 
 pytestmark = pytest.mark.slow
 
@@ -49,6 +52,19 @@ def ui(results: Path, port: int) -> Iterator[subprocess.Popen[str]]:
             process.terminate()
 
 
+def test_ctrl_c_ends_a_server_whose_workers_do_not_answer(ui: subprocess.Popen[str]) -> None:
+    assert ui.stdout is not None
+    next(line for line in ui.stdout if line.startswith("Charts"))
+    server = psutil.Process(ui.pid).children(recursive=True)
+    for worker in server[1:]:
+        worker.suspend()
+    ui.send_signal(signal.SIGINT)
+    assert ui.wait(timeout=30) == 130
+    # A zombie has ended: not every container's init waits for it.
+    states = [process.status() for process in server if process.is_running()]
+    assert set(states) <= {psutil.STATUS_ZOMBIE}
+
+
 def test_the_newest_runs_charts_are_named_when_they_are_there(
     ui: subprocess.Popen[str], results: Path, port: int
 ) -> None:
@@ -65,6 +81,14 @@ def test_the_newest_runs_charts_are_named_when_they_are_there(
         assert answer.status == 200
     ui.send_signal(signal.SIGINT)
     assert ui.wait(timeout=30) == 130
+
+
+def test_after_a_search_the_curves_of_all_trials_are_shown(results: Path) -> None:
+    uri = Tracking.embedded(results, "").uri
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name(EXPERIMENT_NAME).experiment_id
+    client.create_run(experiment, tags={PARENT: "0" * 32})
+    assert _newest_page(uri, "http://server") == experiment_page("http://server", experiment)
 
 
 def refusal(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:

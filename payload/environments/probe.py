@@ -1,0 +1,156 @@
+"""Plays one step of an environment in a process of its own, before anything starts.
+
+An environment may print, hang, crash or open a window; the process that trains sees none of it.
+
+    python -m payload.environments.probe ENV ENV_CONFIG ANSWER
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import psutil
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Space, Tuple
+
+from payload.environments.make import make_env
+from payload.errors import UserError, raised
+from payload.experiment.settings import Experiment
+from payload.processes import kill
+
+ACTIONS = "Discrete from 0, Box of floats in 1 dimension, MultiDiscrete, and Dict or Tuple of these"
+PATIENCE_S = 120.0
+"""For an environment's first step; a simulator may load for a while."""
+NO_WINDOW = re.compile(r"\bdisplay|video device|\bX11|\bX server|Xlib|\bGLX", re.IGNORECASE)
+"""What Xlib, Tk, SDL, GLFW, Qt and Java say without an X server."""
+
+
+@dataclass(frozen=True)
+class EnvironmentFacts:
+    """What an environment's first step has shown."""
+
+    observation_bytes: int = 0
+    """As the policy sees it."""
+    actions: str = ""
+    """The action space, in words."""
+    discrete: bool = False
+    composed: bool = False
+    """Several actions at once: MultiDiscrete, Dict or Tuple."""
+    atari: bool = False
+    """A game of ale-py that it steps in one call."""
+    problem: str = ""
+    """Why it cannot be used."""
+
+
+def probe(experiment: Experiment) -> EnvironmentFacts:
+    """Makes, resets and steps the experiment's environment once.
+
+    Raises:
+        UserError: It cannot be made, its observations are not what it declares, or RLlib has no
+            network for them.
+    """
+    env = experiment.env
+    with tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder) / "answer"
+        config = json.dumps(experiment.config.env_config)
+        command = [*shlex.split(experiment.run_under or ""), sys.executable]
+        command += ["-m", __name__, env, config, str(answer)]
+        try:
+            done = _run(command)
+        except subprocess.TimeoutExpired:
+            raise UserError(
+                f"env: {env}: made, reset and stepped once, it did not answer in {PATIENCE_S:.0f} s"
+            ) from None
+        if not answer.exists():
+            said = " ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-1:])
+            raise UserError(
+                f"env: {env}: its process ended with exit code {done.returncode}: {said}"
+                f"{_window_hint(experiment, said)}"
+            )
+        facts = EnvironmentFacts(**json.loads(answer.read_text()))
+    if facts.problem:
+        raise UserError(f"env: {env}: {facts.problem}{_window_hint(experiment, facts.problem)}")
+    return facts
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Runs a command; nothing that it has started stays behind."""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            stdout, stderr = process.communicate(timeout=PATIENCE_S)
+        except BaseException:  # A timeout, or Ctrl-C.
+            started = psutil.Process(process.pid)
+            kill([*started.children(recursive=True), started])
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+
+def _window_hint(experiment: Experiment, said: str) -> str:
+    if experiment.run_under is not None or not NO_WINDOW.search(said):
+        return ""
+    return "; if it opens a window, run_under: xvfb-run -a gives it an X server"
+
+
+def facts_of(env_id: str, env_config: dict[str, Any]) -> EnvironmentFacts:
+    """Plays an environment's first step in this process."""
+    try:
+        env = make_env(env_id, env_config)
+    except UserError as error:  # Of its observations.
+        return EnvironmentFacts(problem=str(error).removeprefix(f"env: {env_id}: "))
+    except Exception as error:  # The environment's own code may raise anything.
+        return EnvironmentFacts(problem=f"making it raises {raised(error)}")
+    space = env.observation_space
+    return EnvironmentFacts(
+        observation_bytes=math.prod(space.shape or ()) * np.dtype(space.dtype).itemsize,
+        actions=str(env.action_space),
+        discrete=isinstance(env.action_space, Discrete),
+        composed=isinstance(env.action_space, MultiDiscrete | Dict | Tuple),
+        problem=_actions_problem(env.action_space) or _problem_of(env),
+    )
+
+
+def _actions_problem(space: Space[Any]) -> str:
+    """Returns why RLlib cannot act in a space, or an empty text."""
+    allowed = f"; allowed: {ACTIONS}"
+    if isinstance(space, Dict | Tuple):
+        parts = space.values() if isinstance(space, Dict) else space.spaces
+        return next((problem for part in parts if (problem := _actions_problem(part))), "")
+    if isinstance(space, Discrete):
+        # RLlib counts actions from 0 whatever the space says.
+        return f"its actions {space} do not start at 0{allowed}" if space.start != 0 else ""
+    if isinstance(space, Box):
+        floats = np.issubdtype(space.dtype, np.floating)
+        return "" if floats and len(space.shape) == 1 else f"its actions are {space}{allowed}"
+    return "" if isinstance(space, MultiDiscrete) else f"its actions are {space}{allowed}"
+
+
+def _problem_of(env: gymnasium.Env[Any, Any]) -> str:
+    try:
+        observation, _ = env.reset(seed=0)
+        if observation not in env.observation_space:
+            return "reset returns an observation outside observation_space"
+        observation, reward, *_ = env.step(env.action_space.sample())
+        if observation not in env.observation_space:
+            return "step returns an observation outside observation_space"
+        float(reward)
+        env.close()
+    except Exception as error:
+        return f"resetting and stepping it raises {raised(error)}"
+    return ""
+
+
+if __name__ == "__main__":
+    facts = facts_of(sys.argv[1], json.loads(sys.argv[2]))
+    Path(sys.argv[3]).write_text(json.dumps(asdict(facts)))

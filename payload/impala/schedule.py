@@ -1,0 +1,25 @@
+"""Schedules as RLlib wants them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def schedule(value: Any) -> Any:
+    """Returns a schedule as RLlib wants it: a number, or lists whose first step is 0."""
+    if value is None or isinstance(value, int | float):
+        return value
+    points = [list(point) for point in value]
+    if len(points) == 1:
+        return points[0][1]
+    return points if points[0][0] == 0 else [[0, points[0][1]], *points]
+
+
+def value_at(given: float | list[list[float]], env_steps: int) -> float:
+    """Returns the value that a schedule of `schedule` has after so many environment steps."""
+    if isinstance(given, int | float):
+        return given
+    steps, values = zip(*given, strict=True)
+    return float(np.interp(env_steps, steps, values))

@@ -1,0 +1,1 @@
+"""RLlib's own PPO, DQN and SAC, through the same experiment as IMPALA and APPO."""

@@ -1,0 +1,98 @@
+"""An environment that cannot be used is refused before anything starts, whatever it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from payload.environments import probe as probing
+from payload.environments.probe import EnvironmentFacts, probe
+from payload.errors import UserError
+from payload.experiment.settings import Experiment
+
+pytestmark = pytest.mark.slow
+
+ENV = """\
+import gymnasium, numpy as np, os, sys, time
+
+class Env(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+
+class Bad(Env):
+"""
+SEQUENCE = "gymnasium.spaces.Sequence(gymnasium.spaces.Discrete(2))"
+Probe = Callable[[str], EnvironmentFacts]
+
+
+@pytest.fixture
+def probe_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Probe:
+    """Probes an environment with a method of its own."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def run(method: str) -> EnvironmentFacts:
+        indented = "".join(f"    {line}\n" for line in method.splitlines())
+        register = '\ngymnasium.register("Bad-v0", Bad)\n'
+        (tmp_path / "volley_bad.py").write_text(ENV + indented + register)
+        return probe(Experiment(env="volley_bad:Bad-v0"))
+
+    return run
+
+
+def test_what_the_policy_sees_is_measured(probe_of: Probe) -> None:
+    assert probe_of("pass") == EnvironmentFacts(8, "Discrete(2)", discrete=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("def __init__(self): raise OSError('no window')", "making it raises OSError: no window"),
+        ("def step(self, action): 1 / 0", "stepping it raises ZeroDivisionError"),
+        ("def reset(self, **_): return np.full(2, 9, np.float32), {}", "outside observation_space"),
+        ("def reset(self, **_): os._exit(3)", "its process ended with exit code 3"),
+        (f"observation_space = {SEQUENCE}", "allowed: Box of 1 to 3"),
+        ("action_space = gymnasium.spaces.Discrete(2, start=1)", "do not start at 0; allowed"),
+        ("action_space = gymnasium.spaces.MultiBinary(2)", "MultiBinary.2.; allowed: Discrete"),
+        ("action_space = gymnasium.spaces.Box(-1, 1, (2, 2))", "allowed: Discrete from 0"),
+    ],
+)
+def test_an_environment_that_fails_is_named_with_its_reason(
+    probe_of: Probe, method: str, words: str
+) -> None:
+    with pytest.raises(UserError, match=f"^env: volley_bad:Bad-v0: .*{words}"):
+        probe_of(method)
+
+
+def test_an_environment_that_hangs_is_given_up(
+    probe_of: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probing, "PATIENCE_S", 5.0)
+    with pytest.raises(UserError, match="did not answer in 5 s"):
+        probe_of("def reset(self, **_): time.sleep(600)")
+
+
+def test_an_environment_that_hangs_leaves_no_process(
+    probe_of: Probe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe_of("pass")
+    bad = tmp_path / "volley_bad.py"
+    bad.write_text(bad.read_text().replace("pass", "def reset(self, **_): time.sleep(600)"))
+    monkeypatch.setattr(probing, "PATIENCE_S", 5.0)
+    with pytest.raises(UserError, match="did not answer"):
+        # `timeout` runs the Python as its child, as xvfb-run does.
+        probe(Experiment(env="volley_bad:Bad-v0", run_under="timeout 600"))
+    commands = [" ".join(one.info["cmdline"] or []) for one in psutil.process_iter(["cmdline"])]
+    assert not [command for command in commands if "volley_bad:Bad-v0" in command]
+
+
+def test_an_environment_without_its_window_is_told_of_run_under(probe_of: Probe) -> None:
+    with pytest.raises(UserError, match=r"no display .*; .* run_under: xvfb-run -a gives"):
+        probe_of("def __init__(self): raise OSError('no display name and no $DISPLAY')")

@@ -1,0 +1,205 @@
+"""A search as a user types it, tiny: killed, interrupted, resumed to its end."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from payload.run.run_status import RunStatus
+from payload.search.folder import SearchFolder, status_file
+from payload.tracking.metrics import ITERATION, STEPS
+from tests.payload.command_line import payload, running, tracked_runs, wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+EXPERIMENT = """
+run: PPO
+env: CartPole-v1
+config:
+  # Trials one after the other, on two CPUs.
+  num_env_runners: 1
+  num_cpus_per_env_runner: 2
+  lr: {grid_search: [1e-3, 1e-4]}
+  train_batch_size_per_learner: 256
+  minibatch_size: 64
+  num_epochs: 2
+  min_time_s_per_iteration: 0.5
+stop:
+  training_iteration: 8
+"""
+TRIALS = ["trial_000", "trial_001"]
+TRIAL_S = 240.0
+"""What a trial may take to start and to end, on a machine that does much else."""
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A search that was cut off twice, and what its trials were in between."""
+
+    folder: Path
+    search: SearchFolder
+    first_trial: list[list[str]]
+    """Its progress when it was over, while the second one had begun."""
+    run_ids: list[str]
+    """Of the trials, at that time."""
+    at_sigint: int
+    """The exit code."""
+    output: str
+    """Of the last command."""
+
+    @property
+    def tracking_uri(self) -> str:
+        return f"sqlite:///{self.folder}/results/mlflow.db"
+
+
+@contextmanager
+def searching(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Runs `python -m payload tune` in `folder` on two CPUs."""
+    cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))[:2]))
+    tune = ("taskset", "--cpu-list", cpus, sys.executable, "-m", "payload", "tune", *arguments)
+    with running(folder, *tune) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def rows(search: SearchFolder, name: str) -> list[list[str]]:
+    path = search.trial(name).progress_file
+    if not path.exists():
+        return []
+    with path.open() as file:
+        return list(csv.reader(file))
+
+
+def column(search: SearchFolder, name: str, metric: str) -> list[int]:
+    header, *values = rows(search, name)
+    return [int(float(row[header.index(metric)])) for row in values]
+
+
+def saved(search: SearchFolder, name: str) -> int:
+    """How many checkpoints a trial has."""
+    return len(search.trial(name).checkpoints().newest_first())
+
+
+def is_over(search: SearchFolder, name: str) -> bool:
+    file = status_file(search.trial(name))
+    return file.exists() and RunStatus.read(file).state == "FINISHED"
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Searched:
+    folder = tmp_path_factory.mktemp("searched")
+    (folder / "grid.yaml").write_text(EXPERIMENT)
+    often = ("--checkpoint-every", "0.1")
+    with searching(folder, "grid.yaml", *often) as process:
+        wait_for(lambda: list(folder.glob("results/runs/*/search.json")))
+        (plan,) = folder.glob("results/runs/*/search.json")
+        search = SearchFolder(plan.parent)
+        first, second = TRIALS
+        wait_for(lambda: is_over(search, first), TRIAL_S)
+        wait_for(lambda: saved(search, second), TRIAL_S)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    over = rows(search, first)
+    files = [search.trial(name).mlflow_run_file for name in TRIALS]
+    run_ids = [json.loads(file.read_text())["run_id"] for file in files if file.exists()]
+    before = len(rows(search, second))
+    with searching(folder, "--resume", *often) as process:
+        wait_for(lambda: len(rows(search, second)) > before, TRIAL_S)
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    done = payload(folder, "tune", "--resume")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Searched(folder, search, over, run_ids, process.returncode, done.stdout)
+
+
+@pytest.fixture(scope="module")
+def runs(searched: Searched) -> dict[str, Run]:
+    """The MLflow runs of the search, by their names."""
+    return {run.info.run_name: run for run in tracked_runs(searched.tracking_uri)}
+
+
+def test_a_trial_that_was_over_is_not_run_again(searched: Searched) -> None:
+    assert rows(searched.search, TRIALS[0]) == searched.first_trial
+
+
+def test_a_trial_that_was_cut_off_continues_from_its_checkpoint(searched: Searched) -> None:
+    assert column(searched.search, TRIALS[1], ITERATION) == list(range(1, 9))
+    steps = column(searched.search, TRIALS[1], STEPS)
+    assert steps == sorted(set(steps))
+
+
+def test_ctrl_c_is_the_exit_code(searched: Searched) -> None:
+    assert searched.at_sigint == 130
+
+
+def test_each_trial_is_one_mlflow_run_within_that_of_the_search(
+    searched: Searched, runs: dict[str, Run]
+) -> None:
+    parent = runs[searched.search.path.name]
+    trials = {name: run for name, run in runs.items() if name != parent.info.run_name}
+    parents = {name: run.data.tags["mlflow.parentRunId"] for name, run in trials.items()}
+    assert parents == dict.fromkeys(TRIALS, parent.info.run_id)
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    assert set(searched.run_ids) <= {run.info.run_id for run in trials.values()}
+
+
+def test_mlflow_has_the_setting_of_each_trial(runs: dict[str, Run]) -> None:
+    assert [runs[name].data.params["config.lr"] for name in TRIALS] == ["0.001", "0.0001"]
+
+
+def test_metrics_of_a_trial_lie_on_the_axis_of_environment_steps(
+    searched: Searched, runs: dict[str, Run]
+) -> None:
+    client = MlflowClient(searched.tracking_uri)
+    points = client.get_metric_history(runs[TRIALS[0]].info.run_id, ITERATION)
+    assert [point.step for point in points] == column(searched.search, TRIALS[0], STEPS)
+
+
+def test_the_search_ends_with_a_table_a_picture_and_the_best_setting(searched: Searched) -> None:
+    search = searched.search
+    with search.table_file.open() as file:
+        table = list(csv.DictReader(file))
+    assert [row["rank"] for row in table] == ["1", "2"]
+    assert {row["reason"] for row in table} == {"8 iterations passed"}
+    assert search.picture.read_bytes().startswith(b"\x89PNG")
+    assert f"Best setting     lr={table[0]['lr']}" in searched.output
+    assert not search.tune.exists()
+
+
+def test_train_takes_the_best_setting(searched: Searched, tmp_path: Path) -> None:
+    stop = '{"training_iteration": 1}'
+    done = payload(tmp_path, "train", str(searched.search.best_file), "--stop", stop)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "FINISHED: 1 iterations passed" in done.stdout
+
+
+def test_a_resumed_search_stays_what_it_was(searched: Searched) -> None:
+    refused: list[tuple[tuple[str, ...], str]] = [
+        (("--seeds", "2"), "--samples and --seeds stay"),
+        (("--config", '{"lr": {"grid_search": [1, 2]}}'), "search space stay as they were"),
+    ]
+    for options, words in refused:
+        done = payload(searched.folder, "tune", "--resume", *options)
+        assert (done.returncode, words in done.stderr) == (2, True), done.stderr
+
+
+def test_a_search_without_effect_is_refused(tmp_path: Path) -> None:
+    config = '{"image_size": {"choice": [42, 84]}}'
+    done = payload(tmp_path, "tune", "--env", "CartPole-v1", "--config", config)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "config.image_size: cannot be searched" in done.stderr
+    assert not list(tmp_path.iterdir())
