@@ -16,7 +16,7 @@ PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 CODE := infra payload rehearsal tests
 SCRIPTS := usr/local/lib/volley
 
-.PHONY: help train test quick lint ui bench up preview prices down rehearse rehearse-set-up rehearse-clean
+.PHONY: help train test quick chaos lint ui bench up preview prices down rehearse rehearse-set-up rehearse-clean
 .PHONY: lock lock-check linux clean
 
 help:   ## Show this help
@@ -30,6 +30,9 @@ test: lint  ## Lint, types and all tests
 
 quick: lint  ## Lint, types and the tests that need no process, in a minute
 	OMP_NUM_THREADS=1 $(PYTEST) -m "not slow" --timeout 60 $(ARGS)
+
+chaos: .venv/dev  ## Kill, cut off and fill up whatever a run needs while it trains (Linux, root)
+	$(BIN)/pytest tests/chaos -m chaos --timeout 600 $(ARGS)
 
 lint: .venv/dev  ## Lint and types
 	$(BIN)/ruff check $(CODE)
@@ -66,7 +69,7 @@ rehearse-set-up: linux .venv/dev  ## Install the rehearsal's tools, make its bas
 rehearse-clean: linux .venv/dev  ## Remove all that a rehearsal has left (Linux, root)
 	$(BIN)/python -m rehearsal clean
 
-lock: .venv/dev  ## Resolve requirements/*.txt anew
+lock: .venv/dev  ## Resolve requirements/*.txt again
 	$(COMPILE) --universal --generate-hashes pyproject.toml --extra dev -o requirements/dev.txt
 	set -e; for extra in payload infra; do \
 	  cp requirements/dev.txt requirements/$$extra.txt; : uv keeps the versions that it finds there; \

@@ -11,6 +11,7 @@ from pulumi_azure_native import resources
 
 from infra.boot.cloud_config import CustomDataTooLargeError
 from infra.common import Common, stack_prefix, tags
+from infra.config.check_experiment import said_of_needs
 from infra.config.read_stack import ConfigError, read_settings, stack_config
 from infra.config.stack_settings import StackSettings
 from infra.foundation import Foundation
@@ -37,6 +38,8 @@ def main() -> None:
     except (ConfigError, CustomDataTooLargeError, ScriptTooLargeError, QuotaError) as error:
         pulumi.log.error(str(error))
         sys.exit(1)
+    if said := said_of_needs(settings, ROOT):
+        pulumi.log.info(said)
     for name, value in declare(settings, script).items():
         pulumi.export(name, value)
 

@@ -20,8 +20,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from infra.pending_operations import (
+    name_of,
+    pending_operations,
+    with_declared_inputs,
+    without_pending,
+)
 from infra.pulumi_run import COMMANDS, pulumi
-from infra.resource_ids import RESOURCE_IDS, resource_id
 
 INSTALL = "https://www.pulumi.com/docs/iac/download-install/"
 PAUSE_S = 30.0
@@ -41,7 +46,6 @@ NEEDS_TIME = {
 }
 """Codes of errors that end by themselves, and what Azure is busy with."""
 EXISTS = "cannot create already existing resource"
-AZURE_NATIVE = "azure-native:"
 
 
 def main(arguments: Sequence[str], pause_s: float = PAUSE_S) -> int:
@@ -87,10 +91,9 @@ def take_in_what_is_pending() -> int | None:
     Returns:
         pulumi's exit code if it could not; None if all is well.
     """
-    exported = pulumi("stack", "export", read=True)
-    if exported.exit_code != 0:
+    state = _exported()
+    if state is None:
         return None  # There is no stack: what pulumi says to that is for its next run.
-    state = json.loads(exported.stdout)
     pending = pending_operations(state)
     if not pending:
         return None
@@ -98,30 +101,14 @@ def take_in_what_is_pending() -> int | None:
     for operation in pending:
         print(f"  {name_of(operation)} ({operation['type']})", flush=True)
     corrected, urns = without_pending(state, subscription_of(state))
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "state.json"
-        file.write_text(json.dumps(corrected))
-        imported = pulumi("stack", "import", "--file", str(file), read=True)
-    if imported.exit_code != 0:
-        print(imported.stderr, end="", file=sys.stderr)
-        return imported.exit_code
-    if not urns:
-        return None
+    if (refused := _imported(corrected)) or not urns:
+        return refused
     targets = [word for urn in urns for word in ("--target", urn)]
     asked = pulumi("refresh", "--yes", "--skip-preview", *targets)
-    return asked.exit_code or None
-
-
-def pending_operations(state: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the operations of an exported state in which a run was killed."""
-    found: list[dict[str, Any]] = state["deployment"].get("pending_operations") or []
-    return found
-
-
-def name_of(operation: dict[str, Any]) -> str:
-    """Returns "VirtualMachine volley-dev-head"."""
-    urn = operation["resource"]["urn"]
-    return f"{_kind(urn)} {urn.rpartition('::')[2]}"
+    if asked.exit_code != 0:
+        return asked.exit_code
+    refreshed = _exported()
+    return None if refreshed is None else _imported(with_declared_inputs(refreshed, pending))
 
 
 def subscription_of(state: dict[str, Any]) -> str:
@@ -138,33 +125,25 @@ def subscription_of(state: dict[str, Any]) -> str:
     return subprocess.run(account, capture_output=True, text=True, check=False).stdout.strip()
 
 
-def without_pending(state: dict[str, Any], subscription: str) -> tuple[dict[str, Any], list[str]]:
-    """Returns a state without pending operations, and the URNs of which Azure must be asked.
-
-    What was being created is in it as if it existed, under the id that follows from its names.
-    """
-    deployment = dict(state["deployment"])
-    known = list(deployment.get("resources") or [])
-    urns = []
-    for operation in pending_operations(state):
-        resource = dict(operation["resource"])
-        urn = resource["urn"]
-        kind = _kind(urn)
-        if operation["type"] == "creating":
-            if kind not in RESOURCE_IDS or not subscription:
-                continue  # Not in Azure, or the first resource group, which is empty then.
-            resource["id"] = resource_id(kind, resource["inputs"], subscription)
-            resource.setdefault("outputs", {})
-            known.append(resource)
-        if AZURE_NATIVE in resource["type"]:
-            urns.append(urn)
-    deployment |= {"resources": known, "pending_operations": []}
-    return {**state, "deployment": deployment}, urns
+def _exported() -> dict[str, Any] | None:
+    """Returns the stack's state, or None if there is no stack."""
+    exported = pulumi("stack", "export", read=True)
+    if exported.exit_code != 0:
+        return None
+    state: dict[str, Any] = json.loads(exported.stdout)
+    return state
 
 
-def _kind(urn: str) -> str:
-    """Returns "Subnet" of a URN."""
-    return urn.split("::")[-2].rpartition("$")[2].rpartition(":")[2]
+def _imported(state: dict[str, Any]) -> int | None:
+    """Replaces the stack's state; returns pulumi's exit code if it could not."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "state.json"
+        file.write_text(json.dumps(state))
+        imported = pulumi("stack", "import", "--file", str(file), read=True)
+    if imported.exit_code != 0:
+        print(imported.stderr, end="", file=sys.stderr)
+        return imported.exit_code
+    return None
 
 
 if __name__ == "__main__":

@@ -37,7 +37,15 @@ class Identities(pulumi.ComponentResource):
             ),
             self._role(
                 *("workers-token", workers, results.token_container_id, BLOB_DATA_READER),
-                "Reads Ray's token; workers have no other role",
+                "Reads Ray's token",
+            ),
+            self._role(
+                *("head-environments", head, results.environments_id, BLOB_DATA_CONTRIBUTOR),
+                "Shares the Python environment that it has made",
+            ),
+            self._role(
+                *("workers-environments", workers, results.environments_id, BLOB_DATA_READER),
+                "Takes the Python environment from there; workers have no other role",
             ),
         ]
 

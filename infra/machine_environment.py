@@ -14,7 +14,7 @@ from infra.boot.cloud_config import MachineEnvironment, Role, cloud_config
 from infra.config.stack_settings import StackSettings
 from infra.foundation import Foundation
 from infra.ports import MLFLOW, head_flags, worker_flags
-from infra.results_account import CONTAINER
+from infra.retention import CONTAINER, ENVIRONMENTS
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,7 @@ def _environment(
         results_address=known.account_address,
         results_container=CONTAINER,
         token_container=known.token_container,
+        environment_container=ENVIRONMENTS,
         identity_client_id=known.client_id,
         environment_variables=settings.environment_variables,
         pip_packages=settings.pip_packages,

@@ -145,7 +145,8 @@ class Network(pulumi.ComponentResource):
             public_ip_address_name=self._common.name("nat-ip"),
             sku=network.PublicIPAddressSkuArgs(name="Standard"),
             public_ip_allocation_method="Static",
-            opts=self._common.options(self),
+            # Azure adds it with the gateway; after a refresh `up` would take it away.
+            opts=self._common.options(self, ignore_changes=["natGateway"]),
         )
         return network.NatGateway(
             self._common.name("nat"),

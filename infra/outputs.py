@@ -12,7 +12,8 @@ from infra.config.stack_settings import StackSettings
 from infra.cost import cost_table, per_hour, per_up
 from infra.head import Head
 from infra.ports import DASHBOARD, MLFLOW
-from infra.results_account import CONTAINER, ResultsAccount
+from infra.results_account import ResultsAccount
+from infra.retention import CONTAINER
 
 TOKEN_FILE = "/var/lib/volley/ray-token"
 FIRST_EXPERIMENT = 1

@@ -73,12 +73,15 @@ def remove_torn_attributes() -> bool:
 
 
 def is_dead(host: str, pid: int) -> bool:
-    """Whether a process of this host is no pulumi that runs; of another host nobody knows."""
+    """Whether a process of this host is not a running pulumi; of another host nobody knows.
+
+    A killed one remains as a zombie until its parent looks; not every container's init does.
+    """
     if host != socket.gethostname():
         return False
-    command = ["ps", "-p", str(pid), "-o", "comm="]
-    running = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    return "pulumi" not in running
+    command = ["ps", "-p", str(pid), "-o", "stat=", "-o", "comm="]
+    found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return "pulumi" not in found or found.startswith("Z")
 
 
 def _run(arguments: Sequence[str], read: bool) -> Done:

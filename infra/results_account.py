@@ -12,25 +12,25 @@ from infra.common import Common
 from infra.config.check_access import is_private, is_wide
 from infra.config.stack_settings import StackSettings
 from infra.network import Network
+from infra.retention import CONTAINER, ENVIRONMENTS, declare_retention
 
-CONTAINER = "results"
 MAX_ACCOUNT_NAME = 24
-PROTECTED_DAYS = 7
-"""How long a deleted or replaced blob can be restored."""
 SUFFIX = 8
 """Digits that Pulumi adds to a name."""
 
 
 class ResultsAccount(pulumi.ComponentResource):
-    """The results account with its container, and a container for Ray's token.
+    """The results account: containers for the results, Python environments and Ray's token.
 
-    With keepResults, `pulumi destroy` leaves account and container in Azure, and a later stack
-    uses them by resultsAccountId. The token's container is deleted with the cluster.
+    With keepResults, `pulumi destroy` leaves the account with the first two in Azure, and a later
+    stack uses them by resultsAccountId. The token's container is deleted with the cluster.
     """
 
     account_name: pulumi.Output[str]
     account_id: pulumi.Output[str]
     container_id: pulumi.Output[str]
+    environments_id: pulumi.Output[str]
+    """Of its container."""
     token_container: pulumi.Output[str]
     token_container_id: pulumi.Output[str]
     address: pulumi.Output[str]
@@ -60,9 +60,9 @@ class ResultsAccount(pulumi.ComponentResource):
         self._group: pulumi.Input[str] = group
         self.account_id = pulumi.Output.from_input(account_id)
         self.account_name = pulumi.Output.from_input(account)
-        self.container_id = pulumi.Output.from_input(
-            f"{account_id}/blobServices/default/containers/{CONTAINER}"
-        )
+        containers = f"{account_id}/blobServices/default/containers"
+        self.container_id = pulumi.Output.from_input(f"{containers}/{CONTAINER}")
+        self.environments_id = pulumi.Output.from_input(f"{containers}/{ENVIRONMENTS}")
         self.address = self._private_endpoint(account_id, net)
 
     def _private_endpoint(self, account_id: str, net: Network) -> pulumi.Output[str]:
@@ -125,85 +125,39 @@ class ResultsAccount(pulumi.ComponentResource):
                 # The administrator reads the results after the cluster is gone.
                 ip_rules=_ip_rules(settings.admin_cidr),
             ),
-            opts=self._kept,
-        )
-        container = storage.BlobContainer(
-            self._common.name(CONTAINER),
-            container_name=CONTAINER,
-            resource_group_name=group.name,
-            account_name=account.name,
-            public_access="None",
-            opts=self._kept,
+            opts=pulumi.ResourceOptions.merge(
+                self._kept,
+                # Azure changes it with time; after a refresh `up` would take it away.
+                pulumi.ResourceOptions(
+                    ignore_changes=["networkRuleSet.virtualNetworkRules[*].state"]
+                ),
+            ),
         )
         self._group = group.name
         self.account_id, self.account_name = account.id, account.name
-        self.container_id = container.id
-        self._keep_old_blobs(account)
-
-    def _keep_old_blobs(self, account: storage.StorageAccount) -> None:
-        """Keeps what was deleted or replaced for some days, and then deletes it.
-
-        MLflow's database cannot be made again; runs and checkpoints are replaced all the time.
-        """
-        where = {"resource_group_name": self._group, "account_name": account.name}
-        # Azure has both with every account: they are deleted with it, and not before.
-        options = pulumi.ResourceOptions.merge(
-            self._kept, pulumi.ResourceOptions(deleted_with=account)
-        )
-        storage.BlobServiceProperties(
-            self._common.name("blob-service"),
-            **where,
-            blob_services_name="default",
-            is_versioning_enabled=True,
-            delete_retention_policy=storage.DeleteRetentionPolicyArgs(
-                enabled=True, days=PROTECTED_DAYS
-            ),
-            opts=options,
-        )
-        storage.ManagementPolicy(
-            self._common.name("lifecycle"),
-            **where,
-            management_policy_name="default",
-            policy=storage.ManagementPolicySchemaArgs(
-                rules=[
-                    _old_versions("old-versions", f"{CONTAINER}/", PROTECTED_DAYS),
-                    _old_versions("old-versions-of-runs", f"{CONTAINER}/runs/", 1),
-                ]
-            ),
-            opts=options,
-        )
+        self.container_id = self._container(CONTAINER, self._kept).id
+        self.environments_id = self._container(ENVIRONMENTS, self._kept).id
+        declare_retention(self._common, account, group, self._kept)
 
     def _make_token_container(self) -> None:
-        container = storage.BlobContainer(
-            self._common.name("token"),
-            # Not "token": Azure refuses the name of a deleted container for 30 s. The group's
-            # name is new for each `pulumi up` after a `pulumi destroy`.
-            container_name=pulumi.Output.concat("token-", self._common.group),
+        options = pulumi.ResourceOptions(parent=self, provider=self._provider)
+        # Not "token": Azure refuses the name of a deleted container for 30 s. The group's name is
+        # new for each `pulumi up` after a `pulumi destroy`.
+        name = pulumi.Output.concat("token-", self._common.group)
+        container = self._container("token", options, name)
+        self.token_container, self.token_container_id = container.name, container.id
+
+    def _container(
+        self, what: str, options: pulumi.ResourceOptions, name: pulumi.Input[str] = ""
+    ) -> storage.BlobContainer:
+        return storage.BlobContainer(
+            self._common.name(what),
+            container_name=name or what,
             resource_group_name=self._group,
             account_name=self.account_name,
             public_access="None",
-            opts=pulumi.ResourceOptions(parent=self, provider=self._provider),
+            opts=options,
         )
-        self.token_container, self.token_container_id = container.name, container.id
-
-
-def _old_versions(name: str, prefix: str, days: int) -> storage.ManagementPolicyRuleArgs:
-    """Returns a lifecycle rule that deletes replaced blobs after some days."""
-    return storage.ManagementPolicyRuleArgs(
-        name=name,
-        type="Lifecycle",
-        enabled=True,
-        definition=storage.ManagementPolicyDefinitionArgs(
-            filters=storage.ManagementPolicyFilterArgs(
-                blob_types=["blockBlob"], prefix_match=[prefix]
-            ),
-            actions=storage.ManagementPolicyActionArgs(
-                version=storage.ManagementPolicyVersionArgs(
-                    delete=storage.DateAfterCreationArgs(days_after_creation_greater_than=days)
-                )
-            ),
-        ),
-    )
 
 
 def _account_name(prefix: str) -> str:

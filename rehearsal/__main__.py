@@ -6,9 +6,11 @@ import argparse
 import shutil
 import signal
 import sys
+from collections.abc import Callable
 from ipaddress import IPv4Network
 from pathlib import Path
 
+from payload.experiment import nearest
 from rehearsal import addresses
 from rehearsal.backend import Backend, open_backend
 from rehearsal.clean import clean, host_state
@@ -18,11 +20,20 @@ from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.paths import ROOT, RUN
 from rehearsal.rehearsal_lock import RehearsalRunningError, rehearsal_lock
 from rehearsal.scenario.context import Context
+from rehearsal.scenario.life import run_life
 from rehearsal.scenario.outcomes import Outcomes, UnexpectedError
-from rehearsal.scenario.scenario import run_scenario
+from rehearsal.scenario.stacks import run_stacks
 from rehearsal.set_up import set_up
 from rehearsal.set_up.host_checks import problems
 from rehearsal.set_up.tools import install_tools
+
+Scenario = Callable[[Context, Outcomes], list[str]]
+"""Runs its acts, in order; returns what was declared and not rehearsed."""
+SCENARIOS: dict[str, tuple[Scenario, Path]] = {
+    "life": (run_life, Path("results/rehearsal.json")),
+    "stacks": (run_stacks, Path("results/rehearsal-stacks.json")),
+}
+"""By name, each with the file for its outcomes, below the project's folder."""
 
 
 def main(arguments: list[str]) -> int:
@@ -40,21 +51,24 @@ def main(arguments: list[str]) -> int:
             if options.command == "set-up":
                 install_tools(print)
             set_up(print)
-            return 0 if options.command == "set-up" else rehearse(_driver(), options.json)
+            if options.command == "set-up":
+                return 0
+            scenario, file = SCENARIOS[options.scenario]
+            return rehearse(_driver(), scenario, options.json or ROOT / file)
     except RehearsalRunningError as error:
         print(f"rehearsal: {error}", file=sys.stderr)
         return 2
 
 
-def rehearse(driver: Driver, file: Path) -> int:
-    """Runs the scenario, and leaves this machine as it was."""
+def rehearse(driver: Driver, scenario: Scenario, file: Path) -> int:
+    """Runs a scenario, and leaves this machine as it was; see `main` for what it returns."""
     clean()
     before = host_state()
     outcomes = Outcomes()
     outcomes.say(f"driven by {driver.name}")
     try:
         open_backend()
-        not_rehearsed = run_scenario(Context(driver), outcomes)
+        not_rehearsed = scenario(Context(driver), outcomes)
     finally:
         clean()
     outcomes.act("this machine", "as it was before", _same, before, host_state())
@@ -82,15 +96,25 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser(
         "run",
-        help="declare the cluster, train, break machines, change the stack and destroy it; "
+        help="declare the cluster, train, change the stack and destroy it; "
         "print what was expected and what was seen",
+    )
+    run.add_argument(
+        "scenario",
+        nargs="?",
+        default="life",
+        type=_scenario,
+        metavar="SCENARIO",
+        help="life (default): one stack from its first `up` to what `destroy` leaves, with "
+        "machines that break; stacks: a head without workers, a second life of its results, "
+        "subnets and an MLflow server of somebody else",
     )
     run.add_argument(
         "--json",
         type=Path,
-        default=ROOT / "results/rehearsal.json",
         metavar="FILE",
-        help="where to write the same as JSON (default: results/rehearsal.json)",
+        help="where to write the same as JSON (default: "
+        f"{', '.join(f'{file} for {name}' for name, (_, file) in SCENARIOS.items())})",
     )
     commands.add_parser(
         "set-up",
@@ -98,6 +122,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands.add_parser("clean", help="remove everything that a rehearsal has left")
     return parser
+
+
+def _scenario(name: str) -> str:
+    if name not in SCENARIOS:
+        allowed = " or ".join(SCENARIOS)
+        raise argparse.ArgumentTypeError(f"{name!r}: must be {allowed}{nearest(name, SCENARIOS)}")
+    return name
 
 
 if __name__ == "__main__":

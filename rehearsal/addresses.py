@@ -11,10 +11,15 @@ INTERNET = "198.51.100.128/25"
 INTERNET_GATEWAY = "198.51.100.129"
 ADMIN_ADDRESS = "198.51.100.135"
 STRANGER_ADDRESS = "198.51.100.199"
+MLFLOW_ADDRESS = "198.51.100.150"
+"""An MLflow server that somebody else runs."""
 PUBLIC_ADDRESSES = "198.51.100.0/25"
 """Public addresses are taken from here (RFC 5737)."""
+EXISTING_VNET = "10.43.0.0/16"
+"""The virtual network of somebody else."""
+EXISTING_SUBNETS = ("10.43.0.0/24", "10.43.1.0/24")
 ALL = (
-    *("10.42.0.0/24", "10.42.1.0/24", INTERNET, PUBLIC_ADDRESSES),
+    *("10.42.0.0/24", "10.42.1.0/24", *EXISTING_SUBNETS, INTERNET, PUBLIC_ADDRESSES),
     *(f"{BLOB_ADDRESS}/32", f"{METADATA_ADDRESS}/32"),
 )
 """Networks that must be free on this machine. The first two are the stack's default subnets."""

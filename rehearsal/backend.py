@@ -48,11 +48,11 @@ class Backend(Azure):
         storage = storage_accounts()
         _apply_storage(storage, wanted)
         there = {machine.name for machine in all_machines()}
-        names = [f"{name}{HOST_SUFFIX}" for name in wanted.accounts]
-        hosts = "".join(f"{BLOB_ADDRESS} {name}\n" for name in names)
         for name, spec in wanted.machines.items():
             if name not in there:
                 metadata_state.put_instance(METADATA, wanted.instances[name])
+                accounts = wanted.public_accounts(name)
+                hosts = "".join(f"{BLOB_ADDRESS} {one}{HOST_SUFFIX}\n" for one in accounts)
                 Machine.create(spec, hosts, storage.ca_certificate).start()
 
     def start_script(self, vm: Resource, execution_id: str, script: str, timeout_s: int) -> None:
@@ -83,6 +83,7 @@ def _apply_storage(storage: BlobStorage, wanted: Plan) -> None:
         storage.remove_account(name)
     account_ids = {name: account.resource_id for name, account in wanted.accounts.items()}
     storage.grant(Access(account_ids, tuple(wanted.assignments)))
+    storage.answer_at([endpoint.address for endpoint in wanted.endpoints])
 
 
 if __name__ == "__main__":

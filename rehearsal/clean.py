@@ -59,6 +59,7 @@ def host_state() -> frozenset[str]:
     lines += [f"cgroup {name}" for name in cgroup.all_names()]
     lines += [f"{key} = {bridges.setting(key)}" for key in bridges.SETTINGS]
     lines += [f"process {process.pid} {PROVIDER}" for process in _running(PROVIDER)]
+    lines += [f"process {process.pid} of {RUN}" for process in _processes(f"{RUN}/")]
     if RUN.exists():
         lines.append(f"folder {RUN}")
     return frozenset(lines)
@@ -66,10 +67,15 @@ def host_state() -> frozenset[str]:
 
 def _running(module: str) -> list[psutil.Process]:
     """Returns the processes that run `python -m MODULE`."""
+    return [process for process in _processes(module) if module in process.info["cmdline"]]
+
+
+def _processes(text: str) -> list[psutil.Process]:
+    """Returns the processes with this text in their command."""
     return [
         process
         for process in psutil.process_iter(["cmdline"])
-        if module in (process.info["cmdline"] or [])
+        if text in " ".join(process.info["cmdline"] or [])
     ]
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
 
 from rehearsal.azure.metadata_state import Identity, Instance
 from rehearsal.azure.nsg import Nsg, applied_nsgs
+from rehearsal.azure.private_endpoints import PrivateEndpoint, private_endpoints
 from rehearsal.azure.resource_kinds import SUBSCRIPTION, Properties, Resources, all_of
 from rehearsal.azure.roles import RoleAssignment, role_assignments
 from rehearsal.azure.virtual_machines import VirtualMachine, virtual_machines
@@ -40,7 +42,28 @@ class Plan:
     """What the metadata service tells each machine."""
     accounts: dict[str, Account]
     """By name."""
+    endpoints: list[PrivateEndpoint]
     assignments: list[RoleAssignment]
+
+    def addresses(self, bridge: str) -> set[str]:
+        """Returns what a bridge answers to: the subnet's gateway and its private endpoints."""
+        subnet = self.bridges[bridge]
+        endpoints = [one for one in self.endpoints if one.subnet == subnet]
+        gateway = f"{subnet.gateway}/{subnet.cidr.prefixlen}"
+        return {gateway, *(f"{one.address}/32" for one in endpoints)}
+
+    def public_accounts(self, machine: str) -> list[str]:
+        """Returns the accounts that a machine finds by their public names.
+
+        A machine that no firewall lets in is not told them: where its own /etc/hosts names a
+        private endpoint, that has to be the only answer, as it is before Azure's name server.
+        """
+        address = IPv4Address(self.machines[machine].address)
+        return [
+            name
+            for name, account in self.accounts.items()
+            if any(address in IPv4Network(cidr) for cidr in account.let_in)
+        ]
 
 
 def plan(resources: Resources) -> Plan:
@@ -53,12 +76,14 @@ def plan(resources: Resources) -> Plan:
         {vm.host_name: vm.public_address for vm in vms if vm.public_address},
         {vm.host_name: _instance(resources, vm) for vm in vms},
         _accounts(resources),
+        private_endpoints(resources),
         role_assignments(resources),
     )
 
 
 def _bridge(subnet: Subnet) -> str:
-    return f"{PREFIX}{subnet.number}"
+    """Returns a name that stays when other subnets come and go; interfaces have 15 letters."""
+    return f"{PREFIX}{int(subnet.cidr.network_address)}"
 
 
 def _machine(vm: VirtualMachine) -> MachineSpec:
@@ -74,7 +99,13 @@ def _machine(vm: VirtualMachine) -> MachineSpec:
         user_data=base64.b64decode(profile["customData"]).decode(),
         admin_username=profile["adminUsername"],
         ssh_public_key=key["keyData"],
+        has_environment=_is_custom(vm.profile),
     )
+
+
+def _is_custom(profile: Properties) -> bool:
+    """Whether the image is somebody's own: here such an image carries the Python environment."""
+    return "id" in profile.get("storageProfile", {}).get("imageReference", {})
 
 
 def _instance(resources: Resources, vm: VirtualMachine) -> Instance:

@@ -17,8 +17,8 @@ REQUIREMENTS = Path(__file__).parents[2] / "requirements"
 MAX_CUSTOM_DATA = 65_535
 """Bytes, before base64; https://learn.microsoft.com/azure/virtual-machines/custom-data."""
 PYTHON_VERSION = "3.11"
-APT_PACKAGES = ("python3-venv",)
-"""What every machine needs of Debian, besides what an image with cloud-init has."""
+APT_PACKAGES = ("python3-venv", "zstd")
+"""What every machine needs of Debian; Ubuntu's images have them."""
 
 Role = Literal["head", "worker"]
 UNITS: dict[Role, list[str]] = {
@@ -28,6 +28,7 @@ UNITS: dict[Role, list[str]] = {
         "sync-results.timer",
         "training.service",
         "scheduled-events.service",
+        "share-environment.service",
     ],
     "worker": ["ray-worker.service", "scheduled-events.service"],
 }
@@ -50,6 +51,7 @@ class MachineEnvironment:
     results_account: str
     results_container: str
     token_container: str
+    environment_container: str
     identity_client_id: str
     mlflow_tracking_uri: str
     environment_variables: dict[str, str] = field(default_factory=dict)
@@ -70,6 +72,7 @@ class MachineEnvironment:
             "RESULTS_ACCOUNT": self.results_account,
             "RESULTS_CONTAINER": self.results_container,
             "TOKEN_CONTAINER": self.token_container,
+            "ENVIRONMENT_CONTAINER": self.environment_container,
             "AZURE_CLIENT_ID": self.identity_client_id,
             "MLFLOW_TRACKING_URI": self.mlflow_tracking_uri,
             "MLFLOW_PORT": str(MLFLOW),

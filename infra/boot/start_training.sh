@@ -1,5 +1,6 @@
 # Runs on the head as a managed run command, after the lines that set and unpack:
-#   MIN_NODES, SETTLE_S, TIMEOUT_S, NEEDS_GPU, and $incoming with the payload's wheel and experiment.yaml.
+#   MIN_NODES, SETTLE_S, TIMEOUT_S, NEEDS_GPU, and $incoming with the payload's wheel, experiment.yaml
+#   and files.tar, the folders that the experiment names.
 # Azure keeps the last 4 KB of the output, which `pulumi up` shows: the reason comes last.
 training=/opt/volley/training
 deadline=$((SECONDS + TIMEOUT_S))
@@ -115,6 +116,10 @@ start_training() {
   install -d "$training"
   chown ray "$training"
   install -m 0644 "$incoming"/experiment.yaml "$incoming"/stack.yaml "$training"
+  if [[ -e $incoming/files.tar ]]; then
+    install -m 0644 "$incoming/files.tar" "$training"
+    tar --extract --no-same-owner --file "$training/files.tar" --directory "$training"
+  fi
   /opt/volley/venv/bin/python -m zipfile --extract "$incoming"/*.whl "$training"
   systemctl start training.service
   until [[ $(state) == TRAINING || $(state) == FINISHED ]]; do

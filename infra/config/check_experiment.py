@@ -8,7 +8,17 @@ from pathlib import Path
 from infra.config.problem import Problem
 from infra.config.stack_settings import StackSettings
 from infra.config.vm_sizes import SIZES
-from payload.experiment import Cluster, Experiment, Node, UserError, place, read_experiment
+from infra.experiment_files import MAX_BYTES, largest, sizes
+from payload.experiment import (
+    Cluster,
+    Experiment,
+    Node,
+    UserError,
+    in_bytes,
+    named_paths,
+    place,
+    read_experiment,
+)
 
 
 def check_experiment(settings: StackSettings, root: Path) -> Iterator[Problem]:
@@ -19,6 +29,17 @@ def check_experiment(settings: StackSettings, root: Path) -> Iterator[Problem]:
     except UserError as error:
         yield Problem("experiment", settings.experiment, str(error).removeprefix(f"{path}: "))
         return
+    missing = [(key, named) for key, named in named_paths(own).items() if not Path(named).exists()]
+    for key, named in missing:
+        yield Problem("experiment", settings.experiment, f"{key}: {named} does not exist")
+    files = sizes(own) if not missing else {}
+    if sum(files.values()) > MAX_BYTES:
+        yield Problem(
+            "experiment",
+            settings.experiment,
+            f"names files of {sum(files.values()):,} bytes, far more than the 100 KB of a run "
+            f"command: {largest(files)}",
+        )
     if settings.head_size not in SIZES or settings.worker_size not in SIZES:
         return
     key, value = "experiment", settings.experiment
@@ -30,6 +51,45 @@ def check_experiment(settings: StackSettings, root: Path) -> Iterator[Problem]:
         place(with_stack_layer(settings, root).config, cluster(settings))
     except UserError as error:
         yield Problem(key, value, str(error))
+
+
+def with_needs(settings: StackSettings, root: Path) -> StackSettings:
+    """Returns the settings with what the experiment needs on every machine added.
+
+    An experiment that cannot be read adds nothing: `check_experiment` refuses it.
+    """
+    try:
+        experiment = read_experiment(root / settings.experiment).experiment
+    except UserError:
+        return settings
+    packages = dict.fromkeys([*settings.apt_packages, *experiment.apt_packages])
+    shared_memory = -(-in_bytes(experiment.shm_size or "0") // 2**30)
+    return settings.model_copy(
+        update={
+            "apt_packages": list(packages),
+            "shared_memory_gib": max(settings.shared_memory_gib, shared_memory),
+        }
+    )
+
+
+def said_of_needs(settings: StackSettings, root: Path) -> str:
+    """Returns what the experiment asks of every machine, for the preview; empty if nothing.
+
+    A machine's customData has both, but packed: the preview alone would show that it has changed.
+    """
+    experiment = read_experiment(root / settings.experiment).experiment
+    needs = []
+    if experiment.apt_packages:
+        needs.append(f"apt_packages {', '.join(experiment.apt_packages)}")
+    if experiment.shm_size is not None:
+        needs.append(f"shm_size {experiment.shm_size}")
+    if not needs:
+        return ""
+    return (
+        f"experiment: {settings.experiment}: {' and '.join(needs)} on every machine: "
+        f"aptPackages is [{', '.join(settings.apt_packages)}], "
+        f"sharedMemoryGib is {settings.shared_memory_gib}"
+    )
 
 
 def with_stack_layer(settings: StackSettings, root: Path) -> Experiment:

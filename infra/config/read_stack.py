@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from infra.config.check_access import check_access
-from infra.config.check_experiment import check_experiment
+from infra.config.check_experiment import check_experiment, with_needs
 from infra.config.check_machines import check_machines
 from infra.config.check_network import check_network
 from infra.config.problem import Problem
@@ -54,7 +54,7 @@ def read_settings(config: Mapping[str, str], root: Path) -> StackSettings:
     ]
     values = {key: _parse(fields[key], value) for key, value in config.items() if key in fields}
     try:
-        settings = StackSettings.model_validate(values)
+        settings = with_needs(StackSettings.model_validate(values), root)
     except ValidationError as error:
         wrong = {str(e["loc"][0]): e for e in error.errors()}
         problems += [

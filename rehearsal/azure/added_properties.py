@@ -49,11 +49,12 @@ def added_properties(
 
 
 def _with_exact_version(profile: Properties) -> Properties:
-    """Returns a storage profile with the version of the image that Azure has taken."""
+    """Returns a storage profile with the disk and the image's version that Azure has taken."""
     reference = profile["imageReference"]
     version = reference.get("version", "")
     exact = {"exactVersion": LATEST if version == "latest" else version}
-    return {**profile, "imageReference": {**reference, **exact}}
+    disk = {**profile["osDisk"], "name": "head_OsDisk_1"}
+    return {**profile, "imageReference": {**reference, **exact}, "osDisk": disk}
 
 
 def _free_address(resources: Resources, subnet_id: str) -> str:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import ssl
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from http.client import HTTPException, HTTPSConnection
+from http.client import HTTPException, HTTPResponse, HTTPSConnection
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingTCPServer
@@ -29,6 +30,7 @@ LOOPBACK = "127.0.0.1"
 HOST_SUFFIX = ".blob.core.windows.net"
 HOP_BY_HOP = {"connection", "content-length", "keep-alive", "transfer-encoding"}
 TIMEOUT_S = 60
+PART = 2**20
 PERMISSIONS = {"GET": "read", "HEAD": "read", "PUT": "write", "DELETE": "delete"}
 XML = '<?xml version="1.0" encoding="utf-8"?><Error><Code>{}</Code><Message>{}</Message></Error>'
 MISMATCH = "This request is not authorized to perform this operation using this permission."
@@ -131,7 +133,8 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._forward(body)
         except (OSError, HTTPException) as error:
-            self._refuse(503, "ServerBusy", str(error))
+            if not self.close_connection:
+                self._refuse(503, "ServerBusy", str(error))
 
     def _forward(self, body: bytes) -> None:
         azurite = HTTPSConnection(
@@ -140,18 +143,26 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {k: v for k, v in self.headers.items() if k.lower() not in HOP_BY_HOP}
         try:
             azurite.request(self.command, self.path, body or None, headers)
-            response = azurite.getresponse()
-            content = response.read()
+            self._pass_on(azurite.getresponse())
         finally:
             azurite.close()
+
+    def _pass_on(self, response: HTTPResponse) -> None:
+        """Sends an answer in parts: a Python environment has gigabytes."""
+        length = response.getheader("Content-Length")
+        content = b"" if length else response.read()
         self.send_response_only(response.status, response.reason)
         for name, value in response.getheaders():
             if name.lower() not in HOP_BY_HOP:
                 self.send_header(name, value)
-        length = response.getheader("Content-Length") if self.command == "HEAD" else None
         self.send_header("Content-Length", length or str(len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        try:
+            self.wfile.write(content)
+            shutil.copyfileobj(response, self.wfile, PART)
+        finally:
+            # What is half sent cannot be answered otherwise: the client sees the connection end.
+            self.close_connection = self.close_connection or bool(response.length)
 
     def _refuse(self, status: int, code: str, message: str) -> None:
         print(f"{self.command} {self.path}: {status} {code}", flush=True)

@@ -1,10 +1,10 @@
-"""The processes of the Blob service: Azurite on loopback, and the proxy that knows the roles."""
+"""The processes of the Blob service: Azurite on loopback, and proxies that know the roles."""
 
 from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ OPTIONS = ("--oauth", "basic", "--skipApiVersionCheck", "--disableTelemetry", "-
 
 @dataclass(frozen=True)
 class BlobService:
-    """Both processes, with certificates of a throw-away authority; all state is in the folder."""
+    """All of them, with certificates of a throw-away authority; all state is in the folder."""
 
     folder: Path
     address: str
@@ -42,20 +42,36 @@ class BlobService:
         """
         if not background_process.alive(self._azurite):
             self._start_azurite(keys)
-        where = (self.address, str(self.port), self._port_file.read_text())
-        background_process.start(
-            [sys.executable, "-m", blob_proxy.__name__, self.folder, *where],
-            pid_file=self._proxy,
-            log=self.folder / "proxy.log",
-            address=self.address,
-            port=self.port,
-            environment={"PYTHONPATH": str(ROOT)},
-        )
+        self._start_proxy(self.address)
+
+    def answer_at(self, addresses: Collection[str]) -> None:
+        """Starts a proxy at each of these addresses, and ends those at others but the own one.
+
+        Raises:
+            background_process.StartError: One of them did not come up.
+        """
+        kept = {self._proxy(address) for address in (self.address, *addresses)}
+        for proxy in self._proxies() - kept:
+            background_process.stop(proxy)
+        for address in addresses:
+            self._start_proxy(address)
 
     def stop(self) -> None:
         """Ends what runs; accounts and blobs stay."""
-        background_process.stop(self._proxy)
+        for proxy in self._proxies():
+            background_process.stop(proxy)
         background_process.stop(self._azurite)
+
+    def _start_proxy(self, address: str) -> None:
+        where = (address, str(self.port), self._port_file.read_text())
+        background_process.start(
+            [sys.executable, "-m", blob_proxy.__name__, self.folder, *where],
+            pid_file=self._proxy(address),
+            log=self.folder / "proxy.log",
+            address=address,
+            port=self.port,
+            environment={"PYTHONPATH": str(ROOT)},
+        )
 
     def _start_azurite(self, keys: Mapping[str, str]) -> None:
         names = [f"{name}{HOST_SUFFIX}" for name in keys]
@@ -85,6 +101,8 @@ class BlobService:
     def _port_file(self) -> Path:
         return self.folder / "azurite.port"
 
-    @property
-    def _proxy(self) -> Path:
-        return self.folder / "proxy.pid"
+    def _proxy(self, address: str) -> Path:
+        return self.folder / f"proxy-{address}.pid"
+
+    def _proxies(self) -> set[Path]:
+        return set(self.folder.glob("proxy-*.pid"))

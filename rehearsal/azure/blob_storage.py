@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,6 +86,15 @@ class BlobStorage:
                 del keys[name]
                 shared_file.replace(self._key_file, json.dumps(keys))
             self._start()
+
+    def answer_at(self, addresses: Collection[str]) -> None:
+        """Lets machines use the accounts at these addresses too, and no longer at others.
+
+        Raises:
+            background_process.StartError: This machine does not have such an address.
+        """
+        with self._locked():
+            self._service.answer_at(addresses)
 
     def accounts(self) -> Sequence[str]:
         return tuple(self._keys())

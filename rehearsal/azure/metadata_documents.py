@@ -146,6 +146,6 @@ def events(state: State, to: Instance, now: float) -> list[dict[str, Any]]:
 
 
 def _names(of: Json) -> list[str]:
-    """Returns the next keys or indexes of a route; those that go on end in a slash."""
+    """Returns the next keys or indexes of a route; those that continue end in a slash."""
     pairs = of.items() if isinstance(of, dict) else enumerate(of)
     return [f"{key}" if isinstance(value, str) else f"{key}/" for key, value in pairs]

@@ -84,13 +84,14 @@ class Decision(NamedTuple):
 
 def applied_nsgs(resources: Resources) -> list[Nsg]:
     """Returns each NSG that protects a machine, by its subnet or its network interface."""
-    machines, space = virtual_machines(resources), address_space(resources)
+    machines = virtual_machines(resources)
     found = []
     for nsg_id, nsg in all_of(resources, "NetworkSecurityGroup").items():
-        members = [vm.address for vm in machines if nsg_id in (vm.subnet.nsg_id, vm.nsg_id)]
+        members = [vm for vm in machines if nsg_id in (vm.subnet.nsg_id, vm.nsg_id)]
         if members:
+            space = address_space(resources, {vm.subnet.vnet_id for vm in members})
             name = nsg.inputs["networkSecurityGroupName"]
-            found.append(Nsg.read(name, nsg.inputs, members, space))
+            found.append(Nsg.read(name, nsg.inputs, [vm.address for vm in members], space))
     return found
 
 

@@ -20,9 +20,11 @@ from pulumi.provider.experimental import server
 from pulumi.provider.experimental.property_value import PropertyValue
 from pulumi.runtime.proto import provider_pb2, status_pb2
 
+from rehearsal.azure.answers import answered
+from rehearsal.azure.changes import changes, inputs_after_read
 from rehearsal.azure.errors import HalfMadeError
 from rehearsal.azure.property_values import PropertyValues, plain, without, wrapped
-from rehearsal.azure.resource_kinds import SUBSCRIPTION, Properties, changes, kind_of
+from rehearsal.azure.resource_kinds import SUBSCRIPTION, Properties, Resource, kind_of
 from rehearsal.azure.resources import CHANGED_BY_AZURE, Azure
 
 VERSION = metadata.version("pulumi-azure-native")
@@ -82,7 +84,7 @@ class Provider(api.Provider):
         token, inputs = _token(request.type), plain(request.properties)
         made = kind_of(token).resource_id(inputs, self._subscription)
         state = await _state(
-            made, request.properties, lambda: self._azure.create(token, made, inputs)
+            (token, made), request.properties, lambda: self._azure.create(token, made, inputs)
         )
         return api.CreateResponse(resource_id=made, properties=state)
 
@@ -91,19 +93,23 @@ class Provider(api.Provider):
         if request.resource_id not in found:
             return api.ReadResponse()
         known = found[request.resource_id]
-        inputs = wrapped(known.inputs)
-        return api.ReadResponse(
-            resource_id=request.resource_id,
-            inputs=inputs,
-            properties={**inputs, **wrapped(known.added)},
-        )
+        answer = answered(request.resource_id, known, found, settled=True)
+        inputs = known.inputs
+        if request.inputs:  # Otherwise the resource is being imported.
+            before = plain(request.inputs), plain(request.properties)
+            inputs = inputs_after_read(*before, answer)
+        return api.ReadResponse(request.resource_id, wrapped(answer), wrapped(inputs))
 
     async def update(self, request: api.UpdateRequest) -> api.UpdateResponse:
         if request.preview:
             known = _known_in_preview(request.news)
             return api.UpdateResponse(properties={**request.olds, **known})
         changed, inputs = request.resource_id, plain(request.news)
-        state = await _state(changed, request.news, lambda: self._azure.update(changed, inputs))
+        state = await _state(
+            (_token(request.type), changed),
+            request.news,
+            lambda: self._azure.update(changed, inputs),
+        )
         return api.UpdateResponse(properties=state)
 
     async def delete(self, request: api.DeleteRequest) -> None:
@@ -115,7 +121,7 @@ class Provider(api.Provider):
 
 
 class InitFailedError(Exception):
-    """A resource that did not come up, with all that the engine needs to go on with it."""
+    """A resource that did not come up, with all that the engine needs to continue with it."""
 
     def __init__(
         self, reason: str, resource_id: str, inputs: PropertyValues, state: PropertyValues
@@ -138,15 +144,23 @@ class InitFailedError(Exception):
 
 
 async def _state(
-    resource_id: str, inputs: PropertyValues, call: Callable[[], Properties]
+    what: tuple[str, str], inputs: PropertyValues, call: Callable[[], Properties]
 ) -> dict[str, PropertyValue]:
-    """Lets Azure make or change a resource; returns everything that is known of it then."""
+    """Lets Azure make or change a resource; returns what it answers for it then.
+
+    Args:
+        what: The type and the id of the resource.
+    """
+    token, resource_id = what
+
+    def answer(added: Properties) -> dict[str, PropertyValue]:
+        made = Resource(kind_of(token).type, plain(inputs), added)
+        return wrapped(answered(resource_id, made, {}, settled=False))
+
     try:
-        added = await asyncio.to_thread(call)
+        return answer(await asyncio.to_thread(call))
     except HalfMadeError as error:
-        state = {**without(inputs), **wrapped(error.added)}
-        raise InitFailedError(str(error), resource_id, inputs, state) from None
-    return {**without(inputs), **wrapped(added)}
+        raise InitFailedError(str(error), resource_id, inputs, answer(error.added)) from None
 
 
 def _token(urn_type: str) -> str:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, Literal
 
 from infra.resource_ids import RESOURCE_IDS, names_of, resource_id
@@ -101,23 +100,6 @@ def kind_of(type_token: str) -> Kind:
 
 def all_of(resources: Resources, kind: str) -> dict[str, Resource]:
     return {key: resource for key, resource in resources.items() if resource.kind == kind}
-
-
-def changes(old: Properties, new: Properties) -> dict[str, list[str]]:
-    """Returns the inputs that changed, each with the innermost paths that changed in it.
-
-    replace_on_changes names such paths: "osProfile.customData".
-    """
-    keys = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
-    return {key: list(_changed_paths(key, old.get(key), new.get(key))) for key in keys}
-
-
-def _changed_paths(path: str, old: Any, new: Any) -> Iterator[str]:
-    if not (isinstance(old, dict) and isinstance(new, dict)):
-        yield path
-        return
-    for inner in chain(*changes(old, new).values()):
-        yield f"{path}.{inner}"
 
 
 NAMED_AS_DECLARED = ("Subnet", "BlobContainer", "VirtualMachineRunCommandByVirtualMachine")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -44,6 +45,10 @@ CHANGED_BY_AZURE = ("identity", "ipConfigurations", "storageProfile")
 """Inputs that Azure answers differently from how they were declared."""
 
 
+class AbandonedError(BaseException):
+    """The rehearsal is ended while a script runs; nobody handles it as an error of Azure's."""
+
+
 class Azure:
     """All resources, in a file: each `pulumi up` is a process of its own.
 
@@ -59,6 +64,8 @@ class Azure:
         """Limits of vCPUs by the quotas' names; what is not named has none."""
         self.spot_machines: int | None = None
         """How many Spot machines a scale set gets at most; None is all that it asks for."""
+        self.abandoned = threading.Event()
+        """Set when nobody waits for a script any more."""
 
     def resources(self) -> dict[str, Resource]:
         """Returns all resources that exist, by their ids, the oldest first."""
@@ -205,7 +212,8 @@ class Azure:
         script, timeout_s = command.inputs["source"]["script"], command.inputs["timeoutInSeconds"]
         self.start_script(self._vm_of(resource_id), view["executionId"], script, int(timeout_s))
         while (execution := self._outcome(resource_id)) is None:
-            time.sleep(POLL_S)
+            if self.abandoned.wait(POLL_S):
+                raise AbandonedError
         if not execution.succeeded and command.inputs.get("treatFailureAsDeploymentFailure"):
             name = resource_id.rpartition("/")[2]
             raise HalfMadeError(str(deployment_error(name, execution)), command.added)

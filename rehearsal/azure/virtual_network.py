@@ -1,9 +1,11 @@
-"""The declared virtual network: its address space and its subnets."""
+"""Virtual networks: their address spaces and their subnets."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from ipaddress import IPv4Network
+from itertools import chain
 
 from rehearsal.azure.resource_kinds import Resource, Resources, all_of
 
@@ -16,8 +18,6 @@ class Subnet:
     """A subnet."""
 
     resource_id: str
-    number: int
-    """Its place among all subnets."""
     cidr: IPv4Network
     nsg_id: str | None
     has_nat: bool
@@ -28,19 +28,22 @@ class Subnet:
     def gateway(self) -> str:
         return str(self.cidr[1])
 
+    @property
+    def vnet_id(self) -> str:
+        return self.resource_id.partition("/subnets/")[0]
+
 
 def subnets(resources: Resources) -> list[Subnet]:
     return [
         Subnet(
             subnet_id,
-            number,
             subnet_cidr(subnet),
             (subnet.inputs.get("networkSecurityGroup") or {}).get("id"),
             "natGateway" in subnet.inputs,
             "Microsoft.Storage"
             in [point["service"] for point in subnet.inputs.get("serviceEndpoints") or []],
         )
-        for number, (subnet_id, subnet) in enumerate(all_of(resources, "Subnet").items())
+        for subnet_id, subnet in all_of(resources, "Subnet").items()
     ]
 
 
@@ -50,7 +53,10 @@ def subnet_cidr(subnet: Resource) -> IPv4Network:
     return IPv4Network(prefix)
 
 
-def address_space(resources: Resources) -> list[str]:
-    """Returns the CIDRs of the virtual network."""
-    networks = all_of(resources, "VirtualNetwork").values()
-    return [cidr for one in networks for cidr in one.inputs["addressSpace"]["addressPrefixes"]]
+def address_space(resources: Resources, vnet_ids: Collection[str]) -> list[str]:
+    """Returns the CIDRs of these virtual networks."""
+    networks = all_of(resources, "VirtualNetwork").items()
+    known = [
+        one.inputs["addressSpace"]["addressPrefixes"] for key, one in networks if key in vnet_ids
+    ]
+    return list(chain(*known))

@@ -18,14 +18,16 @@ import grpc
 import pulumi
 from pulumi.runtime import MockCallArgs, MockResourceArgs, Mocks
 from pulumi.runtime.mocks import MockMonitor
+from pulumi.runtime.settings import SETTINGS
 from pulumi.runtime.stack import wait_for_rpcs
 
 from infra.__main__ import declare
 from infra.config.read_stack import ConfigError, read_settings
 from infra.training import training_script
+from rehearsal.azure.changes import changes
 from rehearsal.azure.errors import AzureError, HalfMadeError
 from rehearsal.azure.property_values import plain_value
-from rehearsal.azure.resource_kinds import SUBSCRIPTION, Properties, changes, kind_of, short_type
+from rehearsal.azure.resource_kinds import SUBSCRIPTION, Properties, kind_of, short_type
 from rehearsal.azure.resources import Azure
 from rehearsal.drivers.driver import STACK, Operation, Result
 from rehearsal.drivers.error_hooks import ErrorHooks
@@ -79,9 +81,16 @@ class InProcess:
                 monitor=_Monitor(update),
                 logger=_error_log(update.errors),
             )
+            # Settings of mocks share one set of pending outputs between all programs of a process.
+            SETTINGS.outputs = set()
             update.hooks = ErrorHooks()
             pulumi.Output.all(**declare(settings, script)).apply(outputs.update)
-            await wait_for_rpcs()
+            try:
+                await wait_for_rpcs()
+            except asyncio.CancelledError:
+                # The process is being ended, and would wait for the thread that waits for Azure.
+                self.azure.abandoned.set()
+                raise
 
         self.requests = {}
         try:

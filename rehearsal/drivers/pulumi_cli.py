@@ -39,6 +39,12 @@ class PulumiCli:
         outputs = json.loads(self._project.pulumi("stack", "output", "--json").stdout)
         return Result("", result.operations, outputs)
 
+    def preview(self, config: Mapping[str, str]) -> str:
+        """Runs `pulumi preview`; returns what its user reads."""
+        self._configure(config)
+        done = self._project.pulumi("preview", "--non-interactive")
+        return f"{done.stdout}{done.stderr}"
+
     def make_up(self) -> Result:
         """Runs `make up`, which continues after a run that was killed."""
         done = self._project.run(*DEPLOY_UP)

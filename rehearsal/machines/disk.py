@@ -28,6 +28,8 @@ class MachineSpec:
     user_data: str
     admin_username: str
     ssh_public_key: str
+    has_environment: bool
+    """Whether its image carries the Python environment of the lock."""
 
 
 def make_disk(folder: Path, spec: MachineSpec, hosts: str, certificate: Path) -> None:
@@ -47,6 +49,8 @@ def make_disk(folder: Path, spec: MachineSpec, hosts: str, certificate: Path) ->
     (root / "etc/resolv.conf").write_bytes(name_servers().read_bytes())
     # As an image has them: a source that nothing needs, and that does not answer.
     (root / "etc/apt/sources.list.d/third-party.list").write_text(DEAD_SOURCE)
+    # These machines share this machine's disk, and none survives a power cut of it.
+    (root / "etc/dpkg/dpkg.cfg.d/unsafe-io").write_text("force-unsafe-io\n")
     _trust(root, certificate)
 
 

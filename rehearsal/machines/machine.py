@@ -163,10 +163,11 @@ def _nspawn_command(machine: Machine) -> list[str]:
         "--link-journal=no",
         "--console=read-only",
         f"--tmpfs=/dev/shm:size={SHARED_MEMORY},mode=1777",
-        *(f"--bind-ro={ENVIRONMENT / part}:/opt/volley/{part}" for part in _environment()),
+        *(f"--bind-ro={part}:/opt/volley/{part.name}" for part in _environment(machine.spec)),
     ]
 
 
-def _environment() -> list[str]:
-    """The parts of the machines' Python environment; the training's folder is the machine's own."""
-    return [path.name for path in sorted(ENVIRONMENT.iterdir()) if path.is_dir()]
+def _environment(spec: MachineSpec) -> list[Path]:
+    """The parts of the image's Python environment; the training's folder is the machine's own."""
+    parts = sorted(ENVIRONMENT.iterdir()) if spec.has_environment else []
+    return [path for path in parts if path.is_dir()]

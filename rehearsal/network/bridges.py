@@ -1,10 +1,14 @@
-"""The network on this machine: a bridge for each subnet, and an internet of two addresses."""
+"""The network on this machine: a bridge for each subnet, and an internet of a few addresses."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+from contextlib import suppress
 from pathlib import Path
 
+from infra.config.check_access import PRIVATE
 from rehearsal import addresses
 from rehearsal.network import nftables
 from rehearsal.paths import OWN_INTERFACE, PREFIX, RUN
@@ -16,6 +20,7 @@ PLATFORM = f"{PREFIX}-azure"
 INTERNET = f"{PREFIX}-internet"
 """A network namespace, and the host's end of the cable to it."""
 NSG_TABLE = f"{PREFIX}_nsg"
+TRAFFIC_TABLE = f"{PREFIX}_traffic"
 ADDRESSES_TABLE = f"{PREFIX}_addresses"
 PLATFORM_TABLE = f"{PREFIX}_platform"
 SETTINGS = {
@@ -40,11 +45,18 @@ def open_network() -> None:
     run("ip", "address", "add", f"{gateway}/{prefix}", "dev", INTERNET)
     run("ip", "link", "set", INTERNET, "up")
     inside = ["ip", "-n", INTERNET]
-    for address in (addresses.ADMIN_ADDRESS, addresses.STRANGER_ADDRESS):
+    for address in (
+        *(addresses.ADMIN_ADDRESS, addresses.STRANGER_ADDRESS),
+        addresses.MLFLOW_ADDRESS,
+    ):
         run(*inside, "address", "add", f"{address}/{prefix}", "dev", "eth0")
     for name in ("lo", "eth0"):
         run(*inside, "link", "set", name, "up")
     run(*inside, "route", "add", "default", "via", gateway)
+    run("nft", "-f", "-", text=nftables.traffic_rules([_uplink(), INTERNET], TRAFFIC_TABLE))
+    # Who comes without NAT gets no answer.
+    for private in PRIVATE:
+        run(*inside, "route", "add", "unreachable", str(private))
 
 
 def apply(plan: Plan) -> None:
@@ -52,21 +64,28 @@ def apply(plan: Plan) -> None:
     there = set(_links("bridge")) - {PLATFORM}
     for name in there - set(plan.bridges):
         run("ip", "link", "del", name)
-    for name, subnet in plan.bridges.items():
+    for name in plan.bridges:
         if name not in there:
             run("ip", "link", "add", name, "type", "bridge", "forward_delay", "0")
-            address = f"{subnet.gateway}/{subnet.cidr.prefixlen}"
-            run("ip", "address", "add", address, "dev", name)
             run("ip", "link", "set", name, "up")
+        _set_addresses(name, plan.addresses(name))
     public = {outer: plan.machines[name].address for name, outer in plan.public_addresses.items()}
     nat_sources = [str(subnet.cidr) for subnet in plan.bridges.values() if subnet.has_nat]
     storage_clients = [cidr for account in plan.accounts.values() for cidr in account.let_in]
+    endpoints = {endpoint.address: endpoint.clients for endpoint in plan.endpoints}
+    ours = [*plan.bridges, INTERNET]
     for rules in (
         nftables.nsg_rules(plan.nsgs, NSG_TABLE),
-        nftables.address_rules(public, nat_sources, _uplink(), ADDRESSES_TABLE),
-        nftables.platform_rules([*plan.bridges, INTERNET], storage_clients, PLATFORM_TABLE),
+        nftables.address_rules(public, nat_sources, [_uplink(), INTERNET], ADDRESSES_TABLE),
+        nftables.platform_rules(ours, storage_clients, endpoints, PLATFORM_TABLE),
     ):
         run("nft", "-f", "-", text=rules)
+
+
+def received(address: str) -> int:
+    """Returns how many bytes a machine's address has got from the internet so far."""
+    shown = run("nft", "-j", "list", "set", "ip", TRAFFIC_TABLE, nftables.RECEIVED).stdout
+    return nftables.counted(shown).get(address, 0)
 
 
 def unplug(interface: str) -> None:
@@ -85,8 +104,12 @@ def setting(name: str) -> str:
 
 def close_network() -> None:
     """Removes all of it, whatever is left of it."""
-    for table in (NSG_TABLE, ADDRESSES_TABLE, PLATFORM_TABLE):
+    for table in (NSG_TABLE, ADDRESSES_TABLE, PLATFORM_TABLE, TRAFFIC_TABLE):
         run("nft", "delete", "table", "ip", table, check=False)
+    # A namespace without a name would remain with what runs in it.
+    for process in run("ip", "netns", "pids", INTERNET, check=False).stdout.split():
+        with suppress(ProcessLookupError):
+            os.kill(int(process), signal.SIGKILL)
     for kind in ("bridge", "veth"):
         for name in _links(kind):
             run("ip", "link", "del", name, check=False)
@@ -102,6 +125,17 @@ def _set(name: str, value: str) -> None:
     saved.setdefault(name, setting(name))
     SAVED_SETTINGS.write_text(json.dumps(saved))
     _file(name).write_text(value)
+
+
+def _set_addresses(bridge: str, wanted: set[str]) -> None:
+    """Gives a bridge these addresses, with the lengths of their prefixes, and no others."""
+    shown = json.loads(run("ip", "-4", "-json", "address", "show", "dev", bridge).stdout)
+    known = [one for interface in shown for one in interface.get("addr_info", [])]
+    there = {f"{one['local']}/{one['prefixlen']}" for one in known}
+    for address in there - wanted:
+        run("ip", "address", "del", address, "dev", bridge)
+    for address in wanted - there:
+        run("ip", "address", "add", address, "dev", bridge)
 
 
 def _file(name: str) -> Path:

@@ -7,12 +7,15 @@ table in one transaction.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from rehearsal.addresses import BLOB_ADDRESS, METADATA_ADDRESS
 from rehearsal.azure.nsg import Nsg, filters
 from rehearsal.azure.security_rules import ANYWHERE, Networks, Rule
 
+RECEIVED = "received"
+"""The set of machines that have got something from the internet."""
 HOOKS = ("forward", "output", "input")
 """Between machines; from this host to a machine; from a machine to this host."""
 
@@ -43,18 +46,22 @@ def comment(nsg: str, rule: str) -> str:
 
 
 def address_rules(
-    public_addresses: Mapping[str, str], nat_sources: Sequence[str], uplink: str, table: str
+    public_addresses: Mapping[str, str],
+    nat_sources: Sequence[str],
+    uplinks: Iterable[str],
+    table: str,
 ) -> str:
     """Returns the rules by which public addresses lead to machines, and machines to the internet.
 
     Args:
         public_addresses: Public to private.
         nat_sources: CIDRs of the subnets that have a NAT gateway.
-        uplink: The interface of this host's default route.
+        uplinks: The interfaces that lead to the internet.
     """
     inwards = [f"ip daddr {outer} dnat to {inner}" for outer, inner in public_addresses.items()]
+    names = _names(uplinks)
     outwards = [
-        f'ip saddr {source} oifname "{uplink}" masquerade'
+        f"ip saddr {source} oifname {names} masquerade"
         for source in (*nat_sources, *public_addresses.values())
     ]
     return _table(
@@ -64,13 +71,20 @@ def address_rules(
     )
 
 
-def platform_rules(interfaces: Iterable[str], storage_clients: Iterable[str], table: str) -> str:
+def platform_rules(
+    interfaces: Iterable[str],
+    storage_clients: Iterable[str],
+    endpoints: Mapping[str, Sequence[str]],
+    table: str,
+) -> str:
     """Returns the rules for Azure's own addresses: machines reach nothing else of this host.
 
     Args:
         interfaces: Those that lead to machines.
         storage_clients: CIDRs that pass the firewall of a storage account. All accounts share
             one address here, so it is the union of theirs.
+        endpoints: Of the accounts' private endpoints, whom no firewall refuses: the CIDRs of
+            the virtual network by the endpoint's address.
     """
     let_in = sorted(set(storage_clients))
     if "0.0.0.0/0" in let_in:
@@ -79,14 +93,32 @@ def platform_rules(interfaces: Iterable[str], storage_clients: Iterable[str], ta
     rules += [f"ip daddr {METADATA_ADDRESS} tcp dport 80 accept"]
     if let_in:
         rules += [f"ip daddr {BLOB_ADDRESS} tcp dport 443 ip saddr {_set(let_in)} accept"]
+    for address, clients in endpoints.items():
+        rules += [f"ip daddr {address} tcp dport 443 ip saddr {_set(clients)} accept"]
     rules += ["icmp type echo-request accept", "counter drop"]
-    names = _set(f'"{name}"' for name in interfaces)
-    from_machines = [f"iifname {names} jump machines"]
+    from_machines = [f"iifname {_names(interfaces)} jump machines"]
     return _table(
         table,
         _chain("machines", rules),
         _hook("input", "filter hook input priority filter", from_machines),
     )
+
+
+def traffic_rules(uplinks: Iterable[str], table: str) -> str:
+    """Returns the rules that count what comes from the internet, by the machine that gets it."""
+    count = f"iifname {_names(uplinks)} add @{RECEIVED} {{ ip daddr counter }}"
+    return _table(
+        table,
+        f"  set {RECEIVED} {{ type ipv4_addr; size 65536; flags dynamic; }}",
+        _hook("forward", "filter hook forward priority filter", [count]),
+    )
+
+
+def counted(shown: str) -> dict[str, int]:
+    """Returns the bytes by address, from what `nft -j list set` has shown."""
+    (known,) = [one["set"] for one in json.loads(shown)["nftables"] if "set" in one]
+    elements = [one["elem"] for one in known.get("elem", [])]
+    return {one["val"]: one["counter"]["bytes"] for one in elements}
 
 
 def _rule(nsg: str, rule: Rule) -> str:
@@ -116,6 +148,10 @@ def _port_range(ports: range) -> str:
 
 def _set(values: Iterable[object]) -> str:
     return f"{{ {', '.join(map(str, values))} }}"
+
+
+def _names(interfaces: Iterable[str]) -> str:
+    return _set(f'"{name}"' for name in interfaces)
 
 
 def _hook(name: str, where: str, rules: Sequence[str]) -> str:

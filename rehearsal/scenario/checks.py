@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 
 from mlflow import MlflowClient
 
-from infra.results_account import CONTAINER
+from infra.retention import CONTAINER
 from payload.tracking.metrics import STEPS
 from rehearsal.backend import storage_accounts
 from rehearsal.machines.machine import all_machines
 from rehearsal.paths import RUN
 from rehearsal.scenario.context import Context
-from rehearsal.scenario.laptop import newest_run
+from rehearsal.scenario.laptop import runs
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import NodeWatch, until
 from rehearsal.shell import CommandError
@@ -37,11 +37,13 @@ def metrics(context: Context) -> str:
     with context.tunnel() as laptop:
 
         def has_metrics() -> bool:
-            run.update(newest_run(laptop, context.outputs["mlflow"]))
-            return bool(run["data"].get("metrics"))
+            # The payload makes its run after the first learner update, with which `up` ends.
+            for newest in runs(laptop, context.outputs["mlflow"])[:1]:
+                run.update(newest)
+            return bool(run and run["data"].get("metrics"))
 
         until(has_metrics, 60, "metrics in MLflow")
-    context.run_id = run["info"]["run_id"]
+    context.run_id, context.experiment_id = run["info"]["run_id"], run["info"]["experiment_id"]
     found = {one["key"]: one["value"] for one in run["data"]["metrics"]}
     return f"{len(found)} metrics, {found[STEPS]:,.0f} environment steps"
 
@@ -85,12 +87,12 @@ def results(context: Context) -> str:
             until(lambda: _answers(port), 120, "mlflow ui")
             mlflow = MlflowClient(f"http://127.0.0.1:{port}")
             experiments = [known.experiment_id for known in mlflow.search_experiments()]
-            runs = mlflow.search_runs(experiments)
+            kept = mlflow.search_runs(experiments)
         finally:
             os.killpg(ui.pid, signal.SIGKILL)
-    if context.run_id not in {run.info.run_id for run in runs}:
-        raise UnexpectedError(f"the run {context.run_id} is not among {len(runs)}")
-    return f"{len(runs)} runs in MLflow, {checkpoints} checkpoints, {len(blobs)} blobs"
+    if context.run_id not in {run.info.run_id for run in kept}:
+        raise UnexpectedError(f"the run {context.run_id} is not among {len(kept)}")
+    return f"{len(kept)} runs in MLflow, {checkpoints} checkpoints, {len(blobs)} blobs"
 
 
 def _answers(port: int) -> bool:

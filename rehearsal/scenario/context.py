@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 from rehearsal.addresses import ADMIN_ADDRESS
+from rehearsal.azure.resource_kinds import SUBSCRIPTION
+from rehearsal.azure.run_commands import RUN_COMMAND
 from rehearsal.drivers.driver import Driver, Result
-from rehearsal.machines.machine import Machine
+from rehearsal.machines.machine import Machine, all_machines
 from rehearsal.paths import ROOT, RUN
 from rehearsal.scenario.laptop import Laptop, Tunnel, newest_run
 from rehearsal.scenario.outcomes import UnexpectedError
@@ -15,6 +17,8 @@ from rehearsal.scenario.training_watch import Training
 
 EXPERIMENT = ROOT / "rehearsal/scenario/rehearsal_experiment.yaml"
 WORKERS = 2
+IMAGES = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/images/providers/Microsoft.Compute/images"
+IMAGE_WITH_ENVIRONMENT = f"{IMAGES}/with-environment"
 
 
 class Context:
@@ -29,6 +33,8 @@ class Context:
         self.training = Training(self.head)
         self.run_id = ""
         """Of the newest MLflow run."""
+        self.experiment_id = ""
+        """Of its MLflow experiment."""
         self.account = ""
         """The storage account that `destroy` leaves."""
 
@@ -52,6 +58,22 @@ class Context:
         run_id = self.newest_run()["info"]["run_id"]
         if run_id != self.run_id:
             raise UnexpectedError(f"another MLflow run, {run_id}")
+
+    def up_with_new_run(self, **changes: str) -> None:
+        """Changes the experiment.
+
+        Raises:
+            UnexpectedError: More than the run command has changed, or the old MLflow run continues.
+        """
+        before = {machine.name: machine.leader for machine in all_machines()}
+        result = self.up(**changes)
+        if result.error or result.operations != {("update", RUN_COMMAND)}:
+            raise UnexpectedError(result.error or str(sorted(result.operations)))
+        if before != {machine.name: machine.leader for machine in all_machines()}:
+            raise UnexpectedError("a machine was started again")
+        old, self.run_id = self.run_id, self.newest_run()["info"]["run_id"]
+        if self.run_id == old:
+            raise UnexpectedError("the old MLflow run continues")
 
 
 def stack_config(public_key: str) -> dict[str, str]:

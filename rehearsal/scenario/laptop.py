@@ -11,6 +11,7 @@ from typing import Any
 
 from rehearsal.addresses import ADMIN_ADDRESS
 from rehearsal.network.bridges import INTERNET
+from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import until
 from rehearsal.shell import CommandError, run
 
@@ -85,9 +86,21 @@ class Tunnel:
 
 
 def newest_run(laptop: Laptop, mlflow: str) -> dict[str, Any]:
-    """Returns MLflow's newest run: {"info": ..., "data": {"metrics": [...], ...}}."""
+    """Returns MLflow's newest run: {"info": ..., "data": {"metrics": [...], ...}}.
+
+    Raises:
+        UnexpectedError: There is none.
+    """
+    found = runs(laptop, mlflow)
+    if not found:
+        raise UnexpectedError(f"{mlflow} has no run")
+    return found[0]
+
+
+def runs(laptop: Laptop, mlflow: str) -> list[dict[str, Any]]:
+    """Returns MLflow's runs, the newest first."""
     found = laptop.get(f"{mlflow}/api/2.0/mlflow/experiments/search", {"max_results": 100})
     ids = [experiment["experiment_id"] for experiment in found["experiments"]]
-    query = {"experiment_ids": ids, "order_by": ["attributes.start_time DESC"], "max_results": 1}
-    (newest,) = laptop.get(f"{mlflow}/api/2.0/mlflow/runs/search", query)["runs"]
-    return dict(newest)
+    query = {"experiment_ids": ids, "order_by": ["attributes.start_time DESC"]}
+    answer = laptop.get(f"{mlflow}/api/2.0/mlflow/runs/search", query)
+    return list(answer.get("runs", []))

@@ -9,31 +9,28 @@ from rehearsal.azure.roles import ROLE_DELAY_S
 from rehearsal.backend import Backend
 from rehearsal.machines.machine import Machine
 from rehearsal.scenario.context import Context
-from rehearsal.scenario.training_watch import NodeWatch, until
+from rehearsal.scenario.outcomes import UnexpectedError
+from rehearsal.scenario.training_watch import PYTHON, NodeWatch, until
 
 TYPE = "azure-native:authorization:RoleAssignment"
-REFUSED = "not authorized to perform this operation"
-PUBLISH_AGAIN = "publish-again.service"
+REFUSED = ("not authorized to perform this operation", "HTTP Error 403")
+LIBRARY = "/usr/local/lib/volley"
 PUBLISHED = "/var/lib/volley/ray-token.published"
 REFUSED_S, BACK_S = 30.0, ROLE_DELAY_S + 30.0
 
 
 def roles_removed(context: Context, nodes: NodeWatch) -> str:
-    """The head cannot save, the token cannot be published, a worker cannot join."""
+    """The head can save, publish and share nothing; a worker can neither join nor take."""
     backend, head, worker = Backend(), context.head, Machine("worker0")
     everybody = set(nodes.alive)
     roles = all_of(backend.resources(), "RoleAssignment")
     for resource_id in roles:
         backend.delete(resource_id)
     since = time.time()
-    head.run("systemctl", "start", "--no-block", "sync-results.service")
-    _publish_again(head)
-    worker.run("systemctl", "restart", "--no-block", "ray-worker.service")
-    for machine, unit in (
-        (head, "sync-results.service"),
-        (head, PUBLISH_AGAIN),
-        (worker, "ray-worker.service"),
-    ):
+    refused = _use_every_role(head, worker)
+    if len(refused) != len(roles):
+        raise UnexpectedError(f"{len(roles)} roles, {len(refused)} uses of them")
+    for machine, unit in refused:
         _wait_for_refusal(machine, unit, since)
     for resource_id, role in roles.items():
         backend.create(TYPE, resource_id, role.inputs)
@@ -45,19 +42,35 @@ def roles_removed(context: Context, nodes: NodeWatch) -> str:
     return f"all {len(roles)} were missed; everything worked {seconds:.0f} s after they were back"
 
 
-def _publish_again(head: Machine) -> None:
-    """Does what a head does at its first boot."""
+def _use_every_role(head: Machine, worker: Machine) -> list[tuple[Machine, str]]:
+    """Does what machines do with their roles; returns who does it in which unit."""
+    head.run("systemctl", "start", "--no-block", "sync-results.service")
+    worker.run("systemctl", "restart", "--no-block", "ray-worker.service")
     head.run("rm", PUBLISHED)
-    head.run(
-        *("systemd-run", "--quiet", f"--unit={PUBLISH_AGAIN}", "--uid=ray"),
+    _start(head, "publish-again", f"{LIBRARY}/publish-ray-token")
+    put = f"{PYTHON} {LIBRARY}/blob.py put $ENVIRONMENT_CONTAINER probe /etc/hostname"
+    _start(head, "share-again", put)
+    _start(worker, "take-again", f"/usr/bin/python3 {LIBRARY}/take_environment.py probe /tmp/probe")
+    return [
+        (head, "sync-results.service"),
+        (worker, "ray-worker.service"),
+        (head, "publish-again.service"),
+        (head, "share-again.service"),
+        (worker, "take-again.service"),
+    ]
+
+
+def _start(machine: Machine, unit: str, command: str) -> None:
+    machine.run(
+        *("systemd-run", "--quiet", f"--unit={unit}", "--uid=ray"),
         "--property=EnvironmentFile=/etc/volley/machine.env",
-        "/usr/local/lib/volley/publish-ray-token",
+        *("sh", "-c", command),
     )
 
 
 def _wait_for_refusal(machine: Machine, unit: str, since: float) -> None:
     def refused() -> bool:
         said = machine.run("journalctl", f"--unit={unit}", f"--since=@{since:.0f}").stdout
-        return REFUSED in said
+        return any(words in said for words in REFUSED)
 
     until(refused, REFUSED_S, f"{unit} on {machine.name} fails without its role")

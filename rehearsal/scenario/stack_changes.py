@@ -21,14 +21,14 @@ MISSING_PACKAGE = "volley-package-that-does-not-exist"
 BROKEN = "/run/systemd/system/sync-results.service.d/broken.conf"
 """Makes the service fail that saves the results."""
 KEPT = [
-    *("BlobContainer", "BlobServiceProperties", "ManagementPolicy"),
+    *("BlobContainer", "BlobContainer", "BlobServiceProperties", "ManagementPolicy"),
     *("ResourceGroup", "StorageAccount"),
 ]
 
 
-def up(context: Context) -> str:
+def up(context: Context, **changes: str) -> str:
     start = time.monotonic()
-    result = context.up()
+    result = context.up(**changes)
     if result.error:
         raise UnexpectedError(result.error)
     first_update = time.monotonic() - start
@@ -53,15 +53,7 @@ def scale(context: Context, nodes: NodeWatch, workers: int) -> str:
 
 def experiment(context: Context) -> str:
     """Changes the experiment; the new one has the articles' names."""
-    before = {machine.name: machine.leader for machine in all_machines()}
-    result = context.up(experiment=str(ARTICLES_EXPERIMENT))
-    if result.error or result.operations != {("update", RUN_COMMAND)}:
-        raise UnexpectedError(result.error or str(sorted(result.operations)))
-    if before != {machine.name: machine.leader for machine in all_machines()}:
-        raise UnexpectedError("a machine was started again")
-    old, context.run_id = context.run_id, context.newest_run()["info"]["run_id"]
-    if context.run_id == old:
-        raise UnexpectedError("the old MLflow run continues")
+    context.up_with_new_run(experiment=str(ARTICLES_EXPERIMENT))
     return "the run command ran, no machine was touched, a new MLflow run"
 
 

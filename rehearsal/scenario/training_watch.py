@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -30,7 +31,7 @@ while True:
         before = nodes
     time.sleep(0.2)
 """
-ENV_RUNNER = "ray::AtariEnvRunner"
+ENV_RUNNER = re.compile(r"ray::(Atari|Gymnasium)EnvRunner\b")
 WINDOW_S = 8.0
 """Over which throughput is measured."""
 
@@ -135,4 +136,4 @@ class Training:
     def env_runners(self) -> dict[str, int]:
         """Returns how many env runners each machine runs."""
         running = {machine.name: machine.run("ps", "-eo", "args") for machine in all_machines()}
-        return {name: done.stdout.count(ENV_RUNNER) for name, done in running.items()}
+        return {name: len(ENV_RUNNER.findall(done.stdout)) for name, done in running.items()}

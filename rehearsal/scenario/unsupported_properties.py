@@ -12,13 +12,14 @@ SUPPORTED: dict[str, tuple[str, ...]] = {
     "ResourceGroup": (),
     "VirtualNetwork": ("addressSpace.addressPrefixes",),
     "Subnet": (
-        *("addressPrefix", "natGateway", "networkSecurityGroup"),
+        *("addressPrefix", "addressPrefixes", "natGateway", "networkSecurityGroup"),
         *("serviceEndpoints", "defaultOutboundAccess"),
     ),
     "NetworkSecurityGroup": ("securityRules",),
     "NatGateway": (),
     "PublicIPAddress": ("publicIPAllocationMethod",),
     "NetworkInterface": ("ipConfigurations", "networkSecurityGroup"),
+    "PrivateEndpoint": ("subnet", "privateLinkServiceConnections"),
     "StorageAccount": ("networkRuleSet", "allowSharedKeyAccess"),
     "BlobContainer": (),
     "UserAssignedIdentity": (),
@@ -41,8 +42,10 @@ SUPPORTED: dict[str, tuple[str, ...]] = {
 OTHER_DIFFERENCES = (
     "sizes: each machine has all of this one's CPUs and memory; the stack's RAY_OVERRIDE_RESOURCES "
     "gives each node one CPU",
-    "images: Debian 12 with cloud-init stands for the declared one; the Python environment of the "
-    "lock is there already",
+    "images: Debian 12 with cloud-init stands for each; an image of one's own carries the Python "
+    "environment of the lock",
+    "names: a machine is told an account's public name only where the account's firewall lets its "
+    "subnet in",
     "waits: a training that restarts waits 30 s for its workers (WORKERS_TIMEOUT_S) instead of 120",
     "prices, quota, encryption, the time that Azure takes",
 )

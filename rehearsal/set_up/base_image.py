@@ -14,7 +14,7 @@ from rehearsal.shell import CommandError
 PACKAGES = (
     *("systemd", "systemd-sysv", "dbus", "udev", "libpam-systemd", "sudo", "openssh-server"),
     *("iproute2", "netbase", "ifupdown", "nftables", "curl", "ca-certificates", "procps"),
-    *("python3", "python3-venv", "xz-utils"),
+    *("python3", "python3-venv", "xz-utils", "zstd"),
 )
 """As Azure's image has them too; cloud-init comes after them."""
 CLOUD_CONFIG = "datasource_list: [NoCloud, None]\nlocale: false\n"

@@ -17,7 +17,7 @@ mount -t tmpfs tmpfs /mnt && cd /mnt
 install -D --target-directory=upper/usr/local/lib/volley "$script"
 install -D --mode=0644 "$lock" upper/etc/volley/requirements.txt
 install -D --mode=0644 "$uv" upper/etc/volley/uv.txt
-: > upper/etc/volley/pip-packages.txt
+touch upper/etc/volley/{pip,apt}-packages.txt
 cp /etc/resolv.conf upper/etc/
 mkdir -p upper/opt/volley work root "$opt/tmp"
 mount -t overlay overlay -o "lowerdir=$base,upperdir=upper,workdir=work" root
@@ -31,7 +31,8 @@ rm -r "$opt/tmp" "$opt"/uv*
 
 
 def has_python_environment() -> bool:
-    return text_of(ENVIRONMENT / "venv/lock.sha256") == lock_digest(LOCK.read_bytes())
+    made_of = text_of(ENVIRONMENT / "venv/lock.sha256")
+    return made_of == lock_digest(LOCK.read_bytes()) and (ENVIRONMENT / "venv/bin/uv").exists()
 
 
 def make_python_environment(report: Report) -> None:

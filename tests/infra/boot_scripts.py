@@ -25,7 +25,7 @@ MACHINE_FOLDERS = (
 
 
 def load(name: str, home: Path | None = None) -> ModuleType:
-    """Imports a script anew; what it keeps in /var/lib/volley is in `home`."""
+    """Imports a script again; what it keeps in /var/lib/volley is in `home`."""
     (path,) = FILES.glob(f"*/{SCRIPTS}/{name}.py")
     for folder in FILES.glob(f"*/{SCRIPTS}"):
         if str(folder) not in sys.path:

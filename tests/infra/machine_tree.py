@@ -22,6 +22,7 @@ def machine(role: Role = "head", **changes: Any) -> MachineEnvironment:
         "results_account": "account",
         "results_container": "results",
         "token_container": "token",
+        "environment_container": "environments",
         "identity_client_id": "client",
         "mlflow_tracking_uri": "http://127.0.0.1:5000",
     }

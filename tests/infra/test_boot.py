@@ -24,15 +24,16 @@ from infra.boot.cloud_config import (
     cloud_config,
 )
 from infra.config.read_stack import read_settings
+from infra.experiment_files import ExperimentFiles
 from infra.last_start import FIRST_LINES
 from infra.machine_environment import check_custom_data
 from infra.training import (
     MAX_SCRIPT_BYTES,
     ScriptTooLargeError,
-    build_wheel,
     run_command_script,
     training_script,
 )
+from infra.wheel import build_wheel
 from tests.infra.machine_tree import ROLES, machine
 from tests.infra.stack import REQUIRED, Declared
 from tests.project import ROOT
@@ -91,7 +92,9 @@ def test_shellcheck_accepts_the_scripts(tree: Path) -> None:
 @pytest.mark.slow
 def test_shellcheck_accepts_the_run_command(tmp_path: Path) -> None:
     script = tmp_path / "script.sh"
-    sent = run_command_script(("a.whl", b"wheel"), b"run: IMPALA", {}, 1, 90, 900)
+    sent = run_command_script(
+        ("a.whl", b"wheel"), ExperimentFiles(b"run: IMPALA", b""), {}, 1, 90, 900
+    )
     script.write_text(FIRST_LINES.format(time="now") + sent)
     run(SHELLCHECK, script)
 
@@ -142,7 +145,7 @@ def test_the_same_machine_gives_the_same_bytes(role: Role) -> None:
 @pytest.mark.parametrize(
     "left", ["__pycache__/sync_results.cpython-311.pyc", ".DS_Store", ".run_training.py.swp"]
 )
-def test_what_python_the_finder_and_editors_leave_is_no_boot_file(
+def test_what_python_the_finder_and_editors_leave_is_not_a_boot_file(
     left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = shutil.copytree(FILES, tmp_path / "files")
@@ -199,7 +202,9 @@ def test_the_wheel_is_the_same_whenever_it_is_built() -> None:
 @pytest.mark.slow
 def test_the_run_command_unpacks_what_it_was_given(tmp_path: Path) -> None:
     wheel, experiment = bytes(range(256)) * 100, b"run: IMPALA\n"
-    script = run_command_script(("a-1.0.whl", wheel), experiment, {}, 1, 90, 900)
+    script = run_command_script(
+        ("a-1.0.whl", wheel), ExperimentFiles(experiment, b""), {}, 1, 90, 900
+    )
     unpacking, _, _ = script.partition("# Runs on the head")
     show = f'{unpacking}cp "$incoming"/* {tmp_path}\n'
     subprocess.run(["bash", "-c", show], check=True)

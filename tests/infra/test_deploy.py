@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from infra.deploy import (
+from infra.deploy import main, subscription_of
+from infra.pending_operations import (
     AZURE_NATIVE,
-    main,
     pending_operations,
-    subscription_of,
+    with_declared_inputs,
     without_pending,
 )
 from infra.pulumi_run import LOCK, is_dead
@@ -41,7 +41,7 @@ def state(*pending: tuple[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("arguments", [[], ["upp"], ["--yes"]])
-def test_what_is_no_command_is_refused_in_one_line(
+def test_what_is_not_a_command_is_refused_in_one_line(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
@@ -74,6 +74,14 @@ def test_nothing_is_pending_afterwards() -> None:
     assert pending_operations(corrected) == []
 
 
+def test_what_azure_adds_is_not_input_of_what_was_being_created() -> None:
+    found = {**VM, "id": VM_ID, "inputs": {**VM["inputs"], "added": 1}, "outputs": {"added": 1}}
+    refreshed = {"version": 3, "deployment": {"resources": [GROUP, found]}}
+    pending = pending_operations(state(("creating", VM), ("updating", GROUP)))
+    corrected = with_declared_inputs(refreshed, pending)
+    assert corrected["deployment"]["resources"] == [GROUP, {**found, "inputs": VM["inputs"]}]
+
+
 def test_what_is_not_azures_is_made_again() -> None:
     component = resource("urn:pulumi:dev::volley::pulumi:providers:azure-native::default", {})
     corrected, urns = without_pending(state(("creating", component)), "one")
@@ -101,7 +109,7 @@ def test_nobody_knows_of_a_process_of_another_host() -> None:
 
 
 @pytest.mark.slow
-def test_a_process_that_is_no_pulumi_holds_no_lock() -> None:
+def test_a_process_that_is_not_pulumi_holds_no_lock() -> None:
     assert is_dead(socket.gethostname(), os.getpid())
 
 
@@ -113,6 +121,15 @@ def test_a_pulumi_that_runs_holds_its_lock(tmp_path: Path) -> None:
             assert not is_dead(socket.gethostname(), running.pid)
         finally:
             running.kill()
+
+
+@pytest.mark.slow
+def test_a_killed_pulumi_holds_no_lock_though_nobody_has_waited_for_it(tmp_path: Path) -> None:
+    program = shutil.copy("/bin/sleep", tmp_path / "pulumi")
+    with subprocess.Popen([program, "60"]) as killed:
+        killed.kill()
+        os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)  # It remains a zombie.
+        assert is_dead(socket.gethostname(), killed.pid)
 
 
 PULUMI = """\

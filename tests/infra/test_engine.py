@@ -40,13 +40,15 @@ def test_a_second_up_changes_nothing(declared: Stack) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_a_changed_experiment_only_runs_the_training_anew(declared: Stack) -> None:
+def test_a_changed_experiment_only_runs_the_training_again(declared: Stack) -> None:
     declared.edit("experiments/pong-gpu.yaml", "time_total_s: 3600", "time_total_s: 1800")
     assert declared.steps() == {"update": {"VirtualMachineRunCommandByVirtualMachine"}}
 
 
-def test_a_changed_payload_only_runs_the_training_anew(declared: Stack) -> None:
-    declared.edit("payload/__init__.py", '"""', '"""Changed. ')
+def test_a_changed_payload_only_runs_the_training_again(declared: Stack) -> None:
+    declared.edit(
+        "payload/cli.py", 'DEFAULT_RESULTS = Path("results")', 'DEFAULT_RESULTS = Path("r")'
+    )
     assert declared.steps() == {"update": {"VirtualMachineRunCommandByVirtualMachine"}}
 
 
@@ -123,7 +125,7 @@ def test_a_second_life_comes_up_at_once(declared: Stack) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_new_stack_goes_on_with_the_results_of_an_old_one(declared: Stack) -> None:
+def test_a_new_stack_continues_with_the_results_of_an_old_one(declared: Stack) -> None:
     (account,) = [
         key for key in declared.azure() if "/storageAccounts/" in key and key.count("/") == 8
     ]

@@ -14,7 +14,14 @@ pytestmark = pytest.mark.slow
 
 SCRIPT = FILES / "common" / SCRIPTS / "make-python-environment"
 PYTHON3 = """\
-# python3 -m venv FOLDER
+# python3 -m venv FOLDER; or take_environment.py NAME FOLDER, where somebody has shared one.
+if [[ $1 != -m ]]; then
+  [[ -e shared ]] || exit 1
+  mkdir -p "$3/venv/bin"
+  cp bin/ray "$3/venv/bin"
+  cp shared "$3/venv/lock.sha256"
+  exit 0
+fi
 mkdir -p "$3/bin"
 ln -sf "$PWD/bin/pip" "$PWD/bin/uv" "$3/bin"
 """
@@ -50,6 +57,7 @@ class Booting(Machine):
         self.command("uv", UV)
         self.command("ray", "echo ray, version 2.60.0")
         self.write("etc/volley/requirements.txt", "numpy==2.3.5 --hash=sha256:0\n")
+        self.write("etc/volley/apt-packages.txt", "")
         self.write("etc/volley/uv.txt", "uv==0.13.8\n")
         self.want("einops")
 
@@ -80,6 +88,31 @@ def test_an_environment_is_made_once(machine: Booting, packages: str) -> None:
     assert len(machine.called()) == made
 
 
+def test_a_shared_environment_is_used_and_nothing_is_installed(machine: Booting) -> None:
+    machine.make()
+    lock = (machine.root / "opt/volley/venv/lock.sha256").read_text()
+    machine.write("shared", lock)
+    # As after a boot that was interrupted.
+    machine.write("opt/volley/venv/lock.sha256", "")
+    made = len(machine.called())
+    assert machine.make().stdout.endswith("venv is ready, from the results account\n")
+    assert [call.split()[0] for call in machine.called()[made:]] == ["python3"]
+    assert machine.make().stdout.endswith("has this lock already\n")
+
+
+@pytest.mark.parametrize("file", ["requirements", "pip-packages", "apt-packages"])
+def test_another_environment_has_another_name(machine: Booting, file: str) -> None:
+    def name() -> str:
+        machine.make()
+        return (machine.root / "opt/volley/environment-name").read_text()
+
+    machine.want("")
+    first = name()
+    machine.write(f"etc/volley/{file}.txt", "scipy==1.17.0 --hash=sha256:0\n")
+    machine.write("opt/volley/venv/lock.sha256", "")
+    assert name() != first
+
+
 def test_a_package_that_does_not_exist_is_final(machine: Booting) -> None:
     machine.uv_fails("compile", NO_SOLUTION, 1)
     done = machine.make()
@@ -93,7 +126,7 @@ def test_a_build_that_lacks_the_network_is_not_final(machine: Booting) -> None:
     assert machine.make().returncode not in (0, 78)
 
 
-def test_text_that_is_no_requirement_is_final(machine: Booting) -> None:
+def test_text_that_is_not_a_requirement_is_final(machine: Booting) -> None:
     machine.uv_fails("compile", NO_REQUIREMENT, 2)
     assert machine.make().returncode == 78
 

@@ -27,7 +27,8 @@ pytestmark = [
 
 SCRIPT = FILES / "common" / SCRIPTS / "make-python-environment"
 PYTHON3 = """\
-# python3 -m venv FOLDER
+# python3 -m venv FOLDER; nobody has shared an environment.
+[[ $1 == -m ]] || exit 1
 mkdir -p "$3/bin"
 ln -sf "$PWD/bin/pip" "$PWD/bin/uv" "$3/bin"
 """
@@ -76,6 +77,7 @@ class Booting(Machine):
         self.command("python3", PYTHON3)
         self.command("pip", "")
         self.command("uv", f'exec {UV} "$@"')
+        self.write("etc/volley/apt-packages.txt", "")
         self.write("etc/volley/uv.txt", "")
         self.write("etc/volley/pip-packages.txt", "")
         self.write("etc/volley/requirements.txt", f"ray==2.60.0 --hash=sha256:{sha256}\n")

@@ -46,7 +46,7 @@ def test_how_many_cpus_there_were_is_remembered(
     assert load("run_training", home=tmp_path).remembered_cpus() == expected
 
 
-def test_workers_that_are_gone_are_not_waited_for_for_ever(
+def test_workers_that_are_gone_are_not_waited_for_forever(
     train: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(train, "WORKERS_TIMEOUT_S", 0.1)

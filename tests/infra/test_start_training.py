@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from infra.experiment_files import ExperimentFiles
 from infra.training import run_command_script
 from tests.infra.boot_scripts import Machine
 
@@ -76,7 +77,7 @@ class Head(Machine):
             archive.writestr("payload/__init__.py", "")
         content = ("payload-1.whl", wheel.getvalue())
         script = run_command_script(
-            *(content, b"run: IMPALA\n", {}),
+            *(content, ExperimentFiles(b"run: IMPALA\n", b""), {}),
             min_nodes=1,
             needs_gpu=needs_gpu,
             settle_s=0,

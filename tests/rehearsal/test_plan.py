@@ -8,7 +8,14 @@ import pytest
 
 from rehearsal.azure.resource_kinds import Resource
 from rehearsal.plan import Plan, plan
-from tests.infra.stack import REQUIRED, declare_stack
+from tests.infra.stack import (
+    EXISTING_ACCOUNT,
+    EXISTING_CIDRS,
+    EXISTING_SUBNETS,
+    GROUP,
+    REQUIRED,
+    declare_stack,
+)
 
 
 @pytest.fixture(scope="module")
@@ -19,6 +26,21 @@ def resources() -> dict[str, Resource]:
         for key, resource in declare_stack(maxWorkers="3").azure.items()
         if "/theirs/" not in key
     }
+
+
+@pytest.fixture(scope="module")
+def second_life() -> Plan:
+    """In subnets of somebody else, with an account whose firewall lets in a subnet that is gone."""
+    account = {
+        "accountName": "oldresults",
+        "networkRuleSet": {
+            "defaultAction": "Deny",
+            "virtualNetworkRules": [{"virtualNetworkResourceId": "/gone/subnets/head"}],
+        },
+    }
+    account_id = EXISTING_ACCOUNT["resultsAccountId"]
+    declared = declare_stack(**EXISTING_SUBNETS, **EXISTING_ACCOUNT, maxWorkers="1")
+    return plan({**declared.azure, account_id: Resource("StorageAccount", account, {})})
 
 
 @pytest.fixture
@@ -75,3 +97,50 @@ def test_a_machine_has_the_identity_of_its_role_and_no_other(planned: Plan) -> N
         for name, known in planned.instances.items()
     }
     assert ["head" in one for (one,) in identities.values()] == [True, False, False, False]
+
+
+def test_a_machine_that_the_account_lets_in_finds_it_by_its_public_name(planned: Plan) -> None:
+    assert (
+        planned.public_accounts("head") == planned.public_accounts("worker0") == [*planned.accounts]
+    )
+
+
+def test_a_machine_that_no_account_lets_in_finds_none_by_its_public_name(
+    second_life: Plan,
+) -> None:
+    assert list(second_life.accounts) == ["oldresults"]
+    assert second_life.public_accounts("head") == second_life.public_accounts("worker0") == []
+
+
+def test_the_head_s_bridge_answers_to_the_private_endpoint_and_the_other_does_not(
+    second_life: Plan,
+) -> None:
+    head, worker = (second_life.machines[name].bridge for name in ("head", "worker0"))
+    assert second_life.addresses(head) == {"172.16.1.1/24", "172.16.1.4/32"}
+    assert second_life.addresses(worker) == {"172.16.2.1/24"}
+
+
+def test_a_private_endpoint_has_an_address_that_no_machine_has(second_life: Plan) -> None:
+    (endpoint,) = second_life.endpoints
+    assert endpoint.address not in {one.address for one in second_life.machines.values()}
+    names = [one.user_data for one in second_life.machines.values()]
+    assert all(f"{endpoint.address} oldresults.blob.core.windows.net" in one for one in names)
+
+
+def test_a_bridge_keeps_its_name_when_other_subnets_go(resources: dict[str, Resource]) -> None:
+    def bridges(resources: dict[str, Resource]) -> dict[str, str]:
+        return {str(subnet.cidr): name for name, subnet in plan(resources).bridges.items()}
+
+    everything = declare_stack(maxWorkers="3").azure
+    assert set(EXISTING_CIDRS.values()) < set(bridges(everything))
+    assert bridges(resources).items() < bridges(everything).items()
+
+
+@pytest.mark.parametrize(
+    ("image", "carries"),
+    [("", False), (f"{GROUP}/Microsoft.Compute/images/own", True)],
+    ids=["marketplace", "own"],
+)
+def test_an_image_of_ones_own_carries_the_python_environment(image: str, carries: bool) -> None:
+    declared = declare_stack(maxWorkers="1", **({"image": image} if image else {}))
+    assert [one.has_environment for one in plan(declared.azure).machines.values()] == [carries] * 2

@@ -32,8 +32,16 @@ def problems(folder: Path, experiment: str, **settings: object) -> list[str]:
         "config: {num_workers: 11, lambda: 0.9, model: {dim: 42}}",
         "run: IMPALA\nconfig:\nstop:\n",
         "env: SomethingOfOurOwn-v0",
+        "num_samples: 4\nconfig: {num_workers: 2, lr: {loguniform: [1e-5, 1e-2]}}",
     ],
-    ids=["power of ten", "file of rllib train", "older names", "empty sections", "environment"],
+    ids=[
+        "power of ten",
+        "file of rllib train",
+        "older names",
+        "empty sections",
+        "environment",
+        "search",
+    ],
 )
 def test_what_the_payload_takes_the_preview_takes(tmp_path: Path, experiment: str) -> None:
     assert problems(tmp_path, experiment) == []
@@ -44,11 +52,18 @@ def test_what_the_payload_takes_the_preview_takes(tmp_path: Path, experiment: st
     [
         ("[", "experiment: is not YAML"),
         ("[1]", "experiment: is not a mapping of run, env, config and stop"),
-        ("run: DQN", "experiment: run: 'DQN': input should be 'IMPALA' or 'APPO'"),
+        (
+            "run: A3C",
+            "experiment: run: 'A3C': input should be 'IMPALA', 'APPO', 'PPO', 'DQN' or 'SAC'",
+        ),
         ("config: [1]", "experiment: config: [1] is not a mapping of settings"),
         ("config: {1: 2}", "experiment: config.1: 1: keys should be strings"),
         ("stop: {time_total: 1}", "experiment: stop.time_total: unknown key (did you mean"),
         ("config: {num_wokers: 3}", "experiment: config.num_wokers: unknown key (did you mean"),
+        (
+            "config: {num_workers: {grid_search: [1, 2]}}",
+            "experiment: config.num_workers: cannot be searched",
+        ),
         ("config: {lr: fast}", "experiment: config.lr: 'fast' is neither a number nor"),
         ("config: {num_workers: 12}", "experiment: config.num_env_runners: 12 is more than the 11"),
         (

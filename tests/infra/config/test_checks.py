@@ -108,7 +108,7 @@ def test_a_variables_value_is_never_shown(value: str) -> None:
     assert value not in found["environmentVariables"]
 
 
-def test_of_a_variable_that_is_no_text_the_name_is_shown_and_no_value() -> None:
+def test_of_a_variable_that_is_not_text_the_name_is_shown_and_no_value() -> None:
     line = problems(environmentVariables='{"KEY": "s3cret", "DEBUG": true}')["environmentVariables"]
     assert "DEBUG" in line
     assert "s3cret" not in line

@@ -1,4 +1,4 @@
-"""results.py restore against a real Blob service: the next cluster goes on with the results."""
+"""results.py restore against a real Blob service: the next cluster continues with the results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.infra.sync_results.cluster import KEY, Make
 pytestmark = pytest.mark.slow
 
 
-def test_the_next_cluster_goes_on_with_the_database(make: Make) -> None:
+def test_the_next_cluster_continues_with_the_database(make: Make) -> None:
     first, second = make(), make()
     first.log_metric(1)
     first.save()

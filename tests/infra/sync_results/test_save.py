@@ -46,7 +46,7 @@ def test_a_crash_before_the_etag_is_known_does_not_end_all_saving(cluster: Clust
     assert cluster.saved_metrics() == [1, 2]
 
 
-def test_a_database_that_somebody_removed_is_saved_anew(cluster: Cluster) -> None:
+def test_a_database_that_somebody_removed_is_saved_again(cluster: Cluster) -> None:
     cluster.log_metric(1)
     cluster.save()
     cluster.blobs.delete_blob("mlflow.db")

@@ -102,7 +102,7 @@ def test_what_a_machine_uploads_to_the_accounts_real_name_is_read(results: BlobS
         results.read("results", "runs", "c")
 
 
-def test_what_is_there_is_not_made_anew_and_what_is_gone_stays_gone(results: BlobStorage) -> None:
+def test_what_is_there_is_not_made_again_and_what_is_gone_stays_gone(results: BlobStorage) -> None:
     results.create_container("results", "twice")
     assert upload(results, "results", "twice/a", b"kept") == 201
     results.add_account("results")
@@ -171,7 +171,24 @@ def test_the_last_account_takes_azurite_away(storage: BlobStorage) -> None:
         socket.create_connection((storage.address, storage.port))
 
 
-def test_another_process_goes_on_with_it_and_blobs_outlive_a_stop(storage: BlobStorage) -> None:
+def test_other_addresses_are_answered_as_long_as_they_are_asked_for(storage: BlobStorage) -> None:
+    storage.add_account("results")
+    storage.create_container("results", "runs")
+    elsewhere = BlobStorage(storage.folder, "127.0.0.4", storage.port)
+    storage.answer_at([elsewhere.address])
+    assert upload(elsewhere, "results", "runs/a", b"kept") == 201
+    assert storage.read("results", "runs", "a") == b"kept"
+    # A new account restarts all of it.
+    storage.add_account("second")
+    storage.answer_at([elsewhere.address])
+    assert upload(elsewhere, "results", "runs/b", b"") == 201
+    storage.answer_at([])
+    with pytest.raises(ConnectionRefusedError):
+        connect(elsewhere, "results")
+    assert upload(storage, "results", "runs/c", b"") == 201
+
+
+def test_another_process_continues_with_it_and_blobs_outlive_a_stop(storage: BlobStorage) -> None:
     storage.add_account("results")
     storage.create_container("results", "runs")
     upload(storage, "results", "runs/a", b"kept")

@@ -41,7 +41,7 @@ with subprocess.Popen([sys.executable, scripts / "watch_scheduled_events.py"]) a
 print(token.token)
 print(metadata_state.acknowledged(state, event_id))
 """
-PUT_AND_GET = """
+STORAGE = """
 from infra.identity import BLOB_DATA_CONTRIBUTOR
 from rehearsal.azure.blob_proxy import Access
 from rehearsal.azure.roles import RoleAssignment
@@ -56,12 +56,35 @@ environment = os.environ | {
     "RESULTS_ACCOUNT": "results",
     "REQUESTS_CA_BUNDLE": str(storage.ca_certificate),
 }
+"""
+PUT_AND_GET = """
 for verb, file in (("put", folder / "sent"), ("get", folder / "received")):
     command = [sys.executable, scripts / "blob.py", verb, "boot", "token", file]
     subprocess.run(command, env=environment, check=True, timeout=60)
 print(storage.read("results", "boot", "token").decode())
 storage.stop()
 """
+SHARE_AND_TAKE = """
+from tests.infra.boot_scripts import SCRIPTS, Machine
+environment |= {"ENVIRONMENT_CONTAINER": "boot", "SSL_CERT_FILE": str(storage.ca_certificate)}
+head = Machine(folder)
+python = head.write("opt/volley/venv/bin/python", f'#!/bin/sh\\nexec {sys.executable} "$@"\\n')
+python.chmod(0o755)
+head.write("opt/volley/environment-name", "name\\n")
+head.write("var/lib/volley/ray-token", "")
+head.write(f"{SCRIPTS}/blob.py", (scripts / "blob.py").read_text())
+share = scripts.parents[4] / "head" / SCRIPTS / "share-environment"
+done = head.run(share.read_text(), environment)
+assert done.returncode == 0, done.stderr
+take = [sys.executable, scripts / "take_environment.py", "name", folder / "taken"]
+print(subprocess.run(take, env=environment, check=False, timeout=60).returncode)
+print(*storage.list("results", "boot"))
+print(*(path.name for path in sorted((folder / "var/lib/volley").iterdir())))
+storage.stop()
+"""
+needs_azurite = pytest.mark.skipif(
+    not PROGRAM.exists(), reason=f"Azurite is not installed: no {PROGRAM}"
+)
 
 
 def run(code: str, folder: Path) -> list[str]:
@@ -90,8 +113,18 @@ def test_an_eviction_stops_ray_and_is_acknowledged(
     assert (tmp_path / "stopped").read_text().splitlines()[0] == "stop ray.service"
 
 
-@pytest.mark.skipif(not PROGRAM.exists(), reason=f"Azurite is not installed: no {PROGRAM}")
+@needs_azurite
 def test_a_blob_is_put_and_read_by_the_machines_identity(tmp_path: Path) -> None:
     (tmp_path / "sent").write_text("a token")
-    assert run(PUT_AND_GET, tmp_path)[-1] == "a token"
+    assert run(STORAGE + PUT_AND_GET, tmp_path)[-1] == "a token"
     assert (tmp_path / "received").read_text() == "a token"
+
+
+@needs_azurite
+def test_a_machine_takes_the_environment_that_the_head_has_shared(tmp_path: Path) -> None:
+    *_, code, blobs, left = run(STORAGE + SHARE_AND_TAKE, tmp_path)
+    assert code == "0"
+    made = (tmp_path / "opt/volley/venv/bin/python").read_text()
+    assert (tmp_path / "taken/venv/bin/python").read_text() == made
+    assert len(blobs.split()) == 2
+    assert left == "environment.shared ray-token"

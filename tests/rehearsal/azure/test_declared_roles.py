@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from infra.boot.cloud_config import FILES
+from infra.retention import CONTAINER
 from rehearsal.addresses import BLOB_ADDRESS, METADATA_ADDRESS
 from rehearsal.azure.blob_service import PROGRAM
 from rehearsal.azure.roles import ROLES, RoleAssignment, role_assignments
@@ -110,7 +111,14 @@ def attempts_of(
 
 
 @pytest.mark.parametrize(
-    ("role", "verb"), [("head-results", "put"), ("head-token", "put"), ("workers-token", "get")]
+    ("role", "verb"),
+    [
+        ("head-results", "put"),
+        ("head-token", "put"),
+        ("workers-token", "get"),
+        ("head-environments", "put"),
+        ("workers-environments", "get"),
+    ],
 )
 def test_without_a_role_or_with_less_of_it_a_machine_is_refused(
     declared: Declared, tmp_path: Path, role: str, verb: str
@@ -143,14 +151,13 @@ def test_without_a_role_or_with_less_of_it_a_machine_is_refused(
     assert REFUSED in narrowed
 
 
-def test_workers_may_neither_write_the_token_nor_read_the_results(
+def test_workers_may_write_nothing_and_not_read_the_results(
     declared: Declared, tmp_path: Path
 ) -> None:
     everyone = [replace(one, effective=0) for one in role_assignments(declared.azure)]
     ((_, account),) = plan(declared.azure).accounts.items()
     attempts = [
-        ("put" if name.startswith("token") else "get", name, everyone)
-        for name in account.containers
+        ("get" if name == CONTAINER else "put", name, everyone) for name in account.containers
     ]
     said = attempts_of(declared, tmp_path, "workers", attempts)
-    assert [REFUSED in one for one in said] == [True, True]
+    assert [REFUSED in one for one in said] == [True, True, True]

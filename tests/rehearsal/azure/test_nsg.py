@@ -5,14 +5,15 @@ https://learn.microsoft.com/azure/virtual-network/network-security-groups-overvi
 
 from __future__ import annotations
 
+from ipaddress import IPv4Network
 from typing import Any
 
 import pytest
 
-from rehearsal.azure.nsg import Decision, Nsg, decisions, open_ports
+from rehearsal.azure.nsg import Decision, Nsg, applied_nsgs, decisions, open_ports
 from rehearsal.azure.resource_kinds import Properties
 from rehearsal.azure.security_rules import Packet, UnsupportedRuleError
-from tests.infra.stack import declare_stack
+from tests.infra.stack import EXISTING_SUBNETS, declare_stack
 from tests.rehearsal.random_rules import declared_rule
 
 SPACE = ["10.42.0.0/16", "10.50.0.0/24"]
@@ -244,3 +245,14 @@ def test_the_projects_own_nsgs_are_supported() -> None:
     for found in declare_stack().all("NetworkSecurityGroup"):
         read = Nsg.read(found.name, found.inputs, [HEAD], SPACE)
         assert "deny-all-else" in [rule.name for rule in read.inbound]
+
+
+@pytest.mark.parametrize(
+    ("config", "vnet"), [({}, "10.42.0.0/16"), (EXISTING_SUBNETS, "172.16.0.0/16")]
+)
+def test_the_tag_virtual_network_is_the_one_that_the_machines_are_in(
+    config: dict[str, str], vnet: str
+) -> None:
+    applied = applied_nsgs(declare_stack(**config).azure)
+    rules = [rule for nsg in applied for rule in nsg.inbound if rule.name == "AllowVnetInBound"]
+    assert [rule.sources for rule in rules] == [(IPv4Network(vnet),)] * 2

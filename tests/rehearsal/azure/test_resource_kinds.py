@@ -7,7 +7,6 @@ import pytest
 from rehearsal.azure.resource_kinds import (
     SUBSCRIPTION,
     UnknownTypeError,
-    changes,
     kind_of,
 )
 
@@ -54,15 +53,6 @@ def test_a_resource_can_be_in_another_subscription() -> None:
     assert group.resource_id({"resourceGroupName": "g"}, "other") == (
         "/subscriptions/other/resourceGroups/g"
     )
-
-
-def test_a_change_is_told_by_its_innermost_paths() -> None:
-    old = {"osProfile": {"customData": "a", "ssh": {"keys": ["k"]}}, "zones": ["1"], "tags": {}}
-    new = {"osProfile": {"customData": "b", "ssh": {"keys": ["k", "l"]}}, "tags": {}}
-    assert changes(old, new) == {
-        "osProfile": ["osProfile.customData", "osProfile.ssh.keys"],
-        "zones": ["zones"],
-    }
 
 
 def test_an_unknown_type_is_named() -> None:

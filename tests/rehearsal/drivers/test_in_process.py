@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pulumi
 import pytest
+from pulumi.runtime.settings import SETTINGS
 
 from rehearsal.azure.errors import ArmError
-from rehearsal.azure.run_commands import RUN_COMMAND
+from rehearsal.azure.resource_kinds import Resource
+from rehearsal.azure.resources import Azure
+from rehearsal.azure.run_commands import RUN_COMMAND, Execution
 from rehearsal.drivers.driver import Result
 from rehearsal.drivers.in_process import InProcess
 from rehearsal.scenario.stack_changes import KEPT
@@ -84,6 +90,16 @@ def test_a_start_that_failed_says_why_and_is_tried_again(up: Up, azure: FailingA
     assert up().operations == frozenset()
 
 
+def test_an_output_that_an_earlier_program_left_pending_is_not_waited_for(up: Up) -> None:
+    loop = asyncio.new_event_loop()
+    SETTINGS.outputs.add(left := loop.create_future())
+    loop.close()
+    try:
+        assert not up().error
+    finally:
+        SETTINGS.outputs.discard(left)
+
+
 def test_wrong_configuration_makes_nothing(up: Up, azure: FailingAzure) -> None:
     assert "maxWorkers" in up(maxWorkers="-1").error
     assert not azure.state_file.path.exists()
@@ -114,3 +130,28 @@ def test_a_hook_that_asks_for_it_gets_a_retry(
     azure.refused = {RUN_COMMAND: refusal}
     assert not up().error
     assert seen == [[str(refusal)], [str(refusal)] * 2]
+
+
+class EndlessAzure(Azure):
+    """Its scripts never end; the first look at one sends this process a signal."""
+
+    looked = False
+
+    def outcome(self, vm: Resource, execution_id: str) -> Execution | None:
+        if not self.looked:
+            self.looked = True
+            os.kill(os.getpid(), signal.SIGUSR1)
+        return None
+
+
+@pytest.mark.timeout(60)
+def test_a_signal_ends_an_up_that_waits_for_a_script(tmp_path: Path) -> None:
+    def end(*_: object) -> None:
+        raise SystemExit(143)
+
+    before = signal.signal(signal.SIGUSR1, end)
+    try:
+        with pytest.raises(SystemExit):
+            InProcess(EndlessAzure(tmp_path / "azure.json")).up(REQUIRED)
+    finally:
+        signal.signal(signal.SIGUSR1, before)

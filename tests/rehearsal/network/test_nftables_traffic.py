@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
 from threading import Event, Thread
 
 import pytest
@@ -15,14 +11,9 @@ import pytest
 from rehearsal.addresses import METADATA_ADDRESS
 from rehearsal.azure.nsg import Nsg
 from rehearsal.network.nftables import nsg_rules
-from rehearsal.shell import run
-from tests.rehearsal.network_namespaces import (
-    BRIDGED,
-    NetworkNamespace,
-    ip,
-    needs,
-    network_namespace,
-)
+from tests.rehearsal.network.cloud import Cloud
+from tests.rehearsal.network.cloud import cloud as make_cloud
+from tests.rehearsal.network_namespaces import needs
 from tests.rehearsal.random_rules import declared_rule
 
 pytestmark = needs("nft", bridges=True)
@@ -34,56 +25,9 @@ SUBNETS = {HOST: [HEAD], "10.42.1.1": [WORKER, OTHER_WORKER], "203.0.113.1": [AD
 """Machines by the host's address in their subnet."""
 
 
-@dataclass(frozen=True)
-class Cloud:
-    """Machines on the bridges of a host."""
-
-    host: NetworkNamespace
-    at: dict[str, NetworkNamespace]
-    """By address."""
-
-    def apply(self, *nsgs: Nsg) -> None:
-        with self.host.entered():
-            run("nft", "-f", "-", text=nsg_rules(nsgs, "nsg"))
-
-    def is_open(self, source: str, target: str, port: int = 9) -> bool:
-        """Whether a connection reaches a port, be it refused there."""
-        with self.socket(source) as client:
-            client.settimeout(0.5)
-            return client.connect_ex((target, port)) in (0, errno.ECONNREFUSED)
-
-    def socket(self, address: str, kind: int = socket.SOCK_STREAM) -> socket.socket:
-        """Returns one that is bound to some port of an address."""
-        with self.at[address].entered():
-            made = socket.socket(socket.AF_INET, kind)
-        made.bind((address, 0))
-        made.settimeout(5)
-        return made
-
-
 @pytest.fixture(scope="module")
 def cloud() -> Iterator[Cloud]:
-    with ExitStack() as stack:
-        made = Cloud(stack.enter_context(network_namespace()), {})
-        made.at[HOST] = made.host
-        with made.host.entered():
-            BRIDGED.write_text("1")
-            Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
-            ip("link set lo up", f"address add {METADATA_ADDRESS}/32 dev lo")
-        for place, (gateway, machines) in enumerate(SUBNETS.items()):
-            bridge = f"bridge{place}"
-            with made.host.entered():
-                ip(f"link add {bridge} type bridge forward_delay 0", f"link set {bridge} up")
-                ip(f"address add {gateway}/24 dev {bridge}")
-            for address in machines:
-                made.at[address] = stack.enter_context(network_namespace())
-                with made.host.entered():
-                    cable, netns = f"cable{len(made.at)}", made.at[address].path
-                    ip(f"link add {cable} type veth peer name eth0 netns {netns}")
-                    ip(f"link set {cable} master {bridge} up")
-                with made.at[address].entered():
-                    ip("link set eth0 up", f"address add {address}/24 dev eth0")
-                    ip(f"route add default via {gateway}")
+    with make_cloud(SUBNETS, [METADATA_ADDRESS], HOST) as made:
         yield made
 
 
@@ -98,22 +42,22 @@ def over_worker(direction: str, access: str) -> Nsg:
 
 @pytest.mark.parametrize("target", [HEAD, OTHER_WORKER, HOST, ADMIN])
 def test_a_machine_reaches_nobody_whom_its_outbound_rules_deny(cloud: Cloud, target: str) -> None:
-    cloud.apply(over_worker("Outbound", "Deny"))
+    cloud.apply(nsg_rules([over_worker("Outbound", "Deny")], "nsg"))
     assert not cloud.is_open(WORKER, target)
-    cloud.apply(over_worker("Outbound", "Allow"))
+    cloud.apply(nsg_rules([over_worker("Outbound", "Allow")], "nsg"))
     assert cloud.is_open(WORKER, target)
 
 
 @pytest.mark.parametrize("source", [HEAD, OTHER_WORKER, HOST, ADMIN])
 def test_nobody_reaches_a_machine_whose_inbound_rules_deny_it(cloud: Cloud, source: str) -> None:
-    cloud.apply(over_worker("Inbound", "Deny"))
+    cloud.apply(nsg_rules([over_worker("Inbound", "Deny")], "nsg"))
     assert not cloud.is_open(source, WORKER)
-    cloud.apply(over_worker("Inbound", "Allow"))
+    cloud.apply(nsg_rules([over_worker("Inbound", "Allow")], "nsg"))
     assert cloud.is_open(source, WORKER)
 
 
 def test_a_machine_reaches_its_metadata_service_whatever_is_denied(cloud: Cloud) -> None:
-    cloud.apply(over_worker("Outbound", "Deny"))
+    cloud.apply(nsg_rules([over_worker("Outbound", "Deny")], "nsg"))
     assert cloud.is_open(WORKER, METADATA_ADDRESS, 80)
 
 
@@ -121,12 +65,12 @@ def test_a_machine_reaches_its_metadata_service_whatever_is_denied(cloud: Cloud)
 
 
 def test_a_connection_outlives_the_rule_that_let_it_in(cloud: Cloud) -> None:
-    cloud.apply(over_worker("Inbound", "Allow"))
+    cloud.apply(nsg_rules([over_worker("Inbound", "Allow")], "nsg"))
     with cloud.socket(WORKER) as server, cloud.socket(HEAD) as client:
         server.listen()
         client.connect(server.getsockname())
         accepted, _ = server.accept()
-        cloud.apply(over_worker("Inbound", "Deny"))
+        cloud.apply(nsg_rules([over_worker("Inbound", "Deny")], "nsg"))
         assert not cloud.is_open(HEAD, *server.getsockname())
         with accepted:
             for one, other in ((client, accepted), (accepted, client)):
@@ -135,7 +79,7 @@ def test_a_connection_outlives_the_rule_that_let_it_in(cloud: Cloud) -> None:
 
 
 def test_nothing_slips_through_while_the_rules_are_replaced(cloud: Cloud) -> None:
-    cloud.apply(over_worker("Inbound", "Deny"))
+    cloud.apply(nsg_rules([over_worker("Inbound", "Deny")], "nsg"))
     datagrams = socket.SOCK_DGRAM
     with cloud.socket(WORKER, datagrams) as receiver, cloud.socket(HEAD, datagrams) as sender:
         over = Event()
@@ -147,9 +91,9 @@ def test_nothing_slips_through_while_the_rules_are_replaced(cloud: Cloud) -> Non
         thread = Thread(target=send, args=[b"denied"])
         thread.start()
         for _ in range(20):
-            cloud.apply(over_worker("Inbound", "Deny"))
+            cloud.apply(nsg_rules([over_worker("Inbound", "Deny")], "nsg"))
         over.set()
         thread.join()
-        cloud.apply(over_worker("Inbound", "Allow"))
+        cloud.apply(nsg_rules([over_worker("Inbound", "Allow")], "nsg"))
         sender.sendto(b"allowed", receiver.getsockname())
         assert receiver.recv(10) == b"allowed"

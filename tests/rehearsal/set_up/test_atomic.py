@@ -31,7 +31,7 @@ def test_a_thing_is_there_only_when_it_is_whole(tmp_path: Path) -> None:
     assert list(target.parent.iterdir()) == []
 
 
-def test_what_an_interrupted_set_up_left_is_made_anew(tmp_path: Path) -> None:
+def test_what_an_interrupted_set_up_left_is_made_again(tmp_path: Path) -> None:
     (tmp_path / "thing.making").mkdir()
     (tmp_path / "thing.making/half").touch()
     with made_aside(tmp_path / "thing") as aside:

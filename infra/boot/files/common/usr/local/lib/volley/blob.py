@@ -58,7 +58,8 @@ def get(container_name: str, name: str, file: Path) -> None:
 
 
 def put(container_name: str, name: str, file: Path) -> None:
-    container(container_name).upload_blob(name, file.read_bytes(), overwrite=True)
+    with file.open("rb") as content:
+        container(container_name).upload_blob(name, content, overwrite=True, max_concurrency=4)
 
 
 def main(verb: str, container_name: str, name: str, file: str) -> None:

@@ -5,7 +5,6 @@ Exit codes: 0 finished, 2 refused (a retry would fail in the same way), 1 anythi
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shlex
 import signal
@@ -24,8 +23,10 @@ from training_plan import (
     TRAINING,
     env_runners,
     finish_runs,
+    job_environment,
+    key_of,
     payload_command,
-    read_settings,
+    read_plan,
     run_to_resume,
 )
 
@@ -48,14 +49,13 @@ POLL_S = 5.0
 def main() -> int:
     from payload.experiment import UserError
 
-    experiment = TRAINING / "experiment.yaml"
     try:
-        settings = read_settings(TRAINING)
+        experiment = read_plan(TRAINING)
+        environment = job_environment(experiment)
     except UserError as error:
         print(error, flush=True)
         return REFUSAL
-    # Runs belong to an experiment: a changed one starts a new run.
-    key = hashlib.sha256(experiment.read_bytes()).hexdigest()[:12]
+    key = key_of(TRAINING)
     blobs = os.environ["RESULTS_CONTAINER"]
     retry(f"{blobs}/runs/{key}", lambda: restore_runs(container(blobs), key))
     client = connect()
@@ -65,18 +65,18 @@ def main() -> int:
     nodes = nodes_of_cluster(before)
     write(CPUS, str(sum(node.cpus for node in nodes)).encode())
     try:
-        number, reason = env_runners(settings, nodes)
+        number, reason = env_runners(experiment, nodes)
     except UserError as error:
         print(error, flush=True)
         # A training that has begun once had room: its workers may come back.
         return REFUSAL if unfinished is None and before == 0 else 1
     print(reason, flush=True)
-    command = payload_command(TRAINING, RUNS / key, unfinished, number)
+    verb = "tune" if experiment.search else "train"
+    command = payload_command(TRAINING, RUNS / key, unfinished, number, verb)
     job = client.submit_job(
         entrypoint=shlex.join(command),
         submission_id=f"train-{key}-{int(time.time())}",
-        # Ray distributes the package to the workers.
-        runtime_env={"py_modules": [str(TRAINING / "payload")]},
+        runtime_env=environment,
         metadata={"experiment": key},
     )
     print(f"{job}: {shlex.join(command)}", flush=True)

@@ -1,0 +1,85 @@
+"""What an experiment names on this machine and the head needs: its folders travel as an archive."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from payload.experiment import LEFT_OUT, Experiment, read_experiment, to_yaml
+
+MAX_BYTES = 20 * 2**20
+"""Packing this much takes seconds, and a run command has room for a small part of it."""
+SOURCE, INPUTS, REQUIREMENTS = "source", "inputs", "requirements.txt"
+"""In the folder of the training on the head."""
+
+
+@dataclass(frozen=True)
+class ExperimentFiles:
+    """An experiment as it is sent to the head."""
+
+    experiment: bytes
+    """The experiment file; its paths are the head's."""
+    archive: bytes
+    """A tar file of what these paths name; empty if the experiment names none."""
+
+
+def experiment_files(path: Path) -> ExperimentFiles:
+    """Reads an experiment file and what it names; the same content gives the same bytes.
+
+    Raises:
+        UserError: The experiment cannot be read.
+        OSError: A folder or file that it names cannot be read.
+    """
+    experiment = read_experiment(path).experiment
+    members = dict(_members(experiment))
+    if not members:
+        return ExperimentFiles(path.read_bytes(), b"")
+    own = {
+        "source_directory": experiment.source_directory and SOURCE,
+        "pip_requirements_file": experiment.pip_requirements_file and REQUIREMENTS,
+        "inputs": {name: f"{INPUTS}/{name}" for name in experiment.inputs},
+    }
+    given = {key: value for key, value in own.items() if key in experiment.model_fields_set}
+    return ExperimentFiles(to_yaml(experiment.model_copy(update=given)).encode(), _archive(members))
+
+
+def sizes(experiment: Experiment) -> dict[Path, int]:
+    """Returns the bytes of each file that travels, the largest first."""
+    found = {path: path.stat().st_size for _, path in _members(experiment)}
+    return dict(sorted(found.items(), key=lambda item: item[1], reverse=True))
+
+
+def largest(found: dict[Path, int]) -> str:
+    """Returns the three largest files, in words."""
+    return ", ".join(f"{path} {size:,}" for path, size in list(found.items())[:3])
+
+
+def _members(experiment: Experiment) -> Iterator[tuple[str, Path]]:
+    """Yields each file with its place in the archive."""
+    if experiment.source_directory is not None:
+        yield from _below(Path(experiment.source_directory), SOURCE)
+    for name, folder in experiment.inputs.items():
+        yield from _below(Path(folder), f"{INPUTS}/{name}")
+    if experiment.pip_requirements_file is not None:
+        yield REQUIREMENTS, Path(experiment.pip_requirements_file)
+
+
+def _below(folder: Path, place: str) -> Iterator[tuple[str, Path]]:
+    for path in sorted(folder.rglob("*")):
+        below = path.relative_to(folder)
+        if path.is_file() and LEFT_OUT.isdisjoint(below.parts):
+            yield str(PurePosixPath(place, *below.parts)), path
+
+
+def _archive(members: dict[str, Path]) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name, path in members.items():
+            content = path.read_bytes()
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(content), 0o755 if path.stat().st_mode & 0o100 else 0o644
+            archive.addfile(info, io.BytesIO(content))
+    return packed.getvalue()

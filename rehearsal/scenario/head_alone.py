@@ -1,0 +1,39 @@
+"""The act in which a head without workers trains, and saves what another stack continues with."""
+
+from __future__ import annotations
+
+from infra.retention import CONTAINER
+from rehearsal.backend import storage_accounts
+from rehearsal.machines.machine import all_machines
+from rehearsal.scenario import checks, environments, stack_changes
+from rehearsal.scenario.context import Context
+from rehearsal.scenario.outcomes import UnexpectedError
+from rehearsal.scenario.training_watch import until
+
+CHECKPOINT_S = 150.0
+"""The payload writes one every 60 s, and the head saves every 30 s."""
+
+
+def head_alone(context: Context) -> str:
+    """Runs `up` without workers; waits until the results have a checkpoint of the training."""
+    seen = stack_changes.up(context, minWorkers="0", maxWorkers="0")
+    machines = [machine.name for machine in all_machines()]
+    if machines != ["head"]:
+        raise UnexpectedError(f"machines: {', '.join(machines)}")
+    metrics = checks.metrics(context)
+    runners = context.training.env_runners()["head"]
+    context.account = context.outputs["resultsAccountId"].rpartition("/")[2]
+    seconds = until(lambda: _checkpoints(context.account), CHECKPOINT_S, "a saved checkpoint")
+    environment = f"{environments.installed(context.head)}, {environments.shared(context.head)}"
+    # The checkpoint's last file may be on its way.
+    context.head.run("systemctl", "start", "sync-results.service")
+    return (
+        f"{seen}; {runners} env runner on the head, {metrics}; "
+        f"a checkpoint was saved {seconds:.0f} s later; {environment}"
+    )
+
+
+def _checkpoints(account: str) -> list[str]:
+    """Returns what is saved of checkpoints."""
+    blobs = storage_accounts().list(account, CONTAINER, "runs/")
+    return [blob for blob in blobs if "/checkpoints/" in blob]
