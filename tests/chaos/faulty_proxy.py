@@ -20,6 +20,8 @@ from tests.payload.command_line import wait_for
 
 Mode = Literal["ok", "away", "slow", "broken"]
 SLOW_S = 5.0
+NO_JOBS = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+"""MLflow's job runners, seven processes and 1.6 GB, are for evaluations of language models."""
 
 
 class FaultyProxy(ThreadingHTTPServer):
@@ -84,7 +86,9 @@ def faulty_mlflow(folder: Path) -> Iterator[FaultyProxy]:
     ]
     with (
         (folder / "server.log").open("w") as log,
-        subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True) as server,
+        subprocess.Popen(
+            command, env=NO_JOBS, stdout=log, stderr=log, start_new_session=True
+        ) as server,
         FaultyProxy(port) as proxy,
     ):
         threading.Thread(target=proxy.serve_forever, daemon=True).start()
