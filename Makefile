@@ -13,7 +13,7 @@ LAPTOPS := x86_64-manylinux_2_28 aarch64-manylinux_2_28 aarch64-apple-darwin
 WHEELS := MACOSX_DEPLOYMENT_TARGET=14.0 $(BIN)/uv pip install --quiet --require-hashes --only-binary :all:
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-CODE := infra payload rehearsal tests
+CODE := infra operate payload rehearsal tests
 SCRIPTS := usr/local/lib/volley
 
 .PHONY: help train test quick chaos lint ui bench up preview prices down rehearse rehearse-set-up rehearse-clean
@@ -40,7 +40,7 @@ lint: .venv/dev  ## Lint and types
 	$(BIN)/mypy
 	MYPYPATH=$(SCRIPTS:%=infra/boot/files/common/%):$(SCRIPTS:%=infra/boot/files/head/%) \
 	  $(BIN)/mypy --explicit-package-bases infra/boot/files/*/$(SCRIPTS)/*.py
-	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin infra payload
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin infra operate payload
 
 ui: .venv/payload  ## Open MLflow's charts of the newest run, on loopback (port 5000)
 	$(BIN)/python -m payload ui --results $(RESULTS) $(ARGS)

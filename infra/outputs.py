@@ -61,6 +61,8 @@ def outputs(
     known = {
         "resourceGroup": common.group,
         "ssh": pulumi.Output.concat("ssh ", login),
+        "headName": head.vm.name,
+        "headVmId": head.vm.vm_id,
         "tunnel": pulumi.Output.concat("ssh -N ", forward, " ", login),
         "mlflow": tracking_uri,
         "mlflowCharts": f"{charts}&workflowType=machine_learning",

@@ -11,12 +11,13 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from payload.errors import UserError, nearest
+from payload.errors import UserError
 from payload.experiment.file import read_mapping
+from payload.parser import Parser
 from payload.tracking.mlflow_pages import UI_PORT
 
 if TYPE_CHECKING:
@@ -30,25 +31,6 @@ if TYPE_CHECKING:
 DEFAULT_RESULTS = Path("results")
 IS_UNDER = "VOLLEY_IS_UNDER"
 """Set where an experiment's run_under has started this process."""
-
-
-class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are one line, with the nearest known option."""
-
-    def error(self, message: str) -> NoReturn:
-        unknown = message.removeprefix("unrecognized arguments: ").split()[0]
-        if unknown.startswith("-") and message.startswith("unrecognized"):
-            message += nearest(unknown, self._all_options())
-        raise UserError(message)
-
-    def _all_options(self) -> list[str]:
-        """This parser's options and those of its commands, which do not report errors."""
-        options = list(self._option_string_actions)
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                for command in action.choices.values():
-                    options += command._option_string_actions
-        return options
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -16,6 +16,7 @@ DOCUMENTS = sorted(
 FOLDERS = (
     "payload",
     "infra",
+    "operate",
     "rehearsal",
     "tests",
     "experiments",

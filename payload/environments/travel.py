@@ -16,10 +16,8 @@ from typing import Any
 
 from payload.environments.needs import input_variables
 from payload.errors import UserError
-from payload.experiment.settings import LEFT_OUT, Experiment
+from payload.experiment.settings import LEFT_OUT, MAX_TRAVEL_BYTES, Experiment
 
-MAX_BYTES = 512 * 2**20
-"""Ray refuses a larger package (GCS_STORAGE_MAX_SIZE)."""
 INPUTS = "volley_inputs"
 """In the working directory, the folders of `inputs` by name."""
 
@@ -88,12 +86,12 @@ def _check_size(folders: list[Path]) -> None:
                 # A dangling link is not copied.
                 if path.is_file():
                     sizes[folder / path.relative_to(folder).parts[0]] += path.stat().st_size
-    if sizes.total() <= MAX_BYTES:
+    if sizes.total() <= MAX_TRAVEL_BYTES:
         return
     named = ", ".join(f"{path} {size / 2**20:,.0f} MiB" for path, size in sizes.most_common(3))
     raise UserError(
         f"source_directory, pip_packages and inputs have {sizes.total() / 2**20:,.0f} MiB "
-        f"together, more than the {MAX_BYTES / 2**20:.0f} MiB that Ray distributes: {named}"
+        f"together, more than the {MAX_TRAVEL_BYTES / 2**20:.0f} MiB that Ray distributes: {named}"
     )
 
 

@@ -12,6 +12,7 @@ from payload.experiment.read import LoadedExperiment, read_experiment
 from payload.experiment.search_space import SearchSpace
 from payload.experiment.settings import (
     LEFT_OUT,
+    MAX_TRAVEL_BYTES,
     Experiment,
     Settings,
     Stop,
@@ -21,6 +22,7 @@ from payload.experiment.settings import (
 
 __all__ = [
     "LEFT_OUT",
+    "MAX_TRAVEL_BYTES",
     "Cluster",
     "CommonSettings",
     "Experiment",

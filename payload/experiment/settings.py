@@ -216,6 +216,8 @@ LEFT_OUT = frozenset(
     | {".mypy_cache", ".pytest_cache", ".ruff_cache"}
 )
 """Names of files and folders that stay behind when a folder travels."""
+MAX_TRAVEL_BYTES = 512 * 2**20
+"""Ray refuses a larger package (GCS_STORAGE_MAX_SIZE)."""
 
 
 def named_paths(experiment: Experiment) -> dict[str, str]:

@@ -37,8 +37,10 @@ def added_properties(
         case "PrivateEndpoint":
             configs = [{"ipAddresses": [_free_address(resources, inputs["subnet"]["id"])]}]
             added["customDnsConfigs"] = known["customDnsConfigs"] if known else configs
-        case "VirtualMachine" if "storageProfile" in inputs:
-            added["storageProfile"] = _with_exact_version(inputs["storageProfile"])
+        case "VirtualMachine":
+            added["vmId"] = known["vmId"] if known else str(uuid.uuid4())
+            if "storageProfile" in inputs:
+                added["storageProfile"] = _with_exact_version(inputs["storageProfile"])
         case "UserAssignedIdentity":
             for what in ("principal", "client"):
                 added[f"{what}Id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, what + resource_id))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from payload.environments.needs import check_needs, provide
-from payload.environments.travel import MAX_BYTES, runtime_env
+from payload.environments.travel import runtime_env
 from payload.errors import UserError
-from payload.experiment.settings import Experiment
+from payload.experiment.settings import MAX_TRAVEL_BYTES, Experiment
 
 
 def refusal(experiment: Experiment) -> str:
@@ -88,7 +88,7 @@ def test_ray_carries_code_packages_and_inputs_in_one_folder(tmp_path: Path) -> N
 def test_what_is_too_large_for_ray_is_named(tmp_path: Path) -> None:
     (tmp_path / "source/maps").mkdir(parents=True)
     with (tmp_path / "source/maps/large.bin").open("wb") as file:
-        file.truncate(MAX_BYTES + 2**20)
+        file.truncate(MAX_TRAVEL_BYTES + 2**20)
     experiment = Experiment(source_directory=str(tmp_path / "source"))
     large = rf"513 MiB together, more than the 512 MiB .*: {tmp_path}/source/maps 513 MiB"
     with pytest.raises(UserError, match=large):

@@ -1,0 +1,123 @@
+"""`volley status` and `volley cost`: the cluster, its experiments, what is saved, what it costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from operate.head import Head
+from operate.private import digest, remember, remembered
+from operate.stack import Outputs, Stack
+from operate.tables import console, duration, number, show
+
+WATCH_S = 2.0
+COLORS = {
+    "TRAINING": "green",
+    "STARTING": "yellow",
+    "FAILED": "red",
+    "FINISHED": "blue",
+}
+
+
+def status(stack: Stack, watch: bool, as_json: bool) -> int:
+    """Shows the cluster once, or every two seconds until Ctrl-C."""
+    head = Head(stack)
+    if not watch:
+        answer = _ask(head, stack)
+        show(as_json, answer, status_page(answer, head.outputs))
+        return 0
+    from rich.live import Live
+
+    with Live(console=console(), auto_refresh=False, screen=False) as live:
+        while True:
+            live.update(status_page(_ask(head, stack), head.outputs), refresh=True)
+            time.sleep(WATCH_S)
+
+
+def cost(stack: Stack, as_json: bool) -> int:
+    """Shows the price of an hour, how long the head is up, and the product."""
+    head = Head(stack)
+    answer = cost_so_far(head.ask("status"), head.outputs)
+    table = Table("a cluster with all workers", "US dollars")
+    table.add_row("an hour", f"{answer['per_hour']:.2f}")
+    ago = duration(answer["uptime_s"])
+    table.add_row(f"since the head has booted, {ago} ago", f"{answer['so_far']:.2f}")
+    show(as_json, answer, table, f"Estimate: {answer['estimate']}. A first `up` is extra.")
+    return 0
+
+
+def status_page(answer: Mapping[str, Any], outputs: Outputs) -> RenderableType:
+    """Returns what a person sees of volley-head's answer."""
+    spent = cost_so_far(answer, outputs)
+    saved = answer.get("saved", {}).get("time")
+    ago = duration(max(0.0, answer["time"] - saved)) if saved else ""
+    lines = [
+        f"{spent['per_hour']:.2f} US dollars an hour with all workers, "
+        f"{spent['so_far']:.2f} since the head has booted {duration(spent['uptime_s'])} ago",
+        f"Results were saved {ago} ago" if saved else "Nothing has been saved yet",
+    ]
+    shown: list[RenderableType] = [_nodes(answer["nodes"])]
+    if answer["experiments"]:
+        shown.append(_experiments(answer["experiments"]))
+    else:
+        lines.append("No experiments. Next: volley submit experiments/pong.yaml")
+    return Group(*shown, *lines)
+
+
+def cost_so_far(answer: Mapping[str, Any], outputs: Outputs) -> dict[str, Any]:
+    """Returns the price of an hour and of the time since the head has booted, in US dollars."""
+    uptime = float(answer.get("head", {}).get("uptime_s", 0))
+    return {
+        "per_hour": outputs.price_per_hour,
+        "uptime_s": uptime,
+        "so_far": round(outputs.price_per_hour * uptime / 3600, 4),
+        "estimate": str(outputs.values.get("pricePerHour", "unknown")),
+    }
+
+
+def known_names(stack: Stack) -> list[str]:
+    """Returns the experiments of the last status, for the shell's completion."""
+    return list(remembered(_names(stack)).get("names", []))
+
+
+def _ask(head: Head, stack: Stack) -> dict[str, Any]:
+    answer = head.ask("status")
+    remember(_names(stack), {"names": [one["name"] for one in answer["experiments"]]})
+    return answer
+
+
+def _names(stack: Stack) -> str:
+    return f"names-{digest(stack.name or '')}"
+
+
+def _nodes(nodes: list[Mapping[str, Any]]) -> Table:
+    table = Table("node", "role", "state", "address", "CPUs", "GPUs")
+    for node in nodes:
+        words = [str(node.get(key, "")) for key in ("name", "role", "state", "address")]
+        table.add_row(*words, number(node.get("cpus")), number(node.get("gpus")))
+    return table
+
+
+def _experiments(experiments: list[Mapping[str, Any]]) -> Table:
+    table = Table("experiment", "state", "return", "steps", "steps/s", "env runners", "left", "why")
+    for one in experiments:
+        run = one.get("status") or {}
+        state = str(one["state"])
+        place = f" ({one['position']})" if state == "QUEUED" and one.get("position") else ""
+        left = run.get("seconds_left")
+        table.add_row(
+            str(one["name"]),
+            Text(f"{state}{place}", style=COLORS.get(state, "")),
+            number(run.get("episode_return")),
+            number(run.get("env_steps")),
+            number(run.get("steps_per_s")),
+            number(run.get("num_env_runners")),
+            duration(left) if left is not None else "",
+            str(one.get("reason") or run.get("reason") or ""),
+        )
+    return table

@@ -1,0 +1,158 @@
+"""A head on this machine: a real sshd on a high port, whose volley-head answers from a folder."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+VOLLEY_HEAD = Path(__file__).with_name("volley_head.py")
+SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
+WHY_NOT = (
+    "sshd is not installed (openssh-server)"
+    if SSHD is None
+    else "sshd of a test needs root"
+    if os.geteuid() != 0
+    else ""
+)
+
+
+class LocalHead:
+    """sshd with its host key and its log, and the folder of experiments and runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.root = folder, folder / "root"
+        (self.root / "experiments").mkdir(parents=True)
+        self.port = free_port()
+        self.log = folder / "sshd.log"
+        self.key = make_key(folder / "laptop_key")
+        self.variables: dict[str, str] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._programs()
+        self.new_host_key()
+
+    @property
+    def login(self) -> str:
+        """The output `ssh` of a stack."""
+        options = f"-F /dev/null -p {self.port} -i {self.key} -o IdentitiesOnly=yes"
+        return f"ssh {options} {getpass.getuser()}@127.0.0.1"
+
+    def start(self) -> None:
+        command = [str(SSHD), "-D", "-E", str(self.log), "-f", str(self.settings())]
+        self._process = subprocess.Popen(command, start_new_session=True)
+        until(lambda: listens(self.port))
+
+    def settings(self) -> Path:
+        """Writes sshd's settings."""
+        Path("/run/sshd").mkdir(exist_ok=True)
+        authorized = self.folder / "authorized_keys"
+        authorized.write_text(self.key.with_suffix(".pub").read_text())
+        path = f"{self.folder / 'programs'}:{os.environ['PATH']}"
+        variables = {"PATH": path, "VOLLEY_ROOT": str(self.root), **self.variables}
+        settings = [
+            f"Port {self.port}",
+            "ListenAddress 127.0.0.1",
+            f"HostKey {self.folder / 'host_key'}",
+            f"AuthorizedKeysFile {authorized}",
+            "PidFile none",
+            "StrictModes no",
+            "UsePAM no",
+            "PasswordAuthentication no",
+            "PermitRootLogin prohibit-password",
+            "LogLevel VERBOSE",
+            "SetEnv " + " ".join(f'"{name}={value}"' for name, value in variables.items()),
+        ]
+        file = self.folder / "sshd_config"
+        file.write_text("\n".join(settings) + "\n")
+        return file
+
+    def stop(self) -> None:
+        """Ends sshd with all its connections, as a machine that is switched off."""
+        if self._process is None:
+            return
+        kill_tree(self._process.pid)
+        self._process.wait()
+        self._process = None
+
+    def new_host_key(self) -> None:
+        for file in self.folder.glob("host_key*"):
+            file.unlink()
+        make_key(self.folder / "host_key")
+
+    def connections(self) -> int:
+        """How many TCP connections have been accepted."""
+        return self.log.read_text().count("Accepted publickey")
+
+    def experiment(self, name: str, **state: object) -> None:
+        folder = self.root / "experiments" / name
+        folder.mkdir()
+        known = {"name": name, "state": "TRAINING", "digest": "", **state}
+        (folder / "state.json").write_text(json.dumps(known))
+        (folder / "output.log").write_text("first line\n")
+
+    def run_file(self, name: str, path: str, content: bytes) -> Path:
+        place = self.root / "runs" / name / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+        return place
+
+    def _programs(self) -> None:
+        folder = self.folder / "programs"
+        folder.mkdir()
+        program(folder / "sudo", 'exec "$@"')
+        program(folder / "volley-head", f'{sys.executable} {VOLLEY_HEAD} "$@"')
+
+
+def make_key(path: Path) -> Path:
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)]
+    subprocess.run(command, check=True)
+    return path
+
+
+def program(path: Path, script: str) -> None:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def kill_tree(pid: int) -> None:
+    for one in [*descendants(pid), pid]:
+        with suppress(ProcessLookupError):
+            os.kill(one, signal.SIGKILL)
+
+
+def descendants(pid: int) -> list[int]:
+    """Returns a process's children and theirs."""
+    found = subprocess.run(
+        ["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True
+    ).stdout.split("\n")
+    parents = {int(line.split()[0]): int(line.split()[1]) for line in found if line.strip()}
+    children = [child for child, parent in parents.items() if parent == pid]
+    return [one for child in children for one in [*descendants(child), child]]
+
+
+def free_port() -> int:
+    with socket.socket() as tried:
+        tried.bind(("127.0.0.1", 0))
+        port: int = tried.getsockname()[1]
+        return port
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
+
+
+def until(true: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it has not come"
+        time.sleep(0.05)

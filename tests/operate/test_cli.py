@@ -1,0 +1,131 @@
+"""The command itself: its verbs, what it hands over, what it imports, what a shell completes."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+
+import pytest
+
+from operate.arguments import PAYLOAD_VERBS, parser
+from operate.cli import main
+from payload.cli import _parser
+from tests.documents import document
+from tests.operate.conftest import Laptop
+from tests.operate.head import LocalHead
+from tests.project import ROOT
+
+
+def verbs(of: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    (found,) = [a for a in of._actions if isinstance(a, argparse._SubParsersAction)]
+    return dict(found.choices)
+
+
+def test_every_verb_and_option_is_documented() -> None:
+    text = document("docs/operate.md")
+    documented = set(re.findall(r"^\| `volley ([a-z]+)", text, re.MULTILINE))
+    assert documented == set(verbs(parser()))
+    options = {
+        option
+        for verb in verbs(parser()).values()
+        for option in verb._option_string_actions
+        if option.startswith("--") and option != "--help"
+    }
+    assert {option for option in options if f"`{option}" not in text and f" {option}" not in text} == set()
+
+
+def test_what_the_payload_does_is_handed_over_but_its_ui() -> None:
+    assert set(verbs(_parser())) - {"ui"} == set(PAYLOAD_VERBS)
+
+
+def test_the_payload_answers_for_its_own_verbs(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["evaluate", "--help"])
+    assert "usage: python -m payload evaluate" in capsys.readouterr().out
+
+
+def test_an_unknown_verb_is_told_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["statsu"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("volley: argument COMMAND: invalid choice: 'statsu' (did you mean status?)")
+
+
+def test_an_unknown_option_is_told_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--jsno"]) == 2
+    assert "--jsno (did you mean --json?)" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_asking_the_head_imports_nothing_heavy(connected: Laptop) -> None:
+    code = (
+        "import sys; from operate.cli import main; main(['status'])\n"
+        "print({name.split('.')[0] for name in sys.modules} & "
+        "{'ray', 'torch', 'pulumi', 'pydantic', 'yaml', 'numpy', 'hatchling', 'infra'})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=connected.folder,
+        env=connected.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "set()", done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script_is_printed(laptop: Laptop, shell: str) -> None:
+    assert "volley" in laptop.volley("completion", shell)
+
+
+@pytest.mark.slow
+def test_bash_completes_the_experiments_of_the_last_status(
+    connected: Laptop, head: LocalHead
+) -> None:
+    head.experiment("pong")
+    connected.volley("status")
+    line = "volley logs p"
+    done = subprocess.run(
+        [sys.executable, "-m", "operate"],
+        cwd=connected.folder,
+        env={
+            **connected.environment,
+            "_ARGCOMPLETE": "1",
+            "_ARGCOMPLETE_IFS": "\n",
+            "_ARGCOMPLETE_STDOUT_FILENAME": str(connected.folder / "completions"),
+            "COMP_LINE": line,
+            "COMP_POINT": str(len(line)),
+        },
+        check=True,
+    )
+    assert done.returncode == 0
+    assert (connected.folder / "completions").read_text().strip() == "pong"
+
+
+def test_nothing_of_the_laptop_travels_to_the_cluster() -> None:
+    imports = subprocess_free_imports()
+    assert [line for line in imports if "operate" in line] == []
+
+
+def subprocess_free_imports() -> list[str]:
+    files = [path for folder in ("payload", "infra") for path in (ROOT / folder).rglob("*.py")]
+    lines = [line for path in files for line in path.read_text().splitlines()]
+    return [line for line in lines if re.match(r"\s*(from|import) ", line)]
+
+
+def test_the_laptop_imports_of_the_other_packages_what_it_may() -> None:
+    allowed = {
+        "infra.experiment_files",
+        "infra.wheel",
+        "payload.cli",
+        "payload.errors",
+        "payload.experiment",
+        "payload.parser",
+    }
+    text = "".join(path.read_text() for path in (ROOT / "operate").glob("*.py"))
+    assert set(re.findall(r"from ((?:infra|payload|rehearsal)[\w.]*) import", text)) == allowed
+
+

@@ -1,0 +1,98 @@
+"""One connection for several commands, to the head that the stack has now."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.operate.conftest import Laptop, outputs_of
+from tests.operate.head import LocalHead
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_second_command_opens_no_new_connection(connected: Laptop, head: LocalHead) -> None:
+    connected.volley("status")
+    connected.volley("status")
+    connected.volley("exec", "--", "true")
+    assert head.connections() == 1
+
+
+def test_pulumi_is_not_asked_while_a_connection_is_open(connected: Laptop) -> None:
+    connected.volley("status")
+    connected.volley("status")
+    assert connected.asked.read_text().splitlines() == ["stack output --json --non-interactive"]
+
+
+def test_an_answer_on_an_open_connection_comes_within_two_seconds(connected: Laptop) -> None:
+    connected.volley("status")
+    begin = time.monotonic()
+    connected.volley("status")
+    assert time.monotonic() - begin < 2
+
+
+def test_commands_that_start_at_once_open_one_connection(
+    connected: Laptop, head: LocalHead
+) -> None:
+    started = [connected.start("status", "--json") for _ in range(3)]
+    ended = [process.communicate() for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0], ended
+    assert head.connections() == 1
+
+
+def test_another_selected_stack_is_not_answered_for_from_memory(connected: Laptop) -> None:
+    connected.volley("status")
+    connected.outputs()
+    workspace = connected.folder / "pulumi" / "workspaces" / "volley-1-workspace.json"
+    workspace.parent.mkdir(parents=True)
+    workspace.touch()
+    assert connected.volley("status", code=2).startswith("the selected stack has no cluster")
+
+
+def test_two_laptops_submit_at_once(
+    connected: Laptop, other_laptop: Laptop, head: LocalHead, experiment: Path
+) -> None:
+    started = [
+        one.start("submit", str(experiment), "--name", name)
+        for one, name in ((connected, "one"), (other_laptop, "two"))
+    ]
+    ended = [process.communicate() for process in started]
+    assert [process.returncode for process in started] == [0, 0], ended
+    assert {folder.name for folder in (head.root / "experiments").iterdir()} == {"one", "two"}
+
+
+def test_a_replaced_head_is_another_host_without_a_question(
+    connected: Laptop, head: LocalHead
+) -> None:
+    connected.volley("status")
+    head.stop()
+    head.new_host_key()
+    head.start()
+    connected.outputs(**outputs_of(head, "vm-2"))
+    connected.volley("status")
+
+
+def test_the_same_vm_with_another_host_key_is_refused(connected: Laptop, head: LocalHead) -> None:
+    connected.volley("status")
+    head.stop()
+    head.new_host_key()
+    head.start()
+    said = connected.volley("status", code=2)
+    assert "the same VM shows another host key than before" in said
+    assert f"Next: ssh-keygen -f {connected.home}/known_hosts -R vm-1" in said
+
+
+def test_a_head_that_has_rebooted_is_connected_to_again(connected: Laptop, head: LocalHead) -> None:
+    connected.volley("status")
+    head.stop()
+    head.start()
+    connected.volley("status")
+    assert head.connections() == 2
+
+
+def test_only_the_user_can_read_what_the_laptop_keeps(connected: Laptop) -> None:
+    connected.home.mkdir(mode=0o755)
+    connected.volley("status")
+    assert connected.home.stat().st_mode & 0o777 == 0o700

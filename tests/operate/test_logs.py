@@ -1,0 +1,88 @@
+"""Output at this terminal; Ctrl-C ends the command and nothing on the cluster."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+
+import pytest
+
+from tests.operate.conftest import Laptop
+from tests.operate.head import LocalHead, until
+
+pytestmark = pytest.mark.slow
+
+
+def test_logs_show_an_experiments_output(connected: Laptop, head: LocalHead) -> None:
+    head.experiment("pong")
+    assert connected.volley("logs", "pong") == "first line\n"
+
+
+def test_logs_of_a_unit_and_of_the_boot_are_asked_for(connected: Laptop, head: LocalHead) -> None:
+    assert connected.volley("logs", "--unit", "mlflow") == "the log of --unit mlflow\n"
+    assert connected.volley("logs", "--boot") == "the log of --boot\n"
+
+
+def interrupted(process: subprocess.Popen[str]) -> str:
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    (line,) = err.strip().splitlines()
+    return line
+
+
+def test_ctrl_c_ends_logs_and_says_that_the_cluster_works_on(
+    connected: Laptop, head: LocalHead
+) -> None:
+    head.experiment("pong")
+    process = connected.start("logs", "pong", "-f")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "first line\n"
+    assert interrupted(process).startswith("volley: nothing has stopped on the cluster")
+    connected.volley("status")
+    assert head.connections() == 1
+
+
+def test_a_lost_connection_ends_logs_with_the_next_command(
+    connected: Laptop, head: LocalHead
+) -> None:
+    head.experiment("pong")
+    process = connected.start("logs", "pong", "-f")
+    assert process.stdout is not None
+    process.stdout.readline()
+    head.stop()
+    head.start()
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 2
+    assert err.strip().endswith("the cluster works on. Next: the same command again")
+
+
+def test_ctrl_c_does_not_take_a_stop_back(connected: Laptop, head: LocalHead) -> None:
+    head.stop()
+    head.variables["STOP_S"] = "1"
+    head.start()
+    head.experiment("pong")
+    connected.volley("status")
+    process = connected.start("stop", "pong")
+    until(lambda: b"volley-head stop" in running())
+    assert "the head stops pong all the same" in interrupted(process)
+    state = head.root / "experiments/pong/state.json"
+    until(lambda: json.loads(state.read_text() or "{}").get("state") == "STOPPED")
+
+
+def running() -> bytes:
+    return subprocess.run(["ps", "-eo", "args"], capture_output=True, check=True).stdout
+
+
+def test_exec_returns_the_commands_output_and_exit_code(connected: Laptop) -> None:
+    assert connected.volley("exec", "--", "echo", "a  b", "-l") == "a  b -l\n"
+    process = connected.start("exec", "--", "sh", "-c", "exit 7")
+    process.communicate()
+    assert process.returncode == 7
+
+
+def test_stop_and_resume_show_the_new_state(connected: Laptop, head: LocalHead) -> None:
+    head.experiment("pong")
+    assert connected.volley("stop", "pong") == "pong: STOPPED\n"
+    assert json.loads(connected.volley("resume", "pong", "--json"))["state"] == "QUEUED"

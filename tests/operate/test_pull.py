@@ -1,0 +1,99 @@
+"""Runs arrive on the laptop: what is new, whole, and again after a broken connection."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operate.pull import manifest
+from payload.errors import UserError
+from tests.operate.conftest import Laptop
+from tests.operate.head import LocalHead
+
+
+@pytest.fixture
+def trained(head: LocalHead) -> LocalHead:
+    """A head with a run of two checkpoints, the newest of which a link names."""
+    head.experiment("pong")
+    head.run_file("pong", "runs/a/progress.csv", b"steps\n1\n")
+    head.run_file("pong", "runs/a/checkpoints/1/weights", b"1" * 100_000)
+    weights = head.run_file("pong", "runs/a/checkpoints/2/weights", b"2" * 100_000)
+    (weights.parent.parent / "best").mkdir()
+    (weights.parent.parent / "best" / "weights").symlink_to("../2/weights")
+    return head
+
+
+def pulled(laptop: Laptop) -> dict[str, bytes]:
+    folder = laptop.folder / "results" / "pong"
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def asked(head: LocalHead) -> list[list[str]]:
+    return [json.loads(line) for line in (head.root / "asked").read_text().splitlines()]
+
+
+@pytest.mark.slow
+def test_pull_brings_the_runs_and_their_checkpoints(connected: Laptop, trained: LocalHead) -> None:
+    connected.volley("pull", "pong")
+    assert pulled(connected) == {
+        "runs/a/progress.csv": b"steps\n1\n",
+        "runs/a/checkpoints/1/weights": b"1" * 100_000,
+        "runs/a/checkpoints/2/weights": b"2" * 100_000,
+        "runs/a/checkpoints/best/weights": b"2" * 100_000,
+    }
+
+
+@pytest.mark.slow
+def test_a_second_pull_asks_only_for_what_is_new(connected: Laptop, trained: LocalHead) -> None:
+    connected.volley("pull", "pong")
+    trained.run_file("pong", "runs/a/progress.csv", b"steps\n1\n2\n")
+    trained.run_file("pong", "runs/a/checkpoints/3/weights", b"3")
+    said = json.loads(connected.volley("pull", "pong", "--json"))
+    assert said["files"] == 2
+    assert asked(trained)[1:] == [["runs/a/checkpoints/3/weights", "runs/a/progress.csv"]]
+    assert pulled(connected)["runs/a/progress.csv"] == b"steps\n1\n2\n"
+
+
+@pytest.mark.slow
+def test_a_broken_pull_leaves_no_part_in_place_and_the_next_takes_the_rest(
+    connected: Laptop, trained: LocalHead
+) -> None:
+    (trained.root / "cut").touch()
+    connected.volley("pull", "pong", code=2)
+    assert set(pulled(connected)) == {".volley-partial/runs/a/checkpoints/1/weights"}
+    connected.volley("pull", "pong")
+    assert asked(trained)[1] == ["runs/a/checkpoints/2/weights", "runs/a/progress.csv"]
+    assert len(pulled(connected)) == 4
+
+
+@pytest.mark.slow
+def test_a_folder_that_cannot_be_written_is_told(connected: Laptop, trained: LocalHead) -> None:
+    (connected.folder / "file").touch()
+    said = connected.volley("pull", "pong", "--to", "file", code=2)
+    assert said.startswith("--to file: cannot be written: ")
+
+
+@pytest.mark.parametrize(
+    "file",
+    [{"path": "../a"}, {"path": "/a"}, {"path": "a/../../b"}, {"path": "a", "link": "../b"}],
+    ids=str,
+)
+def test_a_path_out_of_the_folder_is_refused(file: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="which is not in its folder"):
+        manifest({"files": [{"size": 1, "mtime_ns": 1, **file}]})
+
+
+@pytest.mark.slow
+def test_files_have_the_heads_time(connected: Laptop, trained: LocalHead) -> None:
+    place = trained.run_file("pong", "runs/a/old", b"")
+    os.utime(place, ns=(10**18, 10**18))
+    connected.volley("pull", "pong", "--to", "here")
+    assert Path(connected.folder, "here/runs/a/old").stat().st_mtime_ns == 10**18

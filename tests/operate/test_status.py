@@ -1,0 +1,88 @@
+"""What a person sees of the cluster, and what a script reads."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from operate.stack import Outputs
+from operate.status import cost_so_far, status_page
+from tests.operate.conftest import Laptop
+from tests.operate.head import LocalHead
+
+OUTPUTS = Outputs({"pricePerHour": "0.73 US dollars (estimated, eastus, 2026-06)"})
+RUN = {
+    "env_steps": 1_234_567,
+    "steps_per_s": 5000.4,
+    "episode_return": 17.25,
+    "seconds_left": 1200,
+    "num_env_runners": 11,
+}
+ANSWER: dict[str, Any] = {
+    "time": 1000.0,
+    "nodes": [
+        {"name": "head", "address": "10.42.0.4", "role": "head", "cpus": 4.0, "gpus": 1.0, "state": "ALIVE"}
+    ],
+    "experiments": [
+        {"name": "pong", "state": "TRAINING", "reason": "", "status": RUN},
+        {"name": "next", "state": "QUEUED", "status": None, "position": 2},
+        {"name": "bad", "state": "FAILED", "reason": "config.lr: [bold] is no number", "status": None},
+    ],
+    "saved": {"time": 940.0},
+    "head": {"uptime_s": 7200.0, "memory_bytes": 1},
+}
+
+
+def page(answer: dict[str, Any]) -> list[str]:
+    file = io.StringIO()
+    Console(file=file, width=200, markup=False).print(status_page(answer, OUTPUTS))
+    return file.getvalue().splitlines()
+
+
+def row(name: str) -> list[str]:
+    (line,) = [line for line in page(ANSWER) if line.startswith(f"│ {name} ")]
+    return [cell.strip() for cell in line.strip("│").split("│")]
+
+
+def test_a_training_is_shown_with_its_progress() -> None:
+    assert row("pong") == ["pong", "TRAINING", "17.25", "1,234,567", "5,000", "11", "20 min", ""]
+
+
+def test_a_queued_experiment_is_shown_with_its_position() -> None:
+    assert row("next")[:2] == ["next", "QUEUED (2)"]
+
+
+def test_a_failed_experiment_is_shown_with_the_reason_as_it_is() -> None:
+    assert row("bad")[-1] == "config.lr: [bold] is no number"
+
+
+def test_cost_and_the_last_save_are_shown() -> None:
+    text = page(ANSWER)
+    assert any(line.startswith("0.73 US dollars an hour with all workers, 1.46 ") for line in text)
+    assert "Results were saved 60 s ago" in text
+
+
+def test_an_idle_cluster_says_what_to_type() -> None:
+    assert any("Next: volley submit" in line for line in page({**ANSWER, "experiments": []}))
+
+
+def test_cost_is_the_price_times_the_hours() -> None:
+    assert cost_so_far(ANSWER, OUTPUTS)["so_far"] == 1.46
+
+
+@pytest.mark.slow
+def test_a_script_reads_json(connected: Laptop, head: LocalHead) -> None:
+    head.experiment("pong")
+    assert json.loads(connected.volley("status", "--json"))["experiments"][0]["name"] == "pong"
+    assert json.loads(connected.volley("cost", "--json"))["so_far"] == 1.46
+
+
+@pytest.mark.slow
+def test_status_of_two_hundred_experiments_is_shown(connected: Laptop, head: LocalHead) -> None:
+    for place in range(200):
+        head.experiment(f"pong-{place}")
+    assert connected.volley("status").count("TRAINING") == 200

@@ -1,0 +1,130 @@
+"""Answers as a head's volley-head does, from a folder: what the laptop's tests need of it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import sys
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(os.environ["VOLLEY_ROOT"])
+EXPERIMENTS, RUNS = ROOT / "experiments", ROOT / "runs"
+
+
+def main(verb: str, *arguments: str) -> int:
+    flags = [word for word in arguments if word.startswith("--")]
+    names = [word for word in arguments if not word.startswith("--")]
+    match verb:
+        case "status":
+            return answer(cluster())
+        case "submit":
+            return submit(names[0], "--now" in flags)
+        case "logs" if names and not flags[:1] == ["--unit"]:
+            return logs(names[0], "--follow" in flags)
+        case "logs":
+            print(f"the log of {' '.join(arguments)}")
+            return 0
+        case "stop" | "resume":
+            return change(names[0], "STOPPED" if verb == "stop" else "QUEUED")
+        case "manifest":
+            return manifest(names[0])
+        case _:
+            return files(names[0])
+
+
+def answer(found: dict[str, Any]) -> int:
+    print(json.dumps(found))
+    return 0
+
+
+def refuse(error: str, next_command: str) -> int:
+    print(json.dumps({"error": error, "next": next_command}))
+    return 2
+
+
+def cluster() -> dict[str, Any]:
+    states = [json.loads(file.read_text()) for file in sorted(EXPERIMENTS.glob("*/state.json"))]
+    node = {"name": "head", "address": "10.42.0.4", "role": "head", "cpus": 4, "gpus": 1}
+    return {
+        "time": time.time(),
+        "nodes": [{**node, "state": "ALIVE"}],
+        "experiments": states,
+        "saved": {"time": None},
+        "head": {"uptime_s": 7200.0, "memory_bytes": 2**27},
+    }
+
+
+def submit(name: str, now: bool) -> int:
+    received = sys.stdin.buffer.read()
+    folder = EXPERIMENTS / name
+    digest = hashlib.sha256(received).hexdigest()
+    if (folder / "state.json").exists():
+        known = json.loads((folder / "state.json").read_text())
+        if known["digest"] != digest and known["state"] != "STOPPED":
+            return refuse(f"{name} is {known['state']} with another content", f"volley stop {name}")
+    folder.mkdir(parents=True, exist_ok=True)
+    tarfile.open(fileobj=io.BytesIO(received)).extractall(folder, filter="data")
+    (folder / "output.log").write_text("first line\n")
+    state = {"name": name, "state": "QUEUED", "position": 1, "digest": digest, "now": now}
+    (folder / "state.json").write_text(json.dumps(state))
+    return answer(state)
+
+
+def logs(name: str, follow: bool) -> int:
+    file = EXPERIMENTS / name / "output.log"
+    if not file.exists():
+        return refuse(f"there is no experiment {name}", "volley status")
+    with file.open() as log:
+        while True:
+            print(log.read(), end="", flush=True)
+            if not follow:
+                return 0
+            time.sleep(0.05)
+
+
+def change(name: str, state: str) -> int:
+    file = EXPERIMENTS / name / "state.json"
+    if not file.exists():
+        return refuse(f"there is no experiment {name}", "volley status")
+    time.sleep(float(os.environ.get("STOP_S", "0")))
+    known = {**json.loads(file.read_text()), "state": state}
+    file.write_text(json.dumps(known))
+    return answer(known)
+
+
+def manifest(name: str) -> int:
+    if not (EXPERIMENTS / name).exists():
+        return refuse(f"there is no experiment {name}", "volley status")
+    root = RUNS / name
+    found = []
+    for path in sorted(root.rglob("*")):
+        if path.is_file():
+            status = path.lstat()
+            file = {"path": str(path.relative_to(root)), "size": status.st_size}
+            link = {"link": os.readlink(path)} if path.is_symlink() else {}
+            found.append({**file, "mtime_ns": status.st_mtime_ns, **link})
+    return answer({"root": str(root), "files": found})
+
+
+def files(name: str) -> int:
+    paths = json.loads(sys.stdin.read())
+    with (ROOT / "asked").open("a") as asked:
+        asked.write(json.dumps(paths) + "\n")
+    with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
+        for path in paths:
+            archive.add(RUNS / name / path, path)
+            if (ROOT / "cut").exists():
+                (ROOT / "cut").unlink()
+                sys.stdout.flush()
+                os.kill(os.getppid(), 9)
+                return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
