@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 
 from operate.arguments import PAYLOAD_VERBS, parser
 from operate.stack import Stack
@@ -36,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         options = known.parse_args(arguments)
         verb, name = options.verb, getattr(options, "name", None)
-        return _run(options)
+        return VERBS[verb](options)
     except UserError as error:
         print(f"volley: {error}", file=sys.stderr)
         return 2
@@ -48,53 +49,6 @@ def main(argv: list[str] | None = None) -> int:
         return 1
 
 
-def _run(options: argparse.Namespace) -> int:
-    stack = Stack(options.stack)
-    match options.verb:
-        case "submit":
-            from operate.submit import submit
-
-            return submit(stack, options.experiment, options.name, options.now, options.as_json)
-        case "status":
-            from operate.status import status
-
-            return status(stack, options.watch, options.as_json)
-        case "cost":
-            from operate.status import cost
-
-            return cost(stack, options.as_json)
-        case "logs":
-            from operate.shell import logs
-
-            boot = ["--boot"] if options.boot else []
-            what = ["--unit", options.unit] if options.unit else boot
-            return logs(stack, what, options.name, options.follow, options.lines)
-        case "stop" | "resume":
-            from operate.change import change
-
-            return change(stack, options.verb, options.name, options.as_json)
-        case "pull":
-            from operate.pull import pull
-
-            return pull(stack, options.name, options.to, options.as_json)
-        case "ui":
-            from operate.tunnel import ui
-
-            return ui(stack, not options.no_browser)
-        case "ssh":
-            from operate.shell import ssh
-
-            return ssh(stack)
-        case "exec":
-            from operate.shell import execute
-
-            return execute(stack, options.words)
-        case _:
-            from operate.completion import completion
-
-            return completion(options.shell)
-
-
 def _payload(arguments: list[str]) -> int:
     """Hands over to python -m payload, in this process."""
     try:
@@ -104,3 +58,82 @@ def _payload(arguments: list[str]) -> int:
     except ModuleNotFoundError as error:
         print(f"volley: {error.name} is not installed. Next: make .venv/payload", file=sys.stderr)
         return 2
+
+
+def _submit(options: argparse.Namespace) -> int:
+    from operate.submit import submit
+
+    stack, name = Stack(options.stack), options.name
+    return submit(stack, options.experiment, name, options.now, options.as_json)
+
+
+def _status(options: argparse.Namespace) -> int:
+    from operate.status import status
+
+    return status(Stack(options.stack), options.watch, options.as_json)
+
+
+def _cost(options: argparse.Namespace) -> int:
+    from operate.status import cost
+
+    return cost(Stack(options.stack), options.as_json)
+
+
+def _logs(options: argparse.Namespace) -> int:
+    from operate.shell import logs
+
+    boot = ["--boot"] if options.boot else []
+    what = ["--unit", options.unit] if options.unit else boot
+    return logs(Stack(options.stack), what, options.name, options.follow, options.lines)
+
+
+def _change(options: argparse.Namespace) -> int:
+    from operate.change import change
+
+    return change(Stack(options.stack), options.verb, options.name, options.as_json)
+
+
+def _pull(options: argparse.Namespace) -> int:
+    from operate.pull import pull
+
+    return pull(Stack(options.stack), options.name, options.to, options.as_json)
+
+
+def _ui(options: argparse.Namespace) -> int:
+    from operate.tunnel import ui
+
+    return ui(Stack(options.stack), not options.no_browser)
+
+
+def _ssh(options: argparse.Namespace) -> int:
+    from operate.shell import ssh
+
+    return ssh(Stack(options.stack))
+
+
+def _exec(options: argparse.Namespace) -> int:
+    from operate.shell import execute
+
+    return execute(Stack(options.stack), options.words)
+
+
+def _completion(options: argparse.Namespace) -> int:
+    from operate.completion import completion
+
+    return completion(options.shell)
+
+
+VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "submit": _submit,
+    "status": _status,
+    "cost": _cost,
+    "logs": _logs,
+    "stop": _change,
+    "resume": _change,
+    "pull": _pull,
+    "ui": _ui,
+    "ssh": _ssh,
+    "exec": _exec,
+    "completion": _completion,
+}
+"""Each imports what it needs, when it is typed."""

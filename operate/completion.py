@@ -12,9 +12,9 @@ SHELLS = ("bash", "zsh", "fish")
 
 def completion(shell: str) -> int:
     """Prints the script."""
-    import argcomplete
+    from argcomplete.shell_integration import shellcode
 
-    print(argcomplete.shellcode(["volley"], shell=shell))
+    print(shellcode(["volley"], shell=shell))
     return 0
 
 

@@ -76,7 +76,9 @@ class Head:
         names = [experiment["name"] for experiment in self.ask("status")["experiments"]]
         if name not in names:
             known = f"; known: {', '.join(names)}" if names else ""
-            raise refused(f"{name}: no such experiment{nearest(name, names)}{known}", "volley status")
+            raise refused(
+                f"{name}: no such experiment{nearest(name, names)}{known}", "volley status"
+            )
 
     def show(self, *words: str) -> int:
         """Shows what volley-head writes, as it comes; returns the exit code.
@@ -85,7 +87,8 @@ class Head:
             UserError: The head refuses, or the connection was lost.
         """
         with self._running(words, stdin=subprocess.DEVNULL) as process:
-            assert process.stdout is not None and process.stderr is not None
+            assert process.stdout is not None
+            assert process.stderr is not None
             refusal = b""
             while chunk := process.stdout.read1(CHUNK):  # type: ignore[attr-defined]
                 if chunk.startswith(REFUSAL) or refusal:
@@ -107,7 +110,8 @@ class Head:
             UserError: At the end, if the head has refused or the connection was lost.
         """
         with self._running(words) as process:
-            assert process.stdin is not None and process.stdout is not None
+            assert process.stdin is not None
+            assert process.stdout is not None
             assert process.stderr is not None
             with suppress(BrokenPipeError):
                 process.stdin.write(stdin)
@@ -176,8 +180,8 @@ def _error(exit_code: int, stdout: bytes, stderr: bytes) -> UserError:
     said = " ".join(stderr.decode(errors="replace").split())
     if exit_code == LOST:
         return LostError(
-            f"the connection to the head was lost ({said or 'ssh gave no reason'}); the cluster works "
-            "on. Next: the same command again"
+            f"the connection to the head was lost ({said or 'ssh gave no reason'}); "
+            "the cluster works on. Next: the same command again"
         )
     if exit_code == NOT_FOUND or "command not found" in said:
         return refused("the head has no volley-head: an older volley has made it", "make up")

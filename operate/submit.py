@@ -21,7 +21,6 @@ from operate.stack import Stack
 from operate.tables import show
 from payload.experiment import (
     MAX_TRAVEL_BYTES,
-    Experiment,
     UserError,
     named_paths,
     nearest,
@@ -38,12 +37,12 @@ PROGRESS_FROM = 5 * 2**20
 def submit(stack: Stack, path: Path, name: str | None, now: bool, as_json: bool) -> int:
     """Checks an experiment, packs it with the payload, and sends both to the head."""
     name = experiment_name(path, name)
-    experiment = check(path)
+    check(path)
     with ThreadPoolExecutor() as pool:
         # Both ask pulumi, which takes seconds.
         not_deleting = pool.submit(check_not_deleting, stack)
         connecting = pool.submit(Head, stack)
-        packed = pack(path, experiment)
+        packed = pack(path)
         not_deleting.result()
         head = connecting.result()
     words = ["submit", name, *(["--now"] if now else [])]
@@ -73,8 +72,8 @@ def experiment_name(path: Path, name: str | None) -> str:
     return found
 
 
-def check(path: Path) -> Experiment:
-    """Reads an experiment file and looks for what it names.
+def check(path: Path) -> None:
+    """Checks an experiment file, and that what it names is there and can be sent.
 
     Raises:
         UserError: With the line of the file.
@@ -93,12 +92,12 @@ def check(path: Path) -> Experiment:
     if (total := sum(files.values())) > MAX_TRAVEL_BYTES:
         raise UserError(
             f"{path}: names files of {total / 2**20:,.0f} MiB, more than the "
-            f"{MAX_TRAVEL_BYTES / 2**20:.0f} MiB that Ray distributes; the largest: {largest(files)}"
+            f"{MAX_TRAVEL_BYTES / 2**20:.0f} MiB that Ray distributes; "
+            f"the largest: {largest(files)}"
         )
-    return experiment
 
 
-def pack(path: Path, experiment: Experiment) -> bytes:
+def pack(path: Path) -> bytes:
     """Returns the tar file that volley-head reads; the same content gives the same bytes.
 
     Raises:

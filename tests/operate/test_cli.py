@@ -33,7 +33,9 @@ def test_every_verb_and_option_is_documented() -> None:
         for option in verb._option_string_actions
         if option.startswith("--") and option != "--help"
     }
-    assert {option for option in options if f"`{option}" not in text and f" {option}" not in text} == set()
+    assert {
+        option for option in options if f"`{option}" not in text and f" {option}" not in text
+    } == set()
 
 
 def test_what_the_payload_does_is_handed_over_but_its_ui() -> None:
@@ -49,7 +51,9 @@ def test_the_payload_answers_for_its_own_verbs(capsys: pytest.CaptureFixture[str
 def test_an_unknown_verb_is_told_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["statsu"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("volley: argument COMMAND: invalid choice: 'statsu' (did you mean status?)")
+    assert line.startswith(
+        "volley: argument COMMAND: invalid choice: 'statsu' (did you mean status?)"
+    )
 
 
 def test_an_unknown_option_is_told_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,5 +131,3 @@ def test_the_laptop_imports_of_the_other_packages_what_it_may() -> None:
     }
     text = "".join(path.read_text() for path in (ROOT / "operate").glob("*.py"))
     assert set(re.findall(r"from ((?:infra|payload|rehearsal)[\w.]*) import", text)) == allowed
-
-

@@ -12,7 +12,9 @@ from tests.operate.head import LocalHead, make_key, program
 pytestmark = pytest.mark.slow
 DELETING = {
     "type": "deleting",
-    "resource": {"urn": "urn:pulumi:dev::volley::a$azure-native:compute:VirtualMachine::volley-head"},
+    "resource": {
+        "urn": "urn:pulumi:dev::volley::a$azure-native:compute:VirtualMachine::volley-head"
+    },
 }
 
 

@@ -19,7 +19,7 @@ def test_logs_show_an_experiments_output(connected: Laptop, head: LocalHead) -> 
     assert connected.volley("logs", "pong") == "first line\n"
 
 
-def test_logs_of_a_unit_and_of_the_boot_are_asked_for(connected: Laptop, head: LocalHead) -> None:
+def test_logs_of_a_unit_and_of_the_boot_are_asked_for(connected: Laptop) -> None:
     assert connected.volley("logs", "--unit", "mlflow") == "the log of --unit mlflow\n"
     assert connected.volley("logs", "--boot") == "the log of --boot\n"
 

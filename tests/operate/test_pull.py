@@ -41,7 +41,8 @@ def asked(head: LocalHead) -> list[list[str]]:
 
 
 @pytest.mark.slow
-def test_pull_brings_the_runs_and_their_checkpoints(connected: Laptop, trained: LocalHead) -> None:
+@pytest.mark.usefixtures("trained")
+def test_pull_brings_the_runs_and_their_checkpoints(connected: Laptop) -> None:
     connected.volley("pull", "pong")
     assert pulled(connected) == {
         "runs/a/progress.csv": b"steps\n1\n",
@@ -75,7 +76,8 @@ def test_a_broken_pull_leaves_no_part_in_place_and_the_next_takes_the_rest(
 
 
 @pytest.mark.slow
-def test_a_folder_that_cannot_be_written_is_told(connected: Laptop, trained: LocalHead) -> None:
+@pytest.mark.usefixtures("trained")
+def test_a_folder_that_cannot_be_written_is_told(connected: Laptop) -> None:
     (connected.folder / "file").touch()
     said = connected.volley("pull", "pong", "--to", "file", code=2)
     assert said.startswith("--to file: cannot be written: ")

@@ -25,12 +25,24 @@ RUN = {
 ANSWER: dict[str, Any] = {
     "time": 1000.0,
     "nodes": [
-        {"name": "head", "address": "10.42.0.4", "role": "head", "cpus": 4.0, "gpus": 1.0, "state": "ALIVE"}
+        {
+            "name": "head",
+            "address": "10.42.0.4",
+            "role": "head",
+            "cpus": 4.0,
+            "gpus": 1.0,
+            "state": "ALIVE",
+        }
     ],
     "experiments": [
         {"name": "pong", "state": "TRAINING", "reason": "", "status": RUN},
         {"name": "next", "state": "QUEUED", "status": None, "position": 2},
-        {"name": "bad", "state": "FAILED", "reason": "config.lr: [bold] is no number", "status": None},
+        {
+            "name": "bad",
+            "state": "FAILED",
+            "reason": "config.lr: [bold] is no number",
+            "status": None,
+        },
     ],
     "saved": {"time": 940.0},
     "head": {"uptime_s": 7200.0, "memory_bytes": 1},

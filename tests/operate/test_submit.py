@@ -48,14 +48,15 @@ def test_what_an_experiment_names_arrives_with_it(
         file.write("source_directory: walk\n")
     connected.volley("submit", str(experiment), "--name", "walk")
     folder = head.root / "experiments" / "walk"
-    assert tarfile.open(folder / "files.tar").getnames() == ["source/walk.py"]
+    with tarfile.open(folder / "files.tar") as archive:
+        assert archive.getnames() == ["source/walk.py"]
     sent = read_experiment(folder / "experiment.yaml").experiment
     assert sent.source_directory == str(folder / "source")
 
 
 @pytest.mark.slow
 def test_the_same_experiment_sent_twice_changes_nothing(
-    connected: Laptop, head: LocalHead, experiment: Path
+    connected: Laptop, experiment: Path
 ) -> None:
     first = json.loads(connected.volley("submit", str(experiment), "--json"))
     assert json.loads(connected.volley("submit", str(experiment), "--json")) == first

@@ -42,7 +42,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Page).serve_forever()
 
 
 class FarHead(LocalHead):
-    """A head whose loopback is not the laptop's: in a network namespace, reached by ProxyCommand."""
+    """A head with a loopback of its own: a network namespace, reached by ProxyCommand."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

@@ -18,23 +18,17 @@ EXPERIMENTS, RUNS = ROOT / "experiments", ROOT / "runs"
 
 def main(verb: str, *arguments: str) -> int:
     flags = [word for word in arguments if word.startswith("--")]
-    names = [word for word in arguments if not word.startswith("--")]
-    match verb:
-        case "status":
-            return answer(cluster())
-        case "submit":
-            return submit(names[0], "--now" in flags)
-        case "logs" if names and not flags[:1] == ["--unit"]:
-            return logs(names[0], "--follow" in flags)
-        case "logs":
-            print(f"the log of {' '.join(arguments)}")
-            return 0
-        case "stop" | "resume":
-            return change(names[0], "STOPPED" if verb == "stop" else "QUEUED")
-        case "manifest":
-            return manifest(names[0])
-        case _:
-            return files(names[0])
+    name = "".join(word for word in arguments[:1] if word not in flags)
+    verbs = {
+        "status": lambda: answer(cluster()),
+        "submit": lambda: submit(name, "--now" in flags),
+        "logs": lambda: logs(name, "--follow" in flags) if name else journal(arguments),
+        "stop": lambda: change(name, "STOPPED"),
+        "resume": lambda: change(name, "QUEUED"),
+        "manifest": lambda: manifest(name),
+        "files": lambda: files(name),
+    }
+    return verbs[verb]()
 
 
 def answer(found: dict[str, Any]) -> int:
@@ -68,11 +62,17 @@ def submit(name: str, now: bool) -> int:
         if known["digest"] != digest and known["state"] != "STOPPED":
             return refuse(f"{name} is {known['state']} with another content", f"volley stop {name}")
     folder.mkdir(parents=True, exist_ok=True)
-    tarfile.open(fileobj=io.BytesIO(received)).extractall(folder, filter="data")
+    with tarfile.open(fileobj=io.BytesIO(received)) as archive:
+        archive.extractall(folder, filter="data")
     (folder / "output.log").write_text("first line\n")
     state = {"name": name, "state": "QUEUED", "position": 1, "digest": digest, "now": now}
     (folder / "state.json").write_text(json.dumps(state))
     return answer(state)
+
+
+def journal(arguments: tuple[str, ...]) -> int:
+    print(f"the log of {' '.join(arguments)}")
+    return 0
 
 
 def logs(name: str, follow: bool) -> int:
