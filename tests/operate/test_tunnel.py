@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -64,10 +64,19 @@ class FarHead(LocalHead):
 
     def stop(self) -> None:
         program(self.sshd, "exit 1")
-        for line in subprocess.run(
-            ["pgrep", "-f", f"sshd.*{self.folder}"], capture_output=True, text=True, check=False
-        ).stdout.split():
-            kill_tree(int(line))
+        for pid in sharing_network(self.pages.pid):
+            kill_tree(pid)
+
+
+def sharing_network(pid: int) -> list[int]:
+    """Returns the other processes in the network namespace of a process."""
+    namespace = os.readlink(f"/proc/{pid}/ns/net")
+    found = []
+    for link in Path("/proc").glob("[0-9]*/ns/net"):
+        with suppress(OSError):  # It has ended.
+            if os.readlink(link) == namespace:
+                found.append(int(link.parts[2]))
+    return [other for other in found if other != pid]
 
 
 @pytest.fixture
@@ -97,23 +106,21 @@ def pages_of(head: FarHead, vm_id: str) -> dict[str, str]:
 
 
 class Output:
-    """What a process prints, as it comes."""
+    """What a process has printed into a file."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.text = ""
-        self._process = process
-        threading.Thread(target=self._read, daemon=True).start()
+    def __init__(self, file: Path) -> None:
+        self.file = file
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self.text += line
+    @property
+    def text(self) -> str:
+        return self.file.read_text()
 
 
 @contextmanager
 def tunnel(laptop: Laptop) -> Iterator[tuple[subprocess.Popen[str], Output]]:
-    process = laptop.start("ui", "--no-browser", stderr=subprocess.STDOUT)
-    output = Output(process)
+    output = Output(laptop.folder / "output")
+    with output.file.open("w") as file:
+        process = laptop.start("ui", "--no-browser", stdout=file, stderr=subprocess.STDOUT)
     try:
         until(lambda: "Ctrl-C closes the tunnel" in output.text or process.poll() is not None)
         yield process, output
