@@ -124,19 +124,20 @@ def program(path: Path, script: str) -> None:
 
 
 def kill_tree(pid: int) -> None:
-    for one in [*descendants(pid), pid]:
+    """Kills a process, then those below it: sshd has no time to say how its commands ended."""
+    for one in [pid, *descendants(pid)]:
         with suppress(ProcessLookupError):
             os.kill(one, signal.SIGKILL)
 
 
 def descendants(pid: int) -> list[int]:
-    """Returns a process's children and theirs."""
+    """Returns a process's children and theirs, parents first."""
     found = subprocess.run(
         ["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True
     ).stdout.split("\n")
     parents = {int(line.split()[0]): int(line.split()[1]) for line in found if line.strip()}
     children = [child for child, parent in parents.items() if parent == pid]
-    return [one for child in children for one in [*descendants(child), child]]
+    return [one for child in children for one in [child, *descendants(child)]]
 
 
 def free_port() -> int:
