@@ -18,6 +18,8 @@ VOLLEY_HEAD = ("sudo", "volley-head")
 CHUNK = 2**16
 NOT_FOUND = 127
 """Exit code of a shell."""
+MOST_NAMES = 10
+"""In a line."""
 REFUSAL = b'{"error"'
 Told = Callable[[int], None]
 """Is told how many bytes were sent."""
@@ -75,7 +77,7 @@ class Head:
         """Raises UserError unless the head has an experiment of this name."""
         names = [experiment["name"] for experiment in self.ask("status")["experiments"]]
         if name not in names:
-            known = f"; known: {', '.join(names)}" if names else ""
+            known = f"; known: {', '.join(names)}" if 0 < len(names) <= MOST_NAMES else ""
             raise refused(
                 f"{name}: no such experiment{nearest(name, names)}{known}", "volley status"
             )
@@ -135,8 +137,7 @@ class Head:
             stdout, stderr = process.communicate()
         if process.returncode != 0:
             raise _error(process.returncode, stdout, stderr)
-        answer: dict[str, Any] = json.loads(stdout)
-        return answer
+        return _answer(stdout)
 
     @contextmanager
     def _running(
@@ -173,6 +174,15 @@ def check_not_deleting(stack: Stack) -> None:
             f"the stack is being destroyed or changed: pulumi is deleting {deleted}",
             "wait for it; if it was killed, make up or make down",
         )
+
+
+def _answer(stdout: bytes) -> dict[str, Any]:
+    try:
+        answer: dict[str, Any] = json.loads(stdout)
+    except ValueError:
+        said = stdout.decode(errors="replace")[:60]
+        raise refused(f"the head's answer is not JSON: {said!r}", "volley exec -- true") from None
+    return answer
 
 
 def _error(exit_code: int, stdout: bytes, stderr: bytes) -> UserError:

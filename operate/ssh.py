@@ -71,7 +71,7 @@ class Connection:
 
     def command(self, words: Sequence[str], terminal: bool = False) -> list[str]:
         """Returns the ssh command that runs these words on the head; without any, a shell."""
-        tty = "-tt" if terminal else "-T"
+        tty = "-t" if terminal else "-T"
         own = ["-o", "ControlMaster=no", tty]
         return [*self._ssh(*own), *(["--", shlex.join(words)] if words else [])]
 
@@ -84,7 +84,7 @@ class Connection:
 
     def _ssh(self, *own: str) -> list[str]:
         first, *rest = self.outputs.ssh
-        shared = ["-o", f"ControlPath={self._socket()}", "-o", "ClearAllForwardings=yes"]
+        shared = ["-o", f"ControlPath={_quoted(self._socket())}", "-o", "ClearAllForwardings=yes"]
         return [first, *own, *shared, *_options(self.outputs), *rest]
 
     def _socket(self) -> Path:
@@ -124,6 +124,11 @@ class UnreachableError(LostError):
     """Nothing answers under the head's address."""
 
 
+def _quoted(path: Path) -> str:
+    """Returns a path as ssh_config(5) reads it: with quotes for spaces, % for its tokens."""
+    return '"{}"'.format(str(path).replace("%", "%%"))
+
+
 def _options(outputs: Outputs) -> list[str]:
     """Returns what holds for every connection to the head, before the user's ssh_config."""
     options = {
@@ -133,7 +138,7 @@ def _options(outputs: Outputs) -> list[str]:
         "ServerAliveCountMax": 3,
         # Another VM is another host; the same VM with another key is refused.
         "HostKeyAlias": outputs.head_vm_id,
-        "UserKnownHostsFile": shlex.quote(str(known_hosts())),
+        "UserKnownHostsFile": _quoted(known_hosts()),
         "StrictHostKeyChecking": "accept-new",
         "CheckHostIP": "no",
         "HashKnownHosts": "no",

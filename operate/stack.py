@@ -45,7 +45,7 @@ class Outputs:
     def start_head(self) -> str:
         """The command that starts a stopped head."""
         group, name = self.values.get("resourceGroup"), self.values.get("headName")
-        return f"az vm start --resource-group {group} --name {name}"
+        return f"az vm start -g {group} -n {name}"
 
     @property
     def price_per_hour(self) -> float:

@@ -14,6 +14,7 @@ from operate.head import Head
 from operate.private import digest, remember, remembered
 from operate.stack import Outputs, Stack
 from operate.tables import console, duration, number, show
+from payload.errors import UserError
 
 WATCH_S = 2.0
 COLORS = {
@@ -26,6 +27,8 @@ COLORS = {
 
 def status(stack: Stack, watch: bool, as_json: bool) -> int:
     """Shows the cluster once, or every two seconds until Ctrl-C."""
+    if watch and as_json:
+        raise UserError("--watch and --json: give one of the two")
     head = Head(stack)
     if not watch:
         answer = _ask(head, stack)
@@ -118,6 +121,11 @@ def _experiments(experiments: list[Mapping[str, Any]]) -> Table:
             number(run.get("steps_per_s")),
             number(run.get("num_env_runners")),
             duration(left) if left is not None else "",
-            str(one.get("reason") or run.get("reason") or ""),
+            _printable(one.get("reason") or run.get("reason") or ""),
         )
     return table
+
+
+def _printable(text: str) -> str:
+    """Returns what an environment has said without what would command the terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)

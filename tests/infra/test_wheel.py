@@ -39,6 +39,10 @@ def test_the_wheel_has_every_file_of_the_payload_but_the_benchmark(unpacked: Pat
     assert files(unpacked / "payload") == wanted
 
 
+def test_the_wheel_has_nothing_but_the_payload(unpacked: Path) -> None:
+    assert [path.name for path in unpacked.iterdir()] == ["payload"]
+
+
 def test_an_experiment_has_room_beside_the_wheel_in_a_run_command() -> None:
     assert len(pack(build_wheel(ROOT)[1])) < MAX_PACKED_BYTES
 

@@ -92,6 +92,10 @@ class LocalHead:
         """How many TCP connections have been accepted."""
         return self.log.read_text().count("Accepted publickey")
 
+    def commands(self) -> int:
+        """How many commands have been run."""
+        return self.log.read_text().count("Starting session")
+
     def experiment(self, name: str, **state: object) -> None:
         folder = self.root / "experiments" / name
         folder.mkdir()

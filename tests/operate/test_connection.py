@@ -103,3 +103,19 @@ def test_only_the_user_can_read_what_the_laptop_keeps(connected: Laptop) -> None
     connected.home.mkdir(mode=0o755)
     connected.volley("status")
     assert connected.home.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_home_with_a_space_and_a_percent_sign_is_no_hindrance(
+    connected: Laptop, head: LocalHead
+) -> None:
+    connected.home = connected.home.parent / "my 5% h"
+    connected.volley("status")
+    connected.volley("status")
+    assert head.connections() == 1
+    assert (connected.home / "known_hosts").read_text().startswith("vm-1 ")
+
+
+def test_a_home_too_long_for_a_socket_is_told(connected: Laptop) -> None:
+    connected.home = connected.home.parent / ("h" * 80)
+    said = connected.volley("status", code=2)
+    assert said.endswith("too long for a socket's path. Next: export VOLLEY_HOME=/tmp/volley-$UID")

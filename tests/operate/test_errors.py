@@ -63,7 +63,7 @@ def test_a_head_that_does_not_answer_is_told_with_the_command_that_starts_it(
     said = connected.volley("status", code=2)
     assert "the head does not answer" in said
     assert "adminCidr may not include your address" in said
-    assert said.endswith("az vm start --resource-group volley-dev --name volley-dev-head")
+    assert said.endswith("az vm start -g volley-dev -n volley-dev-head")
 
 
 def test_a_refused_key_is_told(connected: Laptop, head: LocalHead, tmp_path: Path) -> None:
@@ -87,6 +87,12 @@ def test_a_failed_volley_head_is_told_in_one_line(connected: Laptop, head: Local
         "the head's volley-head has failed with exit code 1: it is broken. "
         "Next: volley logs --unit experiments"
     )
+
+
+def test_an_answer_that_is_no_json_is_told(connected: Laptop, head: LocalHead) -> None:
+    program(head.folder / "programs" / "volley-head", "echo Welcome")
+    said = connected.volley("status", code=2)
+    assert said == "the head's answer is not JSON: 'Welcome\\n'. Next: volley exec -- true"
 
 
 @pytest.mark.parametrize("verb", ["logs", "stop", "resume", "pull"])

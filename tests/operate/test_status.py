@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from rich.console import Console
 from operate.stack import Outputs
 from operate.status import cost_so_far, status_page
 from tests.operate.conftest import Laptop
-from tests.operate.head import LocalHead
+from tests.operate.head import LocalHead, until
 
 OUTPUTS = Outputs({"pricePerHour": "0.73 US dollars (estimated, eastus, 2026-06)"})
 RUN = {
@@ -98,3 +99,17 @@ def test_status_of_two_hundred_experiments_is_shown(connected: Laptop, head: Loc
     for place in range(200):
         head.experiment(f"pong-{place}")
     assert connected.volley("status").count("TRAINING") == 200
+
+
+@pytest.mark.slow
+def test_watch_shows_the_cluster_until_ctrl_c(connected: Laptop, head: LocalHead) -> None:
+    head.experiment("pong")
+    file = connected.folder / "watched"
+    with file.open("w") as output:
+        process = connected.start("status", "--watch", stdout=output)
+    until(lambda: head.commands() > 1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert err.strip() == "volley: the cluster works on"
+    assert "pong" in file.read_text()

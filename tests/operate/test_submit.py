@@ -55,6 +55,21 @@ def test_what_an_experiment_names_arrives_with_it(
 
 
 @pytest.mark.slow
+def test_an_experiment_of_several_mebibytes_arrives_whole(
+    connected: Laptop, head: LocalHead, experiment: Path
+) -> None:
+    data = experiment.parent / "data"
+    data.mkdir()
+    (data / "frames").write_bytes(bytes(7 * 2**20))
+    with experiment.open("a") as file:
+        file.write("inputs: {data: data}\n")
+    connected.volley("submit", str(experiment))
+    with tarfile.open(head.root / "experiments" / "cart" / "files.tar") as archive:
+        (member,) = archive.getmembers()
+    assert (member.name, member.size) == ("inputs/data/frames", 7 * 2**20)
+
+
+@pytest.mark.slow
 def test_the_same_experiment_sent_twice_changes_nothing(
     connected: Laptop, experiment: Path
 ) -> None:

@@ -79,6 +79,13 @@ def test_identities_are_different(azure: Azure) -> None:
     assert len({one[key] for one in added for key in ("clientId", "principalId")}) == 4
 
 
+def test_a_vm_keeps_its_id_and_a_replaced_one_has_another(azure: Azure) -> None:
+    first = make(azure, "VirtualMachine", "/g/head", {})["vmId"]
+    assert azure.update("/g/head", {})["vmId"] == first
+    azure.delete("/g/head")
+    assert make(azure, "VirtualMachine", "/g/head", {})["vmId"] != first
+
+
 def test_what_is_deleted_takes_with_it_what_is_in_it(azure: Azure) -> None:
     make(azure, "VirtualNetwork", "/vnet", {})
     make(azure, "VirtualNetwork", "/vnet2", {})
