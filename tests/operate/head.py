@@ -113,7 +113,7 @@ class LocalHead:
         folder = self.folder / "programs"
         folder.mkdir()
         program(folder / "sudo", 'exec "$@"')
-        program(folder / "volley-head", f'{sys.executable} {VOLLEY_HEAD} "$@"')
+        program(folder / "volley-head", f'exec {sys.executable} {VOLLEY_HEAD} "$@"')
 
 
 def make_key(path: Path) -> Path:

@@ -78,6 +78,15 @@ def test_the_same_experiment_sent_twice_changes_nothing(
 
 
 @pytest.mark.slow
+def test_a_submit_whose_connection_is_lost_is_sent_again(
+    connected: Laptop, head: LocalHead, experiment: Path
+) -> None:
+    (head.root / "cut").write_text("submit")
+    assert connected.volley("submit", str(experiment)).startswith("cart: QUEUED, position 1")
+    assert head.connections() == 2
+
+
+@pytest.mark.slow
 def test_now_is_passed_on(connected: Laptop, head: LocalHead, experiment: Path) -> None:
     connected.volley("submit", str(experiment), "--now")
     state = json.loads((head.root / "experiments/cart/state.json").read_text())
