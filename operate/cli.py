@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 
 from operate.arguments import PAYLOAD_VERBS, parser
 from operate.stack import Stack
@@ -51,13 +52,12 @@ def main(argv: list[str] | None = None) -> int:
 
 def _payload(arguments: list[str]) -> int:
     """Hands over to python -m payload, in this process."""
-    try:
-        from payload.cli import main as payload
-
-        return payload(arguments)
-    except ModuleNotFoundError as error:
-        print(f"volley: {error.name} is not installed. Next: make .venv/payload", file=sys.stderr)
+    if find_spec("ray") is None:
+        print("volley: Ray is not installed. Next: make .venv/payload", file=sys.stderr)
         return 2
+    from payload.cli import main as payload
+
+    return payload(arguments)
 
 
 def _submit(options: argparse.Namespace) -> int:

@@ -58,18 +58,18 @@ def pull(stack: Stack, name: str, to: Path | None, as_json: bool) -> int:
 
 
 def manifest(answer: dict[str, Any]) -> list[RemoteFile]:
-    """Returns the files of volley-head's manifest.
+    """Returns the files of volley-head's manifest, without links that lead out of the folder.
 
     Raises:
-        UserError: A path leads out of the folder.
+        UserError: A path is not in the folder.
     """
     found = []
     for file in answer["files"]:
-        path = _inside(PurePosixPath(file["path"]))
-        link = file.get("link")
-        if link:
-            _inside(PurePosixPath(os.path.normpath(path.parent / link)))
-        found.append(RemoteFile(path, file["size"], file["mtime_ns"], link or None))
+        path, link = PurePosixPath(file["path"]), file.get("link") or None
+        if not _is_inside(path):
+            raise UserError(f"the head's manifest names {str(path)!r}, which is not in its folder")
+        if link is None or _is_inside(PurePosixPath(os.path.normpath(path.parent / link))):
+            found.append(RemoteFile(path, file["size"], file["mtime_ns"], link))
     return found
 
 
@@ -140,7 +140,5 @@ def _put_in_place(new: list[RemoteFile], folder: Path, partial: Path) -> dict[st
     return {"files": len(arrived), "bytes": sum(file.size for file in arrived if not file.link)}
 
 
-def _inside(path: PurePosixPath) -> PurePosixPath:
-    if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise UserError(f"the head's manifest names {str(path)!r}, which is not in its folder")
-    return path
+def _is_inside(path: PurePosixPath) -> bool:
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
