@@ -112,6 +112,8 @@ class Stack:
         done = subprocess.run(
             ["pulumi", *arguments, "--non-interactive", *stack],
             cwd=project(),
+            # A question for a newer version would take its time.
+            env={**os.environ, "PULUMI_SKIP_UPDATE_CHECK": "true"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
