@@ -26,7 +26,7 @@ def test_logs_of_a_unit_and_of_the_boot_are_asked_for(connected: Laptop) -> None
 
 def interrupted(process: subprocess.Popen[str]) -> str:
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     (line,) = err.strip().splitlines()
     return line
@@ -53,7 +53,7 @@ def test_a_lost_connection_ends_logs_with_the_next_command(
     process.stdout.readline()
     head.stop()
     head.start()
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 2
     assert err.strip().endswith("the cluster works on. Next: the same command again")
 

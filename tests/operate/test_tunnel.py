@@ -126,7 +126,7 @@ def tunnel(laptop: Laptop) -> Iterator[tuple[subprocess.Popen[str], Output]]:
         yield process, output
     finally:
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=60)
 
 
 def read(port: int) -> bytes:
@@ -141,7 +141,7 @@ def test_ui_shows_the_heads_pages_until_ctrl_c(tunnelled: Laptop, far_head: FarH
         assert f"MLflow           http://127.0.0.1:{far_head.port}/#/charts" in output.text
         assert read(far_head.port) == b"a page of the head"
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=20) == 130
+        assert process.wait(timeout=60) == 130
         until(lambda: "the tunnel is closed, the cluster works on" in output.text)
     assert not listens(far_head.port)
 
