@@ -158,22 +158,13 @@ class Head:
         try:
             self.connection.open()
         except UnreachableError:
-            check_not_deleting(self._stack)
+            self._stack.check_not_deleting()
             raise
 
     def _reconnect(self) -> None:
         """Connects to the head that there is now; the one before may have been replaced."""
         self.connection.close()
         self._connect()
-
-
-def check_not_deleting(stack: Stack) -> None:
-    """Raises UserError while pulumi deletes something, and after it was killed while it did."""
-    if deleted := stack.deletion():
-        raise refused(
-            f"the stack is being destroyed or changed: pulumi is deleting {deleted}",
-            "wait for it; if it was killed, make up or make down",
-        )
 
 
 def _answer(stdout: bytes) -> dict[str, Any]:

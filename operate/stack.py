@@ -88,6 +88,14 @@ class Stack:
                 return f"{kind.rpartition(':')[2]} {name}"
         return ""
 
+    def check_not_deleting(self) -> None:
+        """Raises UserError while pulumi deletes something, and after it was killed in that."""
+        if deleted := self.deletion():
+            raise refused(
+                f"the stack is being destroyed or changed: pulumi is deleting {deleted}",
+                "wait for it; if it was killed, make up or make down",
+            )
+
     def _command(self, make: str) -> str:
         return f'{make} ARGS="--stack {self.name}"' if self.name else make
 

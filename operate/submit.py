@@ -16,7 +16,7 @@ import yaml
 
 from infra.experiment_files import experiment_files, largest, sizes
 from operate.errors import refused
-from operate.head import Head, Told, check_not_deleting
+from operate.head import Head, Told
 from operate.stack import Stack
 from operate.tables import show
 from payload.experiment import (
@@ -40,7 +40,7 @@ def submit(stack: Stack, path: Path, name: str | None, now: bool, as_json: bool)
     check(path)
     with ThreadPoolExecutor() as pool:
         # Both ask pulumi, which takes seconds.
-        not_deleting = pool.submit(check_not_deleting, stack)
+        not_deleting = pool.submit(stack.check_not_deleting)
         connecting = pool.submit(Head, stack)
         packed = pack(path)
         not_deleting.result()
