@@ -21,6 +21,7 @@ from payload.parser import Parser
 from payload.tracking.mlflow_pages import UI_PORT
 
 if TYPE_CHECKING:
+    from payload.experiment.common_settings import CommonSettings
     from payload.experiment.placement import Cluster
     from payload.experiment.read import LoadedExperiment
     from payload.experiment.settings import Experiment
@@ -77,6 +78,12 @@ def _add_train(commands: Any) -> None:
     _add_experiment(train)
     _add_resume(train, "run")
     _add_run_options(train)
+    train.add_argument(
+        "--env-runners",
+        type=Path,
+        metavar="FILE",
+        help="follow the number of env runners in a file while it trains",
+    )
     train.set_defaults(command=_train)
 
 
@@ -103,7 +110,7 @@ def _add_tune(commands: Any) -> None:
     add("--seeds", type=int, metavar="K", help="trials of each setting (1)")
     _add_resume(tune, "search")
     _add_run_options(tune)
-    tune.set_defaults(command=_tune)
+    tune.set_defaults(command=_tune, env_runners=None)
 
 
 def _add_experiment(command: argparse.ArgumentParser) -> None:
@@ -210,7 +217,9 @@ def _train(options: argparse.Namespace) -> int:
         if resumed is not None:
             until_end.enter_context(driver_lock(resumed))
         cluster = _start_ray(options, experiment, installed, until_end)
-        settings = with_defaults(experiment, atari, place(experiment.config, cluster))
+        # What a file asks for may not fit yet, and needs no more than one env runner.
+        shrink = options.env_runners is not None
+        settings = with_defaults(experiment, atari, place(experiment.config, cluster, shrink))
         from payload.run.train import train
 
         folder = resumed or run_folder.create_run_folder(options.results, experiment)
@@ -222,8 +231,20 @@ def _train(options: argparse.Namespace) -> int:
             folder,
             _train_options(options),
             resumed.checkpoints().newest_first() if resumed is not None else [],
-            loaded.notes + notes_on_defaults(experiment, atari) + _notes_on_search(experiment),
+            [
+                *(*loaded.notes, *notes_on_defaults(experiment, atari)),
+                *(*_notes_on_search(experiment), *_notes_on_env_runners(options, settings)),
+            ],
         )
+
+
+def _notes_on_env_runners(options: argparse.Namespace, settings: CommonSettings) -> list[str]:
+    if options.env_runners is None or settings.num_env_runners:
+        return []
+    return [
+        f"--env-runners {options.env_runners} is ignored: config.num_env_runners is 0, "
+        "the driver samples itself"
+    ]
 
 
 def _notes_on_search(experiment: Experiment) -> list[str]:
@@ -304,6 +325,8 @@ def _check_run_options(options: argparse.Namespace) -> None:
     _positive("--keep-checkpoints", options.keep_checkpoints)
     if options.status is not None and not options.status.absolute().parent.is_dir():
         raise UserError(f"--status {options.status}: the folder does not exist")
+    if options.env_runners is not None and not options.env_runners.absolute().parent.is_dir():
+        raise UserError(f"--env-runners {options.env_runners}: the folder does not exist")
     if options.tracking_uri is not None:
         _check_tracking_uri(options.tracking_uri)
 
@@ -317,6 +340,7 @@ def _train_options(options: argparse.Namespace) -> TrainOptions:
         options.checkpoint_every,
         options.keep_checkpoints,
         options.status,
+        options.env_runners,
     )
 
 
@@ -347,7 +371,7 @@ def _provide(
         check_algorithm(one, facts or facts_of_game(one))
     if options.address is None:
         # On this machine the answer is known before Ray starts.
-        place(experiment.config, this_machine())
+        place(experiment.config, this_machine(), shrink=options.env_runners is not None)
     return installed, atari
 
 

@@ -86,6 +86,8 @@ class View:
         self.experiment = experiment
         self.where = "MLflow run: not yet started"
         """Where the MLflow run is, or why it waits."""
+        self.ahead: Estimate | None = None
+        """As of the last report."""
         self._history: list[Report] = []
         self._last_line = -math.inf
         self._live: Live | None = None
@@ -108,7 +110,7 @@ class View:
 
     def update(self, report: Report, progress: Progress, total_env_runners: int) -> None:
         self._history.append(report)
-        ahead = estimate(self.experiment, progress, self._history)
+        self.ahead = ahead = estimate(self.experiment, progress, self._history)
         if self._live is not None:
             self._live.update(self._panel(report, progress, ahead, total_env_runners))
         elif time.monotonic() - self._last_line >= PLAIN_LINE_EVERY_S:

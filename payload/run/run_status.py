@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+import math
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from payload.files import replace_text
+from payload.run.panel import Estimate
+from payload.run.progress import Report
 
 State = Literal["STARTING", "TRAINING", "FINISHED", "FAILED", "KILLED"]
 
@@ -22,6 +25,35 @@ class RunStatus:
     """The run's folder."""
     reason: str = ""
     """Why it ended."""
+    # While it trains, as of its last iteration; None while unknown.
+    env_steps: int | None = None
+    steps_per_s: float | None = None
+    """Environment steps sampled."""
+    episode_return: float | None = None
+    """Mean return of the last 100 episodes."""
+    seconds_left: float | None = None
+    """Until the nearest stop criterion, as the panel estimates it."""
+    num_env_runners: int | None = None
+    """Env runners alive."""
+    mlflow_run: str | None = None
+    """The id of the MLflow run."""
+
+    def after(self, report: Report, ahead: Estimate | None) -> RunStatus:
+        """Returns the status after an iteration."""
+        return replace(
+            self,
+            env_steps=report.env_steps,
+            steps_per_s=_known(report.sampled_per_s),
+            episode_return=_known(report.return_mean),
+            seconds_left=None if ahead is None else _known(ahead.remaining_s),
+            num_env_runners=report.env_runners,
+        )
+
+    def ended(self, state: State, reason: str) -> RunStatus:
+        """Returns the status of a run that is over, with its last figures."""
+        return replace(
+            self, state=state, reason=reason, steps_per_s=None, seconds_left=None, num_env_runners=0
+        )
 
     def write(self, path: Path) -> None:
         """Replaces the file: at any moment it holds one state or the next."""
@@ -30,3 +62,8 @@ class RunStatus:
     @classmethod
     def read(cls, path: Path) -> RunStatus:
         return cls(**json.loads(path.read_text()))
+
+
+def _known(value: float) -> float | None:
+    """JSON has no NaN."""
+    return value if math.isfinite(value) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -20,6 +21,7 @@ from payload.experiment.settings import Experiment
 from payload.run.algorithm import EVALUATION_AT_MOST_S, algorithm_config
 from payload.run.checkpoints import Checkpoint
 from payload.run.driver_lock import mark_dead_runs
+from payload.run.env_runner_number import EnvRunnerNumber
 from payload.run.evaluate import record_under, record_video
 from payload.run.interruption import STALLED_AFTER_S, Interruption
 from payload.run.panel import View
@@ -33,6 +35,12 @@ from payload.tracking.mlflow_run import MLflowRun, Status, Tracking
 from payload.tracking.run_parameters import run_parameters
 
 
+STATUS_EVERY_S = 5.0
+"""Shortest time between two writings of --status while it trains."""
+ROOM_EVERY_S = 0.5
+"""Pause before a training that has room for no env runner looks again."""
+
+
 @dataclass(frozen=True)
 class TrainOptions:
     """Options of the command line besides the experiment."""
@@ -44,6 +52,8 @@ class TrainOptions:
     keep_checkpoints: int = 3
     status: Path | None = None
     """A file that holds the run's state: see RunStatus."""
+    env_runners: Path | None = None
+    """A file that holds the number of env runners to have: see EnvRunnerNumber."""
     parent: RunFolder | None = None
     """The search that the run is a trial of; its MLflow run contains this one's."""
 
@@ -55,6 +65,12 @@ class Outcome:
     status: Status
     reason: str
     exit_code: int
+
+
+def stopped(interruption: Interruption) -> Outcome:
+    """Returns how a run ends after a signal."""
+    by = f"stopped by {interruption.signal_name}"
+    return Outcome("KILLED", by, interruption.exit_code)
 
 
 def train(
@@ -107,6 +123,9 @@ class Training:
         self.experiment, self.settings, self.folder = experiment, settings, folder
         self.options, self.view = options, view
         self.checkpoints = folder.checkpoints(options.keep_checkpoints)
+        self.env_runners = EnvRunnerNumber(options.env_runners, settings, view.say)
+        self.status = RunStatus("STARTING", str(folder.path))
+        self._status_at = -math.inf
         self.mlflow = MLflowRun(tracking_of(folder, options), self._mlflow_started)
         self.saved_iteration = 0
         """Of the newest checkpoint."""
@@ -118,14 +137,17 @@ class Training:
         """Builds, trains and stops the algorithm; whatever happens becomes an outcome."""
         algorithm = None
         try:
+            with interruption.watch(threading.TIMEOUT_MAX):
+                has_room = self.has_room(interruption)
+            if not has_room:
+                return stopped(interruption)
             self.view.wait_for("Starting env runners and learner")
             with interruption.watch(threading.TIMEOUT_MAX):
                 algorithm = self.build(resume_from)
             self.view.wait_for("Waiting for the first learner update")
             while (reason := self.step(algorithm, interruption)) is None:
                 if interruption.requested:
-                    by = f"stopped by {interruption.signal_name}"
-                    return Outcome("KILLED", by, interruption.exit_code)
+                    return stopped(interruption)
             return Outcome("FINISHED", reason, 0)
         except KeyboardInterrupt:
             return Outcome("KILLED", "stopped at once", interruption.exit_code)
@@ -137,7 +159,24 @@ class Training:
         finally:
             self.view.stop()
             if algorithm is not None and interruption.failure is None:
+                self.env_runners.end()
                 algorithm.stop()
+
+    def has_room(self, interruption: Interruption) -> bool:
+        """Waits for room for an env runner, then takes what fits; False: a signal came first.
+
+        RLlib would wait without end for env runners that cannot be placed.
+        """
+        number = self.env_runners.that_fit()
+        if number < min(1, self.env_runners.asked):
+            self.view.wait_for("Waiting for free CPUs")
+        while number < min(1, self.env_runners.asked):
+            if interruption.requested:
+                return False
+            time.sleep(ROOM_EVERY_S)
+            number = self.env_runners.that_fit()
+        self.settings = self.settings.model_copy(update={"num_env_runners": number})
+        return True
 
     def reason(self, error: Exception) -> str:
         """Returns why the run failed, and what is left of it, in a line."""
@@ -200,6 +239,7 @@ class Training:
         progress = callback.progress
         best_before = progress.best_evaluation
         with interruption.watch(self._limit_s(algorithm)):
+            self.env_runners.follow(algorithm)
             algorithm.train()
         report = callback.report
         assert report is not None
@@ -209,7 +249,8 @@ class Training:
             seconds = time.time() - psutil.Process().create_time()
             # It was up to min_time_s_per_iteration ago: the end of an iteration shows it.
             self.view.say(f"First learner update within {seconds:.1f} s of the command")
-            self.write_status("TRAINING")
+            self.status = replace(self.status, state="TRAINING")
+            self._status_at = -math.inf
         self._show(report, progress)
         _tell_learners(algorithm, progress.towards(self.experiment.stop))
         reason = reason_to_stop(self.experiment.stop, report, progress)
@@ -229,14 +270,26 @@ class Training:
 
     def write_status(self, state: State, reason: str = "") -> None:
         """Writes the run's state to the file that --status names."""
+        if state in ("STARTING", "TRAINING"):
+            self.status = replace(self.status, state=state, reason=reason)
+        else:
+            self.status = self.status.ended(state, reason)
+        self._write()
+
+    def _write(self) -> None:
+        self._status_at = time.monotonic()
+        self.status = replace(self.status, mlflow_run=self.mlflow.run_id)
         if self.options.status is not None:
             with suppress(OSError):  # A full disk must not end a run that trains.
-                RunStatus(state, str(self.folder.path), reason).write(self.options.status)
+                self.status.write(self.options.status)
 
     def _show(self, report: Report, progress: Progress) -> None:
         if self.mlflow.problem is not None:
             self.view.where = f"MLflow is away ({self.mlflow.problem}); metrics are kept"
-        self.view.update(report, progress, self.settings.num_env_runners or 0)
+        self.view.update(report, progress, self.env_runners.asked)
+        self.status = self.status.after(report, self.view.ahead)
+        if time.monotonic() - self._status_at >= STATUS_EVERY_S:
+            self._write()
 
     def save(self, algorithm: Any, progress: Progress) -> None:
         """Writes a checkpoint and removes those that are not kept."""

@@ -10,6 +10,7 @@ from typing import Any
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
 from payload.run.env_runner_losses import EnvRunnerLosses
+from payload.run.env_runner_number import tell_number
 from payload.run.progress import Progress, Report
 from payload.tracking.metrics import metrics
 from payload.tracking.mlflow_run import MLflowRun
@@ -58,6 +59,8 @@ class MLflowMetrics(RLlibCallback):
         env_runner_indices: list[int],
         **kwargs: Any,
     ) -> None:
+        if env_runner_group is algorithm.env_runner_group:
+            tell_number(algorithm, env_runner_indices)
         self._losses.back(algorithm, env_runner_group, env_runner_indices)
 
     def on_evaluate_end(self, **kwargs: Any) -> None:

@@ -1,0 +1,244 @@
+"""The number of env runners while it trains: it follows a file that another process writes.
+
+RLlib's own EnvRunnerGroup.add_workers is not used: the group waits without end for an env runner
+that has no place yet, and a number of one that was removed would be given again, with its seeds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray._private.state import available_resources_per_node
+from ray.rllib.core import (
+    COMPONENT_ENV_TO_MODULE_CONNECTOR,
+    COMPONENT_LEARNER,
+    COMPONENT_MODULE_TO_ENV_CONNECTOR,
+    COMPONENT_RL_MODULE,
+)
+from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME
+
+from payload.errors import first_line
+from payload.experiment.common_settings import CommonSettings
+from payload.experiment.placement import Cluster, Node, room_for_env_runners
+from payload.run.number_file import NumberFile
+
+LEAVE_S = 10.0
+"""How long an env runner may take to close its environments, before it is killed."""
+AGAIN_S = 30.0
+"""Pause after an env runner that could not start."""
+
+
+@dataclass(frozen=True)
+class Coming:
+    """An env runner that Ray has not placed yet, or that still makes its environments."""
+
+    index: int
+    actor: Any
+
+
+class EnvRunnerNumber:
+    """Of one training.
+
+    An env runner joins RLlib's group once it answers, and is removed from it before it ends: RLlib
+    neither waits for one that has no place nor restarts one that was removed.
+    """
+
+    def __init__(
+        self, file: Path | None, settings: CommonSettings, say: Callable[[str], None]
+    ) -> None:
+        """
+        Args:
+            file: Holds the number asked for; None keeps that of the settings.
+            say: Shows a person a line.
+        """
+        self.asked = settings.num_env_runners or 0
+        self._settings, self._say = settings, say
+        self._file = None if file is None or self.asked == 0 else NumberFile(file, say)
+        self._coming: dict[ray.ObjectRef, Coming] = {}
+        """By the answer of each."""
+        self._leaving: dict[ray.ObjectRef, tuple[Any, float]] = {}
+        """Actor, and when it is killed, by the answer to its end."""
+        self._last_index = 0
+        self._again_at = 0.0
+        self._failure = ""
+
+    def that_fit(self) -> int:
+        """Returns how many of those asked for can be placed now, beside the learners."""
+        if self._file is None:
+            return self.asked
+        self.asked = self._file.read() or self.asked
+        free = Cluster(free_nodes(), local=True)
+        return min(self.asked, room_for_env_runners(self._settings, free))
+
+    def follow(self, algorithm: Any) -> None:
+        """Adds and removes env runners as far as that is possible now, without waiting."""
+        if self._file is None:
+            return
+        self.asked = self._file.read() or self.asked
+        group = algorithm.env_runner_group
+        before = group.num_remote_env_runners()
+        self._take_in_who_came(algorithm)
+        self._end_who_stayed()
+        missing = self.asked - group.num_remote_env_runners() - len(self._coming)
+        if missing > 0:
+            self._start(group, missing)
+        elif missing < 0:
+            self._remove(group, -missing)
+        now = group.num_remote_env_runners()
+        if now != before:
+            _set_number(algorithm, now)
+            self._say(f"Env runners: {now} instead of {before}, {self.asked} are asked for")
+
+    def end(self) -> None:
+        """Ends the env runners that are not in RLlib's group: it would wait for some of them."""
+        for actor in [one.actor for one in self._coming.values()]:
+            ray.kill(actor)
+        for actor, _ in self._leaving.values():
+            ray.kill(actor)
+        self._coming.clear()
+        self._leaving.clear()
+
+    def _start(self, group: Any, missing: int) -> None:
+        if time.monotonic() < self._again_at:
+            return
+        each = self._settings.num_cpus_per_env_runner
+        # One that is coming may not have taken its CPUs yet.
+        room = sum(node.cpus // each for node in free_nodes()) - len(self._coming)
+        for _ in range(min(missing, room)):
+            self._last_index = max(self._last_index, *group._worker_manager.actor_ids()) + 1
+            actor = group._make_worker(
+                env_creator=group._env_creator,
+                validate_env=None,
+                worker_index=self._last_index,
+                num_workers=self.asked,
+                config=group._remote_config_obj_ref,
+            )
+            self._coming[actor.ping.remote()] = Coming(self._last_index, actor)
+
+    def _take_in_who_came(self, algorithm: Any) -> None:
+        came = []
+        for answer in _ready(self._coming):
+            one = self._coming.pop(answer)
+            try:
+                ray.get(answer)
+            except ray.exceptions.RayError as error:
+                ray.kill(one.actor)
+                self._again_at = time.monotonic() + AGAIN_S
+                self._say_failure(f"An env runner could not start: {first_line(error)}")
+            else:
+                came.append(one)
+        if not came:
+            return
+        state = ray.put(_state(algorithm))
+        server = getattr(algorithm, "_env_runner_state_server", None)
+        manager = algorithm.env_runner_group._worker_manager
+        for one in came:
+            one.actor.apply.remote(_join, state=state, server=server)
+            # RLlib's key of an env runner is its worker_index.
+            manager._next_id = one.index
+            manager.add_actors([one.actor])
+
+    def _remove(self, group: Any, surplus: int) -> None:
+        """Removes those that have not come yet, then those that were lost, then the newest."""
+        for answer in list(self._coming)[::-1][:surplus]:
+            ray.kill(self._coming.pop(answer).actor)
+            surplus -= 1
+        manager = group._worker_manager
+        newest_first = sorted(manager.actor_ids(), reverse=True)
+        for index in sorted(newest_first, key=manager.is_actor_healthy)[:surplus]:
+            healthy = manager.is_actor_healthy(index)
+            actor = manager.remove_actor(index)
+            if not healthy:
+                ray.kill(actor)
+                continue
+            actor.stop.remote()
+            # Ray does not restart an actor that ends itself.
+            self._leaving[actor.__ray_terminate__.remote()] = (actor, time.monotonic() + LEAVE_S)
+
+    def _end_who_stayed(self) -> None:
+        for answer in _ready(self._leaving):
+            del self._leaving[answer]
+        for answer, (actor, until) in list(self._leaving.items()):
+            if time.monotonic() > until:
+                ray.kill(actor)
+                del self._leaving[answer]
+
+    def _say_failure(self, line: str) -> None:
+        if line != self._failure:
+            self._failure = line
+            self._say(line)
+
+
+def free_nodes() -> list[Node]:
+    """Returns what no actor and no task has taken, of each node."""
+    # Ray has no public call for it.
+    free = available_resources_per_node().values()
+    return [Node(int(has.get("CPU", 0)), has.get("GPU", 0.0)) for has in free]
+
+
+def tell_number(algorithm: Any, indices: list[int] | None = None) -> None:
+    """Tells env runners how many they are; one that Ray has restarted knows the first number only.
+
+    RLlib's env runners compute from it how much they sample, and how far the training is.
+
+    Args:
+        indices: Of those to tell; None for all.
+    """
+    config = algorithm.config
+    numbers = {
+        "num_env_runners": config.num_env_runners,
+        # RLlib gives the first of them what is left over; here everyone rounds up.
+        "rollout_fragment_length": config.get_rollout_fragment_length(worker_index=1),
+    }
+
+    def take(env_runner: Any) -> None:
+        for name, value in numbers.items():
+            setattr(env_runner.config, name, value)
+
+    take(algorithm.env_runner)
+    algorithm.env_runner_group.foreach_env_runner(
+        take, local_env_runner=False, remote_worker_ids=indices, timeout_seconds=0.0
+    )
+
+
+def _set_number(algorithm: Any, number: int) -> None:
+    config = algorithm.config.copy(copy_frozen=False)
+    config.num_env_runners = number
+    config.freeze()
+    group = algorithm.env_runner_group
+    algorithm.config = group._remote_config = config
+    group._remote_config_obj_ref = ray.put(config)
+    tell_number(algorithm)
+
+
+def _state(algorithm: Any) -> dict[str, Any]:
+    """Returns what an env runner begins with, as Algorithm.restore_env_runners has it."""
+    state: dict[str, Any] = algorithm.learner_group.get_state(
+        components=f"{COMPONENT_LEARNER}/{COMPONENT_RL_MODULE}", inference_only=True
+    )[COMPONENT_LEARNER]
+    connectors = [COMPONENT_ENV_TO_MODULE_CONNECTOR, COMPONENT_MODULE_TO_ENV_CONNECTOR]
+    path = (ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME)
+    return {
+        **state,
+        **algorithm.env_runner.get_state(components=connectors),
+        NUM_ENV_STEPS_SAMPLED_LIFETIME: int(algorithm.metrics.peek(path, default=0)),
+    }
+
+
+def _join(env_runner: Any, state: dict[str, Any], server: Any) -> None:
+    env_runner.set_state(state)
+    # Of IMPALA and APPO: from here on it takes its weights itself.
+    env_runner._env_runner_state_server = server
+
+
+def _ready(answers: Iterable[ray.ObjectRef]) -> list[ray.ObjectRef]:
+    waiting = list(answers)
+    if not waiting:
+        return []
+    ready: list[ray.ObjectRef] = ray.wait(waiting, num_returns=len(waiting), timeout=0)[0]
+    return ready
