@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray._private.state import available_resources_per_node
+from ray._private.state import actors, available_resources_per_node
 from ray.rllib.core import (
     COMPONENT_ENV_TO_MODULE_CONNECTOR,
     COMPONENT_LEARNER,
@@ -150,10 +150,10 @@ class EnvRunnerNumber:
             surplus -= 1
         manager = group._worker_manager
         newest_first = sorted(manager.actor_ids(), reverse=True)
-        for index in sorted(newest_first, key=manager.is_actor_healthy)[:surplus]:
-            healthy = manager.is_actor_healthy(index)
+        alive = {index: _is_alive(manager, index) for index in newest_first}
+        for index in sorted(newest_first, key=alive.__getitem__)[:surplus]:
             actor = manager.remove_actor(index)
-            if not healthy:
+            if not alive[index]:
                 ray.kill(actor)
                 continue
             actor.stop.remote()
@@ -179,6 +179,12 @@ def free_nodes() -> list[Node]:
     # Ray has no public call for it.
     free = available_resources_per_node().values()
     return [Node(int(has.get("CPU", 0)), has.get("GPU", 0.0)) for has in free]
+
+
+def _is_alive(manager: Any, index: int) -> bool:
+    """Whether an env runner is neither lost nor on its way back; RLlib may not know it yet."""
+    state = actors(manager._actors[index]._actor_id.hex())
+    return manager.is_actor_healthy(index) and state.get("State") == "ALIVE"
 
 
 def tell_number(algorithm: Any, indices: list[int] | None = None) -> None:

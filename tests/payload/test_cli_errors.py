@@ -105,6 +105,10 @@ BAD_INPUTS = {
     "tracking without a scheme": bad(
         "train --tracking-uri localhost:5000", "--tracking-uri", "localhost:5000", "http://"
     ),
+    "env runners in no folder": bad(
+        "train --env-runners nowhere/n", "--env-runners nowhere/n", "does not exist"
+    ),
+    "env runners of a search": bad("tune --env-runners n", "--env-runners"),
     "no episodes": bad("evaluate trained/runs/a --episodes 0", "--episodes 0", "greater than 0"),
     "negative episodes": bad("evaluate trained/runs/a --episodes -3", "--episodes -3", "than 0"),
     "half an episode": bad("evaluate trained/runs/a --episodes 0.5", "--episodes", "'0.5'", "int"),

@@ -9,6 +9,8 @@ import os
 import secrets
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +29,7 @@ from tests.payload.command_line import (
     mlflow_run,
     payload,
     run_folder,
+    running,
     steps,
     wait_for,
 )
@@ -134,6 +137,59 @@ def test_a_node_that_lacks_what_the_environment_needs_is_named(
     experiment.write_text("env: CartPole-v1\nrun_under: volley-window\n")
     line = refusal(tmp_path, cluster.address, str(experiment))
     assert line.startswith("payload: run_under: volley-window is not on the PATH of this machine (")
+
+
+# Two trainings share the cluster: the first one has all CPUs, and then gives one of them away.
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the second training says and how it ends: stopped while it waits, and once more."""
+
+    stopped: tuple[int, str]
+    output: str
+
+
+@pytest.fixture(scope="module")
+def shared(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Shared:
+    first, second = (tmp_path_factory.mktemp(name) for name in ("first", "second"))
+    options = ("--address", cluster.address, "--env-runners", "env_runners")
+    (first / "env_runners").write_text("5")
+    (second / "env_runners").write_text("2")
+    train = (sys.executable, "-m", "payload", "train", "--env", "CartPole-v1", "--config", TINY)
+    with learning(first, "--env", "CartPole-v1", *options):
+        with running(second, *train, *options) as waiting:
+            before = until(waiting, "Waiting for free CPUs")
+            waiting.terminate()
+            assert waiting.stdout is not None
+            stopped = waiting.wait(timeout=60), before + waiting.stdout.read()
+        with running(second, *train, *options) as process:
+            output = until(process, "Waiting for free CPUs")
+            (first / "env_runners").write_text("4")
+            output += until(process, "env runners 1/2")
+            process.terminate()
+    return Shared(stopped, output)
+
+
+def until(process: subprocess.Popen[str], words: str) -> str:
+    """What a process says up to a line with these words."""
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        if words in line:
+            return said
+    raise AssertionError(said)
+
+
+def test_a_training_without_room_waits_until_there_is_some(shared: Shared) -> None:
+    assert "env runners 1/2" in shared.output
+
+
+def test_a_training_that_waits_for_room_can_be_stopped(shared: Shared) -> None:
+    code, output = shared.stopped
+    assert code == 143, output
+    assert "KILLED: stopped by SIGTERM" in output
 
 
 # A node with an env runner goes away while it trains, and another one comes.

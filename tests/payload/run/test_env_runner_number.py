@@ -1,0 +1,386 @@
+"""Env runners are added and removed while it trains, and one that does not come holds nothing up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+from ray._private.state import actors
+
+from payload.experiment.placement import Node
+from payload.experiment.read import read_experiment
+from payload.experiment.settings import with_defaults
+from payload.impala.atari import game_of
+from payload.run import env_runner_number
+from payload.run.algorithm import algorithm_config
+from payload.run.env_runner_number import EnvRunnerNumber
+from payload.run.panel import View
+from payload.run.progress import Report
+from payload.tracking.metrics import RESTARTS, metrics
+from payload.tracking.mlflow_callback import MLflowMetrics, callback_of
+from payload.tracking.mlflow_run import MLflowRun, Tracking
+from tests.payload.command_line import wait_for
+
+CPUS = 4
+
+pytestmark = [
+    pytest.mark.slow,
+    # Ray warns of a setting that it makes itself.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context"),
+]
+
+
+@dataclass
+class Training:
+    """An algorithm whose env runners follow a file."""
+
+    algorithm: Any
+    number: EnvRunnerNumber
+    file: Path
+    said: list[str] = field(default_factory=list)
+
+    def ask(self, number: int) -> None:
+        aside = self.file.with_suffix(".aside")
+        aside.write_text(f"{number}\n")
+        aside.replace(self.file)
+
+    def train(self) -> Report:
+        self.number.follow(self.algorithm)
+        self.algorithm.train()
+        report = callback_of(self.algorithm).report
+        assert report is not None
+        return report
+
+    def indices(self) -> list[int]:
+        return sorted(self.algorithm.env_runner_group._worker_manager.actor_ids())
+
+    def until(self, number: int, step: Callable[[], object]) -> None:
+        """Repeats a step until so many env runners are there and alive."""
+
+        def there() -> bool:
+            step()
+            group = self.algorithm.env_runner_group
+            return bool(
+                group.num_remote_env_runners() == group.num_healthy_remote_workers() == number
+            )
+
+        wait_for(there, 60)
+
+    def follow(self) -> None:
+        self.number.follow(self.algorithm)
+
+    def of(self, index: int, function: Callable[[Any], Any]) -> Any:
+        """What a function returns in an env runner's process."""
+        actor = self.algorithm.env_runner_group._worker_manager._actors[index]
+        return ray.get(actor.apply.remote(function))
+
+    def kill(self, index: int) -> None:
+        """Kills an env runner's process; Ray begins to restart it."""
+        actor = self.algorithm.env_runner_group._worker_manager._actors[index]
+        os.kill(self.of(index, lambda env_runner: os.getpid()), signal.SIGKILL)
+        wait_for(lambda: actors(actor._actor_id.hex())["State"] != "ALIVE")
+
+    def stop(self) -> None:
+        self.number.end()
+        self.algorithm.stop()
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[None]:
+    """Ray with CPUS."""
+    ray.init(address="local", num_cpus=CPUS, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+Start = Callable[..., Training]
+
+
+@pytest.fixture(scope="module")
+def start(machine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Starts a training with one env runner; the one before ends."""
+    trainings: list[Training] = []
+
+    def start(run: str = "IMPALA", env: str = "CartPole-v1", **config: Any) -> Training:
+        for training in trainings:
+            training.stop()
+        trainings.clear()
+        sizes = {"num_env_runners": 1, "num_envs_per_env_runner": 2, "seed": 3}
+        config = {**sizes, "min_time_s_per_iteration": 0.5, **config}
+        experiment = read_experiment({"run": run, "env": env, "config": config}).experiment
+        settings = with_defaults(experiment, atari=game_of(experiment) is not None)
+        rllib = algorithm_config(experiment, settings)
+        rllib.callbacks(MLflowMetrics)
+        said: list[str] = []
+        folder = tmp_path_factory.mktemp("training")
+        file = folder / "env_runners"
+        number = EnvRunnerNumber(file, settings, said.append)
+        training = Training(rllib.build_algo(), number, file, said)
+        training.ask(1)
+        callback_of(training.algorithm)._losses._say = said.append
+        trainings.append(training)
+        return training
+
+    yield start
+    for training in trainings:
+        training.stop()
+
+
+FRAGMENT = {"rollout_fragment_length": 4}
+TRAININGS: dict[str, dict[str, Any]] = {
+    "IMPALA on the fast path": {"run": "IMPALA", "env": "PongNoFrameskip-v4", **FRAGMENT},
+    "APPO on the fast path": {"run": "APPO", "env": "PongNoFrameskip-v4", **FRAGMENT},
+    "IMPALA": {"run": "IMPALA", **FRAGMENT},
+    "PPO": {"run": "PPO", "train_batch_size_per_learner": 256, "minibatch_size": 128},
+    "DQN": {"run": "DQN", "num_steps_sampled_before_learning_starts": 0},
+    "SAC": {
+        "run": "SAC",
+        "env": "Pendulum-v1",
+        "num_steps_sampled_before_learning_starts": 300,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Story:
+    """One env runner, then two; the first is lost, and one is asked for; then two and one."""
+
+    weights: Any
+    """Of the learner when the second env runner came."""
+    new: tuple[int, int, int, Any]
+    """What it began with: weights_seq_no, steps of all, number of env runners, weights."""
+    old: tuple[int, int]
+    """Number of env runners and length of a fragment, as the first one knows them then."""
+    before: Report
+    with_two: Report
+    after_loss: list[int]
+    with_the_new: list[Report]
+    """Of the env runner that was added, alone."""
+    grown: list[int]
+    shrunk: list[int]
+    last: Report
+    said: list[str]
+
+
+def tell(training: Training) -> Story:
+    for _ in range(3):
+        before = training.train()
+    training.ask(2)
+    # Nobody trains meanwhile: the learner stands still.
+    training.until(2, training.follow)
+    weights = training.algorithm.learner_group.get_weights()
+
+    def begins_with(env_runner: Any) -> tuple[int, int, int, Any]:
+        return (
+            env_runner._weights_seq_no,
+            env_runner.num_env_steps_sampled_lifetime,
+            env_runner.config.num_env_runners,
+            env_runner.module.get_state(),
+        )
+
+    new = training.of(2, begins_with)
+    old = training.of(
+        1, lambda it: (it.config.num_env_runners, it.config.get_rollout_fragment_length(1))
+    )
+    for _ in range(2):
+        with_two = training.train()
+    training.kill(1)
+    training.ask(1)
+    training.train()
+    after_loss = training.indices()
+    with_the_new = [training.train() for _ in range(3)]
+    training.ask(2)
+    training.until(2, training.train)
+    grown = training.indices()
+    training.ask(1)
+    training.train()
+    shrunk = training.indices()
+    for _ in range(2):
+        last = training.train()
+    return Story(
+        *(weights, new, old, before, with_two, after_loss, with_the_new, grown, shrunk, last),
+        training.said,
+    )
+
+
+@pytest.fixture(scope="module", params=TRAININGS)
+def story(request: pytest.FixtureRequest, start: Start) -> Story:
+    return tell(start(**TRAININGS[request.param]))
+
+
+def test_a_new_env_runner_begins_with_the_learners_weights(story: Story) -> None:
+    weights_seq_no, _, _, weights = story.new
+    assert weights_seq_no > 0
+    (learned,) = story.weights.values()
+    assert weights.keys() <= learned.keys()
+    for name, value in weights.items():
+        np.testing.assert_array_equal(value, learned[name], name)
+
+
+def test_a_new_env_runner_knows_how_far_the_training_is(story: Story) -> None:
+    _, env_steps, env_runners, _ = story.new
+    assert (env_steps, env_runners) == (story.before.env_steps, 2)
+
+
+def test_env_runners_are_told_how_many_they_are(story: Story) -> None:
+    env_runners, _ = story.old
+    assert env_runners == 2
+
+
+def test_a_lost_env_runner_is_removed_before_one_that_is_alive(story: Story) -> None:
+    assert story.after_loss == [2]
+
+
+def test_a_new_env_runner_samples(story: Story) -> None:
+    first, *_, last = story.with_the_new
+    assert last.env_steps > first.env_steps
+
+
+def test_what_a_new_env_runner_samples_is_learned(story: Story) -> None:
+    first, *_, last = story.with_the_new
+    assert last.env_steps_trained > first.env_steps_trained
+
+
+def test_a_removed_env_runner_is_neither_restarted_nor_counted_as_lost(story: Story) -> None:
+    assert metrics(story.last)[RESTARTS] == 0
+    assert [line for line in story.said if "lost" in line or "failed" in line] == []
+
+
+def test_no_env_runner_gets_the_number_of_an_earlier_one(story: Story) -> None:
+    assert story.grown == [2, 3]
+
+
+def test_the_newest_env_runner_is_removed(story: Story) -> None:
+    assert story.shrunk == [2]
+
+
+def test_it_learns_after_env_runners_came_and_left(story: Story) -> None:
+    assert story.last.env_steps_trained > story.with_the_new[-1].env_steps_trained
+
+
+def test_the_number_that_is_there_is_a_metric(story: Story) -> None:
+    number = "fault_tolerance/num_healthy_workers"
+    reports = (story.before, story.with_two, story.last)
+    assert [metrics(report)[number] for report in reports] == [1, 2, 1]
+
+
+def test_every_change_is_said(story: Story) -> None:
+    assert story.said == [
+        "Env runners: 2 instead of 1, 2 are asked for",
+        "Env runners: 1 instead of 2, 1 are asked for",
+        "Env runners: 2 instead of 1, 2 are asked for",
+        "Env runners: 1 instead of 2, 1 are asked for",
+    ]
+
+
+# What cannot be placed
+
+
+def test_only_as_many_are_added_as_have_room(start: Start) -> None:
+    training = start()
+    training.ask(10)
+    training.until(CPUS, training.train)
+    training.train()
+    assert not training.number._coming
+
+
+@pytest.fixture
+def pending(start: Start, monkeypatch: pytest.MonkeyPatch) -> Training:
+    """A training some of whose env runners never get a place: others have taken it meanwhile."""
+    training = start(run="PPO", train_batch_size_per_learner=64, minibatch_size=64)
+    monkeypatch.setattr(env_runner_number, "free_nodes", lambda: [Node(CPUS + 2)])
+    training.ask(CPUS + 2)
+    training.until(CPUS, training.train)
+    assert len(training.number._coming) == 2
+    return training
+
+
+def test_it_trains_while_an_env_runner_waits_for_a_place(pending: Training) -> None:
+    before = time.monotonic()
+    pending.train()
+    assert time.monotonic() - before < 5
+
+
+def test_it_stops_at_once_while_an_env_runner_waits_for_a_place(pending: Training) -> None:
+    before = time.monotonic()
+    pending.stop()
+    assert time.monotonic() - before < 5
+
+
+def test_those_that_wait_for_a_place_are_removed_first(pending: Training) -> None:
+    pending.ask(CPUS)
+    pending.train()
+    assert (len(pending.indices()), len(pending.number._coming)) == (CPUS, 0)
+
+
+def test_an_env_runner_that_cannot_start_is_said_and_left_out(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = start()
+    group = training.algorithm.env_runner_group
+    make = group._make_worker
+    broken = training.algorithm.config.copy(copy_frozen=False).environment("NoSuchGame-v0")
+    monkeypatch.setattr(group, "_make_worker", lambda **given: make(**given | {"config": broken}))
+    training.ask(2)
+    wait_for(lambda: training.follow() or training.said)  # type: ignore[func-returns-value]
+    (line,) = training.said
+    assert "An env runner could not start: " in line
+    assert "NoSuchGame" in line
+    assert training.indices() == [1]
+
+
+# A loss while the number changes
+
+
+def test_a_lost_env_runner_comes_back_while_another_one_is_added(start: Start) -> None:
+    training = start()
+    training.ask(2)
+    training.until(2, training.train)
+    training.kill(1)
+    training.ask(3)
+    training.until(3, training.train)
+    assert training.indices() == [1, 2, 3]
+    assert metrics(training.train())[RESTARTS] == 1
+
+
+def test_an_env_runner_that_is_back_knows_the_number(start: Start) -> None:
+    training = start()
+    training.ask(2)
+    training.until(2, training.train)
+    training.kill(1)
+    training.train()
+    training.until(2, training.train)
+    assert training.of(1, lambda it: it.config.num_env_runners) == 2
+
+
+# What a change costs
+
+
+def test_a_train_batch_of_ppo_stays_as_large_with_more_env_runners(start: Start) -> None:
+    sizes = {"train_batch_size_per_learner": 300, "minibatch_size": 100, "num_epochs": 1}
+    training = start(run="PPO", min_time_s_per_iteration=0, **sizes)
+    training.ask(3)
+    training.until(3, training.train)
+    training.ask(2)  # The newest leaves.
+    before = training.train()
+    assert 300 <= training.train().env_steps - before.env_steps <= 310
+
+
+def test_a_file_that_has_not_changed_costs_less_than_a_millisecond(start: Start) -> None:
+    training = start()
+    training.train()
+    repetitions = 200
+    before = time.perf_counter()
+    for _ in range(repetitions):
+        training.follow()
+    each = (time.perf_counter() - before) / repetitions
+    assert each < 1e-3
