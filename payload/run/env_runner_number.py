@@ -183,8 +183,8 @@ def free_nodes() -> list[Node]:
 
 def _is_alive(manager: Any, index: int) -> bool:
     """Whether an env runner is neither lost nor on its way back; RLlib may not know it yet."""
-    state = actors(manager._actors[index]._actor_id.hex())
-    return manager.is_actor_healthy(index) and state.get("State") == "ALIVE"
+    state: str | None = actors(manager._actors[index]._actor_id.hex()).get("State")
+    return bool(manager.is_actor_healthy(index)) and state == "ALIVE"
 
 
 def tell_number(algorithm: Any, indices: list[int] | None = None) -> None:

@@ -34,7 +34,6 @@ from payload.tracking.mlflow_callback import MLflowMetrics, callback_of
 from payload.tracking.mlflow_run import MLflowRun, Status, Tracking
 from payload.tracking.run_parameters import run_parameters
 
-
 STATUS_EVERY_S = 5.0
 """Shortest time between two writings of --status while it trains."""
 ROOM_EVERY_S = 0.5

@@ -1,4 +1,4 @@
-"""Env runners are added and removed while it trains, and one that does not come holds nothing up."""
+"""Env runners are added and removed while it trains; one that does not come holds nothing up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,9 @@ from payload.impala.atari import game_of
 from payload.run import env_runner_number
 from payload.run.algorithm import algorithm_config
 from payload.run.env_runner_number import EnvRunnerNumber
-from payload.run.panel import View
 from payload.run.progress import Report
 from payload.tracking.metrics import RESTARTS, metrics
 from payload.tracking.mlflow_callback import MLflowMetrics, callback_of
-from payload.tracking.mlflow_run import MLflowRun, Tracking
 from tests.payload.command_line import wait_for
 
 CPUS = 4
@@ -86,7 +83,7 @@ class Training:
     def kill(self, index: int) -> None:
         """Kills an env runner's process; Ray begins to restart it."""
         actor = self.algorithm.env_runner_group._worker_manager._actors[index]
-        os.kill(self.of(index, lambda env_runner: os.getpid()), signal.SIGKILL)
+        os.kill(self.of(index, lambda _: os.getpid()), signal.SIGKILL)
         wait_for(lambda: actors(actor._actor_id.hex())["State"] != "ALIVE")
 
     def stop(self) -> None:
@@ -94,20 +91,13 @@ class Training:
         self.algorithm.stop()
 
 
-@pytest.fixture(scope="module")
-def machine() -> Iterator[None]:
-    """Ray with CPUS."""
-    ray.init(address="local", num_cpus=CPUS, include_dashboard=False, log_to_driver=False)
-    yield
-    ray.shutdown()
-
-
 Start = Callable[..., Training]
 
 
 @pytest.fixture(scope="module")
-def start(machine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Starts a training with one env runner; the one before ends."""
+    ray.init(address="local", num_cpus=CPUS, include_dashboard=False, log_to_driver=False)
     trainings: list[Training] = []
 
     def start(run: str = "IMPALA", env: str = "CartPole-v1", **config: Any) -> Training:
@@ -133,6 +123,7 @@ def start(machine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     yield start
     for training in trainings:
         training.stop()
+    ray.shutdown()
 
 
 FRAGMENT = {"rollout_fragment_length": 4}

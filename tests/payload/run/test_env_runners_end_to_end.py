@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from payload.run.ray_cluster import available_cpus
 from payload.run.run_status import RunStatus
-from tests.payload.command_line import TINY, learning, mlflow_run, payload, run_folder, wait_for
+from tests.payload.command_line import TINY, learning, mlflow_run, payload, wait_for
 
 pytestmark = [
     pytest.mark.slow,

@@ -91,9 +91,7 @@ def test_a_file_without_a_number_is_said_once(file: Path, read: Read, said: list
     file.write_text("three\n")
     for _ in range(3):
         read()
-    assert said == [
-        f"--env-runners {file}: 'three' is not an integer; the env runners stay at 3"
-    ]
+    assert said == [f"--env-runners {file}: 'three' is not an integer; the env runners stay at 3"]
 
 
 def test_a_file_that_is_gone_once_more_is_said_once_more(

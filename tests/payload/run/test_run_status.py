@@ -21,9 +21,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "status.json"
 
 
-def test_a_status_is_read_as_it_was_written(
-    file: Path, make_report: Callable[..., Report]
-) -> None:
+def test_a_status_is_read_as_it_was_written(file: Path, make_report: Callable[..., Report]) -> None:
     status = TRAINING.after(make_report(return_mean=2.5), Estimate(0.5, 30.0, "time"))
     status.write(file)
     assert RunStatus.read(file) == status
