@@ -216,9 +216,8 @@ def _set_number(algorithm: Any, number: int) -> None:
     config = algorithm.config.copy(copy_frozen=False)
     config.num_env_runners = number
     config.freeze()
-    group = algorithm.env_runner_group
-    algorithm.config = group._remote_config = config
-    group._remote_config_obj_ref = ray.put(config)
+    # Not the group's: Ray restarts an env runner with the config it was made with, while that lives.
+    algorithm.config = config
     tell_number(algorithm)
 
 

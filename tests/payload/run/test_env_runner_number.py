@@ -163,8 +163,8 @@ class Story:
 
 
 def tell(training: Training) -> Story:
-    for _ in range(3):
-        before = training.train()
+    wait_for(lambda: training.train().env_steps_trained > 0)
+    before = training.train()
     training.ask(2)
     # Nobody trains meanwhile: the learner stands still.
     training.until(2, training.follow)
