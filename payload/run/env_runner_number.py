@@ -14,17 +14,11 @@ from typing import Any
 
 import ray
 from ray._private.state import actors, available_resources_per_node
-from ray.rllib.core import (
-    COMPONENT_ENV_TO_MODULE_CONNECTOR,
-    COMPONENT_LEARNER,
-    COMPONENT_MODULE_TO_ENV_CONNECTOR,
-    COMPONENT_RL_MODULE,
-)
-from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME
 
 from payload.errors import first_line
 from payload.experiment.common_settings import CommonSettings
 from payload.experiment.placement import Cluster, Node, room_for_env_runners
+from payload.run.env_runner_joining import join, set_number
 from payload.run.number_file import NumberFile
 
 LEAVE_S = 10.0
@@ -91,7 +85,7 @@ class EnvRunnerNumber:
             self._remove(group, -missing)
         now = group.num_remote_env_runners()
         if now != before:
-            _set_number(algorithm, now)
+            set_number(algorithm, now)
             self._say(f"Env runners: {now} instead of {before}, {self.asked} are asked for")
 
     def end(self) -> None:
@@ -132,16 +126,8 @@ class EnvRunnerNumber:
                 self._say_failure(f"An env runner could not start: {first_line(error)}")
             else:
                 came.append(one)
-        if not came:
-            return
-        state = ray.put(_state(algorithm))
-        server = getattr(algorithm, "_env_runner_state_server", None)
-        manager = algorithm.env_runner_group._worker_manager
-        for one in came:
-            one.actor.apply.remote(_join, state=state, server=server)
-            # RLlib's key of an env runner is its worker_index.
-            manager._next_id = one.index
-            manager.add_actors([one.actor])
+        if came:
+            join(algorithm, {one.index: one.actor for one in came})
 
     def _remove(self, group: Any, surplus: int) -> None:
         """Removes those that have not come yet, then those that were lost, then the newest."""
@@ -185,60 +171,6 @@ def _is_alive(manager: Any, index: int) -> bool:
     """Whether an env runner is neither lost nor on its way back; RLlib may not know it yet."""
     state: str | None = actors(manager._actors[index]._actor_id.hex()).get("State")
     return bool(manager.is_actor_healthy(index)) and state == "ALIVE"
-
-
-def tell_number(algorithm: Any, indices: list[int] | None = None) -> None:
-    """Tells env runners how many they are; one that Ray has restarted knows the first number only.
-
-    RLlib's env runners compute from it how much they sample, and how far the training is.
-
-    Args:
-        indices: Of those to tell; None for all.
-    """
-    config = algorithm.config
-    numbers = {
-        "num_env_runners": config.num_env_runners,
-        # RLlib gives the first of them what is left over; here everyone rounds up.
-        "rollout_fragment_length": config.get_rollout_fragment_length(worker_index=1),
-    }
-
-    def take(env_runner: Any) -> None:
-        for name, value in numbers.items():
-            setattr(env_runner.config, name, value)
-
-    take(algorithm.env_runner)
-    algorithm.env_runner_group.foreach_env_runner(
-        take, local_env_runner=False, remote_worker_ids=indices, timeout_seconds=0.0
-    )
-
-
-def _set_number(algorithm: Any, number: int) -> None:
-    config = algorithm.config.copy(copy_frozen=False)
-    config.num_env_runners = number
-    config.freeze()
-    # Not the group's: Ray restarts an env runner with the config it was made with, while that lives.
-    algorithm.config = config
-    tell_number(algorithm)
-
-
-def _state(algorithm: Any) -> dict[str, Any]:
-    """Returns what an env runner begins with, as Algorithm.restore_env_runners has it."""
-    state: dict[str, Any] = algorithm.learner_group.get_state(
-        components=f"{COMPONENT_LEARNER}/{COMPONENT_RL_MODULE}", inference_only=True
-    )[COMPONENT_LEARNER]
-    connectors = [COMPONENT_ENV_TO_MODULE_CONNECTOR, COMPONENT_MODULE_TO_ENV_CONNECTOR]
-    path = (ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME)
-    return {
-        **state,
-        **algorithm.env_runner.get_state(components=connectors),
-        NUM_ENV_STEPS_SAMPLED_LIFETIME: int(algorithm.metrics.peek(path, default=0)),
-    }
-
-
-def _join(env_runner: Any, state: dict[str, Any], server: Any) -> None:
-    env_runner.set_state(state)
-    # Of IMPALA and APPO: from here on it takes its weights itself.
-    env_runner._env_runner_state_server = server
 
 
 def _ready(answers: Iterable[ray.ObjectRef]) -> list[ray.ObjectRef]:

@@ -9,8 +9,8 @@ from typing import Any
 
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
+from payload.run.env_runner_joining import tell_number
 from payload.run.env_runner_losses import EnvRunnerLosses
-from payload.run.env_runner_number import tell_number
 from payload.run.progress import Progress, Report
 from payload.tracking.metrics import metrics
 from payload.tracking.mlflow_run import MLflowRun

@@ -1,0 +1,81 @@
+"""What RLlib's env runners are told when their number changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ray
+from ray.rllib.core import (
+    COMPONENT_ENV_TO_MODULE_CONNECTOR,
+    COMPONENT_LEARNER,
+    COMPONENT_MODULE_TO_ENV_CONNECTOR,
+    COMPONENT_RL_MODULE,
+)
+from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME
+
+
+def join(algorithm: Any, actors: dict[int, Any]) -> None:
+    """Takes env runners that answer into RLlib's group, by their worker_index, without waiting."""
+    state = ray.put(_state(algorithm))
+    server = getattr(algorithm, "_env_runner_state_server", None)
+    manager = algorithm.env_runner_group._worker_manager
+    for index, actor in actors.items():
+        actor.apply.remote(_begin, state=state, server=server)
+        # RLlib's key of an env runner is its worker_index.
+        manager._next_id = index
+        manager.add_actors([actor])
+
+
+def tell_number(algorithm: Any, indices: list[int] | None = None) -> None:
+    """Tells env runners how many they are; one that Ray has restarted knows the first number only.
+
+    RLlib's env runners compute from it how much they sample, and how far the training is.
+
+    Args:
+        indices: Of those to tell; None for all.
+    """
+    config = algorithm.config
+    numbers = {
+        "num_env_runners": config.num_env_runners,
+        # RLlib gives the first of them what is left over; here everyone rounds up.
+        "rollout_fragment_length": config.get_rollout_fragment_length(worker_index=1),
+    }
+
+    def take(env_runner: Any) -> None:
+        for name, value in numbers.items():
+            setattr(env_runner.config, name, value)
+
+    take(algorithm.env_runner)
+    algorithm.env_runner_group.foreach_env_runner(
+        take, local_env_runner=False, remote_worker_ids=indices, timeout_seconds=0.0
+    )
+
+
+def set_number(algorithm: Any, number: int) -> None:
+    """Changes the number of env runners in RLlib's config, and tells it to all of them."""
+    config = algorithm.config.copy(copy_frozen=False)
+    config.num_env_runners = number
+    config.freeze()
+    # Not the group's: Ray restarts an env runner with the config it was made with, while that lives.
+    algorithm.config = config
+    tell_number(algorithm)
+
+
+def _state(algorithm: Any) -> dict[str, Any]:
+    """Returns what an env runner begins with, as Algorithm.restore_env_runners has it."""
+    state: dict[str, Any] = algorithm.learner_group.get_state(
+        components=f"{COMPONENT_LEARNER}/{COMPONENT_RL_MODULE}", inference_only=True
+    )[COMPONENT_LEARNER]
+    connectors = [COMPONENT_ENV_TO_MODULE_CONNECTOR, COMPONENT_MODULE_TO_ENV_CONNECTOR]
+    path = (ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME)
+    return {
+        **state,
+        **algorithm.env_runner.get_state(components=connectors),
+        NUM_ENV_STEPS_SAMPLED_LIFETIME: int(algorithm.metrics.peek(path, default=0)),
+    }
+
+
+def _begin(env_runner: Any, state: dict[str, Any], server: Any) -> None:
+    env_runner.set_state(state)
+    # Of IMPALA and APPO: from here on it takes its weights itself.
+    env_runner._env_runner_state_server = server
