@@ -56,7 +56,7 @@ def set_number(algorithm: Any, number: int) -> None:
     config = algorithm.config.copy(copy_frozen=False)
     config.num_env_runners = number
     config.freeze()
-    # Not the group's: Ray restarts an env runner with the config it was made with, while that lives.
+    # Not the group's: Ray needs it where it restarts an env runner that was made with it.
     algorithm.config = config
     tell_number(algorithm)
 

@@ -44,6 +44,7 @@ class Training:
     number: EnvRunnerNumber
     file: Path
     said: list[str] = field(default_factory=list)
+    stopped: bool = False
 
     def ask(self, number: int) -> None:
         aside = self.file.with_suffix(".aside")
@@ -87,8 +88,10 @@ class Training:
         wait_for(lambda: actors(actor._actor_id.hex())["State"] != "ALIVE")
 
     def stop(self) -> None:
-        self.number.end()
-        self.algorithm.stop()
+        if not self.stopped:
+            self.stopped = True
+            self.number.end()
+            self.algorithm.stop()
 
 
 Start = Callable[..., Training]
