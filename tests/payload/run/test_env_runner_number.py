@@ -28,6 +28,8 @@ from payload.tracking.mlflow_callback import MLflowMetrics, callback_of
 from tests.payload.command_line import wait_for
 
 CPUS = 3
+HANGS_S = 40
+"""RLlib waits 60 s for samples, and without end for an env runner that is to stop."""
 
 pytestmark = [
     pytest.mark.slow,
@@ -325,7 +327,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def test_it_trains_while_an_env_runner_waits_for_a_place(pending: Pending) -> None:
-    assert pending.train_s < 10
+    assert pending.train_s < HANGS_S
 
 
 def test_those_that_wait_for_a_place_are_removed_first(pending: Pending) -> None:
@@ -333,7 +335,7 @@ def test_those_that_wait_for_a_place_are_removed_first(pending: Pending) -> None
 
 
 def test_it_stops_at_once_while_an_env_runner_waits_for_a_place(pending: Pending) -> None:
-    assert pending.stop_s < 10
+    assert pending.stop_s < HANGS_S
 
 
 def test_an_env_runner_that_cannot_start_is_said_and_left_out(
