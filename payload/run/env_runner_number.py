@@ -123,7 +123,9 @@ class EnvRunnerNumber:
             except ray.exceptions.RayError as error:
                 ray.kill(one.actor)
                 self._again_at = time.monotonic() + AGAIN_S
-                self._say_failure(f"An env runner could not start: {first_line(error)}")
+                # As in EnvRunnerGroup: what its constructor has raised is inside.
+                inside = error.args[0] if getattr(error, "actor_init_failed", False) else error
+                self._say_failure(f"An env runner could not start: {first_line(inside)}")
             else:
                 came.append(one)
         if came:

@@ -363,9 +363,9 @@ def test_a_lost_env_runner_comes_back_while_another_one_is_added(start: Start) -
     training.until(2, training.train)
     training.kill(1)
     training.ask(3)
+    wait_for(lambda: metrics(training.train()).get(RESTARTS) == 1)
     training.until(3, training.train)
     assert training.indices() == [1, 2, 3]
-    assert metrics(training.train())[RESTARTS] == 1
 
 
 def test_an_env_runner_that_is_back_knows_the_number(start: Start) -> None:
@@ -373,8 +373,7 @@ def test_an_env_runner_that_is_back_knows_the_number(start: Start) -> None:
     training.ask(2)
     training.until(2, training.train)
     training.kill(1)
-    training.train()
-    training.until(2, training.train)
+    wait_for(lambda: metrics(training.train()).get(RESTARTS) == 1)
     assert training.of(1, lambda it: it.config.num_env_runners) == 2
 
 
