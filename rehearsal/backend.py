@@ -35,7 +35,7 @@ class Backend(Azure):
 
     def replace_missing_machines(self) -> None:
         """Makes what was deleted behind Azure's back, as a scale set replaces what was evicted."""
-        with self._changing():
+        with self.changing():
             pass
 
     def apply(self, resources: Resources) -> None:

@@ -7,7 +7,6 @@ https://learn.microsoft.com/rest/api/storageservices/authorize-with-azure-active
 
 from __future__ import annotations
 
-import base64
 import json
 import shutil
 import ssl
@@ -24,6 +23,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from rehearsal import shared_file
 from rehearsal.azure import certificates
+from rehearsal.azure.managed_identity import claims
 from rehearsal.azure.roles import BLOBS, CONTAINERS, DELEGATION_KEY, RoleAssignment, is_allowed
 
 LOOPBACK = "127.0.0.1"
@@ -63,7 +63,7 @@ class Access:
         path, query = unquote(urlsplit(url).path), parse_qs(urlsplit(url).query)
         account_id = self.accounts.get(host.partition(HOST_SUFFIX)[0])
         action = needed_action(method, {key: values[0] for key, values in query.items()})
-        principal = _principal(authorization)
+        principal = claims(authorization).get("oid")
         if account_id is None or action is None or principal is None:
             return False
         container = path.removeprefix("/").partition("/")[0]
@@ -173,15 +173,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(b"" if self.command == "HEAD" else content)
-
-
-def _principal(authorization: str) -> str | None:
-    """Returns the principal of a bearer token; None for anything else."""
-    try:
-        claims = authorization.removeprefix("Bearer ").split(".")[1]
-        return str(json.loads(base64.urlsafe_b64decode(f"{claims}=="))["oid"])
-    except (ValueError, LookupError, TypeError):
-        return None
 
 
 if __name__ == "__main__":

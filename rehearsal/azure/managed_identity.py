@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from rehearsal.azure.metadata_documents import Answer, Query
 from rehearsal.azure.metadata_state import Identity, Instance
@@ -70,6 +71,16 @@ def access_token(resource: str, client_id: str, identity: Identity, now: int) ->
         "tid": identity.tenant_id,
     }
     return f"{_base64({'typ': 'JWT', 'alg': 'none'})}.{_base64(claims)}."
+
+
+def claims(authorization: str) -> dict[str, Any]:
+    """Returns what a header with a bearer token says; nothing for any other header."""
+    try:
+        text = authorization.removeprefix("Bearer ").split(".")[1]
+        found = json.loads(base64.urlsafe_b64decode(f"{text}=="))
+    except (ValueError, LookupError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _refused(description: str) -> Answer:

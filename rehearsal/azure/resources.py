@@ -36,8 +36,9 @@ from rehearsal.azure.run_commands import (
     ended,
     started,
 )
+from rehearsal.azure.scale_set_machines import resized
 from rehearsal.azure.state_file import State, StateFile
-from rehearsal.azure.virtual_machines import NOT_RUNNING, RUNS, instances_of, power_state
+from rehearsal.azure.virtual_machines import NOT_RUNNING, RUNS, power_state
 
 POLL_S = 0.1
 """Between two looks at a script that runs."""
@@ -93,7 +94,7 @@ class Azure:
             with self.state_file.changed() as state:
                 state.holds += after_failed_creation(resource_id, inputs, time.time())
             raise AzureError(error)
-        with self._changing() as state:
+        with self.changing() as state:
             made = self._made(made, resource_id, state.resources)
             state.resources[resource_id] = made
         self._execute(resource_id)
@@ -106,7 +107,7 @@ class Azure:
             AzureError: Azure refuses the change.
             HalfMadeError: It has changed, but did not come up.
         """
-        with self._changing() as state:
+        with self.changing() as state:
             before = state.resources[resource_id]
             changed = self._made(replace(before, inputs=inputs), resource_id, state.resources)
             if error := self._refusal(resource_id, changed, state.resources):
@@ -127,7 +128,7 @@ class Azure:
         if self.resources()[resource_id].kind == "ResourceGroup":
             while self.state_file.read().lingers_in(resource_id):
                 time.sleep(POLL_S)
-        with self._changing() as state:
+        with self.changing() as state:
             if error := users_of(resource_id, state.resources):
                 raise AzureError(error)
             state.refuse_held("delete", resource_id)
@@ -182,10 +183,10 @@ class Azure:
     def _made(self, declared: Resource, resource_id: str, resources: Resources) -> Resource:
         """Returns a resource with what Azure adds to it."""
         added = added_properties(declared.kind, resource_id, declared.inputs, resources)
-        view = declared.instance_view
-        if declared.kind == "VirtualMachineScaleSet":
-            view = instances_of(declared.inputs, self.spot_machines)
-        return replace(declared, added=added, instance_view=view)
+        made = replace(declared, added=added)
+        if made.kind == "VirtualMachineScaleSet":
+            return resized(made, time.time(), self.spot_machines)
+        return made
 
     def _refusal(self, resource_id: str, made: Resource, resources: Resources) -> ArmError | None:
         """Returns why Azure does not make or change a resource at the moment."""
@@ -251,7 +252,8 @@ class Azure:
             state.resources[resource_id] = replace(known, instance_view=view)
 
     @contextmanager
-    def _changing(self) -> Iterator[State]:
+    def changing(self) -> Iterator[State]:
+        """Yields the state to be changed; what it has become is made real."""
         with self.state_file.changed() as state:
             yield state
             self.apply(state.resources)

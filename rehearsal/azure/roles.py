@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from fnmatch import fnmatchcase
 
 from rehearsal.azure.errors import ArmError
 from rehearsal.azure.holds import TIME_FACTOR
@@ -20,6 +21,10 @@ https://learn.microsoft.com/azure/role-based-access-control/troubleshooting"""
 CONTAINERS = "Microsoft.Storage/storageAccounts/blobServices/containers"
 BLOBS = f"{CONTAINERS}/blobs"
 DELEGATION_KEY = "Microsoft.Storage/storageAccounts/blobServices/generateUserDelegationKey/action"
+ASSIGN_IDENTITY = "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action"
+JOIN_SUBNET = "Microsoft.Network/virtualNetworks/subnets/join/action"
+VM_CONTRIBUTOR = "9980e02c-c2be-4d73-94e8-173b1dc7cf3c"
+IDENTITY_OPERATOR = "f1a07417-d97a-45cb-824c-7a7467783830"
 ROLES: dict[str, frozenset[str]] = {
     "ba92f5b4-2d11-453d-a403-e96b0029c9fe": frozenset(
         {
@@ -31,9 +36,23 @@ ROLES: dict[str, frozenset[str]] = {
     "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1": frozenset(
         {f"{CONTAINERS}/read", f"{BLOBS}/read", DELEGATION_KEY}
     ),
+    VM_CONTRIBUTOR: frozenset(
+        {
+            *(f"Microsoft.Compute/{what}/*" for what in ("virtualMachines", "locations")),
+            *("Microsoft.Compute/virtualMachineScaleSets/*", "Microsoft.Compute/disks/*"),
+            *("Microsoft.Network/networkInterfaces/*", JOIN_SUBNET),
+            "Microsoft.Network/networkSecurityGroups/join/action",
+        }
+    ),
+    IDENTITY_OPERATOR: frozenset(
+        {"Microsoft.ManagedIdentity/userAssignedIdentities/read", ASSIGN_IDENTITY}
+    ),
 }
-"""The permissions of Storage Blob Data Contributor and Storage Blob Data Reader:
-https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/storage"""
+"""The permissions of Storage Blob Data Contributor and Storage Blob Data Reader, and those of
+Virtual Machine Contributor and Managed Identity Operator that a scale set needs:
+https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/storage
+https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/compute
+https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/identity"""
 
 
 @dataclass(frozen=True)
@@ -52,7 +71,7 @@ class RoleAssignment:
         return (
             self.principal_id == principal_id
             and self.effective <= now
-            and action in ROLES[self.role]
+            and any(fnmatchcase(action, allowed) for allowed in ROLES[self.role])
             and f"{resource_id}/".lower().startswith(f"{self.scope}/".lower())
         )
 

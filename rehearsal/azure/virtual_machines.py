@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rehearsal.azure.errors import ArmError
 from rehearsal.azure.resource_kinds import Properties, Resource, Resources, all_of
+from rehearsal.azure.scale_set_machines import machines_of
 from rehearsal.azure.virtual_network import FIRST_HOST, Subnet, subnets
 
 RUNS = "PowerState/running"
@@ -46,18 +48,6 @@ def power_state(vm: Resource) -> str:
     return str(vm.instance_view.get("powerState", RUNS))
 
 
-def instances_of(scale_set: Properties, spot_machines: int | None) -> Properties:
-    """Returns a scale set's instance view: how many machines it has got.
-
-    Args:
-        spot_machines: How many Spot machines there are; None is enough.
-    """
-    wanted = int(scale_set["sku"]["capacity"])
-    spot = scale_set["virtualMachineProfile"].get("priority") == "Spot"
-    scarce = spot and spot_machines is not None
-    return {"instances": min(wanted, spot_machines or 0) if scarce else wanted}
-
-
 def _single(resources: Resources, by_id: dict[str, Subnet]) -> Iterator[VirtualMachine]:
     for vm_id, vm in all_of(resources, "VirtualMachine").items():
         (reference,) = vm.inputs["networkProfile"]["networkInterfaces"]
@@ -83,16 +73,16 @@ def _of_scale_sets(resources: Resources, by_id: dict[str, Subnet]) -> Iterator[V
         (interface,) = profile["networkProfile"]["networkInterfaceConfigurations"]
         (configuration,) = interface["ipConfigurations"]
         subnet = by_id[configuration["subnet"]["id"]]
-        for place in range(scale_set.instance_view["instances"]):
-            host_name = f"{profile['osProfile']['computerNamePrefix']}{place}"
+        group = set_id.partition("/virtualMachineScaleSets/")[0]
+        for machine in machines_of(scale_set, time.time()):
             yield VirtualMachine(
-                f"{set_id}/virtualMachines/{host_name}",
-                host_name,
+                f"{group}/virtualMachines/{machine.name}",
+                machine.name,
                 scale_set.inputs,
                 profile,
                 scale_set.inputs["sku"]["name"],
                 subnet,
-                str(subnet.cidr[FIRST_HOST + place]),
+                str(subnet.cidr[FIRST_HOST + machine.place]),
                 (interface.get("networkSecurityGroup") or {}).get("id"),
                 scale_set=scale_set.inputs["vmScaleSetName"],
             )

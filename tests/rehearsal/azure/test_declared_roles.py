@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from infra.boot.cloud_config import FILES
+from infra.identity import BLOB_DATA_CONTRIBUTOR
 from infra.retention import CONTAINER
 from rehearsal.addresses import BLOB_ADDRESS, METADATA_ADDRESS
 from rehearsal.azure.blob_service import PROGRAM
-from rehearsal.azure.roles import ROLES, RoleAssignment, role_assignments
+from rehearsal.azure.roles import RoleAssignment, role_assignments
 from rehearsal.plan import plan
 from tests.infra.stack import Declared, declare_stack
 from tests.rehearsal.network_namespaces import needs
@@ -134,7 +135,9 @@ def test_without_a_role_or_with_less_of_it_a_machine_is_refused(
     others = [known for known in everyone if known != mine]
     container = mine.scope.rpartition("/")[2]
     assert container.startswith(what)
-    first = [("put", container, [replace(mine, role=max(ROLES))])] if verb == "get" else []
+    first = (
+        [("put", container, [replace(mine, role=BLOB_DATA_CONTRIBUTOR)])] if verb == "get" else []
+    )
     *_, given, removed, narrowed = attempts_of(
         declared,
         tmp_path,

@@ -1,0 +1,99 @@
+"""The stand-in for management.azure.com over HTTP, or over TLS under its real name.
+
+    python -m rehearsal.azure.management_service STATE_FILE FOLDER ADDRESS PORT
+
+FOLDER has faults.json and, for TLS, server.pem and server.key.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import ThreadingTCPServer
+from typing import ClassVar
+
+from rehearsal.azure.management import Management
+from rehearsal.azure.management_faults import FaultsFile
+from rehearsal.azure.resources import Azure
+
+FAULTS = "faults.json"
+
+
+@contextmanager
+def server(
+    management: Management, address: str, port: int, folder: Path | None = None
+) -> Iterator[ThreadingTCPServer]:
+    """Yields a server that answers as soon as it is told to serve.
+
+    Args:
+        folder: With the certificate; None is plain HTTP.
+    """
+
+    class Handler(_Handler):
+        answers = management
+        scheme = "https" if folder else "http"
+
+    with _Server((address, port), Handler) as made:
+        if folder:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(folder / "server.pem", folder / "server.key")
+            # The handshake is the thread's of a connection: a slow client holds up nobody else.
+            made.socket = context.wrap_socket(
+                made.socket, server_side=True, do_handshake_on_connect=False
+            )
+        yield made
+
+
+class _Server(ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+
+
+class _Handler(BaseHTTPRequestHandler):
+    answers: ClassVar[Management]
+    scheme: ClassVar[str]
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1
+    """One packet for an answer: two would wait for the first one's acknowledgement."""
+    timeout = 60
+    """Seconds until a connection that is kept without a request is closed."""
+
+    def do_GET(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        headers = {name.title(): value for name, value in self.headers.items()}
+        base = f"{self.scheme}://{headers.get('Host', '')}"
+        answer = self.answers.answer(self.command, self.path, headers, body, base)
+        if answer is None:
+            self.close_connection = True
+            return
+        content = b"" if answer.body is None else json.dumps(answer.body).encode()
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", "application/json; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def do_PATCH(self) -> None:
+        self.do_GET()
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Leaves out what the autoscaler asks every few seconds."""
+        if self.command != "GET" or code != 200:
+            super().log_request(code, size)
+
+
+if __name__ == "__main__":
+    state_file, files = Path(sys.argv[1]), Path(sys.argv[2])
+    stand_in = Management(Azure(state_file), FaultsFile(files / FAULTS))
+    with server(stand_in, sys.argv[3], int(sys.argv[4]), files) as serving:
+        serving.serve_forever()
