@@ -1,0 +1,86 @@
+"""The configuration of Ray's autoscaler on the head: which workers there may be, and for how long.
+
+https://docs.ray.io/en/latest/cluster/vms/references/ray-cluster-configuration.html
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from infra.config.vm_sizes import Machine
+
+PROVIDER = "scale_set_provider.ScaleSetProvider"
+"""infra/boot/autoscaler, which is on the head's PYTHONPATH."""
+ENDPOINT = "https://management.azure.com"
+REPORT = "/var/lib/volley/cluster-workers.json"
+"""What the autoscaler knows of the workers, on the head."""
+HEAD, WORKER = "head", "worker"
+JOIN_MINUTES = 20
+"""A worker that has not joined Ray by then is deleted; its first boot takes 5 to 10 minutes."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How many workers there are to be."""
+
+    min_workers: int
+    max_workers: int
+    idle_minutes: float
+    """A worker is deleted after it has run nothing for so long."""
+    fixed: bool = False
+    """Whether all of max_workers are wanted at any time."""
+
+
+def autoscaling_config(
+    scale_set_id: str, head_ip: str, head: Machine, worker: Machine, scaling: Scaling
+) -> str:
+    """Returns the file for `ray start --head --autoscaling-config`.
+
+    Ray reads it again in each update, except `provider`.
+    """
+    least = scaling.max_workers if scaling.fixed else scaling.min_workers
+    config: dict[str, Any] = {
+        "cluster_name": "volley",
+        "max_workers": scaling.max_workers,
+        # All that are wanted at once; Ray's default doubles the cluster each time.
+        "upscaling_speed": 100,
+        "idle_timeout_minutes": scaling.idle_minutes,
+        "provider": {
+            "type": "external",
+            "module": PROVIDER,
+            # What Ray's BatchingNodeProvider asks for: VMs set themselves up.
+            "disable_node_updaters": True,
+            "disable_launch_config_check": True,
+            "foreground_node_launch": True,
+            "worker_liveness_check": True,
+            "scale_set": scale_set_id,
+            "head_ip": head_ip,
+            "join_minutes": JOIN_MINUTES,
+            "endpoint": ENDPOINT,
+            "report": REPORT,
+        },
+        "auth": {},
+        "head_node_type": HEAD,
+        "available_node_types": {
+            HEAD: _node_type(head, 0, 0),
+            WORKER: _node_type(worker, least, scaling.max_workers),
+        },
+        "file_mounts": {},
+        "cluster_synced_files": [],
+        "worker_setup_commands": [],
+        "worker_start_ray_commands": [],
+    }
+    return yaml.safe_dump(config, sort_keys=False)
+
+
+def _node_type(machine: Machine, least: int, most: int) -> dict[str, Any]:
+    gpus = {"GPU": machine.gpus} if machine.gpus else {}
+    return {
+        "resources": {"CPU": machine.vcpus, **gpus},
+        "node_config": {},
+        "min_workers": least,
+        "max_workers": most,
+    }

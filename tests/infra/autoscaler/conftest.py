@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from ray.autoscaler._private import autoscaler, providers
+
+from infra.autoscaling import Scaling
+from rehearsal.azure import roles
+from tests.infra.autoscaler.cluster import Clock, Cluster, Gcs
+from tests.project import ROOT
+from tests.rehearsal.azure.scale_set_cloud import ROLES, cloud
+
+HEARTBEAT_S = 180
+MakeCluster = Callable[..., Cluster]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(time, "time", found)
+    return found
+
+
+@pytest.fixture
+def make_cluster(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[MakeCluster]:
+    """Makes a cluster of up to four workers, which go after five idle minutes."""
+    monkeypatch.syspath_prepend(ROOT / "infra/boot/autoscaler")
+    monkeypatch.setattr(roles, "ROLE_DELAY_S", 0)
+    monkeypatch.setattr(autoscaler, "AUTOSCALER_HEARTBEAT_TIMEOUT_S", HEARTBEAT_S)
+    names = ("cluster_workers", "growth", "management", "ray_nodes", "scale_set_provider")
+    modules = {name: importlib.import_module(name) for name in names}
+    with ExitStack() as running:
+
+        def make(
+            scaling: Scaling = Scaling(0, 4, 5),  # noqa: B008
+            capacity: int = 0,
+            has_roles: tuple[str, ...] = tuple(ROLES),
+        ) -> Cluster:
+            azure = running.enter_context(cloud(tmp_path, capacity, has_roles))
+            gcs = Gcs(azure, clock)
+            sleep = SimpleNamespace(sleep=clock.advance)
+            monkeypatch.setattr(modules["management"], "time", sleep)
+            monkeypatch.setattr(modules["ray_nodes"], "internal_kv_get_gcs_client", lambda: gcs)
+            monkeypatch.setattr(modules["scale_set_provider"], "machine_token", lambda: azure.token)
+            return Cluster(azure, gcs, tmp_path, scaling)
+
+        yield make
+    providers._clear_provider_cache()
+    for name in (*names, "operations", "scale_set"):
+        sys.modules.pop(name, None)
