@@ -352,16 +352,16 @@ def _provide(
     Returns:
         The folder of what was installed, and whether the environment is an Atari game.
     """
-    from payload.environments.needs import PACKAGES, input_variables, provide
+    from payload.environments.needs import provide, provide_inputs
     from payload.environments.probe import probe
     from payload.experiment.placement import place
     from payload.run.ray_cluster import is_job, this_machine
 
     installed = None
-    if is_job():  # It has brought the rest along.
-        os.environ.update(input_variables(experiment.inputs))
+    if is_job():
+        provide_inputs(experiment, options.results)
     else:
-        installed = provide(experiment, options.results / PACKAGES)
+        installed = provide(experiment, options.results)
     from payload.impala.atari import game_of
     from payload.standard.check import check_algorithm, facts_of_game
 
@@ -456,12 +456,12 @@ def _evaluate(options: argparse.Namespace) -> int:
         raise UserError(f"--env {options.env}: the checkpoint {checkpoint.path} plays {env}")
     if options.video is not None and not options.video.absolute().parent.is_dir():
         raise UserError(f"--video {options.video}: the folder does not exist")
-    from payload.environments.needs import PACKAGES, provide
+    from payload.environments.needs import provide
     from payload.run.evaluate import evaluate, record_video
 
     # RLlib would warn of a deprecated class that it uses itself.
     logging.getLogger("ray._common.deprecation").setLevel(logging.ERROR)
-    provide(experiment, DEFAULT_RESULTS / PACKAGES)
+    provide(experiment, DEFAULT_RESULTS)
     _continue_under(experiment)
     result = evaluate(checkpoint, options.episodes, options.explore, options.seed)
     print(f"{env}, checkpoint {checkpoint.path}")

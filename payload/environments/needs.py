@@ -12,20 +12,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+from payload.environments.inputs import input_variables
 from payload.environments.packages import install_packages
 from payload.errors import UserError
 from payload.experiment.settings import Experiment, in_bytes, named_paths
 
-PACKAGES = ".packages"
-"""Of a folder of results, where installed packages stay."""
+PACKAGES, INPUTS = ".packages", ".inputs"
+"""Of a folder of results, where installed packages and the copies of inputs stay."""
 SHARED_MEMORY = Path("/dev/shm")
 
 
-def provide(experiment: Experiment, packages: Path) -> Path | None:
+def provide(experiment: Experiment, results: Path) -> Path | None:
     """Makes this process, and those that it starts, able to run the experiment's environment.
 
     Args:
-        packages: A folder that keeps what pip_packages name, for later runs too.
+        results: A folder of results, which keeps packages and copies for later runs too.
 
     Returns:
         The folder of what was installed, see `install_packages`.
@@ -35,8 +36,8 @@ def provide(experiment: Experiment, packages: Path) -> Path | None:
     """
     check_needs(experiment)
     os.environ.update(experiment.environment_variables)
-    os.environ.update(input_variables(experiment.inputs))
-    installed = install_packages(experiment, packages)
+    provide_inputs(experiment, results)
+    installed = install_packages(experiment, results / PACKAGES)
     folders = [experiment.source_directory, str(installed) if installed else None]
     for folder in reversed([folder for folder in folders if folder is not None]):
         sys.path.insert(0, folder)
@@ -45,9 +46,9 @@ def provide(experiment: Experiment, packages: Path) -> Path | None:
     return installed
 
 
-def input_variables(inputs: dict[str, str]) -> dict[str, str]:
-    """Returns the variables that tell an environment where its inputs are."""
-    return {f"VOLLEY_INPUT_{name.upper()}": folder for name, folder in inputs.items()}
+def provide_inputs(experiment: Experiment, results: Path) -> None:
+    """Does the part of `provide` that a Ray job has not brought along."""
+    os.environ.update(input_variables(experiment.inputs, results / INPUTS))
 
 
 def check_needs(experiment: Experiment) -> None:

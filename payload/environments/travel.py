@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from payload.environments.needs import input_variables
+from payload.environments.folders import copy_folder, files_in
+from payload.environments.inputs import input_variables, remove_copies
 from payload.errors import UserError
-from payload.experiment.settings import LEFT_OUT, MAX_TRAVEL_BYTES, Experiment
+from payload.experiment.settings import MAX_TRAVEL_BYTES, Experiment
 
 INPUTS = "volley_inputs"
 """In the working directory, the folders of `inputs` by name."""
@@ -40,13 +41,13 @@ def runtime_env(
         found["env_vars"] = dict(experiment.environment_variables)
     if experiment.run_under is not None:
         found["py_executable"] = f"{experiment.run_under} {sys.executable}"
-    folders = dict(_folders(experiment, installed))
+    folders = list(_folders(experiment, installed))
     if not folders:
         return found
-    _check_size(list(folders))
+    _check_size([folder for folder, _ in folders])
     shutil.rmtree(staging, ignore_errors=True)
-    for folder, place in folders.items():
-        _copy(folder, staging / place)
+    for folder, place in folders:
+        copy_folder(folder, staging / place)
     found["working_dir"] = str(staging)
     if experiment.inputs:
         found["worker_process_setup_hook"] = f"{set_input_variables.__module__}.set_input_variables"
@@ -61,9 +62,19 @@ def local_runtime_env(experiment: Experiment) -> dict[str, Any] | None:
 
 
 def set_input_variables() -> None:
-    """Ray calls it in every worker: the inputs are below the working directory."""
-    folders = {path.name: str(path.absolute()) for path in Path(INPUTS).iterdir()}
-    os.environ.update(input_variables(folders))
+    """Ray calls it in every worker: the inputs are below the working directory.
+
+    Their copies are beside Ray's folder of working directories: Ray removes these with
+    shutil.rmtree (ray._private.runtime_env.packaging.delete_package), which fails in folders
+    without a write bit. The copies of a working directory that is gone are removed here.
+    """
+    package = Path.cwd()
+    copies = package.parents[1] / INPUTS
+    for old in copies.glob("*"):
+        if not (package.parent / old.name).exists():
+            remove_copies(old)
+    inputs = {path.name: str(path) for path in (package / INPUTS).iterdir()}
+    os.environ.update(input_variables(inputs, copies / package.name))
 
 
 def _folders(experiment: Experiment, installed: Path | None) -> Iterator[tuple[Path, str]]:
@@ -80,12 +91,8 @@ def _check_size(folders: list[Path]) -> None:
     """Raises UserError for what Ray would refuse, before anything is copied."""
     sizes: Counter[Path] = Counter()
     for folder in folders:
-        for parent, names, files in os.walk(folder, followlinks=True):
-            names[:] = [name for name in names if name not in LEFT_OUT]
-            for path in (Path(parent, name) for name in files if name not in LEFT_OUT):
-                # A dangling link is not copied.
-                if path.is_file():
-                    sizes[folder / path.relative_to(folder).parts[0]] += path.stat().st_size
+        for path in files_in(folder):
+            sizes[folder / path.relative_to(folder).parts[0]] += path.stat().st_size
     if sizes.total() <= MAX_TRAVEL_BYTES:
         return
     named = ", ".join(f"{path} {size / 2**20:,.0f} MiB" for path, size in sizes.most_common(3))
@@ -93,17 +100,3 @@ def _check_size(folders: list[Path]) -> None:
         f"source_directory, pip_packages and inputs have {sizes.total() / 2**20:,.0f} MiB "
         f"together, more than the {MAX_TRAVEL_BYTES / 2**20:.0f} MiB that Ray distributes: {named}"
     )
-
-
-def _copy(folder: Path, place: Path) -> None:
-    try:
-        shutil.copytree(
-            folder,
-            place,
-            ignore=shutil.ignore_patterns(*LEFT_OUT),
-            ignore_dangling_symlinks=True,
-            dirs_exist_ok=True,
-        )
-    except shutil.Error as error:
-        source, _, reason = error.args[0][0]
-        raise UserError(f"{source} cannot travel to the cluster: {reason}") from None

@@ -212,7 +212,8 @@ class Experiment(BaseModel):
 
 
 LEFT_OUT = frozenset(
-    {"__pycache__", ".git", ".venv", "venv", "results"}
+    {"__pycache__", ".git", ".venv", "venv"}
+    | {"results", ".packages", ".inputs"}
     | {".mypy_cache", ".pytest_cache", ".ruff_cache"}
 )
 """Names of files and folders that stay behind when a folder travels."""

@@ -30,16 +30,19 @@ def process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("process")
 def test_processes_find_the_folder_the_variables_and_the_inputs(tmp_path: Path) -> None:
+    maps = tmp_path / "maps"
+    maps.mkdir()
+    (maps / "goal.txt").write_text("7")
     experiment = Experiment(
         source_directory=str(tmp_path),
         environment_variables={"MAZE_LEVEL": "hard"},
-        inputs={"maps": str(tmp_path)},
+        inputs={"maps": str(maps)},
     )
-    provide(experiment, tmp_path / "packages")
+    provide(experiment, tmp_path / "results")
     assert sys.path[0] == str(tmp_path)
     assert os.environ["PYTHONPATH"] == f"{tmp_path}{os.pathsep}before"
     assert os.environ["MAZE_LEVEL"] == "hard"
-    assert os.environ["VOLLEY_INPUT_MAPS"] == str(tmp_path)
+    assert Path(os.environ["VOLLEY_INPUT_MAPS"], "goal.txt").read_text() == "7"
 
 
 @pytest.mark.parametrize(
@@ -74,7 +77,7 @@ def test_ray_carries_code_packages_and_inputs_in_one_folder(tmp_path: Path) -> N
     (tmp_path / "source/maze/__init__.py").write_text("")
     experiment = Experiment(
         source_directory=str(tmp_path / "source"),
-        inputs={"maps": str(tmp_path / "maps")},
+        inputs={"maps": str(tmp_path / "maps"), "same": str(tmp_path / "maps")},
         run_under="xvfb-run -a",
     )
     staging = tmp_path / "staging"
@@ -82,7 +85,8 @@ def test_ray_carries_code_packages_and_inputs_in_one_folder(tmp_path: Path) -> N
     assert found["working_dir"] == str(staging)
     assert found["py_executable"] == f"xvfb-run -a {sys.executable}"
     carried = {str(path.relative_to(staging)) for path in staging.rglob("*") if path.is_file()}
-    assert carried == {"maze/__init__.py", "extra/file.txt", "volley_inputs/maps/file.txt"}
+    inputs = {"volley_inputs/maps/file.txt", "volley_inputs/same/file.txt"}
+    assert carried == {"maze/__init__.py", "extra/file.txt"} | inputs
 
 
 def test_what_is_too_large_for_ray_is_named(tmp_path: Path) -> None:
@@ -101,5 +105,5 @@ def test_a_file_that_cannot_be_copied_is_named(tmp_path: Path) -> None:
     (tmp_path / "source/gone").symlink_to(tmp_path / "nowhere")
     os.mkfifo(tmp_path / "source/pipe")
     experiment = Experiment(source_directory=str(tmp_path / "source"))
-    with pytest.raises(UserError, match=rf"^{tmp_path}/source/pipe cannot travel .*: .*pipe"):
+    with pytest.raises(UserError, match=rf"^{tmp_path}/source/pipe cannot be copied: .*pipe"):
         runtime_env(experiment, Path("/payload"), None, tmp_path / "staging")

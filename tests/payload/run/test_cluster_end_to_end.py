@@ -108,18 +108,60 @@ def test_more_env_runners_than_the_cluster_has_cpus_are_refused(
     assert "config.num_env_runners: 5 is more than the 4 that fit on 2 machines with 5 CPUs" in line
 
 
-def test_the_trials_of_a_search_share_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
-    config = TINY.replace('"num_workers": 1', '"lr": {"grid_search": [1e-3, 1e-4]}')
-    stop, status = '{"training_iteration": 2}', tmp_path / "status.json"
-    options = ("--address", cluster.address, "--config", config, "--status", str(status))
-    done = payload(tmp_path, "tune", "--env", "CartPole-v1", *options, "--stop", stop)
-    assert done.returncode == 0, done.stdout + done.stderr
-    # Of five CPUs each trial has one for its own process.
-    assert "2 trials of 1 env runners each" in done.stdout
-    assert "FINISHED: 2 trials are over\n" in done.stdout
-    assert RunStatus.read(status) == RunStatus(
-        "FINISHED", str(run_folder(tmp_path)), "2 trials are over"
+READS = """
+import os
+from pathlib import Path
+
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+def read():
+    pole = Path(os.environ["VOLLEY_INPUT_POLES"], "pole.txt")
+    assert pole.read_text() == "long"
+    assert [path for path in (pole, *pole.parents[:1]) if path.stat().st_mode & 0o222] == []
+    return CartPoleEnv()
+
+gymnasium.register("Reads-v0", read, max_episode_steps=500)
+"""
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A search on the cluster in an environment of its own, which has inputs."""
+
+    output: str
+    status: RunStatus
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def searched(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Searched:
+    folder = tmp_path_factory.mktemp("searched")
+    (folder / "source").mkdir()
+    (folder / "source/reads.py").write_text(READS)
+    (folder / "poles").mkdir()
+    (folder / "poles/pole.txt").write_text("long")
+    (folder / "reads.yaml").write_text(
+        "env: reads:Reads-v0\nsource_directory: source\ninputs: {poles: poles}\n"
     )
+    config = TINY.replace('"num_workers": 1', '"lr": {"grid_search": [1e-3, 1e-4]}')
+    stop, status = '{"training_iteration": 2}', folder / "status.json"
+    options = ("--address", cluster.address, "--config", config, "--status", str(status))
+    done = payload(folder, "tune", "reads.yaml", *options, "--stop", stop)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Searched(done.stdout, RunStatus.read(status), run_folder(folder))
+
+
+def test_the_trials_of_a_search_share_the_cluster(searched: Searched) -> None:
+    # Of five CPUs each trial has one for its own process.
+    assert "2 trials of 1 env runners each" in searched.output
+
+
+def test_a_search_finishes_in_an_environment_whose_inputs_are_read_only(
+    searched: Searched,
+) -> None:
+    assert "FINISHED: 2 trials are over\n" in searched.output
+    assert searched.status == RunStatus("FINISHED", str(searched.folder), "2 trials are over")
 
 
 def test_a_node_that_lacks_what_the_environment_needs_is_named(

@@ -30,7 +30,9 @@ class Walk(gymnasium.Env):
     )
 
     def __init__(self, continuous=False):
-        self.goal = int(Path(os.environ["VOLLEY_INPUT_MAPS"], "goal.txt").read_text())
+        goal = Path(os.environ["VOLLEY_INPUT_MAPS"], "goal.txt")
+        assert not goal.stat().st_mode & 0o222
+        self.goal = int(goal.read_text())
         assert os.environ["WALK_LEVEL"] == "hard"
         self.continuous = continuous
         box = gymnasium.spaces.Box(-2, 2, (1,))

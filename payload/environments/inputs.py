@@ -1,0 +1,95 @@
+"""The folders of `inputs` as an environment sees them: copies without a write bit.
+
+Neither Python nor native code of an ordinary user can write to them. Mode bits do not bind root;
+what root changes is the copy, never the user's own folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from payload.environments.folders import copy_folder, files_in
+from payload.errors import UserError
+
+WRITE_BITS = 0o222
+
+
+def input_variables(inputs: dict[str, str], copies: Path) -> dict[str, str]:
+    """Returns the variables that tell an environment where its inputs are.
+
+    Args:
+        inputs: Folders by name.
+        copies: A folder that keeps their copies, for later processes too.
+
+    Raises:
+        UserError: A folder cannot be copied.
+    """
+    return {
+        f"VOLLEY_INPUT_{name.upper()}": str(_read_only_copy(Path(folder), copies))
+        for name, folder in inputs.items()
+    }
+
+
+def remove_copies(copies: Path) -> None:
+    """Removes a folder of copies, or one copy, if it is there."""
+    for parent, _, _ in os.walk(copies):
+        with suppress(OSError):  # Another process removes it too.
+            os.chmod(parent, 0o700)
+    shutil.rmtree(copies, ignore_errors=True)
+
+
+def _read_only_copy(folder: Path, copies: Path) -> Path:
+    """Returns a copy of a folder; one that was made of the same files is used again."""
+    final = copies.absolute() / _key(folder)
+    # Only a complete copy has this name.
+    if not final.is_dir():
+        try:
+            copies.mkdir(parents=True, exist_ok=True)
+            with _lock(copies / f".{final.name}.lock"):
+                if not final.is_dir():
+                    _make_copy(folder, final)
+        except OSError as error:
+            raise UserError(f"{folder} cannot be copied to {copies}: {error.strerror}") from None
+    return final
+
+
+def _make_copy(folder: Path, final: Path) -> None:
+    aside = final.with_name(f".{final.name}")
+    remove_copies(aside)  # Of a process that was killed.
+    try:
+        copy_folder(folder, aside)
+        for parent, _, files in os.walk(aside):
+            for path in (Path(parent), *(Path(parent, name) for name in files)):
+                path.chmod(path.stat().st_mode & ~WRITE_BITS)
+        aside.rename(final)
+    finally:
+        remove_copies(aside)
+
+
+def _key(folder: Path) -> str:
+    """Returns a name for a folder with what is in it: path, size and time of change of each file.
+
+    Another content of the same size and time is not noticed, as with rsync.
+    """
+    found = hashlib.sha256(os.fsencode(folder.absolute()))
+    for path in files_in(folder):
+        stat = path.stat()
+        found.update(os.fsencode(path.relative_to(folder)))
+        found.update(f"\0{stat.st_size} {stat.st_mtime_ns}\0".encode())
+    return f"{folder.name}-{found.hexdigest()[:12]}"
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Waits while another process copies the same folder."""
+    with path.open("a") as lock:
+        # A file system without locks must not prevent a training.
+        with suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
