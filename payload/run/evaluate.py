@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -59,10 +60,12 @@ def evaluate(
     policy = Policy(checkpoint, explore, seed)
     game = game_of(experiment)
     if game is None:
-        played = [
-            [reward for reward, _ in _play(experiment, policy, _seed(seed, episode))]
-            for episode in range(episodes)
-        ]
+        # One for all: an X server resets when its last window is closed, and refuses the next.
+        with closing(make_env(experiment.env, experiment.config.env_config)) as env:
+            played = [
+                [reward for reward, _ in _play(env, policy, _seed(seed, episode))]
+                for episode in range(episodes)
+            ]
         return Evaluation([sum(rewards) for rewards in played], [len(r) for r in played])
     return _play_vector(experiment, game, policy, episodes, seed)
 
@@ -126,7 +129,7 @@ def record_video(checkpoint: Checkpoint, path: Path, seed: int = 0) -> tuple[flo
     policy = Policy(checkpoint, explore=False)
     game = game_of(experiment)
     if game is None:
-        plays, rate = _play(experiment, policy, seed, render_mode="rgb_array"), PICTURES_PER_S
+        plays, rate = _play_pictured(experiment, policy, seed), PICTURES_PER_S
     else:
         plays = _play_game(experiment, game, policy, seed)
         rate = max(1, GAME_PICTURES_PER_S // game.frame_skip)
@@ -171,20 +174,23 @@ def _play_game(experiment: Experiment, game: AtariSettings, policy: Policy, seed
             yield float(rewards[0]), screen.step(actions)[0][0, 0]
 
 
+def _play_pictured(experiment: Experiment, policy: Policy, seed: int) -> Play:
+    """Plays an episode of any other Gymnasium environment, which draws it."""
+    with closing(make_env(experiment.env, experiment.config.env_config, "rgb_array")) as env:
+        yield from _play(env, policy, seed, pictured=True)
+
+
 def _play(
-    experiment: Experiment, policy: Policy, seed: int | None, render_mode: str | None = None
+    env: gymnasium.Env[Any, Any], policy: Policy, seed: int | None, pictured: bool = False
 ) -> Play:
-    """Plays an episode of any other Gymnasium environment; a picture needs a render mode."""
-    kwargs = experiment.config.env_config
-    with closing(make_env(experiment.env, kwargs, render_mode)) as env:
-        observation, _ = env.reset(seed=seed)
-        policy.start()
-        over = False
-        while not over:
-            action = policy(np.asarray(observation)[None])[0]
-            observation, reward, terminated, truncated, _ = env.step(action)
-            over = terminated or truncated
-            yield float(reward), np.asarray(env.render() if render_mode else None)
+    observation, _ = env.reset(seed=seed)
+    policy.start()
+    over = False
+    while not over:
+        action = policy(np.asarray(observation)[None])[0]
+        observation, reward, terminated, truncated, _ = env.step(action)
+        over = terminated or truncated
+        yield float(reward), np.asarray(env.render() if pictured else None)
 
 
 def _even(picture: npt.NDArray[Any]) -> npt.NDArray[Any]:
