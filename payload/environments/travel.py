@@ -7,6 +7,7 @@ inputs are one folder, the workers' working directory, which Ray packs and unpac
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from collections import Counter
@@ -58,7 +59,8 @@ def local_runtime_env(experiment: Experiment) -> dict[str, Any] | None:
     """Returns Ray's runtime_env on this machine, whose workers inherit all but run_under."""
     if experiment.run_under is None:
         return None
-    return {"py_executable": f"{experiment.run_under} {sys.executable}"}
+    start_worker = shlex.quote(str(Path(__file__).with_name("start_worker.py")))
+    return {"py_executable": f"{experiment.run_under} {sys.executable} {start_worker}"}
 
 
 def set_input_variables() -> None:

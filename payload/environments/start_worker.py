@@ -1,0 +1,45 @@
+"""Runs Ray's worker under an experiment's run_under, and ends it with its raylet from the start.
+
+A worker notices the end of its raylet by itself once it is connected. One that is still starting
+waits for a raylet that is gone, for 40 s, and its X server with it.
+
+    python start_worker.py default_worker.py ARGUMENTS
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import threading
+import time
+from pathlib import Path
+
+CHECK_EVERY_S = 1.0
+
+
+def main() -> None:
+    raylet = int(os.environ["RAY_RAYLET_PID"])
+    threading.Thread(target=_end_with, args=(raylet,), daemon=True).start()
+    del sys.argv[0]
+    # As if Python had been started with it.
+    sys.path[0] = str(Path(sys.argv[0]).parent)
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def _end_with(pid: int) -> None:
+    while _runs(pid):
+        time.sleep(CHECK_EVERY_S)
+    os._exit(1)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main()
