@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import math
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -57,7 +60,7 @@ gymnasium.register("Walk-v0", Walk, max_episode_steps=50)
 '''
 QUICK = {"num_env_runners": 1, "min_time_s_per_iteration": 1}
 ALGORITHMS: dict[str, dict[str, object]] = {
-    "IMPALA": {"lr": 0.003},
+    "IMPALA": {"lr": 0.003, "image_size": 42},
     "APPO": {"lr": 0.003},
     "PPO": {"lr": 0.003, "train_batch_size_per_learner": 512, "num_epochs": 8},
     "DQN": {"lr": 0.003, "training_intensity": 8, "epsilon": [[0, 1.0], [2000, 0.02]]},
@@ -65,18 +68,27 @@ ALGORITHMS: dict[str, dict[str, object]] = {
 """SAC learns it too, but RLlib's own takes two minutes for it: 8 environment steps a second."""
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """An experiment's folder, with a package and data beside it."""
-    (tmp_path / "walks/walk").mkdir(parents=True)
-    (tmp_path / "walks/walk/__init__.py").write_text(WALK)
-    (tmp_path / "maps").mkdir()
-    (tmp_path / "maps/goal.txt").write_text("7")
-    return tmp_path
+EVALUATED = {"IMPALA": 0, "PPO": 1}
+"""Algorithms that are evaluated while they train, by this many env runners more."""
+EVALUATION_RETURN = "evaluation/env_runners/episode_return_mean"
 
 
-def trained(folder: Path, run: str, config: dict[str, object], stop: dict[str, float]) -> Path:
-    """Trains until a criterion is met; returns the run's folder."""
+@dataclass(frozen=True)
+class Trained:
+    """A run in the walk, to its stop criterion."""
+
+    folder: Path
+    """In which it was started."""
+    run: Path
+    output: str
+
+
+def train(folder: Path, run: str, config: dict[str, object], stop: dict[str, float]) -> Trained:
+    """Trains an experiment that has a package and data beside it."""
+    (folder / "walks/walk").mkdir(parents=True)
+    (folder / "walks/walk/__init__.py").write_text(WALK)
+    (folder / "maps").mkdir()
+    (folder / "maps/goal.txt").write_text("7")
     experiment = {
         "run": run,
         "env": "walk:Walk-v0",
@@ -89,7 +101,27 @@ def trained(folder: Path, run: str, config: dict[str, object], stop: dict[str, f
     (folder / "walk.yaml").write_text(json.dumps(experiment))
     done = payload(folder, "train", "walk.yaml")
     assert "FINISHED" in done.stdout, done.stdout + done.stderr
-    return run_folder(folder)
+    return Trained(folder, run_folder(folder), done.stdout)
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained]:
+    """Has an algorithm learn the walk, once for all tests."""
+
+    @functools.cache
+    def learned(run: str) -> Trained:
+        config, stop = ALGORITHMS[run], {"env_runners/episode_return_mean": 4.5}
+        if run in EVALUATED:
+            config = {
+                **config,
+                "evaluation_interval": 2,
+                "evaluation_duration": 5,
+                "evaluation_num_env_runners": EVALUATED[run],
+            }
+            stop = {EVALUATION_RETURN: 6.0}
+        return train(tmp_path_factory.mktemp(run), run, config, {**stop, "time_total_s": 120})
+
+    return learned
 
 
 def mean_return(folder: Path, run: Path) -> float:
@@ -100,9 +132,32 @@ def mean_return(folder: Path, run: Path) -> float:
 
 
 @pytest.mark.parametrize("run", ALGORITHMS)
-def test_an_environment_in_a_folder_is_learned_and_played(folder: Path, run: str) -> None:
-    stop = {"env_runners/episode_return_mean": 4.5, "time_total_s": 120}
-    assert mean_return(folder, trained(folder, run, ALGORITHMS[run], stop)) == 6
+def test_an_environment_in_a_folder_is_learned_and_played(
+    learned: Callable[[str], Trained], run: str
+) -> None:
+    trained = learned(run)
+    assert mean_return(trained.folder, trained.run) == 6
+
+
+@pytest.mark.parametrize("run", EVALUATED)
+def test_an_evaluation_stops_training_and_is_the_best_checkpoint(
+    learned: Callable[[str], Trained], run: str
+) -> None:
+    path = learned(run).run
+    with (path / "progress.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    means = {int(row["training_iteration"]): float(row[EVALUATION_RETURN]) for row in rows}
+    assert {iteration for iteration, mean in means.items() if not math.isnan(mean)} == set(
+        range(2, len(means) + 1, 2)
+    )
+    best = (path / "checkpoints/best").resolve()
+    assert means[int(best.name.split("_")[1])] == 6
+
+
+def test_a_setting_of_atari_games_is_said_to_be_ignored(
+    learned: Callable[[str], Trained],
+) -> None:
+    assert "config.image_size is ignored" in learned("IMPALA").output
 
 
 @pytest.mark.parametrize(
@@ -113,11 +168,11 @@ def test_an_environment_in_a_folder_is_learned_and_played(folder: Path, run: str
     ],
 )
 def test_a_policy_of_continuous_actions_can_be_played(
-    folder: Path, run: str, config: dict[str, object]
+    tmp_path: Path, run: str, config: dict[str, object]
 ) -> None:
     learning = {"num_steps_sampled_before_learning_starts": 50} if run == "SAC" else {}
-    path = trained(folder, run, {**config, **learning}, {"training_iteration": 2})
-    assert mean_return(folder, path) <= 6
+    trained = train(tmp_path, run, {**config, **learning}, {"training_iteration": 2})
+    assert mean_return(tmp_path, trained.run) <= 6
 
 
 CORRIDOR = '''
@@ -190,24 +245,3 @@ def test_a_policy_of_an_atari_game_can_be_played(
     assert "FINISHED" in done.stdout, done.stdout + done.stderr
     assert (run_folder(tmp_path) / "evaluation.mp4").exists()
     assert mean_return(tmp_path, run_folder(tmp_path)) <= 0
-
-
-@pytest.mark.parametrize(("run", "env_runners"), [("IMPALA", 0), ("PPO", 1)])
-def test_an_evaluation_stops_training_and_is_the_best_checkpoint(
-    folder: Path, run: str, env_runners: int
-) -> None:
-    evaluation = {
-        "evaluation_interval": 2,
-        "evaluation_duration": 5,
-        "evaluation_num_env_runners": env_runners,
-    }
-    goal = "evaluation/env_runners/episode_return_mean"
-    stop = {goal: 6.0, "time_total_s": 120}
-    path = trained(folder, run, {**ALGORITHMS[run], **evaluation}, stop)
-    with (path / "progress.csv").open() as file:
-        means = {int(row["training_iteration"]): float(row[goal]) for row in csv.DictReader(file)}
-    assert {iteration for iteration, mean in means.items() if not math.isnan(mean)} == set(
-        range(2, len(means) + 1, 2)
-    )
-    best = (path / "checkpoints/best").resolve()
-    assert means[int(best.name.split("_")[1])] == 6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def test_a_checkpoint_of_another_network_is_named(checkpoint: Checkpoint) -> Non
         Policy(checkpoint, explore=False)
 
 
-OTHER_GAMES = {
+OTHER_GAMES: dict[str, dict[str, float]] = {
     "another frame skip": {"frame_skip": 3, "max_episode_frames": 900},
     "sticky actions": {"repeat_action_probability": 0.25, "max_episode_frames": 1200},
     "fewer no-ops": {"noop_max": 5, "max_episode_frames": 1200},
@@ -51,30 +52,44 @@ OTHER_GAMES = {
 """By their env_config."""
 
 
-@pytest.fixture(params=OTHER_GAMES)
-def other_game(request: pytest.FixtureRequest, checkpoint: Checkpoint) -> Checkpoint:
-    """A checkpoint of an experiment with its own env_config."""
+@dataclass(frozen=True)
+class Filmed:
+    """An episode that was evaluated, and one that was recorded, with the same seed."""
+
+    evaluated: tuple[float, int]
+    """Return and length."""
+    recorded: tuple[float, int]
+    video: Path
+    frame_skip: int
+
+
+@pytest.fixture(scope="module", params=OTHER_GAMES)
+def filmed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Filmed:
+    """A checkpoint of an experiment with its own env_config, played and recorded."""
+    folder = tmp_path_factory.mktemp("filmed")
+    checkpoint = find_checkpoint(shutil.copytree(CHECKPOINT, folder / "pong"))
     file = checkpoint.path / EXPERIMENT_FILE
     raw = yaml.safe_load(file.read_text())
     raw["config"]["env_config"] = OTHER_GAMES[request.param]
     file.write_text(yaml.safe_dump(raw))
-    return checkpoint
+    played = evaluate(checkpoint, episodes=1, seed=7)
+    recorded = record_video(checkpoint, folder / "video.mp4", seed=7)
+    frame_skip = OTHER_GAMES[request.param].get("frame_skip", 4)
+    return Filmed(
+        (played.returns[0], played.lengths[0]), recorded, folder / "video.mp4", int(frame_skip)
+    )
 
 
-def test_the_video_shows_the_game_that_is_evaluated(other_game: Checkpoint, tmp_path: Path) -> None:
-    played = evaluate(other_game, episodes=1, seed=7)
-    shown = record_video(other_game, tmp_path / "video.mp4", seed=7)
-    assert shown == (played.returns[0], played.lengths[0])
+def test_the_video_shows_the_game_that_is_evaluated(filmed: Filmed) -> None:
+    assert filmed.recorded == filmed.evaluated
 
 
-def test_the_video_has_a_picture_for_each_step(other_game: Checkpoint, tmp_path: Path) -> None:
-    _, length = record_video(other_game, tmp_path / "video.mp4")
-    with av.open(str(tmp_path / "video.mp4")) as video:
+def test_the_video_has_a_picture_for_each_step(filmed: Filmed) -> None:
+    _, length = filmed.recorded
+    with av.open(str(filmed.video)) as video:
         assert video.streams.video[0].frames == length
 
 
-def test_the_video_runs_at_twice_the_games_speed(other_game: Checkpoint, tmp_path: Path) -> None:
-    record_video(other_game, tmp_path / "video.mp4")
-    frame_skip = other_game.experiment().config.env_config.get("frame_skip", 4)
-    with av.open(str(tmp_path / "video.mp4")) as video:
-        assert video.streams.video[0].average_rate == Fraction(2 * 60, frame_skip)
+def test_the_video_runs_at_twice_the_games_speed(filmed: Filmed) -> None:
+    with av.open(str(filmed.video)) as video:
+        assert video.streams.video[0].average_rate == Fraction(2 * 60, filmed.frame_skip)

@@ -114,6 +114,11 @@ def test_a_run_that_mlflow_came_late_to_has_its_true_end(survivor: Survivor) -> 
     assert survivor.mlflow.info.status == "KILLED"
 
 
+def test_ctrl_c_saves_a_checkpoint_and_says_how_to_resume(survivor: Survivor) -> None:
+    assert list((run_folder(survivor.folder) / "checkpoints").glob("checkpoint_*"))
+    assert "--resume" in survivor.output
+
+
 # The disk fills up.
 
 

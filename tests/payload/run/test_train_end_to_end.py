@@ -1,15 +1,14 @@
-"""The whole command line, as a user types it, tiny: train, resume, evaluate, Ctrl-C."""
+"""The whole command line, as a user types it, tiny: train, resume, evaluate."""
 
 from __future__ import annotations
 
 import shutil
-import signal
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 
-from tests.payload.command_line import TINY, learning, mlflow_run, payload, run_folder, steps
+from tests.payload.command_line import TINY, mlflow_run, payload, run_folder, steps
 
 pytestmark = pytest.mark.slow
 
@@ -104,29 +103,3 @@ def test_evaluate_plays_a_checkpoint_without_a_cluster(resumed: tuple[Path, str,
     assert (done.returncode, done.stderr) == (0, "")
     assert "over 2 episodes" in done.stdout
     assert (folder / "v.mp4").read_bytes()[4:8] == b"ftyp"
-
-
-def test_ctrl_c_saves_a_checkpoint_and_marks_the_run_killed(tmp_path: Path) -> None:
-    with learning(tmp_path) as process:
-        assert process.stdout is not None
-        process.send_signal(signal.SIGINT)
-        output = process.stdout.read()
-        assert process.wait(timeout=120) == 130, output
-    assert "--resume" in output
-    assert list((run_folder(tmp_path) / "checkpoints").glob("checkpoint_*"))
-    assert mlflow_run(tmp_path).info.status == "KILLED"
-
-
-def test_another_gymnasium_environment_runs_on_rllibs_own_path(tmp_path: Path) -> None:
-    done = payload(
-        tmp_path,
-        "train",
-        "--env",
-        "CartPole-v1",
-        "--config",
-        '{"num_workers": 1, "image_size": 42, "min_time_s_per_iteration": 1}',
-        "--stop",
-        '{"training_iteration": 3}',
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "config.image_size is ignored" in done.stdout

@@ -17,6 +17,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
+from payload.experiment.read import read_experiment
 from payload.run.run_status import RunStatus
 from payload.search.folder import SearchFolder, status_file
 from payload.tracking.metrics import ITERATION, STEPS
@@ -180,11 +181,10 @@ def test_the_search_ends_with_a_table_a_picture_and_the_best_setting(searched: S
     assert not search.tune.exists()
 
 
-def test_train_takes_the_best_setting(searched: Searched, tmp_path: Path) -> None:
-    stop = '{"training_iteration": 1}'
-    done = payload(tmp_path, "train", str(searched.search.best_file), "--stop", stop)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "FINISHED: 1 iterations passed" in done.stdout
+def test_the_best_setting_is_an_experiment_without_a_search(searched: Searched) -> None:
+    best = read_experiment(searched.search.best_file).experiment
+    assert best.search == {}
+    assert f"Best setting     lr={best.config.model_dump()['lr']:g}" in searched.output
 
 
 def test_a_resumed_search_stays_what_it_was(searched: Searched) -> None:
