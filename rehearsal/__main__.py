@@ -107,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SCENARIO",
         help="life (default): one stack from its first `up` to what `destroy` leaves, with "
         "machines that break; stacks: a head without workers, a second life of its results, "
-        "subnets and an MLflow server of somebody else",
+        "subnets and an MLflow server of somebody else, a search over settings",
     )
     run.add_argument(
         "--json",

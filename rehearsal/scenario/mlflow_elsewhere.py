@@ -12,7 +12,7 @@ from rehearsal.addresses import MLFLOW_ADDRESS
 from rehearsal.machines.machine import all_machines
 from rehearsal.paths import RUN
 from rehearsal.scenario import environments, stack_changes
-from rehearsal.scenario.context import Context
+from rehearsal.scenario.context import EXPERIMENT, Context
 from rehearsal.scenario.laptop import ON_THE_INTERNET, runs
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import until
@@ -24,7 +24,8 @@ URI = f"http://{MLFLOW_ADDRESS}:{MLFLOW}"
 def mlflow_elsewhere(context: Context) -> str:
     """Runs `up` with mlflowTrackingUri and no worker; reads the metrics from that server."""
     start_server()
-    stack_changes.up(context, minWorkers="0", maxWorkers="0", mlflowTrackingUri=URI)
+    changes = {"minWorkers": "0", "maxWorkers": "0", "mlflowTrackingUri": URI}
+    stack_changes.up(context, experiment=str(EXPERIMENT), **changes)
     if context.outputs["mlflow"] != URI:
         raise UnexpectedError(f"the output mlflow is {context.outputs['mlflow']}")
     listening = context.head.run("ss", "-Hltn", f"sport = :{MLFLOW}").stdout.strip()
