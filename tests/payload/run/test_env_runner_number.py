@@ -136,7 +136,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "IMPALA on the fast path": {"run": "IMPALA", "env": "PongNoFrameskip-v4", **FRAGMENT},
     "APPO on the fast path": {"run": "APPO", "env": "PongNoFrameskip-v4", **FRAGMENT},
     "IMPALA": {"run": "IMPALA", **FRAGMENT},
-    "PPO": {"run": "PPO", "train_batch_size_per_learner": 256, "minibatch_size": 128},
+    "PPO": {"run": "PPO", "train_batch_size_per_learner": 256, "num_epochs": 2},
     "DQN": {"run": "DQN", "num_steps_sampled_before_learning_starts": 0},
     "SAC": {
         "run": "SAC",
@@ -302,7 +302,7 @@ class Pending:
 
 @pytest.fixture(scope="module")
 def pending(start: Start) -> Pending:
-    training = start(run="PPO", train_batch_size_per_learner=64, minibatch_size=64)
+    training = start(run="PPO", train_batch_size_per_learner=64, minibatch_size=64, num_epochs=1)
 
     def ask_for_too_many() -> None:
         training.ask(CPUS + 1)
