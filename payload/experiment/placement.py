@@ -35,6 +35,34 @@ class Cluster:
         return sum(node.cpus for node in self.nodes)
 
 
+@dataclass(frozen=True)
+class Needs:
+    """What an experiment asks of a cluster; the head's queue shares the cluster by it."""
+
+    num_env_runners: int | None
+    """None: as many as it gets."""
+    cpus_per_env_runner: int
+    evaluation_env_runners: int
+    cpu_learners: int
+    """Each of them takes a CPU."""
+    gpu_learners: int
+    gpus_per_learner: float
+
+
+def needs(settings: CommonSettings) -> Needs:
+    """Returns what `place` looks for on a cluster."""
+    gpus = settings.num_gpus_per_learner
+    return Needs(
+        num_env_runners=settings.num_env_runners,
+        cpus_per_env_runner=settings.num_cpus_per_env_runner,
+        evaluation_env_runners=_for_evaluation(settings),
+        cpu_learners=_cpu_learners(settings),
+        # Without learner processes the driver is the learner.
+        gpu_learners=max(1, settings.num_learners) if gpus else 0,
+        gpus_per_learner=gpus,
+    )
+
+
 def place(settings: CommonSettings, cluster: Cluster, shrink: bool = False) -> int:
     """Returns the number of env runners: what the settings ask for, or as many as fit.
 
