@@ -17,7 +17,7 @@ CODE := infra operate payload rehearsal tests
 SCRIPTS := usr/local/lib/volley
 
 .PHONY: help train test quick chaos lint ui bench up preview prices down rehearse rehearse-set-up rehearse-clean
-.PHONY: lock lock-check linux clean
+.PHONY: lock lock-check pack linux clean
 
 help:   ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ lock: .venv/dev  ## Resolve requirements/*.txt again
 	$(COMPILE) $(MACHINE) -c requirements/payload.txt pyproject.toml \
 	  --extra payload --extra cluster -o build/pylock.toml
 	$(BIN)/python -m infra.boot.machine_lock build/pylock.toml requirements/machine.txt
+
+pack: .venv/infra  ## Compress the machines' scripts that have changed, for customData
+	$(BIN)/python -m infra.boot.packed_scripts
 
 lock-check: .venv/uv  ## Download infra's wheels for each laptop, verify them; look for training's
 	rm -rf build/wheels

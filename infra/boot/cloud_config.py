@@ -10,10 +10,12 @@ from typing import Any, Literal
 
 import yaml
 
+from infra.boot.packed_scripts import contents, packed_path, packed_scripts
 from infra.ports import DASHBOARD, MLFLOW, reserved_ports
 
 FILES = Path(__file__).parent / "files"
 REQUIREMENTS = Path(__file__).parents[2] / "requirements"
+LOCK = "machine.txt.gz"
 MAX_CUSTOM_DATA = 65_535
 """Bytes, before base64; https://learn.microsoft.com/azure/virtual-machines/custom-data."""
 PYTHON_VERSION = "3.11"
@@ -26,16 +28,17 @@ UNITS: dict[Role, list[str]] = {
         "ray-head.service",
         "mlflow.service",
         "sync-results.timer",
-        "training.service",
+        "experiments.service",
         "scheduled-events.service",
         "share-environment.service",
     ],
     "worker": ["ray-worker.service", "scheduled-events.service"],
 }
 STOP_BEFORE_EVICTION: dict[Role, str] = {
-    "head": "training.service sync-results.timer ray-head.service",
+    "head": "experiments.service sync-results.timer ray-head.service",
     "worker": "ray-worker.service",
 }
+_COMMANDS = [["ln", "-sf", "/usr/local/lib/volley/volley-head", "/usr/local/bin/volley-head"]]
 RESERVED_PORTS = f"""\
 # The kernel uses none of Ray's ports for outgoing connections.
 net.ipv4.ip_local_reserved_ports = {reserved_ports()}
@@ -108,7 +111,10 @@ def cloud_config(machine: MachineEnvironment) -> str:
 
 
 def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
-    """Returns cloud-init's write_files: common files, the role's files, and rendered ones."""
+    """Returns cloud-init's write_files: common files, the role's files, and rendered ones.
+
+    Python scripts are an archive, which runcmd unpacks.
+    """
     files = []
     for root in (FILES / "common", FILES / machine.role):
         for path in sorted(p for p in root.rglob("*") if p.is_file()):
@@ -117,9 +123,9 @@ def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
                 continue
             target = f"/{path.relative_to(root)}"
             script = path.suffix == "" and "/lib/volley/" in target
-            files.append(_file(target, path.read_text(), "0755" if script else "0644"))
+            if path.suffix != ".py":
+                files.append(_file(target, path.read_text(), "0755" if script else "0644"))
     apt_packages = [*APT_PACKAGES, *machine.apt_packages]
-    packed = base64.b64encode((REQUIREMENTS / "machine.txt.gz").read_bytes()).decode()
     return [
         *files,
         _file("/etc/volley/machine.env", _env_file(machine.variables())),
@@ -128,7 +134,8 @@ def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
         _file("/etc/volley/apt-packages.txt", "".join(f"{p}\n" for p in apt_packages)),
         _file("/etc/volley/uv.txt", (REQUIREMENTS / "uv.txt").read_text()),
         _file("/etc/sysctl.d/60-ray-ports.conf", RESERVED_PORTS),
-        {**_file("/etc/volley/requirements.txt", packed), "encoding": "gz+b64"},
+        _binary("/etc/volley/requirements.txt", (REQUIREMENTS / LOCK).read_bytes(), "gz+b64"),
+        *(_binary(_archive(root), packed_scripts(root), "b64") for root in _roots(machine.role)),
         *([_file("/etc/volley/mlflow-elsewhere", "")] if machine.mlflow_elsewhere else []),
         *([_shared_memory(machine)] if machine.shared_memory_gib else []),
         *([_hosts(machine)] if machine.results_address else []),
@@ -138,11 +145,13 @@ def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
 def run_commands(machine: MachineEnvironment) -> list[list[str]]:
     """Returns cloud-init's runcmd, which runs once, after the files are written."""
     return [
+        *(["python3", "-m", "tarfile", "-e", _archive(root), "/"] for root in _roots(machine.role)),
         ["systemd-sysusers"],
         ["systemd-tmpfiles", "--create", "/etc/tmpfiles.d/volley.conf"],
         ["systemctl", "daemon-reload"],
         ["systemctl", "restart", "systemd-sysctl.service"],
         ["/usr/local/lib/volley/answer-azure-at-once"],
+        *(_COMMANDS if machine.role == "head" else []),
         # --no-block: cloud-init ends before the units are up.
         ["systemctl", "enable", "--now", "--no-block", *UNITS[machine.role]],
     ]
@@ -150,6 +159,19 @@ def run_commands(machine: MachineEnvironment) -> list[list[str]]:
 
 def _file(path: str, content: str, permissions: str = "0644") -> dict[str, Any]:
     return {"path": path, "permissions": permissions, "content": content}
+
+
+def _binary(path: str, content: bytes, encoding: str) -> dict[str, Any]:
+    return {**_file(path, base64.b64encode(content).decode()), "encoding": encoding}
+
+
+def _roots(role: Role) -> list[Path]:
+    """Returns the folders whose Python scripts a machine has."""
+    return [root for root in (FILES / "common", FILES / role) if contents(root)]
+
+
+def _archive(root: Path) -> str:
+    return f"/usr/local/lib/volley/{packed_path(root).name}"
 
 
 def _shared_memory(machine: MachineEnvironment) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import io
+import tarfile
 from base64 import b64decode
 from pathlib import Path
 from typing import Any
@@ -32,9 +34,24 @@ def machine(role: Role = "head", **changes: Any) -> MachineEnvironment:
 def write_tree(environment: MachineEnvironment, folder: Path) -> Path:
     for file in yaml.safe_load(cloud_config(environment))["write_files"]:
         path = folder / file["path"].lstrip("/")
+        content = decoded(file)
+        if path.name.endswith(".tar.xz"):
+            with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+                archive.extractall(folder, filter="data")
+            continue
         path.parent.mkdir(parents=True, exist_ok=True)
-        packed = file.get("encoding") == "gz+b64"
-        content = file["content"]
-        path.write_bytes(gzip.decompress(b64decode(content)) if packed else content.encode())
+        path.write_bytes(content)
         path.chmod(int(file["permissions"], 8))
     return folder
+
+
+def decoded(file: dict[str, Any]) -> bytes:
+    """Returns the content of a file of write_files."""
+    content: str = file["content"]
+    match file.get("encoding"):
+        case "gz+b64":
+            return gzip.decompress(b64decode(content))
+        case "b64":
+            return b64decode(content)
+        case _:
+            return content.encode()
