@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from payload.experiment import LEFT_OUT, Experiment, read_experiment, to_yaml
 
 MAX_BYTES = 20 * 2**20
 """Packing this much takes seconds, and a run command has room for a small part of it."""
+MAX_NAME = 40
 SOURCE, INPUTS, REQUIREMENTS = "source", "inputs", "requirements.txt"
 """In the folder of the training on the head."""
 
@@ -24,6 +26,12 @@ class ExperimentFiles:
     """The experiment file; its paths are the head's."""
     archive: bytes
     """A tar file of what these paths name; empty if the experiment names none."""
+
+
+def experiment_name(path: Path) -> str:
+    """Returns the name under which the head keeps an experiment: its file's, in a-z, 0-9 and -."""
+    name = re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-")
+    return name[:MAX_NAME].rstrip("-") or "experiment"
 
 
 def experiment_files(path: Path) -> ExperimentFiles:

@@ -26,7 +26,7 @@ README = """\
 | Shell on the head | `{ssh}` |
 | MLflow and the Ray dashboard | `{tunnel}`, then {mlflowCharts} and {dashboard} |
 | The dashboard's token | `{dashboardToken}` |
-| Follow the training | `{ssh} sudo journalctl -fu training` |
+| Follow all experiments | `{ssh} sudo journalctl -fu experiments` |
 | Follow a boot | `{ssh} sudo journalctl -f` |
 | Env runners | {envRunners} |
 | Image | {image} |

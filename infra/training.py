@@ -17,7 +17,13 @@ from pulumi_azure_native import compute
 from infra.common import Common
 from infra.config.check_experiment import cluster, stack_layer, with_stack_layer
 from infra.config.stack_settings import StackSettings
-from infra.experiment_files import ExperimentFiles, experiment_files, largest, sizes
+from infra.experiment_files import (
+    ExperimentFiles,
+    experiment_files,
+    experiment_name,
+    largest,
+    sizes,
+)
 from infra.head import Head
 from infra.last_start import RUN_COMMAND, script_to_send, tell_reason
 from infra.wheel import build_wheel
@@ -107,7 +113,8 @@ def training_script(settings: StackSettings, root: Path) -> TrainingScript:
     experiment = with_stack_layer(settings, root)
     try:
         text = run_command_script(
-            build_wheel(root),
+            experiment_name(Path(settings.experiment)),
+            build_wheel(root)[1],
             experiment_files(root / settings.experiment),
             stack_layer(settings),
             min_nodes=1 + settings.min_workers,
@@ -124,7 +131,8 @@ def training_script(settings: StackSettings, root: Path) -> TrainingScript:
 
 
 def run_command_script(
-    wheel: tuple[str, bytes],
+    name: str,
+    wheel: bytes,
     experiment: ExperimentFiles,
     stack: Mapping[str, Any],
     min_nodes: int,
@@ -135,13 +143,14 @@ def run_command_script(
     """Returns the script that unpacks all of it and starts the training.
 
     Args:
+        name: Of the experiment, under which the head keeps it.
         stack: What the stack says of the experiment, a layer over the experiment's file.
 
     Raises:
         ScriptTooLargeError: It is larger than a run command should be.
     """
     files = {
-        wheel[0]: wheel[1],
+        "payload.whl": wheel,
         "experiment.yaml": experiment.experiment,
         "stack.yaml": json.dumps(stack).encode(),
     }
@@ -153,7 +162,7 @@ def run_command_script(
     )
     script = (
         f"{UNPACK}{unpack}"
-        f"MIN_NODES={min_nodes} SETTLE_S={settle_s} TIMEOUT_S={timeout_s} "
+        f"EXPERIMENT={name} MIN_NODES={min_nodes} SETTLE_S={settle_s} TIMEOUT_S={timeout_s} "
         f"NEEDS_GPU={int(needs_gpu)}\n"
         f"{START_TRAINING.read_text()}"
     )

@@ -1,8 +1,7 @@
 # Runs on the head as a managed run command, after the lines that set and unpack:
-#   MIN_NODES, SETTLE_S, TIMEOUT_S, NEEDS_GPU, and $incoming with the payload's wheel, experiment.yaml
-#   and files.tar, the folders that the experiment names.
+#   EXPERIMENT, its name, MIN_NODES, SETTLE_S, TIMEOUT_S, NEEDS_GPU, and $incoming with what
+#   `volley-head submit` takes: payload.whl, experiment.yaml, stack.yaml, files.tar.
 # Azure keeps the last 4 KB of the output, which `pulumi up` shows: the reason comes last.
-training=/opt/volley/training
 deadline=$((SECONDS + TIMEOUT_S))
 
 fail() {
@@ -101,40 +100,50 @@ wait_for_nodes() {
     fail "$found of $MIN_NODES nodes joined Ray within $TIMEOUT_S s; docs/azure.md says how to read a worker's journal"
 }
 
-# What the payload says of its run: "state" in status.json, see payload/run/run_status.py.
-state() {
-  python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["state"])' \
-    "$training/status.json" 2> /dev/null || true
+volley_head() {
+  /usr/local/lib/volley/volley-head "$@"
 }
 
-start_training() {
-  systemctl stop training.service
-  # Start it however often the last one has failed.
-  systemctl reset-failed training.service 2> /dev/null || true
-  # The nodes are there: the training need not wait for the CPUs that it had before.
-  rm -rf "$training" /var/lib/volley/cpus
-  install -d "$training"
-  chown ray "$training"
-  install -m 0644 "$incoming"/experiment.yaml "$incoming"/stack.yaml "$training"
-  if [[ -e $incoming/files.tar ]]; then
-    install -m 0644 "$incoming/files.tar" "$training"
-    tar --extract --no-same-owner --file "$training/files.tar" --directory "$training"
-  fi
-  /opt/volley/venv/bin/python -m zipfile --extract "$incoming"/*.whl "$training"
-  systemctl start training.service
-  until [[ $(state) == TRAINING || $(state) == FINISHED ]]; do
-    case $(systemctl is-active training.service) in
-      active) ;;
-      inactive) break ;; # It has finished.
-      *)
-        journal training
-        fail "the training did not start (journalctl -u training)"
-        ;;
-    esac
-    ((SECONDS < deadline)) || { journal training; fail "no learner update within $TIMEOUT_S s"; }
-    sleep 2
-  done
-  journal training
+# A key of a JSON object on stdin.
+field() {
+  python3 -c 'import json, sys
+found = json.load(sys.stdin).get(sys.argv[1]) or ""
+print(", ".join(found) if isinstance(found, list) else found)' "$1"
+}
+
+# The end of what the experiment has said, short enough for the run command's output.
+output() {
+  volley_head logs "$EXPERIMENT" --lines 25 | cut -c1-160 | tail -c 2500 >&2
+}
+
+# The same experiment and payload that train already go on as they are.
+submit() {
+  local answer
+  answer=$(tar --create --directory "$incoming" . | volley_head submit "$EXPERIMENT" --replace) || {
+    echo "payload: $(field error <<< "$answer")" >&2
+    fail "the training did not start (journalctl -u experiments)"
+  }
+}
+
+wait_for_training() {
+  local answer state reason
+  answer=$(volley_head wait "$EXPERIMENT" --timeout $((deadline - SECONDS)))
+  state=$(field state <<< "$answer")
+  reason=$(field reason <<< "$answer")
+  output
+  case $state in
+    TRAINING | FINISHED) echo "$EXPERIMENT: $state" ;;
+    FAILED | STOPPED | STARTING)
+      [[ $state == STARTING && -z $reason ]] && fail "no learner update within $TIMEOUT_S s"
+      echo "$EXPERIMENT: $reason" >&2
+      fail "the training did not start (journalctl -u experiments)"
+      ;;
+    QUEUED)
+      [[ -n $(field before <<< "$answer") ]] || fail "no learner update within $TIMEOUT_S s: $reason"
+      echo "$EXPERIMENT is queued, position $(field position <<< "$answer"), \
+behind $(field before <<< "$answer"); it starts when there is room"
+      ;;
+  esac
 }
 
 # The training would continue without its results being saved, and without an error.
@@ -153,5 +162,7 @@ wait_for_unit python-environment.service
 check_gpu
 wait_for_unit ray-head.service
 wait_for_nodes
-start_training
+wait_for_unit experiments.service
+submit
+wait_for_training
 check_results

@@ -42,6 +42,29 @@ def load(name: str, home: Path | None = None) -> ModuleType:
     return module
 
 
+def install_scripts(root: Path) -> Path:
+    """Writes the head's scripts with a machine's paths below a folder; returns their folder."""
+    scripts = root / SCRIPTS
+    scripts.mkdir(parents=True)
+    for script in FILES.glob(f"*/{SCRIPTS}/*"):
+        if script.is_file():
+            path = scripts / script.name
+            path.write_text(below(root, script.read_text()))
+            path.chmod(0o644 if script.suffix else 0o755)
+    python = root / "opt/volley/venv/bin/python"
+    python.parent.mkdir(parents=True)
+    # A link would not find the packages of the environment.
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    return scripts
+
+
+def below(root: Path, text: str) -> str:
+    """Returns a script's text with a machine's paths below a folder."""
+    folders = "|".join(MACHINE_FOLDERS)
+    return re.sub(rf"(?<![\w/])/({folders})\b", rf"{root}/\1", text)
+
+
 class Machine:
     """A folder that a shell script takes for a machine's root.
 
@@ -71,9 +94,7 @@ class Machine:
         self, script: str, variables: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Runs a script, its paths of a machine below the root."""
-        folders = "|".join(MACHINE_FOLDERS)
-        text = re.sub(rf"(?<![\w/])/({folders})\b", rf"{self.root}/\1", script)
-        path = self.write("script.sh", text)
+        path = self.write("script.sh", below(self.root, script))
         return subprocess.run(
             ["bash", str(path)],
             env={"PATH": f"{self.root}/bin:/usr/bin:/bin", **(variables or {})},

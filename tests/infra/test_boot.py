@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from infra.boot.cloud_config import (
     Role,
     cloud_config,
 )
+from infra.boot.packed_scripts import PACKED, contents
 from infra.config.read_stack import read_settings
 from infra.experiment_files import ExperimentFiles
 from infra.last_start import FIRST_LINES
@@ -93,7 +95,7 @@ def test_shellcheck_accepts_the_scripts(tree: Path) -> None:
 def test_shellcheck_accepts_the_run_command(tmp_path: Path) -> None:
     script = tmp_path / "script.sh"
     sent = run_command_script(
-        ("a.whl", b"wheel"), ExperimentFiles(b"run: IMPALA", b""), {}, 1, 90, 900
+        "pong", b"wheel", ExperimentFiles(b"run: IMPALA", b""), {}, 1, 90, 900
     )
     script.write_text(FIRST_LINES.format(time="now") + sent)
     run(SHELLCHECK, script)
@@ -103,6 +105,20 @@ def test_shellcheck_accepts_the_run_command(tmp_path: Path) -> None:
 def test_every_unit_that_is_started_is_there(tree: Path, role: Role) -> None:
     for unit in UNITS[role]:
         assert (tree / "etc/systemd/system" / unit).is_file()
+
+
+@pytest.mark.parametrize("folder", ["common", "head"])
+def test_the_packed_scripts_are_up_to_date(folder: str) -> None:
+    # Otherwise each laptop packs them itself, with its own liblzma: `make pack`.
+    with tarfile.open(PACKED / f"{folder}.tar.xz") as archive:
+        packed = {member.name: read(archive, member) for member in archive}
+    assert packed == contents(FILES / folder)
+
+
+def read(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = archive.extractfile(member)
+    assert file is not None
+    return file.read()
 
 
 def test_scripts_may_be_run(tree: Path) -> None:
@@ -143,7 +159,7 @@ def test_the_same_machine_gives_the_same_bytes(role: Role) -> None:
 
 
 @pytest.mark.parametrize(
-    "left", ["__pycache__/sync_results.cpython-311.pyc", ".DS_Store", ".run_training.py.swp"]
+    "left", ["__pycache__/sync_results.cpython-311.pyc", ".DS_Store", ".run_experiments.py.swp"]
 )
 def test_what_python_the_finder_and_editors_leave_is_not_a_boot_file(
     left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -202,11 +218,9 @@ def test_the_wheel_is_the_same_whenever_it_is_built() -> None:
 @pytest.mark.slow
 def test_the_run_command_unpacks_what_it_was_given(tmp_path: Path) -> None:
     wheel, experiment = bytes(range(256)) * 100, b"run: IMPALA\n"
-    script = run_command_script(
-        ("a-1.0.whl", wheel), ExperimentFiles(experiment, b""), {}, 1, 90, 900
-    )
+    script = run_command_script("pong", wheel, ExperimentFiles(experiment, b""), {}, 1, 90, 900)
     unpacking, _, _ = script.partition("# Runs on the head")
     show = f'{unpacking}cp "$incoming"/* {tmp_path}\n'
     subprocess.run(["bash", "-c", show], check=True)
-    assert (tmp_path / "a-1.0.whl").read_bytes() == wheel
+    assert (tmp_path / "payload.whl").read_bytes() == wheel
     assert (tmp_path / "experiment.yaml").read_bytes() == experiment

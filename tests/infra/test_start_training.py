@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import io
-import json
 import signal
 import subprocess
-import sys
+import threading
 import time
-import zipfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from infra.experiment_files import ExperimentFiles
 from infra.training import run_command_script
-from tests.infra.boot_scripts import Machine
+from tests.infra.boot_scripts import Machine, install_scripts, load
+from tests.infra.experiments.head import wheel
 
 pytestmark = pytest.mark.slow
 
@@ -31,8 +32,6 @@ unit=${@: -1} state=active
 case "$*" in
   *is-active*) [[ $1 == --quiet ]] || echo "$state"; [[ $state == active ]] ;;
   *is-failed*) [[ $state == failed ]] ;;
-  stop* | restart*) [[ ! -e at-stop ]] || bash at-stop ;;
-  "start training.service") [[ ! -e at-start ]] || bash at-start ;;
   "start sync-results"*) [[ $state != failed ]] ;;
 esac
 """
@@ -43,47 +42,68 @@ journal=journal/${unit%.service}
 """
 
 
+RUNUSER = """\
+[[ $* != *volley_head.py* ]] || exec "${@:4}"
+echo 1
+"""
+"""The head's command, or the number of nodes."""
+
+
 class Head(Machine):
-    """A head on which all goes well."""
+    """A head on which all goes well, and whose queue a thread plays."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.command("cloud-init", CLOUD_INIT)
         self.command("systemctl", SYSTEMCTL)
         self.command("journalctl", JOURNALCTL)
-        self.command("runuser", "echo 1")
-        # The user `ray` is a machine's.
-        self.command("chown", "")
+        self.command("runuser", RUNUSER)
         self.cloud_init("done", 0)
-        self.training_becomes("TRAINING")
-        python = self.root / "opt/volley/venv/bin/python"
-        python.parent.mkdir(parents=True)
-        python.symlink_to(sys.executable)
+        install_scripts(root)
+        self.store = load("experiment_store").Store(root / "var/lib/volley/experiments")
+        self.training_becomes(state="TRAINING")
 
-    def training_becomes(self, state: str) -> None:
-        """What the payload writes once it has been started."""
-        status = json.dumps({"state": state, "run": "runs/one", "reason": ""})
-        self.write("at-start", f"echo '{status}' > opt/volley/training/status.json")
+    def training_becomes(self, **changes: Any) -> None:
+        """What the queue writes of an experiment that it has found."""
+        self.becomes = changes
+
+    @contextmanager
+    def queue(self) -> Iterator[None]:
+        over = threading.Event()
+
+        def play() -> None:
+            while not over.wait(0.05):
+                for record in self.store.records():
+                    if record.state == "QUEUED" and not record.reason:
+                        self.store.change(record, **self.becomes)
+                    if record.wish:
+                        self.store.change(record, state="STOPPED")
+                        self.store.place_next(record.name)
+
+        with ThreadPoolExecutor() as threads:
+            played = threads.submit(play)
+            try:
+                yield
+            finally:
+                over.set()
+                played.result()
 
     def cloud_init(self, status: str, code: int) -> None:
         self.write("cloud-init", f"{status}\n")
         self.write("cloud-init-code", str(code))
 
     def start_training(
-        self, timeout_s: int = 30, needs_gpu: bool = False
+        self, timeout_s: int = 30, needs_gpu: bool = False, experiment: bytes = b"run: IMPALA\n"
     ) -> subprocess.CompletedProcess[str]:
-        wheel = io.BytesIO()
-        with zipfile.ZipFile(wheel, "w") as archive:
-            archive.writestr("payload/__init__.py", "")
-        content = ("payload-1.whl", wheel.getvalue())
         script = run_command_script(
-            *(content, ExperimentFiles(b"run: IMPALA\n", b""), {}),
+            *("pong", wheel(), ExperimentFiles(experiment, b""), {}),
             min_nodes=1,
             needs_gpu=needs_gpu,
             settle_s=0,
             timeout_s=timeout_s,
         )
-        return self.run(script)
+        with self.queue():
+            return self.run(script)
 
 
 @pytest.fixture
@@ -94,9 +114,10 @@ def head(tmp_path: Path) -> Head:
 def test_a_training_is_started(head: Head) -> None:
     done = head.start_training()
     assert done.returncode == 0, done.stderr
-    assert (head.root / "opt/volley/training/experiment.yaml").read_text() == "run: IMPALA\n"
-    assert (head.root / "opt/volley/training/payload/__init__.py").exists()
-    assert "systemctl start training.service" in head.called()
+    folder = head.root / "var/lib/volley/experiments/pong"
+    assert (folder / "experiment.yaml").read_text() == "run: IMPALA\n"
+    assert (folder / "payload/__init__.py").exists()
+    assert done.stdout.endswith("pong: TRAINING\n")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="torch finds a GPU")
@@ -110,10 +131,6 @@ def test_a_training_is_started(head: Head) -> None:
 def test_a_gpu_that_torch_cannot_use_is_told_before_the_cluster_is_waited_for(
     head: Head, driver: str, told: str
 ) -> None:
-    python = head.root / "opt/volley/venv/bin/python"
-    python.unlink()
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
     if driver:
         head.write("proc/driver/nvidia/version", driver)
     done = head.start_training(needs_gpu=True)
@@ -160,48 +177,81 @@ def test_a_python_environment_that_is_not_ready_in_time_shows_its_journal(head: 
 
 
 def test_a_training_that_is_over_already_has_started(head: Head) -> None:
-    head.training_becomes("FINISHED")
+    head.training_becomes(state="FINISHED")
     assert head.start_training(timeout_s=4).returncode == 0
 
 
 def test_a_training_without_a_learner_update_in_time_is_told(head: Head) -> None:
-    head.training_becomes("STARTING")
+    head.training_becomes(state="STARTING")
     done = head.start_training(timeout_s=3)
     assert done.returncode == 1
     assert done.stderr.endswith("volley: no learner update within 3 s\n")
 
 
-def test_a_new_training_knows_nothing_of_the_one_before(head: Head) -> None:
-    for path in ("opt/volley/training/finished", "opt/volley/training/old", "var/lib/volley/cpus"):
-        head.write(path, "")
+def test_a_training_that_runs_already_is_left_alone(head: Head) -> None:
     assert head.start_training().returncode == 0
-    assert sorted(p.name for p in (head.root / "opt/volley/training").iterdir()) == [
-        "experiment.yaml",
-        "payload",
-        "stack.yaml",
-        "status.json",
-    ]
-    assert not (head.root / "var/lib/volley/cpus").exists()
-
-
-def test_a_training_that_ends_as_it_is_replaced_does_not_keep_the_new_one(head: Head) -> None:
-    head.write("opt/volley/training/old", "")
-    head.write("at-stop", "touch opt/volley/training/finished")
+    before = head.store.get("pong")
     assert head.start_training().returncode == 0
-    assert not (head.root / "opt/volley/training/finished").exists()
+    assert head.store.get("pong") == before
 
 
-def test_a_training_is_started_however_often_the_last_one_failed(head: Head) -> None:
+def test_a_changed_experiment_replaces_the_one_that_trains(head: Head) -> None:
     assert head.start_training().returncode == 0
-    calls = [call for call in head.called() if call.endswith("training.service")]
-    assert calls.index("systemctl reset-failed training.service") < calls.index(
-        "systemctl start training.service"
-    )
+    before = head.store.get("pong")
+    assert head.start_training(experiment=b"run: APPO\n").returncode == 0
+    after = head.store.get("pong")
+    assert (after.state, after.order) == ("TRAINING", before.order)
+    assert after.key != before.key
 
 
-def test_the_training_may_write_into_its_folder(head: Head) -> None:
-    assert head.start_training().returncode == 0
-    assert f"chown ray {head.root}/opt/volley/training" in head.called()
+def test_a_training_that_waits_for_others_says_its_place_and_is_no_failure(head: Head) -> None:
+    head.training_becomes(reason="no room beside other")
+    other = head.root / "var/lib/volley/experiments/other"
+    other.mkdir()
+    load("experiment_record").Record("other", "TRAINING").write(other)
+    done = head.start_training()
+    assert done.returncode == 0, done.stderr
+    assert "pong is queued, position 1, behind other; it starts when there is room" in done.stdout
+    assert head.store.get("other").wish == ""
+
+
+def test_a_training_without_room_that_waits_for_nobody_is_told(head: Head) -> None:
+    head.training_becomes(reason="no room on the nodes")
+    done = head.start_training(timeout_s=3)
+    assert done.returncode == 1
+    assert done.stderr.endswith("volley: no learner update within 3 s: no room on the nodes\n")
+
+
+def test_a_training_that_has_failed_is_tried_at_once(head: Head) -> None:
+    head.training_becomes(state="STARTING", reason="it broke", not_before=time.time() + 900)
+    done = head.start_training()
+    assert done.returncode == 1
+    assert "pong: it broke\n" in done.stderr
+    assert done.stderr.endswith("volley: the training did not start (journalctl -u experiments)\n")
+    assert head.start_training(timeout_s=3).returncode == 1
+    assert head.store.get("pong").not_before == 0
+
+
+def test_an_experiment_that_the_payload_refuses_is_told(head: Head) -> None:
+    done = head.start_training(experiment=b"config: {num_wrokers: 3}\n")
+    assert done.returncode == 1
+    assert "payload: config.num_wrokers" in done.stderr
+    assert done.stderr.endswith("volley: the training did not start (journalctl -u experiments)\n")
+
+
+def test_what_a_failed_experiment_has_written_is_shown(head: Head) -> None:
+    head.training_becomes(state="FAILED", reason="the environment is broken")
+    written = head.store.folder("pong") / "output.log"
+    change = head.store.change
+
+    def write_and_change(record: Any, **changes: Any) -> Any:
+        written.write_text("of the environment: a traceback\n")
+        return change(record, **changes)
+
+    head.store.change = write_and_change
+    done = head.start_training()
+    assert done.returncode == 1
+    assert "of the environment: a traceback\npong: the environment is broken\n" in done.stderr
 
 
 def test_an_mlflow_that_does_not_start_is_told(head: Head) -> None:
@@ -215,37 +265,26 @@ def test_an_mlflow_elsewhere_is_not_waited_for(head: Head) -> None:
     assert head.start_training().returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("unit", "cause", "told"),
-    [
-        (
-            "training",
-            "payload: env: Pung: no such Gymnasium environment",
-            "the training did not start",
-        ),
-        ("sync-results", "two clusters share the account", "the results cannot be saved"),
-    ],
-)
-def test_what_fails_shows_its_journal_and_says_so_last(
-    head: Head, unit: str, cause: str, told: str
-) -> None:
-    head.training_becomes("STARTING" if unit == "training" else "TRAINING")
-    head.write(f"units/{unit}.service", "failed")
-    head.write(f"journal/{unit}", f"{cause}\n")
+def test_results_that_cannot_be_saved_show_the_reason_and_are_told_last(head: Head) -> None:
+    head.write("units/sync-results.service", "failed")
+    head.write("journal/sync-results", "two clusters share the account\n")
     done = head.start_training()
     assert done.returncode == 1
-    assert cause in done.stderr
-    assert done.stderr.endswith(f"volley: {told} (journalctl -u {unit})\n")
+    assert "two clusters share the account" in done.stderr
+    assert done.stderr.endswith(
+        "volley: the results cannot be saved (journalctl -u sync-results)\n"
+    )
 
 
 def test_a_start_whose_up_was_killed_is_ended_by_the_next(head: Head) -> None:
-    head.training_becomes("STARTING")
+    head.training_becomes(state="STARTING")
     with ThreadPoolExecutor() as threads:
         earlier = threads.submit(head.start_training, timeout_s=20)
-        while "systemctl start training.service" not in head.called() and earlier.running():
+        while not head.store.records() and earlier.running():
             time.sleep(0.05)
-        head.training_becomes("TRAINING")
-        later = head.start_training()
-    assert later.returncode == 0, later.stderr
-    assert "an earlier start is still running: ending it" in later.stdout
-    assert earlier.result().returncode == -signal.SIGTERM
+        later = threads.submit(head.start_training)
+        assert earlier.result().returncode == -signal.SIGTERM
+        (record,) = head.store.records()
+        head.store.change(record, state="TRAINING")
+        assert later.result().returncode == 0, later.result().stderr
+    assert "an earlier start is still running: ending it" in later.result().stdout

@@ -46,7 +46,7 @@ def test_nobody_switches_off_what_the_cluster_relies_on(tree: Path, role: Role) 
     user = {"RAY_AUTH_MODE": "disabled", "RESULTS_ACCOUNT": "another", "MY_MODE": "mine"}
     lines = "".join(f"{name}={value}\n" for name, value in user.items())
     (tree / "etc/volley/user.env").write_text(lines)
-    for unit in {"head": ["ray-head", "training"], "worker": ["ray-worker"]}[role]:
+    for unit in {"head": ["ray-head", "experiments"], "worker": ["ray-worker"]}[role]:
         found = variables(tree, f"{unit}.service")
         assert found["RAY_AUTH_MODE"] == "token"
         assert found["RESULTS_ACCOUNT"] == "account"
@@ -54,7 +54,7 @@ def test_nobody_switches_off_what_the_cluster_relies_on(tree: Path, role: Role) 
 
 
 def test_whatever_talks_to_many_processes_may_open_many_files(tree: Path, role: Role) -> None:
-    units = {"head": ["ray-head", "mlflow", "training"], "worker": ["ray-worker"]}[role]
+    units = {"head": ["ray-head", "mlflow", "experiments"], "worker": ["ray-worker"]}[role]
     for unit in units:
         assert settings(tree, f"{unit}.service", "LimitNOFILE") == ["65536"]
 
@@ -82,31 +82,18 @@ def test_what_gave_up_on_the_python_environment_comes_up_with_it(tree: Path, rol
     assert variables(tree, unit)["UNITS"].split() == UNITS[role]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
 @pytest.mark.parametrize("role", ["head"], indirect=True)
-def test_a_training_that_is_over_is_not_started_again(tree: Path) -> None:
-    conditions = [
-        f"ConditionPathExists={value.replace('/opt', f'{tree}/opt')}"
-        for value in settings(tree, "training.service", "ConditionPathExists")
-    ]
-    training = tree / "opt/volley/training"
-    training.mkdir(parents=True)
-
-    def is_started() -> bool:
-        command = ["systemd-analyze", "condition", *conditions]
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-    assert not is_started()
-    (training / "experiment.yaml").touch()
-    assert is_started()
-    (training / "finished").touch()
-    assert not is_started()
+def test_the_queue_has_time_to_stop_every_experiment(tree: Path) -> None:
+    (seconds,) = settings(tree, "experiments.service", "TimeoutStopSec")
+    script = (tree / "usr/local/lib/volley/run_experiments.py").read_text()
+    (closing,) = re.findall(r"^CLOSING_S = ([\d.]+)$", script, re.MULTILINE)
+    job = int(variables(tree, "ray-head.service")["RAY_JOB_STOP_WAIT_TIME_S"])
+    assert job < float(closing) < int(seconds)
 
 
 @pytest.mark.parametrize("role", ["head"], indirect=True)
 def test_the_end_of_a_training_is_saved_whatever_else_is_being_saved(tree: Path) -> None:
-    (command,) = settings(tree, "training.service", "ExecStopPost")
+    (command,) = settings(tree, "experiments.service", "ExecStopPost")
     # Not by `systemctl start`: it would join a save that began before the end, and be refused
     # while the machine shuts down. A failure (-) does not make a training that ended fail.
     assert command.startswith("-/opt/volley/venv/bin/python ")

@@ -28,8 +28,8 @@ from azure.core.exceptions import (
 from azure.storage.blob import BlobClient, ContainerClient
 
 from blob import container, retry, write
+from places import HOME, RUNS, SAVED
 
-HOME = Path("/var/lib/volley")
 DATABASE = HOME / "mlflow.db"
 ETAG = HOME / "mlflow.db.etag"
 """ETag of the last snapshot that this machine saved or restored."""
@@ -37,8 +37,7 @@ CHANGE = HOME / "mlflow.db.change"
 """Modification time of the database when it was saved last."""
 WRITER = HOME / "writer"
 """The id of this machine, which is part of its snapshots."""
-RUNS = HOME / "runs"
-SAVED = HOME / "saved"
+MARKS = HOME / "saved"
 """A file for each file of RUNS that is in Blob, with the state that was saved."""
 LINK = {"link": "true"}
 """Metadata of a blob whose content is where a symbolic link leads."""
@@ -92,8 +91,8 @@ def pruned() -> Iterator[Path]:
 
     A run folder that is gone as a whole was removed by a person: what was saved of it is kept.
     """
-    for mark in [path for path in SAVED.rglob("*") if path.is_file()]:
-        path = RUNS / mark.relative_to(SAVED)
+    for mark in [path for path in MARKS.rglob("*") if path.is_file()]:
+        path = RUNS / mark.relative_to(MARKS)
         checkpoints = [parent for parent in path.parents if parent.name == "checkpoints"]
         if checkpoints and checkpoints[0].is_dir() and not os.path.lexists(path):
             yield path
@@ -126,7 +125,7 @@ def remember(path: Path, change: str) -> None:
 
 
 def mark_of(path: Path) -> Path:
-    return SAVED / path.relative_to(RUNS)
+    return MARKS / path.relative_to(RUNS)
 
 
 def blob_of(path: Path) -> str:
@@ -238,7 +237,10 @@ def main(verb: str) -> int:
     if verb == "restore":
         retry(f"{name}/mlflow.db", lambda: restore(container(name)))
         return 0
-    return 0 if save(container(name)) else 1
+    if not save(container(name)):
+        return 1
+    SAVED.touch()
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,28 +1,29 @@
-"""training_plan.py: which run continues, and with how many env runners."""
+"""experiment_plan.py: what is read of an experiment, which run continues, and the command line."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from payload.experiment import Experiment, Node, Settings, UserError, read_experiment
+from payload.experiment import Experiment, read_experiment
 from payload.search.folder import PLAN
 from tests.infra.boot_scripts import load
 
 
 @pytest.fixture(scope="module")
 def plan() -> ModuleType:
-    return load("training_plan")
+    return load("experiment_plan")
 
 
 @pytest.fixture
 def training(tmp_path: Path) -> Callable[..., Path]:
-    """Makes the folder that a run command leaves on the head."""
+    """Makes the folder that the head keeps of an experiment."""
 
     def make(experiment: str, stack: str = "{}") -> Path:
         (tmp_path / "experiment.yaml").write_text(experiment)
@@ -32,7 +33,7 @@ def training(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-# How many env runners
+# The experiment
 
 
 @pytest.mark.parametrize(
@@ -54,55 +55,68 @@ def test_the_stacks_number_is_read_over_the_experiments(
     assert plan.read_plan(training(experiment, stack)).config.num_env_runners == expected
 
 
-@pytest.mark.parametrize(
-    ("asked", "cpus", "number", "reason"),
-    [
-        (None, [6, 2, 2, 2, 2], 13, "14 CPUs, one of them for the driver"),
-        (None, [1], 1, "1 CPUs, one of them for the driver"),
-        (5, [6, 2, 2, 2, 2], 5, "as asked for"),
-        (0, [6, 2], 0, "as asked for"),
-        (13, [6], 5, "13 do not fit the 6 CPUs there are"),
-    ],
-)
-def test_a_training_takes_what_was_asked_for_or_what_fits(
-    plan: ModuleType, asked: int | None, cpus: list[int], number: int, reason: str
-) -> None:
-    experiment = Experiment(config=Settings(num_env_runners=asked))
-    found = plan.env_runners(experiment, [Node(n) for n in cpus])
-    assert found[0] == number
-    assert reason in found[1]
-
-
-def test_learners_that_have_no_room_are_refused(plan: ModuleType) -> None:
-    with pytest.raises(UserError, match=r"config\.num_learners"):
-        plan.env_runners(Experiment(config=Settings(num_learners=3)), [Node(2)])
-
-
-def test_the_articles_settings_start_after_an_eviction(
+def test_the_stacks_number_is_the_payloads(
     plan: ModuleType, training: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
-    folder = training("run: IMPALA\nconfig: {num_workers: 13, sample_batch_size: 50}\n")
-    number, _ = plan.env_runners(plan.read_plan(folder), [Node(6)])
-    command = plan.payload_command(folder, Path("/r"), None, number, "train")
+    folder = training("config: {num_workers: 13}", '{"config": {"num_env_runners": 5}}')
+    command = plan.payload_command(folder, Path("/r"), None, 4, plan.read_plan(folder))
     # As the payload reads it: the file, and over it the command line.
     (given,) = [json.loads(b) for a, b in itertools.pairwise(command) if a == "--config"]
     read = read_experiment(folder / "experiment.yaml", {"config": given})
     assert read.experiment.config.num_env_runners == 5
 
 
-def test_the_trials_of_a_search_share_the_cpus_unless_a_number_is_asked_for(
+def test_a_training_follows_its_number_of_env_runners(
     plan: ModuleType, training: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
-    folder = training("config: {lr: {grid_search: [1e-3, 1e-4]}}")
-    number, reason = plan.env_runners(plan.read_plan(folder), [Node(6), Node(2)])
-    assert (number, reason) == (None, "the trials of a search share 8 CPUs")
-    command = plan.payload_command(folder, Path("/r"), None, number, "tune")
-    assert command[1:4] == ["-m", "payload", "tune"]
+    folder = training("run: IMPALA")
+    command = plan.payload_command(folder, Path("/r"), None, 4, plan.read_plan(folder))
+    assert command[1:4] == ["-m", "payload", "train"]
+    assert ("--env-runners", str(folder / "env_runners")) in itertools.pairwise(command)
     assert "--config" not in command
-    asked = plan.read_plan(training("config: {num_workers: 2, lr: {grid_search: [1e-3, 1e-4]}}"))
-    assert plan.env_runners(asked, [Node(6), Node(2)])[0] == 2
+
+
+def test_a_driver_that_samples_follows_no_number(
+    plan: ModuleType, training: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    folder = training("config: {num_workers: 0}")
+    command = plan.payload_command(folder, Path("/r"), None, 0, plan.read_plan(folder))
+    assert "--env-runners" not in command
+
+
+@pytest.mark.parametrize(
+    ("asked", "options"),
+    [("", []), ("num_workers: 6, ", ["--config", '{"num_env_runners": 4}'])],
+)
+def test_the_trials_of_a_search_share_the_cpus_unless_a_number_is_asked_for(
+    plan: ModuleType,
+    training: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    asked: str,
+    options: list[str],
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    folder = training(f"config: {{{asked}lr: {{grid_search: [1e-3, 1e-4]}}}}")
+    command = plan.payload_command(folder, Path("/r"), None, 4, plan.read_plan(folder))
+    assert command[1:4] == ["-m", "payload", "tune"]
+    assert "--env-runners" not in command
+    assert command[command.index("http://127.0.0.1:5000") + 1 :] == options
+
+
+def test_another_file_or_another_name_has_other_runs(
+    plan: ModuleType, training: Callable[..., Path]
+) -> None:
+    folder = training("run: IMPALA")
+    key = plan.key_of("pong", folder)
+    assert re.fullmatch(r"pong-[0-9a-f]{12}", key)
+    assert plan.key_of("other", folder) != key
+    (folder / "stack.yaml").write_text('{"config": {"num_env_runners": 5}}')
+    assert plan.key_of("pong", folder) == key
+    (folder / "files.tar").write_bytes(b"source")
+    assert plan.key_of("pong", folder) != key
 
 
 # Which run
@@ -154,5 +168,5 @@ def test_the_run_to_resume_is_named(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
     run = make_run(tmp_path, "IMPALA_Pong_2026-11-21_21-00-00")
-    command = plan.payload_command(tmp_path, tmp_path, run, 1, "train")
+    command = plan.payload_command(tmp_path, tmp_path, run, 1, Experiment())
     assert command[-2:] == ["--resume", str(run)]

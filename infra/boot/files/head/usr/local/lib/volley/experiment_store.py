@@ -1,0 +1,182 @@
+"""All experiments of this head, and how one comes from a state to the next.
+
+The command (volley_head.py) and the queue (run_experiments.py) change states here, under one lock.
+Both may be killed at any moment, and every change can be repeated. Needs the standard library only.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fcntl
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from experiment_record import STATE, Record, read_record
+from places import EXPERIMENTS
+
+
+class RefusedError(Exception):
+    """What was asked is refused."""
+
+    def __init__(self, reason: str, next_command: str = "volley status") -> None:
+        super().__init__(reason)
+        self.next_command = next_command
+
+
+class Store:
+    """The folder of all experiments."""
+
+    def __init__(self, root: Path = EXPERIMENTS) -> None:
+        self.root = root
+        root.mkdir(parents=True, exist_ok=True)
+
+    def folder(self, name: str) -> Path:
+        return self.root / name
+
+    def records(self) -> list[Record]:
+        """Returns all experiments in their order."""
+        found = [read_record(path.parent) for path in self.root.glob(f"[a-z0-9]*/{STATE}")]
+        known = [record for record in found if record is not None]
+        return sorted(known, key=lambda one: (one.order, one.submitted))
+
+    def get(self, name: str) -> Record:
+        """Returns an experiment.
+
+        Raises:
+            RefusedError: There is none; the nearest name.
+        """
+        record = read_record(self.folder(name))
+        if record is None:
+            near = difflib.get_close_matches(name, [one.name for one in self.records()], n=1)
+            also = f" (did you mean {near[0]}?)" if near else ""
+            raise RefusedError(f"no experiment is called {name}{also}")
+        return record
+
+    def change(self, record: Record, **changes: Any) -> Record | None:
+        """Changes some fields, unless somebody has changed the state or the wish meanwhile.
+
+        Returns:
+            The experiment as it is now.
+        """
+        with self._locked():
+            now = read_record(self.folder(record.name))
+            if now is not None and _same(now, record):
+                now = replace(now, **changes)
+                now.write(self.folder(now.name))
+        return now
+
+    def submit(self, record: Record, content: Path, replaces: bool) -> Record:
+        """Puts an experiment into the queue, unless the same one is there.
+
+        Args:
+            content: A folder beside the others, which becomes the experiment's: at once, or when
+                the one that it replaces has written its checkpoint.
+            replaces: Whether it replaces one that has not ended, and what `pulumi up` has
+                submitted before under another name. It gets the place of that one in the queue.
+
+        Raises:
+            RefusedError: Another experiment of the name has not ended.
+        """
+        with self._locked():
+            there = read_record(self.folder(record.name))
+            before = there if there and not there.over else None
+            if before and before.digest == record.digest and not before.wish:
+                if before.not_before:  # It has failed: try it at once, however often.
+                    before = replace(before, not_before=0.0, starts=[], reason="")
+                    before.write(self.folder(before.name))
+                return before
+            if before and not replaces:
+                raise RefusedError(
+                    f"{record.name} is {before.state} with other files",
+                    f"volley stop {record.name}",
+                )
+            others = [one for one in self.records() if one.up and one.name != record.name]
+            for other in others if replaces else []:
+                if not other.over:
+                    before = before or other
+                    self._stop(other)
+            order = before.order if before else self._order(record.now)
+            record = replace(record, order=order, submitted=time.time())
+            record.write(content)
+            if there and there.live:
+                content.rename(self._emptied(f".next-{record.name}"))
+                replace(there, wish="replace").write(self.folder(record.name))
+            else:
+                self._place(content, record.name)
+        return record
+
+    def place_next(self, name: str) -> None:
+        """Puts the experiment into the queue that replaces one which has stopped."""
+        with self._locked():
+            content = self.root / f".next-{name}"
+            if content.exists():
+                self._place(content, name)
+
+    def stop(self, name: str) -> Record:
+        """Stops an experiment that waits, and asks the queue to stop one that trains."""
+        with self._locked():
+            return self._stop(self.get(name))
+
+    def resume(self, name: str) -> Record:
+        """Puts one that was stopped or has failed at the end of the queue.
+
+        Raises:
+            RefusedError: It has finished.
+        """
+        with self._locked():
+            record = self.get(name)
+            if record.state == "FINISHED":
+                raise RefusedError(f"{name} has finished", f"volley submit {name}")
+            if record.over:
+                record = Record(
+                    name,
+                    submitted=time.time(),
+                    order=self._order(),
+                    digest=record.digest,
+                    key=record.key,
+                    needs=record.needs,
+                    up=record.up,
+                )
+                record.write(self.folder(name))
+        return record
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with (self.root / ".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _stop(self, record: Record) -> Record:
+        if record.live:
+            record = replace(record, wish="stop")
+        elif not record.over:
+            record = replace(record, state="STOPPED", reason="stopped", ended=time.time())
+        record.write(self.folder(record.name))
+        return record
+
+    def _order(self, now: bool = False) -> int:
+        """Returns a place at the end of the queue, or before all that have not ended."""
+        if now:
+            return min((one.order for one in self.records() if not one.over), default=1) - 1
+        return max((one.order for one in self.records()), default=0) + 1
+
+    def _place(self, content: Path, name: str) -> None:
+        """Makes a folder the experiment's, instead of the one that may be there."""
+        old = self._emptied(f".old-{name}")
+        if self.folder(name).exists():
+            self.folder(name).rename(old)
+        content.rename(self.folder(name))
+        shutil.rmtree(old, ignore_errors=True)
+
+    def _emptied(self, name: str) -> Path:
+        shutil.rmtree(self.root / name, ignore_errors=True)
+        return self.root / name
+
+
+def _same(one: Record, other: Record) -> bool:
+    return (one.submitted, one.state, one.wish) == (other.submitted, other.state, other.wish)

@@ -1,0 +1,64 @@
+"""`volley-head status`: the nodes, the experiments, and what is saved; from files alone."""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from experiment_record import Record, read_status
+from experiment_store import Store
+from places import CLUSTER, SAVED
+
+SERVICES = ("experiments.service", "scheduled-events.service")
+"""Those that run all the time, besides Ray and MLflow."""
+CGROUPS = Path("/sys/fs/cgroup/system.slice")
+UPTIME = Path("/proc/uptime")
+
+
+def status(store: Store, options: Namespace) -> dict[str, Any]:
+    records = store.records()
+    places = positions(records)
+    shown = records if options.name is None else [store.get(options.name)]
+    return {
+        "time": time.time(),
+        "nodes": nodes(),
+        "experiments": [
+            {
+                **asdict(record),
+                "status": read_status(store.folder(record.name)),
+                "position": places.get(record.name),
+            }
+            for record in shown
+        ],
+        "saved": {"time": SAVED.stat().st_mtime if SAVED.exists() else None},
+        "head": {"uptime_s": float(UPTIME.read_text().split()[0]), "memory_bytes": _memory()},
+    }
+
+
+def positions(records: Sequence[Record]) -> dict[str, int]:
+    """Returns the place of each experiment in the queue; the next one has 1."""
+    queued = [record.name for record in records if record.state == "QUEUED"]
+    return {name: place for place, name in enumerate(queued, start=1)}
+
+
+def nodes() -> list[dict[str, Any]]:
+    """Returns the nodes that the queue has seen last; none before it has seen any."""
+    try:
+        found: list[dict[str, Any]] = json.loads(CLUSTER.read_text())["nodes"]
+    except (FileNotFoundError, ValueError):
+        return []
+    return found
+
+
+def _memory() -> int:
+    total = 0
+    for service in SERVICES:
+        with suppress(OSError):  # One that does not run has no file.
+            total += int((CGROUPS / service / "memory.current").read_text())
+    return total

@@ -1,0 +1,17 @@
+"""Where the head keeps what it works on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+HOME = Path("/var/lib/volley")
+EXPERIMENTS = HOME / "experiments"
+"""A folder for each experiment; see experiment_store.py."""
+RUNS = HOME / "runs"
+"""Below it, a folder for each experiment's key, with its run folders."""
+PACKAGES = HOME / "packages"
+"""What pip_packages of experiments name, installed once."""
+SAVED = HOME / "saved-at"
+"""Its modification time is that of the last successful save of the results."""
+CLUSTER = EXPERIMENTS / ".cluster.json"
+"""What the queue has seen last: {"time", "nodes"}."""

@@ -1,0 +1,85 @@
+"""Ray as the queue sees it, through the dashboard: the nodes, and the jobs of experiments."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ray.job_submission import JobDetails, JobSubmissionClient
+from ray.util.state import list_nodes
+
+START = Path(__file__).with_name("start_experiment.py")
+MOST_NODES = 10_000
+
+Found = TypeVar("Found")
+
+
+class RayAwayError(Exception):
+    """Ray or its dashboard does not answer."""
+
+
+class RayCluster:
+    """The cluster of this head."""
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Returns the nodes that are alive, the head first.
+
+        Raises:
+            RayAwayError
+        """
+        alive = [("state", "=", "ALIVE")]
+        address = os.environ["RAY_API_SERVER_ADDRESS"]
+        found = _ask(lambda: list_nodes(address, filters=alive, limit=MOST_NODES))
+        nodes = [
+            {
+                "name": node.node_name,
+                "address": node.node_ip,
+                "role": "head" if node.is_head_node else "worker",
+                "cpus": int(node.resources_total.get("CPU", 0)),
+                "gpus": node.resources_total.get("GPU", 0.0),
+                "state": node.state,
+            }
+            for node in found
+        ]
+        return sorted(nodes, key=lambda node: (node["role"], node["address"], node["name"]))
+
+    def jobs(self) -> Mapping[str, JobDetails]:
+        """Returns the jobs of experiments that Ray knows, by their submission id.
+
+        Raises:
+            RayAwayError
+        """
+        jobs = _ask(lambda: JobSubmissionClient().list_jobs())
+        return {
+            job.submission_id: job
+            for job in jobs
+            if job.submission_id is not None and "experiment" in (job.metadata or {})
+        }
+
+    def stop(self, job: str) -> None:
+        """Tells a job to write its checkpoint and end, and does not wait for it.
+
+        Raises:
+            RayAwayError
+        """
+        _ask(lambda: JobSubmissionClient().stop_job(job))
+
+    def start(
+        self, folder: Path, job: str, env_runners: int, output: Path
+    ) -> subprocess.Popen[Any]:
+        """Starts the process that submits an experiment as a job."""
+        command = [sys.executable, str(START), str(folder), job, str(env_runners)]
+        with output.open("ab") as file:
+            return subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
+
+
+def _ask(question: Callable[[], Found]) -> Found:
+    try:
+        return question()
+    except Exception as error:  # Of requests, of the job client and of the state API.
+        reason = " ".join(str(error).split())[:300]
+        raise RayAwayError(f"{type(error).__name__}: {reason}") from None

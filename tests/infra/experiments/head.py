@@ -1,0 +1,149 @@
+"""A head whose scripts are the machines' own, with a machine's paths below a folder."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from infra.wheel import build_wheel
+from tests.infra.boot_scripts import install_scripts
+from tests.project import ROOT
+
+WITHOUT_AZURE = """\
+import sys
+
+def restore_runs(*_):
+    pass
+
+if __name__ == "__main__":
+    print("results:", *sys.argv[1:], flush=True)
+"""
+"""Instead of sync_results.py, which tests/infra/sync_results holds."""
+CARTPOLE = """\
+run: PPO
+env: CartPole-v1
+config: {{num_env_runners: {env_runners}, num_envs_per_env_runner: 2, train_batch_size: 200,
+         min_time_s_per_iteration: 0, seed: 1}}
+stop: {{{stop}}}
+"""
+LONG = "time_total_s: 600"
+SHORT = "training_iteration: 1"
+
+
+def cartpole(stop: str = LONG, env_runners: int | str = 1) -> str:
+    """Returns an experiment that starts soon."""
+    return CARTPOLE.format(stop=stop, env_runners=env_runners)
+
+
+@cache
+def wheel() -> bytes:
+    return build_wheel(ROOT)[1]
+
+
+def sent(experiment: str, payload: bytes | None = None) -> bytes:
+    """Returns what `submit` reads."""
+    files = {"payload.whl": payload or wheel(), "experiment.yaml": experiment.encode()}
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name, content in {**files, "stack.yaml": b"{}"}.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return packed.getvalue()
+
+
+class Head:
+    """The scripts below a folder, and the process of the queue."""
+
+    def __init__(self, root: Path, variables: dict[str, str] | None = None) -> None:
+        self.root, self._variables = root, variables or {}
+        self.experiments = root / "var/lib/volley/experiments"
+        self.experiments.mkdir(parents=True)
+        self.scripts = install_scripts(root)
+        (self.scripts / "sync_results.py").write_text(WITHOUT_AZURE)
+        self.queue: subprocess.Popen[str] | None = None
+
+    def volley_head(
+        self, *arguments: str, stdin: bytes = b""
+    ) -> subprocess.CompletedProcess[bytes]:
+        command = [sys.executable, str(self.scripts / "volley_head.py"), *arguments]
+        return subprocess.run(command, input=stdin, capture_output=True, timeout=120, check=False)
+
+    def ask(self, *arguments: str, stdin: bytes = b"") -> dict[str, Any]:
+        """Returns the answer of the head's command."""
+        done = self.volley_head(*arguments, stdin=stdin)
+        assert done.returncode in (0, 2), done.stderr.decode()
+        answer: dict[str, Any] = json.loads(done.stdout)
+        assert ("error" in answer) == (done.returncode == 2), answer
+        return answer
+
+    def submit(self, name: str, experiment: str, *options: str) -> dict[str, Any]:
+        return self.ask("submit", name, *options, stdin=sent(experiment))
+
+    def record(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.experiments / name / "state.json").read_text())
+        return found
+
+    def states(self) -> dict[str, str]:
+        answer = self.ask("status")
+        return {one["name"]: one["state"] for one in answer["experiments"]}
+
+    def output(self, name: str) -> str:
+        path = self.experiments / name / "output.log"
+        return path.read_text() if path.exists() else ""
+
+    def steps(self, name: str) -> int:
+        """Returns how far an experiment says that it has come."""
+        path = self.experiments / name / "status.json"
+        status = json.loads(path.read_text()) if path.exists() else {}
+        return int(status.get("env_steps") or 0)
+
+    def wait_for(self, name: str, *states: str, timeout_s: float = 240) -> None:
+        """Waits until an experiment has one of some states."""
+        self.until(
+            lambda: self.record(name)["state"] in states,
+            f"{name} {' or '.join(states)}",
+            timeout_s,
+        )
+
+    def until(self, true: Callable[[], Any], what: str, timeout_s: float = 240) -> None:
+        end = time.monotonic() + timeout_s
+        while not true():
+            said = {name: self.output(name)[-2000:] for name in self.states()}
+            assert time.monotonic() < end, f"{what}: {self.states()} {said}"
+            assert self.queue is None or self.queue.poll() is None, "the queue has ended"
+            time.sleep(0.3)
+
+    @contextmanager
+    def running(self) -> Iterator[subprocess.Popen[str]]:
+        """Runs the queue; ends it as systemd does."""
+        azure = ("RESULTS_CONTAINER", "RESULTS_ACCOUNT", "AZURE_CLIENT_ID")
+        variables = {**dict.fromkeys(azure, "none"), **self._variables}
+        script = self.scripts / "run_experiments.py"
+        with (self.root / "journal").open("a") as journal:
+            self.queue = subprocess.Popen(
+                [sys.executable, "-X", "faulthandler", str(script)],
+                env={**os.environ, **variables},
+                stdout=journal,
+                stderr=journal,
+                text=True,
+                start_new_session=True,
+            )
+        try:
+            yield self.queue
+        finally:
+            if self.queue.poll() is None:
+                self.queue.send_signal(signal.SIGTERM)
+                self.queue.wait(timeout=120)
+            self.queue = None

@@ -1,0 +1,79 @@
+"""The queue on a real Ray of two CPUs: experiments share it, wait, stop and continue."""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.infra.experiments.head import SHORT, Head, cartpole
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def test_two_experiments_share_the_cpus_and_a_third_starts_when_one_ends(
+    cluster_head: Head,
+) -> None:
+    head = cluster_head
+    with head.running():
+        assert head.submit("first", cartpole())["state"] == "QUEUED"
+        head.submit("second", cartpole())
+        head.submit("third", cartpole(SHORT))
+        head.wait_for("first", "TRAINING")
+        head.wait_for("second", "TRAINING")
+        assert head.states() == {"first": "TRAINING", "second": "TRAINING", "third": "QUEUED"}
+        third = head.record("third")
+        assert (third["reason"], third["attempts"]) == ("no room beside first, second", 0)
+        assert head.ask("stop", "first")["state"] == "STOPPED"
+        head.wait_for("third", "FINISHED")
+        assert head.record("second")["attempts"] == 1
+        assert head.ask("stop", "second")["state"] == "STOPPED"
+    journal = (head.root / "journal").read_text()
+    assert re.search(r"^third: FINISHED: \S", journal, re.MULTILINE)
+    assert re.search(r"^second: First learner update within", journal, re.MULTILINE)
+
+
+def runs(head: Head, name: str) -> list[Path]:
+    """The run folders of an experiment."""
+    return list((head.root / "var/lib/volley/runs" / head.record(name)["key"] / "runs").glob("*"))
+
+
+def test_nothing_runs_twice_and_a_run_continues_whatever_ends_the_queue(cluster_head: Head) -> None:
+    head = cluster_head
+    with head.running() as queue:
+        head.submit("one", cartpole())
+        head.wait_for("one", "TRAINING")
+        job = head.record("one")["job"]
+        queue.send_signal(signal.SIGKILL)
+        queue.wait()
+    # Its job has continued; the next queue follows it.
+    with head.running():
+        steps = head.steps("one")
+        head.until(lambda: head.steps("one") > steps, "more steps")
+        assert (head.record("one")["job"], head.record("one")["attempts"]) == (job, 1)
+    # A queue that systemd stops has stopped it, with a checkpoint.
+    (run,) = runs(head, "one")
+    assert list(run.glob("checkpoints/checkpoint_*"))
+    assert "KILLED: stopped by SIGTERM" in head.output("one")
+    assert head.record("one")["state"] == "STARTING"
+    with head.running():
+        head.wait_for("one", "TRAINING")
+        assert head.ask("stop", "one") == {"name": "one", "state": "STOPPED", "position": None}
+        assert head.ask("stop", "one")["state"] == "STOPPED"
+        assert head.ask("resume", "one")["state"] == "QUEUED"
+        head.wait_for("one", "TRAINING")
+        head.ask("stop", "one")
+    assert runs(head, "one") == [run]
+    assert head.output("one").count("Resumed from") == 2
+
+
+def test_what_the_payload_refuses_is_not_tried_again(cluster_head: Head) -> None:
+    head = cluster_head
+    with head.running():
+        head.submit("one", "env: NoSuchEnvironment-v0\n")
+        head.wait_for("one", "FAILED")
+    record = head.record("one")
+    assert record["attempts"] == 1
+    assert record["reason"].startswith("payload: env: NoSuchEnvironment-v0")
