@@ -6,9 +6,11 @@ import json
 from collections import Counter
 from functools import partial
 
+from infra.experiment_files import experiment_name
 from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.machines.machine import Machine, all_machines
 from rehearsal.paths import ROOT
+from rehearsal.scenario.context import EXPERIMENT as BEFORE
 from rehearsal.scenario.context import Context
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import AS_RAY, ENV_RUNNER, PYTHON, until
@@ -20,7 +22,7 @@ NEEDS = f"apt_packages {', '.join(PACKAGES)} on every machine"
 MISSING = "openjdk-17-jre-headless"
 REFUSED = f"apt_packages: {MISSING}: not installed on this machine"
 LEARNS_IN_S = 120.0
-TRAINING = "/opt/volley/training"
+FOLDERS = "/var/lib/volley/experiments"
 LACKING = f"env: CartPole-v1\napt_packages: [{MISSING}]\nstop: {{training_iteration: 1}}\n"
 
 
@@ -51,13 +53,15 @@ def _is_refused(head: Machine) -> None:
     head.run("install", "-D", "-m", "0644", "/dev/stdin", "/tmp/lacking.yaml", text=LACKING)
     train = [PYTHON, "-m", "payload", "train", "/tmp/lacking.yaml", "--address", "auto"]
     train += ["--results", "/tmp/results"]
-    done = head.run(*AS_RAY, f"PYTHONPATH={TRAINING}", *train, check=False)
+    done = head.run(*AS_RAY, f"PYTHONPATH={FOLDERS}/{experiment_name(BEFORE)}", *train, check=False)
     if done.returncode != 2 or REFUSED not in done.stderr:
         raise UnexpectedError(f"exit code {done.returncode}, not refused: {done.stderr}")
 
 
 def _has_learned(head: Machine) -> bool:
-    status = json.loads(head.run("cat", f"{TRAINING}/status.json").stdout)
+    status = json.loads(
+        head.run("cat", f"{FOLDERS}/{experiment_name(EXPERIMENT)}/status.json").stdout
+    )
     if status["state"] not in ("TRAINING", "FINISHED"):
         raise UnexpectedError(f"the training has {status}")
     return bool(status["state"] == "FINISHED")

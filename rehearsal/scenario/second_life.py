@@ -97,7 +97,7 @@ def _curl(machine: Machine, host: str, address: str) -> int:
 
 def _resumed_at(head: Machine) -> str:
     """Returns the environment steps at which the payload has continued a checkpoint."""
-    said = head.run("journalctl", "--unit=training", "--output=cat").stdout
+    said = head.run("journalctl", "--unit=experiments", "--output=cat").stdout
     found = RESUMED.search(said)
     if found is None:
         raise UnexpectedError("the training has started from the beginning")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 import signal
@@ -20,6 +21,7 @@ from rehearsal.machines.machine import Machine, all_machines
 AS_RAY = ["runuser", "--user", "ray", "--", "env", "HOME=/var/lib/volley"]
 AS_RAY += ["RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN_PATH=/var/lib/volley/ray-token"]
 PYTHON = "/opt/volley/venv/bin/python"
+VOLLEY_HEAD = "/usr/local/bin/volley-head"
 WATCH = """
 import ray, time
 ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
@@ -95,9 +97,15 @@ class Training:
         self.head = head
 
     def started(self) -> float:
-        """Returns time.monotonic() at the start of its unit, after all nodes have joined."""
-        shown = ("show", "training.service", "--property=ExecMainStartTimestampMonotonic")
-        return int(self.head.run("systemctl", *shown, "--value").stdout) / 1e6
+        """Returns time.monotonic() at the start of its job, after all nodes have joined."""
+        newest = max(one["started"] or 0.0 for one in self.experiments())
+        return newest - time.time() + time.monotonic()
+
+    def experiments(self) -> list[dict[str, Any]]:
+        """Returns what the head says of all experiments."""
+        said = self.head.run(VOLLEY_HEAD, "status").stdout
+        found: list[dict[str, Any]] = json.loads(said)["experiments"]
+        return found
 
     def steps(self) -> int:
         """Returns the environment steps of the newest run so far; 0 before its first iteration."""
