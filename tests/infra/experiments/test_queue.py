@@ -7,8 +7,11 @@ import signal
 from pathlib import Path
 
 import pytest
+from ray.cluster_utils import Cluster
 
+from tests.infra.boot_scripts import load
 from tests.infra.experiments.head import SHORT, Head, cartpole
+from tests.payload.command_line import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -67,6 +70,17 @@ def test_nothing_runs_twice_and_a_run_continues_whatever_ends_the_queue(cluster_
         head.ask("stop", "one")
     assert runs(head, "one") == [run]
     assert head.output("one").count("Resumed from") == 2
+
+
+def test_a_node_that_has_gone_away_is_not_counted(
+    ray_with_dashboard: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", f"http://{ray_with_dashboard.webui_url}")
+    seen = load("ray_cluster").RayCluster()
+    node = ray_with_dashboard.add_node(num_cpus=3)
+    wait_for(lambda: [one["cpus"] for one in seen.nodes()] == [2, 3])
+    ray_with_dashboard.remove_node(node)
+    wait_for(lambda: [one["cpus"] for one in seen.nodes()] == [2])
 
 
 def test_what_the_payload_refuses_is_not_tried_again(cluster_head: Head) -> None:

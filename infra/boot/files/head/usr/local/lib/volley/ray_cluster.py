@@ -31,9 +31,9 @@ class RayCluster:
         Raises:
             RayAwayError
         """
-        alive = [("state", "=", "ALIVE")]
         address = os.environ["RAY_API_SERVER_ADDRESS"]
-        found = _ask(lambda: list_nodes(address, filters=alive, limit=MOST_NODES))
+        # With a filter for those alive, Ray takes the dead ones for missing.
+        found = _ask(lambda: list_nodes(address, limit=MOST_NODES))
         nodes = [
             {
                 "name": node.node_name,
@@ -44,6 +44,7 @@ class RayCluster:
                 "state": node.state,
             }
             for node in found
+            if node.state == "ALIVE"
         ]
         return sorted(nodes, key=lambda node: (node["role"], node["address"], node["name"]))
 
