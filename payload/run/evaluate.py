@@ -106,14 +106,8 @@ def record_under(run_under: str, checkpoint: Checkpoint, path: Path) -> tuple[fl
     Raises:
         RuntimeError: The process has failed, for this reason.
     """
-    command = [
-        *shlex.split(run_under),
-        sys.executable,
-        "-m",
-        __name__,
-        str(checkpoint.path),
-        str(path),
-    ]
+    command = [*shlex.split(run_under), sys.executable, "-m", __name__]
+    command += [str(checkpoint.path), str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError((done.stderr.strip() or done.stdout.strip()).splitlines()[-1])
