@@ -1,5 +1,6 @@
 """The configuration of Ray's autoscaler on the head: which workers there may be, and for how long.
 
+No stack declares it yet: the scale set's capacity is maxWorkers, and Ray's autoscaler is off.
 https://docs.ray.io/en/latest/cluster/vms/references/ray-cluster-configuration.html
 """
 

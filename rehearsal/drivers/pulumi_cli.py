@@ -28,7 +28,7 @@ class PulumiCli:
         self._folder = folder / "pulumi"
 
     @cached_property
-    def _project(self) -> PulumiProject:
+    def project(self) -> PulumiProject:
         return PulumiProject.make(self._folder, STACK, "rehearsal.backend")
 
     def up(self, config: Mapping[str, str]) -> Result:
@@ -36,18 +36,18 @@ class PulumiCli:
         result = self._run("up")
         if result.error:
             return result
-        outputs = json.loads(self._project.pulumi("stack", "output", "--json").stdout)
+        outputs = json.loads(self.project.pulumi("stack", "output", "--json").stdout)
         return Result("", result.operations, outputs)
 
     def preview(self, config: Mapping[str, str]) -> str:
         """Runs `pulumi preview`; returns what its user reads."""
         self._configure(config)
-        done = self._project.pulumi("preview", "--non-interactive")
+        done = self.project.pulumi("preview", "--non-interactive")
         return f"{done.stdout}{done.stderr}"
 
     def make_up(self) -> Result:
         """Runs `make up`, which continues after a run that was killed."""
-        done = self._project.run(*DEPLOY_UP)
+        done = self.project.run(*DEPLOY_UP)
         return Result("" if done.returncode == 0 else f"{done.stdout}{done.stderr}")
 
     def killed_make_up(self, config: Mapping[str, str], until: Callable[[], None]) -> None:
@@ -55,8 +55,8 @@ class PulumiCli:
         self._configure(config)
         with subprocess.Popen(
             DEPLOY_UP,
-            cwd=self._project.folder,
-            env=self._project.environment,
+            cwd=self.project.folder,
+            env=self.project.environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
@@ -70,10 +70,10 @@ class PulumiCli:
         return self._run("destroy")
 
     def _configure(self, config: Mapping[str, str]) -> None:
-        self._project.configure({key: _value(text) for key, text in config.items()})
+        self.project.configure({key: _value(text) for key, text in config.items()})
 
     def _run(self, command: str) -> Result:
-        done = self._project.pulumi(command, "--yes", "--skip-preview", "--json")
+        done = self.project.pulumi(command, "--yes", "--skip-preview", "--json")
         operations, errors = read_events(done.stdout)
         error = "" if done.returncode == 0 else "\n".join([*errors, done.stderr]).strip()
         return Result(error, operations)

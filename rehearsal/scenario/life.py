@@ -8,6 +8,7 @@ from functools import partial
 from rehearsal.backend import Backend
 from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.scenario import checks, faults, own_environment, role_faults, stack_changes
+from rehearsal.scenario import operate as operating
 from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, Context
 from rehearsal.scenario.open_ports import ports_as_declared
 from rehearsal.scenario.outcomes import Outcomes
@@ -16,6 +17,7 @@ from rehearsal.scenario.unsupported_properties import unsupported_properties
 
 ROLES_REMOVED = "nothing is saved, no worker joins; both work when they are back"
 OWN_ENVIRONMENT = "it learns from a window; its env runners on workers have X servers"
+OPERATED = "`volley` submits, stops, resumes and pulls a second experiment"
 UP_KILLED = "twice; then `make up` starts the training"
 
 
@@ -48,6 +50,8 @@ def run_life(context: Context, outcomes: Outcomes) -> list[str]:
         act("up killed", UP_KILLED, stack_changes.up_killed, context, context.driver)
     act("own environment", OWN_ENVIRONMENT, own_environment.own_environment, context)
     act("experiment", "only the training starts again", stack_changes.experiment, context)
+    if isinstance(context.driver, PulumiCli):
+        act("operate", OPERATED, operating.operate, context, context.driver)
     act("head reboots", faults.HEAD_REBOOTS, faults.head_reboots, context)
     act("failing boot", "`up` tells the package's name", stack_changes.failing_boot, context)
     act("destroy", "nothing but the results", stack_changes.destroy, context)
