@@ -12,14 +12,12 @@ from typing import IO, Any
 from operate.errors import LostError, refused
 from operate.ssh import LOST, Connection, UnreachableError
 from operate.stack import Outputs, Stack
-from payload.errors import UserError, nearest
+from payload.errors import UserError
 
 VOLLEY_HEAD = ("sudo", "volley-head")
 CHUNK = 2**16
 NOT_FOUND = 127
 """Exit code of a shell."""
-MOST_NAMES = 10
-"""In a line."""
 REFUSAL = b'{"error"'
 Told = Callable[[int], None]
 """Is told how many bytes were sent."""
@@ -60,27 +58,6 @@ class Head:
         except LostError:
             self._reconnect()
             return self._ask(words, stdin, told)
-
-    def ask_about(self, name: str, verb: str, *words: str) -> dict[str, Any]:
-        """Asks about an experiment; an unknown one is told with the nearest name.
-
-        Raises:
-            UserError: The head refuses, or cannot be reached.
-        """
-        try:
-            return self.ask(verb, name, *words)
-        except UserError:
-            self.check_name(name)
-            raise
-
-    def check_name(self, name: str) -> None:
-        """Raises UserError unless the head has an experiment of this name."""
-        names = [experiment["name"] for experiment in self.ask("status")["experiments"]]
-        if name not in names:
-            known = f"; known: {', '.join(names)}" if 0 < len(names) <= MOST_NAMES else ""
-            raise refused(
-                f"{name}: no such experiment{nearest(name, names)}{known}", "volley status"
-            )
 
     def show(self, *words: str) -> int:
         """Shows what volley-head writes, as it comes; returns the exit code.

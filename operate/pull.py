@@ -86,7 +86,7 @@ def is_there(file: RemoteFile, place: Path) -> bool:
 def _receive(head: Head, name: str, folder: Path, partial: Path) -> dict[str, int]:
     """Receives until all files of the newest manifest are there, then renames them."""
     for _ in range(ROUNDS):
-        files = manifest(head.ask_about(name, "manifest"))
+        files = manifest(head.ask("manifest", name))
         new = [file for file in files if not is_there(file, folder / file.path)]
         files = [file for file in new if file.link is None]
         missing = [file for file in files if not is_there(file, partial / file.path)]

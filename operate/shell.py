@@ -46,10 +46,4 @@ def logs(
         what: --unit UNIT or --boot; empty for an experiment.
     """
     options = [*(["--follow"] if follow else []), *(["--lines", str(lines)] if lines else [])]
-    head = Head(stack)
-    try:
-        return head.show("logs", *([name] if name else what), *options)
-    except UserError:
-        if name:
-            head.check_name(name)
-        raise
+    return Head(stack).show("logs", *([name] if name else what), *options)

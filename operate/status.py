@@ -23,6 +23,12 @@ COLORS = {
     "FAILED": "red",
     "FINISHED": "blue",
 }
+WISHES = {
+    "stop": "writes its checkpoint and stops",
+    "requeue": "writes its checkpoint and makes room",
+    "replace": "writes its checkpoint and is replaced",
+}
+"""What an experiment that trains was asked to do."""
 
 
 def status(stack: Stack, watch: bool, as_json: bool) -> int:
@@ -64,7 +70,13 @@ def status_page(answer: Mapping[str, Any], outputs: Outputs) -> RenderableType:
         f"{spent['so_far']:.2f} since the head has booted {duration(spent['uptime_s'])} ago",
         f"Results were saved {ago} ago" if saved else "Nothing has been saved yet",
     ]
-    shown: list[RenderableType] = [_nodes(answer["nodes"])]
+    if memory := answer.get("head", {}).get("memory_bytes"):
+        lines.append(f"The queue's services use {memory / 2**20:,.0f} MiB on the head")
+    shown: list[RenderableType] = []
+    if answer["nodes"]:
+        shown.append(_nodes(answer["nodes"]))
+    else:
+        lines.append("The queue has seen no nodes yet. Next: volley logs --unit experiments")
     if answer["experiments"]:
         shown.append(_experiments(answer["experiments"]))
     else:
@@ -121,7 +133,7 @@ def _experiments(experiments: list[Mapping[str, Any]]) -> Table:
             number(run.get("steps_per_s")),
             number(run.get("num_env_runners")),
             duration(left) if left is not None else "",
-            _printable(one.get("reason") or run.get("reason") or ""),
+            _printable(WISHES.get(one["wish"]) or one["reason"] or run.get("reason") or ""),
         )
     return table
 

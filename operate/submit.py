@@ -18,7 +18,7 @@ from infra.experiment_files import experiment_files, largest, sizes
 from operate.errors import refused
 from operate.head import Head, Told
 from operate.stack import Stack
-from operate.tables import show
+from operate.tables import show, stands
 from payload.experiment import (
     MAX_TRAVEL_BYTES,
     UserError,
@@ -48,13 +48,7 @@ def submit(stack: Stack, path: Path, name: str | None, now: bool, as_json: bool)
     words = ["submit", name, *(["--now"] if now else [])]
     with _progress(len(packed)) as told:
         answer = head.ask(*words, stdin=packed, told=told)
-    place = f", position {answer['position']}" if answer.get("position") else ""
-    show(
-        as_json,
-        answer,
-        f"{answer['name']}: {answer['state']}{place}",
-        f"Next: volley logs {answer['name']} -f",
-    )
+    show(as_json, answer, stands(answer), f"Next: volley logs {name} -f")
     return 0
 
 

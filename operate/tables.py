@@ -28,6 +28,12 @@ def show(json_wanted: bool, answer: dict[str, Any], *shown: RenderableType) -> N
         out.print(one)
 
 
+def stands(answer: dict[str, Any]) -> str:
+    """Returns "pong: QUEUED, position 2"."""
+    place = f", position {answer['position']}" if answer.get("position") else ""
+    return f"{answer['name']}: {answer['state']}{place}"
+
+
 def duration(seconds: float) -> str:
     """Returns "4 s", "12 min", "3.5 h" or "2.1 d"."""
     if seconds < 100:

@@ -20,6 +20,7 @@ MACHINE_FOLDERS = (
     "var/log",
     "run",
     "proc/driver",
+    "sys/fs/cgroup",
     SCRIPTS,
 )
 

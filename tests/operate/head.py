@@ -1,9 +1,8 @@
-"""A head on this machine: a real sshd on a high port, whose volley-head answers from a folder."""
+"""A head on this machine: a real sshd on a high port, and the head's own volley-head below a folder."""
 
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import shutil
 import signal
@@ -14,8 +13,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-VOLLEY_HEAD = Path(__file__).with_name("volley_head.py")
+from tests.infra.boot_scripts import load
+from tests.infra.experiments.head import Head
+
+STORE: Any = load("experiment_store")
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
 WHY_NOT = (
     "sshd is not installed (openssh-server)"
@@ -24,18 +27,31 @@ WHY_NOT = (
     if os.geteuid() != 0
     else ""
 )
+CUT = """\
+if [ "$(cat {cut}/verb 2>/dev/null)" = "$1" ]; then
+  bytes=$(cat {cut}/bytes)
+  rm -r {cut}
+  "{volley_head}" "$@" | head -c "$bytes"
+  sleep 0.5  # What was written is on its way.
+  kill -KILL $PPID
+  sleep 10
+fi
+exec "{volley_head}" "$@"
+"""
+"""volley-head, whose connection is lost once where a test wants it."""
 
 
 class LocalHead:
-    """sshd with its host key and its log, and the folder of experiments and runs."""
+    """sshd with its host key and its log, and the machine's folders below one; no queue runs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.root = folder, folder / "root"
-        (self.root / "experiments").mkdir(parents=True)
+        self._head = Head(self.root)
+        self.experiments = self._head.experiments
+        self.record, self.store = self._head.record, STORE.Store(self.experiments)
         self.port = free_port()
         self.log = folder / "sshd.log"
         self.key = make_key(folder / "laptop_key")
-        self.variables: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._programs()
         self.new_host_key()
@@ -57,7 +73,6 @@ class LocalHead:
         authorized = self.folder / "authorized_keys"
         authorized.write_text(self.key.with_suffix(".pub").read_text())
         path = f"{self.folder / 'programs'}:{os.environ['PATH']}"
-        variables = {"PATH": path, "VOLLEY_ROOT": str(self.root), **self.variables}
         settings = [
             f"Port {self.port}",
             "ListenAddress 127.0.0.1",
@@ -69,7 +84,7 @@ class LocalHead:
             "PasswordAuthentication no",
             "PermitRootLogin prohibit-password",
             "LogLevel VERBOSE",
-            "SetEnv " + " ".join(f'"{name}={value}"' for name, value in variables.items()),
+            f'SetEnv "PATH={path}"',
         ]
         file = self.folder / "sshd_config"
         file.write_text("\n".join(settings) + "\n")
@@ -96,24 +111,43 @@ class LocalHead:
         """How many commands have been run."""
         return self.log.read_text().count("Starting session")
 
-    def experiment(self, name: str, **state: object) -> None:
-        folder = self.root / "experiments" / name
+    def experiment(self, name: str, state: str = "TRAINING", **fields: Any) -> Path:
+        """Writes an experiment; returns its folder."""
+        folder = self.experiments / name
         folder.mkdir()
-        known = {"name": name, "state": "TRAINING", "digest": "", **state}
-        (folder / "state.json").write_text(json.dumps(known))
+        STORE.Record(name, state, key=f"{name}-key", **fields).write(folder)
         (folder / "output.log").write_text("first line\n")
+        return folder
+
+    def change(self, name: str, **changes: Any) -> None:
+        """Changes an experiment as the queue does."""
+        self.store.change(self.store.get(name), **changes)
 
     def run_file(self, name: str, path: str, content: bytes) -> Path:
-        place = self.root / "runs" / name / path
+        return self.write(f"var/lib/volley/runs/{self.record(name)['key']}/{path}", content)
+
+    def write(self, path: str, content: bytes) -> Path:
+        """Writes a file of the machine, whose path begins below its root."""
+        place = self.root / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content)
         return place
+
+    def cut(self, verb: str, after: int = 0) -> None:
+        """Makes the next connection that this verb uses end after some bytes of its answer."""
+        self.write("cut/bytes", str(after).encode())
+        self.write("cut/verb", verb.encode())
 
     def _programs(self) -> None:
         folder = self.folder / "programs"
         folder.mkdir()
         program(folder / "sudo", 'exec "$@"')
-        program(folder / "volley-head", f'exec {sys.executable} {VOLLEY_HEAD} "$@"')
+        program(folder / "runuser", 'shift 3; exec "$@"')  # --user ray --
+        program(folder / "python3", f'exec {sys.executable} "$@"')
+        program(folder / "journalctl", 'echo "journalctl $*"')
+        volley_head = self._head.scripts / "volley-head"
+        script = CUT.format(cut=self.root / "cut", volley_head=volley_head)
+        program(folder / "volley-head", script)
 
 
 def make_key(path: Path) -> Path:

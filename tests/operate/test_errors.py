@@ -101,7 +101,7 @@ def test_an_unknown_experiment_is_told_with_the_nearest(
 ) -> None:
     head.experiment("pong")
     said = connected.volley(verb, "pnog", code=2)
-    assert said == "pnog: no such experiment (did you mean pong?); known: pong. Next: volley status"
+    assert said == "no experiment is called pnog (did you mean pong?). Next: volley status"
 
 
 def test_the_heads_refusal_is_told_with_its_next_command(
@@ -109,7 +109,7 @@ def test_the_heads_refusal_is_told_with_its_next_command(
 ) -> None:
     head.experiment("cart")
     said = connected.volley("submit", str(experiment), code=2)
-    assert said == "cart is TRAINING with another content. Next: volley stop cart"
+    assert said == "cart is TRAINING with other files. Next: volley stop cart"
 
 
 def test_submit_during_a_destroy_sends_nothing(
@@ -120,7 +120,7 @@ def test_submit_during_a_destroy_sends_nothing(
     assert said.startswith(
         "the stack is being destroyed or changed: pulumi is deleting VirtualMachine volley-head"
     )
-    assert list((head.root / "experiments").iterdir()) == []
+    assert list(head.experiments.iterdir()) == []
 
 
 def test_a_head_that_a_destroy_has_taken_away_is_told_so(

@@ -19,9 +19,14 @@ def test_logs_show_an_experiments_output(connected: Laptop, head: LocalHead) -> 
     assert connected.volley("logs", "pong") == "first line\n"
 
 
-def test_logs_of_a_unit_and_of_the_boot_are_asked_for(connected: Laptop) -> None:
-    assert connected.volley("logs", "--unit", "mlflow") == "the log of --unit mlflow\n"
-    assert connected.volley("logs", "--boot") == "the log of --boot\n"
+def test_logs_of_a_unit_are_its_journal(connected: Laptop) -> None:
+    said = connected.volley("logs", "--unit", "mlflow", "--lines", "7")
+    assert said == "journalctl --unit=mlflow --no-pager --lines=7\n"
+
+
+def test_logs_of_the_boot_are_the_end_of_cloud_inits(connected: Laptop, head: LocalHead) -> None:
+    head.write("var/log/cloud-init-output.log", b"one\ntwo\nthree\n")
+    assert connected.volley("logs", "--boot", "--lines", "2") == "two\nthree\n"
 
 
 def interrupted(process: subprocess.Popen[str]) -> str:
@@ -58,17 +63,37 @@ def test_a_lost_connection_ends_logs_with_the_next_command(
     assert err.strip().endswith("the cluster works on. Next: the same command again")
 
 
+def test_logs_that_are_followed_end_with_the_experiment(
+    connected: Laptop, head: LocalHead
+) -> None:
+    folder = head.experiment("pong")
+    process = connected.start("logs", "pong", "-f")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "first line\n"
+    with (folder / "output.log").open("a") as output:
+        output.write("last line\n")
+    head.change("pong", state="FINISHED")
+    assert process.communicate(timeout=60) == ("last line\n", "")
+    assert process.returncode == 0
+
+
+def test_stop_waits_for_the_checkpoint(connected: Laptop, head: LocalHead) -> None:
+    head.experiment("pong")
+    process = connected.start("stop", "pong")
+    until(lambda: head.record("pong")["wish"] == "stop")
+    assert process.poll() is None
+    head.change("pong", state="STOPPED")
+    assert process.communicate(timeout=60) == ("pong: STOPPED\n", "")
+
+
 def test_ctrl_c_does_not_take_a_stop_back(connected: Laptop, head: LocalHead) -> None:
-    head.stop()
-    head.variables["STOP_S"] = "1"
-    head.start()
     head.experiment("pong")
     connected.volley("status")
     process = connected.start("stop", "pong")
     until(lambda: b"volley-head stop" in running())
     assert "the head stops pong all the same" in interrupted(process)
-    state = head.root / "experiments/pong/state.json"
-    until(lambda: json.loads(state.read_text() or "{}").get("state") == "STOPPED")
+    until(lambda: head.record("pong")["wish"] == "stop")
+    assert "writes its checkpoint and stops" in connected.volley("status")
 
 
 def running() -> bytes:
@@ -83,6 +108,12 @@ def test_exec_returns_the_commands_output_and_exit_code(connected: Laptop) -> No
 
 
 def test_stop_and_resume_show_the_new_state(connected: Laptop, head: LocalHead) -> None:
-    head.experiment("pong")
+    head.experiment("pong", "QUEUED")
     assert connected.volley("stop", "pong") == "pong: STOPPED\n"
     assert json.loads(connected.volley("resume", "pong", "--json"))["state"] == "QUEUED"
+
+
+def test_one_that_has_finished_is_not_resumed(connected: Laptop, head: LocalHead) -> None:
+    head.experiment("pong", "FINISHED")
+    said = connected.volley("resume", "pong", code=2)
+    assert said == "pong has finished. Next: volley submit EXPERIMENT --name pong"

@@ -22,19 +22,18 @@ def test_the_payload_and_the_experiment_arrive_on_the_head(
     connected: Laptop, head: LocalHead, experiment: Path
 ) -> None:
     assert connected.volley("submit", str(experiment)).startswith("cart: QUEUED, position 1")
-    folder = head.root / "experiments" / "cart"
+    folder = head.experiments / "cart"
     assert (folder / "experiment.yaml").read_bytes() == experiment.read_bytes()
     assert (folder / "stack.yaml").read_text() == "{}"
     code = "import payload.cli; print(payload.cli.__file__)"
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={"PYTHONPATH": str(folder / "payload.whl")},
         cwd=folder,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.startswith(f"{folder}/payload.whl/payload/")
+    assert done.stdout.startswith(f"{folder}/payload/")
 
 
 @pytest.mark.slow
@@ -47,7 +46,7 @@ def test_what_an_experiment_names_arrives_with_it(
     with experiment.open("a") as file:
         file.write("source_directory: walk\n")
     connected.volley("submit", str(experiment), "--name", "walk")
-    folder = head.root / "experiments" / "walk"
+    folder = head.experiments / "walk"
     with tarfile.open(folder / "files.tar") as archive:
         assert archive.getnames() == ["source/walk.py"]
     sent = read_experiment(folder / "experiment.yaml").experiment
@@ -64,7 +63,7 @@ def test_an_experiment_of_several_mebibytes_arrives_whole(
     with experiment.open("a") as file:
         file.write("inputs: {data: data}\n")
     connected.volley("submit", str(experiment))
-    with tarfile.open(head.root / "experiments" / "cart" / "files.tar") as archive:
+    with tarfile.open(head.experiments / "cart" / "files.tar") as archive:
         (member,) = archive.getmembers()
     assert (member.name, member.size) == ("inputs/data/frames", 7 * 2**20)
 
@@ -81,7 +80,7 @@ def test_the_same_experiment_sent_twice_changes_nothing(
 def test_a_submit_whose_connection_is_lost_is_sent_again(
     connected: Laptop, head: LocalHead, experiment: Path
 ) -> None:
-    (head.root / "cut").write_text("submit")
+    head.cut("submit")
     assert connected.volley("submit", str(experiment)).startswith("cart: QUEUED, position 1")
     assert head.connections() == 2
 
@@ -89,8 +88,7 @@ def test_a_submit_whose_connection_is_lost_is_sent_again(
 @pytest.mark.slow
 def test_now_is_passed_on(connected: Laptop, head: LocalHead, experiment: Path) -> None:
     connected.volley("submit", str(experiment), "--now")
-    state = json.loads((head.root / "experiments/cart/state.json").read_text())
-    assert state["now"] is True
+    assert head.record("cart")["now"] is True
 
 
 @pytest.mark.slow

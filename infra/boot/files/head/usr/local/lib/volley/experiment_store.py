@@ -131,7 +131,8 @@ class Store:
         with self._locked():
             record = self.get(name)
             if record.state == "FINISHED":
-                raise RefusedError(f"{name} has finished", f"volley submit {name}")
+                submit = f"volley submit EXPERIMENT --name {name}"
+                raise RefusedError(f"{name} has finished", submit)
             if record.over:
                 record = Record(
                     name,
