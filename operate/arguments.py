@@ -51,7 +51,7 @@ def _add_experiments(verbs: Any) -> None:
     what.add_argument("--unit", help="a systemd unit of the head: experiments, ray-head, mlflow")
     what.add_argument("--boot", action="store_true", help="the head's boot")
     logs.add_argument("-f", "--follow", action="store_true", help="follow it until Ctrl-C")
-    logs.add_argument("--lines", type=int, metavar="N", help="begin with the last N lines")
+    logs.add_argument("--lines", type=_count, metavar="N", help="begin with the last N lines")
     stop = _add(verbs, "stop", "checkpoint and stop an experiment", as_json=True)
     _add_name(stop)
     resume = _add(verbs, "resume", "queue a stopped or failed experiment again", as_json=True)
@@ -85,3 +85,9 @@ def _add(verbs: Any, name: str, text: str, as_json: bool = False) -> argparse.Ar
 def _add_name(verb: Any, **options: Any) -> None:
     name = verb.add_argument("name", metavar="NAME", help="of the experiment", **options)
     name.completer = experiments
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 on")
+    return int(text)

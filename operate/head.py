@@ -68,11 +68,12 @@ class Head:
         with self._running(words, stdin=subprocess.DEVNULL) as process:
             assert process.stdout is not None
             assert process.stderr is not None
-            refusal = b""
+            refusal, shown = b"", False
             while chunk := process.stdout.read1(CHUNK):  # type: ignore[attr-defined]
-                if chunk.startswith(REFUSAL) or refusal:
+                if refusal or (chunk.startswith(REFUSAL) and not shown):
                     refusal += chunk
                     continue
+                shown = True
                 sys.stdout.buffer.write(chunk)
                 sys.stdout.flush()
             stderr = process.stderr.read()

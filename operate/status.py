@@ -111,9 +111,10 @@ def _names(stack: Stack) -> str:
 
 
 def _nodes(nodes: list[Mapping[str, Any]]) -> Table:
-    table = Table("node", "role", "state", "address", "CPUs", "GPUs")
+    # Ray names a node by its address.
+    table = Table("node", "role", "state", "CPUs", "GPUs")
     for node in nodes:
-        words = [str(node.get(key, "")) for key in ("name", "role", "state", "address")]
+        words = [str(node.get(key, "")) for key in ("name", "role", "state")]
         table.add_row(*words, number(node.get("cpus")), number(node.get("gpus")))
     return table
 
@@ -133,9 +134,14 @@ def _experiments(experiments: list[Mapping[str, Any]]) -> Table:
             number(run.get("steps_per_s")),
             number(run.get("num_env_runners")),
             duration(left) if left is not None else "",
-            _printable(WISHES.get(one["wish"]) or one["reason"] or run.get("reason") or ""),
+            _printable(_why(one, run)),
         )
     return table
+
+
+def _why(experiment: Mapping[str, Any], run: Mapping[str, Any]) -> str:
+    wish = WISHES.get(experiment.get("wish", ""))
+    return wish or experiment.get("reason") or run.get("reason") or ""
 
 
 def _printable(text: str) -> str:

@@ -1,8 +1,9 @@
-"""A head on this machine: a real sshd on a high port, and the head's own volley-head below a folder."""
+"""A head on this machine: a real sshd, and the machine's own volley-head below a folder."""
 
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import shutil
 import signal
@@ -70,21 +71,18 @@ class LocalHead:
     def settings(self) -> Path:
         """Writes sshd's settings."""
         Path("/run/sshd").mkdir(exist_ok=True)
-        authorized = self.folder / "authorized_keys"
-        authorized.write_text(self.key.with_suffix(".pub").read_text())
-        path = f"{self.folder / 'programs'}:{os.environ['PATH']}"
         settings = [
             f"Port {self.port}",
             "ListenAddress 127.0.0.1",
             f"HostKey {self.folder / 'host_key'}",
-            f"AuthorizedKeysFile {authorized}",
+            f"AuthorizedKeysFile {self.key.with_suffix('.pub')}",
             "PidFile none",
             "StrictModes no",
             "UsePAM no",
             "PasswordAuthentication no",
             "PermitRootLogin prohibit-password",
             "LogLevel VERBOSE",
-            f'SetEnv "PATH={path}"',
+            f'SetEnv "PATH={self.folder / "programs"}:{os.environ["PATH"]}"',
         ]
         file = self.folder / "sshd_config"
         file.write_text("\n".join(settings) + "\n")
@@ -119,6 +117,11 @@ class LocalHead:
         (folder / "output.log").write_text("first line\n")
         return folder
 
+    def knows(self, *nodes: dict[str, Any]) -> None:
+        """Writes the nodes that the queue has seen."""
+        file = self.experiments / ".cluster.json"
+        file.write_text(json.dumps({"time": time.time(), "nodes": nodes}))
+
     def change(self, name: str, **changes: Any) -> None:
         """Changes an experiment as the queue does."""
         self.store.change(self.store.get(name), **changes)
@@ -145,9 +148,8 @@ class LocalHead:
         program(folder / "runuser", 'shift 3; exec "$@"')  # --user ray --
         program(folder / "python3", f'exec {sys.executable} "$@"')
         program(folder / "journalctl", 'echo "journalctl $*"')
-        volley_head = self._head.scripts / "volley-head"
-        script = CUT.format(cut=self.root / "cut", volley_head=volley_head)
-        program(folder / "volley-head", script)
+        paths = {"cut": self.root / "cut", "volley_head": self._head.scripts / "volley-head"}
+        program(folder / "volley-head", CUT.format(**paths))
 
 
 def make_key(path: Path) -> Path:

@@ -63,18 +63,28 @@ def test_a_lost_connection_ends_logs_with_the_next_command(
     assert err.strip().endswith("the cluster works on. Next: the same command again")
 
 
-def test_logs_that_are_followed_end_with_the_experiment(
-    connected: Laptop, head: LocalHead
-) -> None:
+def test_logs_that_are_followed_end_with_the_experiment(connected: Laptop, head: LocalHead) -> None:
     folder = head.experiment("pong")
     process = connected.start("logs", "pong", "-f")
     assert process.stdout is not None
     assert process.stdout.readline() == "first line\n"
     with (folder / "output.log").open("a") as output:
         output.write("last line\n")
+    assert process.stdout.readline() == "last line\n"
     head.change("pong", state="FINISHED")
-    assert process.communicate(timeout=60) == ("last line\n", "")
+    assert process.communicate(timeout=60) == ("", "")
     assert process.returncode == 0
+
+
+def test_a_line_that_looks_like_a_refusal_is_shown(connected: Laptop, head: LocalHead) -> None:
+    folder = head.experiment("pong")
+    process = connected.start("logs", "pong", "-f")
+    assert process.stdout is not None
+    process.stdout.readline()
+    with (folder / "output.log").open("a") as output:
+        output.write('{"error": 0.1}\n')
+    assert process.stdout.readline() == '{"error": 0.1}\n'
+    interrupted(process)
 
 
 def test_stop_waits_for_the_checkpoint(connected: Laptop, head: LocalHead) -> None:
@@ -84,6 +94,17 @@ def test_stop_waits_for_the_checkpoint(connected: Laptop, head: LocalHead) -> No
     assert process.poll() is None
     head.change("pong", state="STOPPED")
     assert process.communicate(timeout=60) == ("pong: STOPPED\n", "")
+
+
+def test_a_stop_whose_checkpoint_takes_long_says_where_to_look(
+    connected: Laptop, head: LocalHead
+) -> None:
+    command = head.root / "usr/local/lib/volley/volley_head.py"
+    command.write_text(command.read_text().replace("STOPS_WITHIN_S = 180.0", "STOPS_WITHIN_S = 0"))
+    head.experiment("pong")
+    first, second = connected.volley("stop", "pong").splitlines()
+    assert first == "pong: TRAINING"
+    assert second == "It has not written its checkpoint yet. Next: volley status"
 
 
 def test_ctrl_c_does_not_take_a_stop_back(connected: Laptop, head: LocalHead) -> None:

@@ -23,21 +23,14 @@ RUN = {
     "seconds_left": 1200,
     "num_env_runners": 11,
 }
+NODE = {"name": "10.42.0.4", "address": "10.42.0.4", "role": "head", "cpus": 4, "gpus": 1.0}
+WORKER = {"name": "10.42.0.5", "address": "10.42.0.5", "role": "worker", "cpus": 8, "gpus": 0.0}
 ANSWER: dict[str, Any] = {
     "time": 1000.0,
-    "nodes": [
-        {
-            "name": "head",
-            "address": "10.42.0.4",
-            "role": "head",
-            "cpus": 4.0,
-            "gpus": 1.0,
-            "state": "ALIVE",
-        }
-    ],
+    "nodes": [{**NODE, "state": "ALIVE"}],
     "experiments": [
-        {"name": "pong", "state": "TRAINING", "reason": "", "status": RUN},
-        {"name": "next", "state": "QUEUED", "status": None, "position": 2},
+        {"name": "pong", "state": "TRAINING", "reason": "", "wish": "", "status": RUN},
+        {"name": "next", "state": "QUEUED", "reason": "no room", "status": None, "position": 2},
         {
             "name": "bad",
             "state": "FAILED",
@@ -46,7 +39,7 @@ ANSWER: dict[str, Any] = {
         },
     ],
     "saved": {"time": 940.0},
-    "head": {"uptime_s": 7200.0, "memory_bytes": 1},
+    "head": {"uptime_s": 7200.0, "memory_bytes": 64 * 2**20},
 }
 
 
@@ -65,8 +58,9 @@ def test_a_training_is_shown_with_its_progress() -> None:
     assert row("pong") == ["pong", "TRAINING", "17.25", "1,234,567", "5,000", "11", "20 min", ""]
 
 
-def test_a_queued_experiment_is_shown_with_its_position() -> None:
+def test_a_queued_experiment_is_shown_with_its_position_and_the_reason() -> None:
     assert row("next")[:2] == ["next", "QUEUED (2)"]
+    assert row("next")[-1] == "no room"
 
 
 def test_a_failed_experiment_is_shown_with_the_reason_as_it_is() -> None:
@@ -79,6 +73,15 @@ def test_cost_and_the_last_save_are_shown() -> None:
     assert "Results were saved 60 s ago" in text
 
 
+def test_the_memory_of_the_services_is_shown() -> None:
+    assert "The queue's services use 64 MiB on the head" in page(ANSWER)
+
+
+def test_a_queue_that_has_seen_no_nodes_says_where_to_look() -> None:
+    (line,) = [line for line in page({**ANSWER, "nodes": []}) if "no nodes yet" in line]
+    assert line.endswith("Next: volley logs --unit experiments")
+
+
 def test_an_idle_cluster_says_what_to_type() -> None:
     assert any("Next: volley submit" in line for line in page({**ANSWER, "experiments": []}))
 
@@ -88,10 +91,32 @@ def test_cost_is_the_price_times_the_hours() -> None:
 
 
 @pytest.mark.slow
+def test_what_the_head_knows_is_shown(connected: Laptop, head: LocalHead) -> None:
+    head.knows({**NODE, "state": "ALIVE"}, {**WORKER, "state": "ALIVE"})
+    folder = head.experiment("pong", order=1)
+    (folder / "status.json").write_text(json.dumps({"state": "TRAINING", "run": "a", **RUN}))
+    head.experiment("breakout", "QUEUED", order=2, reason="no room beside pong")
+    head.experiment("cart", "QUEUED", order=3, reason="waits for those before it")
+    head.write("var/lib/volley/saved-at", b"")
+    memory = "sys/fs/cgroup/system.slice/experiments.service/memory.current"
+    head.write(memory, str(61 * 2**20).encode())
+    said = connected.volley("status")
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in said.splitlines()]
+    assert ["10.42.0.5", "worker", "ALIVE", "8", "0"] in cells
+    assert ["pong", "TRAINING", "17.25", "1,234,567", "5,000", "11", "20 min", ""] in cells
+    why = "waits for those before it"
+    assert ["cart", "QUEUED (2)", "", "", "", "", "", why] in cells
+    assert "Results were saved" in said
+    assert "61 MiB" in said
+
+
+@pytest.mark.slow
 def test_a_script_reads_json(connected: Laptop, head: LocalHead) -> None:
     head.experiment("pong")
-    assert json.loads(connected.volley("status", "--json"))["experiments"][0]["name"] == "pong"
-    assert json.loads(connected.volley("cost", "--json"))["so_far"] == 1.46
+    (found,) = json.loads(connected.volley("status", "--json"))["experiments"]
+    assert (found["name"], found["key"], found["position"]) == ("pong", "pong-key", None)
+    answer = json.loads(connected.volley("cost", "--json"))
+    assert answer["so_far"] == pytest.approx(0.73 * answer["uptime_s"] / 3600, abs=1e-4)
 
 
 @pytest.mark.slow
