@@ -16,12 +16,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Literal
 
-from tests.payload.command_line import wait_for
+from tests.payload.command_line import WITHOUT_JOBS, wait_for
 
 Mode = Literal["ok", "away", "slow", "broken"]
 SLOW_S = 5.0
-NO_JOBS = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-"""MLflow's job runners, seven processes and 1.6 GB, are for evaluations of language models."""
 
 
 class FaultyProxy(ThreadingHTTPServer):
@@ -87,7 +85,7 @@ def faulty_mlflow(folder: Path) -> Iterator[FaultyProxy]:
     with (
         (folder / "server.log").open("w") as log,
         subprocess.Popen(
-            command, env=NO_JOBS, stdout=log, stderr=log, start_new_session=True
+            command, env=WITHOUT_JOBS, stdout=log, stderr=log, start_new_session=True
         ) as server,
         FaultyProxy(port) as proxy,
     ):

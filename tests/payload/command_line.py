@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import subprocess
 import sys
 import time
@@ -20,6 +21,8 @@ TINY = (
     '{"num_workers": 1, "num_envs_per_worker": 4, "sample_batch_size": 8, '
     '"min_time_s_per_iteration": 1}'
 )
+WITHOUT_JOBS = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+"""Of an MLflow server. Its job runners, seven processes, are for evaluations of language models."""
 RAY_GIVES_UP_S = 50
 """A driver without GCS is aborted by Ray after 60 s. volley ends it in 15 on a machine that does
 nothing else."""

@@ -20,6 +20,7 @@ from mlflow.entities import Run
 
 from tests.payload.command_line import (
     RAY_GIVES_UP_S,
+    WITHOUT_JOBS,
     below,
     learning,
     mlflow_run,
@@ -90,7 +91,9 @@ def mlflow_server(folder: Path, port: int) -> Iterator[None]:
     ]
     with (
         (folder / "server.log").open("w") as log,
-        subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True) as server,
+        subprocess.Popen(
+            command, env=WITHOUT_JOBS, stdout=log, stderr=log, start_new_session=True
+        ) as server,
     ):
         try:
             yield
