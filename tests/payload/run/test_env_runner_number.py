@@ -134,10 +134,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
 FRAGMENT = {"rollout_fragment_length": 4}
 TRAININGS: dict[str, dict[str, Any]] = {
     "IMPALA on the fast path": {"run": "IMPALA", "env": "PongNoFrameskip-v4", **FRAGMENT},
-    "APPO on the fast path": {"run": "APPO", "env": "PongNoFrameskip-v4", **FRAGMENT},
-    "IMPALA": {"run": "IMPALA", **FRAGMENT},
     "PPO": {"run": "PPO", "train_batch_size_per_learner": 256, "num_epochs": 2},
-    "DQN": {"run": "DQN", "num_steps_sampled_before_learning_starts": 0},
     "SAC": {
         "run": "SAC",
         "env": "Pendulum-v1",
