@@ -7,7 +7,7 @@ import time
 from rehearsal.azure.resource_kinds import all_of
 from rehearsal.azure.roles import ROLE_DELAY_S
 from rehearsal.backend import Backend
-from rehearsal.machines.machine import Machine
+from rehearsal.machines.machine import Machine, all_machines
 from rehearsal.scenario.context import Context
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import PYTHON, NodeWatch, until
@@ -21,7 +21,8 @@ REFUSED_S, BACK_S = 30.0, ROLE_DELAY_S + 30.0
 
 def roles_removed(context: Context, nodes: NodeWatch) -> str:
     """The head can save, publish and share nothing; a worker can neither join nor take."""
-    backend, head, worker = Backend(), context.head, Machine("worker0")
+    backend, head = Backend(), context.head
+    worker = next(machine for machine in all_machines() if machine.name != head.name)
     everybody = set(nodes.alive)
     roles = all_of(backend.resources(), "RoleAssignment")
     for resource_id in roles:

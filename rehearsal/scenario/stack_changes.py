@@ -45,7 +45,10 @@ def scale(context: Context, nodes: NodeWatch, workers: int) -> str:
     result = context.up(maxWorkers=str(workers))
     if result.error or result.operations != {("update", "VirtualMachineScaleSet")}:
         raise UnexpectedError(result.error or str(sorted(result.operations)))
-    names = {"head", *(f"worker{place}" for place in range(workers))}
+    # Azure deletes the oldest ones.
+    names = {machine.name for machine in all_machines()}
+    if len(names) != 1 + workers:
+        raise UnexpectedError(f"{', '.join(sorted(names))} exist")
     seconds = nodes.wait_for(names, 90)
     continued = context.training.continues(30)
     return f"{len(names)} nodes after {seconds:.0f} s; training continued within {continued:.0f} s"
