@@ -81,7 +81,8 @@ def failed_start(context: Context) -> str:
 
 def up_killed(context: Context, driver: PulumiCli) -> str:
     """`make up` is killed twice, each time while the head starts the training; then it may end."""
-    config = {**context.config, "workerSettleSeconds": "2"}
+    # The training starts again for it.
+    config = {**context.config, "numEnvRunners": "2"}
     for _ in range(2):
         earlier = _execution()["executionId"]
         driver.killed_make_up(config, partial(_wait_for_another, earlier))
