@@ -6,13 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from infra.experiment_files import experiment_name
 from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.drivers.pulumi_project import PulumiProject
 from rehearsal.paths import ROOT
-from rehearsal.scenario.context import EXPERIMENT as FIRST
 from rehearsal.scenario.context import Context
 from rehearsal.scenario.laptop import ON_THE_INTERNET, Laptop
 from rehearsal.scenario.outcomes import UnexpectedError
@@ -27,7 +27,7 @@ COMMAND_S = 120.0
 def operate(context: Context, driver: PulumiCli) -> str:
     """Submits a second experiment, follows it, stops and resumes it, and pulls what it has made."""
     volley = Volley(context.laptop, driver.project)
-    first = experiment_name(FIRST)
+    first = experiment_name(Path(context.config["experiment"]))
     volley.ask("submit", str(EXPERIMENT), "--name", SECOND)
     trains = f"{first} and {SECOND} train side by side"
     seconds = until(lambda: _training(volley) == {first, SECOND}, STARTS_IN_S, trains)
