@@ -48,10 +48,9 @@ def run_life(context: Context, outcomes: Outcomes) -> list[str]:
     act("failed start", "the next `up` starts the training", stack_changes.failed_start, context)
     if isinstance(context.driver, PulumiCli):
         act("up killed", UP_KILLED, stack_changes.up_killed, context, context.driver)
+        act("operate", OPERATED, operating.operate, context, context.driver)
     act("own environment", OWN_ENVIRONMENT, own_environment.own_environment, context)
     act("experiment", "only the training starts again", stack_changes.experiment, context)
-    if isinstance(context.driver, PulumiCli):
-        act("operate", OPERATED, operating.operate, context, context.driver)
     act("head reboots", faults.HEAD_REBOOTS, faults.head_reboots, context)
     act("failing boot", "`up` tells the package's name", stack_changes.failing_boot, context)
     act("destroy", "nothing but the results", stack_changes.destroy, context)
