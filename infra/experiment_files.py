@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import re
-import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from infra.archive import archive
 from payload.experiment import LEFT_OUT, Experiment, read_experiment, to_yaml
 
 MAX_BYTES = 20 * 2**20
@@ -83,11 +82,5 @@ def _below(folder: Path, place: str) -> Iterator[tuple[str, Path]]:
 
 
 def _archive(members: dict[str, Path]) -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for name, path in members.items():
-            content = path.read_bytes()
-            info = tarfile.TarInfo(name)
-            info.size, info.mode = len(content), 0o755 if path.stat().st_mode & 0o100 else 0o644
-            archive.addfile(info, io.BytesIO(content))
-    return packed.getvalue()
+    content = {name: path.read_bytes() for name, path in members.items()}
+    return archive(content, {n for n, path in members.items() if path.stat().st_mode & 0o100})

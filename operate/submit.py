@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import re
 import sys
-import tarfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,7 +12,8 @@ from typing import Any
 
 import yaml
 
-from infra.experiment_files import experiment_files, largest, sizes
+from infra.archive import archive
+from infra.experiment_files import experiment_files, experiment_name, largest, sizes
 from operate.errors import refused
 from operate.head import Head, Told
 from operate.stack import Stack
@@ -36,7 +35,7 @@ PROGRESS_FROM = 5 * 2**20
 
 def submit(stack: Stack, path: Path, name: str | None, now: bool, as_json: bool) -> int:
     """Checks an experiment, packs it with the payload, and sends both to the head."""
-    name = experiment_name(path, name)
+    name = checked_name(path, name)
     check(path)
     with ThreadPoolExecutor() as pool:
         # Both ask pulumi, which takes seconds.
@@ -52,16 +51,15 @@ def submit(stack: Stack, path: Path, name: str | None, now: bool, as_json: bool)
     return 0
 
 
-def experiment_name(path: Path, name: str | None) -> str:
-    """Returns the name on the head: what is given, or the file's.
+def checked_name(path: Path, name: str | None) -> str:
+    """Returns the name on the head: what is given, or the file's, as `pulumi up` names it.
 
     Raises:
         UserError: The name has other characters than the head's folders.
     """
-    stem = re.sub("[^a-z0-9]+", "-", path.stem.lower()).strip("-")[:40]
-    if not NAME.fullmatch(found := stem if name is None else name):
+    if not NAME.fullmatch(found := experiment_name(path) if name is None else name):
         raise UserError(
-            f"--name {found!r}: must be 1 to 40 of a-z, 0-9 and -, the first one no hyphen"
+            f"--name {found!r}: must be 1 to 40 of a-z, 0-9 and -, and not begin with a hyphen"
         )
     return found
 
@@ -109,13 +107,7 @@ def pack(path: Path) -> bytes:
     }
     if files.archive:
         members["files.tar"] = files.archive
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    return packed.getvalue()
+    return archive(members)
 
 
 def _with_line(path: Path, error: str) -> UserError:

@@ -13,7 +13,7 @@ PIPE_WIDTH = 200
 
 
 def console() -> Console:
-    """Returns where to print; what a run has said is no markup."""
+    """Returns where to print; what a run has said is not markup."""
     width = None if sys.stdout.isatty() else PIPE_WIDTH
     return Console(width=width, highlight=False, markup=False)
 

@@ -6,10 +6,10 @@ scripts, and changed customData replaces every machine: so what is sent is what 
 
 from __future__ import annotations
 
-import io
 import lzma
-import tarfile
 from pathlib import Path
+
+from infra.archive import archive
 
 FILES = Path(__file__).parent / "files"
 PACKED = Path(__file__).parent / "packed"
@@ -28,26 +28,16 @@ def packed_path(root: Path) -> Path:
 
 def packed_scripts(root: Path) -> bytes:
     """Returns the archive; one that is older than its scripts is made by the liblzma of here."""
-    path, archive = packed_path(root), _archive(contents(root))
-    if path.exists() and lzma.decompress(path.read_bytes()) == archive:
+    path, packed = packed_path(root), archive(contents(root))
+    if path.exists() and lzma.decompress(path.read_bytes()) == packed:
         return path.read_bytes()
-    return lzma.compress(archive, preset=9)
+    return lzma.compress(packed, preset=9)
 
 
 def contents(root: Path) -> dict[str, bytes]:
     """Returns the Python scripts of common/, head/ or worker/, by their path on the machine."""
     scripts = sorted((root / SCRIPTS).glob("[!.]*.py"))
     return {f"{SCRIPTS}/{script.name}": script.read_bytes() for script in scripts}
-
-
-def _archive(files: dict[str, bytes]) -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for name, content in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    return packed.getvalue()
 
 
 if __name__ == "__main__":

@@ -116,7 +116,7 @@ output() {
   volley_head logs "$EXPERIMENT" --lines 25 | cut -c1-160 | tail -c 2500 >&2
 }
 
-# The same experiment and payload that train already go on as they are.
+# The same experiment and payload that train already continue as they are.
 submit() {
   local answer
   answer=$(tar --create --directory "$incoming" . | volley_head submit "$EXPERIMENT" --replace) || {

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 LONGEST = 20
-"""Characters of what is no integer that a person is shown."""
+"""Characters shown of text that is not an integer."""
 
 
 class NumberFile:

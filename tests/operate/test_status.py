@@ -34,7 +34,7 @@ ANSWER: dict[str, Any] = {
         {
             "name": "bad",
             "state": "FAILED",
-            "reason": "config.lr: [bold] is no number",
+            "reason": "config.lr: [bold] is not a number",
             "status": None,
         },
     ],
@@ -64,7 +64,7 @@ def test_a_queued_experiment_is_shown_with_its_position_and_the_reason() -> None
 
 
 def test_a_failed_experiment_is_shown_with_the_reason_as_it_is() -> None:
-    assert row("bad")[-1] == "config.lr: [bold] is no number"
+    assert row("bad")[-1] == "config.lr: [bold] is not a number"
 
 
 def test_cost_and_the_last_save_are_shown() -> None:

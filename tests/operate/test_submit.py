@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from operate.submit import check, experiment_name, line_of
+from operate.submit import check, checked_name, line_of
 from payload.errors import UserError
 from payload.experiment import MAX_TRAVEL_BYTES, read_experiment
 from tests.operate.conftest import Laptop
@@ -134,10 +134,10 @@ def test_a_criterion_with_slashes_has_its_line(tmp_path: Path) -> None:
 
 
 def test_the_name_is_the_files_in_the_heads_letters() -> None:
-    assert experiment_name(Path("experiments/My_Pong.yaml"), None) == "my-pong"
+    assert checked_name(Path("experiments/My_Pong.yaml"), None) == "my-pong"
 
 
 @pytest.mark.parametrize("name", ["", "-a", "A", "a/b", "a" * 41])
 def test_a_name_that_cannot_be_a_folder_is_refused(name: str) -> None:
     with pytest.raises(UserError, match=r"must be 1 to 40 of a-z, 0-9 and -"):
-        experiment_name(Path("pong.yaml"), name)
+        checked_name(Path("pong.yaml"), name)

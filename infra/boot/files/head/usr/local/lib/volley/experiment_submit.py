@@ -33,7 +33,7 @@ def submit(store: Store, name: str, stream: IO[bytes], now: bool, replaces: bool
         RefusedError: The name, the files or the experiment cannot be used, or it never fits.
     """
     if not NAME.fullmatch(name):
-        raise RefusedError(f"{name!r} is no name: a-z, 0-9 and -, at most 40 of them")
+        raise RefusedError(f"{name!r} is not a name: a-z, 0-9 and -, at most 40 of them")
     content = Path(tempfile.mkdtemp(prefix=".incoming-", dir=store.root))
     try:
         digest = _unpack(stream, content)
