@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Iterator
+import tarfile
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from infra.archive import archive
 from payload.experiment import LEFT_OUT, Experiment, read_experiment, to_yaml
 
 MAX_BYTES = 20 * 2**20
@@ -51,6 +52,22 @@ def experiment_files(path: Path) -> ExperimentFiles:
     }
     given = {key: value for key, value in own.items() if key in experiment.model_fields_set}
     return ExperimentFiles(to_yaml(experiment.model_copy(update=given)).encode(), _archive(members))
+
+
+def archive(files: Mapping[str, bytes], executable: Container[str] = ()) -> bytes:
+    """Returns a tar file of these files, in their order: the same bytes for the same content.
+
+    Args:
+        files: Content by place in the archive.
+        executable: Places of the files that may be executed.
+    """
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(content), 0o755 if name in executable else 0o644
+            tar.addfile(info, io.BytesIO(content))
+    return packed.getvalue()
 
 
 def sizes(experiment: Experiment) -> dict[Path, int]:

@@ -12,8 +12,7 @@ from typing import Any
 
 import yaml
 
-from infra.archive import archive
-from infra.experiment_files import experiment_files, experiment_name, largest, sizes
+from infra.experiment_files import archive, experiment_files, experiment_name, largest, sizes
 from operate.errors import refused
 from operate.head import Head, Told
 from operate.stack import Stack
