@@ -38,8 +38,8 @@ lint: .venv/dev  ## Lint and types
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
-	MYPYPATH=$(SCRIPTS:%=infra/boot/files/common/%):$(SCRIPTS:%=infra/boot/files/head/%):infra/boot/autoscaler \
-	  $(BIN)/mypy --explicit-package-bases infra/boot/files/*/$(SCRIPTS)/*.py infra/boot/autoscaler/*.py
+	MYPYPATH=$(SCRIPTS:%=infra/boot/files/common/%):$(SCRIPTS:%=infra/boot/files/head/%) \
+	  $(BIN)/mypy --explicit-package-bases infra/boot/files/*/$(SCRIPTS)/*.py
 	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin infra operate payload
 
 ui: .venv/payload  ## Open MLflow's charts of the newest run, on loopback (port 5000)

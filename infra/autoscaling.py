@@ -11,10 +11,10 @@ from typing import Any
 
 import yaml
 
+from infra.boot.cluster_package import PACKAGE
 from infra.config.vm_sizes import Machine
 
-PROVIDER = "scale_set_provider.ScaleSetProvider"
-"""infra/boot/autoscaler, which is on the head's PYTHONPATH."""
+PROVIDER = f"{PACKAGE}.autoscaler.scale_set_provider.ScaleSetProvider"
 ENDPOINT = "https://management.azure.com"
 REPORT = "/var/lib/volley/cluster-workers.json"
 """What the autoscaler knows of the workers, on the head."""

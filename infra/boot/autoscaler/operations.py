@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from management import Management, ManagementError, Operation
+from .management import Management, ManagementError, Operation
 
 FORGOTTEN_S = 3600.0
 """An operation that Azure says nothing more of is forgotten; the list of VMs is what counts."""

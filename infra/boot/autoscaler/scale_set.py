@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from management import Json, Management
+from .management import Json, Management
 
 VERSION = {"api-version": "2024-07-01"}
 

@@ -14,12 +14,12 @@ from ray.autoscaler._private.util import NodeID
 from ray.autoscaler.batching_node_provider import BatchingNodeProvider, NodeData, ScaleRequest
 from ray.autoscaler.tags import NODE_KIND_HEAD, NODE_KIND_WORKER, STATUS_UP_TO_DATE
 
-from cluster_workers import Workers, report
-from growth import Gap, Pause
-from management import NO_ANSWER, Management, ManagementError, machine_token
-from operations import Operations
-from ray_nodes import joined_addresses
-from scale_set import ScaleSet, VirtualMachine
+from .cluster_workers import Workers, report
+from .growth import Gap, Pause
+from .management import NO_ANSWER, Management, ManagementError, machine_token
+from .operations import Operations
+from .ray_nodes import joined_addresses
+from .scale_set import ScaleSet, VirtualMachine
 
 HEAD, WORKER = "head", "worker"
 """Ray's node types."""

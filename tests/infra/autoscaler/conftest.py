@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,10 +10,12 @@ from types import SimpleNamespace
 import pytest
 from ray.autoscaler._private import autoscaler, providers
 
-from infra.autoscaling import Scaling
+from infra import boot
+from infra.autoscaling import PROVIDER, Scaling
+from infra.boot.autoscaler import management, ray_nodes, scale_set_provider
+from infra.boot.cluster_package import PACKAGE
 from rehearsal.azure import roles
 from tests.infra.autoscaler.cluster import Clock, Cluster, Gcs
-from tests.project import ROOT
 from tests.rehearsal.azure.scale_set_cloud import ROLES, cloud
 
 HEARTBEAT_S = 180
@@ -33,11 +34,9 @@ def make_cluster(
     clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[MakeCluster]:
     """Makes a cluster of up to four workers, which go after five idle minutes."""
-    monkeypatch.syspath_prepend(ROOT / "infra/boot/autoscaler")
+    alias_package(monkeypatch)
     monkeypatch.setattr(roles, "ROLE_DELAY_S", 0)
     monkeypatch.setattr(autoscaler, "AUTOSCALER_HEARTBEAT_TIMEOUT_S", HEARTBEAT_S)
-    names = ("cluster_workers", "growth", "management", "ray_nodes", "scale_set_provider")
-    modules = {name: importlib.import_module(name) for name in names}
     with ExitStack() as running:
 
         def make(
@@ -48,12 +47,21 @@ def make_cluster(
             azure = running.enter_context(cloud(tmp_path, capacity, has_roles))
             gcs = Gcs(azure, clock)
             sleep = SimpleNamespace(sleep=clock.advance)
-            monkeypatch.setattr(modules["management"], "time", sleep)
-            monkeypatch.setattr(modules["ray_nodes"], "internal_kv_get_gcs_client", lambda: gcs)
-            monkeypatch.setattr(modules["scale_set_provider"], "machine_token", lambda: azure.token)
+            monkeypatch.setattr(management, "time", sleep)
+            monkeypatch.setattr(ray_nodes, "internal_kv_get_gcs_client", lambda: gcs)
+            monkeypatch.setattr(scale_set_provider, "machine_token", lambda: azure.token)
             return Cluster(azure, gcs, tmp_path, scaling)
 
         yield make
     providers._clear_provider_cache()
-    for name in (*names, "operations", "scale_set"):
-        sys.modules.pop(name, None)
+
+
+def alias_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes infra.boot known as volley_cluster, under which Ray imports the provider."""
+    *names, _ = PROVIDER.split(".")
+    monkeypatch.setitem(sys.modules, PACKAGE, boot)
+    for count in range(2, len(names) + 1):
+        inside = ".".join(names[1:count])
+        monkeypatch.setitem(
+            sys.modules, f"{PACKAGE}.{inside}", sys.modules[f"{boot.__name__}.{inside}"]
+        )

@@ -21,10 +21,10 @@ import pytest
 from ray.util import get_node_ip_address
 
 from infra.autoscaling import Scaling, autoscaling_config
+from infra.boot.cluster_package import cluster_package
 from infra.config.vm_sizes import Machine
 from rehearsal.azure import roles
 from tests.local_server import json_server
-from tests.project import ROOT
 from tests.rehearsal.azure.scale_set_cloud import SCALE_SET, Cloud, cloud
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -43,10 +43,14 @@ class RealRay:
 
     def __init__(self, azure: Cloud, folder: Path, metadata: str) -> None:
         self.azure, self.folder = azure, folder
+        for name, content in cluster_package().items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
         self.report_file = folder / "cluster-workers.json"
         self._environment = {
             **os.environ,
-            "PYTHONPATH": str(ROOT / "infra/boot/autoscaler"),
+            "PYTHONPATH": str(folder),
             "AZURE_CLIENT_ID": "client",
             "AZURE_POD_IDENTITY_AUTHORITY_HOST": metadata,
             "RAY_enable_autoscaler_v2": "0",
