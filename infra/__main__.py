@@ -22,7 +22,9 @@ from infra.network import Network
 from infra.outputs import outputs
 from infra.quota import QuotaError, check_quota
 from infra.results_account import ResultsAccount
-from infra.training import ScriptTooLargeError, Training, TrainingScript, training_script
+from infra.run_command_script import ScriptTooLargeError
+from infra.scaling import Scaling
+from infra.training import Training, TrainingScript, training_script
 from infra.workers import Workers
 
 ROOT = Path(__file__).parents[1]
@@ -54,10 +56,15 @@ def declare(settings: StackSettings, script: TrainingScript) -> dict[str, Any]:
     results = ResultsAccount(common, settings, network)
     identities = Identities(common)
     grants = identities.grant(results)
+    if settings.elastic:
+        grants += identities.grant_scaling(settings)
     foundation = Foundation(common, settings, network, results, identities, grants)
     head = Head(foundation)
     workers = Workers(foundation, head)
-    Training(common, settings, script, head, workers)
+    before_training: list[pulumi.Resource] = [workers.scale_set]
+    if settings.elastic:
+        before_training.append(Scaling(common, settings, head, workers).run_command)
+    Training(common, settings, script, head, before_training)
 
     return outputs(common, settings, script.num_env_runners, head, results)
 

@@ -1,6 +1,5 @@
 """The configuration of Ray's autoscaler on the head: which workers there may be, and for how long.
 
-No stack declares it yet: the scale set's capacity is maxWorkers, and Ray's autoscaler is off.
 https://docs.ray.io/en/latest/cluster/vms/references/ray-cluster-configuration.html
 """
 
@@ -16,6 +15,8 @@ from infra.config.vm_sizes import Machine
 
 PROVIDER = f"{PACKAGE}.autoscaler.scale_set_provider.ScaleSetProvider"
 ENDPOINT = "https://management.azure.com"
+AUTOSCALING_CONFIG = "/var/lib/volley/autoscaling.yaml"
+"""On the head."""
 REPORT = "/var/lib/volley/cluster-workers.json"
 """What the autoscaler knows of the workers, on the head."""
 HEAD, WORKER = "head", "worker"
@@ -79,8 +80,10 @@ def autoscaling_config(
 
 def _node_type(machine: Machine, least: int, most: int) -> dict[str, Any]:
     gpus = {"GPU": machine.gpus} if machine.gpus else {}
+    # As start-ray-worker has it: the queue asks for workers by it.
+    own = {WORKER: 1} if most else {}
     return {
-        "resources": {"CPU": machine.vcpus, **gpus},
+        "resources": {"CPU": machine.vcpus, **gpus, **own},
         "node_config": {},
         "min_workers": least,
         "max_workers": most,

@@ -70,6 +70,8 @@ def main(arguments: Sequence[str], pause_s: float = PAUSE_S) -> int:
     refused = take_in_what_is_pending()
     if refused is not None:
         return refused
+    if command == "up" and (refused := take_in_capacity()):
+        return refused
     deadline = time.monotonic() + PATIENCE_S
     while True:
         done = pulumi(command, *options)
@@ -109,6 +111,25 @@ def take_in_what_is_pending() -> int | None:
         return asked.exit_code
     refreshed = _exported()
     return None if refreshed is None else _imported(with_declared_inputs(refreshed, pending))
+
+
+def take_in_capacity() -> int | None:
+    """Takes the scale set's capacity into the state, where the head changes it.
+
+    Whatever else of a scale set changes, pulumi sends the state's capacity too, and Azure deletes
+    the workers that it does not count.
+
+    Returns:
+        pulumi's exit code if it could not; None if all is well.
+    """
+    state = _exported() or {"deployment": {}}
+    resources = state["deployment"].get("resources") or []
+    if not any(one["urn"].endswith("-scaling") for one in resources):
+        return None
+    sets = [one["urn"] for one in resources if one["type"].endswith(":VirtualMachineScaleSet")]
+    targets = [word for urn in sets for word in ("--target", urn)]
+    asked = pulumi("refresh", "--yes", "--skip-preview", *targets) if sets else None
+    return asked.exit_code if asked and asked.exit_code else None
 
 
 def subscription_of(state: dict[str, Any]) -> str:

@@ -6,10 +6,13 @@ import pulumi
 from pulumi_azure_native import authorization, managedidentity
 
 from infra.common import Common
+from infra.config.stack_settings import StackSettings
 from infra.results_account import ResultsAccount
 
 BLOB_DATA_CONTRIBUTOR = "ba92f5b4-2d11-453d-a403-e96b0029c9fe"
 BLOB_DATA_READER = "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1"
+VM_CONTRIBUTOR = "9980e02c-c2be-4d73-94e8-173b1dc7cf3c"
+IDENTITY_OPERATOR = "f1a07417-d97a-45cb-824c-7a7467783830"
 """Built-in roles: a custom role would need the right to define roles in the subscription."""
 
 
@@ -48,6 +51,34 @@ class Identities(pulumi.ComponentResource):
                 "Takes the Python environment from there; workers have no other role",
             ),
         ]
+
+    def grant_scaling(self, settings: StackSettings) -> list[pulumi.Resource]:
+        """Lets the head change the scale set; returns the roles.
+
+        A scale set in Flexible orchestration makes virtual machines, and a role on the scale set
+        alone does not allow that:
+        https://learn.microsoft.com/azure/virtual-machine-scale-sets/virtual-machine-scale-sets-orchestration-modes
+        """
+        head, workers = self.head, self.workers
+        roles = [
+            self._role(
+                *("head-machines", head, self._common.resource_group.id, VM_CONTRIBUTOR),
+                "Makes and deletes workers: root on each machine of this group, and on no other",
+            ),
+            self._role(
+                *("head-workers-identity", head, workers.id, IDENTITY_OPERATOR),
+                "Gives new workers their identity",
+            ),
+        ]
+        if settings.worker_subnet_id:
+            subnet = pulumi.Output.from_input(settings.worker_subnet_id)
+            roles.append(
+                self._role(
+                    *("head-worker-subnet", head, subnet, VM_CONTRIBUTOR),
+                    "Joins new workers to this subnet, which has nothing else that the role allows",
+                )
+            )
+        return roles
 
     def _identity(self, what: str) -> managedidentity.UserAssignedIdentity:
         return managedidentity.UserAssignedIdentity(

@@ -16,8 +16,8 @@ from typing import TypeVar
 import pulumi
 from pulumi_azure_native import compute
 
-RUN_COMMAND = "training"
-"""Its name in Azure."""
+TRAINING, SCALING = "training", "scaling"
+"""The names of the run commands in Azure."""
 SUCCEEDED = "Succeeded"
 STOPPED = (
     "The head is stopped, so nothing trains. Start it: az vm start -g {group} -n {vm}; "
@@ -47,27 +47,32 @@ class LastStart:
 
 
 def script_to_send(
-    script: str, group: pulumi.Input[str], vm: pulumi.Input[str]
+    name: str, script: str | pulumi.Output[str], group: pulumi.Input[str], vm: pulumi.Input[str]
 ) -> pulumi.Output[str]:
-    """Returns a script that Azure executes if it has changed or if its last start failed."""
+    """Returns a script that Azure executes if it has changed or if its last start failed.
 
-    def sent(names: list[str]) -> str:
-        if is_stopped(*names):
+    Args:
+        name: Of the run command.
+    """
+
+    def sent(known: list[str]) -> str:
+        text, *names = known
+        if name == TRAINING and is_stopped(*names):
             pulumi.log.warn(STOPPED.format(group=names[0], vm=names[1]))
-        before = last_start(*names)
-        return FIRST_LINES.format(time=before.time_to_send() if before else _now()) + script
+        before = last_start(name, *names)
+        return FIRST_LINES.format(time=before.time_to_send() if before else _now()) + text
 
-    return pulumi.Output.all(group, vm).apply(sent)
+    return pulumi.Output.all(script, group, vm).apply(sent)
 
 
-def last_start(group: str, vm: str) -> LastStart | None:
-    """Asks Azure; returns None where no training was started on the VM."""
+def last_start(name: str, group: str, vm: str) -> LastStart | None:
+    """Asks Azure; returns None where the VM has no run command of the name."""
     found = _existing(
         lambda: compute.get_virtual_machine_run_command_by_virtual_machine(
             expand="instanceView",
             resource_group_name=group,
             vm_name=vm,
-            run_command_name=RUN_COMMAND,
+            run_command_name=name,
         )
     )
     if found is None:
@@ -98,9 +103,11 @@ def tell_reason(failed: pulumi.ErrorHookArgs) -> bool:
         False: the engine does not retry.
     """
     inputs = failed.new_inputs or {}
-    last = last_start(inputs["resourceGroupName"], inputs["vmName"])
+    name = inputs["runCommandName"]
+    last = last_start(name, inputs["resourceGroupName"], inputs["vmName"])
+    what = "The training did not start" if name == TRAINING else f"The run command {name} failed"
     if last is not None and last.output:
-        pulumi.log.error(f"The training did not start. The head says:\n{last.output}")
+        pulumi.log.error(f"{what}. The head says:\n{last.output}")
     return False
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import bz2
 import json
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,34 +22,14 @@ from infra.experiment_files import (
     sizes,
 )
 from infra.head import Head
-from infra.last_start import RUN_COMMAND, script_to_send, tell_reason
+from infra.last_start import TRAINING, script_to_send, tell_reason
+from infra.run_command_script import ScriptTooLargeError, script_with_files
 from infra.wheel import build_wheel
-from infra.workers import Workers
 from payload.experiment import place
 
 START_TRAINING = Path(__file__).parent / "boot" / "start_training.sh"
-MAX_SCRIPT_BYTES = 100_000
-"""Azure documents no limit for an inline script; this one is volley's own."""
-UNPACK = """\
-set -euo pipefail
-incoming=$(mktemp --directory)
-trap 'rm -rf "$incoming"' EXIT
-unpack() {
-  local code='import base64, bz2, sys
-sys.stdout.buffer.write(bz2.decompress(base64.b85decode("".join(sys.stdin.read().split()))))'
-  python3 -c "$code" > "$incoming/$1"
-}
-"""
-"""Every machine has Python, which cloud-init needs; not every machine has xz."""
-LINE = 100
-END = "END."
-"""No line of base 85 has a dot."""
 START_S = 600
 """How long `pulumi up` waits for boot and first learner update, besides the wait for workers."""
-
-
-class ScriptTooLargeError(Exception):
-    """Payload and experiment are too large for a run command."""
 
 
 @dataclass(frozen=True)
@@ -74,23 +51,23 @@ class Training(pulumi.ComponentResource):
         settings: StackSettings,
         script: TrainingScript,
         head: Head,
-        workers: Workers,
+        after: list[pulumi.Resource],
     ) -> None:
         super().__init__("volley:infra:Training", common.name("training"))
         self.run_command = compute.VirtualMachineRunCommandByVirtualMachine(
             common.name("training"),
             **common.in_group,
-            run_command_name=RUN_COMMAND,
+            run_command_name=TRAINING,
             vm_name=head.vm.name,
             source=compute.VirtualMachineRunCommandScriptSourceArgs(
-                script=script_to_send(script.text, common.group, head.vm.name)
+                script=script_to_send(TRAINING, script.text, common.group, head.vm.name)
             ),
             timeout_in_seconds=_timeout_s(settings) + 60,
             async_execution=False,
             treat_failure_as_deployment_failure=True,
             opts=pulumi.ResourceOptions(
                 parent=self,
-                depends_on=[head.vm, workers.scale_set],
+                depends_on=[head.vm, *after],
                 # It is deleted with the VM, and a new VM needs it again.
                 replace_with=[head.vm],
                 deleted_with=head.vm,
@@ -156,32 +133,12 @@ def run_command_script(
     }
     if experiment.archive:
         files["files.tar"] = experiment.archive
-    packed = {name: pack(content) for name, content in files.items()}
-    unpack = "".join(
-        f"unpack {shlex.quote(name)} << '{END}'\n{text}\n{END}\n" for name, text in packed.items()
-    )
-    script = (
-        f"{UNPACK}{unpack}"
+    then = (
         f"EXPERIMENT={name} MIN_NODES={min_nodes} SETTLE_S={settle_s} TIMEOUT_S={timeout_s} "
         f"NEEDS_GPU={int(needs_gpu)}\n"
         f"{START_TRAINING.read_text()}"
     )
-    if len(script.encode()) > MAX_SCRIPT_BYTES:
-        sizes = ", ".join(f"{name} {len(text):,}" for name, text in packed.items())
-        raise ScriptTooLargeError(
-            f"makes a run command of {len(script.encode()):,} bytes with the payload, more than "
-            f"{MAX_SCRIPT_BYTES:,} ({sizes}); nothing was created"
-        )
-    return script
-
-
-def pack(content: bytes) -> str:
-    """Returns what `unpack` reads.
-
-    Base 85 takes 7 % less than base 64, and bzip2 4 % less of Python than LZMA.
-    """
-    text = base64.b85encode(bz2.compress(content)).decode()
-    return "\n".join(text[at : at + LINE] for at in range(0, len(text), LINE))
+    return script_with_files(files, then)
 
 
 def _timeout_s(settings: StackSettings) -> int:

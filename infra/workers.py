@@ -40,7 +40,10 @@ class Workers(pulumi.ComponentResource):
                 user_assigned_identities=[workers.id],
             ),
             sku=compute.SkuArgs(
-                name=settings.worker_size, tier="Standard", capacity=settings.max_workers
+                name=settings.worker_size,
+                tier="Standard",
+                # A shortage of Spot machines cannot fail `up` where the head asks for them.
+                capacity=0 if settings.elastic else settings.max_workers,
             ),
             orchestration_mode="Flexible",
             platform_fault_domain_count=1,
@@ -51,6 +54,9 @@ class Workers(pulumi.ComponentResource):
                 depends_on=foundation.grants,
                 replace_on_changes=REPLACED_BY,
                 delete_before_replace=True,
+                # Whatever else changes, Azure gets the capacity that the state has: infra.deploy
+                # refreshes it first.
+                ignore_changes=["sku.capacity"] if settings.elastic else [],
             ),
         )
         self.register_outputs({"scaleSet": self.scale_set.id})

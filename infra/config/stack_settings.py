@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
@@ -36,6 +38,8 @@ class StackSettings(BaseModel):
     worker_spot: bool = True
     min_workers: int = Field(0, ge=0)
     max_workers: int = Field(4, ge=0, le=100)
+    scaling: Literal["fixed", "demand"] = "fixed"
+    idle_minutes: int = Field(5, ge=1, le=1440)
     image: str = "microsoft-dsvm:ubuntu-hpc:2204:latest"
     trusted_launch: bool = False
     os_disk_gib: int = Field(128, ge=64, le=2048)
@@ -66,6 +70,11 @@ class StackSettings(BaseModel):
     @classmethod
     def _as_azure_spells_it(cls, size: str) -> str:
         return canonical_size(size)
+
+    @property
+    def elastic(self) -> bool:
+        """Whether Ray's autoscaler on the head makes and deletes workers."""
+        return self.scaling == "demand"
 
     @property
     def head(self) -> Machine:

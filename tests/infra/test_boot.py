@@ -29,12 +29,8 @@ from infra.config.read_stack import read_settings
 from infra.experiment_files import ExperimentFiles
 from infra.last_start import FIRST_LINES
 from infra.machine_environment import check_custom_data
-from infra.training import (
-    MAX_SCRIPT_BYTES,
-    ScriptTooLargeError,
-    run_command_script,
-    training_script,
-)
+from infra.run_command_script import MAX_BYTES, ScriptTooLargeError
+from infra.training import run_command_script, training_script
 from infra.wheel import build_wheel
 from tests.infra.machine_tree import ROLES, machine
 from tests.infra.stack import REQUIRED, Declared
@@ -149,7 +145,7 @@ def test_packages_that_do_not_fit_are_refused_before_anything_is_made(key: str) 
 def test_an_experiment_that_does_not_fit_is_refused_by_its_name(tmp_path: Path) -> None:
     settings = read_settings(REQUIRED, ROOT)
     path = tmp_path / "large.yaml"
-    path.write_text("run: IMPALA  # " + random.Random(0).randbytes(MAX_SCRIPT_BYTES).hex())
+    path.write_text("run: IMPALA  # " + random.Random(0).randbytes(MAX_BYTES).hex())
     with pytest.raises(ScriptTooLargeError, match=rf"experiment: {path}: makes a run command of"):
         training_script(settings.model_copy(update={"experiment": str(path)}), ROOT)
 

@@ -14,7 +14,8 @@ import yaml
 from infra.config.check_experiment import said_of_needs
 from infra.config.read_stack import ConfigError, read_settings
 from infra.experiment_files import MAX_BYTES, ExperimentFiles, experiment_files
-from infra.training import ScriptTooLargeError, training_script
+from infra.run_command_script import ScriptTooLargeError
+from infra.training import training_script
 from tests.infra.stack import REQUIRED
 from tests.project import ROOT
 

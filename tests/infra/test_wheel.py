@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.training import pack
+from infra.run_command_script import pack
 from infra.wheel import build_wheel, without_words
 from tests.project import ROOT
 

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 import head_status
 from cluster_room import Needs, Node
+from cluster_settings import read_settings
 from experiment_plan import EXPERIMENT, FILES, REFUSAL, STACK, key_of
 from experiment_record import Record
 from experiment_store import RefusedError, Store
@@ -89,7 +90,9 @@ def _needs(folder: Path) -> dict[str, Any]:
 
 
 def _check_room(needs: dict[str, Any]) -> None:
-    nodes = [Node(node["cpus"], node["gpus"]) for node in head_status.nodes()]
+    settings = read_settings()
+    seen = [Node(node["cpus"], node["gpus"]) for node in head_status.nodes()]
+    nodes = settings.largest if settings else seen
     asked = Needs(**needs)
     if not nodes or fits(asked, nodes):
         return

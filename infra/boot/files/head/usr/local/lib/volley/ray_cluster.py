@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,11 +10,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ray._private.ray_constants import AUTOSCALER_RESOURCE_REQUEST_CHANNEL
+from ray._private.services import canonicalize_bootstrap_address_or_die
+from ray._raylet import GcsClient  # type: ignore[attr-defined]
+from ray.experimental.internal_kv import _initialize_internal_kv, _internal_kv_put
 from ray.job_submission import JobDetails, JobSubmissionClient
 from ray.util.state import list_nodes
 
 START = Path(__file__).with_name("start_experiment.py")
 MOST_NODES = 10_000
+WORKER = "worker"
+"""A resource of which each worker has one: start-ray-worker."""
 
 Found = TypeVar("Found")
 
@@ -68,6 +75,23 @@ class RayCluster:
             RayAwayError
         """
         _ask(lambda: JobSubmissionClient().stop_job(job))
+
+    def request_workers(self, count: int) -> None:
+        """Asks Ray's autoscaler for so many workers at least, until it is asked for others.
+
+        As ray.autoscaler.sdk.request_resources does, which needs a driver.
+
+        Raises:
+            RayAwayError
+        """
+        bundles = json.dumps([{WORKER: 1}] * count)
+
+        def put() -> None:
+            gcs = GcsClient(address=canonicalize_bootstrap_address_or_die("auto"))
+            _initialize_internal_kv(gcs)
+            _internal_kv_put(AUTOSCALER_RESOURCE_REQUEST_CHANNEL, bundles, overwrite=True)
+
+        _ask(put)
 
     def start(
         self, folder: Path, job: str, env_runners: int, output: Path

@@ -16,6 +16,7 @@ from typing import Any
 
 import head_status
 from cluster_room import Needs, Node
+from cluster_settings import read_settings
 from experiment_ends import STARTS_AN_HOUR, Ends
 from experiment_record import ENV_RUNNERS, OUTPUT, STATUS, Record, read_status, replace_text
 from experiment_store import Store
@@ -23,8 +24,10 @@ from journal_copy import JournalCopy
 from places import CLUSTER
 from ray_cluster import RayAwayError, RayCluster
 from sharing import Claim, share
+from worker_demand import usable_workers
 
 POLL_S = 1.0
+ASK_AGAIN_S = 30.0
 CLOSING_S = 100.0
 """systemd kills what is left after TimeoutStopSec."""
 WORKERS_TIMEOUT_S = float(os.environ.get("WORKERS_TIMEOUT_S", "120"))
@@ -66,6 +69,8 @@ class Queue:
         self._told_to_stop: set[str] = set()
         self._journal = JournalCopy(store)
         self._settles_until = time.monotonic() + WORKERS_TIMEOUT_S
+        self._asked: tuple[int, float] = (0, 0.0)
+        """The workers that Ray's autoscaler was asked for, and when."""
         self._cpus_before = sum(node["cpus"] for node in head_status.nodes())
 
     def step(self, closing: bool) -> bool:
@@ -126,6 +131,7 @@ class Queue:
     def _share(self, nodes: list[dict[str, Any]], running: set[str]) -> None:
         records = [record for record in self._store.records() if not record.over]
         claims = [self._claim(record, running) for record in records]
+        self._ask_for_workers(claims)
         cpus = sum(node["cpus"] for node in nodes)
         if cpus < self._cpus_before and time.monotonic() < self._settles_until:
             claims = _without_searches(claims)
@@ -144,6 +150,16 @@ class Queue:
             elif not record.needs.get("search") and number not in (0, record.num_env_runners):
                 replace_text(self._store.folder(record.name) / ENV_RUNNERS, str(number))
                 self._store.change(record, num_env_runners=number)
+
+    def _ask_for_workers(self, claims: list[Claim]) -> None:
+        settings = read_settings()
+        if settings is None or settings.scaling != "demand":
+            return
+        count, (before, when) = usable_workers(claims, settings), self._asked
+        # A restarted GCS has forgotten it.
+        if count != before or time.monotonic() - when > ASK_AGAIN_S:
+            self._cluster.request_workers(count)
+            self._asked = count, time.monotonic()
 
     def _claim(self, record: Record, running: set[str]) -> Claim:
         trains = record.job in running or record.name in self._starting

@@ -1,0 +1,38 @@
+# Runs on the head as a managed run command, after the lines that unpack $incoming/scaling.tar:
+# what Ray's autoscaler needs, and the stack's settings of the cluster's size.
+lib=/usr/local/lib/volley/scaling
+home=/var/lib/volley
+deadline=$((SECONDS + TIMEOUT_S))
+
+# cloud-init makes the folder and its owner.
+until [[ -d $home ]] && id ray > /dev/null 2>&1; do
+  if ((SECONDS > deadline)); then
+    echo "volley: cloud-init on the head has not made $home (/var/log/cloud-init-output.log)" >&2
+    exit 1
+  fi
+  sleep 1
+done
+tar --extract --no-same-owner --directory "$incoming" --file "$incoming/scaling.tar"
+
+changed=0
+cmp --silent "$incoming/autoscaler.sha256" "$lib/autoscaler.sha256" || changed=1
+if ((changed)); then
+  rm -rf "$lib.new" "$lib.old"
+  mkdir -p "$lib.new"
+  mv "$incoming/volley_cluster" "$incoming/autoscaler.sha256" "$lib.new/"
+  chmod -R a+rX "$lib.new"
+  if [[ -e $lib ]]; then mv --no-target-directory "$lib" "$lib.old"; fi
+  mv --no-target-directory "$lib.new" "$lib"
+  rm -rf "$lib.old"
+fi
+# Ray reads the second one again in each update: at any moment it is whole.
+for file in cluster-settings.json autoscaling.yaml; do
+  install --owner ray --group ray --mode 0644 "$incoming/$file" "$home/.$file.new"
+  mv "$home/.$file.new" "$home/$file"
+done
+# Ray imports the provider, and reads its settings, once.
+if ((changed)) && systemctl --quiet is-active ray-head.service; then
+  echo "the autoscaler has changed: Ray starts again, and experiments continue from checkpoints"
+  systemctl restart ray-head.service
+fi
+echo "$MIN_WORKERS to $MAX_WORKERS workers; an idle one is deleted after $IDLE_MINUTES min"

@@ -1,0 +1,128 @@
+"""The scaling: a run command that tells the head how many workers there may be, and brings what
+Ray's autoscaler needs there. It changes no machine and no training.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import yaml
+from pulumi_azure_native import compute
+
+from infra import autoscaling
+from infra.autoscaling import autoscaling_config
+from infra.boot.cluster_package import cluster_package
+from infra.common import Common
+from infra.config.prices import prices
+from infra.config.stack_settings import StackSettings
+from infra.config.vm_sizes import Machine
+from infra.cost import hourly
+from infra.experiment_files import archive
+from infra.head import Head
+from infra.last_start import SCALING, script_to_send, tell_reason
+from infra.run_command_script import script_with_files
+from infra.workers import Workers
+
+APPLY = Path(__file__).parent / "boot" / "apply_scaling.sh"
+TIMEOUT_S = 900
+"""How long the run command waits for cloud-init on a new head."""
+
+
+class Scaling(pulumi.ComponentResource):
+    """Sends the settings of the cluster's size, and again when one of them changes."""
+
+    def __init__(
+        self, common: Common, settings: StackSettings, head: Head, workers: Workers
+    ) -> None:
+        super().__init__("volley:infra:Scaling", common.name("scaling"))
+        script = pulumi.Output.all(workers.scale_set.id, head.vm.id, head.private_ip).apply(
+            lambda known: scaling_script(settings, *known)
+        )
+        self.run_command = compute.VirtualMachineRunCommandByVirtualMachine(
+            common.name("scaling"),
+            **common.in_group,
+            run_command_name=SCALING,
+            vm_name=head.vm.name,
+            source=compute.VirtualMachineRunCommandScriptSourceArgs(
+                script=script_to_send(SCALING, script, common.group, head.vm.name)
+            ),
+            timeout_in_seconds=TIMEOUT_S + 60,
+            async_execution=False,
+            treat_failure_as_deployment_failure=True,
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[head.vm, workers.scale_set],
+                # It is deleted with the VM, and a new VM needs it again.
+                replace_with=[head.vm],
+                deleted_with=head.vm,
+                delete_before_replace=True,
+                hooks=pulumi.ResourceHookBinding(
+                    on_error=[pulumi.ErrorHook("reason-scaling", tell_reason)]
+                ),
+            ),
+        )
+        self.register_outputs({"runCommand": self.run_command.id})
+
+
+def scaling_script(
+    settings: StackSettings, scale_set_id: str, head_vm_id: str, head_ip: str
+) -> str:
+    """Returns the run command's script.
+
+    Raises:
+        ScriptTooLargeError: It is larger than a run command should be.
+    """
+    limits = autoscaling.Scaling(
+        settings.min_workers, settings.max_workers, settings.idle_minutes, not settings.elastic
+    )
+    config = autoscaling_config(scale_set_id, head_ip, settings.head, settings.worker, limits)
+    package = cluster_package()
+    files = {
+        **package,
+        "autoscaler.sha256": _identity(package, config).encode(),
+        "autoscaling.yaml": config.encode(),
+        "cluster-settings.json": json.dumps(
+            cluster_settings(settings, scale_set_id, head_vm_id), indent=1
+        ).encode(),
+    }
+    then = (
+        f"TIMEOUT_S={TIMEOUT_S} MIN_WORKERS={settings.min_workers} "
+        f"MAX_WORKERS={settings.max_workers} IDLE_MINUTES={settings.idle_minutes}\n"
+        f"{APPLY.read_text()}"
+    )
+    return script_with_files({"scaling.tar": archive(files)}, then)
+
+
+def cluster_settings(settings: StackSettings, scale_set_id: str, head_vm_id: str) -> dict[str, Any]:
+    """Returns what cluster_settings.py reads on the head."""
+    known = prices()
+    return {
+        "scaling": settings.scaling,
+        "min_workers": settings.min_workers,
+        "max_workers": settings.max_workers,
+        "sleep_after_minutes": 0,
+        "max_hours": 0,
+        "budget": 0,
+        "scale_set": scale_set_id,
+        "head_vm": head_vm_id,
+        "head": _node(settings.head),
+        "worker": _node(settings.worker),
+        "dollars": {**asdict(hourly(settings)), "estimate": f"{known.location}, {known.as_of}"},
+    }
+
+
+def _node(machine: Machine) -> dict[str, int]:
+    return {"cpus": machine.vcpus, "gpus": machine.gpus}
+
+
+def _identity(package: dict[str, bytes], config: str) -> str:
+    """Returns a hash of all that Ray reads only when it starts."""
+    found = hashlib.sha256(yaml.safe_dump(yaml.safe_load(config)["provider"]).encode())
+    for name, content in sorted(package.items()):
+        found.update(name.encode() + content)
+    return found.hexdigest()

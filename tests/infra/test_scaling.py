@@ -1,0 +1,163 @@
+"""The stack whose workers come and go: what it declares, and what its run command does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ray.autoscaler._private.util import validate_config
+
+from infra.config.stack_settings import StackSettings
+from infra.identity import BLOB_DATA_CONTRIBUTOR, IDENTITY_OPERATOR, VM_CONTRIBUTOR
+from infra.scaling import scaling_script
+from tests.infra.boot_scripts import Machine, load
+from tests.infra.stack import EXISTING_SUBNETS, REQUIRED, Declared, declare_stack
+
+SCALE_SET = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets"
+RUN_COMMAND = "VirtualMachineRunCommandByVirtualMachine"
+SYSTEMCTL = '[[ "$*" != *is-active* || -e active ]]'
+
+
+@cache
+def elastic(**more: str) -> Declared:
+    return declare_stack(scaling="demand", **more)
+
+
+def head_roles(stack: Declared) -> dict[str, str]:
+    """Returns the scopes of the head's roles besides those on the results, by role."""
+    principal = stack.resource("UserAssignedIdentity", "head").added["principalId"]
+    roles = [one for one in stack.all("RoleAssignment") if one.inputs["principalId"] == principal]
+    return {
+        one.inputs["roleDefinitionId"].rpartition("/")[2]: one.inputs["scope"]
+        for one in roles
+        if not one.inputs["roleDefinitionId"].endswith(BLOB_DATA_CONTRIBUTOR)
+    }
+
+
+# What is declared
+
+
+def test_a_scale_set_starts_empty_and_keeps_the_capacity_that_the_head_gives_it() -> (
+    None
+):
+    scale_set = elastic().resource("VirtualMachineScaleSet")
+    assert scale_set.inputs["sku"]["capacity"] == 0
+    assert list(scale_set.options.ignoreChanges) == ["sku.capacity"]
+
+
+def test_the_head_may_change_its_own_group_and_give_workers_their_identity_and_no_more() -> None:
+    stack = elastic()
+    assert head_roles(stack) == {
+        VM_CONTRIBUTOR: stack.resource("ResourceGroup", "dev").id,
+        IDENTITY_OPERATOR: stack.resource("UserAssignedIdentity", "workers").id,
+    }
+
+
+def test_the_head_may_join_workers_to_somebody_elses_subnet() -> None:
+    scopes = [one.inputs["scope"] for one in elastic(**EXISTING_SUBNETS).all("RoleAssignment")]
+    assert EXISTING_SUBNETS["workerSubnetId"] in scopes
+    assert EXISTING_SUBNETS["headSubnetId"] not in scopes
+
+
+def test_the_head_of_a_fixed_cluster_has_no_role_on_machines() -> None:
+    assert head_roles(declare_stack()) == {}
+
+
+def test_the_training_starts_when_the_head_knows_how_many_workers_there_may_be() -> None:
+    scaling = elastic().resource(RUN_COMMAND, "scaling")
+    assert scaling.name in elastic().resource(RUN_COMMAND, "training").waits_for
+
+
+@pytest.mark.parametrize("change", [{"maxWorkers": "7"}, {"idleMinutes": "9"}])
+def test_a_change_of_the_limits_changes_the_run_command_alone(change: dict[str, str]) -> None:
+    before, after = elastic(), elastic(**change)
+    for role in ("head", "worker"):
+        assert before.custom_data(role) == after.custom_data(role)
+    texts = [_scripts(stack) for stack in (before, after)]
+    assert texts[0]["training"] == texts[1]["training"]
+    assert texts[0]["scaling"] != texts[1]["scaling"]
+
+
+def _scripts(stack: Declared) -> dict[str, str]:
+    return {
+        one.inputs["runCommandName"]: one.inputs["source"]["script"].partition("\n# Sent")[2][30:]
+        for one in stack.all(RUN_COMMAND)
+    }
+
+
+# What the run command does
+
+
+@pytest.fixture
+def head(tmp_path: Path) -> Machine:
+    machine = Machine(tmp_path)
+    (tmp_path / "var/lib/volley").mkdir(parents=True)
+    (tmp_path / "usr/local/lib/volley").mkdir(parents=True)
+    machine.command("systemctl", SYSTEMCTL)
+    machine.command("id", "")
+    machine.command("install", 'exec /usr/bin/install --mode "$6" "${@:7}"')
+    machine.write("active", "")
+    return machine
+
+
+def apply(head: Machine, **changes: Any) -> subprocess.CompletedProcess[str]:
+    settings = StackSettings.model_validate({**REQUIRED, "scaling": "demand", **changes})
+    script = scaling_script(settings, f"{SCALE_SET}/workers", "/head", "10.42.0.4")
+    return head.run(script)
+
+
+def test_ray_accepts_the_configuration_that_arrives(head: Machine) -> None:
+    done = apply(head, maxWorkers=3)
+    assert done.returncode == 0, done.stderr
+    config = yaml.safe_load((head.root / "var/lib/volley/autoscaling.yaml").read_text())
+    validate_config(config)
+    assert config["available_node_types"]["worker"]["max_workers"] == 3
+
+
+def test_ray_imports_the_provider_that_arrives(head: Machine) -> None:
+    apply(head)
+    config = yaml.safe_load((head.root / "var/lib/volley/autoscaling.yaml").read_text())
+    module, _, name = config["provider"]["module"].rpartition(".")
+    code = f"import importlib; getattr(importlib.import_module('{module}'), '{name}')"
+    path = {"PYTHONPATH": str(head.root / "usr/local/lib/volley/scaling")}
+    subprocess.run([sys.executable, "-c", code], env=path, check=True)
+
+
+def test_the_head_reads_the_settings_that_arrive(head: Machine) -> None:
+    apply(head, maxWorkers=3, headSize="Standard_D4as_v5")
+    found = load("cluster_settings", head.root / "var/lib/volley")
+    found.CLUSTER_SETTINGS = head.root / "var/lib/volley/cluster-settings.json"
+    settings = found.read_settings()
+    assert [node.cpus for node in settings.largest] == [4, 2, 2, 2]
+    assert settings.dollars.worker > 0
+    assert set(json.loads(found.CLUSTER_SETTINGS.read_text())) == set(vars(settings))
+
+
+def test_a_change_of_the_limits_does_not_start_ray_again(head: Machine) -> None:
+    apply(head)
+    head.calls.write_text("")
+    assert apply(head, maxWorkers=9, idleMinutes=1).returncode == 0
+    assert not [call for call in head.called() if "restart" in call]
+
+
+def test_a_new_provider_starts_ray_again(head: Machine) -> None:
+    apply(head)
+    head.write("usr/local/lib/volley/scaling/autoscaler.sha256", "of an older volley")
+    assert apply(head).returncode == 0
+    assert "systemctl restart ray-head.service" in head.called()
+
+
+def test_a_head_without_its_folder_is_an_error_with_the_reason(
+    head: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infra.scaling.TIMEOUT_S", 0)
+    (head.root / "var/lib/volley").rmdir()
+    done = apply(head)
+    assert done.returncode == 1
+    assert "cloud-init on the head has not made" in done.stderr

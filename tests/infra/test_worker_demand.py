@@ -1,0 +1,52 @@
+"""worker_demand.py: how many workers the queue asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.infra.boot_scripts import load
+from tests.infra.test_sharing import ROOM, claim
+
+DEMAND = load("worker_demand")
+SETTINGS = load("cluster_settings")
+
+
+def asked_for(*claims: Any, head: int = 4, most: int = 4, gpus: float = 0.0) -> int:
+    dollars = SETTINGS.Dollars(0, 0, 0, "")
+    machines = ROOM.Node(head, gpus), ROOM.Node(2)
+    settings = SETTINGS.ClusterSettings(
+        *("demand", 0, most, 0, 0, 0, "set", "vm"), *machines, dollars
+    )
+    count: int = DEMAND.usable_workers(claims, settings)
+    return count
+
+
+def test_nobody_asks_for_workers_without_an_experiment() -> None:
+    assert asked_for() == 0
+
+
+def test_an_experiment_without_a_number_asks_for_all() -> None:
+    assert asked_for(claim("a")) == 4
+
+
+@pytest.mark.parametrize(("number", "workers"), [(0, 0), (3, 0), (4, 1), (5, 1), (6, 2), (40, 4)])
+def test_an_experiment_with_a_number_asks_for_what_it_lacks_on_the_head(
+    number: int, workers: int
+) -> None:
+    assert asked_for(claim("a", number)) == workers
+
+
+def test_experiments_add_up() -> None:
+    assert asked_for(claim("a", 3, running=True, env_runners=3), claim("b", 3)) > asked_for(
+        claim("a", 3)
+    )
+
+
+def test_no_more_workers_are_asked_for_than_there_may_be() -> None:
+    assert asked_for(*[claim(str(one)) for one in range(200)], most=3) == 3
+
+
+def test_one_that_fits_nowhere_asks_for_nothing() -> None:
+    assert asked_for(claim("a", gpu_learners=1, gpus_per_learner=1.0)) == 0
