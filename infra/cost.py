@@ -27,9 +27,30 @@ class Billed:
     per_up: float = 0.0
 
 
+@dataclass(frozen=True)
+class Hourly:
+    """What an hour costs by what is there, in US dollars."""
+
+    head: float
+    """While the head runs."""
+    worker: float
+    """For each worker, with its disk."""
+    always: float
+    """Until `make down`, while the head sleeps too."""
+
+
+def hourly(settings: StackSettings) -> Hourly:
+    return Hourly(
+        head=_machine_hour(settings.head_size, settings.head_spot),
+        worker=_machine_hour(settings.worker_size, settings.worker_spot)
+        + _worker_disk_hour(settings),
+        always=sum(one.per_hour for one in _always(settings)),
+    )
+
+
 def billed(settings: StackSettings) -> list[Billed]:
     """Returns everything that is billed until `make down`, except what is stored in Blob."""
-    return [*_machines(settings), *_disks(settings), *_network(settings)]
+    return [*_machines(settings), *_worker_disks(settings), *_always(settings)]
 
 
 def per_hour(settings: StackSettings) -> float:
@@ -58,21 +79,35 @@ def _machines(settings: StackSettings) -> Iterator[Billed]:
         ("head", 1, settings.head_size, settings.head_spot),
         ("workers", settings.max_workers, settings.worker_size, settings.worker_spot),
     ):
-        price = prices().vm_hour[size]
         if count:
             how = ", Spot" if spot else ""
             what = name if count == 1 else f"{count} {name}"
-            yield Billed(f"{what}, {size}{how}", count * (price.spot if spot else price.regular))
+            yield Billed(f"{what}, {size}{how}", count * _machine_hour(size, spot))
 
 
-def _disks(settings: StackSettings) -> Iterator[Billed]:
+def _machine_hour(size: str, spot: bool) -> float:
+    price = prices().vm_hour[size]
+    return price.spot if spot else price.regular
+
+
+def _worker_disks(settings: StackSettings) -> Iterator[Billed]:
+    if settings.max_workers and (worker := _worker_disk_hour(settings)):
+        what = f"OS disks of the workers, {settings.os_disk_gib} GiB Standard SSD"
+        yield Billed(what, settings.max_workers * worker)
+
+
+def _worker_disk_hour(settings: StackSettings) -> float:
+    if is_ephemeral(settings.worker, settings):
+        return 0.0
+    return prices().disk_month(settings.os_disk_gib, premium=False) / HOURS_PER_MONTH
+
+
+def _always(settings: StackSettings) -> Iterator[Billed]:
+    """What a deallocated head keeps, and the network."""
     size = settings.os_disk_gib
     head = prices().disk_month(size, premium=True) / HOURS_PER_MONTH
     yield Billed(f"OS disk of the head, {size} GiB Premium SSD", head)
-    if settings.max_workers and not is_ephemeral(settings.worker, settings):
-        worker = prices().disk_month(size, premium=False) / HOURS_PER_MONTH
-        what = f"OS disks of the workers, {size} GiB Standard SSD"
-        yield Billed(what, settings.max_workers * worker)
+    yield from _network(settings)
 
 
 def _network(settings: StackSettings) -> Iterator[Billed]:

@@ -9,7 +9,7 @@ import pulumi
 from infra.common import Common
 from infra.config.prices import prices
 from infra.config.stack_settings import StackSettings
-from infra.cost import cost_table, per_hour, per_up
+from infra.cost import cost_table, hourly, per_hour, per_up
 from infra.head import Head
 from infra.ports import DASHBOARD, MLFLOW
 from infra.results_account import ResultsAccount
@@ -62,6 +62,7 @@ def outputs(
         "resourceGroup": common.group,
         "ssh": pulumi.Output.concat("ssh ", login),
         "headName": head.vm.name,
+        "headId": head.vm.id,
         "headVmId": head.vm.vm_id,
         "tunnel": pulumi.Output.concat("ssh -N ", forward, " ", login),
         "mlflow": tracking_uri,
@@ -75,6 +76,7 @@ def outputs(
         "image": head.image,
         "envRunners": arithmetic(settings, num_env_runners),
         "pricePerHour": f"{per_hour(settings):.2f} US dollars {estimated}",
+        "pricePerHourAsleep": f"{hourly(settings).always:.2f} US dollars {estimated}",
         "pricePerUp": f"{per_up(settings):.2f} US dollars {estimated}",
     }
     kept = settings.keep_results or settings.results_account_id

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from infra.config.prices import DISK_SIZES_GIB, prices
 from infra.config.stack_settings import StackSettings
 from infra.config.vm_sizes import SIZES
-from infra.cost import billed, cost_table, per_hour, per_up
+from infra.cost import billed, cost_table, hourly, per_hour, per_up
 from tests.infra.stack import EXISTING_ACCOUNT, EXISTING_SUBNETS, declare_stack
 
 BILLED = {
@@ -66,6 +68,37 @@ def test_an_ephemeral_disk_costs_nothing() -> None:
         "disks of the workers" in one
         for one in things(max_workers=1, worker_size="Standard_D4ads_v5")
     )
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"max_workers": 0},
+        {"max_workers": 7, "worker_size": "Standard_D4ads_v5", "head_spot": True},
+        {"results_account_id": EXISTING_ACCOUNT["resultsAccountId"]},
+    ],
+    ids=str,
+)
+def test_an_hour_is_the_head_each_worker_and_what_is_always_billed(config: dict[str, Any]) -> None:
+    settings = StackSettings.model_validate(config)
+    one = hourly(settings)
+    whole = one.head + settings.max_workers * one.worker + one.always
+    assert whole == pytest.approx(per_hour(settings))
+
+
+def test_a_sleeping_head_costs_all_but_machines() -> None:
+    asleep = [
+        one.per_hour
+        for one in billed(StackSettings(max_workers=3))
+        if not one.what.startswith(("head, ", "3 workers, ", "OS disks of the workers"))
+    ]
+    assert len(asleep) == 4  # One costs nothing by the hour: what `up` downloads.
+    assert hourly(StackSettings(max_workers=3)).always == pytest.approx(sum(asleep))
+
+
+def test_a_worker_has_its_price_where_none_is_allowed() -> None:
+    assert hourly(StackSettings(max_workers=0)).worker == hourly(StackSettings()).worker > 0
 
 
 def test_each_machine_downloads_its_environment_once() -> None:
