@@ -32,7 +32,7 @@ def test_a_fixed_cluster_wants_all_its_workers(fixed: bool, least: int) -> None:
 
 def test_a_workers_cpus_and_gpus_are_those_of_its_size() -> None:
     types = config(GPU)["available_node_types"]
-    assert types["worker"]["resources"] == {"CPU": 4, "GPU": 1}
+    assert types["worker"]["resources"] == {"CPU": 4, "GPU": 1, "worker": 1}
     assert types["head"]["resources"] == {"CPU": 4}
 
 

@@ -43,9 +43,7 @@ def head_roles(stack: Declared) -> dict[str, str]:
 # What is declared
 
 
-def test_a_scale_set_starts_empty_and_keeps_the_capacity_that_the_head_gives_it() -> (
-    None
-):
+def test_a_scale_set_starts_empty_and_keeps_the_capacity_that_the_head_gives_it() -> None:
     scale_set = elastic().resource("VirtualMachineScaleSet")
     assert scale_set.inputs["sku"]["capacity"] == 0
     assert list(scale_set.options.ignoreChanges) == ["sku.capacity"]
@@ -54,7 +52,7 @@ def test_a_scale_set_starts_empty_and_keeps_the_capacity_that_the_head_gives_it(
 def test_the_head_may_change_its_own_group_and_give_workers_their_identity_and_no_more() -> None:
     stack = elastic()
     assert head_roles(stack) == {
-        VM_CONTRIBUTOR: stack.resource("ResourceGroup", "dev").id,
+        VM_CONTRIBUTOR: stack.resource("VirtualMachine").id.partition("/providers/")[0],
         IDENTITY_OPERATOR: stack.resource("UserAssignedIdentity", "workers").id,
     }
 
@@ -112,6 +110,7 @@ def apply(head: Machine, **changes: Any) -> subprocess.CompletedProcess[str]:
     return head.run(script)
 
 
+@pytest.mark.slow
 def test_ray_accepts_the_configuration_that_arrives(head: Machine) -> None:
     done = apply(head, maxWorkers=3)
     assert done.returncode == 0, done.stderr
@@ -120,6 +119,7 @@ def test_ray_accepts_the_configuration_that_arrives(head: Machine) -> None:
     assert config["available_node_types"]["worker"]["max_workers"] == 3
 
 
+@pytest.mark.slow
 def test_ray_imports_the_provider_that_arrives(head: Machine) -> None:
     apply(head)
     config = yaml.safe_load((head.root / "var/lib/volley/autoscaling.yaml").read_text())
@@ -129,6 +129,7 @@ def test_ray_imports_the_provider_that_arrives(head: Machine) -> None:
     subprocess.run([sys.executable, "-c", code], env=path, check=True)
 
 
+@pytest.mark.slow
 def test_the_head_reads_the_settings_that_arrive(head: Machine) -> None:
     apply(head, maxWorkers=3, headSize="Standard_D4as_v5")
     found = load("cluster_settings", head.root / "var/lib/volley")
@@ -139,6 +140,7 @@ def test_the_head_reads_the_settings_that_arrive(head: Machine) -> None:
     assert set(json.loads(found.CLUSTER_SETTINGS.read_text())) == set(vars(settings))
 
 
+@pytest.mark.slow
 def test_a_change_of_the_limits_does_not_start_ray_again(head: Machine) -> None:
     apply(head)
     head.calls.write_text("")
@@ -146,6 +148,7 @@ def test_a_change_of_the_limits_does_not_start_ray_again(head: Machine) -> None:
     assert not [call for call in head.called() if "restart" in call]
 
 
+@pytest.mark.slow
 def test_a_new_provider_starts_ray_again(head: Machine) -> None:
     apply(head)
     head.write("usr/local/lib/volley/scaling/autoscaler.sha256", "of an older volley")
@@ -153,6 +156,7 @@ def test_a_new_provider_starts_ray_again(head: Machine) -> None:
     assert "systemctl restart ray-head.service" in head.called()
 
 
+@pytest.mark.slow
 def test_a_head_without_its_folder_is_an_error_with_the_reason(
     head: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,9 +21,11 @@ import pytest
 from ray.util import get_node_ip_address
 
 from infra.autoscaling import Scaling, autoscaling_config
+from infra.boot.cloud_config import FILES
 from infra.boot.cluster_package import cluster_package
 from infra.config.vm_sizes import Machine
 from rehearsal.azure import roles
+from tests.infra.boot_scripts import SCRIPTS
 from tests.local_server import json_server
 from tests.rehearsal.azure.scale_set_cloud import SCALE_SET, Cloud, cloud
 
@@ -36,6 +38,7 @@ import ray, sys
 ray.init(sys.argv[1], log_to_driver=False)
 print(ray.get(ray.remote(num_cpus=2)(lambda: "done").remote()))
 """
+REQUEST = "from ray_cluster import RayCluster; RayCluster().request_workers({})"
 
 
 class RealRay:
@@ -79,11 +82,20 @@ class RealRay:
 
     def worker(self, name: str) -> None:
         where = (f"--address={self._head_ip}:{self._port}", f"--node-ip-address={WORKER_IP}")
-        self._start(*where, "--num-cpus=2", RAY_CLOUD_INSTANCE_ID=name, RAY_NODE_TYPE_NAME="worker")
+        own = ("--num-cpus=2", '--resources={"worker": 1}')
+        self._start(*where, *own, RAY_CLOUD_INSTANCE_ID=name, RAY_NODE_TYPE_NAME="worker")
 
     def task(self) -> subprocess.Popen[str]:
         """Starts a task of two CPUs, which only a worker has."""
         return self._spawn([sys.executable, "-c", TASK, f"{self._head_ip}:{self._port}"], {})
+
+    def request(self, workers: int) -> None:
+        """Asks for workers as the queue does."""
+        path = ":".join(str(folder) for folder in FILES.glob(f"*/{SCRIPTS}"))
+        address = {"RAY_ADDRESS": f"{self._head_ip}:{self._port}", "PYTHONPATH": path}
+        asked = self._spawn([sys.executable, "-c", REQUEST.format(workers)], address)
+        asked.communicate(timeout=60)
+        assert asked.returncode == 0
 
     def report(self) -> dict[str, Any]:
         if not self.report_file.exists():
@@ -156,10 +168,11 @@ def test_ray_runs_without_an_azure_that_answers_and_asks_it_later(ray_cluster: R
     with ray_cluster.azure.faults.changed() as faults:
         faults.forbidden = 1000
     ray_cluster.head(ray_cluster.azure.url)
-    ray_cluster.task()
+    wait_for("the autoscaler reports", ray_cluster.report)
+    ray_cluster.request(2)
     # More failures in a row than Ray's autoscaler counts.
     wait_for("it has asked often", lambda: ray_cluster.azure.count("GET") > 8)
     assert "AuthorizationFailed" in ray_cluster.report()["problem"]
     with ray_cluster.azure.faults.changed() as faults:
         faults.forbidden = 0
-    wait_for("a machine is made", ray_cluster.azure.machines)
+    wait_for("both are made", lambda: len(ray_cluster.azure.machines()) == 2)
