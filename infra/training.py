@@ -97,7 +97,7 @@ def training_script(settings: StackSettings, root: Path) -> TrainingScript:
             min_nodes=1 + settings.min_workers,
             needs_gpu=settings.head.gpus > 0 and experiment.config.num_gpus_per_learner > 0,
             # maxWorkers is not part of it: a larger scale set does not restart the training.
-            settle_s=settings.worker_settle_seconds if settings.max_workers > 0 else 0,
+            settle_s=_settle_s(settings),
             timeout_s=_timeout_s(settings),
         )
     except ScriptTooLargeError as error:
@@ -139,6 +139,11 @@ def run_command_script(
         f"{START_TRAINING.read_text()}"
     )
     return script_with_files(files, then)
+
+
+def _settle_s(settings: StackSettings) -> int:
+    """Returns how long the training waits for more workers; elastic ones come because it trains."""
+    return settings.worker_settle_seconds if settings.max_workers and not settings.elastic else 0
 
 
 def _timeout_s(settings: StackSettings) -> int:

@@ -96,8 +96,24 @@ wait_for_nodes() {
     sleep 3
   done
   ((found > 0)) || journal ray-head
-  ((found >= MIN_NODES)) ||
-    fail "$found of $MIN_NODES nodes joined Ray within $TIMEOUT_S s; docs/azure.md says how to read a worker's journal"
+  ((found >= MIN_NODES)) && return
+  missing_workers >&2
+  fail "$found of $MIN_NODES nodes joined Ray within $TIMEOUT_S s; docs/azure.md says how to read a worker's journal"
+}
+
+# What Ray's autoscaler says of workers that it has asked for and Azure has not made.
+missing_workers() {
+  python3 - << 'PYTHON'
+import json
+from pathlib import Path
+
+file = Path("/var/lib/volley/cluster-workers.json")
+known = json.loads(file.read_text()) if file.exists() else {}
+if known.get("missing"):
+    print(f"{known['missing']} of {known['wanted']} workers are missing: {known['why'] or 'on their way'}")
+if known.get("problem"):
+    print(f"workers: {known['problem']}")
+PYTHON
 }
 
 volley_head() {
@@ -132,7 +148,10 @@ wait_for_training() {
   reason=$(field reason <<< "$answer")
   output
   case $state in
-    TRAINING | FINISHED) echo "$EXPERIMENT: $state" ;;
+    TRAINING | FINISHED)
+      echo "$EXPERIMENT: $state"
+      missing_workers
+      ;;
     FAILED | STOPPED | STARTING)
       [[ $state == STARTING && -z $reason ]] && fail "no learner update within $TIMEOUT_S s"
       echo "$EXPERIMENT: $reason" >&2

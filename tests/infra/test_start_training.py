@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import threading
@@ -186,6 +187,15 @@ def test_a_training_without_a_learner_update_in_time_is_told(head: Head) -> None
     done = head.start_training(timeout_s=3)
     assert done.returncode == 1
     assert done.stderr.endswith("volley: no learner update within 3 s\n")
+
+
+def test_workers_that_azure_has_not_made_are_told_beside_the_training(head: Head) -> None:
+    known = {"wanted": 4, "missing": 3, "why": "AllocationFailed: no Spot machines", "problem": ""}
+    head.write("var/lib/volley/cluster-workers.json", json.dumps(known))
+    done = head.start_training()
+    assert done.returncode == 0
+    told = "pong: TRAINING\n3 of 4 workers are missing: AllocationFailed: no Spot machines\n"
+    assert done.stdout.endswith(told)
 
 
 def test_a_training_that_runs_already_is_left_alone(head: Head) -> None:
