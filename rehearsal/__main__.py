@@ -20,6 +20,7 @@ from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.paths import ROOT, RUN
 from rehearsal.rehearsal_lock import RehearsalRunningError, rehearsal_lock
 from rehearsal.scenario.context import Context
+from rehearsal.scenario.elastic import run_elastic
 from rehearsal.scenario.life import run_life
 from rehearsal.scenario.outcomes import Outcomes, UnexpectedError
 from rehearsal.scenario.stacks import run_stacks
@@ -32,6 +33,7 @@ Scenario = Callable[[Context, Outcomes], list[str]]
 SCENARIOS: dict[str, tuple[Scenario, Path]] = {
     "life": (run_life, Path("results/rehearsal.json")),
     "stacks": (run_stacks, Path("results/rehearsal-stacks.json")),
+    "elastic": (run_elastic, Path("results/rehearsal-elastic.json")),
 }
 """By name, each with the file for its outcomes, below the project's folder."""
 
@@ -107,7 +109,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SCENARIO",
         help="life (default): one stack from its first `up` to what `destroy` leaves, with "
         "machines that break; stacks: a head without workers, a second life of its results, "
-        "subnets and an MLflow server of somebody else, a search over settings",
+        "subnets and an MLflow server of somebody else, a search over settings; elastic: "
+        "workers that Ray's autoscaler makes and deletes",
     )
     run.add_argument(
         "--json",

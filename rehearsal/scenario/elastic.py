@@ -1,0 +1,116 @@
+"""The scenario `elastic`: workers that Ray's autoscaler makes and deletes, long after `up`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from rehearsal.azure.management_faults import Faults
+from rehearsal.azure.management_machines import SetMachines
+from rehearsal.azure.resource_kinds import all_of
+from rehearsal.backend import Backend
+from rehearsal.machines.machine import all_machines
+from rehearsal.scenario import stack_changes
+from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, Context
+from rehearsal.scenario.outcomes import Outcomes, UnexpectedError
+from rehearsal.scenario.training_watch import VOLLEY_HEAD, NodeWatch, until
+from rehearsal.shell import CommandError
+
+WORKERS = 2
+IDLE_MINUTES = 1
+COMES_S = 180.0
+"""The autoscaler asks every 10 s; Azure's stand-in takes seconds, and a boot half a minute."""
+LEAVES_S = 60.0 * IDLE_MINUTES + 90.0
+GROWN = f"{WORKERS} workers come, and the training has them without a restart"
+EVICTED = "another one comes, the training continues"
+IDLE = f"after {IDLE_MINUTES} idle min no worker is left"
+RESUMED = "the workers come again"
+SAME = "nothing is changed, and no worker deleted"
+
+
+def run_elastic(context: Context, outcomes: Outcomes) -> list[str]:
+    """Runs all acts, in order; what is declared is rehearsed by the scenario `life`."""
+    act = outcomes.act
+    up = partial(
+        stack_changes.up,
+        image=IMAGE_WITH_ENVIRONMENT,
+        scaling="demand",
+        minWorkers="0",
+        maxWorkers=str(WORKERS),
+        idleMinutes=str(IDLE_MINUTES),
+    )
+    if not act("up", "the head trains at once, without workers", up, context):
+        return []
+    with NodeWatch(context.head) as nodes:
+        if act("growth", GROWN, growth, context, nodes):
+            act("spot eviction", EVICTED, eviction, context, nodes)
+            act("up again", SAME, up_again, context)
+            act("idle", IDLE, idle, context, nodes)
+            act("resume", RESUMED, resume, context, nodes)
+    act("destroy", "nothing but the results", stack_changes.destroy, context)
+    return []
+
+
+def growth(context: Context, nodes: NodeWatch) -> str:
+    before = _experiment(context)
+    joined = until(lambda: len(nodes.alive) == 1 + WORKERS, COMES_S, f"{WORKERS} workers")
+    grown = until(lambda: _on_workers(context) == WORKERS, 60, "env runners on both workers")
+    _check_same_job(context, before)
+    return f"joined after {joined:.0f} s, an env runner on each {grown:.0f} s later, the same job"
+
+
+def eviction(context: Context, nodes: NodeWatch) -> str:
+    before, everybody = _experiment(context), set(nodes.alive)
+    victim = max(everybody - {"head"})
+    (set_id,) = all_of(Backend().resources(), "VirtualMachineScaleSet")
+    SetMachines(Backend()).evict(set_id, victim, Faults())
+    left = until(lambda: victim not in nodes.alive, 90, f"{victim} leaves")
+    back = until(lambda: len(nodes.alive) == 1 + WORKERS, COMES_S, "another worker")
+    until(lambda: _on_workers(context) == WORKERS, 60, "env runners on both workers")
+    _check_same_job(context, before)
+    (new,) = nodes.alive - everybody
+    return f"{victim} left after {left:.0f} s, {new} joined {back:.0f} s later, the same job"
+
+
+def up_again(context: Context) -> str:
+    before = {machine.name: machine.leader for machine in all_machines()}
+    result = context.up()
+    if result.error or result.operations:
+        raise UnexpectedError(result.error or str(sorted(result.operations)))
+    if before != {machine.name: machine.leader for machine in all_machines()}:
+        raise UnexpectedError("another machine")
+    return f"{len(before)} machines as before"
+
+
+def idle(context: Context, nodes: NodeWatch) -> str:
+    context.head.run(VOLLEY_HEAD, "stop", _experiment(context)["name"])
+    left = until(lambda: nodes.alive == {"head"}, LEAVES_S, "the workers leave Ray")
+    gone = until(lambda: len(all_machines()) == 1, 60, "the workers are deleted")
+    return f"they left Ray after {left:.0f} s, deleted {gone:.0f} s later; the head stays"
+
+
+def resume(context: Context, nodes: NodeWatch) -> str:
+    context.head.run(VOLLEY_HEAD, "resume", _experiment(context)["name"])
+    joined = until(lambda: len(nodes.alive) == 1 + WORKERS, COMES_S, f"{WORKERS} workers")
+    grown = until(lambda: _on_workers(context) == WORKERS, 90, "env runners on both workers")
+    return f"joined after {joined:.0f} s, an env runner on each {grown:.0f} s later"
+
+
+def _experiment(context: Context) -> dict[str, Any]:
+    (found,) = context.training.experiments()
+    return found
+
+
+def _on_workers(context: Context) -> int:
+    """Returns how many workers have an env runner."""
+    try:
+        running = context.training.env_runners()
+    except CommandError:  # A machine is just being deleted.
+        return 0
+    return sum(count > 0 for name, count in running.items() if name != "head")
+
+
+def _check_same_job(context: Context, before: dict[str, Any]) -> None:
+    now = _experiment(context)
+    if (now["job"], now["attempts"], now["state"]) != (before["job"], 1, "TRAINING"):
+        raise UnexpectedError(f"{now['state']}, {now['attempts']} starts, {now['reason']}")
