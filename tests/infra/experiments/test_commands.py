@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from infra.config.stack_settings import StackSettings
+from infra.scaling import cluster_settings
 from tests.infra.experiments.head import Head, cartpole, sent
+from tests.infra.stack import REQUIRED
 
 pytestmark = pytest.mark.slow
 
@@ -102,6 +105,15 @@ def test_an_experiment_that_never_fits_is_refused(head: Head) -> None:
     answer = head.submit("pong", "config: {num_learners: 2}\n")
     assert answer["error"].startswith("it never fits: 2 learners")
     assert answer["error"].endswith("on 1 machines with 2 CPUs and 0 GPUs")
+
+
+def test_one_that_fits_on_workers_that_are_not_there_yet_is_taken(head: Head) -> None:
+    settings = StackSettings.model_validate({**REQUIRED, "headSize": "Standard_D2as_v5"})
+    file = head.experiments.parent / "cluster-settings.json"
+    file.write_text(json.dumps(cluster_settings(settings, "set", "vm")))
+    assert head.submit("pong", "config: {num_learners: 2}\n")["state"] == "QUEUED"
+    answer = head.submit("pong-2", "config: {num_learners: 20}\n")
+    assert answer["error"].endswith("on 5 machines with 10 CPUs and 0 GPUs")
 
 
 def test_the_status_of_two_hundred_experiments_takes_less_than_two_seconds(head: Head) -> None:

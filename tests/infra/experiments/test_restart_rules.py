@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,10 @@ from typing import Any
 import pytest
 from ray.job_submission import JobStatus
 
+from infra.config.stack_settings import StackSettings
+from infra.scaling import cluster_settings
 from tests.infra.boot_scripts import load
+from tests.infra.stack import REQUIRED
 
 pytestmark = pytest.mark.slow
 
@@ -26,6 +30,8 @@ class ListedCluster:
     listed: dict[str, Any] = field(default_factory=dict)
     started: list[tuple[str, int]] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
+    workers: list[int] = field(default_factory=list)
+    """That Ray's autoscaler was asked for."""
 
     def nodes(self) -> list[dict[str, Any]]:
         return [{"cpus": self.cpus, "gpus": 0.0, "name": "head"}]
@@ -35,6 +41,9 @@ class ListedCluster:
 
     def stop(self, job: str) -> None:
         self.stopped.append(job)
+
+    def request_workers(self, count: int) -> None:
+        self.workers.append(count)
 
     def start(self, folder: Path, job: str, env_runners: int, output: Path) -> Any:
         self.started.append((folder.name, env_runners))
@@ -174,3 +183,21 @@ def test_shares_change_when_nodes_come_and_when_experiments_end(played: Played) 
     played.step()
     assert played.store.get("a").state == "FINISHED"
     assert told("b") == "7"
+
+
+def test_workers_are_asked_for_while_an_experiment_can_use_them(
+    played: Played, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    settings = StackSettings.model_validate({**REQUIRED, "scaling": "demand", "maxWorkers": 3})
+    file = tmp_path / "cluster-settings.json"
+    file.write_text(json.dumps(cluster_settings(settings, "set", "vm")))
+    monkeypatch.setattr(sys.modules["cluster_settings"], "CLUSTER_SETTINGS", file)
+    played.step()
+    assert played.cluster.workers == []
+    played.submit("a")
+    for _ in range(3):
+        played.step()
+    assert played.cluster.workers == [3]
+    played.ends("a", JobStatus.SUCCEEDED)
+    played.step()
+    assert played.cluster.workers == [3, 0]

@@ -69,7 +69,7 @@ class Queue:
         self._told_to_stop: set[str] = set()
         self._journal = JournalCopy(store)
         self._settles_until = time.monotonic() + WORKERS_TIMEOUT_S
-        self._asked: tuple[int, float] = (0, 0.0)
+        self._asked = 0, time.monotonic()
         """The workers that Ray's autoscaler was asked for, and when."""
         self._cpus_before = sum(node["cpus"] for node in head_status.nodes())
 
