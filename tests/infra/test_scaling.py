@@ -132,7 +132,7 @@ def test_ray_imports_the_provider_that_arrives(head: Machine) -> None:
 @pytest.mark.slow
 def test_the_head_reads_the_settings_that_arrive(head: Machine) -> None:
     apply(head, maxWorkers=3, headSize="Standard_D4as_v5")
-    found = load("cluster_settings", head.root / "var/lib/volley")
+    found: Any = load("cluster_settings", head.root / "var/lib/volley")
     found.CLUSTER_SETTINGS = head.root / "var/lib/volley/cluster-settings.json"
     settings = found.read_settings()
     assert [node.cpus for node in settings.largest] == [4, 2, 2, 2]
