@@ -20,7 +20,7 @@ TRAINING, SCALING = "training", "scaling"
 """The names of the run commands in Azure."""
 SUCCEEDED = "Succeeded"
 STOPPED = (
-    "The head is stopped, so nothing trains. Start it: az vm start -g {group} -n {vm}; "
+    "The head is asleep or stopped, so nothing trains. Next: volley start; "
     "the training continues by itself."
 )
 FIRST_LINES = "#!/bin/bash\n# Sent {time}\n"
@@ -58,7 +58,7 @@ def script_to_send(
     def sent(known: list[str]) -> str:
         text, *names = known
         if name == TRAINING and is_stopped(*names):
-            pulumi.log.warn(STOPPED.format(group=names[0], vm=names[1]))
+            pulumi.log.warn(STOPPED)
         before = last_start(name, *names)
         return FIRST_LINES.format(time=before.time_to_send() if before else _now()) + text
 

@@ -65,6 +65,11 @@ def _add_cluster(verbs: Any) -> None:
     status = _add(verbs, "status", "show machines, experiments and cost", as_json=True)
     status.add_argument("-w", "--watch", action="store_true", help="again every 2 s, until Ctrl-C")
     _add(verbs, "cost", "show what the cluster costs", as_json=True)
+    _add(verbs, "start", "start the head that sleeps; needs a login at Azure", as_json=True)
+    sleep = _add(verbs, "sleep", "save all and let the head sleep", as_json=True)
+    sleep.add_argument(
+        "--now", action="store_true", help="although something trains; it continues after a start"
+    )
     ui = _add(verbs, "ui", "open MLflow and Ray's dashboard through a tunnel")
     ui.add_argument("--no-browser", action="store_true", help="print the addresses, open nothing")
     _add(verbs, "ssh", "open a shell on the head")

@@ -18,6 +18,8 @@ LEAVES = {
     "resume": "the head queues {name} all the same; volley status shows it",
     "logs": "nothing has stopped on the cluster; volley stop NAME would stop an experiment",
     "pull": "what has arrived is kept; volley pull {name} takes the rest",
+    "start": "Azure starts the head all the same; volley start again waits for it",
+    "sleep": "the head falls asleep all the same; volley start wakes it up",
     "ui": "the tunnel is closed, the cluster works on",
 }
 """What Ctrl-C leaves, by verb."""
@@ -99,6 +101,18 @@ def _pull(options: argparse.Namespace) -> int:
     return pull(Stack(options.stack), options.name, options.to, options.as_json)
 
 
+def _start(options: argparse.Namespace) -> int:
+    from operate.start import start
+
+    return start(Stack(options.stack), options.as_json)
+
+
+def _sleep(options: argparse.Namespace) -> int:
+    from operate.start import sleep
+
+    return sleep(Stack(options.stack), options.now, options.as_json)
+
+
 def _ui(options: argparse.Namespace) -> int:
     from operate.tunnel import ui
 
@@ -131,6 +145,8 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "stop": _change,
     "resume": _change,
     "pull": _pull,
+    "start": _start,
+    "sleep": _sleep,
     "ui": _ui,
     "ssh": _ssh,
     "exec": _exec,

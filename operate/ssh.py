@@ -115,8 +115,8 @@ def connect_error(stderr: str, outputs: Outputs) -> UserError:
             "ssh-add the private key of `pulumi config get sshPublicKey`",
         )
     return UnreachableError(
-        f"{outputs.login}: the head does not answer ({said}). It may be stopped, or adminCidr may "
-        f"not include your address (pulumi config get adminCidr). Next: {outputs.start_head}"
+        f"{outputs.login}: the head does not answer ({said}). It may be asleep or stopped, or "
+        "adminCidr may not include your address (pulumi config get adminCidr). Next: volley start"
     )
 
 

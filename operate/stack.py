@@ -42,10 +42,9 @@ class Outputs:
         return str(self.values["headVmId"])
 
     @property
-    def start_head(self) -> str:
-        """The command that starts a stopped head."""
-        group, name = self.values.get("resourceGroup"), self.values.get("headName")
-        return f"az vm start -g {group} -n {name}"
+    def head_id(self) -> str:
+        """Azure's resource id of the VM; "" where an older volley has declared it."""
+        return str(self.values.get("headId", ""))
 
     @property
     def price_per_hour(self) -> float:
@@ -78,6 +77,19 @@ class Stack:
         """Returns what pulumi said the last time; None if another stack was selected since."""
         values = remembered(self._key())
         return Outputs(values) if values else None
+
+    def head_id(self, outputs: Outputs) -> str:
+        """Returns Azure's resource id of the head's VM.
+
+        Raises:
+            UserError: An older volley has declared the stack.
+        """
+        if not outputs.head_id:
+            raise refused(
+                "the stack has no output headId: an older volley has declared it",
+                self._command("make up"),
+            )
+        return outputs.head_id
 
     def deletion(self) -> str:
         """Returns what pulumi is deleting, or was when it was killed: "VirtualMachine x-head"."""

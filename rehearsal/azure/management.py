@@ -30,6 +30,7 @@ ROUTES: tuple[tuple[str, str, Route], ...] = (
     ("PATCH", SET, Requests.resize),
     ("POST", f"{SET}/delete", Requests.delete_machines),
     ("GET", f"{GROUP}/providers/{COMPUTE}/virtualMachines", Requests.list_machines),
+    ("GET", VM, Requests.get_machine),
     ("POST", f"{VM}/(?P<verb>deallocate|start)", Requests.change_power),
     ("POST", f"{VM}/simulateEviction", Requests.evict),
     ("POST", f"{VM}/runCommand", Requests.run_command),

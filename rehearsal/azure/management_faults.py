@@ -29,6 +29,8 @@ class Faults:
     """New machines that fail although there was room for them."""
     never_join: int = 0
     """New machines that do not join Ray."""
+    starts_sold_out: int = 0
+    """Starts of a VM that find no machine for it; sold_out_code says how."""
     throttled: int = 0
     """Requests that are answered by 429."""
     retry_after_s: int = 1

@@ -22,7 +22,7 @@ from rehearsal.azure.management_answers import (
     scale_set_body,
 )
 from rehearsal.azure.management_faults import Faults
-from rehearsal.azure.management_machines import SetMachines, scale_set_of
+from rehearsal.azure.management_machines import SAID_AT_ONCE, SOLD_OUT, SetMachines, scale_set_of
 from rehearsal.azure.management_operations import Operation, Operations
 from rehearsal.azure.resource_kinds import all_of
 from rehearsal.azure.resources import Azure
@@ -105,6 +105,17 @@ class Requests:
             body["nextLink"] = f"{request.base}{request.path}?{urlencode(after)}"
         return Answer(200, body)
 
+    def get_machine(self, request: Request, faults: Faults) -> Answer:
+        """Tells whether a VM of its own runs, which only its instance view says."""
+        vm_id = request.parts["id"]
+        self._allow(request, f"{COMPUTE}/virtualMachines/read", vm_id)
+        found = self._azure.resources().get(vm_id)
+        if found is None:
+            raise not_found(vm_id)
+        view = {"statuses": [{"code": power_state(found)}]}
+        shown = {"instanceView": view} if request.query.get("$expand") == "instanceView" else {}
+        return Answer(200, {"id": vm_id, "name": request.parts["name"], "properties": shown})
+
     def change_power(self, request: Request, faults: Faults) -> Answer:
         vm_id, verb = request.parts["id"], request.parts["verb"]
         self._allow(request, f"{COMPUTE}/virtualMachines/{verb}/action", vm_id)
@@ -113,6 +124,11 @@ class Requests:
             self._machines.set_power(set_id, request.parts["name"], verb == "deallocate")
         elif vm_id not in self._azure.resources():
             raise not_found(vm_id)
+        elif verb == "start" and faults.happens("starts_sold_out"):
+            error = ArmError(faults.sold_out_code, SOLD_OUT)
+            if error.code == SAID_AT_ONCE:
+                raise refused(error)
+            return self._begun(request, "eastus", error)
         else:
             (self._azure.deallocate if verb == "deallocate" else self._azure.start)(vm_id)
         return self._begun(request, "eastus")

@@ -40,7 +40,7 @@ def test_a_declared_stack_has_what_volley_needs(declared: EngineStack, here: Sta
     outputs = here.outputs()
     assert outputs.login.startswith("volley@")
     assert outputs.head_vm_id == vm.added["vmId"]
-    assert outputs.start_head.endswith(f"-n {vm.inputs['vmName']}")
+    assert outputs.head_id.endswith(f"/virtualMachines/{vm.inputs['vmName']}")
     assert outputs.price_per_hour > 0
     assert here.deletion() == ""
 
