@@ -76,7 +76,7 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _cost(options: argparse.Namespace) -> int:
-    from operate.status import cost
+    from operate.cost import cost
 
     return cost(Stack(options.stack), options.as_json)
 

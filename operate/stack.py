@@ -49,7 +49,13 @@ class Outputs:
     @property
     def price_per_hour(self) -> float:
         """US dollars, of a cluster with all its workers."""
-        return float(str(self.values.get("pricePerHour", "0")).split()[0])
+        return _dollars(self.values.get("pricePerHour", "0"))
+
+    @property
+    def price_per_hour_asleep(self) -> float | None:
+        """US dollars, while the head sleeps; None where an older volley has declared the stack."""
+        known = self.values.get("pricePerHourAsleep")
+        return None if known is None else _dollars(known)
 
 
 @dataclass(frozen=True)
@@ -156,6 +162,11 @@ class Stack:
         lines = re.findall(r"^error: (.+)$", stderr, re.MULTILINE) or stderr.strip().splitlines()
         said = lines[0] if lines else "it gave no reason"
         return refused(f"pulumi: {said}", self._command("pulumi stack output"))
+
+
+def _dollars(output: object) -> float:
+    """Returns the number of "0.73 US dollars (estimated, eastus, 2026-06)"."""
+    return float(str(output).split()[0])
 
 
 def project() -> Path:

@@ -1,4 +1,4 @@
-"""`volley status` and `volley cost`: the cluster, its experiments, what is saved, what it costs."""
+"""`volley status`: the cluster, its experiments, what is saved, what it costs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from operate.cluster_lines import as_of, cluster_lines
+from operate.cost import cost_so_far
 from operate.head import Head
 from operate.private import digest, remember, remembered
 from operate.stack import Outputs, Stack
-from operate.tables import console, duration, number, show
+from operate.tables import console, duration, number, printable, show
 from payload.errors import UserError
 
 WATCH_S = 2.0
@@ -48,33 +50,21 @@ def status(stack: Stack, watch: bool, as_json: bool) -> int:
             time.sleep(WATCH_S)
 
 
-def cost(stack: Stack, as_json: bool) -> int:
-    """Shows the price of an hour, how long the head is up, and the product."""
-    head = Head(stack)
-    answer = cost_so_far(head.ask("status"), head.outputs)
-    table = Table("a cluster with all workers", "US dollars")
-    table.add_row("an hour", f"{answer['per_hour']:.2f}")
-    ago = duration(answer["uptime_s"])
-    table.add_row(f"since the head has booted, {ago} ago", f"{answer['so_far']:.2f}")
-    show(as_json, answer, table, f"Estimate: {answer['estimate']}. A first `up` is extra.")
-    return 0
-
-
 def status_page(answer: Mapping[str, Any], outputs: Outputs) -> RenderableType:
     """Returns what a person sees of volley-head's answer."""
     spent = cost_so_far(answer, outputs)
     saved = answer.get("saved", {}).get("time")
     ago = duration(max(0.0, answer["time"] - saved)) if saved else ""
-    lines = [
-        f"{spent['per_hour']:.2f} US dollars an hour with all workers, "
-        f"{spent['so_far']:.2f} since the head has booted {duration(spent['uptime_s'])} ago",
+    lines: list[RenderableType] = [
+        *cluster_lines(answer),
+        spent.line(),
         f"Results were saved {ago} ago" if saved else "Nothing has been saved yet",
     ]
     if memory := answer.get("head", {}).get("memory_bytes"):
         lines.append(f"The queue's services use {memory / 2**20:,.0f} MiB on the head")
     shown: list[RenderableType] = []
     if answer["nodes"]:
-        shown.append(_nodes(answer["nodes"]))
+        shown.append(_nodes(answer["nodes"], as_of(answer.get("nodes_time"), answer["time"])))
     else:
         lines.append("The queue has seen no nodes yet. Next: volley logs --unit experiments")
     if answer["experiments"]:
@@ -82,17 +72,6 @@ def status_page(answer: Mapping[str, Any], outputs: Outputs) -> RenderableType:
     else:
         lines.append("No experiments. Next: volley submit experiments/pong.yaml")
     return Group(*shown, *lines)
-
-
-def cost_so_far(answer: Mapping[str, Any], outputs: Outputs) -> dict[str, Any]:
-    """Returns the price of an hour and of the time since the head has booted, in US dollars."""
-    uptime = float(answer.get("head", {}).get("uptime_s", 0))
-    return {
-        "per_hour": outputs.price_per_hour,
-        "uptime_s": uptime,
-        "so_far": round(outputs.price_per_hour * uptime / 3600, 4),
-        "estimate": str(outputs.values.get("pricePerHour", "unknown")),
-    }
 
 
 def known_names(stack: Stack) -> list[str]:
@@ -110,9 +89,9 @@ def _names(stack: Stack) -> str:
     return f"names-{digest(stack.name or '')}"
 
 
-def _nodes(nodes: list[Mapping[str, Any]]) -> Table:
+def _nodes(nodes: list[Mapping[str, Any]], seen: str) -> Table:
     # Ray names a node by its address.
-    table = Table("node", "role", "state", "CPUs", "GPUs")
+    table = Table("node", "role", f"state{seen}", "CPUs", "GPUs")
     for node in nodes:
         words = [str(node.get(key, "")) for key in ("name", "role", "state")]
         table.add_row(*words, number(node.get("cpus")), number(node.get("gpus")))
@@ -134,7 +113,7 @@ def _experiments(experiments: list[Mapping[str, Any]]) -> Table:
             number(run.get("steps_per_s")),
             number(run.get("num_env_runners")),
             duration(left) if left is not None else "",
-            _printable(_why(one, run)),
+            printable(_why(one, run)),
         )
     return table
 
@@ -142,8 +121,3 @@ def _experiments(experiments: list[Mapping[str, Any]]) -> Table:
 def _why(experiment: Mapping[str, Any], run: Mapping[str, Any]) -> str:
     wish = WISHES.get(experiment.get("wish", ""))
     return wish or experiment.get("reason") or run.get("reason") or ""
-
-
-def _printable(text: str) -> str:
-    """Returns what an environment has said without what would command the terminal."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)

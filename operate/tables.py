@@ -43,6 +43,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 100 * 3600 else f"{seconds / 86400:.1f} d"
 
 
+def printable(text: str) -> str:
+    """Returns what an environment has said without what would command the terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
 def number(value: float | None) -> str:
     """Returns "1,234,567", "18.2", or nothing for None."""
     if value is None:

@@ -117,10 +117,10 @@ class LocalHead:
         (folder / "output.log").write_text("first line\n")
         return folder
 
-    def knows(self, *nodes: dict[str, Any]) -> None:
+    def knows(self, *nodes: dict[str, Any], ago_s: float = 0) -> None:
         """Writes the nodes that the queue has seen."""
         file = self.experiments / ".cluster.json"
-        file.write_text(json.dumps({"time": time.time(), "nodes": nodes}))
+        file.write_text(json.dumps({"time": time.time() - ago_s, "nodes": nodes}))
 
     def change(self, name: str, **changes: Any) -> None:
         """Changes an experiment as the queue does."""

@@ -79,7 +79,7 @@ def test_asking_the_head_imports_nothing_heavy(connected: Laptop) -> None:
     code = (
         "import sys; from operate.cli import main; main(['status'])\n"
         "print({name.split('.')[0] for name in sys.modules} & "
-        "{'ray', 'torch', 'pulumi', 'pydantic', 'yaml', 'numpy', 'hatchling', 'infra'})"
+        "{'azure', 'ray', 'torch', 'pulumi', 'pydantic', 'yaml', 'numpy', 'hatchling', 'infra'})"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from operate.cluster_lines import cluster_lines
+from operate.cost import cost_so_far
 from operate.stack import Outputs
-from operate.status import cost_so_far, status_page
-from tests.operate.conftest import Laptop
+from operate.status import status_page
+from tests.operate.conftest import Laptop, outputs_of
 from tests.operate.head import LocalHead, until
 
 OUTPUTS = Outputs({"pricePerHour": "0.73 US dollars (estimated, eastus, 2026-06)"})
@@ -87,7 +89,107 @@ def test_an_idle_cluster_says_what_to_type() -> None:
 
 
 def test_cost_is_the_price_times_the_hours() -> None:
-    assert cost_so_far(ANSWER, OUTPUTS)["so_far"] == 1.46
+    assert cost_so_far(ANSWER, OUTPUTS).so_far == 1.46
+
+
+def test_what_the_head_has_counted_is_the_cost() -> None:
+    counted = {"so_far": 1.2, "per_hour": 0.41, "estimate": "estimated, eastus, 2026-06"}
+    text = page({**ANSWER, "cost": counted})
+    assert "0.41 US dollars an hour now, 1.20 so far" in text
+    assert not any("with all workers" in line for line in text)
+
+
+@pytest.mark.parametrize("key", ["workers", "cost", "sleep", "nodes_time"])
+def test_a_head_that_does_not_know_something_yet_is_shown_like_an_older_one(key: str) -> None:
+    assert page({**ANSWER, key: None}) == page(ANSWER)
+
+
+WORKERS = {
+    "time": 995.0,
+    "wanted": 4,
+    "there": ["w1", "w2"],
+    "coming": ["w3"],
+    "leaving": [],
+    "missing": 1,
+    "why": "SkuNotAvailable: \x1b[31mnone left",
+    "next_try": 1180.0,
+    "problem": "",
+}
+ENOUGH = {"missing": 0, "why": "", "next_try": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {},
+            "4 wanted, 2 there, 1 coming, 1 missing: "
+            "SkuNotAvailable:  [31mnone left; next try in 3 min",
+        ),
+        ({"coming": ["w3", "w4"], **ENOUGH}, "4 wanted, 2 there, 2 coming"),
+        ({"wanted": 2, "coming": [], "leaving": ["w5"], **ENOUGH}, "2 wanted, 2 there, 1 leaving"),
+        (
+            {"wanted": 2, "coming": [], "time": 700.0, **ENOUGH},
+            "2 wanted, 2 there (as of 5 min ago)",
+        ),
+    ],
+    ids=["missing", "coming", "leaving", "old"],
+)
+def test_workers_are_shown_with_why_some_are_missing(changes: dict[str, Any], line: str) -> None:
+    assert f"Workers: {line}" in page({**ANSWER, "workers": {**WORKERS, **changes}})
+
+
+def test_what_azure_refuses_is_shown_in_red() -> None:
+    lines = cluster_lines({**ANSWER, "workers": {**WORKERS, "problem": "AuthorizationFailed"}})
+    assert [(line.plain, line.style) for line in lines][1:] == [
+        ("Workers: AuthorizationFailed", "red")
+    ]
+
+
+SLEEP = {
+    "idle_since": 280.0,
+    "sleeps_at": 2080.0,
+    "going": False,
+    "warning": "",
+    "problem": "",
+    "next_try": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "lines"),
+    [
+        ({}, [("Idle for 12 min; sleeps in 18 min", "")]),
+        ({"sleeps_at": None}, [("Idle for 12 min", "")]),
+        ({"idle_since": None}, [("Sleeps in 18 min", "")]),
+        ({"idle_since": None, "sleeps_at": None}, []),
+        (
+            {"warning": "9.50 of 10 dollars"},
+            [("Idle for 12 min; sleeps in 18 min", ""), ("9.50 of 10 dollars", "yellow")],
+        ),
+        (
+            {"going": True},
+            [("The cluster is falling asleep. Next: volley start wakes it up", "yellow")],
+        ),
+        (
+            {"going": True, "problem": "Conflict", "next_try": 1120.0},
+            [
+                ("The cluster is falling asleep. Next: volley start wakes it up", "yellow"),
+                ("It could not fall asleep: Conflict; next try in 2 min", "red"),
+            ],
+        ),
+    ],
+    ids=["idle", "no-sleep", "a-limit", "busy", "warning", "going", "problem"],
+)
+def test_sleep_is_shown(changes: dict[str, Any], lines: list[tuple[str, str]]) -> None:
+    found = cluster_lines({**ANSWER, "sleep": {**SLEEP, **changes}})
+    assert [(line.plain, str(line.style)) for line in found] == lines
+
+
+def test_nodes_that_were_seen_long_ago_are_shown_so() -> None:
+    head = next(line for line in page({**ANSWER, "nodes_time": 700.0}) if "node " in line)
+    assert "state (as of 5 min ago)" in head
+    assert "as of" not in "".join(page({**ANSWER, "nodes_time": 975.0}))
 
 
 @pytest.mark.slow
@@ -108,6 +210,26 @@ def test_what_the_head_knows_is_shown(connected: Laptop, head: LocalHead) -> Non
     assert ["cart", "QUEUED (2)", "", "", "", "", "", why] in cells
     assert "Results were saved" in said
     assert "61 MiB" in said
+    assert "as of" not in said
+
+
+@pytest.mark.slow
+def test_nodes_of_a_queue_that_is_away_are_not_shown_as_if_it_saw_them(
+    connected: Laptop, head: LocalHead
+) -> None:
+    head.knows({**NODE, "state": "ALIVE"}, ago_s=300)
+    assert "state (as of 5 min ago)" in connected.volley("status")
+
+
+@pytest.mark.slow
+def test_what_still_bills_while_the_head_sleeps_is_shown(
+    connected: Laptop, head: LocalHead
+) -> None:
+    asleep = "0.08 US dollars (estimated, eastus, 2026-06)"
+    connected.outputs(**outputs_of(head, pricePerHourAsleep=asleep))
+    (line,) = [line for line in connected.volley("cost").splitlines() if "sleeps" in line]
+    assert line.strip("│").split("│")[1].strip() == "0.08"
+    assert json.loads(connected.volley("cost", "--json"))["per_hour_asleep"] == 0.08
 
 
 @pytest.mark.slow

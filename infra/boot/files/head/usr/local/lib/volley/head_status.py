@@ -28,6 +28,7 @@ def status(store: Store, options: Namespace) -> dict[str, Any]:
     return {
         "time": time.time(),
         "nodes": nodes(),
+        "nodes_time": _seen().get("time"),
         "experiments": [
             {
                 **asdict(record),
@@ -49,10 +50,16 @@ def positions(records: Sequence[Record]) -> dict[str, int]:
 
 def nodes() -> list[dict[str, Any]]:
     """Returns the nodes that the queue has seen last; none before it has seen any."""
+    found: list[dict[str, Any]] = _seen().get("nodes", [])
+    return found
+
+
+def _seen() -> dict[str, Any]:
+    """Returns what the queue has written of the cluster; nothing while it has not."""
     try:
-        found: list[dict[str, Any]] = json.loads(CLUSTER.read_text())["nodes"]
+        found: dict[str, Any] = json.loads(CLUSTER.read_text())
     except (FileNotFoundError, ValueError):
-        return []
+        return {}
     return found
 
 
