@@ -1,10 +1,23 @@
-"""python -m operate: the same as `volley`."""
+"""The command `volley`, also python -m operate.
+
+It imports next to nothing itself: Ctrl-C while Python imports the rest is no error either.
+"""
 
 from __future__ import annotations
 
 import sys
 
-from operate.cli import main
+
+def main() -> int:
+    """Runs one verb; returns the exit code."""
+    try:
+        from operate.cli import main as command
+
+        return command()
+    except KeyboardInterrupt:
+        print("\nvolley: interrupted before it has begun", file=sys.stderr)
+        return 130
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -90,6 +92,32 @@ def test_asking_the_head_imports_nothing_heavy(connected: Laptop) -> None:
         check=True,
     )
     assert done.stdout.splitlines()[-1] == "set()", done.stdout
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_python_imports_is_one_line(laptop: Laptop) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "operate", "status"]
+    with subprocess.Popen(
+        command,
+        cwd=laptop.folder,
+        env=laptop.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        # operate.cli imports it first, and more after it.
+        while not (line := process.stderr.readline()).endswith(" argparse\n"):
+            assert line
+        process.send_signal(signal.SIGINT)
+        said = [line for line in process.stderr if not line.startswith("import time:")]
+    assert process.returncode == 130
+    assert [line for line in said if line.strip()] == ["volley: interrupted before it has begun\n"]
+
+
+def test_the_command_is_the_module() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["scripts"] == {"volley": "operate.__main__:main"}
 
 
 @pytest.mark.slow
