@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 PACKAGE = "volley_cluster"
-PARTS = ("autoscaler",)
+PARTS = ("autoscaler", "sleep")
 """Packages below infra/boot, by the same names in volley_cluster."""
 
 

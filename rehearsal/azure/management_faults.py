@@ -44,6 +44,8 @@ class Faults:
     """Changes that are made, but whose answer does not arrive."""
     changed_between: int = 0
     """Changes of a scale set that somebody else's precedes: 412."""
+    deallocations_refused: int = 0
+    """Deallocations that are answered by 409."""
 
     def happens(self, what: str) -> bool:
         """Counts a fault down; returns whether it happens."""

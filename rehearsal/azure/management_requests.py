@@ -119,6 +119,8 @@ class Requests:
     def change_power(self, request: Request, faults: Faults) -> Answer:
         vm_id, verb = request.parts["id"], request.parts["verb"]
         self._allow(request, f"{COMPUTE}/virtualMachines/{verb}/action", vm_id)
+        if verb == "deallocate" and faults.happens("deallocations_refused"):
+            raise RefusedError(409, "Conflict", "Another operation is in progress.")
         set_id, _ = self._set_machine(vm_id)
         if set_id:
             self._machines.set_power(set_id, request.parts["name"], verb == "deallocate")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from ray.cluster_utils import Cluster
+from ray.job_submission import JobSubmissionClient
 
 from tests.infra.boot_scripts import load
 from tests.infra.experiments.head import SHORT, Head, cartpole
@@ -81,6 +85,30 @@ def test_a_node_that_has_gone_away_is_not_counted(
     wait_for(lambda: [one["cpus"] for one in seen.nodes()] == [2, 3])
     ray_with_dashboard.remove_node(node)
     wait_for(lambda: [one["cpus"] for one in seen.nodes()] == [2])
+
+
+def test_ray_jobs_of_other_programs_are_counted(
+    cluster_head: Head, ray_with_dashboard: Cluster
+) -> None:
+    """They keep an idle cluster from going to sleep."""
+    head = cluster_head
+
+    def drivers() -> int:
+        return int(json.loads((head.experiments / ".cluster.json").read_text())["drivers"])
+
+    connect = f"import ray, time; ray.init({ray_with_dashboard.address!r}); time.sleep(100)"
+    with head.running():
+        head.submit("one", cartpole())
+        head.wait_for("one", "TRAINING")
+        assert drivers() == 0
+        client = JobSubmissionClient(f"http://{ray_with_dashboard.webui_url}")
+        job = client.submit_job(entrypoint="sleep 100")
+        with subprocess.Popen([sys.executable, "-c", connect]) as driver:
+            head.until(lambda: drivers() == 2, "two drivers")
+            driver.kill()
+        client.stop_job(job)
+        head.until(lambda: drivers() == 0, "no driver")
+        head.ask("stop", "one")
 
 
 def test_what_the_payload_refuses_is_not_tried_again(cluster_head: Head) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from experiment_record import STATE, Record, read_record
 from places import EXPERIMENTS
+from sleep_state import is_going_to_sleep
 
 
 class RefusedError(Exception):
@@ -80,9 +81,11 @@ class Store:
                 submitted before under another name. It gets the place of that one in the queue.
 
         Raises:
-            RefusedError: Another experiment of the name has not ended.
+            RefusedError: Another experiment of the name has not ended, or the cluster is going to
+                sleep.
         """
         with self._locked():
+            _check_awake()
             there = read_record(self.folder(record.name))
             before = there if there and not there.over else None
             if before and before.digest == record.digest and not before.wish:
@@ -126,9 +129,10 @@ class Store:
         """Puts one that was stopped or has failed at the end of the queue.
 
         Raises:
-            RefusedError: It has finished.
+            RefusedError: It has finished, or the cluster is going to sleep.
         """
         with self._locked():
+            _check_awake()
             record = self.get(name)
             if record.state == "FINISHED":
                 submit = f"volley submit EXPERIMENT --name {name}"
@@ -177,6 +181,11 @@ class Store:
     def _emptied(self, name: str) -> Path:
         shutil.rmtree(self.root / name, ignore_errors=True)
         return self.root / name
+
+
+def _check_awake() -> None:
+    if is_going_to_sleep():
+        raise RefusedError("the cluster is going to sleep", "volley start")
 
 
 def _same(one: Record, other: Record) -> bool:

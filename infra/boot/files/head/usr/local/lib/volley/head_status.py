@@ -13,12 +13,15 @@ from typing import Any
 
 from experiment_record import Record, read_status
 from experiment_store import Store
-from places import CLUSTER, SAVED
+from places import CLUSTER, COST, SAVED, WORKERS
+from sleep_state import read_json, sleep_state
 
 SERVICES = ("experiments.service", "scheduled-events.service")
 """Those that run all the time, besides Ray and MLflow."""
 CGROUPS = Path("/sys/fs/cgroup/system.slice")
 UPTIME = Path("/proc/uptime")
+SLEEP_SHOWN = ("idle_since", "sleeps_at", "going", "warning", "problem", "next_try")
+COST_SHOWN = ("so_far", "per_hour", "estimate")
 
 
 def status(store: Store, options: Namespace) -> dict[str, Any]:
@@ -39,6 +42,9 @@ def status(store: Store, options: Namespace) -> dict[str, Any]:
         ],
         "saved": {"time": SAVED.stat().st_mtime if SAVED.exists() else None},
         "head": {"uptime_s": float(UPTIME.read_text().split()[0]), "memory_bytes": _memory()},
+        "sleep": _only(SLEEP_SHOWN, sleep_state()),
+        "cost": _only(COST_SHOWN, read_json(COST)),
+        "workers": read_json(WORKERS),
     }
 
 
@@ -61,6 +67,10 @@ def _seen() -> dict[str, Any]:
     except (FileNotFoundError, ValueError):
         return {}
     return found
+
+
+def _only(keys: Sequence[str], found: dict[str, Any] | None) -> dict[str, Any] | None:
+    return found and {key: found[key] for key in keys}
 
 
 def _memory() -> int:

@@ -55,18 +55,22 @@ class RayCluster:
         ]
         return sorted(nodes, key=lambda node: (node["role"], node["address"], node["name"]))
 
-    def jobs(self) -> Mapping[str, JobDetails]:
+    def jobs(self) -> tuple[Mapping[str, JobDetails], int]:
         """Returns the jobs of experiments that Ray knows, by their submission id.
+
+        Also how many other jobs run: of people who are connected to Ray or have submitted one.
 
         Raises:
             RayAwayError
         """
         jobs = _ask(lambda: JobSubmissionClient().list_jobs())
-        return {
+        experiments = {
             job.submission_id: job
             for job in jobs
             if job.submission_id is not None and "experiment" in (job.metadata or {})
         }
+        live = sum(not job.status.is_terminal() for job in jobs)
+        return experiments, live - sum(not job.status.is_terminal() for job in experiments.values())
 
     def stop(self, job: str) -> None:
         """Tells a job to write its checkpoint and end, and does not wait for it.

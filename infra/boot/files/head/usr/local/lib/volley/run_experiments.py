@@ -84,7 +84,7 @@ class Queue:
         submitted = {
             name: code for name, one in self._starting.items() if (code := one.poll()) is not None
         }
-        jobs, nodes = self._cluster.jobs(), self._cluster.nodes()
+        (jobs, drivers), nodes = self._cluster.jobs(), self._cluster.nodes()
         for record in self._store.records():
             if record.live:
                 self._follow(record, jobs, submitted, closing)
@@ -94,7 +94,8 @@ class Queue:
         running = {one.submission_id for one in jobs.values() if not one.status.is_terminal()}
         if nodes and not closing:
             self._share(nodes, running)
-            replace_text(CLUSTER, json.dumps({"time": time.time(), "nodes": nodes}))
+            seen = {"time": time.time(), "nodes": nodes, "drivers": drivers}
+            replace_text(CLUSTER, json.dumps(seen))
         return bool(running or self._starting)
 
     def _follow(self, record: Record, jobs: Any, submitted: dict[str, int], closing: bool) -> None:

@@ -15,9 +15,12 @@ from typing import Any
 
 import head_files
 import head_status
-from experiment_record import Record
+from cluster_settings import read_settings
+from experiment_record import Record, replace_text
 from experiment_store import RefusedError, Store
 from experiment_submit import submit
+from places import CLUSTER, SLEEP_REQUEST
+from sleep_state import boot_id, read_json
 
 STOPS_WITHIN_S = 180.0
 """RAY_JOB_STOP_WAIT_TIME_S, and some for what the payload does at its end."""
@@ -56,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     verb("stop", _stop)
     verb("resume", _resume)
     verb("wait", _wait).add_argument("--timeout", type=float, default=600.0)
+    verb("sleep", _sleep, of_one=False).add_argument("--now", action="store_true")
     logs = verb("logs", head_files.logs, of_one=False)
     logs.add_argument("name", nargs="?")
     logs.add_argument("--unit")
@@ -92,6 +96,23 @@ def _wait(store: Store, options: argparse.Namespace) -> dict[str, Any]:
 
     record = _until(store, options.name, settled, options.timeout)
     return {**_short(store, record), "reason": record.reason, "before": _before(store, record)}
+
+
+def _sleep(store: Store, options: argparse.Namespace) -> dict[str, Any]:
+    """Asks for what infra/boot/sleep does; its next run obeys."""
+    settings = read_settings()
+    if settings is None:
+        raise RefusedError("the head does not know its scale set yet", "make up")
+    if settings.scaling == "cpu":
+        raise RefusedError("scaling is cpu: such a cluster does not sleep", "pulumi destroy")
+    trains = [one.name for one in store.records() if not one.over]
+    drivers = (read_json(CLUSTER) or {}).get("drivers")
+    trains += [f"{drivers} Ray jobs of other programs"] if drivers else []
+    if trains and not options.now:
+        raise RefusedError(f"not over yet: {', '.join(trains)}", "volley sleep --now")
+    request = {"boot": boot_id(), "time": time.time(), "now": options.now}
+    replace_text(SLEEP_REQUEST, json.dumps(request))
+    return {"sleeps": True, "now": options.now}
 
 
 def _until(
