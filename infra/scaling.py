@@ -16,7 +16,7 @@ from pulumi_azure_native import compute
 
 from infra import autoscaling
 from infra.autoscaling import autoscaling_config
-from infra.boot.cluster_package import cluster_package
+from infra.boot.cluster_package import cluster_package, units
 from infra.common import Common
 from infra.config.prices import prices
 from infra.config.stack_settings import StackSettings
@@ -84,6 +84,7 @@ def scaling_script(
     package = cluster_package()
     files = {
         **package,
+        **units(),
         "autoscaler.sha256": _identity(package, config).encode(),
         "autoscaling.yaml": config.encode(),
         "cluster-settings.json": json.dumps(
@@ -105,9 +106,9 @@ def cluster_settings(settings: StackSettings, scale_set_id: str, head_vm_id: str
         "scaling": settings.scaling,
         "min_workers": settings.min_workers,
         "max_workers": settings.max_workers,
-        "sleep_after_minutes": 0,
-        "max_hours": 0,
-        "budget": 0,
+        "sleep_after_minutes": settings.sleep_after_minutes,
+        "max_hours": settings.max_hours,
+        "budget": settings.budget,
         "scale_set": scale_set_id,
         "head_vm": head_vm_id,
         "head": _node(settings.head),

@@ -1,5 +1,5 @@
 # Runs on the head as a managed run command, after the lines that unpack $incoming/scaling.tar:
-# what Ray's autoscaler needs, and the stack's settings of the cluster's size.
+# what Ray's autoscaler needs, what lets the head sleep, and the stack's settings of both.
 lib=/usr/local/lib/volley/scaling
 home=/var/lib/volley
 deadline=$((SECONDS + TIMEOUT_S))
@@ -27,9 +27,12 @@ if ((changed)); then
 fi
 # Ray reads the second one again in each update: at any moment it is whole.
 for file in cluster-settings.json autoscaling.yaml; do
-  install --owner ray --group ray --mode 0644 "$incoming/$file" "$home/.$file.new"
+  install --mode 0644 "$incoming/$file" "$home/.$file.new"
   mv "$home/.$file.new" "$home/$file"
 done
+install --mode 0644 "$incoming"/units/* /etc/systemd/system/
+systemctl daemon-reload
+systemctl enable --now --quiet cluster-sleep.timer
 # Ray imports the provider, and reads its settings, once.
 if ((changed)) && systemctl --quiet is-active ray-head.service; then
   echo "the autoscaler has changed: Ray starts again, and experiments continue from checkpoints"

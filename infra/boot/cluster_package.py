@@ -18,3 +18,9 @@ def cluster_package() -> dict[str, bytes]:
     modules = [path for part in PARTS for path in sorted((here / part).glob("[!.]*.py"))]
     files = {f"{PACKAGE}/{path.relative_to(here)}": path.read_bytes() for path in modules}
     return {f"{PACKAGE}/__init__.py": b"", **files}
+
+
+def units() -> dict[str, bytes]:
+    """Returns the units of systemd that run the package: units/cluster-sleep.timer."""
+    found = sorted((Path(__file__).parent / "sleep").glob("cluster-sleep.*"))
+    return {f"units/{path.name}": path.read_bytes() for path in found}

@@ -40,6 +40,9 @@ class StackSettings(BaseModel):
     max_workers: int = Field(4, ge=0, le=100)
     scaling: Literal["fixed", "demand"] = "fixed"
     idle_minutes: int = Field(5, ge=1, le=1440)
+    sleep_after_minutes: int = Field(30, ge=0, le=10_080)
+    max_hours: int = Field(0, ge=0)
+    budget: int = Field(0, ge=0)
     image: str = "microsoft-dsvm:ubuntu-hpc:2204:latest"
     trusted_launch: bool = False
     os_disk_gib: int = Field(128, ge=64, le=2048)

@@ -15,6 +15,7 @@ from infra.boot.cloud_config import FILES
 SCRIPTS = "usr/local/lib/volley"
 MACHINE_FOLDERS = (
     "etc/volley",
+    "etc/systemd",
     "opt/volley",
     "var/lib/volley",
     "var/log",

@@ -72,7 +72,10 @@ def test_the_training_starts_when_the_head_knows_how_many_workers_there_may_be()
     assert scaling.name in elastic().resource(RUN_COMMAND, "training").waits_for
 
 
-@pytest.mark.parametrize("change", [{"maxWorkers": "7"}, {"idleMinutes": "9"}])
+@pytest.mark.parametrize(
+    "change",
+    [{"maxWorkers": "7"}, {"idleMinutes": "9"}, {"sleepAfterMinutes": "0"}, {"budget": "9"}],
+)
 def test_a_change_of_the_limits_changes_the_run_command_alone(change: dict[str, str]) -> None:
     before, after = elastic(), elastic(**change)
     for role in ("head", "worker"):
@@ -96,10 +99,10 @@ def _scripts(stack: Declared) -> dict[str, str]:
 def head(tmp_path: Path) -> Machine:
     machine = Machine(tmp_path)
     (tmp_path / "var/lib/volley").mkdir(parents=True)
-    (tmp_path / "usr/local/lib/volley").mkdir(parents=True)
+    for folder in ("usr/local/lib/volley", "etc/systemd/system"):
+        (tmp_path / folder).mkdir(parents=True)
     machine.command("systemctl", SYSTEMCTL)
     machine.command("id", "")
-    machine.command("install", 'exec /usr/bin/install --mode "$6" "${@:7}"')
     machine.write("active", "")
     return machine
 
@@ -138,6 +141,13 @@ def test_the_head_reads_the_settings_that_arrive(head: Machine) -> None:
     assert [node.cpus for node in settings.largest] == [4, 2, 2, 2]
     assert settings.dollars.worker > 0
     assert set(json.loads(found.CLUSTER_SETTINGS.read_text())) == set(vars(settings))
+
+
+@pytest.mark.slow
+def test_the_head_looks_every_minute_whether_it_can_sleep(head: Machine) -> None:
+    apply(head)
+    assert (head.root / "etc/systemd/system/cluster-sleep.service").exists()
+    assert "systemctl enable --now --quiet cluster-sleep.timer" in head.called()
 
 
 @pytest.mark.slow

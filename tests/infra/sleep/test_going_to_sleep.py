@@ -78,7 +78,7 @@ def test_a_run_that_is_killed_as_it_wakes_is_finished_by_the_next(head: Sleeping
     head.change("sleep.json", idle_since=time.time() - 3600)
     head.run(expected=-9)
     head.run()
-    assert head.calls.count(START) == 2
+    assert (head.calls.count(STOP_EXPERIMENTS), head.calls.count(START)) == (1, 2)
     assert not head.sleep["going"]
     assert "save" in head.sleep["problem"]
 

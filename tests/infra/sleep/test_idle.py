@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -77,8 +79,10 @@ def sshd_runs(folder: Path, command: str) -> Iterator[list[int]]:
         assert server.stdout is not None
         child = int(server.stdout.readline())
         time.sleep(0.2)  # Until it has become its command.
-        yield [server.pid, child]
-        subprocess.run(["kill", str(child)], check=False)
+        try:
+            yield [server.pid, child]
+        finally:
+            os.kill(child, signal.SIGKILL)
 
 
 def shell(folder: Path, name: str) -> Path:
