@@ -8,9 +8,10 @@ from typing import Any
 from rehearsal.azure.management_faults import Faults
 from rehearsal.azure.management_machines import SetMachines
 from rehearsal.azure.resource_kinds import all_of
+from rehearsal.azure.run_commands import RUN_COMMAND
 from rehearsal.backend import Backend
 from rehearsal.machines.machine import all_machines
-from rehearsal.scenario import stack_changes
+from rehearsal.scenario import checks, stack_changes
 from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, Context
 from rehearsal.scenario.outcomes import Outcomes, UnexpectedError
 from rehearsal.scenario.training_watch import VOLLEY_HEAD, NodeWatch, until
@@ -23,10 +24,14 @@ IDLE_MINUTES = 1
 COMES_S = 180.0
 """The autoscaler asks every 10 s; Azure's stand-in takes seconds, and a boot half a minute."""
 LEAVES_S = 60.0 * IDLE_MINUTES + 90.0
+ASLEEP_S = 60.0 * IDLE_MINUTES + 180.0
+"""The head looks every minute."""
 GROWN = f"{WORKERS} workers come, and the training has them without a restart"
 EVICTED = "another one comes, the training continues"
 IDLE = f"after {IDLE_MINUTES} idle min no worker is left"
 RESUMED = "the workers come again"
+ASLEEP = f"after {IDLE_MINUTES} idle min no machine runs"
+AWAKE = "the head boots from its disk, the workers come, the run continues"
 SAME = "nothing is changed, and no worker deleted"
 
 
@@ -43,12 +48,15 @@ def run_elastic(context: Context, outcomes: Outcomes) -> list[str]:
     )
     if not act("up", "the head trains at once, without workers", up, context):
         return []
+    act("metrics", "through the tunnel of the outputs", checks.metrics, context)
     with NodeWatch(context.head) as nodes:
         if act("growth", GROWN, growth, context, nodes):
             act("spot eviction", EVICTED, eviction, context, nodes)
             act("up again", SAME, up_again, context)
             act("idle", IDLE, idle, context, nodes)
             act("resume", RESUMED, resume, context, nodes)
+    if act("sleep", ASLEEP, sleep, context):
+        act("wake", AWAKE, wake, context)
     act("destroy", "nothing but the results", stack_changes.destroy, context)
     return []
 
@@ -100,6 +108,39 @@ def resume(context: Context, nodes: NodeWatch) -> str:
     joined = until(lambda: len(nodes.alive) == 1 + WORKERS, COMES_S, f"{WORKERS} workers")
     grown = until(lambda: _env_runners(context) == ENV_RUNNERS, 90, f"{ENV_RUNNERS} env runners")
     return f"joined after {joined:.0f} s, {ENV_RUNNERS} env runners {grown:.0f} s later"
+
+
+def sleep(context: Context) -> str:
+    """A change of sleepAfterMinutes alone, and nothing that runs."""
+    result = context.up(sleepAfterMinutes=str(IDLE_MINUTES))
+    if result.error or result.operations != {("update", RUN_COMMAND)}:
+        raise UnexpectedError(result.error or str(sorted(result.operations)))
+    context.head.run(VOLLEY_HEAD, "stop", _experiment(context)["name"])
+    off = until(lambda: context.head.power == "off", ASLEEP_S, "the head is deallocated")
+    machines = [machine.name for machine in all_machines()]
+    if machines != ["head"]:
+        raise UnexpectedError(f"machines: {', '.join(machines)}")
+    return f"the head was off after {off:.0f} s, without workers"
+
+
+def wake(context: Context) -> str:
+    Backend().start(_head_id())
+    booted = until(context.head.cloud_init_done, 120, "the head is up again")
+    until(lambda: _answers(context), 120, "volley-head answers")
+    with NodeWatch(context.head) as nodes:
+        resumed = resume(context, nodes)
+    context.check_same_run()
+    return f"up after {booted:.0f} s; {resumed}; the same MLflow run"
+
+
+def _head_id() -> str:
+    (found,) = all_of(Backend().resources(), "VirtualMachine")
+    return found
+
+
+def _answers(context: Context) -> bool:
+    unit = ["systemctl", "--quiet", "is-active", "experiments.service"]
+    return context.head.run(*unit, check=False).returncode == 0
 
 
 def _experiment(context: Context) -> dict[str, Any]:
