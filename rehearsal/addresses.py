@@ -6,6 +6,8 @@ METADATA_ADDRESS = "169.254.169.254"
 """Azure's instance metadata service."""
 BLOB_ADDRESS = "100.64.0.10"
 """Azurite. Machines find it by the storage account's real name."""
+MANAGEMENT_ADDRESS = "100.64.0.11"
+"""The stand-in for management.azure.com. Machines find it by that name."""
 INTERNET = "198.51.100.128/25"
 """Everything outside the stack: the administrator and a stranger (RFC 5737)."""
 INTERNET_GATEWAY = "198.51.100.129"
@@ -20,6 +22,6 @@ EXISTING_VNET = "10.43.0.0/16"
 EXISTING_SUBNETS = ("10.43.0.0/24", "10.43.1.0/24")
 ALL = (
     *("10.42.0.0/24", "10.42.1.0/24", *EXISTING_SUBNETS, INTERNET, PUBLIC_ADDRESSES),
-    *(f"{BLOB_ADDRESS}/32", f"{METADATA_ADDRESS}/32"),
+    *(f"{one}/32" for one in (BLOB_ADDRESS, MANAGEMENT_ADDRESS, METADATA_ADDRESS)),
 )
 """Networks that must be free on this machine. The first two are the stack's default subnets."""

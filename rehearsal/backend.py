@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
-from rehearsal.addresses import BLOB_ADDRESS
-from rehearsal.azure import metadata_service, metadata_state
+from pathlib import Path
+
+from rehearsal.addresses import BLOB_ADDRESS, MANAGEMENT_ADDRESS
+from rehearsal.azure import management_service, metadata_service, metadata_state
 from rehearsal.azure.blob_proxy import HOST_SUFFIX, Access
 from rehearsal.azure.blob_storage import BlobStorage
 from rehearsal.azure.provider import serve
@@ -16,8 +18,11 @@ from rehearsal.azure.run_commands import Execution
 from rehearsal.machines import run_command
 from rehearsal.machines.machine import Machine, all_machines
 from rehearsal.network import bridges
-from rehearsal.paths import METADATA, RESOURCES, RUN, STORAGE
+from rehearsal.paths import MANAGEMENT, METADATA, RESOURCES, RUN, STORAGE
 from rehearsal.plan import Plan, plan
+
+MANAGEMENT_SERVICE = "rehearsal.management_service"
+"""The module that serves management.azure.com for a Backend."""
 
 
 def open_backend() -> None:
@@ -25,13 +30,15 @@ def open_backend() -> None:
     RUN.mkdir(parents=True)
     bridges.open_network()
     metadata_service.start(METADATA, RUN / "metadata.log")
+    ca = storage_accounts().ca_certificate
+    management_service.start(RESOURCES, MANAGEMENT, ca, module=MANAGEMENT_SERVICE)
 
 
 class Backend(Azure):
     """Makes real whatever the resources say; what is right stays as it is."""
 
-    def __init__(self) -> None:
-        super().__init__(RESOURCES)
+    def __init__(self, file: Path = RESOURCES) -> None:
+        super().__init__(file)
 
     def replace_missing_machines(self) -> None:
         """Makes what was deleted behind Azure's back, as a scale set replaces what was evicted."""
@@ -51,9 +58,13 @@ class Backend(Azure):
         for name, spec in wanted.machines.items():
             if name not in there:
                 metadata_state.put_instance(METADATA, wanted.instances[name])
-                accounts = wanted.public_accounts(name)
-                hosts = "".join(f"{BLOB_ADDRESS} {one}{HOST_SUFFIX}\n" for one in accounts)
-                Machine.create(spec, hosts, storage.ca_certificate).start()
+                machine = Machine.create(spec, _hosts(wanted, name), storage.ca_certificate)
+                # Made without power; the next step gives it to those that are to have it.
+                machine.switch_off()
+            _set_power(Machine(name), name not in wanted.deallocated)
+
+    def is_unfinished(self) -> bool:
+        return any(machine.has_shut_down for machine in all_machines())
 
     def start_script(self, vm: Resource, execution_id: str, script: str, timeout_s: int) -> None:
         run_command.start(_machine_of(vm), execution_id, script, timeout_s)
@@ -64,6 +75,24 @@ class Backend(Azure):
 
 def _machine_of(vm: Resource) -> Machine:
     return Machine(vm.inputs["osProfile"]["computerName"])
+
+
+def _hosts(wanted: Plan, machine: str) -> str:
+    """Returns lines of a machine's /etc/hosts: what Azure's name server would tell it."""
+    accounts = "".join(
+        f"{BLOB_ADDRESS} {one}{HOST_SUFFIX}\n" for one in wanted.public_accounts(machine)
+    )
+    return f"{MANAGEMENT_ADDRESS} {management_service.HOST}\n{accounts}"
+
+
+def _set_power(machine: Machine, is_on: bool) -> None:
+    """Starts or stops a machine; one that is shutting down does that first."""
+    if machine.has_shut_down:
+        machine.switch_off()
+    if is_on and machine.power == "off":
+        machine.start()
+    elif not is_on and machine.power == "on":
+        machine.shut_down()
 
 
 def storage_accounts() -> BlobStorage:

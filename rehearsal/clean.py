@@ -9,12 +9,12 @@ from pathlib import Path
 
 import psutil
 
-from rehearsal.azure import metadata_service
+from rehearsal.azure import management_service, metadata_service
 from rehearsal.backend import storage_accounts
 from rehearsal.machines import cgroup
 from rehearsal.machines.machine import Machine
 from rehearsal.network import bridges
-from rehearsal.paths import MACHINES, METADATA, RUN
+from rehearsal.paths import MACHINES, MANAGEMENT, METADATA, RUN
 from rehearsal.shell import run
 
 PROVIDER = "rehearsal.backend"
@@ -24,6 +24,8 @@ PROVIDER = "rehearsal.backend"
 def clean() -> None:
     """Removes what runs, what is mounted and what was written for one rehearsal."""
     end_providers()
+    # It makes machines too.
+    management_service.stop(MANAGEMENT)
     names = cgroup.all_names()
     if MACHINES.is_dir():
         names |= {folder.name for folder in MACHINES.iterdir()}

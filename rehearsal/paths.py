@@ -24,6 +24,7 @@ RUN = HOME / "run"
 RESOURCES = RUN / "resources.json"
 METADATA = RUN / "metadata.json"
 STORAGE = RUN / "storage"
+MANAGEMENT = RUN / "management"
 MACHINES = RUN / "machines"
 
 PREFIX = "vr"

@@ -44,6 +44,8 @@ class Plan:
     """By name."""
     endpoints: list[PrivateEndpoint]
     assignments: list[RoleAssignment]
+    deallocated: frozenset[str]
+    """The machines that are there and have no power, by host name."""
 
     def addresses(self, bridge: str) -> set[str]:
         """Returns what a bridge answers to: the subnet's gateway and its private endpoints."""
@@ -68,7 +70,7 @@ class Plan:
 
 def plan(resources: Resources) -> Plan:
     """Returns what must be there for these resources."""
-    vms = virtual_machines(resources)
+    vms = [vm for vm in virtual_machines(resources) if vm.exists]
     return Plan(
         {_bridge(subnet): subnet for subnet in subnets(resources)},
         applied_nsgs(resources),
@@ -78,6 +80,7 @@ def plan(resources: Resources) -> Plan:
         _accounts(resources),
         private_endpoints(resources),
         role_assignments(resources),
+        frozenset(vm.host_name for vm in vms if vm.deallocated),
     )
 
 

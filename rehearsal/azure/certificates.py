@@ -38,10 +38,14 @@ def authority(folder: Path) -> Path:
 
 
 def server_certificate(
-    folder: Path, names: Iterable[str], addresses: Iterable[str]
+    folder: Path, names: Iterable[str], addresses: Iterable[str], ca: Path | None = None
 ) -> tuple[Path, Path]:
-    """Makes a certificate for names and addresses; returns it and its key."""
-    ca = authority(folder)
+    """Makes a certificate for names and addresses; returns it and its key.
+
+    Args:
+        ca: The authority's certificate, beside its key; by default the folder's own authority.
+    """
+    ca = ca or authority(folder)
     alternatives = [
         *(f"IP:{address}" for address in addresses),
         *(f"DNS:{name}" for name in names),

@@ -2,7 +2,7 @@
 
     python -m rehearsal.azure.management_service STATE_FILE FOLDER ADDRESS PORT
 
-FOLDER has faults.json and, for TLS, server.pem and server.key.
+FOLDER has faults.json, server.pem and server.key.
 """
 
 from __future__ import annotations
@@ -10,18 +10,71 @@ from __future__ import annotations
 import json
 import ssl
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingTCPServer
 from typing import ClassVar
 
+from rehearsal import background_process
+from rehearsal.addresses import MANAGEMENT_ADDRESS
+from rehearsal.azure import certificates
+from rehearsal.azure.due_changes import make_due_changes
 from rehearsal.azure.management import Management
 from rehearsal.azure.management_faults import FaultsFile
 from rehearsal.azure.resources import Azure
+from rehearsal.paths import ROOT
 
+HOST = "management.azure.com"
 FAULTS = "faults.json"
+
+
+def start(
+    state_file: Path,
+    folder: Path,
+    ca: Path,
+    address: str = MANAGEMENT_ADDRESS,
+    port: int = 443,
+    module: str = __name__,
+) -> None:
+    """Starts the service under its real name, unless it runs; returns when it answers.
+
+    Args:
+        folder: Where it keeps what is its own.
+        ca: Signs its certificate; its key is beside it.
+        module: Which one serves it: with or without something real behind the resources.
+
+    Raises:
+        background_process.StartError: It did not come up.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    certificates.server_certificate(folder, [HOST], [], ca)
+    background_process.start(
+        [sys.executable, "-m", module, state_file, folder, address, str(port)],
+        pid_file=_pid_file(folder),
+        log=folder / "service.log",
+        address=address,
+        port=port,
+        environment={"PYTHONPATH": str(ROOT)},
+    )
+
+
+def stop(folder: Path) -> None:
+    """Ends the service, if it runs; its files stay."""
+    background_process.stop(_pid_file(folder))
+
+
+def main(azure_of: Callable[[Path], Azure], arguments: Sequence[str]) -> None:
+    """Serves the Azure of a state file until it is ended; makes what is due meanwhile."""
+    state_file, folder = Path(arguments[0]), Path(arguments[1])
+    azure = azure_of(state_file)
+    stand_in = Management(azure, FaultsFile(folder / FAULTS))
+    with server(stand_in, arguments[2], int(arguments[3]), folder) as serving:
+        due = (azure, threading.Event())
+        threading.Thread(target=make_due_changes, args=due, daemon=True).start()
+        serving.serve_forever()
 
 
 @contextmanager
@@ -92,8 +145,9 @@ class _Handler(BaseHTTPRequestHandler):
             super().log_request(code, size)
 
 
+def _pid_file(folder: Path) -> Path:
+    return folder / "service.pid"
+
+
 if __name__ == "__main__":
-    state_file, files = Path(sys.argv[1]), Path(sys.argv[2])
-    stand_in = Management(Azure(state_file), FaultsFile(files / FAULTS))
-    with server(stand_in, sys.argv[3], int(sys.argv[4]), files) as serving:
-        serving.serve_forever()
+    main(Azure, sys.argv[1:])

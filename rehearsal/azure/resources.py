@@ -164,14 +164,18 @@ class Azure:
 
     def deallocate(self, vm_id: str) -> None:
         """Stops a VM as `az vm deallocate` does; all its resources stay as they were declared."""
-        self._set_view(vm_id, {"powerState": "PowerState/deallocated"})
+        self._set_power(vm_id, "PowerState/deallocated")
 
     def start(self, vm_id: str) -> None:
         """Starts a VM as `az vm start` does."""
-        self._set_view(vm_id, {"powerState": RUNS})
+        self._set_power(vm_id, RUNS)
 
     def apply(self, resources: Resources) -> None:
         """Makes real what the resources say; an exception leaves them as they were."""
+
+    def is_unfinished(self) -> bool:
+        """Whether `apply` began what has ended by now, and has to be called again."""
+        return False
 
     def start_script(self, vm: Resource, execution_id: str, script: str, timeout_s: int) -> None:
         """Starts a run command's script on its VM; nothing stands behind a VM here."""
@@ -245,6 +249,11 @@ class Azure:
 
     def _vm_of(self, run_command_id: str) -> Resource:
         return self._existing(_vm_id(run_command_id))
+
+    def _set_power(self, vm_id: str, state: str) -> None:
+        with self.changing() as known:
+            view = {"powerState": state}
+            known.resources[vm_id] = replace(known.resources[vm_id], instance_view=view)
 
     def _set_view(self, resource_id: str, view: Properties) -> None:
         with self.state_file.changed() as state:

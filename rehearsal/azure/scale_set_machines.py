@@ -38,6 +38,10 @@ class SetMachine:
             return "Creating"
         return "Failed" if self.error else "Succeeded"
 
+    def is_up(self, now: float) -> bool:
+        """Whether it has power, unless it is deallocated, and does what its customData says."""
+        return self.state(now) == "Succeeded" and self.joins
+
 
 def machines_of(scale_set: Resource, now: float) -> list[SetMachine]:
     """Returns the machines that exist, those that are being deleted too."""

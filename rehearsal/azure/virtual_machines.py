@@ -36,6 +36,10 @@ class VirtualMachine:
     public_address: str = ""
     scale_set: str = ""
     """Its name; empty for a machine of its own."""
+    exists: bool = True
+    """False while it is being made or deleted, and if it failed or will never join Ray."""
+    deallocated: bool = False
+    """It exists and is off; its disk is kept."""
 
 
 def virtual_machines(resources: Resources) -> list[VirtualMachine]:
@@ -64,6 +68,7 @@ def _single(resources: Resources, by_id: dict[str, Subnet]) -> Iterator[VirtualM
             configuration["privateIPAddress"],
             (interface.inputs.get("networkSecurityGroup") or {}).get("id"),
             resources[public["id"]].added["ipAddress"] if public else "",
+            deallocated=power_state(vm) != RUNS,
         )
 
 
@@ -74,7 +79,8 @@ def _of_scale_sets(resources: Resources, by_id: dict[str, Subnet]) -> Iterator[V
         (configuration,) = interface["ipConfigurations"]
         subnet = by_id[configuration["subnet"]["id"]]
         group = set_id.partition("/virtualMachineScaleSets/")[0]
-        for machine in machines_of(scale_set, time.time()):
+        now = time.time()
+        for machine in machines_of(scale_set, now):
             yield VirtualMachine(
                 f"{group}/virtualMachines/{machine.name}",
                 machine.name,
@@ -85,4 +91,6 @@ def _of_scale_sets(resources: Resources, by_id: dict[str, Subnet]) -> Iterator[V
                 str(subnet.cidr[FIRST_HOST + machine.place]),
                 (interface.get("networkSecurityGroup") or {}).get("id"),
                 scale_set=scale_set.inputs["vmScaleSetName"],
+                exists=machine.is_up(now),
+                deallocated=machine.deallocated,
             )

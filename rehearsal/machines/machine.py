@@ -9,9 +9,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
+import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Literal, cast
 
 from rehearsal.machines.cgroup import Cgroup
 from rehearsal.machines.disk import MachineSpec, make_disk
@@ -21,6 +25,12 @@ from rehearsal.shell import CLEAN_ENVIRONMENT, CommandError, run
 REBOOT = 133
 """systemd-nspawn's exit code when the machine reboots."""
 SHARED_MEMORY = "2g"
+SHUTDOWN_S = 30.0
+"""How long a machine may take to shut down before it loses its power."""
+POWER_OFF = signal.SIGRTMIN + 4
+"""What systemd takes for the power button: https://man7.org/linux/man-pages/man1/systemd.1.html"""
+
+Power = Literal["on", "shutting down", "off"]
 
 
 class Machine:
@@ -60,6 +70,7 @@ class Machine:
         """Boots it; a reboot from inside boots it again."""
         # An orphan of a killed systemd-nspawn would hold the disk.
         self.kill()
+        self._power_file.unlink(missing_ok=True)
         run("ip", "link", "del", self.interface, check=False)
         self.cgroup.make()
         nspawn = _nspawn_command(self)
@@ -79,6 +90,36 @@ class Machine:
     def kill(self) -> None:
         """Takes the power away: everything in it is killed, without notice."""
         self.cgroup.kill()
+
+    @property
+    def power(self) -> Power:
+        """What Azure has done with it last; one whose power was lost otherwise is on."""
+        return cast("Power", self._power_file.read_text()) if self._power_file.exists() else "on"
+
+    def shut_down(self) -> None:
+        """Presses its power button, and returns; `switch_off` ends it when it has shut down."""
+        self._power_file.write_text("shutting down")
+        leader = self.leader
+        if leader is not None:
+            with suppress(ProcessLookupError):
+                os.kill(leader, POWER_OFF)
+
+    @property
+    def has_shut_down(self) -> bool:
+        """Whether it has done so since `shut_down`, or has had its time."""
+        if self.power != "shutting down":
+            return False
+        overdue = time.time() > self._power_file.stat().st_mtime + SHUTDOWN_S
+        return overdue or not self.cgroup.processes()
+
+    def switch_off(self) -> None:
+        """Takes the power away; the disk stays."""
+        self.kill()
+        self._power_file.write_text("off")
+
+    @property
+    def _power_file(self) -> Path:
+        return self.folder / "power"
 
     @property
     def interface(self) -> str:

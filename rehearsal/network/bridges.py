@@ -36,7 +36,10 @@ def open_network() -> None:
     for name, value in SETTINGS.items():
         _set(name, value)
     run("ip", "link", "add", PLATFORM, "type", "bridge")
-    for address in (addresses.METADATA_ADDRESS, addresses.BLOB_ADDRESS):
+    for address in (
+        *(addresses.METADATA_ADDRESS, addresses.BLOB_ADDRESS),
+        addresses.MANAGEMENT_ADDRESS,
+    ):
         run("ip", "address", "add", f"{address}/32", "dev", PLATFORM)
     run("ip", "link", "set", PLATFORM, "up")
     gateway, prefix = addresses.INTERNET_GATEWAY, addresses.INTERNET.partition("/")[2]
@@ -73,11 +76,12 @@ def apply(plan: Plan) -> None:
     nat_sources = [str(subnet.cidr) for subnet in plan.bridges.values() if subnet.has_nat]
     storage_clients = [cidr for account in plan.accounts.values() for cidr in account.let_in]
     endpoints = {endpoint.address: endpoint.clients for endpoint in plan.endpoints}
+    managers = [machine.address for machine in plan.machines.values()]
     ours = [*plan.bridges, INTERNET]
     for rules in (
         nftables.nsg_rules(plan.nsgs, NSG_TABLE),
         nftables.address_rules(public, nat_sources, [_uplink(), INTERNET], ADDRESSES_TABLE),
-        nftables.platform_rules(ours, storage_clients, endpoints, PLATFORM_TABLE),
+        nftables.platform_rules(ours, storage_clients, endpoints, PLATFORM_TABLE, managers),
     ):
         run("nft", "-f", "-", text=rules)
 

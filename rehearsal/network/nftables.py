@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from rehearsal.addresses import BLOB_ADDRESS, METADATA_ADDRESS
+from rehearsal.addresses import BLOB_ADDRESS, MANAGEMENT_ADDRESS, METADATA_ADDRESS
 from rehearsal.azure.nsg import Nsg, filters
 from rehearsal.azure.security_rules import ANYWHERE, Networks, Rule
 
@@ -76,6 +76,7 @@ def platform_rules(
     storage_clients: Iterable[str],
     endpoints: Mapping[str, Sequence[str]],
     table: str,
+    managers: Sequence[str] = (),
 ) -> str:
     """Returns the rules for Azure's own addresses: machines reach nothing else of this host.
 
@@ -85,6 +86,7 @@ def platform_rules(
             one address here, so it is the union of theirs.
         endpoints: Of the accounts' private endpoints, whom no firewall refuses: the CIDRs of
             the virtual network by the endpoint's address.
+        managers: The machines that reach management.azure.com; by default none does.
     """
     let_in = sorted(set(storage_clients))
     if "0.0.0.0/0" in let_in:
@@ -93,6 +95,8 @@ def platform_rules(
     rules += [f"ip daddr {METADATA_ADDRESS} tcp dport 80 accept"]
     if let_in:
         rules += [f"ip daddr {BLOB_ADDRESS} tcp dport 443 ip saddr {_set(let_in)} accept"]
+    if managers:
+        rules += [f"ip daddr {MANAGEMENT_ADDRESS} tcp dport 443 ip saddr {_set(managers)} accept"]
     for address, clients in endpoints.items():
         rules += [f"ip daddr {address} tcp dport 443 ip saddr {_set(clients)} accept"]
     rules += ["icmp type echo-request accept", "counter drop"]

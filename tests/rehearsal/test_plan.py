@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
 
-from rehearsal.azure.resource_kinds import Resource
+from rehearsal.azure.resource_kinds import Resource, all_of
+from rehearsal.azure.scale_set_machines import machines_of, with_machines
 from rehearsal.plan import Plan, plan
 from tests.infra.stack import (
     EXISTING_ACCOUNT,
@@ -144,3 +146,34 @@ def test_a_bridge_keeps_its_name_when_other_subnets_go(resources: dict[str, Reso
 def test_an_image_of_ones_own_carries_the_python_environment(image: str, carries: bool) -> None:
     declared = declare_stack(maxWorkers="1", **({"image": image} if image else {}))
     assert [one.has_environment for one in plan(declared.azure).machines.values()] == [carries] * 2
+
+
+def with_worker(resources: dict[str, Resource], **changes: object) -> dict[str, Resource]:
+    """Returns the resources with another state of worker0."""
+    changed = dict(resources)
+    for key, one in all_of(resources, "VirtualMachineScaleSet").items():
+        first, *rest = machines_of(one, time.time())
+        changed[key] = with_machines(one, [replace(first, **changes), *rest])  # type: ignore[arg-type]
+    return changed
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ready": time.time() + 3600},
+        {"gone": time.time() + 3600},
+        {"error": "OSProvisioningTimedOut"},
+        {"joins": False},
+    ],
+    ids=["being made", "being deleted", "failed", "never joins"],
+)
+def test_a_machine_that_is_not_up_is_not_there(
+    resources: dict[str, Resource], changes: dict[str, object]
+) -> None:
+    assert list(plan(with_worker(resources, **changes)).machines) == ["head", "worker1", "worker2"]
+
+
+def test_a_deallocated_machine_is_there_without_power(resources: dict[str, Resource]) -> None:
+    found = plan(with_worker(resources, deallocated=True))
+    assert "worker0" in found.machines
+    assert found.deallocated == {"worker0"}

@@ -1,0 +1,14 @@
+"""management.azure.com of a rehearsal: a scale set's machines are made while no `pulumi up` runs.
+
+python -m rehearsal.management_service STATE_FILE FOLDER ADDRESS PORT
+"""
+
+from __future__ import annotations
+
+import sys
+
+from rehearsal.azure.management_service import main
+from rehearsal.backend import Backend
+
+if __name__ == "__main__":
+    main(Backend, sys.argv[1:])
