@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from infra.autoscaling import Scaling
+from infra.boot.autoscaler import scale_set_provider
 from rehearsal.azure.management_faults import Faults
 from rehearsal.azure.scale_set_machines import machines_of, with_machines
 from tests.infra.autoscaler.cluster import Cluster
@@ -102,7 +103,7 @@ def test_an_azure_that_cannot_be_reached_does_not_keep_ray_from_starting(
 ) -> None:
     cluster = make_cluster(TWO)
     monkeypatch.setattr(
-        "scale_set_provider.machine_token", lambda: pytest.fail("asked in the constructor")
+        scale_set_provider, "machine_token", lambda: pytest.fail("asked in the constructor")
     )
     Cluster(cluster.cloud, cluster.gcs, cluster.config.parent, TWO)
 
