@@ -36,8 +36,8 @@ class ListedCluster:
     def nodes(self) -> list[dict[str, Any]]:
         return [{"cpus": self.cpus, "gpus": 0.0, "name": "head"}]
 
-    def jobs(self) -> dict[str, Any]:
-        return dict(self.listed)
+    def jobs(self) -> tuple[dict[str, Any], int]:
+        return dict(self.listed), 0
 
     def stop(self, job: str) -> None:
         self.stopped.append(job)
