@@ -12,7 +12,6 @@ from typing import Any
 
 import pulumi
 import yaml
-from pulumi_azure_native import compute
 
 from infra import autoscaling
 from infra.autoscaling import autoscaling_config
@@ -24,7 +23,8 @@ from infra.config.vm_sizes import Machine
 from infra.cost import hourly
 from infra.experiment_files import archive
 from infra.head import Head
-from infra.last_start import SCALING, script_to_send, tell_reason
+from infra.last_start import SCALING
+from infra.run_command import run_command_on_head
 from infra.run_command_script import script_with_files
 from infra.workers import Workers
 
@@ -43,28 +43,8 @@ class Scaling(pulumi.ComponentResource):
         script = pulumi.Output.all(workers.scale_set.id, head.vm.id, head.private_ip).apply(
             lambda known: scaling_script(settings, *known)
         )
-        self.run_command = compute.VirtualMachineRunCommandByVirtualMachine(
-            common.name("scaling"),
-            **common.in_group,
-            run_command_name=SCALING,
-            vm_name=head.vm.name,
-            source=compute.VirtualMachineRunCommandScriptSourceArgs(
-                script=script_to_send(SCALING, script, common.group, head.vm.name)
-            ),
-            timeout_in_seconds=TIMEOUT_S + 60,
-            async_execution=False,
-            treat_failure_as_deployment_failure=True,
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                depends_on=[head.vm, workers.scale_set],
-                # It is deleted with the VM, and a new VM needs it again.
-                replace_with=[head.vm],
-                deleted_with=head.vm,
-                delete_before_replace=True,
-                hooks=pulumi.ResourceHookBinding(
-                    on_error=[pulumi.ErrorHook("reason-scaling", tell_reason)]
-                ),
-            ),
+        self.run_command = run_command_on_head(
+            *(self, common, head, SCALING, script), timeout_s=TIMEOUT_S, after=[workers.scale_set]
         )
         self.register_outputs({"runCommand": self.run_command.id})
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pulumi
-from pulumi_azure_native import compute
 
 from infra.common import Common
 from infra.config.check_experiment import cluster, stack_layer, with_stack_layer
@@ -22,7 +21,8 @@ from infra.experiment_files import (
     sizes,
 )
 from infra.head import Head
-from infra.last_start import TRAINING, script_to_send, tell_reason
+from infra.last_start import TRAINING
+from infra.run_command import run_command_on_head
 from infra.run_command_script import ScriptTooLargeError, script_with_files
 from infra.wheel import build_wheel
 from payload.experiment import place
@@ -54,29 +54,10 @@ class Training(pulumi.ComponentResource):
         after: list[pulumi.Resource],
     ) -> None:
         super().__init__("volley:infra:Training", common.name("training"))
-        self.run_command = compute.VirtualMachineRunCommandByVirtualMachine(
-            common.name("training"),
-            **common.in_group,
-            run_command_name=TRAINING,
-            vm_name=head.vm.name,
-            source=compute.VirtualMachineRunCommandScriptSourceArgs(
-                script=script_to_send(TRAINING, script.text, common.group, head.vm.name)
-            ),
-            timeout_in_seconds=_timeout_s(settings) + 60,
-            async_execution=False,
-            treat_failure_as_deployment_failure=True,
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                depends_on=[head.vm, *after],
-                # It is deleted with the VM, and a new VM needs it again.
-                replace_with=[head.vm],
-                deleted_with=head.vm,
-                delete_before_replace=True,
-                hooks=pulumi.ResourceHookBinding(
-                    on_error=[pulumi.ErrorHook("reason", tell_reason)]
-                ),
-                custom_timeouts=pulumi.CustomTimeouts(create="2h", update="2h"),
-            ),
+        self.run_command = run_command_on_head(
+            *(self, common, head, TRAINING, script.text),
+            timeout_s=_timeout_s(settings),
+            after=after,
         )
         self.register_outputs({"runCommand": self.run_command.id})
 

@@ -19,7 +19,7 @@ cmp --silent "$incoming/autoscaler.sha256" "$lib/autoscaler.sha256" || changed=1
 if ((changed)); then
   rm -rf "$lib.new" "$lib.old"
   mkdir -p "$lib.new"
-  mv "$incoming/volley_cluster" "$incoming/autoscaler.sha256" "$lib.new/"
+  mv "$incoming/volley_cluster" "$lib.new/"
   chmod -R a+rX "$lib.new"
   if [[ -e $lib ]]; then mv --no-target-directory "$lib" "$lib.old"; fi
   mv --no-target-directory "$lib.new" "$lib"
@@ -38,4 +38,6 @@ if ((changed)) && systemctl --quiet is-active ray-head.service; then
   echo "the autoscaler has changed: Ray starts again, and experiments continue from checkpoints"
   systemctl restart ray-head.service
 fi
+# Last: a script that was killed before does all of it again.
+install --mode 0644 "$incoming/autoscaler.sha256" "$lib/"
 echo "$MIN_WORKERS to $MAX_WORKERS workers; an idle one is deleted after $IDLE_MINUTES min"

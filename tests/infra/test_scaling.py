@@ -167,6 +167,16 @@ def test_a_new_provider_starts_ray_again(head: Machine) -> None:
 
 
 @pytest.mark.slow
+def test_a_restart_of_ray_that_was_cut_off_is_made_by_the_next_run(head: Machine) -> None:
+    head.command("systemctl", f"{SYSTEMCTL} && [[ $1 != restart ]]")
+    assert apply(head).returncode != 0
+    head.command("systemctl", SYSTEMCTL)
+    head.calls.write_text("")
+    assert apply(head).returncode == 0
+    assert "systemctl restart ray-head.service" in head.called()
+
+
+@pytest.mark.slow
 def test_a_head_without_its_folder_is_an_error_with_the_reason(
     head: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

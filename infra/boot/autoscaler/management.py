@@ -15,7 +15,8 @@ from typing import Any
 import requests
 from azure.identity import ManagedIdentityCredential
 
-AUDIENCE = "https://management.azure.com/.default"
+ENDPOINT = "https://management.azure.com"
+AUDIENCE = f"{ENDPOINT}/.default"
 TRIES = 4
 """Of a GET; a write is sent once, since only the next GET says what became of it."""
 LONGEST_WAIT_S = 30.0
@@ -23,6 +24,8 @@ LONGEST_WAIT_S = 30.0
 TIMEOUT_S = 30.0
 NO_ANSWER = 0
 """The status of a request without an answer; what was asked may have been done."""
+CHANGED = 412
+"""Somebody has changed the resource since it was read."""
 TRANSIENT = (NO_ANSWER, 408, 429, 500, 502, 503, 504)
 
 Json = dict[str, Any]

@@ -16,7 +16,7 @@ from ray.autoscaler.tags import NODE_KIND_HEAD, NODE_KIND_WORKER, STATUS_UP_TO_D
 
 from .cluster_workers import Workers, report
 from .growth import Gap, Pause
-from .management import NO_ANSWER, Management, ManagementError, machine_token
+from .management import CHANGED, NO_ANSWER, Management, ManagementError, machine_token
 from .operations import Operations
 from .ray_nodes import joined_addresses
 from .scale_set import ScaleSet, VirtualMachine
@@ -26,8 +26,6 @@ HEAD, WORKER = "head", "worker"
 BOOTING = "booting"
 DELETE_AGAIN_S = 300.0
 """A VM that is still there after so long is deleted again."""
-CHANGED = 412
-"""Somebody has changed the scale set since it was read."""
 
 
 class ScaleSetProvider(BatchingNodeProvider):

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import time
 
-from ..autoscaler.management import NO_ANSWER, Management, ManagementError, machine_token
+from ..autoscaler.management import (
+    CHANGED,
+    ENDPOINT,
+    NO_ANSWER,
+    Management,
+    ManagementError,
+    machine_token,
+)
 from ..autoscaler.scale_set import VERSION, ScaleSet
 
-ENDPOINT = "https://management.azure.com"
 POLL_S = 5.0
 WORKERS_GONE_S = 600.0
 BY_NAME_S = 30.0
 """A worker that the capacity has not begun to delete after so long is deleted by name."""
 DELETE_AGAIN_S = 120.0
-CHANGED = 412
 
 
 class WorkersStayError(Exception):

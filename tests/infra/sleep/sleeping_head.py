@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from infra.autoscaling import ENDPOINT
 from infra.boot.cluster_package import cluster_package
 from tests.infra.boot_scripts import Machine, below, install_scripts
 from tests.rehearsal.azure.scale_set_cloud import HEAD, SCALE_SET, Cloud
@@ -70,8 +71,9 @@ class SleepingHead:
             path = self.scripts / "scaling" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             text = below(self.root, content.decode())
-            text = text.replace("https://management.azure.com", self.cloud.url)
-            path.write_text(text.replace(f"{self.cloud.url}/.default", AUDIENCE))
+            # The stand-in has another address, and takes Azure's own audience.
+            text = text.replace(ENDPOINT, self.cloud.url)
+            path.write_text(text.replace('f"{ENDPOINT}/.default"', f'"{ENDPOINT}/.default"'))
         for path in self.scripts.rglob("*.py"):
             path.write_text(path.read_text().replace('"/proc', f'"{self.root}/proc'))
         self.in_azure_py(POLL_S=0.2)
@@ -180,6 +182,3 @@ class SleepingHead:
         with self.cloud.faults.changed() as faults:
             for name, value in values.items():
                 setattr(faults, name, value)
-
-
-AUDIENCE = "https://management.azure.com/.default"

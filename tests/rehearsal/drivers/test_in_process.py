@@ -125,7 +125,7 @@ def test_a_hook_that_asks_for_it_gets_a_retry(
             azure.refused = {}
         return True
 
-    monkeypatch.setattr("infra.training.tell_reason", retry_twice)
+    monkeypatch.setattr("infra.run_command.tell_reason", retry_twice)
     refusal = ArmError("Conflict", "not now")
     azure.refused = {RUN_COMMAND: refusal}
     assert not up().error

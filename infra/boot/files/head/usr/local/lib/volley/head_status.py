@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from argparse import Namespace
 from collections.abc import Sequence
@@ -62,11 +61,7 @@ def nodes() -> list[dict[str, Any]]:
 
 def _seen() -> dict[str, Any]:
     """Returns what the queue has written of the cluster; nothing while it has not."""
-    try:
-        found: dict[str, Any] = json.loads(CLUSTER.read_text())
-    except (FileNotFoundError, ValueError):
-        return {}
-    return found
+    return read_json(CLUSTER) or {}
 
 
 def _only(keys: Sequence[str], found: dict[str, Any] | None) -> dict[str, Any] | None:
