@@ -95,7 +95,7 @@ def take_in_what_is_pending() -> int | None:
     """
     state = _exported()
     if state is None:
-        return None  # There is no stack: what pulumi says to that is for its next run.
+        return None  # Without a stack, the next run of pulumi says what is wrong.
     pending = pending_operations(state)
     if not pending:
         return None
@@ -147,7 +147,7 @@ def subscription_of(state: dict[str, Any]) -> str:
 
 
 def _exported() -> dict[str, Any] | None:
-    """Returns the stack's state, or None if there is no stack."""
+    """Returns the stack's state, or None without a stack."""
     exported = pulumi("stack", "export", read=True)
     if exported.exit_code != 0:
         return None

@@ -1,6 +1,6 @@
 """The command `volley`, also python -m operate.
 
-It imports next to nothing itself: Ctrl-C while Python imports the rest is no error either.
+It imports next to nothing itself: so Ctrl-C while Python imports the rest prints one line too.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class HeadMachine:
         except HttpResponseError as error:
             if isinstance(error, ClientAuthenticationError) or error.status_code == 401:
                 raise refused(
-                    f"there is no login at Azure: {_first(error)}",
+                    f"not logged in to Azure: {_first(error)}",
                     how_to_log_in(self._environment),
                 ) from None
             raise self._refusal(error) from None

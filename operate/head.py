@@ -30,7 +30,7 @@ class Head:
         """Connects, or takes the connection that is open.
 
         Raises:
-            UserError: There is no stack, no cluster, or the head cannot be reached.
+            UserError: No stack, no cluster, or the head cannot be reached.
         """
         self._stack = stack
         known = stack.remembered()

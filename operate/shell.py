@@ -27,7 +27,7 @@ def execute(stack: Stack, words: Sequence[str]) -> int:
         UserError: The connection was lost.
     """
     if not words:
-        raise refused("there is no command to run", "volley exec -- nvidia-smi")
+        raise refused("the command to run is missing", "volley exec -- nvidia-smi")
     command = Head(stack).connection.command(words, terminal=sys.stdin.isatty())
     code = subprocess.run(command, check=False).returncode
     if code == LOST:

@@ -68,7 +68,7 @@ class Stack:
         """Asks pulumi, which takes seconds, and remembers what it says.
 
         Raises:
-            UserError: There is no pulumi, no stack, or no cluster in it.
+            UserError: No pulumi, no stack, or no cluster in it.
         """
         values = json.loads(self._pulumi("stack", "output", "--json") or "{}")
         which = f"the stack {self.name}" if self.name else "the selected stack"
@@ -156,7 +156,7 @@ class Stack:
         if self.name and "no stack named" in stderr:
             known = [stack["name"] for stack in json.loads(_listed() or "[]")]
             return refused(
-                f"--stack {self.name}: there is no such stack{nearest(self.name, known)}",
+                f"--stack {self.name}: no such stack{nearest(self.name, known)}",
                 "pulumi stack ls",
             )
         lines = re.findall(r"^error: (.+)$", stderr, re.MULTILINE) or stderr.strip().splitlines()

@@ -26,7 +26,7 @@ def start(stack: Stack, as_json: bool) -> int:
     """Starts the head if it does not run; shows what is queued when it answers.
 
     Raises:
-        UserError: There is no login, no permission, no machine of the size, or no answer.
+        UserError: No login, no permission, no machine of the size, or no answer.
     """
     outputs = stack.outputs()
     started = _start_machine(outputs, stack)

@@ -71,7 +71,7 @@ def check(path: Path) -> None:
     """
     if not path.exists():
         beside = [str(file) for file in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
-        raise UserError(f"{path}: there is no such file{nearest(str(path), beside)}")
+        raise UserError(f"{path}: no such file{nearest(str(path), beside)}")
     try:
         experiment = read_experiment(path).experiment
     except UserError as error:

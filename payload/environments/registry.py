@@ -15,7 +15,7 @@ def find_spec(env_id: str) -> EnvSpec:
     """Imports the package that an id names, if it names one; returns what is registered.
 
     Raises:
-        UserError: There is no such package, it cannot be imported, or nobody has registered the id.
+        UserError: No such package, it cannot be imported, or nobody has registered the id.
     """
     package, _, name = env_id.rpartition(":")
     before = set(gymnasium.registry)
@@ -42,8 +42,8 @@ def _import(env_id: str, package: str) -> None:
             raise _import_failed(env_id, package, error) from None
         here = nearest(package, [module.name for module in pkgutil.iter_modules()])
         raise UserError(
-            f"env: {env_id}: there is no package {error.name}{here}; give the folder that it is in "
-            "as source_directory, or its distribution in pip_packages"
+            f"env: {env_id}: no package is called {error.name}{here}; give the folder that it is "
+            "in as source_directory, or its distribution in pip_packages"
         ) from None
     except Exception as error:  # A package's own code may raise anything.
         raise _import_failed(env_id, package, error) from None

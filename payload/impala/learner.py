@@ -216,7 +216,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         """Makes the optimizer's step, unless a gradient is not finite.
 
         RLlib itself, without torch_skip_nan_gradients, looks twice at each gradient: a tenth of an
-        update's time where there is no GPU.
+        update's time without a GPU.
         """
         if torch.stack([gradient.sum() for gradient in gradients_dict.values()]).isfinite().all():
             super().apply_gradients(gradients_dict)

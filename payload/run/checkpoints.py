@@ -122,7 +122,7 @@ class CheckpointStore:
         The best is the one with the highest mean return of 100 episodes at the time when it was
         saved; a higher mean between two saves was of other weights. With an evaluation_interval it
         is the one with the highest mean return of the evaluation right before it was saved. Of
-        equal ones, and while there is no such mean, the newest is the best.
+        equal ones, and without such a mean, the newest is the best.
         """
         best = self.best()
         by_evaluation = checkpoint.experiment().config.evaluation_interval is not None

@@ -74,7 +74,7 @@ def find_search_to_resume(results: Path, which: str) -> SearchFolder:
     if which != "latest":
         folder = SearchFolder(Path(which))
         if not folder.plan_file.is_file():
-            raise UserError(f"--resume {which}: no search, there is no {PLAN} in it")
+            raise UserError(f"--resume {which}: no search, {PLAN} is missing in it")
         return folder
     found = sorted((results / RUNS).glob(f"*/{PLAN}"), key=lambda plan: plan.stat().st_mtime)
     if not found:

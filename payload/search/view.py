@@ -19,7 +19,7 @@ STYLES = {"TRAINING": "bold", "FAILED": "red", "WAITING": "dim", "STARTING": "di
 LINES_BESIDE = 8
 """Of a terminal, that are not for trials."""
 PIPE_WIDTH = 160
-"""Columns of the ranking where there is no terminal."""
+"""Columns of the ranking without a terminal."""
 
 
 class SearchView(View):

@@ -39,7 +39,7 @@ def serve_ui(results: Path, port: int, browser: bool) -> int:
         The exit code of MLflow's server.
 
     Raises:
-        UserError: There is no run yet, or the port is taken.
+        UserError: No run exists yet, or the port is taken.
     """
     tracking = Tracking.embedded(results, "")
     if not (results / DATABASE).is_file():
@@ -76,7 +76,7 @@ def _check_free(port: int) -> None:
 def _newest_page(tracking_uri: str, server: str) -> str:
     """Returns the page of the run that started last.
 
-    It is the experiment's page while there is no run, and where the run is a trial of a search:
+    It is the experiment's page before the first run, and where the run is a trial of a search:
     that page has the curves of all trials.
     """
     client = mlflow_client(tracking_uri)

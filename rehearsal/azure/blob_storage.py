@@ -125,11 +125,11 @@ class BlobStorage:
         """Returns what is in a blob.
 
         Raises:
-            FileNotFoundError: There is no such blob.
+            FileNotFoundError: No such blob.
         """
         content = self._ask("GET", f"{account}/{container}/{blob}", {}, expected=MISSING)
         if content is None:
-            raise FileNotFoundError(f"there is no blob {account}/{container}/{blob}")
+            raise FileNotFoundError(f"no blob is called {account}/{container}/{blob}")
         return content
 
     def _names(self, path: str, kind: str, parameters: Mapping[str, str]) -> Sequence[str]:
@@ -168,7 +168,7 @@ class BlobStorage:
         return content
 
     def _start(self) -> None:
-        """Starts the service, unless it runs or there is no account."""
+        """Starts the service, unless it runs or no account exists."""
         if keys := self._keys():
             self._service.start(keys)
 

@@ -159,7 +159,7 @@ class Requests:
         name = request.parts["name"]
         operation = self._operations.found.get(name)
         if operation is None:
-            raise RefusedError(404, "NotFound", f"There is no operation {name}.")
+            raise RefusedError(404, "NotFound", f"No operation is called {name}.")
         action = f"{COMPUTE}/locations/operations/read"
         self._allow(request, action, operation.group_id)
         return Answer(200, operation.body(name, time.time()))

@@ -60,7 +60,7 @@ class Azure:
     def __init__(self, file: Path) -> None:
         self.state_file = StateFile(file)
         self.refused: dict[str, ArmError] = {}
-        """Types that cannot be made at the moment, with the reason: there is no capacity."""
+        """Types that cannot be made at the moment, with the reason: Azure has no capacity."""
         self.quota: Mapping[str, int] = {}
         """Limits of vCPUs by the quotas' names; what is not named has none."""
         self.spot_machines: int | None = None
@@ -142,7 +142,7 @@ class Azure:
         """Answers a function such as getClientConfig.
 
         Raises:
-            AzureError: There is no such function, or nothing that it asks for.
+            AzureError: No such function, or nothing that it asks for.
         """
         match short_type(token):
             case "getClientConfig":

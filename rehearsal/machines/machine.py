@@ -195,7 +195,7 @@ def _nspawn_command(machine: Machine) -> list[str]:
         f"--machine={PREFIX}-{machine.name}",
         f"--hostname={machine.name}",
         "--boot",
-        # There is no system bus on the host where a container manager could be told.
+        # The host has no system bus where a container manager could be told.
         "--register=no",
         "--keep-unit",
         f"--network-bridge={machine.spec.bridge}",

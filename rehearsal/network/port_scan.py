@@ -107,7 +107,7 @@ class Scan:
     refused: set[int] = field(default_factory=set)
 
     def to_the_end(self) -> None:
-        """Asks every port, then those without an answer, until there is no new one."""
+        """Asks every port, then those without an answer, until none is new."""
         for number in range(MAX_ROUNDS):
             unanswered = self._unanswered()
             self._ask(sorted(unanswered))

@@ -19,7 +19,7 @@ CHECKOV = shutil.which("checkov") or ""
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not CHECKOV, reason="checkov is not on the PATH"),
-    pytest.mark.skipif(not ARM_CHECK.exists(), reason=f"there is no {ARM_CHECK}"),
+    pytest.mark.skipif(not ARM_CHECK.exists(), reason=f"{ARM_CHECK} is missing"),
 ]
 
 ACCEPTED = {

@@ -22,7 +22,7 @@ from tests.local_server import local_server
 UV = Path(sys.executable).with_name("uv")
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not UV.exists(), reason=f"there is no {UV}"),
+    pytest.mark.skipif(not UV.exists(), reason=f"{UV} is missing"),
 ]
 
 SCRIPT = FILES / "common" / SCRIPTS / "make-python-environment"

@@ -37,7 +37,7 @@ def test_no_selected_stack_is_told(laptop: Laptop) -> None:
 
 def test_an_unknown_stack_is_told_with_the_nearest(laptop: Laptop) -> None:
     said = laptop.volley("status", "--stack", "dve", code=2)
-    assert said == "--stack dve: there is no such stack (did you mean dev?). Next: pulumi stack ls"
+    assert said == "--stack dve: no such stack (did you mean dev?). Next: pulumi stack ls"
 
 
 def test_any_other_error_of_pulumi_is_told_in_its_words(laptop: Laptop) -> None:

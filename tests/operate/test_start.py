@@ -147,7 +147,7 @@ def test_a_laptop_without_azs_login_is_told(asleep: Laptop) -> None:
         "echo \"ERROR: Please run 'az login' to setup account.\" >&2; exit 1",
     )
     said = asleep.volley("start", code=2)
-    assert said.startswith("there is no login at Azure: ")
+    assert said.startswith("not logged in to Azure: ")
     assert said.endswith("Next: az login")
 
 

@@ -109,7 +109,7 @@ def refusal(path: Path) -> str:
 def test_a_missing_file_is_told_with_the_nearest(tmp_path: Path) -> None:
     (tmp_path / "pong.yaml").touch()
     said = refusal(tmp_path / "pogn.yaml")
-    assert said.endswith(f"there is no such file (did you mean {tmp_path}/pong.yaml?)")
+    assert said.endswith(f"no such file (did you mean {tmp_path}/pong.yaml?)")
 
 
 def test_a_missing_folder_is_told_with_its_line(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ class Room(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
     def __init__(self, render_mode: str | None = None) -> None:
         """
         Raises:
-            Xlib.error.DisplayError: There is no X server.
+            Xlib.error.DisplayError: No X server answers.
         """
         self.render_mode = render_mode
         path = Path(os.environ["VOLLEY_INPUT_MAPS"], f"{os.environ['ROOM_MAP']}.txt")

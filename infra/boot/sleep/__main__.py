@@ -65,7 +65,7 @@ def looked(
 ) -> SleepRecord:
     """Returns the record with what is so now."""
     since: float | None = min(record.idle_since or now.time, now.time)
-    # After a failure Ray has only just started again: that is no use of it.
+    # After a failure Ray has just been started again, which nobody asked for.
     keeps = record.failures and record.idle_since and not needed.certain
     since = since if keeps or not needed.who else None
     minutes = settings.sleep_after_minutes

@@ -12,7 +12,7 @@ from .files import read
 from .logins import logins
 
 STALE_S = 120.0
-"""What the queue has seen of Ray is no longer true after so long."""
+"""What the queue has seen of Ray counts for so long."""
 
 
 @dataclass(frozen=True)

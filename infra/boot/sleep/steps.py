@@ -36,7 +36,7 @@ class NeededError(Exception):
 
 
 def go(settings: ClusterSettings, record: SleepRecord) -> None:
-    """Goes to sleep, or goes on with it; sleep.json says what has become of it."""
+    """Goes to sleep, or continues to; sleep.json says what has become of it."""
     if record.step == "waking":
         wake(record)
     elif record.asked is None:

@@ -17,7 +17,7 @@ from tests.infra.sync_results.cluster import HEAD_ACCESS, Cluster, Make
 @pytest.fixture(scope="session")
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlobStorage]:
     if not PROGRAM.exists():
-        pytest.skip(f"Azurite is not installed (`make rehearse` does it): there is no {PROGRAM}")
+        pytest.skip(f"Azurite is not installed (`make rehearse` does it): {PROGRAM} is missing")
     with socket.create_server(("127.0.0.4", 0)) as free:
         address, port = free.getsockname()
     found = BlobStorage(tmp_path_factory.mktemp("storage") / "blobs", address, port)

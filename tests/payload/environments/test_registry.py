@@ -50,7 +50,7 @@ def test_the_package_of_an_id_is_imported(folder: Path) -> None:
 def test_a_package_that_does_not_exist_is_named(folder: Path) -> None:
     (folder / "volley_test_maze.py").write_text(MAZE)
     message = refusal("volley_test_mase:Maze-v0")
-    assert "there is no package volley_test_mase (did you mean volley_test_maze?)" in message
+    assert "no package is called volley_test_mase (did you mean volley_test_maze?)" in message
     assert "source_directory" in message
 
 

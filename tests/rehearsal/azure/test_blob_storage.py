@@ -25,7 +25,7 @@ from rehearsal.background_process import StartError
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        not PROGRAM.exists(), reason=f"Azurite is not installed: there is no {PROGRAM}"
+        not PROGRAM.exists(), reason=f"Azurite is not installed: {PROGRAM} is missing"
     ),
 ]
 

@@ -1,7 +1,7 @@
 """take_environment.py NAME FOLDER: unpacks the Python environment that a head has shared.
 
-It runs with the system's Python: there is no environment yet. Exit code 1: nobody has shared it, or
-what is there is not whole.
+It runs with the system's Python: the environment does not exist yet. Exit code 1: nobody has
+shared it, or what is there is not whole.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class NotSharedError(Exception):
-    """There is no environment that can be used."""
+    """No environment can be used."""
 
 
 def main(name: str, folder: str) -> int:
