@@ -23,6 +23,8 @@ DEFAULT_SAMPLES = 10
 """Settings that are drawn where a search space is random."""
 DIGITS = 4
 """Of a drawn number: more say nothing about a setting, and make it hard to read."""
+ALL_DIGITS = 17
+"""Of a double."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,12 @@ def draw(search: dict[str, SearchSpace], samples: int, seed: int | None) -> list
     found: list[dict[str, Any]] = []
     for _ in range(samples):
         for _, values in generate_variants(space, random_state=generator):
-            plain = {name: _plain(search[name], value) for name, value in values.items()}
-            if plain not in found:
-                found.append(plain)
+            for digits in (DIGITS, ALL_DIGITS):
+                plain = {name: _plain(search[name], one, digits) for name, one in values.items()}
+                # Two drawn numbers may differ only in the digits that are left out.
+                if plain not in found:
+                    found.append(plain)
+                    break
     return found
 
 
@@ -119,13 +124,13 @@ def _for_tune(space: SearchSpace) -> Any:
     return getattr(tune, space.kind)(*space.values)
 
 
-def _plain(space: SearchSpace, value: Any) -> Any:
+def _plain(space: SearchSpace, value: Any, digits: int) -> Any:
     """Returns a value as JSON and YAML have it."""
     if space.kind == "randint":
         return int(value)
     if space.kind in ("uniform", "loguniform"):
         low, high = space.values
-        return min(max(float(f"{value:.{DIGITS}g}"), float(low)), float(high))
+        return min(max(float(f"{value:.{digits}g}"), float(low)), float(high))
     return value
 
 

@@ -31,10 +31,15 @@ def test_a_grid_has_every_combination() -> None:
 
 
 def test_what_is_drawn_goes_with_every_combination_of_a_grid() -> None:
-    experiment = searching(lr={"uniform": [1, 2]}, gamma={"grid_search": [0.5, 0.9]})
+    experiment = searching(lr={"uniform": [1, 2]}, gamma={"grid_search": [0.5, 0.9]}, seed=0)
     settings = make_plan(experiment, 3, None).settings
     assert [s["gamma"] for s in settings] == [0.5, 0.9] * 3
     assert len({s["lr"] for s in settings}) == 6
+
+
+def test_as_many_are_drawn_as_asked_for_where_their_first_digits_are_the_same() -> None:
+    settings = make_plan(searching(lr={"uniform": [0.5, 0.50001]}), 20, None).settings
+    assert len({s["lr"] for s in settings}) == 20
 
 
 def test_a_setting_is_drawn_once() -> None:
