@@ -14,6 +14,7 @@ from infra.common import Common, stack_prefix, tags
 from infra.config.check_experiment import said_of_needs
 from infra.config.read_stack import ConfigError, read_settings, stack_config
 from infra.config.stack_settings import StackSettings
+from infra.cpu_rules import CpuRules
 from infra.foundation import Foundation
 from infra.head import Head
 from infra.identity import Identities
@@ -56,15 +57,15 @@ def declare(settings: StackSettings, script: TrainingScript) -> dict[str, Any]:
     results = ResultsAccount(common, settings, network)
     identities = Identities(common)
     grants = identities.grant(results)
-    if settings.elastic:
+    if settings.has_autoscaler:
         grants += identities.grant_scaling(settings)
     foundation = Foundation(common, settings, network, results, identities, grants)
     head = Head(foundation)
     workers = Workers(foundation, head)
-    before_training: list[pulumi.Resource] = [workers.scale_set]
-    if settings.elastic:
-        before_training.append(Scaling(common, settings, head, workers).run_command)
-    Training(common, settings, script, head, before_training)
+    scaling = Scaling(common, settings, head, workers)
+    if not settings.has_autoscaler:
+        CpuRules(common, settings, workers)
+    Training(common, settings, script, head, [scaling.run_command])
 
     return outputs(common, settings, script.num_env_runners, head, results)
 

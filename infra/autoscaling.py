@@ -15,8 +15,6 @@ from infra.config.vm_sizes import Machine
 
 PROVIDER = f"{PACKAGE}.autoscaler.scale_set_provider.ScaleSetProvider"
 ENDPOINT = "https://management.azure.com"
-AUTOSCALING_CONFIG = "/var/lib/volley/autoscaling.yaml"
-"""On the head."""
 REPORT = "/var/lib/volley/cluster-workers.json"
 """What the autoscaler knows of the workers, on the head."""
 HEAD, WORKER = "head", "worker"
@@ -32,8 +30,6 @@ class Scaling:
     max_workers: int
     idle_minutes: float
     """A worker is deleted after it has run nothing for so long."""
-    fixed: bool = False
-    """Whether all of max_workers are wanted at any time."""
 
 
 def autoscaling_config(
@@ -43,7 +39,6 @@ def autoscaling_config(
 
     Ray reads it again in each update, except `provider`.
     """
-    least = scaling.max_workers if scaling.fixed else scaling.min_workers
     config: dict[str, Any] = {
         "cluster_name": "volley",
         "max_workers": scaling.max_workers,
@@ -68,7 +63,7 @@ def autoscaling_config(
         "head_node_type": HEAD,
         "available_node_types": {
             HEAD: _node_type(head, 0, 0),
-            WORKER: _node_type(worker, least, scaling.max_workers),
+            WORKER: _node_type(worker, scaling.min_workers, scaling.max_workers),
         },
         "file_mounts": {},
         "cluster_synced_files": [],

@@ -45,6 +45,8 @@ NEEDS_TIME = {
     "RetryableError": "another operation on the resource has not ended",
 }
 """Codes of errors that end by themselves, and what Azure is busy with."""
+WORKERS_HAVE_CHANGED = "WorkersHaveChanged"
+"""What infra.capacity says: the state has another number of workers than Azure."""
 EXISTS = "cannot create already existing resource"
 
 
@@ -76,10 +78,14 @@ def main(arguments: Sequence[str], pause_s: float = PAUSE_S) -> int:
     while True:
         done = pulumi(command, *options)
         reasons = [text for code, text in NEEDS_TIME.items() if code in done.errors]
-        if done.exit_code == 0 or not reasons or time.monotonic() > deadline:
+        scaled = WORKERS_HAVE_CHANGED in done.errors
+        if done.exit_code == 0 or not (reasons or scaled) or time.monotonic() > deadline:
             break
-        print(f"Azure needs time: {'; '.join(reasons)}. Again in {pause_s:g} s.", flush=True)
-        time.sleep(pause_s)
+        if reasons:
+            print(f"Azure needs time: {'; '.join(reasons)}. Again in {pause_s:g} s.", flush=True)
+            time.sleep(pause_s)
+        if scaled and (refused := take_in_capacity()):
+            return refused
         # It was approved the first time.
         options = [*arguments[1:], "--yes", "--skip-preview"]
     if EXISTS in done.errors:
@@ -114,18 +120,13 @@ def take_in_what_is_pending() -> int | None:
 
 
 def take_in_capacity() -> int | None:
-    """Takes the scale set's capacity into the state, where the head changes it.
-
-    Whatever else of a scale set changes, pulumi sends the state's capacity too, and Azure deletes
-    the workers that it does not count.
+    """Takes the scale set's capacity into the state: infra.capacity refuses to send another one.
 
     Returns:
         pulumi's exit code if it could not; None if all is well.
     """
     state = _exported() or {"deployment": {}}
     resources = state["deployment"].get("resources") or []
-    if not any(one["urn"].endswith("-scaling") for one in resources):
-        return None
     sets = [one["urn"] for one in resources if one["type"].endswith(":VirtualMachineScaleSet")]
     targets = [word for urn in sets for word in ("--target", urn)]
     asked = pulumi("refresh", "--yes", "--skip-preview", *targets) if sets else None

@@ -10,7 +10,6 @@ from typing import Any
 import pulumi
 from pulumi_azure_native import managedidentity
 
-from infra.autoscaling import AUTOSCALING_CONFIG
 from infra.boot.cloud_config import MachineEnvironment, Role, cloud_config
 from infra.config.stack_settings import StackSettings
 from infra.foundation import Foundation
@@ -70,7 +69,6 @@ def head_environment(settings: StackSettings, known: Known) -> MachineEnvironmen
         head_flags(known.head_ip),
         mlflow_tracking_uri=settings.mlflow_tracking_uri or f"http://127.0.0.1:{MLFLOW}",
         mlflow_elsewhere=bool(settings.mlflow_tracking_uri),
-        autoscaling_config=AUTOSCALING_CONFIG if settings.elastic else "",
     )
 
 

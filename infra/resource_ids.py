@@ -28,6 +28,7 @@ _IN_GROUP = {
     "UserAssignedIdentity": "ManagedIdentity/userAssignedIdentities/{resourceName}",
     "VirtualMachine": _VM,
     "VirtualMachineScaleSet": "Compute/virtualMachineScaleSets/{vmScaleSetName}",
+    "AutoscaleSetting": "Insights/autoscaleSettings/{autoscaleSettingName}",
     "VirtualMachineRunCommandByVirtualMachine": f"{_VM}/runCommands/{{runCommandName}}",
 }
 RESOURCE_IDS = {

@@ -1,11 +1,12 @@
 """The scaling: a run command that tells the head how many workers there may be, and brings what
-Ray's autoscaler needs there. It changes no machine and no training.
+Ray's autoscaler and the sleep need there. It changes no machine and no training.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -57,25 +58,25 @@ def scaling_script(
     Raises:
         ScriptTooLargeError: It is larger than a run command should be.
     """
-    limits = autoscaling.Scaling(
-        settings.min_workers, settings.max_workers, settings.idle_minutes, not settings.elastic
-    )
-    config = autoscaling_config(scale_set_id, head_ip, settings.head, settings.worker, limits)
     package = cluster_package()
+    known = cluster_settings(settings, scale_set_id, head_vm_id)
     files = {
         **package,
         **units(),
-        "autoscaler.sha256": _identity(package, config).encode(),
-        "autoscaling.yaml": config.encode(),
-        "cluster-settings.json": json.dumps(
-            cluster_settings(settings, scale_set_id, head_vm_id), indent=1
-        ).encode(),
+        "cluster-settings.json": json.dumps(known, indent=1).encode(),
     }
-    then = (
-        f"TIMEOUT_S={TIMEOUT_S} MIN_WORKERS={settings.min_workers} "
-        f"MAX_WORKERS={settings.max_workers} IDLE_MINUTES={settings.idle_minutes}\n"
-        f"{APPLY.read_text()}"
-    )
+    config = ""
+    if settings.has_autoscaler:
+        limits = autoscaling.Scaling(
+            settings.max_workers if settings.scaling == "fixed" else settings.min_workers,
+            settings.max_workers,
+            settings.idle_minutes,
+        )
+        config = autoscaling_config(scale_set_id, head_ip, settings.head, settings.worker, limits)
+        files["autoscaling.yaml"] = config.encode()
+    files["autoscaler.sha256"] = _identity(package, config).encode()
+    said = shlex.quote(_said(settings))
+    then = f"TIMEOUT_S={TIMEOUT_S} SAID={said}\n{APPLY.read_text()}"
     return script_with_files({"scaling.tar": archive(files)}, then)
 
 
@@ -97,13 +98,25 @@ def cluster_settings(settings: StackSettings, scale_set_id: str, head_vm_id: str
     }
 
 
+def _said(settings: StackSettings) -> str:
+    """Returns what the run command says when all is done."""
+    most = settings.max_workers
+    workers = f"{settings.min_workers} to {most} workers"
+    return {
+        "demand": f"{workers}; an idle one is deleted after {settings.idle_minutes} min",
+        "fixed": f"{most} workers",
+        "cpu": f"{workers}, by Azure's rules for their CPU",
+    }[settings.scaling]
+
+
 def _node(machine: Machine) -> dict[str, int]:
     return {"cpus": machine.vcpus, "gpus": machine.gpus}
 
 
 def _identity(package: dict[str, bytes], config: str) -> str:
     """Returns a hash of all that Ray reads only when it starts."""
-    found = hashlib.sha256(yaml.safe_dump(yaml.safe_load(config)["provider"]).encode())
+    provider = yaml.safe_load(config)["provider"] if config else None
+    found = hashlib.sha256(yaml.safe_dump(provider).encode())
     for name, content in sorted(package.items()):
         found.update(name.encode() + content)
     return found.hexdigest()

@@ -77,8 +77,7 @@ def training_script(settings: StackSettings, root: Path) -> TrainingScript:
             stack_layer(settings),
             min_nodes=1 + settings.min_workers,
             needs_gpu=settings.head.gpus > 0 and experiment.config.num_gpus_per_learner > 0,
-            # maxWorkers is not part of it: a larger scale set does not restart the training.
-            settle_s=_settle_s(settings),
+            # maxWorkers is not part of it: more workers do not restart the training.
             timeout_s=_timeout_s(settings),
         )
     except ScriptTooLargeError as error:
@@ -94,7 +93,6 @@ def run_command_script(
     experiment: ExperimentFiles,
     stack: Mapping[str, Any],
     min_nodes: int,
-    settle_s: int,
     timeout_s: int,
     needs_gpu: bool = False,
 ) -> str:
@@ -115,16 +113,11 @@ def run_command_script(
     if experiment.archive:
         files["files.tar"] = experiment.archive
     then = (
-        f"EXPERIMENT={name} MIN_NODES={min_nodes} SETTLE_S={settle_s} TIMEOUT_S={timeout_s} "
+        f"EXPERIMENT={name} MIN_NODES={min_nodes} TIMEOUT_S={timeout_s} "
         f"NEEDS_GPU={int(needs_gpu)}\n"
         f"{START_TRAINING.read_text()}"
     )
     return script_with_files(files, then)
-
-
-def _settle_s(settings: StackSettings) -> int:
-    """Returns how long the training waits for more workers; elastic ones come because it trains."""
-    return settings.worker_settle_seconds if settings.max_workers and not settings.elastic else 0
 
 
 def _timeout_s(settings: StackSettings) -> int:

@@ -6,6 +6,7 @@ import pulumi
 from pulumi_azure_native import compute
 
 from infra import machine_parts as parts
+from infra.capacity import refuse_other_capacity
 from infra.config.stack_settings import StackSettings
 from infra.foundation import Foundation
 from infra.head import Head
@@ -42,8 +43,8 @@ class Workers(pulumi.ComponentResource):
             sku=compute.SkuArgs(
                 name=settings.worker_size,
                 tier="Standard",
-                # A shortage of Spot machines cannot fail `up` where the head asks for them.
-                capacity=0 if settings.elastic else settings.max_workers,
+                # Others ask for machines, so that a shortage cannot fail `up`.
+                capacity=0,
             ),
             orchestration_mode="Flexible",
             platform_fault_domain_count=1,
@@ -54,12 +55,17 @@ class Workers(pulumi.ComponentResource):
                 depends_on=foundation.grants,
                 replace_on_changes=REPLACED_BY,
                 delete_before_replace=True,
-                # Whatever else changes, Azure gets the capacity that the state has: infra.deploy
-                # refreshes it first.
-                ignore_changes=["sku.capacity"] if settings.elastic else [],
+                # Whatever else changes, Azure gets the capacity that the state has.
+                ignore_changes=["sku.capacity"],
+                hooks=pulumi.ResourceHookBinding(before_update=[_same_capacity()]),
             ),
         )
         self.register_outputs({"scaleSet": self.scale_set.id})
+
+
+def _same_capacity() -> pulumi.ResourceHook:
+    in_preview = pulumi.ResourceHookOptions(on_dry_run=True)
+    return pulumi.ResourceHook("same-capacity", refuse_other_capacity, in_preview)
 
 
 def _profile(

@@ -40,11 +40,6 @@ class Backend(Azure):
     def __init__(self, file: Path = RESOURCES) -> None:
         super().__init__(file)
 
-    def replace_missing_machines(self) -> None:
-        """Makes what was deleted behind Azure's back, as a scale set replaces what was evicted."""
-        with self.changing():
-            pass
-
     def apply(self, resources: Resources) -> None:
         wanted = plan(resources)
         for machine in all_machines():

@@ -25,10 +25,15 @@ if ((changed)); then
   mv --no-target-directory "$lib.new" "$lib"
   rm -rf "$lib.old"
 fi
-# Ray reads the second one again in each update: at any moment it is whole.
-for file in cluster-settings.json autoscaling.yaml; do
-  install --mode 0644 "$incoming/$file" "$home/.$file.new"
-  mv "$home/.$file.new" "$home/$file"
+# Ray reads the first one again in each update: at any moment it is whole. Where Azure scales the
+# workers there is none, and Ray starts without its autoscaler.
+for file in autoscaling.yaml cluster-settings.json; do
+  if [[ -e $incoming/$file ]]; then
+    install --mode 0644 "$incoming/$file" "$home/.$file.new"
+    mv "$home/.$file.new" "$home/$file"
+  else
+    rm -f "$home/$file" "$home/cluster-workers.json"
+  fi
 done
 install --mode 0644 "$incoming"/units/* /etc/systemd/system/
 systemctl daemon-reload
@@ -40,4 +45,4 @@ if ((changed)) && systemctl --quiet is-active ray-head.service; then
 fi
 # Last: a script that was killed before does all of it again.
 install --mode 0644 "$incoming/autoscaler.sha256" "$lib/"
-echo "$MIN_WORKERS to $MAX_WORKERS workers; an idle one is deleted after $IDLE_MINUTES min"
+echo "$SAID"

@@ -65,8 +65,6 @@ class MachineEnvironment:
     """0: the machine's default."""
     results_address: str = ""
     """IP address of a private endpoint; empty where the account is reached by its public name."""
-    autoscaling_config: str = ""
-    """Of Ray's autoscaler on the head, which waits for the file; empty where there is none."""
     mlflow_elsewhere: bool = False
     """Whether a tracking server exists, so that the head starts none."""
 
@@ -86,7 +84,6 @@ class MachineEnvironment:
             "PYTHON_VERSION": PYTHON_VERSION,
             "UNITS": " ".join(UNITS[self.role]),
             "STOP_BEFORE_EVICTION": STOP_BEFORE_EVICTION[self.role],
-            "AUTOSCALING_CONFIG": self.autoscaling_config,
         }
 
 

@@ -1,5 +1,5 @@
 # Runs on the head as a managed run command, after the lines that set and unpack:
-#   EXPERIMENT, its name, MIN_NODES, SETTLE_S, TIMEOUT_S, NEEDS_GPU, and $incoming with what
+#   EXPERIMENT, its name, MIN_NODES, TIMEOUT_S, NEEDS_GPU, and $incoming with what
 #   `volley-head submit` takes: payload.whl, experiment.yaml, stack.yaml, files.tar.
 # Azure keeps the last 4 KB of the output, which `pulumi up` shows: the reason comes last.
 deadline=$((SECONDS + TIMEOUT_S))
@@ -86,17 +86,15 @@ print(sum(node["Alive"] for node in ray.nodes()))
 PYTHON
 }
 
-# Waits until MIN_NODES have joined and no other has joined for SETTLE_S.
 wait_for_nodes() {
-  local found=0 before=-1 since=$SECONDS
+  local found=0 before=-1
   while ((SECONDS < deadline)); do
     found=$(nodes 2> /dev/null | tail -n 1)
-    ((found == before)) || { echo "$found nodes in the cluster"; since=$SECONDS; before=$found; }
-    ((found >= MIN_NODES && SECONDS - since >= SETTLE_S)) && return
+    ((found == before)) || { echo "$found nodes in the cluster"; before=$found; }
+    ((found >= MIN_NODES)) && return
     sleep 3
   done
   ((found > 0)) || journal ray-head
-  ((found >= MIN_NODES)) && return
   missing_workers >&2
   fail "$found of $MIN_NODES nodes joined Ray within $TIMEOUT_S s; docs/azure.md says how to read a worker's journal"
 }

@@ -22,6 +22,7 @@ LEGIBLE = "has credentials in it, which every user of the machines could read"
 def check_machines(settings: StackSettings) -> Iterator[Problem]:
     """Azure offers the machines, and they can do what the settings ask for."""
     yield from check_sizes(settings)
+    yield from check_limits(settings)
     yield from check_location(settings)
     yield from check_image(settings)
     yield from check_shared_memory(settings)
@@ -43,6 +44,14 @@ def check_sizes(settings: StackSettings) -> Iterator[Problem]:
             yield Problem(key, size, UNSUITABLE[size])
         elif size not in SIZES:
             yield Problem(key, size, f"is not a known size{nearest(size, SIZES)}")
+
+
+def check_limits(settings: StackSettings) -> Iterator[Problem]:
+    """A cluster that Azure scales does not sleep, whatever its limits say."""
+    if settings.scaling == "cpu":
+        for key, value in (("maxHours", settings.max_hours), ("budget", settings.budget)):
+            if value:
+                yield Problem(key, value, "needs scaling demand or fixed: with cpu no head sleeps")
 
 
 def check_location(settings: StackSettings) -> Iterator[Problem]:

@@ -38,7 +38,7 @@ class StackSettings(BaseModel):
     worker_spot: bool = True
     min_workers: int = Field(0, ge=0)
     max_workers: int = Field(4, ge=0, le=100)
-    scaling: Literal["fixed", "demand"] = "fixed"
+    scaling: Literal["demand", "fixed", "cpu"] = "demand"
     idle_minutes: int = Field(5, ge=1, le=1440)
     sleep_after_minutes: int = Field(30, ge=0, le=10_080)
     max_hours: int = Field(0, ge=0)
@@ -60,7 +60,6 @@ class StackSettings(BaseModel):
     experiment: str = "experiments/pong.yaml"
     num_env_runners: int = Field(0, ge=0)
     cluster_coordination_timeout_seconds: int = Field(900, ge=60, le=5400)
-    worker_settle_seconds: int = Field(90, ge=0, le=1800)
     # Results
     keep_results: bool = True
     results_account_id: str = ""
@@ -75,9 +74,9 @@ class StackSettings(BaseModel):
         return canonical_size(size)
 
     @property
-    def elastic(self) -> bool:
-        """Whether Ray's autoscaler on the head makes and deletes workers."""
-        return self.scaling == "demand"
+    def has_autoscaler(self) -> bool:
+        """Whether Ray's autoscaler on the head makes and deletes workers, and not Azure's."""
+        return self.scaling != "cpu"
 
     @property
     def head(self) -> Machine:

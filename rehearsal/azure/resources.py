@@ -158,6 +158,10 @@ class Azure:
                 vm = self._existing(vm_id)
                 view = {"statuses": [{"code": power_state(vm)}]}
                 return {**vm.inputs, **vm.added, "id": vm_id, "instanceView": view}
+            case "getVirtualMachineScaleSet":
+                set_id = KINDS["VirtualMachineScaleSet"].resource_id(arguments)
+                scale_set = self._existing(set_id)
+                return {**scale_set.inputs, **scale_set.added, "id": set_id}
             case kind if kind == GET:
                 return self._run_command(KINDS[RUN_COMMAND].resource_id(arguments), arguments)
         raise AzureError(f"the stand-in has no function {token}")

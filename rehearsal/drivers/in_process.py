@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -30,7 +30,7 @@ from rehearsal.azure.property_values import plain_value
 from rehearsal.azure.resource_kinds import SUBSCRIPTION, Properties, kind_of, short_type
 from rehearsal.azure.resources import Azure
 from rehearsal.drivers.driver import STACK, Operation, Result
-from rehearsal.drivers.error_hooks import ErrorHooks
+from rehearsal.drivers.hooks import Hooks
 from rehearsal.paths import ROOT
 
 MAX_ATTEMPTS = 100
@@ -47,6 +47,8 @@ class State:
     urn: str
     retained: bool
     deleted_with: str
+    inputs: Properties
+    """Those that Azure was sent last."""
     failed: bool = False
     """It exists but did not come up: the next `up` updates it."""
 
@@ -83,7 +85,7 @@ class InProcess:
             )
             # Settings of mocks share one set of pending outputs between all programs of a process.
             SETTINGS.outputs = set()
-            update.hooks = ErrorHooks()
+            update.hooks = Hooks()
             pulumi.Output.all(**declare(settings, script)).apply(outputs.update)
             try:
                 await wait_for_rpcs()
@@ -121,7 +123,7 @@ class _Update:
         """URNs of what is replaced or destroyed: what is deleted with it needs no deletion."""
         self.subscriptions: dict[str, str] = {}
         """Of the program's own providers, by name."""
-        self.hooks: ErrorHooks | None = None
+        self.hooks: Hooks | None = None
         """The program's."""
         self.errors: list[str] = []
         """What went wrong, and what the program has said of it."""
@@ -135,17 +137,16 @@ class _Update:
             chosen = kind.choose_name(request.name, urn, self.engine.stack.encode())
             inputs = {kind.name: chosen, **inputs}
             old = self.engine.states.get(key)
+            if old is not None:
+                inputs = _with_ignored(inputs, old.inputs, request.ignoreChanges)
             if old is None:
                 self._create("create", urn, request, inputs)
             elif self._is_replaced(request, old, inputs):
                 self.gone.add(urn)
                 self._unmake(key)
                 self._create("replace", urn, request, inputs)
-            elif old.failed or self.azure.resources()[old.resource_id].inputs != inputs:
-                self._do(
-                    *("update", urn, request, inputs, old),
-                    lambda: self.azure.update(old.resource_id, inputs),
-                )
+            elif old.failed or old.inputs != inputs:
+                self._update(urn, request, inputs, old)
             resource_id = self.engine.states[key].resource_id
             known = self.azure.resources()[resource_id]
         return resource_id, {**known.inputs, **known.added}
@@ -158,7 +159,7 @@ class _Update:
     def _is_replaced(self, request: Any, old: State, inputs: Properties) -> bool:
         if not self.gone.isdisjoint([request.deletedWith, *request.replace_with]):
             return True
-        changed = changes(self.azure.resources()[old.resource_id].inputs, inputs)
+        changed = changes(old.inputs, inputs)
         named = tuple(request.replaceOnChanges)
         by_name = any(path.startswith(named) for path in chain(*changed.values()))
         return by_name or bool(kind_of(request.type).replaces(changed))
@@ -167,11 +168,21 @@ class _Update:
         provider = request.provider.rpartition("::")[0].rpartition("::")[2]
         subscription = self.subscriptions.get(provider, SUBSCRIPTION)
         resource_id = kind_of(request.type).resource_id(inputs, subscription)
-        state = State(request.type, resource_id, urn, request.retainOnDelete, request.deletedWith)
+        state = State(
+            request.type, resource_id, urn, request.retainOnDelete, request.deletedWith, inputs
+        )
         self._do(
             *(operation, urn, request, inputs, state),
             lambda: self.azure.create(request.type, resource_id, inputs),
         )
+
+    def _update(self, urn: str, request: Any, inputs: Properties, old: State) -> None:
+        def update() -> None:
+            if self.hooks is not None:
+                self.hooks.before_update(urn, request, old.inputs, inputs)
+            self.azure.update(old.resource_id, inputs)
+
+        self._do("update", urn, request, inputs, replace(old, inputs=inputs), update)
 
     def _do(
         self,
@@ -256,6 +267,18 @@ class _Monitor(MockMonitor):
         self.known[_key(request)] = request
         self.now.request = self.make_urn(request.parent, request.type, request.name), request
         return super().RegisterResource(request)
+
+
+def _with_ignored(inputs: Properties, old: Properties, ignored: Iterable[str]) -> Properties:
+    """Returns the inputs, with the old values of those whose changes are ignored."""
+    for path in ignored:
+        first, _, rest = path.partition(".")
+        if first not in old:
+            inputs = {key: value for key, value in inputs.items() if key != first}
+        else:
+            value = _with_ignored(inputs[first], old[first], [rest]) if rest else old[first]
+            inputs = {**inputs, first: value}
+    return inputs
 
 
 def _error_log(errors: list[str]) -> logging.Logger:

@@ -84,7 +84,6 @@ def stack_config(public_key: str) -> dict[str, str]:
         "headSize": "Standard_D2as_v5",
         "minWorkers": str(WORKERS),
         "maxWorkers": str(WORKERS),
-        "workerSettleSeconds": "0",
         "clusterCoordinationTimeoutSeconds": "180",
         "sharedMemoryGib": "1",
         "checkQuota": "false",

@@ -5,13 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rehearsal.azure.management_faults import Faults
-from rehearsal.azure.management_machines import SetMachines
 from rehearsal.azure.resource_kinds import all_of
 from rehearsal.azure.run_commands import RUN_COMMAND
 from rehearsal.backend import Backend
 from rehearsal.machines.machine import all_machines
-from rehearsal.scenario import checks, stack_changes
+from rehearsal.scenario import checks, faults, stack_changes
 from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, Context
 from rehearsal.scenario.outcomes import Outcomes, UnexpectedError
 from rehearsal.scenario.training_watch import VOLLEY_HEAD, NodeWatch, until
@@ -41,7 +39,6 @@ def run_elastic(context: Context, outcomes: Outcomes) -> list[str]:
     up = partial(
         stack_changes.up,
         image=IMAGE_WITH_ENVIRONMENT,
-        scaling="demand",
         minWorkers="0",
         maxWorkers=str(WORKERS),
         idleMinutes=str(IDLE_MINUTES),
@@ -73,17 +70,14 @@ def growth(context: Context, nodes: NodeWatch) -> str:
 
 def eviction(context: Context, nodes: NodeWatch) -> str:
     before, everybody = _experiment(context), set(nodes.alive)
-    victim = next(
-        name for name, count in context.training.env_runners().items() if count and name != "head"
-    )
-    (set_id,) = all_of(Backend().resources(), "VirtualMachineScaleSet")
-    SetMachines(Backend()).evict(set_id, victim, Faults())
-    left = until(lambda: victim not in nodes.alive, 90, f"{victim} leaves")
+    victim = faults.worker_that_trains(context.training)
+    left = faults.evict(victim)
+    until(lambda: victim.name not in nodes.alive, 90, f"{victim.name} leaves")
     back = until(lambda: len(nodes.alive) == 1 + WORKERS, COMES_S, "another worker")
     until(lambda: _env_runners(context) == ENV_RUNNERS, 90, f"{ENV_RUNNERS} env runners")
     _check_same_job(context, before)
     (new,) = nodes.alive - everybody
-    return f"{victim} left after {left:.0f} s, {new} joined {back:.0f} s later, the same job"
+    return f"{victim.name} left after {left:.0f} s, {new} joined {back:.0f} s later, the same job"
 
 
 def up_again(context: Context) -> str:

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from rehearsal.azure import metadata_state
+from rehearsal.azure.management_faults import Faults, FaultsFile
+from rehearsal.azure.management_machines import SetMachines
+from rehearsal.azure.management_service import FAULTS
+from rehearsal.azure.resource_kinds import all_of
 from rehearsal.backend import Backend
 from rehearsal.machines.machine import Machine, all_machines
 from rehearsal.network import bridges
-from rehearsal.paths import METADATA
-from rehearsal.scenario.context import Context
+from rehearsal.paths import MANAGEMENT, METADATA
+from rehearsal.scenario.context import WORKERS, Context
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import NodeWatch, Training, until
 
@@ -43,7 +48,7 @@ class WorkerFault:
 
 def worker_killed(training: Training, nodes: NodeWatch, before: float) -> str:
     """A worker loses its power, and is started again."""
-    victim = _worker_that_trains(training)
+    victim = worker_that_trains(training)
     rest = nodes.alive - {victim.name}
     victim.kill()
     noticed = nodes.wait_for(set(rest), 60)
@@ -54,22 +59,15 @@ def worker_killed(training: Training, nodes: NodeWatch, before: float) -> str:
 
 
 def worker_evicted(training: Training, nodes: NodeWatch, before: float) -> str:
-    """Azure gives notice, the worker leaves Ray and says so; another takes its place."""
-    victim = _worker_that_trains(training)
-    rest = nodes.alive - {victim.name}
-    event = metadata_state.ScheduledEvent("Preempt", (victim.name,), time.time() + NOTICE_S)
-    metadata_state.schedule(METADATA, event)
-    answered = until(
-        lambda: metadata_state.acknowledged(METADATA, event.event_id),
-        NOTICE_S,
-        "the machine's answer to the notice",
-    )
-    noticed = nodes.wait_for(set(rest), 60)
-    victim.delete()
+    """Azure gives notice, the worker leaves Ray and says so; the head asks for another one."""
+    victim = worker_that_trains(training)
+    everybody = set(nodes.alive)
+    answered = evict(victim)
+    noticed = nodes.wait_for(everybody - {victim.name}, 60)
     back = _throughput_is_back(training, before)
-    Backend().replace_missing_machines()
-    joined = nodes.wait_for({*rest, victim.name}, 120)
-    left = f"left after {answered:.1f} s; {_told(noticed, back, joined)}"
+    joined = until(lambda: len(nodes.alive) == len(everybody), 120, "another worker")
+    (new,) = nodes.alive - everybody
+    left = f"left after {answered:.1f} s; {_told(noticed, back, joined, new)}"
     if answered > LEFT_S:
         raise UnexpectedError(left)
     return left
@@ -77,7 +75,7 @@ def worker_evicted(training: Training, nodes: NodeWatch, before: float) -> str:
 
 def worker_unplugged(training: Training, nodes: NodeWatch, before: float) -> str:
     """A worker has no network for a while."""
-    victim = _worker_that_trains(training)
+    victim = worker_that_trains(training)
     everybody = set(nodes.alive)
     bridges.unplug(victim.interface)
     start = time.monotonic()
@@ -108,7 +106,9 @@ def head_reboots(context: Context) -> str:
     The experiment asks for more env runners than the CPUs that are left.
     """
     before = sum(context.training.env_runners().values())
-    all_machines()[-1].delete()
+    with management_faults() as faults:
+        faults.machines = WORKERS - 1
+    evict(all_machines()[-1])
     context.head.run("systemctl", "reboot", check=False)
     start = time.monotonic()
     until(lambda: not context.head.cloud_init_done(), 60, "the head goes down")
@@ -117,6 +117,8 @@ def head_reboots(context: Context) -> str:
     continued = booted + context.training.continues(180)
     context.check_same_run()
     after = sum(context.training.env_runners().values())
+    with management_faults() as faults:
+        faults.machines = None
     seen = (
         f"up after {booted:.0f} s, trains after {continued:.0f} s with {after} of {before} "
         "env runners, the same MLflow run"
@@ -126,7 +128,27 @@ def head_reboots(context: Context) -> str:
     return seen
 
 
-def _worker_that_trains(training: Training) -> Machine:
+def evict(victim: Machine) -> float:
+    """Takes a worker away as Azure does; returns the seconds until it has answered the notice."""
+    event = metadata_state.ScheduledEvent("Preempt", (victim.name,), time.time() + NOTICE_S)
+    metadata_state.schedule(METADATA, event)
+    answered = until(
+        lambda: metadata_state.acknowledged(METADATA, event.event_id),
+        NOTICE_S,
+        f"the answer of {victim.name} to the notice",
+    )
+    (set_id,) = all_of(Backend().resources(), "VirtualMachineScaleSet")
+    with management_faults() as faults:
+        SetMachines(Backend()).evict(set_id, victim.name, faults)
+    return answered
+
+
+def management_faults() -> AbstractContextManager[Faults]:
+    """Yields what goes wrong at Azure's management endpoint, to be changed."""
+    return FaultsFile(MANAGEMENT / FAULTS).changed()
+
+
+def worker_that_trains(training: Training) -> Machine:
     """Returns a worker with an env runner; its loss is one that the training feels."""
     found: list[str] = []
 
@@ -146,10 +168,10 @@ def _throughput_is_back(training: Training, before: float) -> float:
     return seconds
 
 
-def _told(noticed: float, back: float, joined: float) -> str:
+def _told(noticed: float, back: float, joined: float, another: str = "it") -> str:
     text = (
         f"noticed after {noticed:.1f} s, throughput back {back:.0f} s later, "
-        f"joined again after {joined:.0f} s"
+        f"{another} joined after {joined:.0f} s"
     )
     if noticed > NOTICED_S or back > BACK_S:
         raise UnexpectedError(text)

@@ -41,7 +41,7 @@ def run_life(context: Context, outcomes: Outcomes) -> list[str]:
         before, _ = context.training.throughput()
         for fault in faults.WORKER_FAULTS:
             act(fault.name, fault.expected, fault.act, context.training, nodes, before)
-        only = "only the scale set changes"
+        only = "by a run command alone; Ray's autoscaler asks Azure"
         act("more workers", only, stack_changes.scale, context, nodes, 3)
         act("fewer workers", only, stack_changes.scale, context, nodes, 2)
         act("roles removed", ROLES_REMOVED, role_faults.roles_removed, context, nodes)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 
+from infra.autoscaling import REPORT as WORKERS_FILE
 from rehearsal.azure.resource_kinds import all_of
 from rehearsal.azure.roles import ROLE_DELAY_S
 from rehearsal.backend import Backend
@@ -16,6 +18,8 @@ TYPE = "azure-native:authorization:RoleAssignment"
 REFUSED = ("not authorized to perform this operation", "HTTP Error 403")
 LIBRARY = "/usr/local/lib/volley"
 PUBLISHED = "/var/lib/volley/ray-token.published"
+SCALING_ROLES = 2
+"""With which Ray's autoscaler lists, makes and deletes workers."""
 REFUSED_S, BACK_S = 30.0, ROLE_DELAY_S + 30.0
 
 
@@ -29,16 +33,18 @@ def roles_removed(context: Context, nodes: NodeWatch) -> str:
         backend.delete(resource_id)
     since = time.time()
     refused = _use_every_role(head, worker)
-    if len(refused) != len(roles):
+    if len(refused) + SCALING_ROLES != len(roles):
         raise UnexpectedError(f"{len(roles)} roles, {len(refused)} uses of them")
     for machine, unit in refused:
         _wait_for_refusal(machine, unit, since)
+    until(lambda: "AuthorizationFailed" in _workers_problem(head), REFUSED_S, "no list of workers")
     for resource_id, role in roles.items():
         backend.create(TYPE, resource_id, role.inputs)
     back = time.monotonic()
     nodes.wait_for(everybody, BACK_S)
     until(lambda: head.run("test", "-e", PUBLISHED, check=False).returncode == 0, BACK_S, "token")
     head.run("systemctl", "start", "sync-results.service")
+    until(lambda: not _workers_problem(head), BACK_S, "a list of workers")
     seconds = time.monotonic() - back
     return f"all {len(roles)} were missed; everything worked {seconds:.0f} s after they were back"
 
@@ -59,6 +65,11 @@ def _use_every_role(head: Machine, worker: Machine) -> list[tuple[Machine, str]]
         (head, "share-again.service"),
         (worker, "take-again.service"),
     ]
+
+
+def _workers_problem(head: Machine) -> str:
+    """Returns why Ray's autoscaler on the head cannot ask Azure; empty: it can."""
+    return str(json.loads(head.run("cat", WORKERS_FILE).stdout)["problem"])
 
 
 def _start(machine: Machine, unit: str, command: str) -> None:

@@ -43,15 +43,16 @@ def up(context: Context, **changes: str) -> str:
 def scale(context: Context, nodes: NodeWatch, workers: int) -> str:
     """Changes the number of workers."""
     result = context.up(maxWorkers=str(workers))
-    if result.error or result.operations != {("update", "VirtualMachineScaleSet")}:
+    if result.error or result.operations != {("update", RUN_COMMAND)}:
         raise UnexpectedError(result.error or str(sorted(result.operations)))
-    # Azure deletes the oldest ones.
-    names = {machine.name for machine in all_machines()}
-    if len(names) != 1 + workers:
-        raise UnexpectedError(f"{', '.join(sorted(names))} exist")
-    seconds = nodes.wait_for(names, 90)
+    found = 1 + workers
+    seconds = until(lambda: len(nodes.alive) == found, 120, f"{found} nodes")
+    gone = until(lambda: len(all_machines()) == found, 60, f"{found} machines")
     continued = context.training.continues(30)
-    return f"{len(names)} nodes after {seconds:.0f} s; training continued within {continued:.0f} s"
+    return (
+        f"{found} nodes after {seconds:.0f} s, machines {gone:.0f} s later; training continued "
+        f"within {continued:.0f} s"
+    )
 
 
 def experiment(context: Context) -> str:
@@ -66,7 +67,7 @@ def failed_start(context: Context) -> str:
     Azure does not execute an unchanged run command again, so `up` has to change it.
     """
     _break(context.head)
-    failed = context.up(workerSettleSeconds="1")
+    failed = context.up(clusterCoordinationTimeoutSeconds="181")
     _mend(context.head)
     if "the results cannot be saved" not in failed.error:
         raise UnexpectedError(failed.error or "`up` succeeded")

@@ -29,6 +29,8 @@ STACKS: dict[str, dict[str, str]] = {
         "workerSpot": "true",
         "experiment": "experiments/pong-gpu.yaml",
     },
+    "azure scales": {"scaling": "cpu"},
+    "all workers at any time": {"scaling": "fixed", "maxWorkers": "3"},
     "cpu only": {"headSize": "Standard_D4as_v5", "maxWorkers": "2"},
     "gpu workers, ephemeral": {"workerSize": "Standard_NC4as_T4_v3", "workerSpot": "false"},
     "head alone": {"maxWorkers": "0", "headSpot": "true"},

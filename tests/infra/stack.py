@@ -8,8 +8,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from rehearsal.azure.management_faults import Faults
+from rehearsal.azure.management_machines import SetMachines
 from rehearsal.azure.nsg import applied_nsgs, open_ports
-from rehearsal.azure.resource_kinds import SUBSCRIPTION, Properties, Resource
+from rehearsal.azure.resource_kinds import SUBSCRIPTION, Properties, Resource, all_of
 from rehearsal.azure.resources import Azure
 from rehearsal.azure.virtual_machines import virtual_machines
 from rehearsal.drivers.in_process import PROVIDER, InProcess
@@ -73,7 +75,7 @@ class Declared:
     providers: list[str]
     """The names of the program's own providers."""
     azure: dict[str, Resource]
-    """All that exists, somebody else's too."""
+    """All that exists, with all workers and what is somebody else's."""
 
     def all(self, kind: str) -> list[DeclaredResource]:
         return [resource for resource in self.resources if resource.type == kind]
@@ -109,7 +111,8 @@ def declare_stack(stack_name: str = "dev", **config: str) -> Declared:
         driver = InProcess(azure, stack_name)
         result = driver.up({**REQUIRED, **config})
         known = azure.resources()
-    assert not result.error, result.error
+        assert not result.error, result.error
+        with_workers = _grown(azure, int(config.get("maxWorkers", "4")))
     resources = [
         DeclaredResource(
             known[state.resource_id].kind,
@@ -123,4 +126,11 @@ def declare_stack(stack_name: str = "dev", **config: str) -> Declared:
         for key, state in driver.states.items()
     ]
     providers = [key.rpartition("::")[2] for key in driver.requests if key.startswith(PROVIDER)]
-    return Declared(resources, result.outputs, providers, known)
+    return Declared(resources, result.outputs, providers, with_workers)
+
+
+def _grown(azure: Azure, workers: int) -> dict[str, Resource]:
+    """Returns all resources when the head has asked for its workers."""
+    for set_id in all_of(azure.resources(), "VirtualMachineScaleSet"):
+        SetMachines(azure, operation_s=0).resize(set_id, workers, "", Faults())
+    return azure.resources()

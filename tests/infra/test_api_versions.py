@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.infra.stack import Declared
 
 API_VERSIONS = {
+    "AutoscaleSetting": "2021-05-01",
     "BlobContainer": "2024-01-01",
     "BlobServiceProperties": "2024-01-01",
     "ManagementPolicy": "2024-01-01",

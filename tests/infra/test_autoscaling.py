@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import yaml
 from ray.autoscaler._private.util import validate_config
 
@@ -22,12 +21,6 @@ def config(worker: Machine = HEAD, scaling: Scaling = Scaling(1, 4, 5)) -> dict[
 
 def test_ray_accepts_it() -> None:
     validate_config(config())
-
-
-@pytest.mark.parametrize(("fixed", "least"), [(False, 1), (True, 4)])
-def test_a_fixed_cluster_wants_all_its_workers(fixed: bool, least: int) -> None:
-    worker = config(scaling=Scaling(1, 4, 5, fixed))["available_node_types"]["worker"]
-    assert (worker["min_workers"], worker["max_workers"]) == (least, 4)
 
 
 def test_a_workers_cpus_and_gpus_are_those_of_its_size() -> None:

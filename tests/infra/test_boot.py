@@ -90,9 +90,7 @@ def test_shellcheck_accepts_the_scripts(tree: Path) -> None:
 @pytest.mark.slow
 def test_shellcheck_accepts_the_run_command(tmp_path: Path) -> None:
     script = tmp_path / "script.sh"
-    sent = run_command_script(
-        "pong", b"wheel", ExperimentFiles(b"run: IMPALA", b""), {}, 1, 90, 900
-    )
+    sent = run_command_script("pong", b"wheel", ExperimentFiles(b"run: IMPALA", b""), {}, 1, 900)
     script.write_text(FIRST_LINES.format(time="now") + sent)
     run(SHELLCHECK, script)
 
@@ -214,7 +212,7 @@ def test_the_wheel_is_the_same_whenever_it_is_built() -> None:
 @pytest.mark.slow
 def test_the_run_command_unpacks_what_it_was_given(tmp_path: Path) -> None:
     wheel, experiment = bytes(range(256)) * 100, b"run: IMPALA\n"
-    script = run_command_script("pong", wheel, ExperimentFiles(experiment, b""), {}, 1, 90, 900)
+    script = run_command_script("pong", wheel, ExperimentFiles(experiment, b""), {}, 1, 900)
     unpacking, _, _ = script.partition("# Runs on the head")
     show = f'{unpacking}cp "$incoming"/* {tmp_path}\n'
     subprocess.run(["bash", "-c", show], check=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rehearsal.azure.run_commands import RUN_COMMAND
 from tests.infra.stack import Declared
 
 
@@ -18,8 +19,9 @@ def test_the_training_starts_when_head_and_workers_are_there(any_stack: Declared
     machines = {
         any_stack.resource(kind).name for kind in ("VirtualMachine", "VirtualMachineScaleSet")
     }
-    training = any_stack.resource("VirtualMachineRunCommandByVirtualMachine")
-    assert machines <= training.waits_for
+    scaling, training = (any_stack.resource(RUN_COMMAND, name) for name in ("scaling", "training"))
+    assert machines <= scaling.waits_for
+    assert scaling.name in training.waits_for
 
 
 def test_the_second_subnet_waits_for_the_first(any_stack: Declared) -> None:

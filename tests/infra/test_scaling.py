@@ -25,8 +25,8 @@ SYSTEMCTL = '[[ "$*" != *is-active* || -e active ]]'
 
 
 @cache
-def elastic(**more: str) -> Declared:
-    return declare_stack(scaling="demand", **more)
+def declared(**config: str) -> Declared:
+    return declare_stack(**config)
 
 
 def head_roles(stack: Declared) -> dict[str, str]:
@@ -44,13 +44,13 @@ def head_roles(stack: Declared) -> dict[str, str]:
 
 
 def test_a_scale_set_starts_empty_and_keeps_the_capacity_that_the_head_gives_it() -> None:
-    scale_set = elastic().resource("VirtualMachineScaleSet")
+    scale_set = declared().resource("VirtualMachineScaleSet")
     assert scale_set.inputs["sku"]["capacity"] == 0
     assert list(scale_set.options.ignoreChanges) == ["sku.capacity"]
 
 
 def test_the_head_may_change_its_own_group_and_give_workers_their_identity_and_no_more() -> None:
-    stack = elastic()
+    stack = declared()
     assert head_roles(stack) == {
         VM_CONTRIBUTOR: stack.resource("VirtualMachine").id.partition("/providers/")[0],
         IDENTITY_OPERATOR: stack.resource("UserAssignedIdentity", "workers").id,
@@ -58,26 +58,50 @@ def test_the_head_may_change_its_own_group_and_give_workers_their_identity_and_n
 
 
 def test_the_head_may_join_workers_to_somebody_elses_subnet() -> None:
-    scopes = [one.inputs["scope"] for one in elastic(**EXISTING_SUBNETS).all("RoleAssignment")]
+    scopes = [one.inputs["scope"] for one in declared(**EXISTING_SUBNETS).all("RoleAssignment")]
     assert EXISTING_SUBNETS["workerSubnetId"] in scopes
     assert EXISTING_SUBNETS["headSubnetId"] not in scopes
 
 
-def test_the_head_of_a_fixed_cluster_has_no_role_on_machines() -> None:
-    assert head_roles(declare_stack()) == {}
+def test_a_head_that_does_not_scale_has_no_role_on_machines() -> None:
+    assert head_roles(declared(scaling="cpu")) == {}
 
 
-def test_the_training_starts_when_the_head_knows_how_many_workers_there_may_be() -> None:
-    scaling = elastic().resource(RUN_COMMAND, "scaling")
-    assert scaling.name in elastic().resource(RUN_COMMAND, "training").waits_for
+def test_where_azure_scales_it_has_rules_for_one_worker_more_or_less() -> None:
+    setting = declared(scaling="cpu", minWorkers="2", maxWorkers="7").one("AutoscaleSetting")
+    (profile,) = setting["profiles"]
+    assert profile["capacity"] == {"minimum": "2", "maximum": "7", "default": "2"}
+    triggers = [rule["metricTrigger"] for rule in profile["rules"]]
+    changes = [rule["scaleAction"] for rule in profile["rules"]]
+    assert [
+        (one["operator"], one["threshold"], one["timeWindow"], change["direction"], change["value"])
+        for one, change in zip(triggers, changes, strict=True)
+    ] == [("GreaterThan", 80, "PT10M", "Increase", "1"), ("LessThan", 20, "PT30M", "Decrease", "1")]
+
+
+def test_azure_measures_at_least_one_worker() -> None:
+    (profile,) = declared(scaling="cpu").one("AutoscaleSetting")["profiles"]
+    assert profile["capacity"]["minimum"] == "1"
+
+
+@pytest.mark.parametrize("scaling", ["demand", "fixed"])
+def test_where_the_head_scales_azure_has_no_rules(scaling: str) -> None:
+    assert declared(scaling=scaling).all("AutoscaleSetting") == []
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"maxWorkers": "7"}, {"idleMinutes": "9"}, {"sleepAfterMinutes": "0"}, {"budget": "9"}],
+    [
+        {"maxWorkers": "7"},
+        {"idleMinutes": "9"},
+        {"sleepAfterMinutes": "0"},
+        {"budget": "9"},
+        {"scaling": "fixed"},
+        {"scaling": "cpu"},
+    ],
 )
 def test_a_change_of_the_limits_changes_the_run_command_alone(change: dict[str, str]) -> None:
-    before, after = elastic(), elastic(**change)
+    before, after = declared(), declared(**change)
     for role in ("head", "worker"):
         assert before.custom_data(role) == after.custom_data(role)
     texts = [_scripts(stack) for stack in (before, after)]
@@ -108,7 +132,7 @@ def head(tmp_path: Path) -> Machine:
 
 
 def apply(head: Machine, **changes: Any) -> subprocess.CompletedProcess[str]:
-    settings = StackSettings.model_validate({**REQUIRED, "scaling": "demand", **changes})
+    settings = StackSettings.model_validate({**REQUIRED, **changes})
     script = scaling_script(settings, f"{SCALE_SET}/workers", "/head", "10.42.0.4")
     return head.run(script)
 
@@ -120,6 +144,22 @@ def test_ray_accepts_the_configuration_that_arrives(head: Machine) -> None:
     config = yaml.safe_load((head.root / "var/lib/volley/autoscaling.yaml").read_text())
     validate_config(config)
     assert config["available_node_types"]["worker"]["max_workers"] == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scaling", "least"), [("demand", 1), ("fixed", 3)])
+def test_a_fixed_cluster_wants_all_its_workers(head: Machine, scaling: str, least: int) -> None:
+    assert apply(head, scaling=scaling, minWorkers=1, maxWorkers=3).returncode == 0
+    config = yaml.safe_load((head.root / "var/lib/volley/autoscaling.yaml").read_text())
+    assert config["available_node_types"]["worker"]["min_workers"] == least
+
+
+@pytest.mark.slow
+def test_where_azure_scales_ray_starts_again_without_its_autoscaler(head: Machine) -> None:
+    apply(head)
+    assert apply(head, scaling="cpu").returncode == 0
+    assert not (head.root / "var/lib/volley/autoscaling.yaml").exists()
+    assert "systemctl restart ray-head.service" in head.called()
 
 
 @pytest.mark.slow

@@ -8,7 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from infra.identity import BLOB_DATA_CONTRIBUTOR, BLOB_DATA_READER
+from infra.identity import (
+    BLOB_DATA_CONTRIBUTOR,
+    BLOB_DATA_READER,
+    IDENTITY_OPERATOR,
+    VM_CONTRIBUTOR,
+)
 from rehearsal.azure.resource_kinds import SUBSCRIPTION
 from tests.infra.stack import (
     DISTANT_ACCOUNT,
@@ -141,6 +146,8 @@ def test_every_role_is_one_that_is_needed(stack: Stack) -> None:
         (workers, token, BLOB_DATA_READER),
         (head, environments, BLOB_DATA_CONTRIBUTOR),
         (workers, environments, BLOB_DATA_READER),
+        (head, declared.resource("VirtualMachine").id.partition("/providers/")[0], VM_CONTRIBUTOR),
+        (head, declared.resource("UserAssignedIdentity", "workers").id, IDENTITY_OPERATOR),
     }
 
 

@@ -100,7 +100,6 @@ class Head(Machine):
             *("pong", wheel(), ExperimentFiles(experiment, b""), {}),
             min_nodes=1,
             needs_gpu=needs_gpu,
-            settle_s=0,
             timeout_s=timeout_s,
         )
         with self.queue():

@@ -48,13 +48,13 @@ def test_up_names_the_command_that_starts_a_stopped_head(
 def test_a_start_for_a_stopped_head_fails_with_the_same_words(
     driver: InProcess, warnings: list[str]
 ) -> None:
-    result = driver.up({**REQUIRED, "workerSettleSeconds": "1"})
+    result = driver.up({**REQUIRED, "clusterCoordinationTimeoutSeconds": "901"})
     assert "VM is not running" in result.error
     assert len(warnings) == 1
 
 
 def test_a_start_that_a_stopped_head_refused_is_made_by_the_next_up(driver: InProcess) -> None:
-    changed = {**REQUIRED, "workerSettleSeconds": "1"}
+    changed = {**REQUIRED, "clusterCoordinationTimeoutSeconds": "901"}
     driver.up(changed)
     (vm_id,) = all_of(driver.azure.resources(), "VirtualMachine")
     driver.azure.start(vm_id)

@@ -37,9 +37,7 @@ def test_there_are_never_more_than_max_workers(make_cluster: MakeCluster) -> Non
     assert len(cluster.there) == 4
 
 
-@pytest.mark.parametrize(
-    ("scaling", "count"), [(Scaling(2, 4, 5), 2), (Scaling(0, 4, 5, fixed=True), 4)]
-)
+@pytest.mark.parametrize(("scaling", "count"), [(Scaling(2, 4, 5), 2), (Scaling(4, 4, 5), 4)])
 def test_min_workers_come_without_demand_and_stay_idle(
     make_cluster: MakeCluster, scaling: Scaling, count: int
 ) -> None:

@@ -66,9 +66,9 @@ def test_the_dev_stack_needs_two_values_more(dev: dict[str, str]) -> None:
     assert read(**dev)
 
 
-def test_the_dev_stack_does_not_train_without_its_workers(dev: dict[str, str]) -> None:
+def test_the_dev_stack_trains_on_the_head_until_its_workers_come(dev: dict[str, str]) -> None:
     settings = read(**dev)
-    assert settings.min_workers == settings.max_workers == 4
+    assert (settings.scaling, settings.min_workers, settings.max_workers) == ("demand", 0, 4)
 
 
 def test_the_documented_settings_are_those_of_pulumi_yaml(project: dict[str, Any]) -> None:

@@ -56,9 +56,9 @@ def test_a_second_up_changes_nothing(up: Up) -> None:
     assert up().operations == frozenset()
 
 
-def test_another_capacity_updates_the_scale_set_alone(up: Up) -> None:
+def test_more_workers_update_a_run_command_alone(up: Up) -> None:
     up()
-    assert up(maxWorkers="5").operations == {("update", "VirtualMachineScaleSet")}
+    assert up(maxWorkers="5").operations == {("update", RUN_COMMAND)}
 
 
 def test_another_boot_replaces_the_machines_and_the_run_command_with_them(up: Up) -> None:
