@@ -62,6 +62,23 @@ def per_up(settings: StackSettings) -> float:
     return sum(one.per_up for one in billed(settings))
 
 
+def per_day(settings: StackSettings, worked_hours: float = 1.0) -> float:
+    """Returns what a day costs on which all workers trained for a while and nothing followed.
+
+    The workers stay for idleMinutes more and the head for sleepAfterMinutes, as the stack has it.
+    """
+    price = hourly(settings)
+    head = worked_hours + settings.sleep_after_minutes / 60
+    if not (settings.has_autoscaler and settings.sleep_after_minutes):
+        head = 24.0
+    # Azure's own rules delete a worker each half hour, which is not estimated here.
+    idle = settings.idle_minutes / 60 if settings.scaling == "demand" else 24.0
+    workers = min(worked_hours + idle, head)
+    least = max(head - workers, 0.0) * settings.min_workers
+    worker_hours = workers * settings.max_workers + least
+    return price.head * head + price.worker * worker_hours + price.always * 24
+
+
 def cost_table(settings: StackSettings) -> str:
     """Returns all of it as a table in Markdown, with the sum in its last line."""
     total = Billed("**all**", per_hour(settings), per_up(settings))

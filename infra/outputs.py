@@ -9,7 +9,7 @@ import pulumi
 from infra.common import Common
 from infra.config.prices import prices
 from infra.config.stack_settings import StackSettings
-from infra.cost import cost_table, hourly, per_hour, per_up
+from infra.cost import cost_table, hourly, per_day, per_hour, per_up
 from infra.head import Head
 from infra.ports import DASHBOARD, MLFLOW
 from infra.results_account import ResultsAccount
@@ -77,6 +77,8 @@ def outputs(
         "envRunners": arithmetic(settings, num_env_runners),
         "pricePerHour": f"{per_hour(settings):.2f} US dollars {estimated}",
         "pricePerHourAsleep": f"{hourly(settings).always:.2f} US dollars {estimated}",
+        "pricePerDay": f"{per_day(settings):.2f} US dollars for a day with an hour of training, "
+        f"{24 * per_hour(settings):.2f} with all machines all day {estimated}",
         "pricePerUp": f"{per_up(settings):.2f} US dollars {estimated}",
     }
     kept = settings.keep_results or settings.results_account_id

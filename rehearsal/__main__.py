@@ -23,6 +23,7 @@ from rehearsal.scenario.context import Context
 from rehearsal.scenario.elastic import run_elastic
 from rehearsal.scenario.life import run_life
 from rehearsal.scenario.outcomes import Outcomes, UnexpectedError
+from rehearsal.scenario.queue import run_queue
 from rehearsal.scenario.stacks import run_stacks
 from rehearsal.set_up import set_up
 from rehearsal.set_up.host_checks import problems
@@ -34,6 +35,7 @@ SCENARIOS: dict[str, tuple[Scenario, Path]] = {
     "life": (run_life, Path("results/rehearsal.json")),
     "stacks": (run_stacks, Path("results/rehearsal-stacks.json")),
     "elastic": (run_elastic, Path("results/rehearsal-elastic.json")),
+    "queue": (run_queue, Path("results/rehearsal-queue.json")),
 }
 """By name, each with the file for its outcomes, below the project's folder."""
 
@@ -110,7 +112,8 @@ def _parser() -> argparse.ArgumentParser:
         help="life (default): one stack from its first `up` to what `destroy` leaves, with "
         "machines that break; stacks: a head without workers, a second life of its results, "
         "subnets and an MLflow server of somebody else, a search over settings; elastic: "
-        "workers that Ray's autoscaler makes and deletes",
+        "workers that Ray's autoscaler makes and deletes, and a head that sleeps; queue: three "
+        "experiments at once, operated by `volley`, on a cluster that breaks",
     )
     run.add_argument(
         "--json",

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 
+from rehearsal.azure.autoscale import autoscale
 from rehearsal.azure.resource_kinds import Resources, all_of
 from rehearsal.azure.resources import Azure
 
@@ -25,6 +26,7 @@ def make_due_changes(azure: Azure, stopped: threading.Event) -> None:
             if is_due(azure.resources(), done, now) or azure.is_unfinished():
                 with azure.changing():
                     pass
+            autoscale(azure)
             done = now
         except Exception as error:
             print(f"what is due was not made: {error}", flush=True)

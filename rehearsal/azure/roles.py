@@ -18,6 +18,8 @@ ROLE_DELAY_S = 300 / TIME_FACTOR
 """Until an assignment takes effect; on Azure it takes minutes:
 https://learn.microsoft.com/azure/role-based-access-control/troubleshooting"""
 
+OWNER = "the subscription's owner"
+"""The principal of whoever runs Pulumi, who may do everything."""
 CONTAINERS = "Microsoft.Storage/storageAccounts/blobServices/containers"
 BLOBS = f"{CONTAINERS}/blobs"
 DELEGATION_KEY = "Microsoft.Storage/storageAccounts/blobServices/generateUserDelegationKey/action"
@@ -97,7 +99,9 @@ def is_allowed(
     now: float,
 ) -> bool:
     """Says whether one of the assignments allows it."""
-    return any(one.allows(principal_id, action, resource_id, now) for one in assignments)
+    return principal_id == OWNER or any(
+        one.allows(principal_id, action, resource_id, now) for one in assignments
+    )
 
 
 def refusal(inputs: Properties) -> ArmError | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from contextlib import suppress
 from pathlib import Path
 
 from infra.config.check_access import PRIVATE
 from rehearsal import addresses
+from rehearsal.azure.management_service import HOST
 from rehearsal.network import nftables
 from rehearsal.paths import OWN_INTERFACE, PREFIX, RUN
 from rehearsal.plan import Plan
@@ -19,6 +21,7 @@ PLATFORM = f"{PREFIX}-azure"
 """The interface with the addresses of what Azure itself provides."""
 INTERNET = f"{PREFIX}-internet"
 """A network namespace, and the host's end of the cable to it."""
+HOSTS = Path("/etc/netns") / INTERNET / "hosts"
 NSG_TABLE = f"{PREFIX}_nsg"
 TRAFFIC_TABLE = f"{PREFIX}_traffic"
 ADDRESSES_TABLE = f"{PREFIX}_addresses"
@@ -53,6 +56,9 @@ def open_network() -> None:
         addresses.MLFLOW_ADDRESS,
     ):
         run(*inside, "address", "add", f"{address}/{prefix}", "dev", "eth0")
+    # `ip netns exec` shows it as /etc/hosts.
+    HOSTS.parent.mkdir(parents=True, exist_ok=True)
+    HOSTS.write_text(f"127.0.0.1 localhost\n{addresses.MANAGEMENT_ADDRESS} {HOST}\n")
     for name in ("lo", "eth0"):
         run(*inside, "link", "set", name, "up")
     run(*inside, "route", "add", "default", "via", gateway)
@@ -77,6 +83,7 @@ def apply(plan: Plan) -> None:
     storage_clients = [cidr for account in plan.accounts.values() for cidr in account.let_in]
     endpoints = {endpoint.address: endpoint.clients for endpoint in plan.endpoints}
     managers = [machine.address for machine in plan.machines.values()]
+    managers.append(addresses.ADMIN_ADDRESS)
     ours = [*plan.bridges, INTERNET]
     for rules in (
         nftables.nsg_rules(plan.nsgs, NSG_TABLE),
@@ -118,6 +125,7 @@ def close_network() -> None:
         for name in _links(kind):
             run("ip", "link", "del", name, check=False)
     run("ip", "netns", "del", INTERNET, check=False)
+    shutil.rmtree(HOSTS.parent, ignore_errors=True)
     if SAVED_SETTINGS.exists():
         for name, value in json.loads(SAVED_SETTINGS.read_text()).items():
             _file(name).write_text(value)

@@ -18,6 +18,7 @@ from rehearsal.shell import CommandError
 WORKERS = 2
 ENV_RUNNERS = 2
 """Each machine has one CPU for Ray, and the driver takes one."""
+RULES = "AutoscaleSetting"
 IDLE_MINUTES = 1
 COMES_S = 180.0
 """The autoscaler asks every 10 s; Azure's stand-in takes seconds, and a boot half a minute."""
@@ -30,6 +31,7 @@ IDLE = f"after {IDLE_MINUTES} idle min no worker is left"
 RESUMED = "the workers come again"
 ASLEEP = f"after {IDLE_MINUTES} idle min no machine runs"
 AWAKE = "the head boots from its disk, the workers come, the run continues"
+AZURE_SCALES = "no machine is changed, the head loses its roles, the training continues"
 SAME = "nothing is changed, and no worker deleted"
 
 
@@ -54,6 +56,7 @@ def run_elastic(context: Context, outcomes: Outcomes) -> list[str]:
             act("resume", RESUMED, resume, context, nodes)
     if act("sleep", ASLEEP, sleep, context):
         act("wake", AWAKE, wake, context)
+        act("azure scales", AZURE_SCALES, azure_scales, context)
     act("destroy", "nothing but the results", stack_changes.destroy, context)
     return []
 
@@ -125,6 +128,20 @@ def wake(context: Context) -> str:
         resumed = resume(context, nodes)
     context.check_same_run()
     return f"up after {booted:.0f} s; {resumed}; the same MLflow run"
+
+
+def azure_scales(context: Context) -> str:
+    """A change of `scaling` alone: Ray starts again, without its autoscaler."""
+    before = {machine.name: machine.leader for machine in all_machines()}
+    result = context.up(scaling="cpu", minWorkers=str(WORKERS))
+    expected = {("create", RULES), ("delete", "RoleAssignment"), ("update", RUN_COMMAND)}
+    if result.error or result.operations != expected:
+        raise UnexpectedError(result.error or str(sorted(result.operations)))
+    if before != {machine.name: machine.leader for machine in all_machines()}:
+        raise UnexpectedError("another machine")
+    grown = until(lambda: _env_runners(context) == ENV_RUNNERS, 120, f"{ENV_RUNNERS} env runners")
+    context.check_same_run()
+    return f"{ENV_RUNNERS} env runners {grown:.0f} s after `up`, the same MLflow run"
 
 
 def _head_id() -> str:

@@ -9,7 +9,7 @@ import pytest
 from infra.config.prices import DISK_SIZES_GIB, prices
 from infra.config.stack_settings import StackSettings
 from infra.config.vm_sizes import SIZES
-from infra.cost import billed, cost_table, hourly, per_hour, per_up
+from infra.cost import billed, cost_table, hourly, per_day, per_hour, per_up
 from tests.infra.stack import EXISTING_ACCOUNT, EXISTING_SUBNETS, declare_stack
 
 BILLED = {
@@ -112,3 +112,18 @@ def test_the_table_ends_with_its_sum() -> None:
     settings = StackSettings()
     *_, last = cost_table(settings).splitlines()
     assert last == f"| **all** | {per_hour(settings):.3f} | {per_up(settings):.2f} |"
+
+
+def test_a_day_with_one_hour_of_training_costs_what_is_there_meanwhile() -> None:
+    settings = StackSettings(max_workers=4, idle_minutes=6, sleep_after_minutes=30)
+    price = hourly(settings)
+    expected = 1.5 * price.head + 1.1 * 4 * price.worker + 24 * price.always
+    assert per_day(settings) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "awake", [{"sleep_after_minutes": 0, "scaling": "fixed"}, {"scaling": "cpu"}], ids=str
+)
+def test_a_cluster_that_never_sleeps_costs_the_whole_day(awake: dict[str, Any]) -> None:
+    settings = StackSettings(max_workers=4, **awake)
+    assert per_day(settings) == pytest.approx(24 * per_hour(settings))

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from rehearsal.azure import due_changes
+from rehearsal.azure.autoscale import autoscale
 from rehearsal.azure.due_changes import is_due, make_due_changes
 from rehearsal.azure.resource_kinds import Resource, Resources
 from rehearsal.azure.resources import Azure
 from rehearsal.azure.scale_set_machines import SetMachine, with_machines
+from tests.rehearsal.azure.scale_set_cloud import GROUP, SCALE_SET, cloud, make
 
 SET = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets/w"
 
@@ -29,6 +31,22 @@ def test_a_machine_that_is_ready_is_due_once(since: float, now: float, due: bool
 
 def test_a_machine_that_is_gone_is_due_once_more() -> None:
     assert is_due(resources(ready=10, gone=20), 19, 20)
+
+
+@pytest.mark.parametrize(("capacity", "after"), [(0, 2), (2, 2), (5, 5), (9, 5)])
+def test_azures_autoscale_keeps_the_capacity_within_its_limits(
+    tmp_path: Path, capacity: int, after: int
+) -> None:
+    with cloud(tmp_path, capacity) as there:
+        limits = {"minimum": "2", "maximum": "5", "default": "2"}
+        rules = {
+            "targetResourceUri": SCALE_SET,
+            "enabled": True,
+            "profiles": [{"capacity": limits}],
+        }
+        make(there.azure, "AutoscaleSetting", f"{GROUP}/rules", rules)
+        autoscale(there.azure)
+        assert there.capacity == after
 
 
 class FailsOnce(Azure):
