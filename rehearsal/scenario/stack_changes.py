@@ -6,6 +6,7 @@ import json
 import time
 from functools import partial
 
+from infra.last_start import TRAINING
 from rehearsal.azure.resource_kinds import Properties, all_of
 from rehearsal.azure.run_commands import RUN_COMMAND
 from rehearsal.backend import Backend
@@ -124,8 +125,9 @@ def destroy(context: Context) -> str:
 
 def _execution() -> Properties:
     """What Azure knows of the last start of the training."""
-    (command,) = all_of(Backend().resources(), RUN_COMMAND).values()
-    return command.instance_view
+    commands = all_of(Backend().resources(), RUN_COMMAND).values()
+    (view,) = [one.instance_view for one in commands if one.inputs["runCommandName"] == TRAINING]
+    return view
 
 
 def _wait_for_another(earlier: str) -> None:

@@ -12,10 +12,10 @@ from cluster_settings import ClusterSettings, read_settings
 from places import SLEEP_REQUEST
 
 from .boot import Moment, moment
-from .cost import update
+from .cost import Cost, update
 from .files import read
 from .idle import Need, need, unfinished
-from .limits import Limit, limits, warning
+from .limits import GRACE_S, Limit, limits, warning
 from .mlflow_warning import tag_runs
 from .sleep_record import SleepRecord, read_sleep_record
 from .steps import go
@@ -49,7 +49,7 @@ def main() -> int:
         return 0
     found = limits(settings, now.up_s, cost.so_far)
     needed = need()
-    record = looked(settings, record, now, found, needed)
+    record = looked(settings, record, now, cost, needed)
     record.write()
     reason = why(settings, record, now, found, needed)
     if reason is None and needed.certain:
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def looked(
-    settings: ClusterSettings, record: SleepRecord, now: Moment, found: list[Limit], needed: Need
+    settings: ClusterSettings, record: SleepRecord, now: Moment, cost: Cost, needed: Need
 ) -> SleepRecord:
     """Returns the record with what is so now."""
     since: float | None = min(record.idle_since or now.time, now.time)
@@ -71,7 +71,10 @@ def looked(
     minutes = settings.sleep_after_minutes
     ends = [since + 60 * minutes] if since is not None and minutes else []
     ends += [now.booted + 3600 * settings.max_hours] if settings.max_hours else []
-    near = warning(found)
+    if settings.budget:
+        hours_left = max(0.0, settings.budget - cost.so_far) / cost.per_hour
+        ends += [max(now.time + 3600 * hours_left, now.booted + GRACE_S)]
+    near = warning(limits(settings, now.up_s, cost.so_far))
     warned = tag_runs(near, record.warned) if near else []
     return replace(
         record, idle_since=since, sleeps_at=min(ends, default=None), warning=near, warned=warned

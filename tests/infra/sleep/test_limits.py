@@ -53,6 +53,8 @@ def test_budget_warns_and_then_puts_a_training_to_sleep(training_head: SleepingH
     assert training_head.sleep["warning"] == ""
     run_after_spending(training_head, 16.1)
     assert training_head.sleep["warning"] == "budget: 16.10 of 20 dollars"
+    left_s = 3.9 / training_head.ask("status")["cost"]["per_hour"] * HOUR
+    assert training_head.sleep["sleeps_at"] == pytest.approx(time.time() + left_s, abs=30)
     assert not training_head.is_deallocated
     run_after_spending(training_head, 20)
     assert training_head.is_deallocated
