@@ -53,5 +53,7 @@ def test_an_unknown_scenario_is_refused_with_the_nearest_name(
         main(["run", "stack"])
     assert refused.value.code == 2
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said.endswith("'stack': must be life or stacks or elastic (did you mean stacks?)")
+    assert said.endswith(
+        "'stack': must be life or stacks or elastic or queue (did you mean stacks?)"
+    )
     assert calls == []

@@ -14,6 +14,7 @@ from tests.rehearsal.azure.scale_set_cloud import HEAD, cloud
 ASK = ["account", "get-access-token", "--output", "json", "--resource"]
 
 
+@pytest.mark.slow
 def test_the_owner_may_start_the_head(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert az.main([*ASK, "https://management.azure.com"]) == 0
     token = json.loads(capsys.readouterr().out)["accessToken"]

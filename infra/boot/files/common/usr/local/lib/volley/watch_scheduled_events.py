@@ -17,7 +17,8 @@ EVENTS = f"{METADATA}/scheduledevents?api-version=2020-07-01"
 COMPUTE = f"{METADATA}/instance/compute?api-version=2021-02-01"
 LAST = ("Preempt", "Terminate")
 POLL_S = 1.0
-"""Azure announces an eviction about 30 s ahead."""
+STOP_S = 18.0
+"""How long what runs has to stop: Azure announces an eviction about 30 s ahead."""
 
 
 def main() -> None:
@@ -39,7 +40,15 @@ def main() -> None:
 def leave(event: dict[str, Any]) -> None:
     """Stops Ray on this machine, saves the results, and acknowledges the event."""
     print(f"{event['EventType']} at {event.get('NotBefore') or 'once'}: stopping Ray", flush=True)
-    subprocess.run(["systemctl", "stop", *os.environ["STOP_BEFORE_EVICTION"].split()], check=False)
+    units = os.environ["STOP_BEFORE_EVICTION"].split()
+    stop = ["systemctl", "stop", *units]
+    try:
+        subprocess.run(stop, check=False, timeout=STOP_S)
+    except subprocess.TimeoutExpired:
+        # Trainings have not ended their iteration: what was saved before is saved to Blob now.
+        print(f"{units[0]} has not stopped in {STOP_S:.0f} s", flush=True)
+        subprocess.run(["systemctl", "kill", "--signal=SIGKILL", units[0]], check=False)
+        subprocess.run(stop, check=False)
     ask(EVENTS, {"StartRequests": [{"EventId": event["EventId"]}]})
 
 
