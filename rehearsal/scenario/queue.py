@@ -73,7 +73,13 @@ def run_queue(context: Context, outcomes: Outcomes) -> list[str]:
     volley.record_to(SESSION)
     submitted = "two at once, one of them cut off and repeated; each is there once"
     act("submit", submitted, submit, volley)
-    act("head killed", "while it scales: it boots, and the queue continues", head_killed, volley)
+    act(
+        "head killed",
+        "while it scales: it boots, and the queue continues",
+        head_killed,
+        context,
+        volley,
+    )
     with NodeWatch(context.head) as nodes:
         grown = f"{WORKERS} workers, two experiments side by side"
         act("growth", grown, growth, volley, nodes)
@@ -126,14 +132,13 @@ def submit(volley: Volley) -> str:
     return f"{', '.join(listed)}"
 
 
-def head_killed(volley: Volley) -> str:
-    head = next(machine for machine in all_machines() if machine.name == "head")
+def head_killed(context: Context) -> str:
+    head = context.head
     head.kill()
     start = time.monotonic()
     head.start()
     until(head.cloud_init_done, 120, "the head is up again")
-    until(lambda: _states(volley), 120, "volley status")
-    until(lambda: LIVE & set(_states(volley).values()), 120, "an experiment that trains")
+    context.training.continues(180)
     return f"trains again after {time.monotonic() - start:.0f} s"
 
 

@@ -13,13 +13,15 @@ DEMAND = load("worker_demand")
 SETTINGS = load("cluster_settings")
 
 
-def asked_for(*claims: Any, head: int = 4, most: int = 4, gpus: float = 0.0) -> int:
+def asked_for(
+    *claims: Any, head: int = 4, most: int = 4, gpus: float = 0.0, nodes: tuple[Any, ...] = ()
+) -> int:
     dollars = SETTINGS.Dollars(0, 0, 0, "")
     machines = ROOM.Node(head, gpus), ROOM.Node(2)
     settings = SETTINGS.ClusterSettings(
         *("demand", 0, most, 0, 0, 0, "set", "vm"), *machines, dollars
     )
-    count: int = DEMAND.usable_workers(claims, settings)
+    count: int = DEMAND.usable_workers(claims, nodes, settings)
     return count
 
 
@@ -50,3 +52,10 @@ def test_no_more_workers_are_asked_for_than_there_may_be() -> None:
 
 def test_one_that_fits_nowhere_asks_for_nothing() -> None:
     assert asked_for(claim("a", gpu_learners=1, gpus_per_learner=1.0)) == 0
+
+
+def test_what_ray_has_of_a_machine_counts_more_than_its_size() -> None:
+    head = {"role": "head", "cpus": 1, "gpus": 0}
+    worker = {"role": "worker", "cpus": 1, "gpus": 0}
+    alone, both = (asked_for(claim("a", 4), nodes=n) for n in ((head,), (head, worker)))
+    assert asked_for(claim("a", 4)) < alone < both

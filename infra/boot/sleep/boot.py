@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
-from sleep_state import boot_id
-
-UPTIME = Path("/proc/uptime")
+from sleep_state import boot_id, uptime_s
 
 
 @dataclass(frozen=True)
@@ -28,4 +25,4 @@ class Moment:
 def moment() -> Moment:
     """Returns the present one."""
     now = time.time()
-    return Moment(now, boot_id(), now - float(UPTIME.read_text().split()[0]))
+    return Moment(now, boot_id(), now - uptime_s())

@@ -22,6 +22,8 @@ from tests.infra.boot_scripts import Machine, below, install_scripts
 from tests.rehearsal.azure.scale_set_cloud import HEAD, SCALE_SET, Cloud
 
 HOUR = 3600.0
+CONTAINER_S = 500
+"""For how long the host was up when the machine was started."""
 DOLLARS = {"head": 2.0, "worker": 0.5, "always": 0.25, "estimate": "eastus, 2026-01-31"}
 SETTINGS: dict[str, Any] = {
     "scaling": "demand",
@@ -65,6 +67,7 @@ class SleepingHead:
         self.home = self.root / "var/lib/volley"
         (self.home / "experiments").mkdir(parents=True)
         (self.root / "proc/sys/kernel/random").mkdir(parents=True)
+        (self.root / "proc/1").mkdir()
         self.scripts = install_scripts(self.root)
         (self.scripts / "sync_results.py").write_text(SAVE.format(root=self.root))
         for name, content in cluster_package().items():
@@ -100,7 +103,9 @@ class SleepingHead:
         (self.root / "proc/sys/kernel/random/boot_id").write_text(f"{name}\n")
 
     def set_up_for(self, seconds: float) -> None:
-        (self.root / "proc/uptime").write_text(f"{seconds} 0\n")
+        (self.root / "proc/uptime").write_text(f"{seconds + CONTAINER_S} 0\n")
+        ticks = CONTAINER_S * os.sysconf("SC_CLK_TCK")
+        (self.root / "proc/1/stat").write_text(f"1 (systemd) S{' 0' * 18} {ticks} 0\n")
 
     def queue_sees(self, drivers: int = 0, workers: int = 0, age_s: float = 0) -> None:
         roles = ["head", *["worker"] * workers]

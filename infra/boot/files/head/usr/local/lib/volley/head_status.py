@@ -13,12 +13,11 @@ from typing import Any
 from experiment_record import Record, read_status
 from experiment_store import Store
 from places import CLUSTER, COST, SAVED, WORKERS
-from sleep_state import read_json, sleep_state
+from sleep_state import read_json, sleep_state, uptime_s
 
 SERVICES = ("experiments.service", "scheduled-events.service")
 """Those that run all the time, besides Ray and MLflow."""
 CGROUPS = Path("/sys/fs/cgroup/system.slice")
-UPTIME = Path("/proc/uptime")
 SLEEP_SHOWN = ("idle_since", "sleeps_at", "going", "warning", "problem", "next_try")
 COST_SHOWN = ("so_far", "per_hour", "estimate")
 
@@ -40,7 +39,7 @@ def status(store: Store, options: Namespace) -> dict[str, Any]:
             for record in shown
         ],
         "saved": {"time": SAVED.stat().st_mtime if SAVED.exists() else None},
-        "head": {"uptime_s": float(UPTIME.read_text().split()[0]), "memory_bytes": _memory()},
+        "head": {"uptime_s": uptime_s(), "memory_bytes": _memory()},
         "sleep": _only(SLEEP_SHOWN, sleep_state()),
         "cost": _only(COST_SHOWN, read_json(COST)),
         "workers": read_json(WORKERS),

@@ -132,7 +132,7 @@ class Queue:
     def _share(self, nodes: list[dict[str, Any]], running: set[str]) -> None:
         records = [record for record in self._store.records() if not record.over]
         claims = [self._claim(record, running) for record in records]
-        self._ask_for_workers(claims)
+        self._ask_for_workers(claims, nodes)
         cpus = sum(node["cpus"] for node in nodes)
         if cpus < self._cpus_before and time.monotonic() < self._settles_until:
             claims = _without_searches(claims)
@@ -152,11 +152,11 @@ class Queue:
                 replace_text(self._store.folder(record.name) / ENV_RUNNERS, str(number))
                 self._store.change(record, num_env_runners=number)
 
-    def _ask_for_workers(self, claims: list[Claim]) -> None:
+    def _ask_for_workers(self, claims: list[Claim], nodes: list[dict[str, Any]]) -> None:
         settings = read_settings()
         if settings is None or settings.scaling != "demand":
             return
-        count, (before, when) = usable_workers(claims, settings), self._asked
+        count, (before, when) = usable_workers(claims, nodes, settings), self._asked
         # A restarted GCS has forgotten it.
         if count != before or time.monotonic() - when > ASK_AGAIN_S:
             self._cluster.request_workers(count)

@@ -1,18 +1,29 @@
-"""What infra/boot/sleep says of itself, as far as it is about this boot."""
+"""This boot of the head, and what infra/boot/sleep says of itself since then."""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 from places import SLEEP
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+UPTIME, FIRST_PROCESS = Path("/proc/uptime"), Path("/proc/1/stat")
 
 
 def boot_id() -> str:
     return BOOT_ID.read_text().strip()
+
+
+def uptime_s() -> float:
+    """Returns for how long the machine's first process has run: a container's uptime is its host's.
+
+    Field 22 of /proc/1/stat is its start, in ticks since the boot: proc_pid_stat(5).
+    """
+    ticks = int(FIRST_PROCESS.read_text().rpartition(")")[2].split()[19])
+    return float(UPTIME.read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

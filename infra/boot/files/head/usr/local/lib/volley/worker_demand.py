@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 from cluster_room import Node
 from cluster_settings import ClusterSettings
 from sharing import Claim, share
 
 
-def usable_workers(claims: Sequence[Claim], settings: ClusterSettings) -> int:
+def usable_workers(
+    claims: Sequence[Claim], nodes: Sequence[Mapping[str, Any]], settings: ClusterSettings
+) -> int:
     """Returns the fewest workers with which everybody has as much as with all of them.
 
     Args:
         claims: In the order in which they are served.
+        nodes: Those that Ray has: a machine may give it other CPUs than its size says.
     """
-    return _usable(tuple(claims), settings.head, settings.worker, settings.max_workers)
+    head, worker = _node(nodes, "head", settings.head), _node(nodes, "worker", settings.worker)
+    return _usable(tuple(claims), head, worker, settings.max_workers)
+
+
+def _node(nodes: Sequence[Mapping[str, Any]], role: str, otherwise: Node) -> Node:
+    found = [Node(node["cpus"], node["gpus"]) for node in nodes if node["role"] == role]
+    return min(found, key=lambda node: node.cpus, default=otherwise)
 
 
 @lru_cache(maxsize=8)  # The queue asks every second.
