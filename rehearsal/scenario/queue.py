@@ -78,7 +78,6 @@ def run_queue(context: Context, outcomes: Outcomes) -> list[str]:
         "while it scales: it boots, and the queue continues",
         head_killed,
         context,
-        volley,
     )
     with NodeWatch(context.head) as nodes:
         grown = f"{WORKERS} workers, two experiments side by side"
