@@ -301,10 +301,12 @@ def _azures_machines() -> set[str]:
 
 
 def _check_no_stranger() -> None:
-    """Raises UnexpectedError for a machine that Azure does not know, or that runs in vain."""
-    here = {machine.name for machine in all_machines() if machine.name != "head"}
-    if here != _azures_machines():
-        raise UnexpectedError(f"here {sorted(here)}, in Azure {sorted(_azures_machines())}")
+    """Waits until the machines here are those that Azure knows: a change takes a moment."""
+
+    def same() -> bool:
+        return {one.name for one in all_machines()} == {"head", *_azures_machines()}
+
+    until(same, 30, "the machines that Azure knows")
 
 
 def _pulumi(driver: Driver) -> PulumiCli:
