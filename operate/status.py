@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from operate.change import UNDER_WAY
 from operate.cluster_lines import as_of, cluster_lines
 from operate.cost import cost_so_far
 from operate.head import Head
@@ -119,5 +120,6 @@ def _experiments(experiments: list[Mapping[str, Any]]) -> Table:
 
 
 def _why(experiment: Mapping[str, Any], run: Mapping[str, Any]) -> str:
-    wish = WISHES.get(experiment.get("wish", ""))
+    live = experiment["state"] in UNDER_WAY
+    wish = WISHES.get(experiment.get("wish", "")) if live else None
     return wish or experiment.get("reason") or run.get("reason") or ""

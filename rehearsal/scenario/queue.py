@@ -260,7 +260,7 @@ def start(context: Context, volley: Volley) -> str:
     trains = time.monotonic() - began
     until(lambda: _finished(volley) >= {FOURTH, FIFTH}, ENDS_S, "both finish")
     _check_runs(context, 5, stopped=1)
-    return f"answers after {woken:.0f} s, trains after {trains:.0f} s; five runs, all finished"
+    return f"answers after {woken:.0f} s, one starts after {trains:.0f} s; five runs, all finished"
 
 
 def sleep_again(context: Context, volley: Volley) -> str:

@@ -88,6 +88,16 @@ def test_an_idle_cluster_says_what_to_type() -> None:
     assert any("Next: volley submit" in line for line in page({**ANSWER, "experiments": []}))
 
 
+@pytest.mark.parametrize(("state", "told"), [("TRAINING", True), ("STOPPED", False)])
+def test_what_an_experiment_was_asked_to_do_is_told_until_it_has_ended(
+    state: str, told: bool
+) -> None:
+    (first, *_) = ANSWER["experiments"]
+    asked = {**first, "state": state, "wish": "stop", "reason": "stopped"}
+    text = "\n".join(page({**ANSWER, "experiments": [asked]}))
+    assert ("writes its checkpoint" in text) == told
+
+
 def test_cost_is_the_price_times_the_hours() -> None:
     assert cost_so_far(ANSWER, OUTPUTS).so_far == 1.46
 
