@@ -84,8 +84,8 @@ def run_queue(context: Context, outcomes: Outcomes) -> list[str]:
     with NodeWatch(context.head) as nodes:
         grown = f"{WORKERS} workers, two experiments side by side"
         act("growth", grown, growth, volley, nodes)
-        act("logs -f", "cut off: one line, and training continues", logs_cut_off, volley)
         act("evicted at work", "another one comes", evicted_at_work, context, nodes)
+        act("logs -f", "cut off: one line, and training continues", logs_cut_off, volley)
         act("all finish", "each with one MLflow run", all_finish, context, volley)
         act("evicted idle", "no other one comes", evicted_idle)
         act("idle", f"after {IDLE_MINUTES} min one worker is left", idle)

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
+from infra.last_start import TRAINING
 from rehearsal.azure.errors import ArmError, HalfMadeError
 from rehearsal.azure.provider import serve
-from rehearsal.azure.resource_kinds import Properties, Resource, short_type
+from rehearsal.azure.resource_kinds import Properties, Resource, all_of, short_type
 from rehearsal.azure.resources import Azure
 from rehearsal.azure.run_commands import RUN_COMMAND, Execution
 
@@ -28,7 +29,7 @@ class FailingAzure(Azure):
     def __init__(self, file: Path, failing: str = "") -> None:
         super().__init__(file)
         self.failing = failing
-        """A short type, "NatGateway"."""
+        """A short type, "NatGateway"; of the run commands the training fails."""
 
     def create(self, token: str, resource_id: str, inputs: Properties) -> Properties:
         if short_type(token) == self.failing == "VirtualMachine":
@@ -39,7 +40,13 @@ class FailingAzure(Azure):
         return added
 
     def outcome(self, vm: Resource, execution_id: str) -> Execution | None:
-        return Execution(1, error=REASON) if self.failing == RUN_COMMAND else Execution()
+        (command,) = [
+            key
+            for key, one in all_of(self.resources(), RUN_COMMAND).items()
+            if one.instance_view.get("executionId") == execution_id
+        ]
+        fails = self.failing == RUN_COMMAND and command.endswith(f"/{TRAINING}")
+        return Execution(1, error=REASON) if fails else Execution()
 
 
 class KillingAzure(FailingAzure):

@@ -11,6 +11,7 @@ import yaml
 
 from infra.config.stack_settings import StackSettings
 from infra.cost import cost_table
+from infra.last_start import TRAINING
 from rehearsal.azure.run_commands import RUN_COMMAND
 from tests.documents import document, table_rows
 from tests.infra import engine_stack
@@ -85,7 +86,7 @@ def test_the_documented_command_shows_the_start_of_the_dev_stack() -> None:
     (names,) = re.findall(
         r"--vm-name (\S+) --name (\S+) --instance-view", document("docs/azure.md")
     )
-    command = declare_stack().one(RUN_COMMAND)
+    command = declare_stack().one(RUN_COMMAND, TRAINING)
     assert names == (command["vmName"], command["runCommandName"])
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from infra.config.read_stack import SECRET
-from rehearsal.azure.resource_kinds import Properties
+from infra.last_start import TRAINING
+from rehearsal.azure.management_faults import Faults
+from rehearsal.azure.management_machines import SetMachines
+from rehearsal.azure.resource_kinds import Properties, all_of
 from rehearsal.azure.resources import Azure
 from rehearsal.azure.run_commands import RUN_COMMAND
 from rehearsal.scenario.stack_changes import KEPT
@@ -21,9 +24,21 @@ MLFLOW_UNIT = "infra/boot/files/head/etc/systemd/system/mlflow.service"
 
 
 def execution_of(stack: Stack) -> str:
-    """What names the last execution of the only run command."""
-    (found,) = [one for one in stack.azure().values() if one.kind == RUN_COMMAND]
+    """What names the last start of the training."""
+    commands = all_of(stack.azure(), RUN_COMMAND)
+    (found,) = [one for key, one in commands.items() if key.endswith(f"/{TRAINING}")]
     return str(found.instance_view["executionId"])
+
+
+def set_capacity(stack: Stack, machines: int) -> None:
+    """Does what Ray's autoscaler on the head does."""
+    (set_id,) = all_of(stack.azure(), "VirtualMachineScaleSet")
+    SetMachines(Azure(stack.azure_file)).resize(set_id, machines, "", Faults())
+
+
+def capacity(stack: Stack) -> int:
+    (found,) = all_of(stack.azure(), "VirtualMachineScaleSet").values()
+    return int(found.inputs["sku"]["capacity"])
 
 
 def kinds(stack: Stack) -> set[str]:
@@ -52,9 +67,36 @@ def test_a_changed_payload_only_runs_the_training_again(declared: Stack) -> None
     assert declared.steps() == {"update": {"VirtualMachineRunCommandByVirtualMachine"}}
 
 
-def test_more_workers_only_change_the_scale_set(declared: Stack) -> None:
+def test_more_workers_only_run_a_command(declared: Stack) -> None:
     declared.config("maxWorkers", "5")
-    assert declared.steps() == {"update": {"VirtualMachineScaleSet"}}
+    assert declared.steps() == {"update": {"VirtualMachineRunCommandByVirtualMachine"}}
+
+
+def test_the_number_of_workers_is_the_heads_business(declared: Stack) -> None:
+    set_capacity(declared, 3)
+    assert declared.steps() == {}
+    assert declared.pulumi("refresh", "--yes", "--skip-preview").returncode == 0
+    assert declared.steps() == {}
+
+
+@pytest.mark.parametrize("command", ["preview", "up --yes --skip-preview"])
+def test_a_change_of_the_scale_set_that_would_delete_workers_is_refused(
+    declared: Stack, command: str
+) -> None:
+    set_capacity(declared, 3)
+    declared.config("owner", "somebody")
+    failed = declared.pulumi(*command.split())
+    assert failed.returncode != 0
+    assert "the cluster has 3 workers" in failed.stdout + failed.stderr
+    assert capacity(declared) == 3
+
+
+def test_make_up_makes_a_change_of_the_scale_set_and_keeps_the_workers(declared: Stack) -> None:
+    set_capacity(declared, 3)
+    declared.config("owner", "somebody")
+    done = declared.make_target("up")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert capacity(declared) == 3
 
 
 def test_a_changed_boot_file_replaces_the_head_and_says_so(declared: Stack) -> None:
@@ -178,11 +220,6 @@ def test_a_refresh_of_what_nobody_has_changed_changes_nothing(declared: Stack) -
     [
         ("NetworkSecurityGroup", {"tags": {"somebody": "else"}}),
         ("NetworkSecurityGroup", {"securityRules": []}),
-        # An eviction may lower the capacity, or not.
-        (
-            "VirtualMachineScaleSet",
-            {"sku": {"name": "Standard_D2as_v5", "tier": "Standard", "capacity": 3}},
-        ),
     ],
 )
 def test_refresh_and_up_repair_exactly_what_somebody_has_changed(

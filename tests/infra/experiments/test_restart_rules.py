@@ -34,7 +34,7 @@ class ListedCluster:
     """That Ray's autoscaler was asked for."""
 
     def nodes(self) -> list[dict[str, Any]]:
-        return [{"cpus": self.cpus, "gpus": 0.0, "name": "head"}]
+        return [{"cpus": self.cpus, "gpus": 0.0, "name": "head", "role": "head"}]
 
     def jobs(self) -> tuple[dict[str, Any], int]:
         return dict(self.listed), 0
