@@ -64,6 +64,12 @@ def _add_experiments(verbs: Any) -> None:
 def _add_cluster(verbs: Any) -> None:
     status = _add(verbs, "status", "show machines, experiments and cost", as_json=True)
     status.add_argument("-w", "--watch", action="store_true", help="again every 2 s, until Ctrl-C")
+    status.add_argument(
+        "-a",
+        "--all",
+        action="store_true",
+        help="also experiments far back in the queue or ended long ago",
+    )
     _add(verbs, "cost", "show what the cluster costs", as_json=True)
     _add(verbs, "start", "start the head that sleeps; needs a login at Azure", as_json=True)
     sleep = _add(verbs, "sleep", "save all and let the head sleep", as_json=True)

@@ -72,7 +72,7 @@ def _submit(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     from operate.status import status
 
-    return status(Stack(options.stack), options.watch, options.as_json)
+    return status(Stack(options.stack), options.watch, options.as_json, options.all)
 
 
 def _cost(options: argparse.Namespace) -> int:

@@ -20,6 +20,8 @@ from operate.tables import console, duration, number, printable, show
 from payload.errors import UserError
 
 WATCH_S = 2.0
+SHOWN = 10
+"""So many queued and so many ended experiments are shown without --all."""
 COLORS = {
     "TRAINING": "green",
     "STARTING": "yellow",
@@ -34,25 +36,32 @@ WISHES = {
 """What an experiment that trains was asked to do."""
 
 
-def status(stack: Stack, watch: bool, as_json: bool) -> int:
+def status(stack: Stack, watch: bool, as_json: bool, all_experiments: bool = False) -> int:
     """Shows the cluster once, or every two seconds until Ctrl-C."""
     if watch and as_json:
         raise UserError("--watch and --json: give one of the two")
     head = Head(stack)
     if not watch:
         answer = _ask(head, stack)
-        show(as_json, answer, status_page(answer, head.outputs))
+        show(as_json, answer, status_page(answer, head.outputs, all_experiments))
         return 0
     from rich.live import Live
 
     with Live(console=console(), auto_refresh=False, screen=False) as live:
         while True:
-            live.update(status_page(_ask(head, stack), head.outputs), refresh=True)
+            page = status_page(_ask(head, stack), head.outputs, all_experiments)
+            live.update(page, refresh=True)
             time.sleep(WATCH_S)
 
 
-def status_page(answer: Mapping[str, Any], outputs: Outputs) -> RenderableType:
-    """Returns what a person sees of volley-head's answer."""
+def status_page(
+    answer: Mapping[str, Any], outputs: Outputs, all_experiments: bool = False
+) -> RenderableType:
+    """Returns what a person sees of volley-head's answer.
+
+    Args:
+        all_experiments: Also those far back in the queue, and those that ended long ago.
+    """
     spent = cost_so_far(answer, outputs)
     saved = answer.get("saved", {}).get("time")
     ago = duration(max(0.0, answer["time"] - saved)) if saved else ""
@@ -69,7 +78,9 @@ def status_page(answer: Mapping[str, Any], outputs: Outputs) -> RenderableType:
     else:
         lines.append("The queue has seen no nodes yet. Next: volley logs --unit experiments")
     if answer["experiments"]:
-        shown.append(_experiments(answer["experiments"]))
+        every = answer["experiments"]
+        experiments, left_out = (every, "") if all_experiments else _shortened(every)
+        shown += [_experiments(experiments), *filter(None, [left_out])]
     else:
         lines.append("No experiments. Next: volley submit experiments/pong.yaml")
     return Group(*shown, *lines)
@@ -97,6 +108,20 @@ def _nodes(nodes: list[Mapping[str, Any]], seen: str) -> Table:
         words = [str(node.get(key, "")) for key in ("name", "role", "state")]
         table.add_row(*words, number(node.get("cpus")), number(node.get("gpus")))
     return table
+
+
+def _shortened(
+    experiments: list[Mapping[str, Any]],
+) -> tuple[list[Mapping[str, Any]], str]:
+    """Returns those to show, in their order, and a line about the others."""
+    queued = [one for one in experiments if one["state"] == "QUEUED"]
+    queued.sort(key=lambda one: one.get("position") or 0)
+    ended = [one for one in experiments if one["state"] not in ("QUEUED", *UNDER_WAY)]
+    hidden = {"queued": queued[SHOWN:], "ended": ended[:-SHOWN]}
+    names = {one["name"] for some in hidden.values() for one in some}
+    told = ", ".join(f"{len(some)} {word}" for word, some in hidden.items() if some)
+    line = f"Not shown: {told}. Next: volley status --all" if told else ""
+    return [one for one in experiments if one["name"] not in names], line
 
 
 def _experiments(experiments: list[Mapping[str, Any]]) -> Table:

@@ -45,9 +45,10 @@ ANSWER: dict[str, Any] = {
 }
 
 
-def page(answer: dict[str, Any]) -> list[str]:
+def page(answer: dict[str, Any], all_experiments: bool = False) -> list[str]:
     file = io.StringIO()
-    Console(file=file, width=200, markup=False).print(status_page(answer, OUTPUTS))
+    shown = status_page(answer, OUTPUTS, all_experiments)
+    Console(file=file, width=200, markup=False).print(shown)
     return file.getvalue().splitlines()
 
 
@@ -67,6 +68,29 @@ def test_a_queued_experiment_is_shown_with_its_position_and_the_reason() -> None
 
 def test_a_failed_experiment_is_shown_with_the_reason_as_it_is() -> None:
     assert row("bad")[-1] == "config.lr: [bold] is not a number"
+
+
+def many(state: str) -> list[dict[str, Any]]:
+    numbers = range(1, 201)
+    return [{"name": f"{state.lower()}-{n}", "state": state, "position": n} for n in numbers]
+
+
+def test_of_many_experiments_the_next_and_the_last_are_shown() -> None:
+    experiments = [*many("FINISHED"), *ANSWER["experiments"], *many("QUEUED")]
+    text = "\n".join(page({**ANSWER, "experiments": experiments}))
+    assert "finished-190 " not in text
+    assert "finished-192 " in text
+    assert "pong " in text
+    assert "queued-9 " in text
+    assert "queued-10 " not in text
+    assert "Not shown: 191 queued, 191 ended. Next: volley status --all" in text
+
+
+def test_all_experiments_are_shown_on_demand() -> None:
+    answer = {**ANSWER, "experiments": many("QUEUED")}
+    text = "\n".join(page(answer, all_experiments=True))
+    assert "queued-200 " in text
+    assert "Not shown" not in text
 
 
 def test_cost_and_the_last_save_are_shown() -> None:
