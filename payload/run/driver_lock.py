@@ -42,34 +42,37 @@ def driver_lock(folder: RunFolder) -> Iterator[None]:
         _write(lock, "")
 
 
-def mark_dead_runs(results: Path) -> Iterator[str]:
-    """Sets runs to KILLED in the embedded MLflow database that their driver left as RUNNING.
+def mark_dead_runs(results: Path, tracking_uri: str | None = None) -> Iterator[str]:
+    """Sets runs to KILLED in MLflow that their driver left as RUNNING.
 
     Runs whose driver is alive, or was on another host, stay as they are.
+
+    Args:
+        tracking_uri: Of an MLflow server; None is the database below `results`.
 
     Yields:
         A line for each.
     """
-    if not (results / DATABASE).exists():
+    if tracking_uri is None and not (results / DATABASE).exists():
         return  # A client would create it.
     runs = results / RUNS
     # Of runs and searches, and of a search's trials.
     for path in sorted([*runs.glob(f"*/{LOCK}"), *runs.glob(f"*/*/{LOCK}")]):
         folder = RunFolder(path.parent)
-        tracking = Tracking.embedded(results, folder.path.name)
+        uri = tracking_uri or Tracking.embedded(results, folder.path.name).uri
         # The lock is held, or another user's, or the file system has no locks.
         with suppress(OSError), path.open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             host, _ = _driver(lock)
-            run_id = folder.mlflow_run_id(tracking.uri)
+            run_id = folder.mlflow_run_id(uri)
             if host != socket.gethostname() or run_id is None:
                 continue
             last_sign = max(file.stat().st_mtime for file in folder.path.iterdir())
             try:
-                marked = end_run(tracking.uri, run_id, "KILLED", last_sign)
+                marked = end_run(uri, run_id, "KILLED", last_sign)
             except Exception as error:  # Whatever MLflow raises must not prevent a training.
                 yield f"{folder.path} was cut off; MLflow: {first_line(error)}"
-                continue
+                return
             _write(lock, "")
             if marked:
                 at = time.strftime("%Y-%m-%d %H:%M", time.localtime(last_sign))

@@ -89,7 +89,7 @@ def train(
     """
     with terminal(folder.log) as output:
         view = View(output, experiment)
-        for note in (*notes, *mark_dead_runs(options.results)):
+        for note in (*notes, *mark_dead_runs(options.results, options.tracking_uri)):
             view.say(note)
         view.say(f"Run folder {folder.path}, log {folder.log.name}")
         training = Training(experiment, settings, folder, options, view)

@@ -59,7 +59,8 @@ def search(job: Job, plan: Plan, cluster: Cluster, notes: list[str]) -> int:
     """
     with terminal(job.folder.log) as output:
         view = SearchView(output, job.search)
-        for note in (*notes, *mark_dead_runs(job.options.results)):
+        dead = mark_dead_runs(job.options.results, job.options.tracking_uri)
+        for note in (*notes, *dead):
             view.say(note)
         view.say(f"Search folder {job.folder.path}, log {job.folder.log.name}")
         own = Search(job, plan, view)
@@ -198,7 +199,7 @@ class Search:
         say, folder = self.view.say, self.job.folder
         folder.stop_file.unlink(missing_ok=True)
         shutil.rmtree(folder.tune, ignore_errors=True)
-        for line in mark_dead_runs(self.job.options.results):
+        for line in mark_dead_runs(self.job.options.results, self.job.options.tracking_uri):
             say(line)
         for name, record in self.records.items():
             if record.state in ("STARTING", "TRAINING"):

@@ -240,6 +240,8 @@ class MLflowRun:
 def mlflow_client(tracking_uri: str) -> Any:
     """Returns an MlflowClient. MLflow sends no usage data unless the user turns that on."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    # MLflow would repeat a request for two minutes and tell nobody; MLflowRun repeats it and does.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     import mlflow
 
     return mlflow.MlflowClient(tracking_uri)

@@ -110,6 +110,22 @@ def test_trials_of_a_search_whose_driver_was_killed_become_killed(
     assert status(results, run_id) == "KILLED"
 
 
+def test_a_run_of_a_server_whose_driver_was_killed_becomes_killed(tmp_path: Path) -> None:
+    server, folder = f"sqlite:///{tmp_path}/server.db", RunFolder(tmp_path / "results/runs/run")
+    folder.path.mkdir(parents=True)
+    run = MLflowRun(Tracking(server, tmp_path / "artifacts", "run"))
+    run.close("FINISHED")
+    assert run.run_id is not None
+    client = MlflowClient(server)
+    client.update_run(run.run_id, status="RUNNING")
+    folder.remember_mlflow_run(run.run_id, server)
+    with driver(folder):
+        pass
+    (line,) = mark_dead_runs(tmp_path / "results", server)
+    assert line.endswith(": set to KILLED in MLflow")
+    assert client.get_run(run.run_id).info.status == "KILLED"
+
+
 def test_a_run_that_was_cut_off_ended_at_its_last_sign_of_life(
     results: Path, make_run: Callable[[str], tuple[RunFolder, str]]
 ) -> None:
