@@ -10,12 +10,13 @@ from typing import Any
 
 import yaml
 
+from infra.boot.autoscaler.cluster_workers import FILE
 from infra.boot.cluster_package import PACKAGE
 from infra.config.vm_sizes import Machine
 
 PROVIDER = f"{PACKAGE}.autoscaler.scale_set_provider.ScaleSetProvider"
 ENDPOINT = "https://management.azure.com"
-REPORT = "/var/lib/volley/cluster-workers.json"
+REPORT = f"/var/lib/volley/{FILE}"
 """What the autoscaler knows of the workers, on the head."""
 HEAD, WORKER = "head", "worker"
 JOIN_MINUTES = 20

@@ -65,18 +65,15 @@ def scaling_script(
         **units(),
         "cluster-settings.json": json.dumps(known, indent=1).encode(),
     }
-    config = ""
+    config, least = "", 0
     if settings.has_autoscaler:
-        limits = autoscaling.Scaling(
-            settings.max_workers if settings.scaling == "fixed" else settings.min_workers,
-            settings.max_workers,
-            settings.idle_minutes,
-        )
+        least = settings.max_workers if settings.scaling == "fixed" else settings.min_workers
+        limits = autoscaling.Scaling(least, settings.max_workers, settings.idle_minutes)
         config = autoscaling_config(scale_set_id, head_ip, settings.head, settings.worker, limits)
         files["autoscaling.yaml"] = config.encode()
     files["autoscaler.sha256"] = _identity(package, config).encode()
     said = shlex.quote(_said(settings))
-    then = f"TIMEOUT_S={TIMEOUT_S} SAID={said}\n{APPLY.read_text()}"
+    then = f"TIMEOUT_S={TIMEOUT_S} FIRST_WORKERS={least} SAID={said}\n{APPLY.read_text()}"
     return script_with_files({"scaling.tar": archive(files)}, then)
 
 

@@ -43,6 +43,12 @@ if ((changed)) && systemctl --quiet is-active ray-head.service; then
   echo "the autoscaler has changed: Ray starts again, and experiments continue from checkpoints"
   systemctl restart ray-head.service
 fi
+# Once, on a new head. It fails where it is running already.
+if ((FIRST_WORKERS)) && [[ ! -e $home/cluster-workers.json ]]; then
+  systemd-run --quiet --unit=first-workers --collect --uid=ray --setenv=PYTHONPATH="$lib" \
+    --property=EnvironmentFile=/etc/volley/machine.env \
+    python3 -m volley_cluster.autoscaler.first_workers "$FIRST_WORKERS" "$home" || true
+fi
 # Last: a script that was killed before does all of it again.
 install --mode 0644 "$incoming/autoscaler.sha256" "$lib/"
 echo "$SAID"

@@ -127,6 +127,7 @@ def head(tmp_path: Path) -> Machine:
         (tmp_path / folder).mkdir(parents=True)
     machine.command("systemctl", SYSTEMCTL)
     machine.command("id", "")
+    machine.command("systemd-run", "")
     machine.write("active", "")
     return machine
 
@@ -152,6 +153,36 @@ def test_a_fixed_cluster_wants_all_its_workers(head: Machine, scaling: str, leas
     assert apply(head, scaling=scaling, minWorkers=1, maxWorkers=3).returncode == 0
     config = yaml.safe_load((head.root / "var/lib/volley/autoscaling.yaml").read_text())
     assert config["available_node_types"]["worker"]["min_workers"] == least
+
+
+def asked_early(head: Machine) -> list[str]:
+    """The requests for workers before Ray's autoscaler runs: their numbers."""
+    calls = [call.split() for call in head.called() if call.startswith("systemd-run ")]
+    return [words[words.index("volley_cluster.autoscaler.first_workers") + 1] for words in calls]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "asked"),
+    [
+        ({"minWorkers": 1}, ["1"]),
+        ({"minWorkers": 0}, []),
+        ({"scaling": "fixed"}, ["3"]),
+        ({"scaling": "cpu"}, []),
+    ],
+)
+def test_the_first_workers_boot_beside_the_head(
+    head: Machine, settings: dict[str, Any], asked: list[str]
+) -> None:
+    apply(head, maxWorkers=3, **settings)
+    assert asked_early(head) == asked
+
+
+@pytest.mark.slow
+def test_once_rays_autoscaler_has_reported_it_asks_alone(head: Machine) -> None:
+    head.write("var/lib/volley/cluster-workers.json", "{}")
+    apply(head, minWorkers=1)
+    assert asked_early(head) == []
 
 
 @pytest.mark.slow

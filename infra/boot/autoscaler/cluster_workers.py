@@ -10,6 +10,9 @@ from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
+FILE = "cluster-workers.json"
+"""In the head's /var/lib/volley."""
+
 
 @dataclass(frozen=True)
 class Workers:

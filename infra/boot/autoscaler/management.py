@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import requests
-from azure.identity import ManagedIdentityCredential
 
 ENDPOINT = "https://management.azure.com"
 AUDIENCE = f"{ENDPOINT}/.default"
@@ -62,6 +61,8 @@ class Operation:
 
 def machine_token() -> Callable[[], str]:
     """Returns what gives tokens of the machine's identity; each is kept until it expires."""
+    from azure.identity import ManagedIdentityCredential  # The system's Python has it not.
+
     credential = ManagedIdentityCredential(client_id=os.environ["AZURE_CLIENT_ID"])
     return lambda: str(credential.get_token(AUDIENCE).token)
 

@@ -15,6 +15,7 @@ from ray.autoscaler.batching_node_provider import BatchingNodeProvider, NodeData
 from ray.autoscaler.tags import NODE_KIND_HEAD, NODE_KIND_WORKER, STATUS_UP_TO_DATE
 
 from .cluster_workers import Workers, report
+from .first_workers import take_operation
 from .growth import Gap, Pause
 from .management import CHANGED, NO_ANSWER, Management, ManagementError, machine_token
 from .operations import Operations
@@ -88,6 +89,7 @@ class ScaleSetProvider(BatchingNodeProvider):
         if self._connected is None:
             management = Management(machine_token(), self._config["endpoint"])
             self._connected = management, ScaleSet(management, self._config["scale_set"])
+            self._operations.add(take_operation(Path(self._config["report"]).parent))
         return self._connected
 
     def _staying(self) -> list[VirtualMachine]:
