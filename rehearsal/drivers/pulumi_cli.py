@@ -26,6 +26,8 @@ class PulumiCli:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "pulumi"
+        self.said = ""
+        """What the last `pulumi up` or `pulumi destroy` has told its user."""
 
     @cached_property
     def project(self) -> PulumiProject:
@@ -73,8 +75,11 @@ class PulumiCli:
         self.project.configure({key: _value(text) for key, text in config.items()})
 
     def _run(self, command: str) -> Result:
-        done = self.project.pulumi(command, "--yes", "--skip-preview", "--json")
-        operations, errors = read_events(done.stdout)
+        log = self._folder.with_name("pulumi-events.json")
+        log.unlink(missing_ok=True)
+        done = self.project.pulumi(*(command, "--yes", "--skip-preview", "--event-log", str(log)))
+        self.said = done.stdout
+        operations, errors = read_events(log.read_text() if log.exists() else "")
         error = "" if done.returncode == 0 else "\n".join([*errors, done.stderr]).strip()
         return Result(error, operations)
 
@@ -83,7 +88,7 @@ def read_events(output: str) -> tuple[frozenset[tuple[Operation, str]], list[str
     """Returns what the engine did to Azure's resources, and its errors.
 
     Args:
-        output: Of `pulumi up --json`, an event a line.
+        output: Of `pulumi up --event-log`, an event a line.
     """
     events = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     done = [one["resourcePreEvent"]["metadata"] for one in events if "resourcePreEvent" in one]

@@ -72,8 +72,10 @@ def run_queue(context: Context, outcomes: Outcomes) -> list[str]:
     act = outcomes.act
     if not act("up", "one worker, and the stack's own experiment trains", up, context):
         return []
-    volley = Volley(context.laptop, _pulumi(context.driver).project)
+    pulumi = _pulumi(context.driver)
+    volley = Volley(context.laptop, pulumi.project)
     volley.record_to(SESSION)
+    volley.record("make up", pulumi.said)
     submitted = "two at once, one of them cut off and repeated; each is there once"
     act("submit", submitted, submit, volley)
     act(
@@ -97,6 +99,7 @@ def run_queue(context: Context, outcomes: Outcomes) -> list[str]:
     if act("start", "`volley start`: both continue and finish", start, context, volley):
         act("sleep again", "with nothing to do, at once", sleep_again, context, volley)
     act("destroy", "nothing but the results", stack_changes.destroy, context)
+    volley.record("make down", pulumi.said)
     return []
 
 

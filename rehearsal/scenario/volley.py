@@ -56,10 +56,13 @@ class Volley:
             UnexpectedError: It fails.
         """
         said = self.type(*words)
-        typed = " ".join(word.removeprefix(f"{ROOT}/") for word in words)
+        self.record(" ".join(("volley", *(word.removeprefix(f"{ROOT}/") for word in words))), said)
+
+    def record(self, typed: str, said: str) -> None:
+        """Appends a command and what it printed to the record."""
         assert self._record is not None
         with self._record.open("a") as record:
-            record.write(f"$ volley {typed}\n{said}\n")
+            record.write(f"$ {typed}\n{said.strip()}\n\n")
 
     def ask(self, *words: str) -> dict[str, Any]:
         """Returns what a verb says with --json."""
