@@ -26,6 +26,8 @@ WITHOUT_JOBS = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 RAY_GIVES_UP_S = 50
 """A driver without GCS is aborted by Ray after 60 s. volley ends it in 15 on a machine that does
 nothing else."""
+ENDS_WITHIN_S = 600
+"""A machine that starts two Rays at once, from a cold disk, has taken two minutes for each."""
 
 
 def payload(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -35,7 +37,7 @@ def payload(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=ENDS_WITHIN_S,
         check=False,
     )
 

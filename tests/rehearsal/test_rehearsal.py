@@ -37,7 +37,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.rehearsal,
     pytest.mark.skipif(bool(REASON), reason=REASON),
-    pytest.mark.timeout(600),
 ]
 
 

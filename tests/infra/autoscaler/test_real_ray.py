@@ -29,7 +29,7 @@ from tests.infra.boot_scripts import SCRIPTS
 from tests.local_server import json_server
 from tests.rehearsal.azure.scale_set_cloud import SCALE_SET, Cloud, cloud
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 RAY = Path(sys.executable).with_name("ray")
 WORKER_IP = "127.0.0.2"

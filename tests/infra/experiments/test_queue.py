@@ -17,7 +17,7 @@ from tests.infra.boot_scripts import load
 from tests.infra.experiments.head import SHORT, Head, cartpole
 from tests.payload.command_line import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 def test_two_experiments_share_the_cpus_and_a_third_starts_when_one_ends(

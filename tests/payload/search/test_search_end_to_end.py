@@ -23,7 +23,7 @@ from payload.search.folder import SearchFolder, status_file
 from payload.tracking.metrics import ITERATION, STEPS
 from tests.payload.command_line import payload, running, tracked_runs, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 EXPERIMENT = """
 run: PPO
