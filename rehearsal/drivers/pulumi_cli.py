@@ -77,7 +77,10 @@ class PulumiCli:
     def _run(self, command: str) -> Result:
         log = self._folder.with_name("pulumi-events.json")
         log.unlink(missing_ok=True)
-        done = self.project.pulumi(*(command, "--yes", "--skip-preview", "--event-log", str(log)))
+        done = self.project.pulumi(
+            *(command, "--yes", "--skip-preview", "--event-log", str(log)),
+            PULUMI_DEBUG_COMMANDS="true",  # Otherwise the CLI hides --event-log.
+        )
         self.said = done.stdout
         operations, errors = read_events(log.read_text() if log.exists() else "")
         error = "" if done.returncode == 0 else "\n".join([*errors, done.stderr]).strip()
