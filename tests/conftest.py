@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import sys
 import threading
 
@@ -20,6 +21,8 @@ SLOW_EVENTS = frozenset(
 """Python's audit events (PEP 578) of starting a process and of opening a connection."""
 # Two tests at a time may start a Ray each, from a disk that has never read it.
 os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")
+# What a script starts in the background ignores Ctrl-C, and so would all that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 this_thread = threading.local()
 platform.processor()  # Libraries ask for it when imported; Python asks `uname` the first time only.
 

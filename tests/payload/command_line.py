@@ -23,9 +23,6 @@ TINY = (
 )
 WITHOUT_JOBS = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 """Of an MLflow server. Its job runners, seven processes, are for evaluations of language models."""
-RAY_GIVES_UP_S = 50
-"""A driver without GCS is aborted by Ray after 60 s. volley ends it in 15 on a machine that does
-nothing else."""
 ENDS_WITHIN_S = 600
 """A machine that starts two Rays at once, from a cold disk, has taken two minutes for each."""
 

@@ -14,7 +14,7 @@ from rehearsal.backend import Backend, open_backend
 from rehearsal.clean import clean, host_state
 from rehearsal.drivers.in_process import InProcess
 from rehearsal.rehearsal_lock import RehearsalRunningError, rehearsal_lock
-from rehearsal.scenario.context import Context
+from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, Context
 from rehearsal.scenario.open_ports import ports_as_declared
 from rehearsal.scenario.stack_changes import KEPT
 from rehearsal.scenario.training_watch import NodeWatch
@@ -53,7 +53,8 @@ def cluster() -> Iterator[Context]:
         try:
             open_backend()
             context = Context(InProcess(Backend()))
-            assert not context.up(minWorkers="1", maxWorkers="1").error
+            sizes = {"image": IMAGE_WITH_ENVIRONMENT, "minWorkers": "1", "maxWorkers": "1"}
+            assert not context.up(**sizes).error
             yield context
         finally:
             clean()

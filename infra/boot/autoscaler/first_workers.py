@@ -15,13 +15,13 @@ from pathlib import Path
 import requests
 
 from .cluster_workers import FILE
-from .management import ENDPOINT, Management, ManagementError
+from .management import ENDPOINT, TIMEOUT_S, Management, ManagementError
 from .scale_set import ScaleSet
 
 TOKEN = "http://169.254.169.254/metadata/identity/oauth2/token"
 RETRY_FOR_S = 20 * 60.0
 """A role assignment can take ten minutes to propagate."""
-PAUSE_S = 10.0
+PAUSE_S = 3.0
 
 
 def main(least: int, folder: Path) -> int:
@@ -80,7 +80,7 @@ def metadata_token() -> str:
     }
     with requests.Session() as session:
         session.trust_env = False  # The service is behind no proxy.
-        answer = session.get(TOKEN, params=query, headers={"Metadata": "true"}, timeout=PAUSE_S)
+        answer = session.get(TOKEN, params=query, headers={"Metadata": "true"}, timeout=TIMEOUT_S)
     answer.raise_for_status()
     return str(answer.json()["access_token"])
 

@@ -23,7 +23,6 @@ from ray.cluster_utils import Cluster
 
 from payload.run.run_status import RunStatus
 from tests.payload.command_line import (
-    RAY_GIVES_UP_S,
     TINY,
     learning,
     mlflow_run,
@@ -295,8 +294,6 @@ class Headless:
 
     exit_code: int
     output: str
-    seconds: float
-    """From the loss to the end of the run."""
     status: str
     """In MLflow."""
 
@@ -308,15 +305,14 @@ def headless(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Head
         wait_for(lambda: list((run_folder(folder) / "checkpoints").glob("checkpoint_*")))
         (gcs,) = cluster.head_node.all_processes["gcs_server"]
         gcs.process.kill()
-        start = time.monotonic()
         assert process.stdout is not None
         output = process.stdout.read()
         code = process.wait(timeout=120)
-        return Headless(code, output, time.monotonic() - start, mlflow_run(folder).info.status)
+        return Headless(code, output, mlflow_run(folder).info.status)
 
 
-def test_a_run_whose_cluster_lost_its_head_fails_before_ray_gives_up(headless: Headless) -> None:
-    assert headless.seconds < RAY_GIVES_UP_S
+def test_a_run_whose_cluster_lost_its_head_fails_before_ray_aborts_it(headless: Headless) -> None:
+    # Aborted by Ray, after 60 s, it would have a signal's exit code and be RUNNING.
     assert (headless.exit_code, headless.status) == (1, "FAILED"), headless.output
 
 

@@ -139,6 +139,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
         "run": "SAC",
         "env": "Pendulum-v1",
         "num_steps_sampled_before_learning_starts": 300,
+        "training_intensity": 16,
     },
 }
 

@@ -59,6 +59,8 @@ class Walk(gymnasium.Env):
 gymnasium.register("Walk-v0", Walk, max_episode_steps=50)
 '''
 QUICK = {"num_env_runners": 1, "min_time_s_per_iteration": 1}
+FEW_UPDATES = {"num_steps_sampled_before_learning_starts": 50, "training_intensity": 2}
+"""RLlib's DQN makes a gradient step for each environment step, at least 1,000 in an iteration."""
 ALGORITHMS: dict[str, dict[str, object]] = {
     "IMPALA": {"lr": 0.003, "image_size": 42},
     "APPO": {"lr": 0.003},
@@ -163,15 +165,14 @@ def test_a_setting_of_atari_games_is_said_to_be_ignored(
 @pytest.mark.parametrize(
     ("run", "config"),
     [
-        ("SAC", {"env_config": {"continuous": True}}),
+        ("SAC", {"env_config": {"continuous": True}, **FEW_UPDATES}),
         ("PPO", {"env_config": {"continuous": True}, "train_batch_size_per_learner": 256}),
     ],
 )
 def test_a_policy_of_continuous_actions_can_be_played(
     tmp_path: Path, run: str, config: dict[str, object]
 ) -> None:
-    learning = {"num_steps_sampled_before_learning_starts": 50} if run == "SAC" else {}
-    trained = train(tmp_path, run, {**config, **learning}, {"training_iteration": 2})
+    trained = train(tmp_path, run, config, {"training_iteration": 2})
     assert mean_return(tmp_path, trained.run) <= 6
 
 
@@ -227,7 +228,7 @@ def test_what_was_seen_before_is_remembered_with_an_lstm(tmp_path: Path, run: st
     ("run", "config"),
     [
         ("PPO", {"train_batch_size_per_learner": 256, "use_lstm": True, "epsilon": 0.1}),
-        ("DQN", {"num_steps_sampled_before_learning_starts": 50, "replay_buffer_capacity": 1000}),
+        ("DQN", {"replay_buffer_capacity": 1000, **FEW_UPDATES}),
     ],
 )
 def test_a_policy_of_an_atari_game_can_be_played(

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from tests.payload.command_line import (
-    RAY_GIVES_UP_S,
     WITHOUT_JOBS,
     below,
     learning,
@@ -277,8 +275,6 @@ class Headless:
 
     exit_code: int
     output: str
-    seconds: float
-    """From the death of GCS to the end of the run."""
     status: str
     """In MLflow, as the next one."""
     status_of_the_other: str
@@ -292,20 +288,15 @@ def headless(power_cut: PowerCut) -> Headless:
         wait_for(lambda: list((newest / "checkpoints").glob("checkpoint_*")))
         (gcs,) = [each for each in below(process) if each.name() == "gcs_server"]
         gcs.kill()
-        start = time.monotonic()
         assert process.stdout is not None
         output = process.stdout.read()
         code = process.wait(timeout=120)
-        seconds = time.monotonic() - start
         run, other = tracked_runs(f"sqlite:///{folder}/results/mlflow.db")
-        return Headless(code, output, seconds, run.info.status, other.info.status)
+        return Headless(code, output, run.info.status, other.info.status)
 
 
-def test_a_run_without_gcs_ends_before_ray_gives_up(headless: Headless) -> None:
-    assert headless.seconds < RAY_GIVES_UP_S
-
-
-def test_a_run_without_gcs_fails(headless: Headless) -> None:
+def test_a_run_without_gcs_fails_before_ray_aborts_it(headless: Headless) -> None:
+    # Aborted by Ray, after 60 s, it would have a signal's exit code and be RUNNING.
     assert (headless.exit_code, headless.status) == (1, "FAILED"), headless.output
 
 
