@@ -14,7 +14,7 @@ from rehearsal.scenario.volley import Volley
 
 SECOND = "second"
 EXPERIMENT = ROOT / "rehearsal/scenario/second_experiment.yaml"
-STARTS_IN_S = 90.0
+STARTS_IN_S = 180.0
 
 
 def operate(context: Context, driver: PulumiCli) -> str:
@@ -22,6 +22,13 @@ def operate(context: Context, driver: PulumiCli) -> str:
     volley = Volley(context.laptop, driver.project)
     first = experiment_name(Path(context.config["experiment"]))
     volley.ask("submit", str(EXPERIMENT), "--name", SECOND)
+    try:
+        return _operate(volley, first)
+    finally:
+        volley.ask("stop", SECOND)  # The acts that follow train alone.
+
+
+def _operate(volley: Volley, first: str) -> str:
     trains = f"{first} and {SECOND} train side by side"
     seconds = until(lambda: training(volley) == {first, SECOND}, STARTS_IN_S, trains)
     if "First learner update" not in volley.type("logs", SECOND, "--lines", "200"):

@@ -62,7 +62,7 @@ def _has_learned(head: Machine) -> bool:
     status = json.loads(
         head.run("cat", f"{FOLDERS}/{experiment_name(EXPERIMENT)}/status.json").stdout
     )
-    if status["state"] not in ("TRAINING", "FINISHED"):
+    if status["state"] not in ("STARTING", "TRAINING", "FINISHED"):
         raise UnexpectedError(f"the training has {status}")
     return bool(status["state"] == "FINISHED")
 
