@@ -33,6 +33,8 @@ pytestmark = pytest.mark.slow
 
 RAY = Path(sys.executable).with_name("ray")
 WORKER_IP = "127.0.0.2"
+IDLE_MINUTES = 0.5
+"""Longer than a raylet on a busy machine takes from its start to its first task."""
 TASK = """
 import ray, sys
 ray.init(sys.argv[1], log_to_driver=False)
@@ -69,7 +71,7 @@ class RealRay:
 
     def head(self, url: str) -> None:
         size = Machine.named("Standard_D2as_v5")
-        text = autoscaling_config(SCALE_SET, self._head_ip, size, size, Scaling(0, 2, 0.1))
+        text = autoscaling_config(SCALE_SET, self._head_ip, size, size, Scaling(0, 2, IDLE_MINUTES))
         text = text.replace("https://management.azure.com", url)
         text = text.replace("/var/lib/volley/cluster-workers.json", str(self.report_file))
         config = self.folder / "autoscaling.yaml"
