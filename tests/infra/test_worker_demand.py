@@ -59,3 +59,10 @@ def test_what_ray_has_of_a_machine_counts_more_than_its_size() -> None:
     worker = {"role": "worker", "cpus": 1, "gpus": 0}
     alone, both = (asked_for(claim("a", 4), nodes=n) for n in ((head,), (head, worker)))
     assert asked_for(claim("a", 4)) < alone < both
+
+
+def test_one_that_has_grown_asks_for_as_many_as_before() -> None:
+    nodes = tuple({"role": role, "cpus": 1, "gpus": 0} for role in ("head", "worker"))
+    before = asked_for(claim("a", running=True, env_runners=1), nodes=nodes)
+    grown = asked_for(claim("a", running=True, env_runners=4), nodes=nodes)
+    assert (before, grown) == (4, 4)

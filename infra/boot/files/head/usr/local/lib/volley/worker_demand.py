@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -21,7 +22,12 @@ def usable_workers(
         nodes: Those that Ray has: a machine may give it other CPUs than its size says.
     """
     head, worker = _node(nodes, "head", settings.head), _node(nodes, "worker", settings.worker)
-    return _usable(tuple(claims), head, worker, settings.max_workers)
+    return _usable(tuple(map(_as_at_its_start, claims)), head, worker, settings.max_workers)
+
+
+def _as_at_its_start(claim: Claim) -> Claim:
+    # One that has grown would keep its env runners on fewer nodes, and let the driver's CPU go.
+    return claim if claim.needs.search else replace(claim, env_runners=0)
 
 
 def _node(nodes: Sequence[Mapping[str, Any]], role: str, otherwise: Node) -> Node:
