@@ -13,7 +13,11 @@ pytestmark = [pytest.mark.slow, needs_pulumi]
 
 def test_another_size_of_the_workers_replaces_the_scale_set(declared: Stack) -> None:
     declared.config("workerSize", "Standard_D4as_v5")
-    assert declared.steps() == {"replace": {"VirtualMachineScaleSet"}}
+    # The run command `scaling` brings the autoscaler the CPUs of a worker.
+    assert declared.steps() == {
+        "replace": {"VirtualMachineScaleSet"},
+        "update": {"VirtualMachineRunCommandByVirtualMachine"},
+    }
 
 
 def test_another_size_of_the_head_replaces_it(declared: Stack) -> None:

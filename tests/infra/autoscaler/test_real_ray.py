@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import secrets
 import shutil
 import signal
@@ -31,6 +32,8 @@ from tests.rehearsal.azure.scale_set_cloud import SCALE_SET, Cloud, cloud
 
 pytestmark = pytest.mark.slow
 
+PORTS = range(20_000, 32_000)
+"""Above those of Ray's workers, below those that Linux gives to connections."""
 RAY = Path(sys.executable).with_name("ray")
 WORKER_IP = "127.0.0.2"
 IDLE_MINUTES = 0.5
@@ -65,8 +68,7 @@ class RealRay:
         }
         self._running: list[subprocess.Popen[str]] = []
         self._head_ip = get_node_ip_address()
-        with socket.create_server((self._head_ip, 0)) as free:
-            self._port = free.getsockname()[1]
+        self._port = _free_port(self._head_ip)
         self._temporary = tempfile.mkdtemp(prefix="ray-")  # A socket's path has 107 letters.
 
     def head(self, url: str) -> None:
@@ -106,11 +108,18 @@ class RealRay:
         return found
 
     def stop(self) -> None:
+        """Ends all processes; prints what they said, which pytest shows of a failed test."""
         for process in self._running:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         for process in self._running:
             process.communicate()
+        said = (
+            *self.folder.glob("*.log"),
+            *Path(self._temporary).glob("session_latest/logs/monitor.*"),
+        )
+        for file in said:
+            print(file.name, file.read_text()[-2000:], sep="\n")
         shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _start(self, *flags: str, **environment: str) -> None:
@@ -118,16 +127,25 @@ class RealRay:
         self._spawn([str(RAY), "start", *options, *flags], environment)
 
     def _spawn(self, command: list[str], more: dict[str, str]) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            command,
-            env={**self._environment, **more},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
+        with (self.folder / f"{len(self._running)}.log").open("w") as log:
+            process = subprocess.Popen(
+                command,
+                env={**self._environment, **more},
+                stdout=subprocess.PIPE if command[0] == sys.executable else log,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
         self._running.append(process)
         return process
+
+
+def _free_port(address: str) -> int:
+    """Returns a port that no connection takes before Ray does: none of the ephemeral ones."""
+    for port in random.sample(PORTS, 100):
+        with suppress(OSError), socket.create_server((address, port)):
+            return port
+    raise AssertionError("100 ports are taken")
 
 
 @pytest.fixture
