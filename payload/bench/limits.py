@@ -34,7 +34,7 @@ from payload.bench.process import thread_cpu_s
 from payload.bench.trainer import SETTLE_S
 from payload.errors import first_line
 from payload.experiment.settings import Experiment, Settings, with_defaults
-from payload.impala.atari import game_of, make_vector_env
+from payload.impala.atari import AtariSettings, game_of, make_vector_env
 from payload.impala.env_runner import AtariEnvRunner
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.run.algorithm import algorithm_config
@@ -73,11 +73,12 @@ class SyntheticEnvRunner(AtariEnvRunner):
 
     def _sample(self, **kwargs: Any) -> list[RolloutFragment]:
         if not hasattr(self, "_fragment"):
+            game = AtariSettings(**self.config.env_config)
             self._fragment = synthetic_fragment(
                 self.config.get_rollout_fragment_length(),
                 self.config.num_envs_per_env_runner,
-                self.config.env_config["image_size"],
-                self.config.env_config["frame_stack"],
+                game.image_shape,
+                game.frame_stack,
             )
         fragment = replace(self._fragment, weights_seq_no=self._weights_seq_no)
         self._count_steps(fragment)
@@ -85,11 +86,14 @@ class SyntheticEnvRunner(AtariEnvRunner):
 
 
 def synthetic_fragment(
-    num_steps: int, num_envs: int, image_size: int = 42, frame_stack: int = 4
+    num_steps: int,
+    num_envs: int,
+    image_shape: tuple[int, int] = (42, 42),
+    frame_stack: int = 4,
 ) -> RolloutFragment:
     """Returns a fragment of noise, of the shape and types of a real one."""
     rng = np.random.default_rng(SEED)
-    frames = (frame_stack + num_steps, num_envs, image_size, image_size)
+    frames = (frame_stack + num_steps, num_envs, *image_shape)
     steps = (num_steps, num_envs)
     return RolloutFragment(
         frames=rng.integers(256, size=frames, dtype=np.uint8),
@@ -132,12 +136,13 @@ def measure_emulator(limit: Limit) -> dict[str, float]:
 
 def measure_fragment(_: Limit) -> dict[str, float]:
     """Weighs a rollout fragment as it travels from an env runner to the learner."""
-    settings = Settings()
+    settings, game = Settings(), game_of(Experiment())
+    assert game is not None
     fragment = synthetic_fragment(
         settings.rollout_fragment_length,
         settings.num_envs_per_env_runner,
-        settings.image_size,
-        settings.frame_stack,
+        game.image_shape,
+        game.frame_stack,
     )
     return {"bytes_per_step": len(pickle.dumps(fragment, pickle.HIGHEST_PROTOCOL)) / len(fragment)}
 

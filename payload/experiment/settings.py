@@ -53,6 +53,9 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     max_requests_in_flight_per_env_runner: int = Field(2, ge=1)
     # Preprocessing
     image_size: Annotated[int, AtariOnly] = Field(42, ge=32, le=210)
+    image_width: Annotated[int | None, AtariOnly] = Field(None, ge=32, le=160)
+    """Default: image_size. 40 beside a height of 42 divides the game's 160 x 210 pixels evenly,
+    which the emulator scales faster."""
     end_return_at_lost_life: Annotated[bool, AtariOnly] = True
     # Learners
     train_batch_size_per_learner: int | None = Field(None, ge=1)

@@ -30,7 +30,9 @@ class AtariSettings:
     repeat_action_probability: float = 0.0
     """Probability of a sticky action. A NoFrameskip-v4 id has none."""
     image_size: int = 42
-    """Height and width in pixels after the resize."""
+    """Height in pixels after the resize."""
+    image_width: int = 0
+    """Width in pixels; 0 is image_size."""
     frame_stack: int = 4
     frame_skip: int = 4
     """Emulator frames per environment step; the last two are max-pooled."""
@@ -42,6 +44,11 @@ class AtariSettings:
     def env_config(self) -> dict[str, Any]:
         """These settings as RLlib's `env_config`; `AtariSettings(**env_config)` reads it."""
         return asdict(self)
+
+    @property
+    def image_shape(self) -> tuple[int, int]:
+        """Height and width of an observation."""
+        return self.image_size, self.image_width or self.image_size
 
 
 def game_of(experiment: Experiment) -> AtariSettings | None:
@@ -60,6 +67,7 @@ def game_of(experiment: Experiment) -> AtariSettings | None:
     values = {
         **game.env_config(),
         "image_size": config.image_size,
+        "image_width": getattr(config, "image_width", None) or 0,
         "frame_stack": config.frame_stack,
     }
     for key, value in config.env_config.items():
@@ -106,7 +114,7 @@ def make_vector_env(
         screen: Observations are the game's screen for people, [N, 1, 210, 160, 3] RGB, instead
             of the policy's. With the same seed and actions both show the same play.
     """
-    size = settings.image_size
+    height, width = (210, 160) if screen else settings.image_shape
     return AtariVectorEnv(
         settings.game,
         num_envs,
@@ -114,8 +122,8 @@ def make_vector_env(
         autoreset_mode=autoreset,
         max_num_frames_per_episode=settings.max_episode_frames,
         repeat_action_probability=settings.repeat_action_probability,
-        img_height=210 if screen else size,
-        img_width=160 if screen else size,
+        img_height=height,
+        img_width=width,
         grayscale=not screen,
         stack_num=1 if screen else settings.frame_stack,
         frameskip=settings.frame_skip,

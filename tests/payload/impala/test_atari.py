@@ -35,9 +35,15 @@ def test_another_environment_takes_the_standard_path() -> None:
 
 
 def test_a_game_has_the_experiments_preprocessing() -> None:
-    game = game_of(Experiment(config=Settings(image_size=84, frame_stack=2)))
+    game = game_of(Experiment(config=Settings(image_size=84, image_width=80, frame_stack=2)))
     assert game is not None
-    assert (game.image_size, game.frame_stack) == (84, 2)
+    assert (game.image_shape, game.frame_stack) == ((84, 80), 2)
+
+
+def test_a_game_without_a_width_is_a_square() -> None:
+    game = game_of(Experiment(config=Settings(image_size=84)))
+    assert game is not None
+    assert game.image_shape == (84, 84)
 
 
 def test_env_config_overrides_a_games_settings() -> None:

@@ -484,11 +484,11 @@ def frames_of_the_emulator(settings: AtariSettings, actions: list[int]) -> Frame
 
 
 def frames_of_gymnasium(env_id: str, settings: AtariSettings, actions: list[int]) -> Frames:
-    size = (settings.image_size, settings.image_size)
+    height, width = settings.image_shape
     env: gymnasium.Env[Any, Any] = gymnasium.make(
         env_id, frameskip=1, max_num_frames_per_episode=settings.max_episode_frames
     )
-    env = AtariPreprocessing(env, noop_max=0, frame_skip=4, screen_size=size)
+    env = AtariPreprocessing(env, noop_max=0, frame_skip=4, screen_size=(width, height))
     env = FrameStackObservation(env, settings.frame_stack, padding_type="zero")
     observation, _ = env.reset(seed=0)
     observations, rewards, ends = [observation.copy()], [], []
@@ -516,6 +516,7 @@ PARITIES: dict[str, tuple[str, int, dict[str, Any]]] = {
     "Breakout": (BREAKOUT, 300, {}),
     "Space Invaders": (SPACE_INVADERS, 200, {}),
     "Breakout, cut": (BREAKOUT, 100, {"max_episode_frames": 101}),
+    "Breakout, narrower": (BREAKOUT, 100, {"image_width": 40}),
     "Breakout, larger": (BREAKOUT, 100, {"image_size": 84, "frame_stack": 2}),
 }
 """Environment, steps, overrides of AtariSettings."""
