@@ -73,27 +73,20 @@ class SyntheticEnvRunner(AtariEnvRunner):
 
     def _sample(self, **kwargs: Any) -> list[RolloutFragment]:
         if not hasattr(self, "_fragment"):
-            game = AtariSettings(**self.config.env_config)
             self._fragment = synthetic_fragment(
                 self.config.get_rollout_fragment_length(),
                 self.config.num_envs_per_env_runner,
-                game.image_shape,
-                game.frame_stack,
+                AtariSettings(**self.config.env_config),
             )
         fragment = replace(self._fragment, weights_seq_no=self._weights_seq_no)
         self._count_steps(fragment)
         return [fragment]
 
 
-def synthetic_fragment(
-    num_steps: int,
-    num_envs: int,
-    image_shape: tuple[int, int] = (42, 42),
-    frame_stack: int = 4,
-) -> RolloutFragment:
+def synthetic_fragment(num_steps: int, num_envs: int, game: AtariSettings) -> RolloutFragment:
     """Returns a fragment of noise, of the shape and types of a real one."""
     rng = np.random.default_rng(SEED)
-    frames = (frame_stack + num_steps, num_envs, *image_shape)
+    frames = (game.frame_stack + num_steps, num_envs, *game.image_shape)
     steps = (num_steps, num_envs)
     return RolloutFragment(
         frames=rng.integers(256, size=frames, dtype=np.uint8),
@@ -139,10 +132,7 @@ def measure_fragment(_: Limit) -> dict[str, float]:
     settings, game = Settings(), game_of(Experiment())
     assert game is not None
     fragment = synthetic_fragment(
-        settings.rollout_fragment_length,
-        settings.num_envs_per_env_runner,
-        game.image_shape,
-        game.frame_stack,
+        settings.rollout_fragment_length, settings.num_envs_per_env_runner, game
     )
     return {"bytes_per_step": len(pickle.dumps(fragment, pickle.HIGHEST_PROTOCOL)) / len(fragment)}
 
@@ -151,11 +141,11 @@ def measure_learner(limit: Limit) -> dict[str, float]:
     """Feeds one local learner fragments through its connector, as the driver does."""
     _start_ray(1)
     config, settings = _config(1)
-    fragment = synthetic_fragment(
-        settings.rollout_fragment_length, settings.num_envs_per_env_runner
-    )
     game = game_of(Experiment(config=settings))
     assert game is not None
+    fragment = synthetic_fragment(
+        settings.rollout_fragment_length, settings.num_envs_per_env_runner, game
+    )
     env = make_vector_env(game, 1)
     spaces = {DEFAULT_MODULE_ID: (env.single_observation_space, env.single_action_space)}
     learner = config.build_learner(spaces=spaces)

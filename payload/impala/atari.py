@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 
 from payload.environments.registry import find_spec
 from payload.errors import UserError, nearest
-from payload.experiment.settings import Experiment
+from payload.experiment.settings import Experiment, Settings
 
 gymnasium.register_envs(ale_py)
 
@@ -67,7 +67,7 @@ def game_of(experiment: Experiment) -> AtariSettings | None:
     values = {
         **game.env_config(),
         "image_size": config.image_size,
-        "image_width": getattr(config, "image_width", None) or 0,
+        "image_width": (isinstance(config, Settings) and config.image_width) or 0,
         "frame_stack": config.frame_stack,
     }
     for key, value in config.env_config.items():

@@ -26,11 +26,12 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
 
     def setup(self) -> None:
         stack, height, width = self.observation_space.shape
-        # No column of an image that is narrower than high is lost: the stride would skip the last.
-        narrower = max(0, height - width)
+        # An image that is narrower than high is padded to a square: the strides would skip its last
+        # columns.
+        padding = (0, (max(0, height - width) + 1) // 2)
         # A first stride of 3 takes a third more time, and Pong as many steps to learn.
         conv = nn.Sequential(
-            _orthogonal(nn.Conv2d(stack, 16, 6, 4, padding=(0, (narrower + 1) // 2))),
+            _orthogonal(nn.Conv2d(stack, 16, 6, 4, padding=padding)),
             nn.ReLU(),
             _orthogonal(nn.Conv2d(16, 32, 4, 2)),
             nn.ReLU(),

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.free_port import free_port
 from tests.infra.boot_scripts import load
 from tests.infra.experiments.head import Head
 
@@ -178,13 +179,6 @@ def descendants(pid: int) -> list[int]:
     parents = {int(line.split()[0]): int(line.split()[1]) for line in found if line.strip()}
     children = [child for child, parent in parents.items() if parent == pid]
     return [one for child in children for one in [child, *descendants(child)]]
-
-
-def free_port() -> int:
-    with socket.socket() as tried:
-        tried.bind(("127.0.0.1", 0))
-        port: int = tried.getsockname()[1]
-        return port
 
 
 def listens(port: int) -> bool:

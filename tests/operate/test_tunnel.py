@@ -16,12 +16,12 @@ import pytest
 
 from operate.stack import Outputs
 from operate.tunnel import has_desktop, local_ports
+from tests.free_port import free_port
 from tests.operate.conftest import Laptop, outputs_of
 from tests.operate.head import (
     SSHD,
     WHY_NOT,
     LocalHead,
-    free_port,
     kill_tree,
     listens,
     program,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rehearsal import background_process
+from tests.free_port import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -24,9 +25,7 @@ with socket.create_server((sys.argv[1], int(sys.argv[2]))):
 
 @pytest.fixture
 def port() -> int:
-    with socket.create_server((ADDRESS, 0)) as free:
-        found: int = free.getsockname()[1]
-        return found
+    return free_port(ADDRESS)
 
 
 @pytest.fixture

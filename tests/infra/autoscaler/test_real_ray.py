@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,14 +24,13 @@ from infra.boot.cloud_config import FILES
 from infra.boot.cluster_package import cluster_package
 from infra.config.vm_sizes import Machine
 from rehearsal.azure import roles
+from tests.free_port import free_port
 from tests.infra.boot_scripts import SCRIPTS
 from tests.local_server import json_server
 from tests.rehearsal.azure.scale_set_cloud import SCALE_SET, Cloud, cloud
 
 pytestmark = pytest.mark.slow
 
-PORTS = range(20_000, 32_000)
-"""Above those of Ray's workers, below those that Linux gives to connections."""
 RAY = Path(sys.executable).with_name("ray")
 WORKER_IP = "127.0.0.2"
 IDLE_MINUTES = 0.5
@@ -68,7 +65,7 @@ class RealRay:
         }
         self._running: list[subprocess.Popen[str]] = []
         self._head_ip = get_node_ip_address()
-        self._port = _free_port(self._head_ip)
+        self._port = free_port(self._head_ip)
         self._temporary = tempfile.mkdtemp(prefix="ray-")  # A socket's path has 107 letters.
 
     def head(self, url: str) -> None:
@@ -91,7 +88,8 @@ class RealRay:
 
     def task(self) -> subprocess.Popen[str]:
         """Starts a task of two CPUs, which only a worker has."""
-        return self._spawn([sys.executable, "-c", TASK, f"{self._head_ip}:{self._port}"], {})
+        command = [sys.executable, "-c", TASK, f"{self._head_ip}:{self._port}"]
+        return self._spawn(command, {}, stdout=subprocess.PIPE)
 
     def request(self, workers: int) -> None:
         """Asks for workers as the queue does."""
@@ -114,11 +112,8 @@ class RealRay:
                 os.killpg(process.pid, signal.SIGKILL)
         for process in self._running:
             process.communicate()
-        said = (
-            *self.folder.glob("*.log"),
-            *Path(self._temporary).glob("session_latest/logs/monitor.*"),
-        )
-        for file in said:
+        monitor = Path(self._temporary).glob("session_latest/logs/monitor.*")
+        for file in (*self.folder.glob("*.log"), *monitor):
             print(file.name, file.read_text()[-2000:], sep="\n")
         shutil.rmtree(self._temporary, ignore_errors=True)
 
@@ -126,26 +121,20 @@ class RealRay:
         options = ("--block", "--disable-usage-stats", "--object-store-memory=100000000")
         self._spawn([str(RAY), "start", *options, *flags], environment)
 
-    def _spawn(self, command: list[str], more: dict[str, str]) -> subprocess.Popen[str]:
+    def _spawn(
+        self, command: list[str], more: dict[str, str], stdout: int | None = None
+    ) -> subprocess.Popen[str]:
         with (self.folder / f"{len(self._running)}.log").open("w") as log:
             process = subprocess.Popen(
                 command,
                 env={**self._environment, **more},
-                stdout=subprocess.PIPE if command[0] == sys.executable else log,
+                stdout=log if stdout is None else stdout,
                 stderr=log,
                 text=True,
                 start_new_session=True,
             )
         self._running.append(process)
         return process
-
-
-def _free_port(address: str) -> int:
-    """Returns a port that no connection takes before Ray does: none of the ephemeral ones."""
-    for port in random.sample(PORTS, 100):
-        with suppress(OSError), socket.create_server((address, port)):
-            return port
-    raise AssertionError("100 ports are taken")
 
 
 @pytest.fixture

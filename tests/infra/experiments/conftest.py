@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import chdir
@@ -12,6 +11,7 @@ import pytest
 from mlflow import MlflowClient
 from ray.cluster_utils import Cluster
 
+from tests.free_port import free_port
 from tests.infra.experiments.head import Head
 
 
@@ -52,9 +52,3 @@ def cluster_head(tmp_path: Path, ray_with_dashboard: Cluster, mlflow_database: s
     return Head(
         tmp_path, {"RAY_API_SERVER_ADDRESS": dashboard, "MLFLOW_TRACKING_URI": mlflow_database}
     )
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])

@@ -42,6 +42,7 @@ from payload.bench.trainer import (
     steps_per_s,
 )
 from payload.errors import UserError
+from payload.impala.atari import AtariSettings
 from payload.impala.frame_stack import stack_frames
 from payload.run.run_folder import RunFolder
 from tests.payload.conftest import FIRST_REPORT
@@ -226,7 +227,7 @@ def test_a_system_that_cannot_be_measured_is_refused(
 
 
 def test_a_synthetic_fragment_has_the_shape_of_a_real_one() -> None:
-    fragment = synthetic_fragment(num_steps=8, num_envs=3)
+    fragment = synthetic_fragment(8, 3, AtariSettings("pong"))
     assert len(fragment) == 24
     assert stack_frames(fragment).shape == (3, 9, 4, 42, 42)
 

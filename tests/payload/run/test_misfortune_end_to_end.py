@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
+from tests.free_port import free_port
 from tests.payload.command_line import (
     WITHOUT_JOBS,
     below,
@@ -58,9 +58,7 @@ class Survivor:
 @pytest.fixture(scope="module")
 def survivor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Survivor]:
     folder = tmp_path_factory.mktemp("survivor")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     uri = f"http://127.0.0.1:{port}"
     with learning(folder, "--tracking-uri", uri) as process:
         (victim,) = env_runners(process)

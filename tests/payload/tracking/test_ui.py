@@ -18,16 +18,14 @@ from payload.cli import main
 from payload.tracking.mlflow_pages import experiment_page
 from payload.tracking.mlflow_run import EXPERIMENT_NAME, PARENT, Tracking
 from payload.tracking.ui import _newest_page
+from tests.free_port import free_port
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        free: int = probe.getsockname()[1]
-        return free
+    return free_port()
 
 
 @pytest.fixture

@@ -1,0 +1,19 @@
+"""A port for a server that a test starts."""
+
+from __future__ import annotations
+
+import random
+import socket
+from contextlib import suppress
+
+PORTS = range(20_000, 32_000)
+"""Above those of Ray's workers, and below those that the kernel gives to connections: none of them
+takes the port before the server does."""
+
+
+def free_port(address: str = "127.0.0.1") -> int:
+    """Returns a port of the address on which nothing listens."""
+    for port in random.sample(PORTS, 100):
+        with suppress(OSError), socket.create_server((address, port)):
+            return port
+    raise AssertionError("100 ports are taken")
