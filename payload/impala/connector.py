@@ -11,18 +11,22 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
-from payload.impala.frame_stack import stack_frames
 from payload.impala.rollout_fragment import RolloutFragment
+
+FRAMES = "frames"
+"""[N, K - 1 + T + 1, H, W]: each frame once. The module stacks them, on the learner's device."""
+FIRST = "first"
+"""[N, T + 1]: this observation is the first of its episode."""
 
 
 class FragmentsToTrainBatch(ConnectorV2):
-    """Puts fragments of N environments and T steps into rows of T + 1 slots each.
+    """Puts fragments of N environments and T steps into N rows of T + 1 slots.
 
-    Every column is flat with N * (T + 1) entries, row after row; the last slot of a row
-    holds the bootstrap observation. LOSS_MASK is False there, and at a truncated step:
-    that step's observation bootstraps the one before it, so no final observation has to
-    travel. Takes the place of RLlib's AddOneTsToEpisodesAndTruncate,
-    AddObservationsFromEpisodesToBatch and NumpyToTensor.
+    A column is [N, T + 1], but for FRAMES and WEIGHTS_SEQ_NO, [N]; the last slot of a row holds
+    the bootstrap observation. LOSS_MASK is False there, and at a truncated step: that step's
+    observation bootstraps the one before it, so no final observation has to travel. Takes the
+    place of RLlib's AddOneTsToEpisodesAndTruncate, AddObservationsFromEpisodesToBatch and
+    NumpyToTensor.
     """
 
     def __init__(self, *args: Any, clip_rewards: bool = True, **kwargs: Any) -> None:
@@ -43,8 +47,6 @@ class FragmentsToTrainBatch(ConnectorV2):
         return {
             DEFAULT_MODULE_ID: {
                 name: torch.from_numpy(np.concatenate([c[name] for c in columns]))
-                if len(columns) > 1
-                else torch.from_numpy(columns[0][name])
                 for name in columns[0]
             }
         }
@@ -58,16 +60,15 @@ class FragmentsToTrainBatch(ConnectorV2):
         def rows(values: np.ndarray, dtype: type) -> np.ndarray:
             padded = np.zeros((num_envs, num_steps + 1), dtype)
             padded[:, :num_steps] = values.T
-            return padded.reshape(-1)
+            return padded
 
         return {
-            Columns.OBS: stack_frames(fragment).reshape(
-                num_envs * (num_steps + 1), -1, *fragment.frames.shape[2:]
-            ),
+            FRAMES: fragment.frames.swapaxes(0, 1),
+            FIRST: fragment.first.T,
             Columns.ACTIONS: rows(fragment.actions, np.int64),
             Columns.ACTION_LOGP: rows(fragment.action_logp, np.float32),
             Columns.REWARDS: rows(rewards, np.float32),
             Columns.TERMINATEDS: rows(fragment.terminated, np.bool_),
             Columns.LOSS_MASK: rows(~fragment.truncated, np.bool_),
-            WEIGHTS_SEQ_NO: np.full(num_envs * (num_steps + 1), fragment.weights_seq_no, np.int64),
+            WEIGHTS_SEQ_NO: np.full(num_envs, fragment.weights_seq_no, np.int64),
         }

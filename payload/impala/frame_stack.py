@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
-from payload.impala.rollout_fragment import RolloutFragment
+import torch
 
 
-def stack_frames(fragment: RolloutFragment) -> npt.NDArray[np.uint8]:
-    """Rebuilds the frame stacks that the policy saw: [N, T + 1, K, H, W].
+def stack_frames(frames: torch.Tensor, first: torch.Tensor, blank: torch.Tensor) -> torch.Tensor:
+    """Rebuilds the frame stacks that the policy saw, [N, T + 1, K, H, W] with K as fastest axis.
 
-    Frames from before an episode's start are zero, as in the emulator's own stack.
+    Frames from before an episode's start are blank, as in the emulator's own stack.
+
+    Args:
+        frames: [N, K - 1 + T + 1, H, W], each frame once, as it is or normalized.
+        first: [N, T + 1] bool; this observation is the first of its episode.
+        blank: [H, W], a black frame; normalized if the frames are.
     """
-    steps = len(fragment.first)
-    stack = len(fragment.frames) - steps + 1
-    windows = np.lib.stride_tricks.sliding_window_view(fragment.frames, stack, axis=0)
-    # Always a copy: out of Ray's object store the frames are read-only.
-    observations = windows.transpose(1, 0, 4, 2, 3).copy()
-    # In the first observation the padding is already part of the frames.
-    for t, env in zip(*np.nonzero(fragment.first[1:]), strict=True):
-        for later in range(min(stack - 1, steps - 1 - t)):
-            observations[env, t + 1 + later, : stack - 1 - later] = 0
-    return observations
+    num_slots = first.shape[1]
+    stack = frames.shape[1] - num_slots + 1
+    windows = frames.unfold(1, stack, 1)
+    # A look at values would make the host wait for a GPU. On CPUs `where` takes six times as long.
+    stacks = (_stack_everywhere if frames.is_cuda else _stack_on_cpu)(windows, first, blank)
+    return stacks.movedim(-1, 2)
+
+
+def _stack_everywhere(
+    windows: torch.Tensor, first: torch.Tensor, blank: torch.Tensor
+) -> torch.Tensor:
+    stack = windows.shape[-1]
+    slots = torch.arange(first.shape[1], device=first.device)
+    starts = torch.where(first, slots, -stack).cummax(1).values
+    ages = torch.arange(stack - 1, -1, -1, device=first.device)
+    outside = ages > (slots - starts)[..., None]
+    return torch.where(outside[:, :, None, None, :], blank[..., None], windows)
+
+
+def _stack_on_cpu(windows: torch.Tensor, first: torch.Tensor, blank: torch.Tensor) -> torch.Tensor:
+    stacks = windows.contiguous()
+    _, num_slots, *_, stack = stacks.shape
+    for row, start in first.nonzero().tolist():
+        for slot in range(start, min(start + stack - 1, num_slots)):
+            stacks[row, slot, ..., : stack - 1 - (slot - start)] = blank[..., None]
+    return stacks

@@ -6,7 +6,6 @@ import logging
 import math
 import threading
 from contextlib import suppress
-from dataclasses import asdict
 from queue import Empty, Queue
 from typing import Any
 
@@ -18,9 +17,11 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.learner import ENTROPY_KEY
 from ray.rllib.core.learner.training_data import TrainingData
+from ray.rllib.utils.metrics import DIFF_NUM_GRAD_UPDATES_VS_SAMPLER_POLICY, WEIGHTS_SEQ_NO
 
 from payload.impala.advantages import RunningNormalizer
 from payload.impala.atari import AtariSettings, make_vector_env
+from payload.impala.connector import FIRST
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.impala.thread_watch import ThreadWatch
 from payload.impala.vtrace import vtrace
@@ -28,6 +29,8 @@ from payload.impala.vtrace import vtrace
 logger = logging.getLogger(__name__)
 
 PIXEL_STATISTICS_SEED = 12_345
+GRADIENT_NORM = "gradients_default_optimizer_global_norm"
+"""RLlib's name of the gradients' global norm before clipping."""
 LOSS_STATE = "loss"
 """In a learner's state: what the loss depends on besides weights and settings."""
 
@@ -48,7 +51,8 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
 
     def build(self) -> None:
         super().build()
-        self.normalize = RunningNormalizer()
+        self.normalize = RunningNormalizer(device=self._device)
+        self._measured: dict[str, torch.Tensor] = {}
         self._spare: list[RolloutFragment] = []
         self._updating = threading.Lock()
         if self.config.num_gpus_per_learner == 0:
@@ -79,13 +83,14 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
             state = super().get_state(components, not_components=not_components, **kwargs)
             return {
                 **state,
-                LOSS_STATE: {"normalizer": asdict(self.normalize), "progress": self.progress},
+                LOSS_STATE: {"normalizer": self.normalize.state(), "progress": self.progress},
             }
 
     def set_state(self, state: Any) -> None:
         super().set_state(state)
         if LOSS_STATE in state:
-            self.normalize = RunningNormalizer(**state[LOSS_STATE]["normalizer"])
+            normalizer = state[LOSS_STATE]["normalizer"]
+            self.normalize = RunningNormalizer(**normalizer, device=self._device)
             self.progress = state[LOSS_STATE]["progress"]
 
     def update(
@@ -124,20 +129,35 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         return fragments + missing * self._spare
 
     def _update(self, batch: dict[str, Any], **kwargs: Any) -> Any:
-        """Makes num_epochs passes over the batch's rows in minibatches of whole rows."""
+        """Makes num_epochs passes over the batch's rows in minibatches of whole rows.
+
+        The host waits for a GPU once, at the end, for the metrics of the last minibatch.
+        """
         settings = self.config.learner_config_dict
         columns = batch[DEFAULT_MODULE_ID]
-        row = self.config.get_rollout_fragment_length() + 1
-        num_slots = len(columns[Columns.REWARDS])
-        size = settings["minibatch_size"]
-        slots = num_slots if size is None else size // (row - 1) * row
-        result = None
+        num_rows, size = len(columns[FIRST]), settings["minibatch_size"]
+        rows = num_rows if size is None else size // self.config.get_rollout_fragment_length()
         with self._updating:
             for _ in range(settings["num_epochs"]):
-                for start in range(0, num_slots, slots):
-                    minibatch = {name: c[start : start + slots] for name, c in columns.items()}
-                    result = super()._update({DEFAULT_MODULE_ID: minibatch}, **kwargs)
-        return result
+                for start in range(0, num_rows, rows):
+                    minibatch = {name: c[start : start + rows] for name, c in columns.items()}
+                    self._make_gradient_step({DEFAULT_MODULE_ID: minibatch})
+        measured = dict(
+            zip(self._measured, torch.stack(list(self._measured.values())).tolist(), strict=True)
+        )
+        if not math.isfinite(measured[GRADIENT_NORM]):
+            logger.warning("Skipping a gradient step: a gradient is not finite.")
+        loss = measured.pop(self.TOTAL_LOSS_KEY)
+        self.metrics.log_dict(measured, key=DEFAULT_MODULE_ID, window=1)
+        return {}, {DEFAULT_MODULE_ID: loss}, {}
+
+    def _make_gradient_step(self, batch: dict[str, Any]) -> None:
+        # RLlib's own step looks at every policy lag and gradient norm on the host.
+        losses = self.compute_losses(fwd_out=self.module.forward_train(batch), batch=batch)
+        self.apply_gradients(self.compute_gradients(losses))
+        lag = self._weights_seq_no - batch[DEFAULT_MODULE_ID][WEIGHTS_SEQ_NO].float().mean()
+        self._measured[DIFF_NUM_GRAD_UPDATES_VS_SAMPLER_POLICY] = lag
+        self._measured[self.TOTAL_LOSS_KEY] = losses[DEFAULT_MODULE_ID].detach()
 
     def compute_loss_for_module(
         self, *, module_id: str, config: Any, batch: dict[str, Any], fwd_out: dict[str, Any]
@@ -148,22 +168,18 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         al. 2017, section 3.2: label smoothing and confidence penalty). The first pulls an action
         back with the same force however unlikely it is; the entropy bonus vanishes for it.
 
-        Each is a mean over the steps that LOSS_MASK leaves. Columns are flat with
-        N * (T + 1) entries, row after row (see FragmentsToTrainBatch).
+        Each is a mean over the steps that LOSS_MASK leaves. The batch's columns are [N, T + 1] (see
+        FragmentsToTrainBatch), the outputs' [N * (T + 1), ...], row after row.
         """
         settings = config.learner_config_dict
-        num_slots = config.get_rollout_fragment_length() + 1
 
         def time_major(column: torch.Tensor) -> torch.Tensor:
-            return column.view(-1, num_slots).t()
+            return column.view(len(batch[FIRST]), -1).t()
 
-        values = time_major(
-            self.module[module_id]
-            .unwrapped()
-            .compute_values(batch, embeddings=fwd_out[Columns.EMBEDDINGS])
-        )
+        values = time_major(fwd_out[Columns.VF_PREDS])
         all_logp = torch.log_softmax(fwd_out[Columns.ACTION_DIST_INPUTS], dim=-1)
-        logp = time_major(all_logp.gather(-1, batch[Columns.ACTIONS][:, None])[:, 0])[:-1]
+        actions = batch[Columns.ACTIONS].view(-1, 1)
+        logp = time_major(all_logp.gather(-1, actions))[:-1]
         entropy = time_major(-(all_logp.exp() * all_logp).sum(-1))[:-1]
         uniform_kl = time_major(-all_logp.mean(-1) - math.log(all_logp.shape[-1]))[:-1]
         mask = time_major(batch[Columns.LOSS_MASK])[:-1]
@@ -178,13 +194,18 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
             clip_rho=config.vtrace_clip_rho_threshold,
             clip_pg_rho=config.vtrace_clip_pg_rho_threshold,
         )
-        errors = (targets - values[:-1])[mask]
-        advantages = advantages[mask]
         if settings["normalize_advantages"]:
-            advantages = self.normalize(advantages)
-        policy_loss = self.policy_loss(logp[mask], log_rhos[mask], advantages)
-        value_loss = 0.5 * errors.pow(2).mean()
-        mean_entropy = entropy[mask].mean()
+            advantages = self.normalize(advantages, mask)
+        num_steps = mask.sum()
+
+        def mean(values: torch.Tensor) -> torch.Tensor:
+            # Not values[mask]: the host would wait for the number of its elements.
+            return torch.where(mask, values, 0.0).sum() / num_steps
+
+        errors = targets - values[:-1]
+        policy_loss = mean(self.policy_losses(logp, log_rhos, advantages))
+        value_loss = 0.5 * mean(errors.square())
+        mean_entropy = mean(entropy)
         entropy_coeff = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
         uniform_kl_coeff = annealed(
             settings["uniform_kl_coeff"],
@@ -193,41 +214,48 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         )
         self.metrics.log_dict(
             {
-                "policy_loss": policy_loss.detach(),
-                "vf_loss": value_loss.detach(),
-                "vf_explained_var": 1.0
-                - errors.detach().var() / targets[mask].var().clamp(min=1e-8),
-                ENTROPY_KEY: mean_entropy.detach(),
                 LEARNER_RESULTS_CURR_ENTROPY_COEFF_KEY: entropy_coeff,
                 "uniform_kl_coeff": uniform_kl_coeff,
-                "mean_kl_loss": -log_rhos.detach()[mask].mean(),
             },
             key=module_id,
             window=1,
         )
+        with torch.no_grad():
+            unexplained = mean((errors - mean(errors)).square())
+            variance = mean((targets - mean(targets)).square())
+            self._measured |= {
+                "policy_loss": policy_loss.detach(),
+                "vf_loss": value_loss.detach(),
+                "vf_explained_var": 1.0 - unexplained / variance.clamp(min=1e-8),
+                ENTROPY_KEY: mean_entropy.detach(),
+                "mean_kl_loss": -mean(log_rhos),
+            }
         return (
             policy_loss
             + config.vf_loss_coeff * value_loss
-            + uniform_kl_coeff * uniform_kl[mask].mean()
+            + uniform_kl_coeff * mean(uniform_kl)
             - entropy_coeff * mean_entropy
         )
 
     def apply_gradients(self, gradients_dict: dict[Any, torch.Tensor]) -> None:
-        """Makes the optimizer's step, unless a gradient is not finite.
+        """Clips the gradients and makes the optimizer's step, unless one of them is not finite."""
+        for key, gradient in gradients_dict.items():
+            self._params[key].grad = gradient
+        gradients = list(gradients_dict.values())
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if self.config.grad_clip is not None:
+            torch.nn.utils.clip_grads_with_norm_(self._params.values(), self.config.grad_clip, norm)
+        self._measured[GRADIENT_NORM] = norm
+        optimizer = self.get_optimizer(DEFAULT_MODULE_ID)
+        # As torch.amp.GradScaler tells it: the fused step itself looks, on the device.
+        optimizer.found_inf = 1.0 - norm.isfinite().float()
+        optimizer.step()
 
-        RLlib itself, without torch_skip_nan_gradients, looks twice at each gradient: a tenth of an
-        update's time without a GPU.
-        """
-        if torch.stack([gradient.sum() for gradient in gradients_dict.values()]).isfinite().all():
-            super().apply_gradients(gradients_dict)
-        else:
-            logger.warning("Skipping a gradient step: a gradient is not finite.")
-
-    def policy_loss(
+    def policy_losses(
         self, logp: torch.Tensor, log_rhos: torch.Tensor, advantages: torch.Tensor
     ) -> torch.Tensor:
-        """The V-trace policy gradient (IMPALA, section 4.2); all arguments are [steps]."""
-        return -(logp * advantages).mean()
+        """Of each step, the V-trace policy gradient (IMPALA, section 4.2); all are [T, N]."""
+        return -logp * advantages
 
 
 class SurrogateLearner(VTraceLearner):
@@ -241,14 +269,14 @@ class SurrogateLearner(VTraceLearner):
         self._learner_thread_in_queue: Queue[Any] = Queue(maxsize=self.config.simple_queue_size)
         super().build()
 
-    def policy_loss(
+    def policy_losses(
         self, logp: torch.Tensor, log_rhos: torch.Tensor, advantages: torch.Tensor
     ) -> torch.Tensor:
-        """The clipped surrogate (Schulman et al. 2017, equation 7); all arguments are [steps]."""
+        """Of each step, the clipped surrogate (Schulman et al. 2017, equation 7)."""
         ratios = log_rhos.exp()
         clip = self.config.clip_param
         clipped = ratios.clamp(1.0 - clip, 1.0 + clip)
-        return -torch.min(ratios * advantages, clipped * advantages).mean()
+        return -torch.min(ratios * advantages, clipped * advantages)
 
 
 class Adam(torch.optim.Adam):

@@ -85,8 +85,6 @@ def _fast_path(
         ),
         add_default_connectors_to_learner_pipeline=False,
     )
-    # VTraceLearner looks at its gradients itself.
-    config.framework(torch_skip_nan_gradients=True)
     config.rl_module(
         rl_module_spec=RLModuleSpec(
             module_class=AtariModule,

@@ -43,11 +43,24 @@ def vtrace(
     """
     rhos = torch.where(mask, log_rhos.exp(), 0.0)
     deltas = rhos.clamp(max=clip_rho) * (rewards + discounts * values[1:] - values[:-1])
-    carry = discounts * lambda_ * rhos.clamp(max=1.0)
-    targets = values.clone()
-    correction = torch.zeros_like(values[0])
-    for t in range(len(deltas) - 1, -1, -1):
-        correction = deltas[t] + carry[t] * correction
-        targets[t] += correction
-    advantages = rhos.clamp(max=clip_pg_rho) * (rewards + discounts * targets[1:] - values[:-1])
-    return VTraceReturns(targets[:-1], advantages)
+    traces = discounts * lambda_ * rhos.clamp(max=1.0)
+    targets = values[:-1] + decayed_sums(deltas, traces)
+    next_targets = torch.cat([targets[1:], values[-1:]])
+    advantages = rhos.clamp(max=clip_pg_rho) * (rewards + discounts * next_targets - values[:-1])
+    return VTraceReturns(targets, advantages)
+
+
+def decayed_sums(terms: torch.Tensor, decays: torch.Tensor) -> torch.Tensor:
+    """Returns x_t = terms_t + decays_t x_{t+1} for every t, with x_T = 0; all are [T, N].
+
+    By doubling (Hillis and Steele 1986): after round k every sum has its first 2^k terms. That is
+    log2(T) rounds of a few kernels, where a loop over T would launch as many for each step.
+    """
+    reach = 1
+    while reach < len(terms):
+        sums = torch.addcmul(terms[:-reach], decays[:-reach], terms[reach:])
+        products = decays[:-reach] * decays[reach:]
+        terms = torch.cat([sums, terms[-reach:]])
+        decays = torch.cat([products, decays[-reach:]])
+        reach *= 2
+    return terms

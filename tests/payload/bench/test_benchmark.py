@@ -43,9 +43,9 @@ from payload.bench.trainer import (
 )
 from payload.errors import UserError
 from payload.impala.atari import AtariSettings
-from payload.impala.frame_stack import stack_frames
 from payload.run.run_folder import RunFolder
 from tests.payload.conftest import FIRST_REPORT
+from tests.payload.impala.stacks import stacks_of
 
 ROLLUP = """\
 55d7a5a3c000-7ffd2f5fe000 ---p 00000000 00:00 0                  [rollup]
@@ -229,7 +229,7 @@ def test_a_system_that_cannot_be_measured_is_refused(
 def test_a_synthetic_fragment_has_the_shape_of_a_real_one() -> None:
     fragment = synthetic_fragment(8, 3, AtariSettings("pong"))
     assert len(fragment) == 24
-    assert stack_frames(fragment).shape == (3, 9, 4, 42, 42)
+    assert stacks_of(fragment).shape == (3, 9, 4, 42, 42)
 
 
 def test_the_line_that_says_why_is_found_in_a_failed_childs_output() -> None:

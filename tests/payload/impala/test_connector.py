@@ -18,7 +18,8 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
-from payload.impala.connector import FragmentsToTrainBatch
+from payload.impala.connector import FIRST, FRAMES, FragmentsToTrainBatch
+from payload.impala.frame_stack import stack_frames
 from payload.impala.rollout_fragment import RolloutFragment
 
 PATIENT = settings(deadline=None, max_examples=50)
@@ -93,31 +94,34 @@ def stack_at(fragment: RolloutFragment, env: int, time: int) -> npt.NDArray[np.u
 
 
 def step_by_step(episodes: list[RolloutFragment]) -> dict[str, npt.NDArray[Any]]:
-    """The train batch with clipped rewards, one slot after the other."""
+    """The train batch with clipped rewards and stacked frames, one slot after the other."""
     columns: dict[str, list[Any]] = defaultdict(list)
     for fragment in episodes:
         steps, num_envs = fragment.actions.shape
         for env in range(num_envs):
+            row: dict[str, list[Any]] = defaultdict(list)
             for t in range(steps):
                 reward = float(fragment.rewards[t, env])
-                columns[Columns.OBS].append(stack_at(fragment, env, t))
-                columns[Columns.ACTIONS].append(fragment.actions[t, env])
-                columns[Columns.ACTION_LOGP].append(fragment.action_logp[t, env])
-                columns[Columns.REWARDS].append(max(-1.0, min(1.0, reward)))
-                columns[Columns.TERMINATEDS].append(fragment.terminated[t, env])
-                columns[Columns.LOSS_MASK].append(not fragment.truncated[t, env])
-                columns[WEIGHTS_SEQ_NO].append(fragment.weights_seq_no)
-            columns[Columns.OBS].append(stack_at(fragment, env, steps))
+                row[Columns.OBS].append(stack_at(fragment, env, t))
+                row[Columns.ACTIONS].append(fragment.actions[t, env])
+                row[Columns.ACTION_LOGP].append(fragment.action_logp[t, env])
+                row[Columns.REWARDS].append(max(-1.0, min(1.0, reward)))
+                row[Columns.TERMINATEDS].append(fragment.terminated[t, env])
+                row[Columns.LOSS_MASK].append(not fragment.truncated[t, env])
+            row[Columns.OBS].append(stack_at(fragment, env, steps))
             for name in (Columns.ACTIONS, Columns.ACTION_LOGP, Columns.REWARDS):
-                columns[name].append(0)
-            columns[Columns.TERMINATEDS].append(False)
-            columns[Columns.LOSS_MASK].append(False)
+                row[name].append(0)
+            row[Columns.TERMINATEDS].append(False)
+            row[Columns.LOSS_MASK].append(False)
+            for name, values in row.items():
+                columns[name].append(values)
             columns[WEIGHTS_SEQ_NO].append(fragment.weights_seq_no)
     return {name: np.array(values) for name, values in columns.items()}
 
 
 COLUMNS = {
-    Columns.OBS: torch.uint8,
+    FRAMES: torch.uint8,
+    FIRST: torch.bool,
     Columns.ACTIONS: torch.int64,
     Columns.ACTION_LOGP: torch.float32,
     Columns.REWARDS: torch.float32,
@@ -127,11 +131,15 @@ COLUMNS = {
 }
 
 
-@pytest.mark.parametrize("column", COLUMNS)
 @given(episodes=batches())
 @PATIENT
-def test_a_column_is_built_step_by_step(column: str, episodes: list[RolloutFragment]) -> None:
-    np.testing.assert_array_equal(connect(episodes)[column], step_by_step(episodes)[column])
+def test_columns_are_built_step_by_step(episodes: list[RolloutFragment]) -> None:
+    columns, expected = connect(episodes), step_by_step(episodes)
+    frames, first = columns.pop(FRAMES), columns.pop(FIRST)
+    columns[Columns.OBS] = stack_frames(frames, first, torch.zeros_like(frames[0, 0]))
+    assert columns.keys() == expected.keys()
+    for name, column in columns.items():
+        np.testing.assert_array_equal(column, expected[name], err_msg=name)
 
 
 @given(batches())
@@ -176,9 +184,7 @@ def test_clipping_leaves_the_fragments_rewards_alone(episodes: list[RolloutFragm
 @given(batches(max_size=1))
 @PATIENT
 def test_bootstrap_slots_are_masked(episodes: list[RolloutFragment]) -> None:
-    (fragment,) = episodes
-    steps, num_envs = fragment.actions.shape
-    mask = connect(episodes)[Columns.LOSS_MASK].view(num_envs, steps + 1)
+    mask = connect(episodes)[Columns.LOSS_MASK]
     assert not mask[:, -1].any()
 
 
@@ -186,8 +192,7 @@ def test_bootstrap_slots_are_masked(episodes: list[RolloutFragment]) -> None:
 @PATIENT
 def test_of_all_steps_the_truncated_ones_are_masked(episodes: list[RolloutFragment]) -> None:
     (fragment,) = episodes
-    steps, num_envs = fragment.actions.shape
-    mask = connect(episodes)[Columns.LOSS_MASK].view(num_envs, steps + 1)
+    mask = connect(episodes)[Columns.LOSS_MASK]
     np.testing.assert_array_equal(mask[:, :-1], ~fragment.truncated.T)
 
 
@@ -195,5 +200,5 @@ def test_of_all_steps_the_truncated_ones_are_masked(episodes: list[RolloutFragme
 @PATIENT
 def test_the_batch_shares_no_memory_with_a_fragment(episodes: list[RolloutFragment]) -> None:
     # A fragment out of Ray's object store is read-only, which PyTorch does not support.
-    observations = connect(episodes)[Columns.OBS].numpy()
-    assert not np.shares_memory(observations, episodes[0].frames)
+    frames = connect(episodes)[FRAMES].numpy()
+    assert not np.shares_memory(frames, episodes[0].frames)

@@ -33,9 +33,9 @@ from payload.impala.env_runner import (
     AtariEnvRunner,
     game_seeds,
 )
-from payload.impala.frame_stack import stack_frames
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.run.algorithm import algorithm_config
+from tests.payload.impala.stacks import stacks_of
 
 pytestmark = pytest.mark.slow
 
@@ -206,7 +206,7 @@ def test_observations_are_the_plain_environments(play: Played) -> None:
     for number, fragment in enumerate(play.fragments):
         start = number * STEPS
         expected = play.plain.observations[start : start + STEPS + 1].swapaxes(0, 1)
-        np.testing.assert_array_equal(stack_frames(fragment), expected)
+        np.testing.assert_array_equal(stacks_of(fragment), expected)
 
 
 def test_rewards_are_the_plain_environments(play: Played) -> None:
@@ -424,7 +424,7 @@ def logits_of(runner: AtariEnvRunner, observations: UInt8s) -> torch.Tensor:
 
 def test_action_logp_is_the_policys_own(opinionated: AtariEnvRunner) -> None:
     (fragment,) = opinionated.sample()
-    for t, observations in enumerate(stack_frames(fragment).swapaxes(0, 1)[:-1]):
+    for t, observations in enumerate(stacks_of(fragment).swapaxes(0, 1)[:-1]):
         logp = torch.log_softmax(logits_of(opinionated, observations), -1).numpy()
         expected = logp[range(NUM_ENVS), fragment.actions[t]]
         np.testing.assert_allclose(fragment.action_logp[t], expected, atol=1e-5)
@@ -432,7 +432,7 @@ def test_action_logp_is_the_policys_own(opinionated: AtariEnvRunner) -> None:
 
 def test_without_exploration_actions_are_the_likeliest(opinionated: AtariEnvRunner) -> None:
     (fragment,) = opinionated.sample(explore=False)
-    for t, observations in enumerate(stack_frames(fragment).swapaxes(0, 1)[:-1]):
+    for t, observations in enumerate(stacks_of(fragment).swapaxes(0, 1)[:-1]):
         expected = logits_of(opinionated, observations).argmax(-1).numpy()
         np.testing.assert_array_equal(fragment.actions[t], expected)
 

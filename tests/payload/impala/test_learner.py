@@ -25,11 +25,13 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.learner import Learner
 from ray.rllib.core.learner.training_data import TrainingData
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
+from torch.overrides import TorchFunctionMode
 
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import with_defaults
+from payload.impala import frame_stack
 from payload.impala.advantages import RunningNormalizer
-from payload.impala.connector import FragmentsToTrainBatch
+from payload.impala.connector import FIRST, FRAMES, FragmentsToTrainBatch
 from payload.impala.learner import Adam, SurrogateLearner, VTraceLearner, annealed
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.impala.vtrace import vtrace
@@ -233,12 +235,11 @@ def loss_row_by_row(learner: VTraceLearner, batch: TrainBatch) -> torch.Tensor:
         name: []
         for name in ("logp", "behaviour_logp", "entropy", "uniform_kl", "advantage", "error")
     }
-    num_rows = len(batch[Columns.REWARDS]) // (STEPS + 1)
-    for row in range(num_rows):
-        slots = {name: column.chunk(num_rows)[row] for name, column in batch.items()}
+    for row in range(len(batch[FIRST])):
+        slots = {name: column[row : row + 1] for name, column in batch.items()}
         logits = module.forward_train(slots)[Columns.ACTION_DIST_INPUTS][:STEPS]
         policy = torch.distributions.Categorical(logits=logits)
-        steps = {name: column[:STEPS] for name, column in slots.items()}
+        steps = {name: column[0, :STEPS] for name, column in slots.items() if column.ndim > 1}
         values = module.compute_values(slots)
         logp = policy.log_prob(steps[Columns.ACTIONS])
         mask = steps[Columns.LOSS_MASK]
@@ -326,11 +327,12 @@ def test_the_observation_of_a_truncated_step_counts(impala: VTraceLearner) -> No
     """Its value bootstraps the step before."""
     truncated = np.zeros((STEPS, 1), np.bool_)
     truncated[2] = True
-    batch = train_batch(made_up(num_envs=1, truncated=truncated))
-    observations = batch[Columns.OBS].clone()
-    observations[2] = 255 - observations[2]
-    changed = {**batch, Columns.OBS: observations}
-    assert loss_of(impala, changed) != loss_of(impala, batch)
+    first = np.zeros((STEPS + 1, 1), np.bool_)
+    first[3] = True
+    batch = train_batch(made_up(num_envs=1, truncated=truncated, first=first))
+    frames = batch[FRAMES].clone()
+    frames[0, STACK - 1 + 2] = 255 - frames[0, STACK - 1 + 2]
+    assert loss_of(impala, {**batch, FRAMES: frames}) != loss_of(impala, batch)
 
 
 # The policy's loss
@@ -345,7 +347,7 @@ def test_impalas_policy_loss_is_the_plain_policy_gradient(
     impala: VTraceLearner, logp: Losses, log_rhos: Losses, advantages: Losses
 ) -> None:
     tensors = (torch.from_numpy(values) for values in (logp, log_rhos, advantages))
-    assert impala.policy_loss(*tensors).item() == pytest.approx(-(logp * advantages).mean())
+    assert impala.policy_losses(*tensors).tolist() == pytest.approx(-(logp * advantages))
 
 
 @given(logp=STEPWISE, log_rhos=STEPWISE, advantages=STEPWISE)
@@ -354,12 +356,12 @@ def test_appos_policy_loss_is_the_clipped_surrogate(
     learners: Learners, logp: Losses, log_rhos: Losses, advantages: Losses
 ) -> None:
     tensors = (torch.from_numpy(values) for values in (logp, log_rhos, advantages))
-    loss = learners.fresh("APPO").policy_loss(*tensors).item()
+    losses = learners.fresh("APPO").policy_losses(*tensors).tolist()
     gains = [
         min(ratio * advantage, min(max(ratio, 0.8), 1.2) * advantage)
         for ratio, advantage in zip(np.exp(log_rhos), advantages, strict=True)
     ]
-    assert loss == pytest.approx(-np.mean(gains))
+    assert losses == pytest.approx(-np.array(gains))
 
 
 def policy_gradient(learner: VTraceLearner, log_ratio: float, reward: float) -> float:
@@ -373,7 +375,7 @@ def policy_gradient(learner: VTraceLearner, log_ratio: float, reward: float) -> 
             terminated=np.ones(shape, np.bool_),
         )
     )
-    logp = log_probabilities(learner, batch)[:, 0]
+    logp = log_probabilities(learner, batch)[:, 0].view_as(batch[Columns.ACTION_LOGP])
     loss = loss_of(learner, {**batch, Columns.ACTION_LOGP: logp - log_ratio})
     (gradient,) = torch.autograd.grad(loss, module_of(learner).policy.bias)
     return float(gradient.abs().max())
@@ -433,7 +435,7 @@ def test_values_come_closer_to_the_returns(learners: Learners, name: str) -> Non
     errors = []
     for _ in range(2):
         with torch.no_grad():
-            values = module_of(learner).compute_values(batch)[batch[Columns.LOSS_MASK]]
+            values = module_of(learner).compute_values(batch)[batch[Columns.LOSS_MASK].flatten()]
         errors.append((values - 1.0).pow(2).mean())
         update(learner, fragment)
     assert errors[1] < errors[0]
@@ -573,6 +575,66 @@ def test_a_gradient_that_is_not_finite_makes_no_step(learner: VTraceLearner) -> 
     next(iter(gradients.values())).view(-1)[0] = torch.nan
     learner.apply_gradients(gradients)
     assert torch.equal(weights_of(learner), before)
+
+
+class HostWaits(TorchFunctionMode):
+    """Counts what makes the host wait for a GPU: looks at values, or at how many there are."""
+
+    NAMES = frozenset(
+        {"item", "tolist", "numpy", "cpu", "nonzero", "__bool__", "__float__", "__int__"}
+        | {"masked_select", "unique", "equal", "allclose"}
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        by_mask = "getitem" in name and isinstance(args[1], torch.Tensor)
+        if name in self.NAMES or by_mask:
+            self.found.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+def test_an_update_waits_for_the_device_once(
+    learners: Learners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frame_stack, "_stack_on_cpu", frame_stack._stack_everywhere)
+    learner = learners.fresh("APPO in minibatches")
+    batch = train_batch(made_up(num_envs=6))
+    with HostWaits() as waits:
+        learner._update({DEFAULT_MODULE_ID: batch})
+    assert gradient_steps(learner) == 6
+    assert waits.found == ["tolist"]
+
+
+def test_the_weights_that_travel_are_one_copy(impala: VTraceLearner) -> None:
+    with HostWaits() as waits:
+        state = module_of(impala).get_state(inference_only=True)
+    assert waits.found.count("cpu") == 1
+    for name, tensor in module_of(impala).state_dict().items():
+        np.testing.assert_array_equal(state[name], tensor, err_msg=name)
+
+
+def test_a_longer_fragment_launches_hardly_more_kernels() -> None:
+    """Of V-trace, the only part that goes from step to step."""
+
+    def kernels(num_steps: int) -> int:
+        column = torch.zeros(num_steps, 2)
+        with torch.profiler.profile() as profile:
+            vtrace(
+                values=torch.zeros(num_steps + 1, 2),
+                rewards=column,
+                discounts=column,
+                log_rhos=column,
+                mask=column == 0,
+            )
+        return sum(event.count for event in profile.key_averages() if event.key.startswith("aten"))
+
+    assert kernels(128) < 2 * kernels(16)
 
 
 def test_an_update_does_without_torch_compile(

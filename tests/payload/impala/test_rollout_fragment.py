@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from payload.impala.frame_stack import stack_frames
+from payload.impala import frame_stack
 from payload.impala.rollout_fragment import RolloutFragment
+from tests.payload.impala.stacks import stacks_of
 
 PATIENT = settings(deadline=None)
 """A busy machine must not fail a test."""
@@ -94,23 +95,15 @@ def default_fragment() -> RolloutFragment:
 @given(plays())
 @PATIENT
 def test_stacked_observations_are_what_the_policy_saw(play: Play) -> None:
-    np.testing.assert_array_equal(stack_frames(play.fragment), play.stacks)
+    np.testing.assert_array_equal(stacks_of(play.fragment), play.stacks)
 
 
 @given(plays())
 @PATIENT
-def test_stacking_leaves_the_frames_as_they_are(play: Play) -> None:
-    before = play.fragment.frames.copy()
-    stack_frames(play.fragment)
-    np.testing.assert_array_equal(play.fragment.frames, before)
-
-
-@given(plays())
-@PATIENT
-def test_read_only_frames_give_the_same_stacks(play: Play) -> None:
-    # Ray hands arrays out of its object store read-only.
-    play.fragment.frames.flags.writeable = False
-    np.testing.assert_array_equal(stack_frames(play.fragment), play.stacks)
+def test_a_gpu_stacks_as_a_cpu_does(play: Play) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(frame_stack, "_stack_on_cpu", frame_stack._stack_everywhere)
+        np.testing.assert_array_equal(stacks_of(play.fragment), play.stacks)
 
 
 @given(plays())
