@@ -41,8 +41,8 @@ STARTUP_BAR = Bar(15.0, "at most")
 """Seconds from the command to the first learner update."""
 MEMORY_BAR = Bar(4.0, "at most")
 """GB of the whole process tree."""
-FRAGMENT_BAR = Bar(2048.0, "at most")
-"""Bytes that travel for each environment step at 42x42."""
+FRAGMENT_BAR = Bar(256.0, "at most")
+"""Bytes that travel for each environment step of Pong at the default size."""
 CALLBACK_BAR = Bar(1.0, "at most")
 """Percent of a core's time that MLflow takes."""
 DRIVER_BAR = Bar(1.1, "at most")

@@ -69,15 +69,11 @@ class Throughput:
 
 
 class SyntheticEnvRunner(AtariEnvRunner):
-    """Returns the same rollout fragment again and again: an env runner that costs nothing."""
+    """Returns what it has sampled once again and again: an env runner that costs nothing."""
 
     def _sample(self, **kwargs: Any) -> list[RolloutFragment]:
         if not hasattr(self, "_fragment"):
-            self._fragment = synthetic_fragment(
-                self.config.get_rollout_fragment_length(),
-                self.config.num_envs_per_env_runner,
-                AtariSettings(**self.config.env_config),
-            )
+            (self._fragment,) = super()._sample(**{**kwargs, "random_actions": True})
         fragment = replace(self._fragment, weights_seq_no=self._weights_seq_no)
         self._count_steps(fragment)
         return [fragment]
@@ -128,12 +124,10 @@ def measure_emulator(limit: Limit) -> dict[str, float]:
 
 
 def measure_fragment(_: Limit) -> dict[str, float]:
-    """Weighs a rollout fragment as it travels from an env runner to the learner."""
-    settings, game = Settings(), game_of(Experiment())
-    assert game is not None
-    fragment = synthetic_fragment(
-        settings.rollout_fragment_length, settings.num_envs_per_env_runner, game
-    )
+    """Weighs a rollout fragment of random play as it travels from an env runner to the learner."""
+    config = _config(1)[0]
+    env_runner = AtariEnvRunner(config=config, worker_index=1)
+    fragment: RolloutFragment = env_runner.sample(random_actions=True)[0]
     return {"bytes_per_step": len(pickle.dumps(fragment, pickle.HIGHEST_PROTOCOL)) / len(fragment)}
 
 

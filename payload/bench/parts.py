@@ -97,7 +97,7 @@ def _emulator(limit: Limit, log: Path) -> list[Figure]:
 
 def _fragment(limit: Limit, log: Path) -> list[Figure]:
     found = _measure(limit, log)
-    what = "rollout fragment at 42x42, pickled"
+    what = "rollout fragment, as it travels"
     return [Figure("fragment_bytes_per_step", found["bytes_per_step"], "B/step", what)]
 
 
