@@ -10,16 +10,22 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from payload.environments.images import PPOImageCatalog
 from payload.experiment.common_settings import LSTM
 from payload.experiment.settings import Experiment, Settings
+from payload.impala.algorithms import (
+    RemotelySampledAPPO,
+    RemotelySampledIMPALA,
+    VolleyAPPO,
+    VolleyIMPALA,
+)
 from payload.impala.atari import AtariSettings
 from payload.impala.connector import FragmentsToTrainBatch
 from payload.impala.env_runner import AtariEnvRunner
 from payload.impala.epsilon_greedy import EpsilonGreedyAPPOModule, EpsilonGreedyPPOModule
 from payload.impala.learner import SurrogateLearner, VTraceLearner
 from payload.impala.module import AtariModule
-from payload.impala.remote_sampling import RemotelySampledAPPO, RemotelySampledIMPALA
 from payload.impala.schedule import schedule
 from payload.impala.thread_watch import WatchedAPPOLearner, WatchedIMPALALearner
 
+ALGORITHM_CLASSES = {"IMPALA": VolleyIMPALA, "APPO": VolleyAPPO}
 REMOTELY_SAMPLED = {"IMPALA": RemotelySampledIMPALA, "APPO": RemotelySampledAPPO}
 
 
@@ -28,8 +34,8 @@ def impala_config(
 ) -> AlgorithmConfig:
     """Returns RLlib's config with the settings that only IMPALA and APPO have."""
     config = {"IMPALA": IMPALAConfig, "APPO": APPOConfig}[experiment.run]()
-    if experiment.run_under is not None:
-        config.algo_class = REMOTELY_SAMPLED[experiment.run]
+    classes = ALGORITHM_CLASSES if experiment.run_under is None else REMOTELY_SAMPLED
+    config.algo_class = classes[experiment.run]
     config.env_runners(
         rollout_fragment_length=settings.rollout_fragment_length,
         max_requests_in_flight_per_env_runner=settings.max_requests_in_flight_per_env_runner,

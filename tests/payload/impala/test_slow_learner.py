@@ -1,4 +1,4 @@
-"""A learner slower than its env runners: which weights they get, and what it cannot take."""
+"""A learner slower than its env runners: which weights they get, and that it drops nothing."""
 
 from __future__ import annotations
 
@@ -75,22 +75,14 @@ def test_after_a_training_step_env_runners_get_the_newest_weights(
     wait_for(lambda: ray.get(server.get_version.remote()) == learner._weights_seq_no, 30.0)
 
 
-def test_steps_that_the_learners_queue_cannot_take_are_counted(build: Callable[..., Any]) -> None:
-    algorithm = build(num_learners=1)
+@pytest.mark.parametrize("num_learners", [0, 1, 2])
+def test_nothing_that_is_sampled_is_dropped(build: Callable[..., Any], num_learners: int) -> None:
+    algorithm = build(num_learners)
     callback = callback_of(algorithm)
-    while callback.progress.env_steps_trained < 4 * STEPS:
+    while callback.progress.env_steps_trained < 8 * STEPS:
         algorithm.train()
     report = callback.report
     assert report is not None
-    on_the_way = report.env_steps - report.env_steps_trained - report.env_steps_dropped
-    assert report.env_steps_dropped > 0
-    # What the learner's process has in hand, and what it has trained on but not told yet.
-    assert 0 <= on_the_way <= 5 * STEPS
-
-
-def test_a_learner_in_the_driver_drops_nothing(build: Callable[..., Any]) -> None:
-    algorithm = build(num_learners=0)
-    callback = callback_of(algorithm)
-    while callback.progress.env_steps_trained < 4 * STEPS:
-        algorithm.train()
-    assert callback.progress.env_steps_dropped == 0
+    assert report.env_steps_dropped == 0
+    # What learners have in hand, and what they have trained on but not told yet.
+    assert 0 <= report.env_steps - report.env_steps_trained <= 5 * STEPS * max(1, num_learners)
