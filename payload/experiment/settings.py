@@ -28,6 +28,7 @@ from payload.experiment.common_settings import (
     LSTMSettings,
     Schedule,
 )
+from payload.experiment.scale import FRAGMENT_STEPS, MOST_GAMES, Scale, scale_of
 from payload.experiment.search_space import SearchSpace
 from payload.experiment.standard_settings import DQNSettings, PPOSettings, SACSettings
 
@@ -47,8 +48,9 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     """What `config` of IMPALA and APPO may contain."""
 
     # Env runners
-    num_envs_per_env_runner: int = Field(32, ge=1)
-    rollout_fragment_length: int = Field(32, ge=2)
+    num_envs_per_env_runner: int = Field(MOST_GAMES, ge=1)
+    """Default, on Atari games: of the scale, see scale.py; so are the other sizes and lr."""
+    rollout_fragment_length: int = Field(FRAGMENT_STEPS // MOST_GAMES, ge=2)
     """T: steps of each environment in one rollout fragment."""
     max_requests_in_flight_per_env_runner: int = Field(2, ge=1)
     # Preprocessing
@@ -59,10 +61,11 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     end_return_at_lost_life: Annotated[bool, AtariOnly] = True
     # Learners
     train_batch_size_per_learner: int | None = Field(None, ge=1)
-    """Environment steps, rounded up to whole rollout fragments. Default: one fragment."""
+    """Environment steps, rounded up to whole rollout fragments. Default: as many fragments as the
+    scale says, shared by the learners."""
     minibatch_size: int | None = Field(None, ge=1)
     """Environment steps of one gradient step, a multiple of rollout_fragment_length. Default:
-    MINIBATCH_ROWS fragments of one environment."""
+    MINIBATCH_ROWS fragments of one environment, times the scale."""
     num_epochs: Annotated[int | None, ByAlgorithm(impala=1, appo=2)] = Field(None, ge=1)
     """Passes over a train batch."""
     learner_queue_size: int = Field(1, ge=1)
@@ -120,6 +123,9 @@ SETTINGS: dict[Algorithm, type[CommonSettings]] = {
 }
 MINIBATCH_ROWS: dict[Algorithm, int] = {"IMPALA": 4, "APPO": 8}
 """Trajectories in one gradient step: a plain policy gradient learns faster from many small ones."""
+TRAJECTORY_SIZES = frozenset(
+    {"num_envs_per_env_runner", "rollout_fragment_length", "minibatch_size"}
+)
 EPISODE_RETURN_MEAN = "env_runners/episode_return_mean"
 """Where RLlib's result has it, and by what Tune's `stop` and MLflow know it."""
 EVALUATION_RETURN_MEAN = f"evaluation/{EPISODE_RETURN_MEAN}"
@@ -262,24 +268,35 @@ def with_defaults(
             elif isinstance(default, ByAlgorithm):
                 filled[name] = getattr(default, experiment.run.lower())
     if isinstance(given, Settings):
-        filled |= _derived(given, experiment.run)
+        scale = scale_of(num_env_runners or 0 if atari else 0)
+        filled |= _scaled(given, experiment.run, scale)
+        if given.lr is None:
+            filled["lr"] *= scale.lr_factor
+        if given.entropy_coeff is not None:
+            filled["uniform_kl_coeff"] = given.uniform_kl_coeff or 0.0
         if given.uniform_kl_coeff is not None:
             filled.pop("uniform_kl_coeff_at_goal", None)
     return given.model_copy(update=filled)
 
 
-def _derived(given: Settings, run: Algorithm) -> dict[str, Any]:
-    """Returns the defaults of IMPALA and APPO that follow from other settings."""
+def _scaled(given: Settings, run: Algorithm, scale: Scale) -> dict[str, Any]:
+    """Returns the sizes of IMPALA and APPO; where one of a trajectory's is given, it stays so."""
+    rows = MINIBATCH_ROWS[run] * scale.factor
     filled: dict[str, Any] = {}
+    if not given.model_fields_set & TRAJECTORY_SIZES:
+        filled["num_envs_per_env_runner"] = scale.num_envs_per_env_runner
+        filled["rollout_fragment_length"] = scale.rollout_fragment_length
+        # Rows of more steps are fewer.
+        rows = rows * scale.num_envs_per_env_runner // MOST_GAMES
+    sizes = given.model_copy(update=filled)
     if given.minibatch_size is None:
-        rows = MINIBATCH_ROWS[run]
-        filled["minibatch_size"] = rows * given.rollout_fragment_length
-    if given.entropy_coeff is not None:
-        filled["uniform_kl_coeff"] = given.uniform_kl_coeff or 0.0
+        filled["minibatch_size"] = rows * sizes.rollout_fragment_length
     # RLlib collects whole fragments for all learners together and then divides them: one with fewer
     # fragments than another would halt both.
-    fragments = -(-(given.train_batch_size_per_learner or 1) // given.fragment_steps)
-    filled["train_batch_size_per_learner"] = fragments * given.fragment_steps
+    fragments = max(1, scale.factor // max(1, given.num_learners))
+    if given.train_batch_size_per_learner is not None:
+        fragments = -(-given.train_batch_size_per_learner // sizes.fragment_steps)
+    filled["train_batch_size_per_learner"] = fragments * sizes.fragment_steps
     return filled
 
 

@@ -17,20 +17,26 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.learner import ENTROPY_KEY
 from ray.rllib.core.learner.training_data import TrainingData
-from ray.rllib.utils.metrics import DIFF_NUM_GRAD_UPDATES_VS_SAMPLER_POLICY, WEIGHTS_SEQ_NO
+from ray.rllib.utils.metrics import (
+    DIFF_NUM_GRAD_UPDATES_VS_SAMPLER_POLICY,
+    NUM_ENV_STEPS_SAMPLED_LIFETIME,
+    WEIGHTS_SEQ_NO,
+)
 
 from payload.impala.advantages import RunningNormalizer
 from payload.impala.atari import AtariSettings, make_vector_env
 from payload.impala.connector import FIRST
 from payload.impala.rollout_fragment import RolloutFragment
+from payload.impala.schedule import value_at
 from payload.impala.thread_watch import ThreadWatch
 from payload.impala.vtrace import vtrace
 
 logger = logging.getLogger(__name__)
 
 PIXEL_STATISTICS_SEED = 12_345
+LEARNING_RATE = "default_optimizer_learning_rate"
 GRADIENT_NORM = "gradients_default_optimizer_global_norm"
-"""RLlib's name of the gradients' global norm before clipping."""
+"""RLlib's names of the learning rate and of the gradients' global norm before clipping."""
 LOSS_STATE = "loss"
 """In a learner's state: what the loss depends on besides weights and settings."""
 
@@ -52,6 +58,9 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
     def build(self) -> None:
         super().build()
         self.normalize = RunningNormalizer(device=self._device)
+        self.minibatch_size: int | None = self.config.learner_config_dict["minibatch_size"]
+        self.lr: float | list[list[float]] = self.config.lr
+        """A number or a schedule. Like minibatch_size, the driver changes it with the scale."""
         self._measured: dict[str, torch.Tensor] = {}
         self._spare: list[RolloutFragment] = []
         self._updating = threading.Lock()
@@ -133,12 +142,11 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
 
         The host waits for a GPU once, at the end, for the metrics of the last minibatch.
         """
-        settings = self.config.learner_config_dict
         columns = batch[DEFAULT_MODULE_ID]
-        num_rows, size = len(columns[FIRST]), settings["minibatch_size"]
+        num_rows, size = len(columns[FIRST]), self.minibatch_size
         rows = num_rows if size is None else size // self.config.get_rollout_fragment_length()
         with self._updating:
-            for _ in range(settings["num_epochs"]):
+            for _ in range(self.config.learner_config_dict["num_epochs"]):
                 for start in range(0, num_rows, rows):
                     minibatch = {name: c[start : start + rows] for name, c in columns.items()}
                     self._make_gradient_step({DEFAULT_MODULE_ID: minibatch})
@@ -236,6 +244,13 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
             + uniform_kl_coeff * mean(uniform_kl)
             - entropy_coeff * mean_entropy
         )
+
+    def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+        """Sets the learning rate of the next update; RLlib's own comes from the config alone."""
+        lr = value_at(self.lr, timesteps.get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0))
+        optimizer = self.get_optimizer(DEFAULT_MODULE_ID)
+        self._set_optimizer_lr(optimizer, lr=lr)
+        self.metrics.log_value((DEFAULT_MODULE_ID, LEARNING_RATE), lr, window=1)
 
     def apply_gradients(self, gradients_dict: dict[Any, torch.Tensor]) -> None:
         """Clips the gradients and makes the optimizer's step, unless one of them is not finite."""

@@ -29,6 +29,7 @@ from payload.run.progress import Progress, Report, reason_to_stop
 from payload.run.ray_cluster import disconnect, exit_at_once, watch_gcs
 from payload.run.run_folder import LogStream, RunFolder, redirect_output, restore_output
 from payload.run.run_status import RunStatus, State
+from payload.run.scaling import follow_scale, settings_for, tell_learners
 from payload.tracking.learning_curve import draw_learning_curve
 from payload.tracking.mlflow_callback import MLflowMetrics, callback_of
 from payload.tracking.mlflow_run import MLflowRun, Status, Tracking
@@ -174,7 +175,7 @@ class Training:
                 return False
             time.sleep(ROOM_EVERY_S)
             number = self.env_runners.that_fit()
-        self.settings = self.settings.model_copy(update={"num_env_runners": number})
+        self.settings = settings_for(self.experiment, self.settings, number)
         return True
 
     def reason(self, error: Exception) -> str:
@@ -222,7 +223,7 @@ class Training:
         nodes = self.options.parent is None
         callback_of(algorithm).attach(self.mlflow, progress, self.view.say, nodes)
         # The checkpoint's learners know it too, but on the way to the goal of then.
-        _tell_learners(algorithm, progress.towards(self.experiment.stop))
+        tell_learners(algorithm, progress.towards(self.experiment.stop), self.settings)
         self.mlflow.log_params(run_parameters(self.experiment, self.settings))
         self._saved_at = time.monotonic()
         self.saved_iteration = progress.iteration
@@ -239,6 +240,7 @@ class Training:
         best_before = progress.best_evaluation
         with interruption.watch(self._limit_s(algorithm)):
             self.env_runners.follow(algorithm)
+            self.settings = follow_scale(algorithm, self.experiment, self.settings)
             algorithm.train()
         report = callback.report
         assert report is not None
@@ -251,7 +253,7 @@ class Training:
             self.status = replace(self.status, state="TRAINING")
             self._status_at = -math.inf
         self._show(report, progress)
-        _tell_learners(algorithm, progress.towards(self.experiment.stop))
+        tell_learners(algorithm, progress.towards(self.experiment.stop), self.settings)
         reason = reason_to_stop(self.experiment.stop, report, progress)
         over = reason is not None or interruption.requested
         due = time.monotonic() - self._saved_at >= self.options.checkpoint_every_s
@@ -369,16 +371,6 @@ class Training:
         self.view.where = f"MLflow run {run_id}"
         # Above the panel, where no frame breaks the address in two.
         self.view.say(f"MLflow           {self.mlflow.page}")
-
-
-def _tell_learners(algorithm: Any, progress: float) -> None:
-    """Sets VTraceLearner.progress on every learner; RLlib's own learner has no use for it."""
-
-    def tell(learner: Any) -> None:
-        learner.progress = progress
-
-    # 0: the training loop does not wait for learners on other nodes.
-    algorithm.learner_group.foreach_learner(tell, timeout_seconds=0.0)
 
 
 def tracking_of(folder: RunFolder, options: TrainOptions) -> Tracking:

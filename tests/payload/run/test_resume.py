@@ -3,70 +3,22 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 
-from payload.experiment.read import read_experiment
-from payload.experiment.settings import Experiment, with_defaults
-from payload.run.checkpoints import Checkpoint, CheckpointStore
-from payload.run.panel import View
+from payload.run.checkpoints import CheckpointStore
 from payload.run.progress import Progress
-from payload.run.run_folder import RunFolder
-from payload.run.train import Training, TrainOptions
+from tests.payload.run.building import Build, build, of_learners, terminal, tiny
 
-Build = Callable[..., Any]
+__all__ = ["build", "terminal"]
 
 pytestmark = [
     pytest.mark.slow,
     # Ray warns of a setting that it makes itself.
     pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context"),
 ]
-
-
-def tiny(steps: int = 1000, **config: Any) -> Experiment:
-    """An experiment whose env runner is the driver's own."""
-    sizes = {"num_env_runners": 0, "num_envs_per_env_runner": 2, "rollout_fragment_length": 4}
-    stop = {"num_env_steps_sampled_lifetime": steps}
-    return read_experiment({"config": {**sizes, **config}, "stop": stop}).experiment
-
-
-@pytest.fixture
-def terminal() -> io.StringIO:
-    """What the person sees."""
-    return io.StringIO()
-
-
-@pytest.fixture
-def build(tmp_path: Path, terminal: io.StringIO) -> Iterator[Build]:
-    """Builds the algorithm of a run that resumes from some checkpoints."""
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-    algorithms: list[Any] = []
-
-    def build(experiment: Experiment, *resume_from: Checkpoint) -> Any:
-        training = Training(
-            experiment,
-            with_defaults(experiment, atari=True),
-            RunFolder(tmp_path),
-            TrainOptions(results=tmp_path),
-            View(terminal, experiment),
-        )
-        algorithms.append(training.build(list(resume_from)))
-        return algorithms[-1]
-
-    yield build
-    for algorithm in algorithms:
-        algorithm.stop()
-    ray.shutdown()
-
-
-def of_learners(algorithm: Any, name: str) -> list[Any]:
-    """An attribute of each learner."""
-    results = algorithm.learner_group.foreach_learner(lambda learner: getattr(learner, name))
-    return [result.get() for result in results]
 
 
 def test_learners_know_before_the_first_update_how_far_the_run_is(

@@ -1,0 +1,96 @@
+"""How sizes and learning rate follow the number of env runners."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from payload.experiment.scale import FEWEST_GAMES, FRAGMENT_STEPS, MOST_GAMES, scale_of
+from payload.experiment.settings import Algorithm, Experiment, Settings, with_defaults
+
+NUMBERS = st.integers(0, 2000)
+
+
+def filled(num_env_runners: int, run: Algorithm = "IMPALA", **config: object) -> Settings:
+    experiment = Experiment.model_validate({"run": run, "config": config})
+    settings = with_defaults(experiment, atari=True, num_env_runners=num_env_runners)
+    assert isinstance(settings, Settings)
+    return settings
+
+
+@pytest.mark.parametrize("num_env_runners", [0, 1, 2, 3])
+def test_a_laptop_trains_on_single_fragments(num_env_runners: int) -> None:
+    settings = filled(num_env_runners)
+    assert settings.num_envs_per_env_runner == settings.rollout_fragment_length == 32
+    assert settings.train_batch_size_per_learner == 1024
+    assert (settings.minibatch_size, settings.lr) == (128, 1e-3)
+
+
+@pytest.mark.parametrize("num_env_runners", [4, 13, 31])
+def test_batches_do_not_grow_while_a_learner_keeps_up(num_env_runners: int) -> None:
+    settings = filled(num_env_runners)
+    assert settings.train_batch_size_per_learner == 1024
+    assert (settings.minibatch_size, settings.lr) == (128, 1e-3)
+
+
+@given(NUMBERS)
+def test_a_fragment_always_has_as_many_steps(number: int) -> None:
+    assert filled(number).fragment_steps == FRAGMENT_STEPS
+
+
+@given(NUMBERS)
+def test_an_env_runner_keeps_enough_games(number: int) -> None:
+    assert FEWEST_GAMES <= scale_of(number).num_envs_per_env_runner <= MOST_GAMES
+
+
+@given(st.sampled_from(["IMPALA", "APPO"]), NUMBERS)
+def test_a_train_batch_is_always_as_many_gradient_steps(run: Algorithm, number: int) -> None:
+    settings, laptop = filled(number, run), filled(1, run)
+    sizes = [(it.train_batch_size_per_learner, it.minibatch_size) for it in (settings, laptop)]
+    (batch, minibatch), (laptops_batch, laptops_minibatch) = sizes
+    assert batch is not None
+    assert minibatch is not None
+    assert laptops_batch is not None
+    assert laptops_minibatch is not None
+    assert batch / minibatch == laptops_batch / laptops_minibatch
+    assert minibatch % settings.rollout_fragment_length == 0
+
+
+@given(NUMBERS, NUMBERS)
+def test_more_env_runners_never_have_a_smaller_batch_or_rate(one: int, other: int) -> None:
+    less, more = (scale_of(number) for number in sorted((one, other)))
+    assert less.factor <= more.factor
+    assert less.lr_factor <= more.lr_factor
+    assert less.num_envs_per_env_runner >= more.num_envs_per_env_runner
+
+
+def test_the_learning_rate_grows_with_the_square_root_of_the_batch() -> None:
+    assert filled(100).lr == pytest.approx(1e-3 * math.sqrt(6))
+
+
+def test_learners_share_the_train_batch() -> None:
+    assert filled(100, num_learners=2).train_batch_size_per_learner == 3 * FRAGMENT_STEPS
+
+
+@pytest.mark.parametrize(
+    "given_settings",
+    [
+        {"num_envs_per_env_runner": 4, "rollout_fragment_length": 20},
+        {"minibatch_size": 64},
+        {"train_batch_size_per_learner": 2048},
+        {"lr": 1e-4},
+    ],
+    ids=lambda given_settings: next(iter(given_settings)),
+)
+def test_what_an_experiment_says_stays(given_settings: dict[str, Any]) -> None:
+    settings = filled(100, **given_settings)
+    assert {name: getattr(settings, name) for name in given_settings} == given_settings
+
+
+def test_other_environments_do_not_scale() -> None:
+    few, many = (with_defaults(Experiment(), atari=False, num_env_runners=n) for n in (2, 100))
+    assert few.model_copy(update={"num_env_runners": 100}) == many

@@ -1,0 +1,49 @@
+"""The sizes and the learning rate of a training follow the number of its env runners."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from payload.experiment.settings import Experiment, with_defaults
+from payload.run.env_runner_joining import set_number
+from payload.run.scaling import follow_scale, tell_learners
+from tests.payload.run.building import Build, build, of_learners, terminal
+
+__all__ = ["build", "terminal"]
+
+pytestmark = [
+    pytest.mark.slow,
+    # Ray warns of a setting that it makes itself.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context"),
+]
+
+
+def grown(build: Build, experiment: Experiment, number: int) -> tuple[Any, Any]:
+    """An algorithm that began without env runners, and its settings with so many."""
+    algorithm, settings = build(experiment), with_defaults(experiment, atari=True)
+    set_number(algorithm, number)
+    settings = follow_scale(algorithm, experiment, settings)
+    tell_learners(algorithm, 0.5, settings)
+    return algorithm, settings
+
+
+def driver_only(**config: Any) -> Experiment:
+    return Experiment.model_validate({"config": {"num_env_runners": 0, "seed": 1, **config}})
+
+
+def test_batches_and_rate_grow_with_the_env_runners_while_it_trains(build: Build) -> None:
+    algorithm, settings = grown(build, driver_only(), 64)
+    assert algorithm.config.total_train_batch_size == 4 * 1024
+    assert of_learners(algorithm, "minibatch_size") == [4 * 128]
+    assert of_learners(algorithm, "lr") == [pytest.approx(2e-3)]
+    assert settings.rollout_fragment_length == algorithm.config.get_rollout_fragment_length() == 32
+
+
+def test_what_the_experiment_says_does_not_grow(build: Build) -> None:
+    sizes = {"train_batch_size_per_learner": 2048, "minibatch_size": 64, "lr": 1e-4}
+    algorithm, _ = grown(build, driver_only(**sizes), 64)
+    assert algorithm.config.total_train_batch_size == 2048
+    assert of_learners(algorithm, "minibatch_size") == [64]
+    assert of_learners(algorithm, "lr") == [1e-4]
