@@ -36,6 +36,10 @@ Algorithm = Literal["IMPALA", "APPO", "PPO", "DQN", "SAC"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 
+EVEN_WIDTHS = {42: 40, 105: 80}
+"""By heights; both divide a game's 210 x 160 pixels evenly, which the emulator scales faster."""
+
+
 @dataclass(frozen=True)
 class ByAlgorithm:
     """A default that each algorithm has for itself."""
@@ -56,8 +60,7 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     # Preprocessing
     image_size: Annotated[int, AtariOnly] = Field(42, ge=32, le=210)
     image_width: Annotated[int | None, AtariOnly] = Field(None, ge=32, le=160)
-    """Default: image_size. 40 beside a height of 42 divides the game's 160 x 210 pixels evenly,
-    which the emulator scales faster."""
+    """Default: EVEN_WIDTHS, otherwise image_size."""
     end_return_at_lost_life: Annotated[bool, AtariOnly] = True
     # Learners
     train_batch_size_per_learner: int | None = Field(None, ge=1)
@@ -97,6 +100,12 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     vtrace_clip_pg_rho_threshold: float = Field(1.0, gt=0)
     fcnet_hidden: Annotated[int, AtariOnly] = Field(256, ge=1)
     """Units of the layer after the convolutions."""
+
+    @property
+    def image_shape(self) -> tuple[int, int]:
+        """Height and width of an observation of an Atari game."""
+        width = self.image_width or EVEN_WIDTHS.get(self.image_size, self.image_size)
+        return self.image_size, width
 
     @property
     def fragment_steps(self) -> int:
@@ -270,6 +279,8 @@ def with_defaults(
     if isinstance(given, Settings):
         scale = scale_of(num_env_runners or 0 if atari else 0)
         filled |= _scaled(given, experiment.run, scale)
+        if atari:
+            filled["image_width"] = given.image_shape[1]
         if given.lr is None:
             filled["lr"] *= scale.lr_factor
         if given.entropy_coeff is not None:

@@ -31,8 +31,7 @@ class AtariSettings:
     """Probability of a sticky action. A NoFrameskip-v4 id has none."""
     image_size: int = 42
     """Height in pixels after the resize."""
-    image_width: int = 0
-    """Width in pixels; 0 is image_size."""
+    image_width: int = 40
     frame_stack: int = 4
     frame_skip: int = 4
     """Emulator frames per environment step; the last two are max-pooled."""
@@ -48,7 +47,7 @@ class AtariSettings:
     @property
     def image_shape(self) -> tuple[int, int]:
         """Height and width of an observation."""
-        return self.image_size, self.image_width or self.image_size
+        return self.image_size, self.image_width
 
 
 def game_of(experiment: Experiment) -> AtariSettings | None:
@@ -64,10 +63,12 @@ def game_of(experiment: Experiment) -> AtariSettings | None:
     game = _registered_game(experiment.env)
     if game is None:
         return None
+    square = (config.image_size, config.image_size)
+    height, width = config.image_shape if isinstance(config, Settings) else square
     values = {
         **game.env_config(),
-        "image_size": config.image_size,
-        "image_width": (isinstance(config, Settings) and config.image_width) or 0,
+        "image_size": height,
+        "image_width": width,
         "frame_stack": config.frame_stack,
     }
     for key, value in config.env_config.items():

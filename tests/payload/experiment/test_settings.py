@@ -84,7 +84,6 @@ def test_no_setting_of_an_atari_game_is_left_open_but_by_choice(run: Algorithm) 
         "seed",
         "epsilon",
         "evaluation_interval",
-        "image_width",
     }
 
 

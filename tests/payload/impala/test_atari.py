@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
+from ale_py.vector_env import AtariVectorEnv
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from payload.errors import UserError
 from payload.experiment.settings import Experiment, Settings
-from payload.impala.atari import game_of
+from payload.impala.atari import AtariSettings, game_of, make_vector_env
 
 
 def pong(**env_config: Any) -> Experiment:
@@ -40,10 +42,17 @@ def test_a_game_has_the_experiments_preprocessing() -> None:
     assert (game.image_shape, game.frame_stack) == ((84, 80), 2)
 
 
-def test_a_game_without_a_width_is_a_square() -> None:
-    game = game_of(Experiment(config=Settings(image_size=84)))
+@pytest.mark.parametrize(
+    ("config", "shape"),
+    [({}, (42, 40)), ({"image_size": 84}, (84, 84)), ({"image_width": 42}, (42, 42))],
+    ids=["default", "larger", "square"],
+)
+def test_a_game_without_a_width_is_a_square_or_scales_evenly(
+    config: dict[str, int], shape: tuple[int, int]
+) -> None:
+    game = game_of(Experiment(config=Settings(**config)))
     assert game is not None
-    assert game.image_shape == (84, 84)
+    assert game.image_shape == shape
 
 
 def test_env_config_overrides_a_games_settings() -> None:
@@ -98,3 +107,35 @@ def test_any_environment_is_known_or_refused_in_one_line(env: str) -> None:
     except UserError as error:
         message = str(error)
     assert len(message.splitlines()) <= 1
+
+
+NOOP, FIRE = 0, 1
+WAITS = 20
+"""Steps in which a game that waits shows no change."""
+
+
+def is_waiting(env: AtariVectorEnv) -> bool:
+    """Whether nothing moves while no button is pressed."""
+    env.step(np.array([NOOP]))
+    shown = [env.step(np.array([NOOP]))[0][0, -1] for _ in range(WAITS)]
+    return all(np.array_equal(frame, shown[0]) for frame in shown)
+
+
+def lives_after(env: AtariVectorEnv, action: int) -> int:
+    infos: dict[str, Any] = env.step(np.array([action]))[-1]
+    return int(infos["lives"][0])
+
+
+def test_a_game_that_waits_for_fire_waits_for_the_policy() -> None:
+    """At its start and after each lost life: nobody presses the button for the player."""
+    env = make_vector_env(AtariSettings("breakout", noop_max=1), num_envs=1)
+    env.reset(seed=1)
+    assert is_waiting(env)
+    lives = lives_after(env, FIRE)
+    assert not is_waiting(env)
+    while lives_after(env, NOOP) == lives:
+        pass
+    assert is_waiting(env)
+    lives_after(env, FIRE)
+    assert not is_waiting(env)
+    env.close()
