@@ -16,7 +16,7 @@ PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 CODE := infra operate payload rehearsal tests
 SCRIPTS := usr/local/lib/volley
 
-.PHONY: help train test quick chaos lint ui bench up preview prices down rehearse rehearse-set-up rehearse-clean
+.PHONY: help train test quick chaos lint ui bench bench-scale up preview prices down rehearse rehearse-set-up rehearse-clean
 .PHONY: lock lock-check pack linux clean
 
 help:   ## Show this help
@@ -47,6 +47,9 @@ ui: .venv/payload  ## Open MLflow's charts of the newest run, on loopback (port 
 
 bench: .venv/payload  ## Measure this trainer, stock RLlib and the emulator's limit side by side (Linux)
 	$(BIN)/python -m payload bench --results $(RESULTS) $(ARGS)
+
+bench-scale: .venv/payload  ## Measure what limits a training on many machines, part by part (Linux)
+	$(BIN)/python -m payload bench --scale --results $(RESULTS) $(ARGS)
 
 up: .venv/infra  ## Declare the cluster on Azure, start it and train (pulumi up)
 	$(BIN)/python -m infra.deploy up $(ARGS)

@@ -186,6 +186,7 @@ def _add_bench(commands: Any) -> None:
     add = bench.add_argument
     add("--seconds", type=float, default=60.0, help="of each measurement (60)")
     add("--learn", action="store_true", help="measure the time to a mean return of 18 instead")
+    add("--scale", action="store_true", help="measure what limits a cluster, part by part, instead")
     add("--run", default="IMPALA", help="algorithm of --learn (IMPALA)")
     add("--seeds", type=int, default=5, help="runs of --learn (5)")
     add("--first-seed", type=int, help="of --learn; the runs count up from it (drawn by the clock)")
@@ -504,7 +505,11 @@ def _bench(options: argparse.Namespace) -> int:
     _positive("--seeds", options.seeds)
     run_folder.check_writable(options.results)
     code: int
-    if options.learn:
+    if options.scale:
+        from payload.bench.scale import bench_scale
+
+        code = bench_scale(options.seconds, options.results)
+    elif options.learn:
         code = bench_learning(options.run, options.seeds, options.results, options.first_seed)
     else:
         code = bench(options.seconds, options.results)

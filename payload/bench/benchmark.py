@@ -75,7 +75,7 @@ def bench(seconds: float, results: Path) -> int:
         raise UserError("bench: needs Linux to measure CPU time and memory; bench --learn does not")
     console = Console(soft_wrap=True, highlight=False)
     about = machine()
-    logs = _fresh_logs(results / "bench-logs")
+    logs = fresh_logs(results / "bench-logs")
     figures: list[Figure] = []
     problems: dict[str, str] = {}
     for part in parts(seconds, available_cpus()):
@@ -126,7 +126,7 @@ def bench_learning(run: str, seeds: int, results: Path, first_seed: int | None =
     console = Console(soft_wrap=True, highlight=False)
     about = machine()
     folder = results / f"bench-learn-{run}"
-    logs = _fresh_logs(folder / "bench-logs")
+    logs = fresh_logs(folder / "bench-logs")
     path = results / f"bench_learn_{run}.json"
     report = LearningReport(run, GOAL, LEARNING_BARS[run])
     try:
@@ -179,7 +179,7 @@ def compare(figures: Mapping[str, float]) -> list[Comparison]:
     return [one for one in found if math.isfinite(one.value)]
 
 
-def _fresh_logs(folder: Path) -> Path:
+def fresh_logs(folder: Path) -> Path:
     """Makes the folder of logs, without those of the last benchmark."""
     folder.mkdir(parents=True, exist_ok=True)
     for log in folder.glob("*.log"):

@@ -33,6 +33,7 @@ from ray.rllib.utils.metrics import (
 from payload.bench.process import thread_cpu_s
 from payload.bench.trainer import SETTLE_S
 from payload.errors import first_line
+from payload.experiment.scale import FRAGMENT_STEPS, MOST_GAMES
 from payload.experiment.settings import Experiment, Settings, with_defaults
 from payload.impala.atari import AtariSettings, game_of, make_vector_env
 from payload.impala.env_runner import AtariEnvRunner
@@ -56,6 +57,14 @@ class Limit:
     env_runners: int = 1
     learning: bool = True
     seconds: float = 60.0
+    num_envs: int = MOST_GAMES
+    """Games of an env runner; a rollout fragment has FRAGMENT_STEPS times `fragments`."""
+    fragments: int = 1
+    cpus: int = 1
+    """Of an env runner."""
+    steps_per_s: float = 0.0
+    """What all env runners offer together; 0 is as much as they can."""
+    learners: int = 0
 
 
 @dataclass(frozen=True)
@@ -79,6 +88,26 @@ class SyntheticEnvRunner(AtariEnvRunner):
         return [fragment]
 
 
+def paced(limit: Limit) -> type[SyntheticEnvRunner]:
+    """Returns env runners that offer limit.steps_per_s together, or as much as they can."""
+    if not limit.steps_per_s:
+        return SyntheticEnvRunner
+    pause = limit.env_runners * limit.fragments * FRAGMENT_STEPS / limit.steps_per_s
+
+    class PacedEnvRunner(SyntheticEnvRunner):
+        _next_at = 0.0
+
+        def _sample(self, **kwargs: Any) -> list[RolloutFragment]:
+            sampled = super()._sample(**kwargs)
+            now = time.perf_counter()
+            # What it is late by it makes up for; what the driver let it wait for, it does not.
+            self._next_at = max(self._next_at + pause, now - pause)
+            time.sleep(max(0.0, self._next_at - now))
+            return sampled
+
+    return PacedEnvRunner
+
+
 def synthetic_fragment(num_steps: int, num_envs: int, game: AtariSettings) -> RolloutFragment:
     """Returns a fragment of noise, of the shape and types of a real one."""
     rng = np.random.default_rng(SEED)
@@ -100,9 +129,9 @@ def measure_stock(limit: Limit) -> dict[str, float]:
     """Measures RLlib's own IMPALA with the settings of RLlib's own Pong example."""
     from payload.bench.stock import stock_config
 
-    _start_ray(limit.env_runners)
+    start_ray(limit.env_runners)
     algorithm = stock_config(limit.env_runners).build_algo()
-    return {"steps_per_s": _throughput(algorithm, limit, SETTLE_S).steps_per_s}
+    return {"steps_per_s": throughput(algorithm, limit, SETTLE_S).steps_per_s}
 
 
 def measure_emulator(limit: Limit) -> dict[str, float]:
@@ -120,12 +149,12 @@ def measure_emulator(limit: Limit) -> dict[str, float]:
         env.step(actions[count % len(actions)])
         return num_envs
 
-    return {"steps_per_s": _rate(step, limit.seconds)}
+    return {"steps_per_s": rate(step, limit.seconds)}
 
 
-def measure_fragment(_: Limit) -> dict[str, float]:
+def measure_fragment(limit: Limit) -> dict[str, float]:
     """Weighs a rollout fragment of random play as it travels from an env runner to the learner."""
-    config = _config(1)[0]
+    config, _ = trainer_config(limit)
     env_runner = AtariEnvRunner(config=config, worker_index=1)
     fragment: RolloutFragment = env_runner.sample(random_actions=True)[0]
     return {"bytes_per_step": len(pickle.dumps(fragment, pickle.HIGHEST_PROTOCOL)) / len(fragment)}
@@ -133,8 +162,8 @@ def measure_fragment(_: Limit) -> dict[str, float]:
 
 def measure_learner(limit: Limit) -> dict[str, float]:
     """Feeds one local learner fragments through its connector, as the driver does."""
-    _start_ray(1)
-    config, settings = _config(1)
+    start_ray(1)
+    config, settings = trainer_config(limit)
     game = game_of(Experiment(config=settings))
     assert game is not None
     fragment = synthetic_fragment(
@@ -159,24 +188,24 @@ def measure_learner(limit: Limit) -> dict[str, float]:
         )
         return len(fragment)
 
-    return {"samples_per_s": _rate(update, limit.seconds)}
+    return {"samples_per_s": rate(update, limit.seconds)}
 
 
 def measure_driver(limit: Limit) -> dict[str, float]:
     """Measures what IMPALA's loop in the driver moves when sampling costs nothing."""
-    _start_ray(limit.env_runners)
-    config, _ = _config(limit.env_runners)
-    config.env_runners(env_runner_cls=SyntheticEnvRunner)
+    start_ray(limit.env_runners)
+    config, _ = trainer_config(limit)
+    config.env_runners(env_runner_cls=paced(limit))
     config.debugging(_skip_learners=not limit.learning)
-    return asdict(_throughput(config.build_algo(), limit))
+    return asdict(throughput(config.build_algo(), limit))
 
 
 def measure_callback(limit: Limit) -> dict[str, float]:
     """Measures what MLflow takes of training, in iterations as long as a run's."""
     from payload.bench.mlflow_cost import callback_share
 
-    _start_ray(1)
-    config, _ = _config(1)
+    start_ray(1)
+    config, _ = trainer_config(limit)
     config.env_runners(env_runner_cls=SyntheticEnvRunner)
     config.reporting(min_time_s_per_iteration=Settings().min_time_s_per_iteration)
     return {"percent": 100 * callback_share(config, limit.seconds)}
@@ -190,9 +219,10 @@ PARTS: dict[str, Callable[[Limit], dict[str, float]]] = {
     "driver": measure_driver,
     "callback": measure_callback,
 }
+"""Those of bench-scale are in scale_limits.py."""
 
 
-def _start_ray(cpus: int) -> None:
+def start_ray(cpus: int) -> None:
     # Env runners on more CPUs than there are: the driver's cost is asked for, not speed.
     ray.init(
         address="local",
@@ -202,17 +232,25 @@ def _start_ray(cpus: int) -> None:
     )
 
 
-def _config(env_runners: int) -> tuple[Any, Settings]:
-    """Returns the trainer's own default config for a number of env runners."""
+def trainer_config(limit: Limit) -> tuple[Any, Settings]:
+    """Returns the trainer's own default config, but for what a measurement changes."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    given = Settings(num_env_runners=env_runners, min_time_s_per_iteration=1.0)
-    experiment = Experiment(config=given)
-    settings = with_defaults(experiment, atari=True)
+    config: dict[str, Any] = {
+        "num_env_runners": limit.env_runners,
+        "num_cpus_per_env_runner": limit.cpus,
+        "num_learners": limit.learners,
+        "min_time_s_per_iteration": 1.0,
+    }
+    if (limit.num_envs, limit.fragments) != (MOST_GAMES, 1):
+        config["num_envs_per_env_runner"] = limit.num_envs
+        config["rollout_fragment_length"] = limit.fragments * FRAGMENT_STEPS // limit.num_envs
+    experiment = Experiment.model_validate({"config": config})
+    settings = with_defaults(experiment, atari=True, num_env_runners=limit.env_runners)
     assert isinstance(settings, Settings)
     return algorithm_config(experiment, settings), settings
 
 
-def _rate(act: Callable[[int], int], seconds: float) -> float:
+def rate(act: Callable[[int], int], seconds: float) -> float:
     """Calls `act` with 0, 1, 2, ... for a while; returns the sum of its results per second."""
     count = done = 0
     started = time.perf_counter()
@@ -227,7 +265,7 @@ def _rate(act: Callable[[int], int], seconds: float) -> float:
             return done / elapsed
 
 
-def _throughput(algorithm: Any, limit: Limit, settle_s: float = 0.0) -> Throughput:
+def throughput(algorithm: Any, limit: Limit, settle_s: float = 0.0) -> Throughput:
     """Trains for `limit.seconds`, counted from `settle_s` after the first learner update on."""
     begun: tuple[float, int, float] | None = None
     first_update = math.inf
@@ -268,7 +306,9 @@ def main() -> None:
     """Measures one part; writes its figures, or {"error": why}, as JSON."""
     limit = Limit(**json.loads(sys.argv[2]))
     try:
-        outcome: dict[str, Any] = PARTS[limit.part](limit)
+        from payload.bench.scale_limits import SCALE_PARTS
+
+        outcome: dict[str, Any] = (PARTS | SCALE_PARTS)[limit.part](limit)
     except Exception as error:  # Whatever fails, the other parts are measured.
         traceback.print_exc()
         outcome = {"error": first_line(error)}

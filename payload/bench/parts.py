@@ -84,37 +84,37 @@ def _memory(seconds: float, log: Path) -> list[Figure]:
 
 
 def _stock(limit: Limit, log: Path) -> list[Figure]:
-    rate = _measure(limit, log)["steps_per_s"]
+    rate = measure(limit, log)["steps_per_s"]
     name = f"stock_steps_per_s_{limit.env_runners}"
     return [Figure(name, rate, "steps/s", f"stock RLlib, {_env_runners(limit.env_runners)}")]
 
 
 def _emulator(limit: Limit, log: Path) -> list[Figure]:
-    found = _measure(limit, log)
+    found = measure(limit, log)
     what = "emulator: random actions, all cores"
     return [Figure("emulator_steps_per_s", found["steps_per_s"], "steps/s", what)]
 
 
 def _fragment(limit: Limit, log: Path) -> list[Figure]:
-    found = _measure(limit, log)
+    found = measure(limit, log)
     what = "rollout fragment, as it travels"
     return [Figure("fragment_bytes_per_step", found["bytes_per_step"], "B/step", what)]
 
 
 def _learner(limit: Limit, log: Path) -> list[Figure]:
-    found = _measure(limit, log)
+    found = measure(limit, log)
     what = "learner: one, local, synthetic fragments"
     return [Figure("learner_samples_per_s", found["samples_per_s"], "samples/s", what)]
 
 
 def _callback(limit: Limit, log: Path) -> list[Figure]:
-    found = _measure(limit, log)
+    found = measure(limit, log)
     what = "MLflow callback and delivery, of a core's time"
     return [Figure("callback_percent", found["percent"], "%", what)]
 
 
 def _driver(limit: Limit, log: Path) -> list[Figure]:
-    found = _measure(limit, log)
+    found = measure(limit, log)
     n = limit.env_runners
     key = "driver_learning" if limit.learning else "driver"
     words = "with" if limit.learning else "without"
@@ -126,7 +126,7 @@ def _driver(limit: Limit, log: Path) -> list[Figure]:
     ]
 
 
-def _measure(limit: Limit, log: Path) -> dict[str, float]:
+def measure(limit: Limit, log: Path) -> dict[str, float]:
     """Measures in a process of its own; returns what it found."""
     with tempfile.TemporaryDirectory(prefix="payload-bench-") as folder:
         outcome = Path(folder) / "outcome.json"

@@ -1,0 +1,137 @@
+"""`bench --scale`: what each part of a training carries, and where it stops to grow with cores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from payload.bench.benchmark import fresh_logs
+from payload.bench.limits import Limit
+from payload.bench.parts import measure
+from payload.bench.process import MeasurementError
+from payload.bench.scale_model import CORES, Costs, Prediction, predict
+from payload.bench.table import Figure, figure_table, machine, number, write_json
+from payload.experiment.scale import FEWEST_GAMES, FRAGMENT_STEPS, MOST_GAMES
+
+TWO_CORES_PER_S = 5_000.0
+"""About what two cores train: the driver is offered 10 and 30 times as much."""
+GAMES = (MOST_GAMES, MOST_GAMES // 2, FEWEST_GAMES)
+LEARNERS_ON_GPUS = (1, 4)
+
+
+def bench_scale(seconds: float, results: Path) -> int:
+    """Measures each part by itself, predicts clusters, prints both and writes bench_scale.json.
+
+    Args:
+        seconds: Length of each measurement; start-up comes on top.
+        results: Folder for bench_scale.json and bench-scale-logs/.
+
+    Returns:
+        The process's exit code: 1 if a measurement failed. The others are measured all the same.
+    """
+    console = Console(soft_wrap=True, highlight=False)
+    about = machine()
+    logs = fresh_logs(results / "bench-scale-logs")
+    figures: list[Figure] = []
+    problems: dict[str, str] = {}
+    for what, (limit, unit) in measurements(seconds).items():
+        console.print(f"Measuring {what} ...")
+        try:
+            found = measure(limit, logs / f"{what.replace(',', '').replace(' ', '-')}.log")
+        except (MeasurementError, OSError) as error:
+            problems[what] = str(error)
+            console.print(f"{what} failed: {error}", style="red", markup=False)
+        else:
+            figures += [Figure(f"{what}: {key}", v, unit, what) for key, v in found.items()]
+    values = {figure.name: figure.value for figure in figures}
+    predictions = [] if problems else predictions_from(costs_from(values))
+    path = results / "bench_scale.json"
+    write_json(
+        path,
+        {
+            **about,
+            "seconds": seconds,
+            "figures": {figure.name: figure.to_json() for figure in figures},
+            "predictions": [to_json(one) for one in predictions],
+            "problems": problems,
+        },
+    )
+    console.print(figure_table(figures))
+    if predictions:
+        console.print(prediction_table(predictions))
+    console.print(f"Written to {path}; logs in {logs}")
+    return 1 if problems else 0
+
+
+def measurements(seconds: float) -> dict[str, tuple[Limit, str]]:
+    """Returns all measurements in their order, and the unit of what they find."""
+    limit = partial(Limit, seconds=seconds)
+    driver = partial(limit, "driver", env_runners=2, learning=False)
+    found = {
+        f"env runner, {games} games": (limit("env runner", num_envs=games), "steps/s")
+        for games in GAMES
+    }
+    found |= {
+        "2 env runners of 1 CPU": (limit("sampling", env_runners=2), "steps/s"),
+        "1 env runner of 2 CPUs": (limit("sampling", env_runners=1, cpus=2), "steps/s"),
+        "driver": (driver(), "steps/s"),
+        "driver, fragments of 4 times the steps": (driver(fragments=4), "steps/s"),
+    }
+    for times in (10, 30):
+        offered = driver(steps_per_s=times * TWO_CORES_PER_S)
+        found[f"driver, offered {offered.steps_per_s:,.0f} steps/s"] = (offered, "steps/s")
+    return found | {
+        "1 learner process": (limit("learners", learners=1), "steps/s"),
+        "2 learner processes": (limit("learners", learners=2), "steps/s"),
+        "gradient step, host": (limit("gradient step"), "us"),
+        "rollout fragment": (limit("fragment"), "B/step"),
+        "weights": (limit("weights"), "B"),
+    }
+
+
+def costs_from(values: Mapping[str, float]) -> Costs:
+    """Returns what the predictions need, from the figures by their names."""
+    return Costs(
+        env_runner_us={
+            games: 1e6 / values[f"env runner, {games} games: steps_per_s"] for games in GAMES
+        },
+        driver_us_per_fragment=values["driver: driver_us_per_1000_steps"] * FRAGMENT_STEPS / 1000,
+        fragment_bytes=values["rollout fragment: bytes_per_step"],
+        weights_bytes=values["weights: bytes"],
+        gradient_step_us=values["gradient step, host: us"],
+        learner_us=1e6 / values["1 learner process: samples_per_s"],
+    )
+
+
+def predictions_from(costs: Costs) -> list[Prediction]:
+    """Returns the throughput of clusters of several sizes."""
+    return [
+        predict(costs, cores, learners) for cores in CORES for learners in (0, *LEARNERS_ON_GPUS)
+    ]
+
+
+def prediction_table(predictions: list[Prediction]) -> Table:
+    """Draws the predictions for the terminal."""
+    table = Table(title="Predicted, environment steps per second", title_justify="left")
+    for column in ("Cores", "Learners", "Env runners offer", "Throughput"):
+        table.add_column(column, justify="right")
+    table.add_column("First wall")
+    for one in predictions:
+        learners = f"{one.learners} on GPUs" if one.learners else "1 on a core"
+        row = (str(one.cores), learners, number(one.offered), number(one.throughput), one.wall)
+        table.add_row(*row)
+    return table
+
+
+def to_json(prediction: Prediction) -> dict[str, object]:
+    """Returns a prediction with what follows from it."""
+    return {
+        **vars(prediction),
+        "limits": dict(prediction.limits),
+        "throughput": prediction.throughput,
+        "wall": prediction.wall,
+    }

@@ -1,0 +1,104 @@
+"""What limits a training on many machines: predictions from what each part costs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from payload.bench.limits import Limit
+from payload.bench.scale import GAMES, costs_from, measurements, predictions_from, to_json
+from payload.bench.scale_model import Costs, predict
+from payload.experiment.scale import FRAGMENT_STEPS
+
+COSTS = Costs(
+    env_runner_us=dict.fromkeys(GAMES, 400.0),
+    driver_us_per_fragment=1_000.0,
+    fragment_bytes=100.0,
+    weights_bytes=600_000.0,
+    gradient_step_us=2_000.0,
+    learner_us=70.0,
+)
+MEASURED = {
+    **{f"env runner, {games} games: steps_per_s": 2_500.0 for games in GAMES},
+    "driver: driver_us_per_1000_steps": 1_000.0,
+    "rollout fragment: bytes_per_step": 100.0,
+    "weights: bytes": 600_000.0,
+    "gradient step, host: us": 2_000.0,
+    "1 learner process: samples_per_s": 12_500.0,
+}
+
+
+def test_few_env_runners_are_the_limit_themselves() -> None:
+    one = predict(COSTS, cores=2, learners=1)
+    assert (one.wall, one.throughput) == ("env runners", 5_000.0)
+
+
+def test_a_learner_without_a_gpu_is_the_first_wall() -> None:
+    one = predict(COSTS, cores=13, learners=0)
+    assert one.wall == "a learner on a core"
+    assert one.throughput == pytest.approx(1e6 / 70)
+
+
+@pytest.mark.parametrize(
+    ("worse", "wall"),
+    [
+        ({"driver_us_per_fragment": 1e6}, "driver"),
+        ({"fragment_bytes": 1e6}, "network into the head"),
+        ({"weights_bytes": 1e9}, "network out of the head"),
+        ({"gradient_step_us": 1e6}, "learners' hosts"),
+    ],
+    ids=lambda worse: next(iter(worse)) if isinstance(worse, dict) else "",
+)
+def test_what_costs_most_is_the_wall(worse: dict[str, Any], wall: str) -> None:
+    assert predict(replace(COSTS, **worse), cores=100, learners=1).wall == wall
+
+
+@given(st.integers(1, 2_000), st.integers(0, 8))
+def test_a_throughput_is_what_every_part_can_carry(cores: int, learners: int) -> None:
+    one = predict(COSTS, cores, learners)
+    assert one.throughput <= one.offered == cores * 2_500.0
+    assert all(one.throughput <= limit for limit in one.limits.values())
+
+
+def test_costs_are_those_that_were_measured() -> None:
+    costs = costs_from(MEASURED)
+    assert costs.driver_us_per_fragment == pytest.approx(FRAGMENT_STEPS)
+    assert set(costs.env_runner_us.values()) == {400.0}
+    assert costs.learner_us == pytest.approx(80.0)
+
+
+def test_predictions_are_json() -> None:
+    rows = [to_json(one) for one in predictions_from(COSTS)]
+    assert json.loads(json.dumps(rows)) == rows
+
+
+def test_every_measurement_that_costs_need_is_made() -> None:
+    made = measurements(seconds=1.0)
+    assert {name.rpartition(": ")[0] for name in MEASURED} <= made.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "figure", "least", "most"),
+    [
+        ("weights", "bytes", 500_000, 700_000),
+        ("gradient step, host", "us", 100, 100_000),
+        ("1 learner process", "samples_per_s", 100, 1_000_000),
+    ],
+)
+def test_a_part_is_measured_in_a_process_of_its_own(
+    tmp_path: Path, what: str, figure: str, least: float, most: float
+) -> None:
+    limit: Limit = measurements(seconds=1.0)[what][0]
+    outcome = tmp_path / "outcome.json"
+    command = [sys.executable, "-m", "payload.bench.limits", str(outcome)]
+    subprocess.run([*command, json.dumps(asdict(limit))], check=True, timeout=120)
+    assert least < json.loads(outcome.read_text())[figure] < most
