@@ -33,7 +33,7 @@ from ray.rllib.utils.metrics import (
 from payload.bench.process import thread_cpu_s
 from payload.bench.trainer import SETTLE_S
 from payload.errors import first_line
-from payload.experiment.scale import FRAGMENT_STEPS, MOST_GAMES
+from payload.experiment.scale import LAPTOP
 from payload.experiment.settings import Experiment, Settings, with_defaults
 from payload.impala.atari import AtariSettings, game_of, make_vector_env
 from payload.impala.env_runner import AtariEnvRunner
@@ -57,9 +57,10 @@ class Limit:
     env_runners: int = 1
     learning: bool = True
     seconds: float = 60.0
-    num_envs: int = MOST_GAMES
-    """Games of an env runner; a rollout fragment has FRAGMENT_STEPS times `fragments`."""
+    num_envs: int | None = None
+    """Games of an env runner, if not those of the default."""
     fragments: int = 1
+    """How many times the steps of the default a rollout fragment has."""
     cpus: int = 1
     """Of an env runner."""
     steps_per_s: float = 0.0
@@ -92,7 +93,7 @@ def paced(limit: Limit) -> type[SyntheticEnvRunner]:
     """Returns env runners that offer limit.steps_per_s together, or as much as they can."""
     if not limit.steps_per_s:
         return SyntheticEnvRunner
-    pause = limit.env_runners * limit.fragments * FRAGMENT_STEPS / limit.steps_per_s
+    pause = limit.env_runners * limit.fragments * LAPTOP.fragment_steps / limit.steps_per_s
 
     class PacedEnvRunner(SyntheticEnvRunner):
         _next_at = 0.0
@@ -241,9 +242,10 @@ def trainer_config(limit: Limit) -> tuple[Any, Settings]:
         "num_learners": limit.learners,
         "min_time_s_per_iteration": 1.0,
     }
-    if (limit.num_envs, limit.fragments) != (MOST_GAMES, 1):
-        config["num_envs_per_env_runner"] = limit.num_envs
-        config["rollout_fragment_length"] = limit.fragments * FRAGMENT_STEPS // limit.num_envs
+    if limit.num_envs is not None or limit.fragments > 1:
+        games = limit.num_envs or LAPTOP.num_envs_per_env_runner
+        config["num_envs_per_env_runner"] = games
+        config["rollout_fragment_length"] = limit.fragments * LAPTOP.fragment_steps // games
     experiment = Experiment.model_validate({"config": config})
     settings = with_defaults(experiment, atari=True, num_env_runners=limit.env_runners)
     assert isinstance(settings, Settings)

@@ -15,11 +15,11 @@ from payload.bench.parts import measure
 from payload.bench.process import MeasurementError
 from payload.bench.scale_model import CORES, Costs, Prediction, predict
 from payload.bench.table import Figure, figure_table, machine, number, write_json
-from payload.experiment.scale import FEWEST_GAMES, FRAGMENT_STEPS, MOST_GAMES
+from payload.experiment.scale import LAPTOP, TRAJECTORIES
 
 TWO_CORES_PER_S = 5_000.0
 """About what two cores train: the driver is offered 10 and 30 times as much."""
-GAMES = (MOST_GAMES, MOST_GAMES // 2, FEWEST_GAMES)
+GAMES = sorted({games for _, games, _ in TRAJECTORIES}, reverse=True)
 LEARNERS_ON_GPUS = (1, 4)
 
 
@@ -99,7 +99,9 @@ def costs_from(values: Mapping[str, float]) -> Costs:
         env_runner_us={
             games: 1e6 / values[f"env runner, {games} games: steps_per_s"] for games in GAMES
         },
-        driver_us_per_fragment=values["driver: driver_us_per_1000_steps"] * FRAGMENT_STEPS / 1000,
+        driver_us_per_fragment=values["driver: driver_us_per_1000_steps"]
+        * LAPTOP.fragment_steps
+        / 1000,
         fragment_bytes=values["rollout fragment: bytes_per_step"],
         weights_bytes=values["weights: bytes"],
         gradient_step_us=values["gradient step, host: us"],

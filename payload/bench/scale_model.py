@@ -6,15 +6,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from payload.experiment.scale import FRAGMENT_STEPS, scale_of
-from payload.experiment.settings import MINIBATCH_ROWS
+from payload.experiment.scale import scale_of
+from payload.experiment.settings import MINIBATCH_STEPS
 
 CORES_OF_WORKER = 2
 """Of a Standard_D2as_v5, the default worker."""
 HEAD_LINK = 8e9 / 8
 """Bytes per second of a Standard_NC4as_T4_v3 (8 Gbit/s), the default head with a GPU."""
 CORES = (13, 32, 100, 300, 1000)
-LAPTOP_MINIBATCH = MINIBATCH_ROWS["IMPALA"] * 32
 
 
 @dataclass(frozen=True)
@@ -61,20 +60,18 @@ def predict(costs: Costs, cores: int, learners: int) -> Prediction:
     """Returns the throughput of an env runner on each of `cores`, and what each part carries."""
     scale = scale_of(cores)
     nodes = math.ceil(cores / CORES_OF_WORKER)
-    batch = scale.factor * FRAGMENT_STEPS
+    batch = scale.factor * scale.fragment_steps
     if learners == 0:
         learning = {"a learner on a core": 1e6 / costs.learner_us}
     else:
-        minibatch = max(LAPTOP_MINIBATCH, LAPTOP_MINIBATCH * scale.factor // learners)
-        learning = {
-            "learners' hosts": learners * minibatch * 1e6 / costs.gradient_step_us,
-        }
+        minibatch = MINIBATCH_STEPS["IMPALA"] * scale.factor
+        learning = {"learners' hosts": learners * minibatch * 1e6 / costs.gradient_step_us}
     return Prediction(
         cores,
         learners,
         cores * 1e6 / costs.env_runner_us[scale.num_envs_per_env_runner],
         {
-            "driver": FRAGMENT_STEPS * 1e6 / costs.driver_us_per_fragment,
+            "driver": scale.fragment_steps * 1e6 / costs.driver_us_per_fragment,
             "network into the head": HEAD_LINK / costs.fragment_bytes,
             # Each worker fetches the weights after each update.
             "network out of the head": HEAD_LINK * batch / (nodes * costs.weights_bytes),

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-FRAGMENT_STEPS = 1024
-"""Environment steps of a rollout fragment: the driver's cost of one does not depend on them."""
-MOST_GAMES, FEWEST_GAMES = 32, 8
-"""Of one env runner: inference of fewer games takes more of a core for each step."""
-LAPTOP = 2
-"""Env runners that have MOST_GAMES each."""
+TRAJECTORIES = ((64, 8, 128), (32, 8, 64), (0, 16, 64))
+"""From so many env runners on: games of each, and steps of a game in a rollout fragment.
+
+Fewer games at once end sooner: the mean of 100 episodes follows the policy earlier. But inference
+of fewer games takes more of a core for each step, and the driver more for shorter fragments.
+"""
 KEPT_UP_WITH = 16
-"""Env runners whose steps one learner on a GPU takes in minibatches as small as a laptop's. A
-larger minibatch costs environment steps: Pong took twice as many with one of four times the size."""
+"""Env runners whose steps one learner on a GPU takes in minibatches as small as a laptop's. Larger
+ones cost environment steps: Pong took twice as many with minibatches of four times the size."""
 
 
 @dataclass(frozen=True)
@@ -27,16 +27,19 @@ class Scale:
     lr_factor: float
     """Adam's steps grow with the square root of the batch (Malladi et al. 2022)."""
 
+    @property
+    def fragment_steps(self) -> int:
+        """Environment steps in one rollout fragment."""
+        return self.num_envs_per_env_runner * self.rollout_fragment_length
+
 
 def scale_of(num_env_runners: int) -> Scale:
     """Returns the sizes for a number of env runners; 0 counts as a laptop's."""
     factor = max(1, num_env_runners // KEPT_UP_WITH)
-    # With all of them, games grow with the square root of the cores: no game lasts too long.
-    halvings = round(math.log2(max(1.0, num_env_runners / LAPTOP)) / 2)
-    games = max(FEWEST_GAMES, MOST_GAMES // 2**halvings)
-    return Scale(
-        factor=factor,
-        num_envs_per_env_runner=games,
-        rollout_fragment_length=FRAGMENT_STEPS // games,
-        lr_factor=math.sqrt(factor),
+    games, length = next(
+        (games, length) for least, games, length in TRAJECTORIES if num_env_runners >= least
     )
+    return Scale(factor, games, length, lr_factor=math.sqrt(factor))
+
+
+LAPTOP = scale_of(0)

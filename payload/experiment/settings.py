@@ -28,7 +28,7 @@ from payload.experiment.common_settings import (
     LSTMSettings,
     Schedule,
 )
-from payload.experiment.scale import FRAGMENT_STEPS, MOST_GAMES, Scale, scale_of
+from payload.experiment.scale import LAPTOP, Scale, scale_of
 from payload.experiment.search_space import SearchSpace
 from payload.experiment.standard_settings import DQNSettings, PPOSettings, SACSettings
 
@@ -52,9 +52,13 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     """What `config` of IMPALA and APPO may contain."""
 
     # Env runners
-    num_envs_per_env_runner: int = Field(MOST_GAMES, ge=1)
-    """Default, on Atari games: of the scale, see scale.py; so are the other sizes and lr."""
-    rollout_fragment_length: int = Field(FRAGMENT_STEPS // MOST_GAMES, ge=2)
+    num_envs_per_env_runner: Annotated[
+        int, ByEnvironment(atari=LAPTOP.num_envs_per_env_runner, other=32)
+    ] = Field(32, ge=1)
+    """On Atari games the sizes and lr follow the scale; see scale.py."""
+    rollout_fragment_length: Annotated[
+        int, ByEnvironment(atari=LAPTOP.rollout_fragment_length, other=32)
+    ] = Field(32, ge=2)
     """T: steps of each environment in one rollout fragment."""
     max_requests_in_flight_per_env_runner: int = Field(2, ge=1)
     # Preprocessing
@@ -68,7 +72,7 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     scale says, shared by the learners."""
     minibatch_size: int | None = Field(None, ge=1)
     """Environment steps of one gradient step, a multiple of rollout_fragment_length. Default:
-    MINIBATCH_ROWS fragments of one environment, times the scale."""
+    MINIBATCH_STEPS, times the scale."""
     num_epochs: Annotated[int | None, ByAlgorithm(impala=1, appo=2)] = Field(None, ge=1)
     """Passes over a train batch."""
     learner_queue_size: int = Field(1, ge=1)
@@ -130,8 +134,8 @@ SETTINGS: dict[Algorithm, type[CommonSettings]] = {
     "DQN": DQNSettings,
     "SAC": SACSettings,
 }
-MINIBATCH_ROWS: dict[Algorithm, int] = {"IMPALA": 4, "APPO": 8}
-"""Trajectories in one gradient step: a plain policy gradient learns faster from many small ones."""
+MINIBATCH_STEPS: dict[Algorithm, int] = {"IMPALA": 128, "APPO": 256}
+"""About so many in a gradient step: a plain policy gradient learns faster from many small ones."""
 TRAJECTORY_SIZES = frozenset(
     {"num_envs_per_env_runner", "rollout_fragment_length", "minibatch_size"}
 )
@@ -278,7 +282,7 @@ def with_defaults(
                 filled[name] = getattr(default, experiment.run.lower())
     if isinstance(given, Settings):
         scale = scale_of(num_env_runners or 0 if atari else 0)
-        filled |= _scaled(given, experiment.run, scale)
+        filled |= _scaled(given, experiment.run, scale, atari)
         if atari:
             filled["image_width"] = given.image_shape[1]
         if given.lr is None:
@@ -290,18 +294,17 @@ def with_defaults(
     return given.model_copy(update=filled)
 
 
-def _scaled(given: Settings, run: Algorithm, scale: Scale) -> dict[str, Any]:
-    """Returns the sizes of IMPALA and APPO; where one of a trajectory's is given, it stays so."""
-    rows = MINIBATCH_ROWS[run] * scale.factor
+def _scaled(given: Settings, run: Algorithm, scale: Scale, atari: bool) -> dict[str, Any]:
+    """Returns the sizes of IMPALA and APPO; where one of a trajectory's is given, all stay so."""
     filled: dict[str, Any] = {}
-    if not given.model_fields_set & TRAJECTORY_SIZES:
+    if atari and not given.model_fields_set & TRAJECTORY_SIZES:
         filled["num_envs_per_env_runner"] = scale.num_envs_per_env_runner
         filled["rollout_fragment_length"] = scale.rollout_fragment_length
-        # Rows of more steps are fewer.
-        rows = rows * scale.num_envs_per_env_runner // MOST_GAMES
     sizes = given.model_copy(update=filled)
     if given.minibatch_size is None:
-        filled["minibatch_size"] = rows * sizes.rollout_fragment_length
+        length = sizes.rollout_fragment_length
+        rows = max(1, round(MINIBATCH_STEPS[run] * scale.factor / length))
+        filled["minibatch_size"] = rows * length
     # RLlib collects whole fragments for all learners together and then divides them: one with fewer
     # fragments than another would halt both.
     fragments = max(1, scale.factor // max(1, given.num_learners))

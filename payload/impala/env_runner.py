@@ -59,8 +59,6 @@ class AtariEnvRunner(Recovering):
         self._env_runner_state_server: Any
         self._server_answer: Any = None
         super().__init__(**kwargs)
-        # Otherwise each forward pass changes the mode of every layer, and changes it back.
-        self.module.eval()
         self._epsilon = self.module.model_config["epsilon"]
         # Each env runner has one core (or its share of one) to itself.
         torch.set_num_threads(1)
@@ -216,10 +214,9 @@ class AtariEnvRunner(Recovering):
         if random_actions:
             num_actions = int(self.env.single_action_space.n)
             return np.random.randint(num_actions, size=self.num_envs), -np.log(num_actions)
-        forward = self.module.forward_exploration if explore else self.module.forward_inference
-        logits = forward({Columns.OBS: torch.from_numpy(self._observations)})[
-            Columns.ACTION_DIST_INPUTS
-        ]
+        # RLlib's forward_exploration sets the mode of every layer first, at each step.
+        batch = {Columns.OBS: torch.from_numpy(self._observations)}
+        logits = self.module._forward(batch)[Columns.ACTION_DIST_INPUTS]
         if explore and self._epsilon is not None:
             position = self.num_env_steps_sampled_lifetime + t * self._steps_of_all
             logp = mixture_logp(logits, value_at(self._epsilon, position))

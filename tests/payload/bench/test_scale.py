@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from payload.bench.limits import Limit
 from payload.bench.scale import GAMES, costs_from, measurements, predictions_from, to_json
 from payload.bench.scale_model import Costs, predict
-from payload.experiment.scale import FRAGMENT_STEPS
+from payload.experiment.scale import LAPTOP
 
 COSTS = Costs(
     env_runner_us=dict.fromkeys(GAMES, 400.0),
@@ -70,7 +70,7 @@ def test_a_throughput_is_what_every_part_can_carry(cores: int, learners: int) ->
 
 def test_costs_are_those_that_were_measured() -> None:
     costs = costs_from(MEASURED)
-    assert costs.driver_us_per_fragment == pytest.approx(FRAGMENT_STEPS)
+    assert costs.driver_us_per_fragment == pytest.approx(LAPTOP.fragment_steps)
     assert set(costs.env_runner_us.values()) == {400.0}
     assert costs.learner_us == pytest.approx(80.0)
 
