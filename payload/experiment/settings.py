@@ -79,6 +79,9 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     broadcast_interval: int = Field(1, ge=1)
     # Loss and optimizer. Elsewhere than on Atari games the defaults are RLlib's own.
     lr: Annotated[Schedule | None, ByEnvironment(atari=1e-3, other=5e-4)] = None
+    anneal_lr: Annotated[bool | None, AtariOnly] = None
+    """Whether lr falls to 0 on the way to the stop criterion of time, steps or iterations. Default:
+    where lr is not given."""
     lambda_: Annotated[float, AtariOnly] = Field(0.95, ge=0, le=1)
     normalize_advantages: Annotated[bool, AtariOnly] = True
     vf_loss_coeff: Annotated[float | None, ByEnvironment(atari=4.0, other=0.5)] = Field(None, ge=0)
@@ -285,6 +288,8 @@ def with_defaults(
         filled |= _scaled(given, experiment.run, scale, atari)
         if atari:
             filled["image_width"] = given.image_shape[1]
+        if given.anneal_lr is None:
+            filled["anneal_lr"] = atari and given.lr is None
         if given.lr is None:
             filled["lr"] *= scale.lr_factor
         if given.entropy_coeff is not None:

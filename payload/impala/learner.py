@@ -51,6 +51,8 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
 
     progress = 0.0
     """How far the run is on its way to its goal, in [0, 1]; the driver sets it."""
+    lr_left = 1.0
+    """The share of lr that annealing has left, in [0, 1]; the driver sets it."""
     anneal_power = 4
     """The power of progress with which uniform_kl_coeff is annealed, most of it near the goal. In
     Pong a policy that becomes deterministic halfway stays in its cycle."""
@@ -247,7 +249,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
 
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
         """Sets the learning rate of the next update; RLlib's own comes from the config alone."""
-        lr = value_at(self.lr, timesteps.get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0))
+        lr = value_at(self.lr, timesteps.get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0)) * self.lr_left
         optimizer = self.get_optimizer(DEFAULT_MODULE_ID)
         self._set_optimizer_lr(optimizer, lr=lr)
         self.metrics.log_value((DEFAULT_MODULE_ID, LEARNING_RATE), lr, window=1)

@@ -203,18 +203,23 @@ class Progress:
         the speed of the machine or on luck. It never decreases: a policy made more random after a
         setback would fall back further.
         """
-        limits: list[tuple[float, float | None]] = [
-            (self.time_total_s, stop.time_total_s),
-            (self.env_steps, stop.num_env_steps_sampled_lifetime),
-            (self.iteration, stop.training_iteration),
-        ]
-        fractions = [_fraction(value, limit) for value, limit in limits if limit is not None]
+        fractions = [self.used(stop)]
         if stop.episode_return_mean is not None and self.has_full_mean:
             span = stop.episode_return_mean - self.first_return
             fractions.append(_fraction(self.best_current_return - self.first_return, span))
         if stop.evaluation_return_mean is not None and self.first_evaluation is not None:
             span = stop.evaluation_return_mean - self.first_evaluation
             fractions.append(_fraction(self.best_evaluation - self.first_evaluation, span))
+        return max(fractions)
+
+    def used(self, stop: Stop) -> float:
+        """Returns which share of the time, steps or iterations is used, in [0, 1]."""
+        limits: list[tuple[float, float | None]] = [
+            (self.time_total_s, stop.time_total_s),
+            (self.env_steps, stop.num_env_steps_sampled_lifetime),
+            (self.iteration, stop.training_iteration),
+        ]
+        fractions = [_fraction(value, limit) for value, limit in limits if limit is not None]
         return max(fractions, default=0.0)
 
     def to_json(self) -> dict[str, Any]:

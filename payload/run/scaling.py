@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from payload.experiment.common_settings import CommonSettings
-from payload.experiment.settings import Experiment, Settings, with_defaults
+from payload.experiment.settings import Experiment, Settings, Stop, with_defaults
 from payload.impala.atari import game_of
 from payload.impala.schedule import schedule
+from payload.run.progress import Progress
 
 
 def settings_for(
@@ -38,15 +39,15 @@ def follow_scale(
     return now.model_copy(update={name: getattr(settings, name) for name in trajectories})
 
 
-def tell_learners(algorithm: Any, progress: float, settings: CommonSettings) -> None:
-    """Sets what VTraceLearner follows, on every learner; RLlib's own learner has no use for it.
-
-    Args:
-        progress: How far the run is on its way to its nearest stop criterion, in [0, 1].
-    """
-    values: dict[str, Any] = {"progress": progress}
+def tell_learners(algorithm: Any, progress: Progress, stop: Stop, settings: CommonSettings) -> None:
+    """Sets what VTraceLearner follows, on every learner; RLlib's own learner has no use for it."""
+    values: dict[str, Any] = {"progress": progress.towards(stop)}
     if isinstance(settings, Settings):
-        values |= {"minibatch_size": settings.minibatch_size, "lr": schedule(settings.lr)}
+        values |= {
+            "minibatch_size": settings.minibatch_size,
+            "lr": schedule(settings.lr),
+            "lr_left": 1.0 - progress.used(stop) if settings.anneal_lr else 1.0,
+        }
 
     def tell(learner: Any) -> None:
         for name, value in values.items():

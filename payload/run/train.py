@@ -223,7 +223,7 @@ class Training:
         nodes = self.options.parent is None
         callback_of(algorithm).attach(self.mlflow, progress, self.view.say, nodes)
         # The checkpoint's learners know it too, but on the way to the goal of then.
-        tell_learners(algorithm, progress.towards(self.experiment.stop), self.settings)
+        tell_learners(algorithm, progress, self.experiment.stop, self.settings)
         self.mlflow.log_params(run_parameters(self.experiment, self.settings))
         self._saved_at = time.monotonic()
         self.saved_iteration = progress.iteration
@@ -253,7 +253,7 @@ class Training:
             self.status = replace(self.status, state="TRAINING")
             self._status_at = -math.inf
         self._show(report, progress)
-        tell_learners(algorithm, progress.towards(self.experiment.stop), self.settings)
+        tell_learners(algorithm, progress, self.experiment.stop, self.settings)
         reason = reason_to_stop(self.experiment.stop, report, progress)
         over = reason is not None or interruption.requested
         due = time.monotonic() - self._saved_at >= self.options.checkpoint_every_s

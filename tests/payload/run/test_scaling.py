@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from payload.experiment.settings import Experiment, with_defaults
+from payload.experiment.settings import Experiment, Stop, with_defaults
 from payload.run.env_runner_joining import set_number
+from payload.run.progress import Progress
 from payload.run.scaling import follow_scale, tell_learners
 from tests.payload.run.building import Build, build, of_learners, terminal
 
@@ -25,7 +26,7 @@ def grown(build: Build, experiment: Experiment, number: int) -> tuple[Any, Any]:
     algorithm, settings = build(experiment), with_defaults(experiment, atari=True)
     set_number(algorithm, number)
     settings = follow_scale(algorithm, experiment, settings)
-    tell_learners(algorithm, 0.5, settings)
+    tell_learners(algorithm, Progress(), experiment.stop, settings)
     return algorithm, settings
 
 
@@ -38,7 +39,7 @@ def test_batches_and_rate_grow_with_the_env_runners_while_it_trains(build: Build
     assert algorithm.config.total_train_batch_size == 4 * 1024
     assert of_learners(algorithm, "minibatch_size") == [4 * 128]
     assert of_learners(algorithm, "lr") == [pytest.approx(2e-3)]
-    assert settings.rollout_fragment_length == algorithm.config.get_rollout_fragment_length() == 32
+    assert settings.rollout_fragment_length == algorithm.config.get_rollout_fragment_length() == 64
 
 
 def test_what_the_experiment_says_does_not_grow(build: Build) -> None:
@@ -47,3 +48,13 @@ def test_what_the_experiment_says_does_not_grow(build: Build) -> None:
     assert algorithm.config.total_train_batch_size == 2048
     assert of_learners(algorithm, "minibatch_size") == [64]
     assert of_learners(algorithm, "lr") == [1e-4]
+
+
+@pytest.mark.parametrize(("config", "left"), [({}, 0.75), ({"lr": 1e-3}, 1.0)], ids=["", "given"])
+def test_the_default_learning_rate_falls_to_0_over_the_run(
+    build: Build, config: dict[str, float], left: float
+) -> None:
+    algorithm, settings = grown(build, driver_only(**config), 0)
+    stop = Stop(num_env_steps_sampled_lifetime=1000, episode_return_mean=18.0)
+    tell_learners(algorithm, Progress(env_steps=250), stop, settings)
+    assert of_learners(algorithm, "lr_left") == [left]
