@@ -20,7 +20,6 @@ from payload.experiment.scale import LAPTOP, TRAJECTORIES
 TWO_CORES_PER_S = 5_000.0
 """About what two cores train: the driver is offered 10 and 30 times as much."""
 GAMES = sorted({games for _, games, _ in TRAJECTORIES}, reverse=True)
-LEARNERS_ON_GPUS = (1, 4)
 
 
 def bench_scale(seconds: float, results: Path) -> int:
@@ -63,6 +62,7 @@ def bench_scale(seconds: float, results: Path) -> int:
     console.print(figure_table(figures))
     if predictions:
         console.print(prediction_table(predictions))
+        draw_time_to_solve(predictions, results / "time_to_solve.png")
     console.print(f"Written to {path}; logs in {logs}")
     return 1 if problems else 0
 
@@ -111,22 +111,49 @@ def costs_from(values: Mapping[str, float]) -> Costs:
 
 def predictions_from(costs: Costs) -> list[Prediction]:
     """Returns the throughput of clusters of several sizes."""
-    return [
-        predict(costs, cores, learners) for cores in CORES for learners in (0, *LEARNERS_ON_GPUS)
-    ]
+    return [predict(costs, cores, gpu) for cores in CORES for gpu in (False, True)]
 
 
 def prediction_table(predictions: list[Prediction]) -> Table:
     """Draws the predictions for the terminal."""
     table = Table(title="Predicted, environment steps per second", title_justify="left")
-    for column in ("Cores", "Learners", "Env runners offer", "Throughput"):
+    for column in ("Cores", "Learner", "Env runners offer", "Throughput"):
         table.add_column(column, justify="right")
     table.add_column("First wall")
+    table.add_column("Seconds to solve Pong", justify="right")
     for one in predictions:
-        learners = f"{one.learners} on GPUs" if one.learners else "1 on a core"
-        row = (str(one.cores), learners, number(one.offered), number(one.throughput), one.wall)
-        table.add_row(*row)
+        learner = "on a GPU" if one.gpu else "on a core"
+        throughput = (number(one.offered), number(one.throughput), one.wall)
+        seconds = number(one.seconds_to_solve_pong)
+        table.add_row(str(one.cores), learner, *throughput, seconds)
     return table
+
+
+def draw_time_to_solve(predictions: list[Prediction], path: Path) -> None:
+    """Draws the predicted time to solve Pong over the env runners' cores, as a PNG."""
+    from matplotlib.figure import Figure as Picture
+
+    picture = Picture(figsize=(7, 4.5), layout="constrained")
+    axes = picture.subplots()
+    for gpu, words in ((False, "learner on a core"), (True, "learner on a GPU")):
+        points = [one for one in predictions if one.gpu == gpu]
+        cores = [one.cores for one in points]
+        axes.plot(cores, [one.seconds_to_solve_pong for one in points], marker="o", label=words)
+    axes.set(
+        title="Pong: predicted time to a mean return of 18",
+        xlabel="cores of env runners",
+        ylabel="seconds from the command",
+        xscale="log",
+        yscale="log",
+        xticks=[one.cores for one in points],
+        xticklabels=[str(one.cores) for one in points],
+        yticks=[20, 50, 100, 200],
+        yticklabels=["20", "50", "100", "200"],
+    )
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend()
+    picture.savefig(path, dpi=150)
 
 
 def to_json(prediction: Prediction) -> dict[str, object]:
@@ -135,5 +162,6 @@ def to_json(prediction: Prediction) -> dict[str, object]:
         **vars(prediction),
         "limits": dict(prediction.limits),
         "throughput": prediction.throughput,
+        "seconds_to_solve_pong": prediction.seconds_to_solve_pong,
         "wall": prediction.wall,
     }

@@ -13,7 +13,16 @@ CORES_OF_WORKER = 2
 """Of a Standard_D2as_v5, the default worker."""
 HEAD_LINK = 8e9 / 8
 """Bytes per second of a Standard_NC4as_T4_v3 (8 Gbit/s), the default head with a GPU."""
-CORES = (13, 32, 100, 300, 1000)
+CORES = (2, 13, 32, 100, 300, 1000)
+START_S = 12.0
+"""From the command to the first learner update."""
+PONG_STEPS = 900_000
+"""Environment steps until Pong's mean return is 18, with a laptop's minibatches."""
+PONG_EPISODE_STEPS = 1_950
+"""Of a game that is won 20 to 2."""
+CRITICAL_FACTOR = 2.0
+"""How many times a laptop's minibatch takes twice the environment steps of an endlessly small one
+(McCandlish et al. 2018, equation 2.11): Pong took about twice as many with four times."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +47,8 @@ class Prediction:
 
     cores: int
     """Of env runners."""
-    learners: int
-    """On GPUs; 0 is one on a core."""
+    gpu: bool
+    """Whether the learner has one; otherwise it has a core."""
     offered: float
     """By the env runners."""
     limits: Mapping[str, float]
@@ -55,20 +64,30 @@ class Prediction:
     def throughput(self) -> float:
         return min(self.offered, *self.limits.values())
 
+    @property
+    def seconds_to_solve_pong(self) -> float:
+        """Returns the time from the command to a mean return of 18, and the last games' end."""
+        scale = scale_of(self.cores)
+        steps = PONG_STEPS * (1 + scale.factor / CRITICAL_FACTOR) / (1 + 1 / CRITICAL_FACTOR)
+        games = self.cores * scale.num_envs_per_env_runner
+        return START_S + (steps + max(0, games - 100) * PONG_EPISODE_STEPS) / self.throughput
 
-def predict(costs: Costs, cores: int, learners: int) -> Prediction:
-    """Returns the throughput of an env runner on each of `cores`, and what each part carries."""
+
+def predict(costs: Costs, cores: int, gpu: bool) -> Prediction:
+    """Returns the throughput of an env runner on each of `cores`, and what each part carries.
+
+    What a GPU computes in a second is not part of it: only its host's share of a gradient step
+    was measured, and that is the same for each of several learners.
+    """
     scale = scale_of(cores)
     nodes = math.ceil(cores / CORES_OF_WORKER)
     batch = scale.factor * scale.fragment_steps
-    if learners == 0:
-        learning = {"a learner on a core": 1e6 / costs.learner_us}
-    else:
-        minibatch = MINIBATCH_STEPS["IMPALA"] * scale.factor
-        learning = {"learners' hosts": learners * minibatch * 1e6 / costs.gradient_step_us}
+    minibatch = MINIBATCH_STEPS["IMPALA"] * scale.factor
+    host = {"learner's host": minibatch * 1e6 / costs.gradient_step_us}
+    learning = host if gpu else {"learner on a core": 1e6 / costs.learner_us}
     return Prediction(
         cores,
-        learners,
+        gpu,
         cores * 1e6 / costs.env_runner_us[scale.num_envs_per_env_runner],
         {
             "driver": scale.fragment_steps * 1e6 / costs.driver_us_per_fragment,

@@ -14,7 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from payload.bench.limits import Limit
-from payload.bench.scale import GAMES, costs_from, measurements, predictions_from, to_json
+from payload.bench.scale import (
+    GAMES,
+    costs_from,
+    draw_time_to_solve,
+    measurements,
+    predictions_from,
+    to_json,
+)
 from payload.bench.scale_model import Costs, predict
 from payload.experiment.scale import LAPTOP
 
@@ -37,13 +44,13 @@ MEASURED = {
 
 
 def test_few_env_runners_are_the_limit_themselves() -> None:
-    one = predict(COSTS, cores=2, learners=1)
+    one = predict(COSTS, cores=2, gpu=True)
     assert (one.wall, one.throughput) == ("env runners", 5_000.0)
 
 
 def test_a_learner_without_a_gpu_is_the_first_wall() -> None:
-    one = predict(COSTS, cores=13, learners=0)
-    assert one.wall == "a learner on a core"
+    one = predict(COSTS, cores=13, gpu=False)
+    assert one.wall == "learner on a core"
     assert one.throughput == pytest.approx(1e6 / 70)
 
 
@@ -53,19 +60,29 @@ def test_a_learner_without_a_gpu_is_the_first_wall() -> None:
         ({"driver_us_per_fragment": 1e6}, "driver"),
         ({"fragment_bytes": 1e6}, "network into the head"),
         ({"weights_bytes": 1e9}, "network out of the head"),
-        ({"gradient_step_us": 1e6}, "learners' hosts"),
+        ({"gradient_step_us": 1e6}, "learner's host"),
     ],
     ids=lambda worse: next(iter(worse)) if isinstance(worse, dict) else "",
 )
 def test_what_costs_most_is_the_wall(worse: dict[str, Any], wall: str) -> None:
-    assert predict(replace(COSTS, **worse), cores=100, learners=1).wall == wall
+    assert predict(replace(COSTS, **worse), cores=100, gpu=True).wall == wall
 
 
-@given(st.integers(1, 2_000), st.integers(0, 8))
-def test_a_throughput_is_what_every_part_can_carry(cores: int, learners: int) -> None:
-    one = predict(COSTS, cores, learners)
+@given(st.integers(1, 2_000), st.booleans())
+def test_a_throughput_is_what_every_part_can_carry(cores: int, gpu: bool) -> None:
+    one = predict(COSTS, cores, gpu)
     assert one.throughput <= one.offered == cores * 2_500.0
     assert all(one.throughput <= limit for limit in one.limits.values())
+
+
+def test_no_cluster_with_a_gpu_takes_longer_than_two_cores() -> None:
+    alone = predict(COSTS, 2, gpu=True).seconds_to_solve_pong
+    assert all(predict(COSTS, n, gpu=True).seconds_to_solve_pong < alone for n in (13, 100, 1000))
+
+
+def test_the_picture_is_drawn(tmp_path: Path) -> None:
+    draw_time_to_solve(predictions_from(COSTS), tmp_path / "time.png")
+    assert (tmp_path / "time.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_costs_are_those_that_were_measured() -> None:

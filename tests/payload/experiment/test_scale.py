@@ -52,8 +52,10 @@ def test_the_learning_rate_grows_with_the_square_root_of_the_batch() -> None:
     assert filled(100).lr == pytest.approx(1e-3 * math.sqrt(6))
 
 
-def test_learners_share_the_train_batch() -> None:
-    assert filled(100, num_learners=2).train_batch_size_per_learner == 3 * 1024
+def test_learners_share_the_train_batch_and_each_minibatch() -> None:
+    settings = filled(100, num_learners=2)
+    assert settings.train_batch_size_per_learner == 3 * 1024
+    assert settings.minibatch_size == 3 * 128
 
 
 @pytest.mark.parametrize(
