@@ -1,4 +1,4 @@
-"""The policy and value network: a small shared convolutional net on normalised pixels."""
+"""The policy and value network: a shared convolutional net on normalised pixels."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import nn
 
 from payload.impala.connector import FIRST, FRAMES
 from payload.impala.frame_stack import stack_frames
+from payload.impala.networks import convolutions, orthogonal
 
 PIXEL_CLIP = 5.0
 PIXEL_STD_FLOOR = 8.0
@@ -20,7 +21,7 @@ PIXEL_STD_FLOOR = 8.0
 
 
 class AtariModule(TorchRLModule, ValueFunctionAPI):
-    """Two convolutions and one dense layer, shared by policy and value.
+    """Convolutions and one dense layer, shared by policy and value.
 
     Pixels are normalised one by one with the mean and standard-deviation image of
     random play; without that, Pong at 42x42 shows no learning by half a million steps.
@@ -28,25 +29,16 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
     """
 
     def setup(self) -> None:
-        stack, height, width = self.observation_space.shape
-        # An image that is narrower than high is padded to a square: the strides would skip its last
-        # columns.
-        padding = (0, (max(0, height - width) + 1) // 2)
-        # A first stride of 3 takes a third more time, and Pong as many steps to learn.
-        conv = nn.Sequential(
-            _orthogonal(nn.Conv2d(stack, 16, 6, 4, padding=padding)),
-            nn.ReLU(),
-            _orthogonal(nn.Conv2d(16, 32, 4, 2)),
-            nn.ReLU(),
-            nn.Flatten(),
-        )
-        conv_size = conv(torch.zeros(1, stack, height, width)).shape[1]
+        shape = self.observation_space.shape
+        # Checkpoints of before there were several have no name.
+        conv = convolutions(self.model_config.get("network", "small"), shape)
+        conv_size = conv(torch.zeros(1, *shape)).shape[1]
         hidden = self.model_config["fcnet_hidden"]
-        self.body = nn.Sequential(conv, _orthogonal(nn.Linear(conv_size, hidden)), nn.ReLU())
-        self.policy = _orthogonal(nn.Linear(hidden, int(self.action_space.n)), gain=0.01)
-        self.value = _orthogonal(nn.Linear(hidden, 1), gain=1.0)
-        self.register_buffer("pixel_mean", torch.zeros(height, width))
-        self.register_buffer("pixel_scale", torch.full((height, width), 1 / 255))
+        self.body = nn.Sequential(conv, orthogonal(nn.Linear(conv_size, hidden)), nn.ReLU())
+        self.policy = orthogonal(nn.Linear(hidden, int(self.action_space.n)), gain=0.01)
+        self.value = orthogonal(nn.Linear(hidden, 1), gain=1.0)
+        self.register_buffer("pixel_mean", torch.zeros(shape[1:]))
+        self.register_buffer("pixel_scale", torch.full(shape[1:], 1 / 255))
 
     def set_pixel_statistics(self, mean: npt.NDArray[Any], std: npt.NDArray[Any]) -> None:
         """Sets the images, each [H, W] in grey levels, that normalise an observation."""
@@ -103,9 +95,3 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
         """Maps uint8 [..., H, W] to float32, pixel by pixel."""
         normalized = pixels.float().sub_(self.pixel_mean).mul_(self.pixel_scale)
         return normalized.clamp_(-PIXEL_CLIP, PIXEL_CLIP)
-
-
-def _orthogonal(layer: nn.Module, gain: float = 2**0.5) -> nn.Module:
-    nn.init.orthogonal_(layer.weight, gain)
-    nn.init.zeros_(layer.bias)
-    return layer

@@ -95,6 +95,7 @@ def _fast_path(
         rl_module_spec=RLModuleSpec(
             module_class=AtariModule,
             model_config={
+                "network": settings.network,
                 "fcnet_hidden": settings.fcnet_hidden,
                 "epsilon": schedule(settings.epsilon),
             },

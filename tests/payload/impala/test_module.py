@@ -11,12 +11,13 @@ from ray.rllib.core.columns import Columns
 from payload.impala.module import AtariModule
 
 
-@pytest.mark.parametrize(("height", "width"), [(42, 42), (42, 40), (84, 80)])
-def test_no_column_is_lost_of_an_image_that_is_narrower_than_high(height: int, width: int) -> None:
+@pytest.mark.parametrize("network", ["small", "nature", "impala"])
+@pytest.mark.parametrize(("height", "width"), [(42, 42), (42, 40), (84, 84)])
+def test_no_column_of_an_image_is_lost(network: str, height: int, width: int) -> None:
     module = AtariModule(
         observation_space=Box(0, 255, (4, height, width), np.uint8),
         action_space=Discrete(6),
-        model_config={"fcnet_hidden": 16},
+        model_config={"network": network, "fcnet_hidden": 16},
     )
     one_for_each_column = torch.zeros(width + 1, 4, height, width, dtype=torch.uint8)
     for column in range(width):
