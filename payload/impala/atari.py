@@ -31,7 +31,7 @@ class AtariSettings:
     """Probability of a sticky action. A NoFrameskip-v4 id has none."""
     image_size: int = 42
     """Height in pixels after the resize."""
-    image_width: int = 40
+    image_width: int = 42
     frame_stack: int = 4
     frame_skip: int = 4
     """Emulator frames per environment step; the last two are max-pooled."""

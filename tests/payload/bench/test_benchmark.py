@@ -229,7 +229,7 @@ def test_a_system_that_cannot_be_measured_is_refused(
 def test_a_synthetic_fragment_has_the_shape_of_a_real_one() -> None:
     fragment = synthetic_fragment(8, 3, AtariSettings("pong"))
     assert len(fragment) == 24
-    assert stacks_of(fragment).shape == (3, 9, 4, 42, 40)
+    assert stacks_of(fragment).shape == (3, 9, 4, 42, 42)
 
 
 def test_the_line_that_says_why_is_found_in_a_failed_childs_output() -> None:
@@ -285,5 +285,5 @@ def test_a_part_runs_in_a_process_of_its_own_and_writes_its_figures(tmp_path: Pa
         check=True,
         timeout=120,
     )
-    # A frame of Pong has 42 * 40 bytes; it travels once and compressed.
+    # A frame of Pong has 42 * 42 bytes; it travels once and compressed.
     assert 12 < json.loads(outcome.read_text())["bytes_per_step"] < 256

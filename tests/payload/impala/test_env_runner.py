@@ -516,8 +516,8 @@ PARITIES: dict[str, tuple[str, int, dict[str, Any]]] = {
     "Breakout": (BREAKOUT, 300, {}),
     "Space Invaders": (SPACE_INVADERS, 200, {}),
     "Breakout, cut": (BREAKOUT, 100, {"max_episode_frames": 101}),
-    "Breakout, square": (BREAKOUT, 100, {"image_width": 42}),
-    "Breakout, larger": (BREAKOUT, 100, {"image_size": 84, "image_width": 84, "frame_stack": 2}),
+    "Breakout, narrower": (BREAKOUT, 100, {"image_width": 40}),
+    "Breakout, larger": (BREAKOUT, 100, {"image_size": 84, "frame_stack": 2}),
 }
 """Environment, steps, overrides of AtariSettings."""
 

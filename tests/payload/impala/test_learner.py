@@ -45,7 +45,7 @@ PATIENT = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture],  # No example changes a learner.
 )
 """A busy machine must not fail a test."""
-STEPS, NUM_ACTIONS, STACK, IMAGE = 4, 6, 4, (42, 40)
+STEPS, NUM_ACTIONS, STACK, IMAGE = 4, 6, 4, (42, 42)
 SPACES: tuple[Box, Discrete[np.int64]] = (
     Box(0, 255, (STACK, *IMAGE), np.uint8),
     Discrete(NUM_ACTIONS),
