@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-TRAJECTORIES = ((64, 8, 128), (32, 8, 64), (0, 16, 64))
+TRAJECTORIES = ((64, 8, 128), (16, 16, 64), (0, 32, 32))
 """From so many env runners on: games of each, and steps of a game in a rollout fragment.
 
-Fewer games at once end sooner: the mean of 100 episodes follows the policy earlier. But inference
-of fewer games takes more of a core for each step, and the driver more for shorter fragments.
+With all env runners, games grow more slowly than cores: an even game lasts not as long as on two.
+But inference of fewer games takes more of a core for each step, and the driver as much for a
+fragment of fewer steps.
 """
 KEPT_UP_WITH = 16
 """Env runners whose steps one learner on a GPU takes in minibatches as small as a laptop's. Larger

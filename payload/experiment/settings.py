@@ -48,13 +48,9 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     """What `config` of IMPALA and APPO may contain."""
 
     # Env runners
-    num_envs_per_env_runner: Annotated[
-        int, ByEnvironment(atari=LAPTOP.num_envs_per_env_runner, other=32)
-    ] = Field(32, ge=1)
-    """On Atari games the sizes and lr follow the scale; see scale.py."""
-    rollout_fragment_length: Annotated[
-        int, ByEnvironment(atari=LAPTOP.rollout_fragment_length, other=32)
-    ] = Field(32, ge=2)
+    num_envs_per_env_runner: int = Field(LAPTOP.num_envs_per_env_runner, ge=1)
+    """On Atari games the sizes and lr follow the number of env runners; see scale.py."""
+    rollout_fragment_length: int = Field(LAPTOP.rollout_fragment_length, ge=2)
     """T: steps of each environment in one rollout fragment."""
     max_requests_in_flight_per_env_runner: int = Field(2, ge=1)
     # Preprocessing

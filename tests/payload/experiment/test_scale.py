@@ -23,9 +23,9 @@ def filled(num_env_runners: int, run: Algorithm = "IMPALA", **config: object) ->
 
 
 @pytest.mark.parametrize("num_env_runners", [0, 1, 2, 13])
-def test_a_laptop_trains_on_single_fragments(num_env_runners: int) -> None:
+def test_few_env_runners_train_on_single_fragments(num_env_runners: int) -> None:
     settings = filled(num_env_runners)
-    assert (settings.num_envs_per_env_runner, settings.rollout_fragment_length) == (16, 64)
+    assert (settings.num_envs_per_env_runner, settings.rollout_fragment_length) == (32, 32)
     assert settings.train_batch_size_per_learner == 1024
     assert (settings.minibatch_size, settings.lr) == (128, 1e-3)
 
