@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,16 @@ from payload.bench.scale_model import CORES, Costs, Prediction, predict
 from payload.bench.table import Figure, figure_table, machine, number, write_json
 from payload.experiment.scale import LAPTOP, TRAJECTORIES
 
+UNITS = {
+    "steps_per_s": "steps/s",
+    "samples_per_s": "steps/s",
+    "driver_us_per_1000_steps": "us/1000 steps",
+    "us": "us",
+    "bytes_per_step": "B/step",
+    "bytes": "B",
+}
+"""By what a measurement calls its figures."""
+BESIDES = {"driver_us_per_1000_steps": ": driver's CPU"}
 TWO_CORES_PER_S = 5_000.0
 """About what two cores train: the driver is offered 10 and 30 times as much."""
 GAMES = sorted({games for _, games, _ in TRAJECTORIES}, reverse=True)
@@ -37,15 +48,18 @@ def bench_scale(seconds: float, results: Path) -> int:
     logs = fresh_logs(results / "bench-scale-logs")
     figures: list[Figure] = []
     problems: dict[str, str] = {}
-    for what, (limit, unit) in measurements(seconds).items():
+    for what, limit in measurements(seconds).items():
         console.print(f"Measuring {what} ...")
         try:
-            found = measure(limit, logs / f"{what.replace(',', '').replace(' ', '-')}.log")
+            found = measure(limit, logs / log_name(what))
         except (MeasurementError, OSError) as error:
             problems[what] = str(error)
             console.print(f"{what} failed: {error}", style="red", markup=False)
         else:
-            figures += [Figure(f"{what}: {key}", v, unit, what) for key, v in found.items()]
+            figures += [
+                Figure(f"{what}: {key}", value, UNITS[key], f"{what}{BESIDES.get(key, '')}")
+                for key, value in found.items()
+            ]
     values = {figure.name: figure.value for figure in figures}
     predictions = [] if problems else predictions_from(costs_from(values))
     path = results / "bench_scale.json"
@@ -67,30 +81,32 @@ def bench_scale(seconds: float, results: Path) -> int:
     return 1 if problems else 0
 
 
-def measurements(seconds: float) -> dict[str, tuple[Limit, str]]:
-    """Returns all measurements in their order, and the unit of what they find."""
+def measurements(seconds: float) -> dict[str, Limit]:
+    """Returns all measurements in their order."""
     limit = partial(Limit, seconds=seconds)
     driver = partial(limit, "driver", env_runners=2, learning=False)
-    found = {
-        f"env runner, {games} games": (limit("env runner", num_envs=games), "steps/s")
-        for games in GAMES
-    }
+    found = {f"env runner, {games} games": limit("env runner", num_envs=games) for games in GAMES}
     found |= {
-        "2 env runners of 1 CPU": (limit("sampling", env_runners=2), "steps/s"),
-        "1 env runner of 2 CPUs": (limit("sampling", env_runners=1, cpus=2), "steps/s"),
-        "driver": (driver(), "steps/s"),
-        "driver, fragments of 4 times the steps": (driver(fragments=4), "steps/s"),
+        "2 env runners of 1 CPU": limit("sampling", env_runners=2),
+        "1 env runner of 2 CPUs": limit("sampling", env_runners=1, cpus=2),
+        "driver": driver(),
+        "driver, fragments of 4 times the steps": driver(fragments=4),
     }
     for times in (10, 30):
         offered = driver(steps_per_s=times * TWO_CORES_PER_S)
-        found[f"driver, offered {offered.steps_per_s:,.0f} steps/s"] = (offered, "steps/s")
+        found[f"driver, offered {offered.steps_per_s:,.0f} steps/s"] = offered
     return found | {
-        "1 learner process": (limit("learners", learners=1), "steps/s"),
-        "2 learner processes": (limit("learners", learners=2), "steps/s"),
-        "gradient step, host": (limit("gradient step"), "us"),
-        "rollout fragment": (limit("fragment"), "B/step"),
-        "weights": (limit("weights"), "B"),
+        "1 learner process": limit("learners", learners=1),
+        "2 learner processes": limit("learners", learners=2),
+        "gradient step, host": limit("gradient step"),
+        "rollout fragment": limit("fragment"),
+        "weights": limit("weights"),
     }
+
+
+def log_name(what: str) -> str:
+    """Returns the name of a measurement's log."""
+    return re.sub(r"[^a-z0-9]+", "-", what.lower()) + ".log"
 
 
 def costs_from(values: Mapping[str, float]) -> Costs:

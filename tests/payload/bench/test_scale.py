@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload.bench.limits import Limit
 from payload.bench.scale import (
     GAMES,
     costs_from,
     draw_time_to_solve,
+    log_name,
     measurements,
     predictions_from,
     to_json,
@@ -102,6 +102,12 @@ def test_every_measurement_that_costs_need_is_made() -> None:
     assert {name.rpartition(": ")[0] for name in MEASURED} <= made.keys()
 
 
+def test_every_measurement_has_a_log_of_its_own() -> None:
+    names = [log_name(what) for what in measurements(seconds=1.0)]
+    assert len(set(names)) == len(names)
+    assert [name for name in names if Path(name).name != name] == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "figure", "least", "most"),
@@ -114,7 +120,7 @@ def test_every_measurement_that_costs_need_is_made() -> None:
 def test_a_part_is_measured_in_a_process_of_its_own(
     tmp_path: Path, what: str, figure: str, least: float, most: float
 ) -> None:
-    limit: Limit = measurements(seconds=1.0)[what][0]
+    limit = measurements(seconds=1.0)[what]
     outcome = tmp_path / "outcome.json"
     command = [sys.executable, "-m", "payload.bench.limits", str(outcome)]
     subprocess.run([*command, json.dumps(asdict(limit))], check=True, timeout=120)
