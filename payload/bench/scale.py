@@ -163,8 +163,8 @@ def draw_time_to_solve(predictions: list[Prediction], path: Path) -> None:
         yscale="log",
         xticks=[one.cores for one in points],
         xticklabels=[str(one.cores) for one in points],
-        yticks=[20, 50, 100, 200],
-        yticklabels=["20", "50", "100", "200"],
+        yticks=[20, 50, 100, 200, 500, 1000, 2000],
+        yticklabels=["20", "50", "100", "200", "500", "1,000", "2,000"],
     )
     axes.minorticks_off()
     axes.grid(alpha=0.3)

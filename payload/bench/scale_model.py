@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from payload.experiment.scale import scale_of
 from payload.experiment.settings import MINIBATCH_STEPS
 
-CORES_OF_WORKER = 2
-"""Of a Standard_D2as_v5, the default worker."""
 HEAD_LINK = 8e9 / 8
 """Bytes per second of a Standard_NC4as_T4_v3 (8 Gbit/s), the default head with a GPU."""
-CORES = (2, 13, 32, 100, 300, 1000)
+CORES = (13, 32, 100, 300, 1000)
 START_S = 12.0
 """From the command to the first learner update."""
 PONG_STEPS = 900_000
@@ -80,8 +77,6 @@ def predict(costs: Costs, cores: int, gpu: bool) -> Prediction:
     was measured, and that is the same for each of several learners.
     """
     scale = scale_of(cores)
-    nodes = math.ceil(cores / CORES_OF_WORKER)
-    batch = scale.factor * scale.fragment_steps
     minibatch = MINIBATCH_STEPS["IMPALA"] * scale.factor
     host = {"learner's host": minibatch * 1e6 / costs.gradient_step_us}
     learning = host if gpu else {"learner on a core": 1e6 / costs.learner_us}
@@ -92,8 +87,8 @@ def predict(costs: Costs, cores: int, gpu: bool) -> Prediction:
         {
             "driver": scale.fragment_steps * 1e6 / costs.driver_us_per_fragment,
             "network into the head": HEAD_LINK / costs.fragment_bytes,
-            # Each worker fetches the weights after each update.
-            "network out of the head": HEAD_LINK * batch / (nodes * costs.weights_bytes),
+            # Each env runner fetches the newest weights before a fragment.
+            "network out of the head": HEAD_LINK * scale.fragment_steps / costs.weights_bytes,
             **learning,
         },
     )
