@@ -13,8 +13,8 @@ from infra.run_command_script import pack
 from infra.wheel import build_wheel, without_words
 from tests.project import ROOT
 
-MAX_PACKED_BYTES = 80_000
-"""Of the run command's 100,000."""
+MAX_PACKED_BYTES = 83_000
+"""Of the run command's 100,000: the rest is for an experiment and its environments, compressed."""
 
 
 @pytest.fixture
