@@ -185,8 +185,9 @@ def _add_bench(commands: Any) -> None:
     )
     add = bench.add_argument
     add("--seconds", type=float, default=60.0, help="of each measurement (60)")
-    add("--learn", action="store_true", help="measure the time to a mean return of 18 instead")
-    add("--scale", action="store_true", help="measure what limits a cluster, part by part, instead")
+    instead = bench.add_mutually_exclusive_group().add_argument
+    instead("--learn", action="store_true", help="measure the time to a mean return of 18 instead")
+    instead("--scale", action="store_true", help="measure what limits a cluster instead")
     add("--run", default="IMPALA", help="algorithm of --learn (IMPALA)")
     add("--seeds", type=int, default=5, help="runs of --learn (5)")
     add("--first-seed", type=int, help="of --learn; the runs count up from it (drawn by the clock)")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from payload.bench.parts import DRIVER_ENV_RUNNERS, parts
+from payload.bench.parts import DRIVER_ENV_RUNNERS, Part, parts
 from payload.bench.process import MeasurementError
 from payload.bench.table import (
     Bar,
@@ -71,20 +71,11 @@ def bench(seconds: float, results: Path) -> int:
     Raises:
         UserError: The system is not Linux: CPU time and memory are read as Linux has them.
     """
-    if not hasattr(time, "pthread_getcpuclockid"):
-        raise UserError("bench: needs Linux to measure CPU time and memory; bench --learn does not")
+    check_system()
     console = Console(soft_wrap=True, highlight=False)
     about = machine()
-    logs = fresh_logs(results / "bench-logs")
-    figures: list[Figure] = []
-    problems: dict[str, str] = {}
-    for part in parts(seconds, available_cpus()):
-        console.print(f"Measuring {part.name} ...")
-        try:
-            figures += part.measure(logs / part.log_name)
-        except (MeasurementError, OSError) as error:
-            problems[part.name] = str(error)
-            console.print(f"{part.name} failed: {error}", style="red", markup=False)
+    logs = results / "bench-logs"
+    figures, problems = measure_parts(parts(seconds, available_cpus()), logs, console)
     compared = compare({figure.name: figure.value for figure in figures})
     path = results / "bench.json"
     write_json(
@@ -101,6 +92,29 @@ def bench(seconds: float, results: Path) -> int:
     console.print(comparison_table(compared))
     console.print(f"Written to {path}; logs in {logs}")
     return 1 if problems else 0
+
+
+def check_system() -> None:
+    """Raises UserError unless CPU time and memory can be read as Linux has them."""
+    if not hasattr(time, "pthread_getcpuclockid"):
+        raise UserError("bench: needs Linux to measure CPU time and memory; bench --learn does not")
+
+
+def measure_parts(
+    found: list[Part], logs: Path, console: Console
+) -> tuple[list[Figure], dict[str, str]]:
+    """Measures one part after the other; returns the figures, and why a part failed."""
+    _fresh_logs(logs)
+    figures: list[Figure] = []
+    problems: dict[str, str] = {}
+    for part in found:
+        console.print(f"Measuring {part.name} ...")
+        try:
+            figures += part.measure(logs / part.log_name)
+        except (MeasurementError, OSError) as error:
+            problems[part.name] = str(error)
+            console.print(f"{part.name} failed: {error}", style="red", markup=False)
+    return figures, problems
 
 
 def bench_learning(run: str, seeds: int, results: Path, first_seed: int | None = None) -> int:
@@ -126,7 +140,7 @@ def bench_learning(run: str, seeds: int, results: Path, first_seed: int | None =
     console = Console(soft_wrap=True, highlight=False)
     about = machine()
     folder = results / f"bench-learn-{run}"
-    logs = fresh_logs(folder / "bench-logs")
+    logs = _fresh_logs(folder / "bench-logs")
     path = results / f"bench_learn_{run}.json"
     report = LearningReport(run, GOAL, LEARNING_BARS[run])
     try:
@@ -179,7 +193,7 @@ def compare(figures: Mapping[str, float]) -> list[Comparison]:
     return [one for one in found if math.isfinite(one.value)]
 
 
-def fresh_logs(folder: Path) -> Path:
+def _fresh_logs(folder: Path) -> Path:
     """Makes the folder of logs, without those of the last benchmark."""
     folder.mkdir(parents=True, exist_ok=True)
     for log in folder.glob("*.log"):

@@ -66,6 +66,7 @@ class Limit:
     steps_per_s: float = 0.0
     """What all env runners offer together; 0 is as much as they can."""
     learners: int = 0
+    """In processes of their own."""
 
 
 @dataclass(frozen=True)
@@ -170,9 +171,7 @@ def measure_learner(limit: Limit) -> dict[str, float]:
     fragment = synthetic_fragment(
         settings.rollout_fragment_length, settings.num_envs_per_env_runner, game
     )
-    env = make_vector_env(game, 1)
-    spaces = {DEFAULT_MODULE_ID: (env.single_observation_space, env.single_action_space)}
-    learner = config.build_learner(spaces=spaces)
+    learner = config.build_learner(spaces=spaces_of(game))
 
     def update(count: int) -> int:
         steps = count * len(fragment)
@@ -250,6 +249,12 @@ def trainer_config(limit: Limit) -> tuple[Any, Settings]:
     settings = with_defaults(experiment, atari=True, num_env_runners=limit.env_runners)
     assert isinstance(settings, Settings)
     return algorithm_config(experiment, settings), settings
+
+
+def spaces_of(game: AtariSettings) -> dict[str, Any]:
+    """Returns observation and action space of a game, as a learner wants them."""
+    env = make_vector_env(game, 1)
+    return {DEFAULT_MODULE_ID: (env.single_observation_space, env.single_action_space)}
 
 
 def rate(act: Callable[[int], int], seconds: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 import sys
 import tempfile
@@ -34,7 +35,7 @@ class Part:
 
     @property
     def log_name(self) -> str:
-        return self.name.replace(",", "").replace(" ", "-") + ".log"
+        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()) + ".log"
 
 
 def parts(seconds: float, cores: int) -> list[Part]:

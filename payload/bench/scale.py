@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -10,10 +9,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from payload.bench.benchmark import fresh_logs
+from payload.bench.benchmark import check_system, measure_parts
 from payload.bench.limits import Limit
-from payload.bench.parts import measure
-from payload.bench.process import MeasurementError
+from payload.bench.parts import Part, measure
 from payload.bench.scale_model import CORES, Costs, Prediction, predict
 from payload.bench.table import Figure, figure_table, machine, number, write_json
 from payload.experiment.scale import LAPTOP, TRAJECTORIES
@@ -42,24 +40,18 @@ def bench_scale(seconds: float, results: Path) -> int:
 
     Returns:
         The process's exit code: 1 if a measurement failed. The others are measured all the same.
+
+    Raises:
+        UserError: The system is not Linux.
     """
+    check_system()
     console = Console(soft_wrap=True, highlight=False)
     about = machine()
-    logs = fresh_logs(results / "bench-scale-logs")
-    figures: list[Figure] = []
-    problems: dict[str, str] = {}
-    for what, limit in measurements(seconds).items():
-        console.print(f"Measuring {what} ...")
-        try:
-            found = measure(limit, logs / log_name(what))
-        except (MeasurementError, OSError) as error:
-            problems[what] = str(error)
-            console.print(f"{what} failed: {error}", style="red", markup=False)
-        else:
-            figures += [
-                Figure(f"{what}: {key}", value, UNITS[key], f"{what}{BESIDES.get(key, '')}")
-                for key, value in found.items()
-            ]
+    logs = results / "bench-scale-logs"
+    found = [
+        Part(name, partial(_figures, name, limit)) for name, limit in measurements(seconds).items()
+    ]
+    figures, problems = measure_parts(found, logs, console)
     values = {figure.name: figure.value for figure in figures}
     predictions = [] if problems else predictions_from(costs_from(values))
     path = results / "bench_scale.json"
@@ -87,8 +79,8 @@ def measurements(seconds: float) -> dict[str, Limit]:
     driver = partial(limit, "driver", env_runners=2, learning=False)
     found = {f"env runner, {games} games": limit("env runner", num_envs=games) for games in GAMES}
     found |= {
-        "2 env runners of 1 CPU": limit("sampling", env_runners=2),
-        "1 env runner of 2 CPUs": limit("sampling", env_runners=1, cpus=2),
+        "2 env runners of 1 CPU": limit("sampling", env_runners=2, learning=False),
+        "1 env runner of 2 CPUs": limit("sampling", cpus=2, learning=False),
         "driver": driver(),
         "driver, fragments of 4 times the steps": driver(fragments=4),
     }
@@ -102,11 +94,6 @@ def measurements(seconds: float) -> dict[str, Limit]:
         "rollout fragment": limit("fragment"),
         "weights": limit("weights"),
     }
-
-
-def log_name(what: str) -> str:
-    """Returns the name of a measurement's log."""
-    return re.sub(r"[^a-z0-9]+", "-", what.lower()) + ".log"
 
 
 def costs_from(values: Mapping[str, float]) -> Costs:
@@ -131,17 +118,21 @@ def predictions_from(costs: Costs) -> list[Prediction]:
 
 
 def prediction_table(predictions: list[Prediction]) -> Table:
-    """Draws the predictions for the terminal."""
+    """Draws the predictions for the terminal: what each part carries, and the first wall."""
     table = Table(title="Predicted, environment steps per second", title_justify="left")
-    for column in ("Cores", "Learner", "Env runners offer", "Throughput"):
+    parts = ("Driver", "Network into the head", "Network out of the head", "Learning")
+    for column in ("Cores", "Learner", "Env runners", *parts, "Throughput"):
         table.add_column(column, justify="right")
     table.add_column("First wall")
     table.add_column("Seconds to solve Pong", justify="right")
     for one in predictions:
         learner = "on a GPU" if one.gpu else "on a core"
-        throughput = (number(one.offered), number(one.throughput), one.wall)
-        seconds = number(one.seconds_to_solve_pong)
-        table.add_row(str(one.cores), learner, *throughput, seconds)
+        carried = [number(limit) for limit in one.limits.values()]
+        solved = number(one.seconds_to_solve_pong)
+        table.add_row(
+            *(str(one.cores), learner, number(one.offered), *carried),
+            *(number(one.throughput), one.wall, solved),
+        )
     return table
 
 
@@ -170,6 +161,13 @@ def draw_time_to_solve(predictions: list[Prediction], path: Path) -> None:
     axes.grid(alpha=0.3)
     axes.legend()
     picture.savefig(path, dpi=150)
+
+
+def _figures(name: str, limit: Limit, log: Path) -> list[Figure]:
+    return [
+        Figure(f"{name}: {key}", value, UNITS[key], f"{name}{BESIDES.get(key, '')}")
+        for key, value in measure(limit, log).items()
+    ]
 
 
 def to_json(prediction: Prediction) -> dict[str, object]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import ray
-from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.training_data import TrainingData
 from ray.rllib.utils.metrics import (
     ALL_MODULES,
@@ -20,14 +19,16 @@ from ray.rllib.utils.metrics import (
 from payload.bench.limits import (
     Limit,
     rate,
+    spaces_of,
     start_ray,
     synthetic_fragment,
     throughput,
     trainer_config,
 )
-from payload.experiment.settings import Experiment, Settings
-from payload.impala.atari import game_of, make_vector_env
+from payload.experiment.settings import Experiment
+from payload.impala.atari import AtariSettings, game_of
 from payload.impala.env_runner import AtariEnvRunner
+from payload.impala.learner_group import PatientLearnerGroup
 from payload.impala.rollout_fragment import RolloutFragment
 
 TIMESTEPS = {NUM_ENV_STEPS_SAMPLED_LIFETIME: 0, NUM_ENV_STEPS_TRAINED_LIFETIME: 0}
@@ -53,18 +54,15 @@ def measure_sampling(limit: Limit) -> dict[str, float]:
     start_ray(limit.env_runners * limit.cpus)
     config, _ = trainer_config(limit)
     config.debugging(_skip_learners=True)
-    learning = replace(limit, learning=False)
-    return asdict(throughput(config.build_algo(), learning))
+    return asdict(throughput(config.build_algo(), limit))
 
 
 def measure_learners(limit: Limit) -> dict[str, float]:
     """Feeds learners in processes of their own with recorded fragments, as the driver does."""
     start_ray(limit.learners)
-    config, settings = trainer_config(limit)
+    config, _ = trainer_config(limit)
     fragments = [ray.put([fragment]) for fragment in _recorded(config)]
-    learners = config.build_learner_group(spaces=_spaces(settings))
-    from payload.impala.learner_group import PatientLearnerGroup
-
+    learners = config.build_learner_group(spaces=spaces_of(_game()))
     learners.__class__ = PatientLearnerGroup
     sent = 0
 
@@ -88,14 +86,11 @@ def measure_learners(limit: Limit) -> dict[str, float]:
 def measure_gradient_step(limit: Limit) -> dict[str, float]:
     """Measures what the host does for one gradient step, on a minibatch that computes nothing."""
     start_ray(1)
-    config, settings = trainer_config(limit)
-    learner = config.build_learner(spaces=_spaces(settings))
-    game = game_of(Experiment())
-    assert game is not None
-    config.rollout_fragment_length = 2
+    config, _ = trainer_config(limit)
+    learner = config.build_learner(spaces=spaces_of(_game()))
     learner.config.rollout_fragment_length = 2
     columns = learner._learner_connector(
-        episodes=[synthetic_fragment(2, 1, game)], batch={}, rl_module=learner.module
+        episodes=[synthetic_fragment(2, 1, _game())], batch={}, rl_module=learner.module
     )
 
     def step(_: int) -> int:
@@ -127,11 +122,10 @@ def _recorded(config: Any) -> list[RolloutFragment]:
     return [env_runner.sample(random_actions=True)[0] for _ in range(FRAGMENTS)]
 
 
-def _spaces(settings: Settings) -> dict[str, Any]:
-    game = game_of(Experiment(config=settings))
+def _game() -> AtariSettings:
+    game = game_of(Experiment())
     assert game is not None
-    env = make_vector_env(game, 1)
-    return {DEFAULT_MODULE_ID: (env.single_observation_space, env.single_action_space)}
+    return game
 
 
 def _trained(result: Any) -> int:

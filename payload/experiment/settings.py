@@ -278,8 +278,8 @@ def with_defaults(
             elif isinstance(default, ByAlgorithm):
                 filled[name] = getattr(default, experiment.run.lower())
     if isinstance(given, Settings):
-        scale = scale_of(num_env_runners or 0 if atari else 0)
-        filled |= _scaled(given, experiment.run, scale, atari)
+        scale = scale_of(num_env_runners or 0) if atari else LAPTOP
+        filled |= _scaled(given, experiment.run, scale)
         if atari:
             filled["image_width"] = given.image_shape[1]
         if given.anneal_lr is None:
@@ -293,10 +293,10 @@ def with_defaults(
     return given.model_copy(update=filled)
 
 
-def _scaled(given: Settings, run: Algorithm, scale: Scale, atari: bool) -> dict[str, Any]:
+def _scaled(given: Settings, run: Algorithm, scale: Scale) -> dict[str, Any]:
     """Returns the sizes of IMPALA and APPO; where one of a trajectory's is given, all stay so."""
     filled: dict[str, Any] = {}
-    if atari and not given.model_fields_set & TRAJECTORY_SIZES:
+    if not given.model_fields_set & TRAJECTORY_SIZES:
         filled["num_envs_per_env_runner"] = scale.num_envs_per_env_runner
         filled["rollout_fragment_length"] = scale.rollout_fragment_length
     sizes = given.model_copy(update=filled)

@@ -19,13 +19,11 @@ def stack_frames(frames: torch.Tensor, first: torch.Tensor, blank: torch.Tensor)
     stack = frames.shape[1] - num_slots + 1
     windows = frames.unfold(1, stack, 1)
     # A look at values would make the host wait for a GPU. On CPUs `where` takes six times as long.
-    stacks = (_stack_everywhere if frames.is_cuda else _stack_on_cpu)(windows, first, blank)
+    stacks = (_stack_on_gpu if frames.is_cuda else _stack_on_cpu)(windows, first, blank)
     return stacks.movedim(-1, 2)
 
 
-def _stack_everywhere(
-    windows: torch.Tensor, first: torch.Tensor, blank: torch.Tensor
-) -> torch.Tensor:
+def _stack_on_gpu(windows: torch.Tensor, first: torch.Tensor, blank: torch.Tensor) -> torch.Tensor:
     stack = windows.shape[-1]
     slots = torch.arange(first.shape[1], device=first.device)
     starts = torch.where(first, slots, -stack).cummax(1).values

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from payload.bench.parts import Part
 from payload.bench.scale import (
     GAMES,
     costs_from,
     draw_time_to_solve,
-    log_name,
     measurements,
     predictions_from,
     to_json,
@@ -103,7 +103,7 @@ def test_every_measurement_that_costs_need_is_made() -> None:
 
 
 def test_every_measurement_has_a_log_of_its_own() -> None:
-    names = [log_name(what) for what in measurements(seconds=1.0)]
+    names = [Part(name, lambda _: []).log_name for name in measurements(seconds=1.0)]
     assert len(set(names)) == len(names)
     assert [name for name in names if Path(name).name != name] == []
 

@@ -602,7 +602,7 @@ class HostWaits(TorchFunctionMode):
 def test_an_update_waits_for_the_device_once(
     learners: Learners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frame_stack, "_stack_on_cpu", frame_stack._stack_everywhere)
+    monkeypatch.setattr(frame_stack, "_stack_on_cpu", frame_stack._stack_on_gpu)
     learner = learners.fresh("APPO in minibatches")
     batch = train_batch(made_up(num_envs=6))
     with HostWaits() as waits:

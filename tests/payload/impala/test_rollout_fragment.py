@@ -93,7 +93,7 @@ def test_stacked_observations_are_what_the_policy_saw(play: Play) -> None:
 @PATIENT
 def test_a_gpu_stacks_as_a_cpu_does(play: Play) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(frame_stack, "_stack_on_cpu", frame_stack._stack_everywhere)
+        monkeypatch.setattr(frame_stack, "_stack_on_cpu", frame_stack._stack_on_gpu)
         np.testing.assert_array_equal(stacks_of(play.fragment), play.stacks)
 
 

@@ -10,9 +10,7 @@ import pytest
 
 from payload.run.checkpoints import CheckpointStore
 from payload.run.progress import Progress
-from tests.payload.run.building import Build, build, of_learners, terminal, tiny
-
-__all__ = ["build", "terminal"]
+from tests.payload.run.conftest import Build, of_learners, tiny
 
 pytestmark = [
     pytest.mark.slow,

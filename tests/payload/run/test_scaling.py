@@ -10,9 +10,7 @@ from payload.experiment.settings import Experiment, Stop, with_defaults
 from payload.run.env_runner_joining import set_number
 from payload.run.progress import Progress
 from payload.run.scaling import follow_scale, tell_learners
-from tests.payload.run.building import Build, build, of_learners, terminal
-
-__all__ = ["build", "terminal"]
+from tests.payload.run.conftest import Build, of_learners
 
 pytestmark = [
     pytest.mark.slow,
