@@ -37,6 +37,8 @@ PIXEL_STATISTICS_SEED = 12_345
 LEARNING_RATE = "default_optimizer_learning_rate"
 GRADIENT_NORM = "gradients_default_optimizer_global_norm"
 """RLlib's names of the learning rate and of the gradients' global norm before clipping."""
+SKIPPED = "skipped"
+"""Gradient steps of an update that were not made."""
 LOSS_STATE = "loss"
 """In a learner's state: what the loss depends on besides weights and settings."""
 
@@ -63,7 +65,8 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         self.minibatch_size: int | None = self.config.learner_config_dict["minibatch_size"]
         self.lr: float | list[list[float]] = self.config.lr
         """A number or a schedule. Like minibatch_size, the driver changes it with the scale."""
-        self._measured: dict[str, torch.Tensor] = {}
+        self._measured = {SKIPPED: torch.zeros((), device=self._device)}
+        """What an update's metrics are computed from, on the device."""
         self._spare: list[RolloutFragment] = []
         self._updating = threading.Lock()
         if self.config.num_gpus_per_learner == 0:
@@ -147,16 +150,19 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         columns = batch[DEFAULT_MODULE_ID]
         num_rows, size = len(columns[FIRST]), self.minibatch_size
         rows = num_rows if size is None else size // self.config.get_rollout_fragment_length()
+        starts = self.config.learner_config_dict["num_epochs"] * [*range(0, num_rows, rows)]
+        self._measured = {SKIPPED: torch.zeros((), device=self._device)}
         with self._updating:
-            for _ in range(self.config.learner_config_dict["num_epochs"]):
-                for start in range(0, num_rows, rows):
-                    minibatch = {name: c[start : start + rows] for name, c in columns.items()}
-                    self._make_gradient_step({DEFAULT_MODULE_ID: minibatch})
+            for start in starts:
+                minibatch = {name: c[start : start + rows] for name, c in columns.items()}
+                self._make_gradient_step({DEFAULT_MODULE_ID: minibatch})
         measured = dict(
             zip(self._measured, torch.stack(list(self._measured.values())).tolist(), strict=True)
         )
-        if not math.isfinite(measured[GRADIENT_NORM]):
-            logger.warning("Skipping a gradient step: a gradient is not finite.")
+        if skipped := measured.pop(SKIPPED):
+            logger.warning(
+                "Skipped %d of %d gradient steps: a gradient was not finite.", skipped, len(starts)
+            )
         loss = measured.pop(self.TOTAL_LOSS_KEY)
         self.metrics.log_dict(measured, key=DEFAULT_MODULE_ID, window=1)
         return {}, {DEFAULT_MODULE_ID: loss}, {}
@@ -266,6 +272,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         optimizer = self.get_optimizer(DEFAULT_MODULE_ID)
         # As torch.amp.GradScaler tells it: the fused step itself looks, on the device.
         optimizer.found_inf = 1.0 - norm.isfinite().float()
+        self._measured[SKIPPED] += optimizer.found_inf
         optimizer.step()
 
     def policy_losses(

@@ -577,6 +577,17 @@ def test_a_gradient_that_is_not_finite_makes_no_step(learner: VTraceLearner) -> 
     assert torch.equal(weights_of(learner), before)
 
 
+def test_a_minibatch_whose_gradient_is_not_finite_is_skipped_and_told(
+    learners: Learners, caplog: pytest.LogCaptureFixture
+) -> None:
+    learner = learners.fresh("IMPALA in minibatches")
+    rewards = np.zeros((STEPS, 6), np.float32)
+    rewards[:, 0] = np.nan  # Of the first of three minibatches.
+    update(learner, made_up(num_envs=6, rewards=rewards))
+    assert gradient_steps(learner) == 2
+    assert "Skipped 1 of 3 gradient steps" in caplog.text
+
+
 class HostWaits(TorchFunctionMode):
     """Counts what makes the host wait for a GPU: looks at values, or at how many there are."""
 
