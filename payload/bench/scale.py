@@ -67,6 +67,7 @@ def bench_scale(seconds: float, results: Path) -> int:
     )
     console.print(figure_table(figures))
     if predictions:
+        console.print(carried_table(predictions))
         console.print(prediction_table(predictions))
         draw_time_to_solve(predictions, results / "time_to_solve.png")
     console.print(f"Written to {path}; logs in {logs}")
@@ -117,22 +118,26 @@ def predictions_from(costs: Costs) -> list[Prediction]:
     return [predict(costs, cores, gpu) for cores in CORES for gpu in (False, True)]
 
 
-def prediction_table(predictions: list[Prediction]) -> Table:
-    """Draws the predictions for the terminal: what each part carries, and the first wall."""
-    table = Table(title="Predicted, environment steps per second", title_justify="left")
-    parts = ("Driver", "Network into the head", "Network out of the head", "Learning")
-    for column in ("Cores", "Learner", "Env runners", *parts, "Throughput"):
+def carried_table(predictions: list[Prediction]) -> Table:
+    """Draws for the terminal what each part of a cluster carries."""
+    table = Table(title="Carried, environment steps per second", title_justify="left")
+    parts = ("Driver", "Network in", "Network out", "Learning")
+    for column in ("Cores", "Learner", "Env runners", *parts):
         table.add_column(column, justify="right")
-    table.add_column("First wall")
-    table.add_column("Seconds to solve Pong", justify="right")
     for one in predictions:
-        learner = "on a GPU" if one.gpu else "on a core"
-        carried = [number(limit) for limit in one.limits.values()]
-        solved = number(one.seconds_to_solve_pong)
-        table.add_row(
-            *(str(one.cores), learner, number(one.offered), *carried),
-            *(number(one.throughput), one.wall, solved),
-        )
+        limits = [number(limit) for limit in (one.offered, *one.limits.values())]
+        table.add_row(str(one.cores), "GPU" if one.gpu else "core", *limits)
+    return table
+
+
+def prediction_table(predictions: list[Prediction]) -> Table:
+    """Draws for the terminal what a cluster trains, and what limits it first."""
+    table = Table(title="Predicted, environment steps per second", title_justify="left")
+    for column in ("Cores", "Learner", "Throughput", "First wall", "Seconds to solve Pong"):
+        table.add_column(column, justify="right")
+    for one in predictions:
+        figures = (number(one.throughput), one.wall, number(one.seconds_to_solve_pong))
+        table.add_row(str(one.cores), "GPU" if one.gpu else "core", *figures)
     return table
 
 
