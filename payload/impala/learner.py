@@ -37,6 +37,9 @@ PIXEL_STATISTICS_SEED = 12_345
 LEARNING_RATE = "default_optimizer_learning_rate"
 GRADIENT_NORM = "gradients_default_optimizer_global_norm"
 """RLlib's names of the learning rate and of the gradients' global norm before clipping."""
+PROXIMAL_LOGP = "proximal_logp"
+"""Of a minibatch, [T, N]: log-probabilities of its actions at its first gradient step of an update.
+"""
 SKIPPED = "skipped"
 """Gradient steps of an update that were not made."""
 LOSS_STATE = "loss"
@@ -150,18 +153,21 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         columns = batch[DEFAULT_MODULE_ID]
         num_rows, size = len(columns[FIRST]), self.minibatch_size
         rows = num_rows if size is None else size // self.config.get_rollout_fragment_length()
-        starts = self.config.learner_config_dict["num_epochs"] * [*range(0, num_rows, rows)]
+        minibatches = [
+            {name: column[start : start + rows] for name, column in columns.items()}
+            for start in range(0, num_rows, rows)
+        ]
+        steps = self.config.learner_config_dict["num_epochs"] * minibatches
         self._measured = {SKIPPED: torch.zeros((), device=self._device)}
         with self._updating:
-            for start in starts:
-                minibatch = {name: c[start : start + rows] for name, c in columns.items()}
+            for minibatch in steps:
                 self._make_gradient_step({DEFAULT_MODULE_ID: minibatch})
         measured = dict(
             zip(self._measured, torch.stack(list(self._measured.values())).tolist(), strict=True)
         )
         if skipped := measured.pop(SKIPPED):
             logger.warning(
-                "Skipped %d of %d gradient steps: a gradient was not finite.", skipped, len(starts)
+                "Skipped %d of %d gradient steps: a gradient was not finite.", skipped, len(steps)
             )
         loss = measured.pop(self.TOTAL_LOSS_KEY)
         self.metrics.log_dict(measured, key=DEFAULT_MODULE_ID, window=1)
@@ -219,7 +225,8 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
             return torch.where(mask, values, 0.0).sum() / num_steps
 
         errors = targets - values[:-1]
-        policy_loss = mean(self.policy_losses(logp, log_rhos, advantages))
+        proximal_logp = batch.setdefault(PROXIMAL_LOGP, logp.detach())
+        policy_loss = mean(self.policy_losses(logp, proximal_logp, advantages))
         value_loss = 0.5 * mean(errors.square())
         mean_entropy = mean(entropy)
         entropy_coeff = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
@@ -276,7 +283,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         optimizer.step()
 
     def policy_losses(
-        self, logp: torch.Tensor, log_rhos: torch.Tensor, advantages: torch.Tensor
+        self, logp: torch.Tensor, proximal_logp: torch.Tensor, advantages: torch.Tensor
     ) -> torch.Tensor:
         """Of each step, the V-trace policy gradient (IMPALA, section 4.2); all are [T, N]."""
         return -logp * advantages
@@ -294,10 +301,16 @@ class SurrogateLearner(VTraceLearner):
         super().build()
 
     def policy_losses(
-        self, logp: torch.Tensor, log_rhos: torch.Tensor, advantages: torch.Tensor
+        self, logp: torch.Tensor, proximal_logp: torch.Tensor, advantages: torch.Tensor
     ) -> torch.Tensor:
-        """Of each step, the clipped surrogate (Schulman et al. 2017, equation 7)."""
-        ratios = log_rhos.exp()
+        """Of each step, the clipped surrogate (Schulman et al. 2017, equation 7).
+
+        The ratio is to the learner's own policy before the minibatch's passes (the decoupled
+        objective of Hilton et al. 2021, section 3), and V-trace's rho, in the advantages, is to the
+        env runner's. A ratio to the env runner's policy, some updates old, would be at the clip
+        before the first pass.
+        """
+        ratios = (logp - proximal_logp).exp()
         clip = self.config.clip_param
         clipped = ratios.clamp(1.0 - clip, 1.0 + clip)
         return -torch.min(ratios * advantages, clipped * advantages)

@@ -32,7 +32,13 @@ from payload.experiment.settings import with_defaults
 from payload.impala import frame_stack
 from payload.impala.advantages import RunningNormalizer
 from payload.impala.connector import FIRST, FRAMES, FragmentsToTrainBatch
-from payload.impala.learner import Adam, SurrogateLearner, VTraceLearner, annealed
+from payload.impala.learner import (
+    PROXIMAL_LOGP,
+    Adam,
+    SurrogateLearner,
+    VTraceLearner,
+    annealed,
+)
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.impala.vtrace import vtrace
 from payload.run.algorithm import algorithm_config
@@ -232,8 +238,7 @@ def loss_row_by_row(learner: VTraceLearner, batch: TrainBatch) -> torch.Tensor:
     config, module = learner.config, module_of(learner)
     normalize = config.learner_config_dict["normalize_advantages"]
     per_step: dict[str, list[torch.Tensor]] = {
-        name: []
-        for name in ("logp", "behaviour_logp", "entropy", "uniform_kl", "advantage", "error")
+        name: [] for name in ("logp", "entropy", "uniform_kl", "advantage", "error")
     }
     for row in range(len(batch[FIRST])):
         slots = {name: column[row : row + 1] for name, column in batch.items()}
@@ -252,7 +257,6 @@ def loss_row_by_row(learner: VTraceLearner, batch: TrainBatch) -> torch.Tensor:
             lambda_=0.95,
         )
         per_step["logp"].append(logp[mask])
-        per_step["behaviour_logp"].append(steps[Columns.ACTION_LOGP][mask])
         per_step["entropy"].append(policy.entropy()[mask])
         uniform = torch.distributions.Categorical(logits=torch.zeros_like(logits))
         uniform_kl = torch.distributions.kl_divergence(uniform, policy)
@@ -263,11 +267,8 @@ def loss_row_by_row(learner: VTraceLearner, batch: TrainBatch) -> torch.Tensor:
     advantages = step["advantage"]
     if normalize:
         advantages = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
-    if isinstance(learner, SurrogateLearner):
-        ratios = (step["logp"] - step["behaviour_logp"]).exp()
-        gains = torch.min(ratios * advantages, ratios.clamp(0.8, 1.2) * advantages)
-    else:
-        gains = step["logp"] * advantages
+    # The ratio of a first gradient step is 1.
+    gains = advantages * (1.0 if isinstance(learner, SurrogateLearner) else step["logp"])
     return (
         -gains.mean()
         + config.vf_loss_coeff * 0.5 * step["error"].pow(2).mean()
@@ -341,31 +342,34 @@ STEP_COUNT = 5
 STEPWISE = arrays(np.float64, STEP_COUNT, elements=st.floats(-3.0, 3.0))
 
 
-@given(logp=STEPWISE, log_rhos=STEPWISE, advantages=STEPWISE)
+@given(logp=STEPWISE, proximal_logp=STEPWISE, advantages=STEPWISE)
 @PATIENT
 def test_impalas_policy_loss_is_the_plain_policy_gradient(
-    impala: VTraceLearner, logp: Losses, log_rhos: Losses, advantages: Losses
+    impala: VTraceLearner, logp: Losses, proximal_logp: Losses, advantages: Losses
 ) -> None:
-    tensors = (torch.from_numpy(values) for values in (logp, log_rhos, advantages))
+    tensors = (torch.from_numpy(values) for values in (logp, proximal_logp, advantages))
     assert impala.policy_losses(*tensors).tolist() == pytest.approx(-(logp * advantages))
 
 
-@given(logp=STEPWISE, log_rhos=STEPWISE, advantages=STEPWISE)
+@given(logp=STEPWISE, proximal_logp=STEPWISE, advantages=STEPWISE)
 @PATIENT
 def test_appos_policy_loss_is_the_clipped_surrogate(
-    learners: Learners, logp: Losses, log_rhos: Losses, advantages: Losses
+    learners: Learners, logp: Losses, proximal_logp: Losses, advantages: Losses
 ) -> None:
-    tensors = (torch.from_numpy(values) for values in (logp, log_rhos, advantages))
+    tensors = (torch.from_numpy(values) for values in (logp, proximal_logp, advantages))
     losses = learners.fresh("APPO").policy_losses(*tensors).tolist()
     gains = [
         min(ratio * advantage, min(max(ratio, 0.8), 1.2) * advantage)
-        for ratio, advantage in zip(np.exp(log_rhos), advantages, strict=True)
+        for ratio, advantage in zip(np.exp(logp - proximal_logp), advantages, strict=True)
     ]
     assert losses == pytest.approx(-np.array(gains))
 
 
 def policy_gradient(learner: VTraceLearner, log_ratio: float, reward: float) -> float:
-    """The size of the policy's gradient if every step has this ratio and advantage."""
+    """The size of the policy's gradient if every step has these ratios and this advantage.
+
+    The one ratio is to the env runner's policy, the other to the policy before the update.
+    """
     expect_nothing(learner)
     shape = (STEPS, 3)
     batch = train_batch(
@@ -376,7 +380,11 @@ def policy_gradient(learner: VTraceLearner, log_ratio: float, reward: float) -> 
         )
     )
     logp = log_probabilities(learner, batch)[:, 0].view_as(batch[Columns.ACTION_LOGP])
-    loss = loss_of(learner, {**batch, Columns.ACTION_LOGP: logp - log_ratio})
+    before = {
+        Columns.ACTION_LOGP: logp - log_ratio,
+        PROXIMAL_LOGP: logp[:, :-1].t() - log_ratio,
+    }
+    loss = loss_of(learner, {**batch, **before})
     (gradient,) = torch.autograd.grad(loss, module_of(learner).policy.bias)
     return float(gradient.abs().max())
 
@@ -409,6 +417,41 @@ def test_appo_has_a_gradient_within_the_clip(
     bare_appo: VTraceLearner, log_ratio: float, reward: float
 ) -> None:
     assert policy_gradient(bare_appo, log_ratio, reward) > 0.1
+
+
+def test_the_lag_of_an_env_runner_clips_nothing(bare_appo: VTraceLearner) -> None:
+    expect_nothing(bare_appo)
+    shape = (STEPS, 3)
+    batch = train_batch(
+        made_up(
+            actions=np.zeros(shape, np.uint8),
+            action_logp=np.full(shape, -9.0, np.float32),
+            rewards=np.ones(shape, np.float32),
+            terminated=np.ones(shape, np.bool_),
+        )
+    )
+    (gradient,) = torch.autograd.grad(loss_of(bare_appo, batch), module_of(bare_appo).policy.bias)
+    assert gradient.abs().max() > 0.1
+
+
+def test_a_later_pass_is_clipped_at_the_policy_of_before_the_first(
+    bare_appo: VTraceLearner,
+) -> None:
+    expect_nothing(bare_appo)
+    shape = (STEPS, 3)
+    batch = train_batch(
+        made_up(
+            actions=np.zeros(shape, np.uint8),
+            rewards=np.ones(shape, np.float32),
+            terminated=np.ones(shape, np.bool_),
+        )
+    )
+    bias = module_of(bare_appo).policy.bias
+    loss_of(bare_appo, batch)
+    with torch.no_grad():
+        bias[0] += 1.0
+    (gradient,) = torch.autograd.grad(loss_of(bare_appo, batch), bias)
+    assert gradient.abs().max() == 0.0
 
 
 # The update
