@@ -188,9 +188,20 @@ def _add_bench(commands: Any) -> None:
     instead = bench.add_mutually_exclusive_group().add_argument
     instead("--learn", action="store_true", help="measure the time to a mean return of 18 instead")
     instead("--scale", action="store_true", help="measure what limits a cluster instead")
-    add("--run", default="IMPALA", help="algorithm of --learn (IMPALA)")
-    add("--seeds", type=int, default=5, help="runs of --learn (5)")
-    add("--first-seed", type=int, help="of --learn; the runs count up from it (drawn by the clock)")
+    instead(
+        "--games",
+        nargs="*",
+        metavar="GAME",
+        help="measure the scores on these Atari games instead, without a name on five of them",
+    )
+    add("--run", default="IMPALA", help="algorithm of --learn and --games (IMPALA)")
+    add("--seeds", type=int, default=5, help="runs of --learn, and of each of --games (5)")
+    add(
+        "--first-seed",
+        type=int,
+        help="of --learn and --games; the runs count up from it (drawn by the clock)",
+    )
+    add("--steps", type=int, default=2_500_000, help="environment steps of --games (2500000)")
     add("--results", type=Path, default=DEFAULT_RESULTS, help="folder of results (./results)")
     bench.set_defaults(command=_bench)
 
@@ -504,6 +515,7 @@ def _bench(options: argparse.Namespace) -> int:
 
     _positive("--seconds", options.seconds)
     _positive("--seeds", options.seeds)
+    _positive("--steps", options.steps)
     run_folder.check_writable(options.results)
     code: int
     if options.scale:
@@ -512,6 +524,11 @@ def _bench(options: argparse.Namespace) -> int:
         code = bench_scale(options.seconds, options.results)
     elif options.learn:
         code = bench_learning(options.run, options.seeds, options.results, options.first_seed)
+    elif options.games is not None:
+        from payload.bench.games import bench_games
+
+        run, seeds, first = options.run, options.seeds, options.first_seed
+        code = bench_games(run, options.games, seeds, options.steps, options.results, first)
     else:
         code = bench(options.seconds, options.results)
     return code

@@ -104,7 +104,7 @@ def measure_parts(
     found: list[Part], logs: Path, console: Console
 ) -> tuple[list[Figure], dict[str, str]]:
     """Measures one part after the other; returns the figures, and why a part failed."""
-    _fresh_logs(logs)
+    fresh_logs(logs)
     figures: list[Figure] = []
     problems: dict[str, str] = {}
     for part in found:
@@ -140,7 +140,7 @@ def bench_learning(run: str, seeds: int, results: Path, first_seed: int | None =
     console = Console(soft_wrap=True, highlight=False)
     about = machine()
     folder = results / f"bench-learn-{run}"
-    logs = _fresh_logs(folder / "bench-logs")
+    logs = fresh_logs(folder / "bench-logs")
     path = results / f"bench_learn_{run}.json"
     report = LearningReport(run, GOAL, LEARNING_BARS[run])
     try:
@@ -193,7 +193,7 @@ def compare(figures: Mapping[str, float]) -> list[Comparison]:
     return [one for one in found if math.isfinite(one.value)]
 
 
-def _fresh_logs(folder: Path) -> Path:
+def fresh_logs(folder: Path) -> Path:
     """Makes the folder of logs, without those of the last benchmark."""
     folder.mkdir(parents=True, exist_ok=True)
     for log in folder.glob("*.log"):

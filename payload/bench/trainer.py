@@ -22,6 +22,8 @@ START_TIMEOUT_S = 300.0
 """How long the first learner update may take."""
 SETTLE_S = 15.0
 """Seconds of learning before the throughput is measured: MLflow is imported in them."""
+SLOWEST_STEPS_PER_S = 300.0
+"""Of a run that is taken to be alive."""
 END_TIMEOUT_S = 300.0
 """How long a run may take beyond its time limit to start, to play and to deliver."""
 
@@ -180,6 +182,19 @@ def measure_learning(
         rows[-1].return_mean,
         startup_s,
     )
+
+
+def measure_scores(
+    algorithm: str, env: str, seed: int, steps: int, results: Path, log: Path
+) -> list[Row]:
+    """Trains one seed for so many environment steps; returns its iterations."""
+    arguments = ["--run", algorithm, "--env", env, "--seed", str(seed)]
+    with _trainer([*arguments, "--stop", json.dumps({STEPS: steps})], results, log) as run:
+        run.child.wait_for(run.rows_while_learning, START_TIMEOUT_S)
+        limit_s = steps / SLOWEST_STEPS_PER_S + END_TIMEOUT_S
+        if run.child.wait(limit_s) != 0:
+            raise MeasurementError(f"training ended with exit code {run.child.exit_code}")
+        return run.rows()
 
 
 def _learn_for(run: TrainerRun, seconds: float) -> None:

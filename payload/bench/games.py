@@ -1,0 +1,208 @@
+"""Scores on Atari games after few environment steps, beside published ones: `bench --games`."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from payload.bench.benchmark import fresh_logs
+from payload.bench.process import MeasurementError
+from payload.bench.table import machine, number, write_json
+from payload.bench.trainer import Row, measure_scores
+from payload.errors import UserError, nearest
+from payload.experiment.settings import ALGORITHMS
+
+BUDGETS = (1_000_000, 2_500_000)
+"""Environment steps after which a score is read."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """Scores that others have published, after each of BUDGETS."""
+
+    whose: str
+    scores: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Game:
+    """What is known of a game."""
+
+    to_beat: tuple[float, float]
+    """After each of BUDGETS."""
+    published: tuple[Published, ...]
+
+
+IMPALA, PPO, RAINBOW = "RLlib's IMPALA, best run", "RLlib's PPO", "Rainbow (Dopamine)"
+MARKERS = {IMPALA: "s", PPO: "^", RAINBOW: "o"}
+"""ray-project/rl-experiments at 66c7949, with 15 to 32 workers; google/dopamine, baselines/atari,
+with sticky actions."""
+
+
+def _game(
+    to_beat: tuple[float, float],
+    rainbow: tuple[float, float],
+    impala: tuple[float, float] | None = None,
+    ppo: tuple[float, float] | None = None,
+) -> Game:
+    found = ((IMPALA, impala), (PPO, ppo), (RAINBOW, rainbow))
+    return Game(to_beat, tuple(Published(whose, of) for whose, of in found if of is not None))
+
+
+GAMES = {
+    "Breakout": _game((29, 140), rainbow=(16, 42), impala=(29, 140), ppo=(16, 33)),
+    "SpaceInvaders": _game((393, 550), rainbow=(437, 744), impala=(301, 469), ppo=(393, 550)),
+    "Qbert": _game((827, 1943), rainbow=(1189, 5354), impala=(455, 850), ppo=(827, 1943)),
+    "BeamRider": _game((425, 689), rainbow=(526, 5983), impala=(425, 567), ppo=(413, 689)),
+    "Seaquest": _game((378, 900), rainbow=(378, 1641)),
+}
+
+
+@dataclass(frozen=True)
+class GameRun:
+    """One training run on a game."""
+
+    game: str
+    seed: int
+    steps: int
+    """Environment steps after which it was ended."""
+    seconds: float
+    """Of training."""
+    git_commit: str | None
+    curve: list[tuple[int, float]]
+    """Environment steps and the mean return of the last 100 episodes, of each iteration."""
+
+    def score(self, budget: int) -> float:
+        """Returns the mean return of the first iteration that ends at the budget or after it."""
+        return next((mean for steps, mean in self.curve if steps >= budget), math.nan)
+
+
+def bench_games(
+    run: str, games: Sequence[str], seeds: int, steps: int, results: Path, first_seed: int | None
+) -> int:
+    """Trains games with the algorithm's defaults; prints, writes and draws their scores.
+
+    Args:
+        run: The algorithm, IMPALA or APPO.
+        games: Names in GAMES; none of them means all.
+        seeds: Runs of each game.
+        steps: Environment steps of each run.
+        results: Folder for bench_games_<run>.json and .png, written after every run, and for
+            bench-games-<run>/, where the runs keep their files.
+        first_seed: Seeds count up from here; a run that the JSON file has is not repeated. By
+            default the clock draws it.
+
+    Returns:
+        The process's exit code: 1 if a run failed.
+
+    Raises:
+        UserError: No such algorithm or game.
+    """
+    _check(run, games)
+    console = Console(soft_wrap=True, highlight=False)
+    about = machine()
+    folder = results / f"bench-games-{run}"
+    path = results / f"bench_games_{run}.json"
+    picture = path.with_suffix(".png")
+    logs = fresh_logs(folder / "bench-logs")
+    first = int(time.time()) if first_seed is None else first_seed
+    wanted = [
+        (game, seed, steps) for seed in range(first, first + seeds) for game in games or GAMES
+    ]
+    found = [one for one in _read(path) if (one.game, one.seed, one.steps) in wanted]
+    known = {(one.game, one.seed, one.steps) for one in found}
+    problems: dict[str, str] = {}
+    for game, seed, _ in [one for one in wanted if one not in known]:
+        console.print(f"Training {run} on {game}, seed {seed} ...")
+        log = logs / f"{game}-{seed}.log"
+        try:
+            rows = measure_scores(run, f"{game}NoFrameskip-v4", seed, steps, folder, log)
+        except (MeasurementError, OSError) as error:
+            problems[f"{game}, seed {seed}"] = str(error)
+            console.print(f"{game}, seed {seed} failed: {error}", style="red", markup=False)
+            continue
+        found.append(_game_run(game, seed, steps, rows, about["git_commit"]))
+        write_json(path, {**about, "run": run, "runs": [asdict(one) for one in found]})
+        draw_curves(found, picture)
+    if found:
+        console.print(score_table(found))
+        console.print(f"Written to {path} and {picture.name}; runs in {folder}")
+    return 1 if problems else 0
+
+
+def _check(run: str, games: Sequence[str]) -> None:
+    if run not in ALGORITHMS:
+        known = ", ".join(ALGORITHMS)
+        raise UserError(f"--run {run}: unknown{nearest(run, ALGORITHMS)}; known: {known}")
+    for game in games:
+        if game not in GAMES:
+            known = ", ".join(GAMES)
+            raise UserError(f"--games {game}: unknown{nearest(game, GAMES)}; known: {known}")
+
+
+def _read(path: Path) -> list[GameRun]:
+    """Returns the runs that an earlier benchmark has written."""
+    runs: list[dict[str, Any]] = json.loads(path.read_text())["runs"] if path.exists() else []
+    return [GameRun(**{**one, "curve": [tuple(point) for point in one["curve"]]}) for one in runs]
+
+
+def _game_run(game: str, seed: int, steps: int, rows: list[Row], git_commit: str | None) -> GameRun:
+    curve = [(r.env_steps, r.return_mean) for r in rows if math.isfinite(r.return_mean)]
+    return GameRun(game, seed, steps, rows[-1].time_total_s, git_commit, curve)
+
+
+def score_table(runs: list[GameRun]) -> Table:
+    """Draws for the terminal the mean over the seeds, beside what is to beat."""
+    table = Table(title="Mean return of 100 episodes, mean over the seeds", title_justify="left")
+    table.add_column("Game")
+    for column in ("Steps", "Score", "To beat", "", "Seeds"):
+        table.add_column(column, justify="right")
+    for game, known in GAMES.items():
+        of_game = [one for one in runs if one.game == game]
+        for budget, to_beat in zip(BUDGETS, known.to_beat, strict=True):
+            scores = [one.score(budget) for one in of_game if one.steps >= budget]
+            if not scores:
+                continue
+            mean = statistics.mean(scores)
+            verdict = "[green]met[/green]" if mean >= to_beat else "[red]missed[/red]"
+            each = ", ".join(number(score) for score in scores)
+            table.add_row(game, f"{budget:,}", number(mean), number(to_beat), verdict, each)
+    return table
+
+
+def draw_curves(runs: list[GameRun], path: Path) -> None:
+    """Draws the curves of all runs, with the published scores as marks, as a PNG."""
+    from matplotlib.figure import Figure as Picture
+
+    names = [name for name in GAMES if any(one.game == name for one in runs)]
+    columns = min(3, len(names))
+    rows = math.ceil(len(names) / columns)
+    picture = Picture(figsize=(4.2 * columns, 3.4 * rows), layout="constrained")
+    grid = picture.subplots(rows, columns, squeeze=False).flatten()
+    for axes, name in zip(grid, names, strict=False):
+        for number_of_run, one in enumerate(one for one in runs if one.game == name):
+            steps = [step / 1e6 for step, _ in one.curve]
+            means = [mean for _, mean in one.curve]
+            label = "volley, each seed" if number_of_run == 0 else None
+            axes.plot(steps, means, color="tab:blue", label=label)
+        for published in GAMES[name].published:
+            at, marker = [budget / 1e6 for budget in BUDGETS], MARKERS[published.whose]
+            axes.plot(at, published.scores, marker, color="tab:gray", label=published.whose)
+        axes.set(
+            title=name, xlabel="million environment steps", ylabel="mean return of 100 episodes"
+        )
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="x-small")
+    for axes in grid[len(names) :]:
+        axes.set_axis_off()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture.savefig(path, dpi=120)

@@ -1,0 +1,74 @@
+"""The benchmark of several games: scores, what is repeated, its table and picture."""
+
+from __future__ import annotations
+
+import json
+import math
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from payload.bench.games import BUDGETS, GAMES, GameRun, bench_games, draw_curves, score_table
+from payload.errors import UserError
+
+
+def game_run(game: str = "Qbert", seed: int = 1, at_end: float = 2000.0) -> GameRun:
+    curve = [(500_000, 400.0), (1_010_000, 850.0), (2_510_000, at_end)]
+    return GameRun(game, seed, 2_500_000, 800.0, "abc", curve)
+
+
+def text_of(runs: list[GameRun]) -> str:
+    output = StringIO()
+    Console(file=output, width=100).print(score_table(runs))
+    return output.getvalue()
+
+
+def test_a_score_is_read_from_the_first_iteration_that_passes_the_budget() -> None:
+    assert [game_run().score(budget) for budget in BUDGETS] == [850.0, 2000.0]
+
+
+def test_a_run_that_ended_before_the_budget_has_no_score() -> None:
+    assert math.isnan(game_run().score(10_000_000))
+
+
+def test_the_table_has_the_mean_over_the_seeds_beside_the_score_to_beat() -> None:
+    text = text_of([game_run(at_end=1000.0), game_run(seed=2, at_end=2000.0)])
+    line = next(line for line in text.splitlines() if "2,500,000" in line)
+    assert all(word in line for word in ("1,500", "1,943", "missed", "1,000, 2,000"))
+
+
+def test_every_game_has_scores_to_beat_for_each_budget() -> None:
+    assert all(len(game.to_beat) == len(BUDGETS) for game in GAMES.values())
+
+
+def test_the_picture_has_every_game(tmp_path: Path) -> None:
+    path = tmp_path / "games.png"
+    draw_curves([game_run(game) for game in GAMES], path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("run", "games", "said"),
+    [
+        ("IMPLA", [], "--run IMPLA: unknown (did you mean IMPALA?)"),
+        ("APPO", ["Qbrt"], "--games Qbrt: unknown (did you mean Qbert?)"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest(
+    tmp_path: Path, run: str, games: list[str], said: str
+) -> None:
+    with pytest.raises(UserError) as refused:
+        bench_games(run, games, 1, 1000, tmp_path, None)
+    assert str(refused.value).startswith(said)
+
+
+@pytest.mark.slow
+def test_a_run_that_the_file_has_is_not_repeated(tmp_path: Path) -> None:
+    path = tmp_path / "bench_games_APPO.json"
+    for _ in range(2):
+        assert bench_games("APPO", ["Breakout"], 1, 3000, tmp_path, first_seed=5) == 0
+    assert len(list((tmp_path / "bench-games-APPO/runs").iterdir())) == 1
+    (run,) = json.loads(path.read_text())["runs"]
+    assert (run["game"], run["seed"], run["steps"]) == ("Breakout", 5, 3000)
