@@ -66,35 +66,41 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     minibatch_size: int | None = Field(None, ge=1)
     """Environment steps of one gradient step, a multiple of rollout_fragment_length. Default:
     MINIBATCH_STEPS, times the scale, shared by the learners."""
-    num_epochs: Annotated[int | None, ByAlgorithm(impala=1, appo=2)] = Field(None, ge=1)
+    num_epochs: Annotated[int | None, ByAlgorithm(impala=1, appo=3)] = Field(None, ge=1)
     """Passes over a train batch."""
     learner_queue_size: int = Field(1, ge=1)
     broadcast_interval: int = Field(1, ge=1)
     # Loss and optimizer. Elsewhere than on Atari games the defaults are RLlib's own.
-    lr: Annotated[Schedule | None, ByEnvironment(atari=1e-3, other=5e-4)] = None
+    lr: Annotated[
+        Schedule | None, ByEnvironment(atari=ByAlgorithm(impala=1e-3, appo=5e-4), other=5e-4)
+    ] = None
     anneal_lr: Annotated[bool | None, AtariOnly] = None
     """Whether lr falls to 0 on the way to the stop criterion of time, steps or iterations. Default:
     where lr is not given."""
     lambda_: Annotated[float, AtariOnly] = Field(0.95, ge=0, le=1)
     normalize_advantages: Annotated[bool, AtariOnly] = True
-    vf_loss_coeff: Annotated[float | None, ByEnvironment(atari=4.0, other=0.5)] = Field(None, ge=0)
-    """Values err by 0.1 or 0.2 where normalized advantages are about 1. With RLlib's 0.5 they learn
-    so slowly that some runs stand still for half a million environment steps."""
-    entropy_coeff: Annotated[Schedule | None, ByEnvironment(atari=0.0, other=0.01)] = None
-    uniform_kl_coeff: Annotated[float | None, AtariOnly, ByEnvironment(atari=0.03)] = Field(
-        None, ge=0
-    )
+    vf_loss_coeff: Annotated[
+        float | None, ByEnvironment(atari=ByAlgorithm(impala=4.0, appo=0.5), other=0.5)
+    ] = Field(None, ge=0)
+    """Values of Pong err by 0.1 or 0.2 where normalized advantages are about 1. With 0.5 and one
+    pass they learn so slowly that some runs stand still for half a million environment steps."""
+    entropy_coeff: Annotated[
+        Schedule | None, ByEnvironment(atari=ByAlgorithm(impala=0.0, appo=0.01), other=0.01)
+    ] = None
+    uniform_kl_coeff: Annotated[
+        float | None, AtariOnly, ByEnvironment(atari=ByAlgorithm(impala=0.03, appo=0.0))
+    ] = Field(None, ge=0)
     """Weight of KL(uniform || policy), which keeps every action alive. Pong without sticky actions
     is deterministic, and a policy that becomes so early stays in one losing cycle; an entropy bonus
     gives up an action that has become unlikely. Default: 0 where entropy_coeff is given."""
     uniform_kl_coeff_at_goal: Annotated[
-        float | None, AtariOnly, ByAlgorithm(impala=0.004, appo=0.002)
+        float | None, AtariOnly, ByAlgorithm(impala=0.004, appo=None)
     ] = Field(None, gt=0)
     """What uniform_kl_coeff is annealed to on the way to the stop criterion, most of it at the end
     of the way. Default: none, a constant, where uniform_kl_coeff is given."""
     grad_clip: float | None = Field(0.5, gt=0)
     """Largest global norm of a gradient."""
-    clip_param: float = Field(0.2, gt=0)
+    clip_param: Annotated[float | None, ByEnvironment(atari=0.1, other=0.2)] = Field(None, gt=0)
     """APPO's clip of the probability ratio; IMPALA clips nothing."""
     vtrace_clip_rho_threshold: float = Field(1.0, gt=0)
     vtrace_clip_pg_rho_threshold: float = Field(1.0, gt=0)
@@ -273,10 +279,8 @@ def with_defaults(
         if getattr(given, name) is not None:
             continue
         for default in field.metadata:
-            if isinstance(default, ByEnvironment):
-                filled[name] = default.atari if atari else default.other
-            elif isinstance(default, ByAlgorithm):
-                filled[name] = getattr(default, experiment.run.lower())
+            if isinstance(default, ByEnvironment | ByAlgorithm):
+                filled[name] = _default_for(default, experiment.run, atari)
     if isinstance(given, Settings):
         scale = scale_of(num_env_runners or 0) if atari else LAPTOP
         filled |= _scaled(given, experiment.run, scale)
@@ -291,6 +295,12 @@ def with_defaults(
         if given.uniform_kl_coeff is not None:
             filled.pop("uniform_kl_coeff_at_goal", None)
     return given.model_copy(update=filled)
+
+
+def _default_for(default: Any, run: Algorithm, atari: bool) -> Any:
+    if isinstance(default, ByEnvironment):
+        return _default_for(default.atari if atari else default.other, run, atari)
+    return getattr(default, run.lower()) if isinstance(default, ByAlgorithm) else default
 
 
 def _scaled(given: Settings, run: Algorithm, scale: Scale) -> dict[str, Any]:

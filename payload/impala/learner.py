@@ -42,6 +42,9 @@ PROXIMAL_LOGP = "proximal_logp"
 """
 SKIPPED = "skipped"
 """Gradient steps of an update that were not made."""
+ANNEAL_POWER = 4
+"""The power of progress with which uniform_kl_coeff is annealed, most of it near the goal. In Pong
+a policy that becomes deterministic halfway stays in its cycle."""
 LOSS_STATE = "loss"
 """In a learner's state: what the loss depends on besides weights and settings."""
 
@@ -58,9 +61,6 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
     """How far the run is on its way to its goal, in [0, 1]; the driver sets it."""
     lr_left = 1.0
     """The share of lr that annealing has left, in [0, 1]; the driver sets it."""
-    anneal_power = 4
-    """The power of progress with which uniform_kl_coeff is annealed, most of it near the goal. In
-    Pong a policy that becomes deterministic halfway stays in its cycle."""
 
     def build(self) -> None:
         super().build()
@@ -233,7 +233,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         uniform_kl_coeff = annealed(
             settings["uniform_kl_coeff"],
             settings["uniform_kl_coeff_at_goal"],
-            self.progress**self.anneal_power,
+            self.progress**ANNEAL_POWER,
         )
         self.metrics.log_dict(
             {
@@ -291,9 +291,6 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
 
 class SurrogateLearner(VTraceLearner):
     """APPO's update: PPO's clipped surrogate on V-trace advantages, several passes."""
-
-    anneal_power = 8
-    """Larger steps make a policy deterministic sooner."""
 
     def build(self) -> None:
         # As in APPOLearner.build: IMPALALearner's own queue has no size of APPO's.

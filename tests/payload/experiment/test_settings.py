@@ -42,21 +42,28 @@ def notes(atari: bool, **config: Any) -> list[str]:
     ("run", "key", "value"),
     [
         ("IMPALA", "num_epochs", 1),
-        ("APPO", "num_epochs", 2),
+        ("APPO", "num_epochs", 3),
         ("IMPALA", "minibatch_size", 4 * 32),
         ("APPO", "minibatch_size", 8 * 32),
         ("IMPALA", "uniform_kl_coeff_at_goal", 0.004),
-        ("APPO", "uniform_kl_coeff_at_goal", 0.002),
+        ("APPO", "uniform_kl_coeff_at_goal", None),
+        ("IMPALA", "vf_loss_coeff", 4.0),
+        ("APPO", "vf_loss_coeff", 0.5),
     ],
 )
 def test_each_algorithm_has_its_own_defaults(run: Algorithm, key: str, value: float) -> None:
     assert getattr(filled(run), key) == value
 
 
-@pytest.mark.parametrize("run", ["IMPALA", "APPO"])
-@pytest.mark.parametrize("key", ["lr", "vf_loss_coeff", "entropy_coeff"])
-def test_an_atari_game_has_other_defaults_than_other_environments(run: Algorithm, key: str) -> None:
-    assert getattr(filled(run), key) != getattr(filled(run, atari=False), key)
+@pytest.mark.parametrize("key", ["lr", "vf_loss_coeff", "entropy_coeff", "clip_param"])
+def test_an_atari_game_has_other_defaults_than_other_environments(key: str) -> None:
+    assert getattr(filled(), key) != getattr(filled(atari=False), key)
+
+
+def test_appo_knows_of_no_goal() -> None:
+    settings = filled("APPO")
+    assert settings.uniform_kl_coeff == 0
+    assert settings.uniform_kl_coeff_at_goal is None
 
 
 @pytest.mark.parametrize("key", ["lr", "vf_loss_coeff", "entropy_coeff"])
@@ -80,11 +87,10 @@ def test_a_setting_given_as_null_has_its_default(key: str) -> None:
 @pytest.mark.parametrize("run", ["IMPALA", "APPO"])
 def test_no_setting_of_an_atari_game_is_left_open_but_by_choice(run: Algorithm) -> None:
     settings = with_defaults(Experiment(run=run), atari=True, num_env_runners=2)
-    assert {name for name, value in settings if value is None} == {
-        "seed",
-        "epsilon",
-        "evaluation_interval",
-    }
+    open_by_choice = {"seed", "epsilon", "evaluation_interval"}
+    if run == "APPO":
+        open_by_choice.add("uniform_kl_coeff_at_goal")
+    assert {name for name, value in settings if value is None} == open_by_choice
 
 
 def test_an_entropy_coefficient_that_was_asked_for_is_all_that_keeps_the_policy_random() -> None:
@@ -151,11 +157,17 @@ def documented_default(field: FieldInfo) -> str | None:
     """A default as the document shows it; None where it is neither a number nor a text."""
     for default in field.metadata:
         if isinstance(default, ByEnvironment):
-            elsewhere = f", other environments `{json.dumps(default.other)}`"
-            return f"`{json.dumps(default.atari)}`{elsewhere if default.other is not None else ''}"
+            elsewhere = f", other environments {in_words(default.other)}"
+            return in_words(default.atari) + (elsewhere if default.other is not None else "")
         if isinstance(default, ByAlgorithm):
-            return f"`{json.dumps(default.impala)}`, APPO `{json.dumps(default.appo)}`"
-    return None if field.default is None else f"`{json.dumps(field.default)}`"
+            return in_words(default)
+    return None if field.default is None else in_words(field.default)
+
+
+def in_words(default: Any) -> str:
+    if isinstance(default, ByAlgorithm):
+        return f"{in_words(default.impala)}, APPO {in_words(default.appo)}"
+    return "none" if default is None else f"`{json.dumps(default)}`"
 
 
 def test_the_documented_settings_are_those_of_an_experiment(
