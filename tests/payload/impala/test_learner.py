@@ -359,7 +359,7 @@ def test_appos_policy_loss_is_the_clipped_surrogate(
     tensors = (torch.from_numpy(values) for values in (logp, proximal_logp, advantages))
     losses = learners.fresh("APPO").policy_losses(*tensors).tolist()
     gains = [
-        min(ratio * advantage, min(max(ratio, 0.8), 1.2) * advantage)
+        min(ratio * advantage, min(max(ratio, 0.9), 1.1) * advantage)
         for ratio, advantage in zip(np.exp(logp - proximal_logp), advantages, strict=True)
     ]
     assert losses == pytest.approx(-np.array(gains))
@@ -411,7 +411,7 @@ def test_appo_has_a_gradient_back_towards_the_clip(
     assert policy_gradient(bare_appo, log_ratio, reward) > 0.1
 
 
-@pytest.mark.parametrize("log_ratio", [-0.1, 0.0, 0.1])
+@pytest.mark.parametrize("log_ratio", [-0.05, 0.0, 0.05])
 @pytest.mark.parametrize("reward", [1.0, -1.0])
 def test_appo_has_a_gradient_within_the_clip(
     bare_appo: VTraceLearner, log_ratio: float, reward: float
