@@ -194,7 +194,13 @@ def _add_bench(commands: Any) -> None:
         metavar="GAME",
         help="measure the scores on these Atari games instead, without a name on five of them",
     )
-    add("--run", default="IMPALA", help="algorithm of --learn and --games (IMPALA)")
+    add("--run", default="IMPALA", help="algorithm of --learn (IMPALA)")
+    add(
+        "--experiment",
+        type=Path,
+        default=Path("experiments/atari.yaml"),
+        help="file with the settings of --games (experiments/atari.yaml)",
+    )
     add("--seeds", type=int, default=5, help="runs of --learn, and of each of --games (5)")
     add(
         "--first-seed",
@@ -527,8 +533,14 @@ def _bench(options: argparse.Namespace) -> int:
     elif options.games is not None:
         from payload.bench.games import bench_games
 
-        run, seeds, first = options.run, options.seeds, options.first_seed
-        code = bench_games(run, options.games, seeds, options.steps, options.results, first)
+        code = bench_games(
+            options.experiment,
+            options.games,
+            options.seeds,
+            options.steps,
+            options.results,
+            options.first_seed,
+        )
     else:
         code = bench(options.seconds, options.results)
     return code

@@ -19,7 +19,7 @@ from payload.bench.process import MeasurementError
 from payload.bench.table import machine, number, write_json
 from payload.bench.trainer import Row, measure_scores
 from payload.errors import UserError, nearest
-from payload.experiment.settings import ALGORITHMS
+from payload.experiment.read import read_experiment
 
 BUDGETS = (1_000_000, 2_500_000)
 """Environment steps after which a score is read."""
@@ -87,17 +87,22 @@ class GameRun:
 
 
 def bench_games(
-    run: str, games: Sequence[str], seeds: int, steps: int, results: Path, first_seed: int | None
+    experiment: Path,
+    games: Sequence[str],
+    seeds: int,
+    steps: int,
+    results: Path,
+    first_seed: int | None,
 ) -> int:
-    """Trains games with the algorithm's defaults; prints, writes and draws their scores.
+    """Trains games with the settings of an experiment; prints, writes and draws their scores.
 
     Args:
-        run: The algorithm, IMPALA or APPO.
+        experiment: Its env and stop count for nothing.
         games: Names in GAMES; none of them means all.
         seeds: Runs of each game.
         steps: Environment steps of each run.
-        results: Folder for bench_games_<run>.json and .png, written after every run, and for
-            bench-games-<run>/, where the runs keep their files.
+        results: Folder for bench_games.json and .png, written after every run, and for
+            bench-games/, where the runs keep their files.
         first_seed: Seeds count up from here; a run that the JSON file has is not repeated. By
             default the clock draws it.
 
@@ -105,13 +110,17 @@ def bench_games(
         The process's exit code: 1 if a run failed.
 
     Raises:
-        UserError: No such algorithm or game.
+        UserError: No such experiment file or game.
     """
-    _check(run, games)
+    read_experiment(experiment)
+    for game in games:
+        if game not in GAMES:
+            known = ", ".join(GAMES)
+            raise UserError(f"--games {game}: unknown{nearest(game, GAMES)}; known: {known}")
     console = Console(soft_wrap=True, highlight=False)
     about = machine()
-    folder = results / f"bench-games-{run}"
-    path = results / f"bench_games_{run}.json"
+    folder = results / "bench-games"
+    path = results / "bench_games.json"
     picture = path.with_suffix(".png")
     logs = fresh_logs(folder / "bench-logs")
     first = int(time.time()) if first_seed is None else first_seed
@@ -119,34 +128,24 @@ def bench_games(
         (game, seed, steps) for seed in range(first, first + seeds) for game in games or GAMES
     ]
     found = [one for one in _read(path) if (one.game, one.seed, one.steps) in wanted]
-    known = {(one.game, one.seed, one.steps) for one in found}
+    measured = {(one.game, one.seed, one.steps) for one in found}
     problems: dict[str, str] = {}
-    for game, seed, _ in [one for one in wanted if one not in known]:
-        console.print(f"Training {run} on {game}, seed {seed} ...")
+    for game, seed, _ in [one for one in wanted if one not in measured]:
+        console.print(f"Training on {game}, seed {seed} ...")
         log = logs / f"{game}-{seed}.log"
         try:
-            rows = measure_scores(run, f"{game}NoFrameskip-v4", seed, steps, folder, log)
+            rows = measure_scores(experiment, f"{game}NoFrameskip-v4", seed, steps, folder, log)
         except (MeasurementError, OSError) as error:
             problems[f"{game}, seed {seed}"] = str(error)
             console.print(f"{game}, seed {seed} failed: {error}", style="red", markup=False)
             continue
         found.append(_game_run(game, seed, steps, rows, about["git_commit"]))
-        write_json(path, {**about, "run": run, "runs": [asdict(one) for one in found]})
+        write_json(path, {**about, "runs": [asdict(one) for one in found]})
         draw_curves(found, picture)
     if found:
         console.print(score_table(found))
         console.print(f"Written to {path} and {picture.name}; runs in {folder}")
     return 1 if problems else 0
-
-
-def _check(run: str, games: Sequence[str]) -> None:
-    if run not in ALGORITHMS:
-        known = ", ".join(ALGORITHMS)
-        raise UserError(f"--run {run}: unknown{nearest(run, ALGORITHMS)}; known: {known}")
-    for game in games:
-        if game not in GAMES:
-            known = ", ".join(GAMES)
-            raise UserError(f"--games {game}: unknown{nearest(game, GAMES)}; known: {known}")
 
 
 def _read(path: Path) -> list[GameRun]:

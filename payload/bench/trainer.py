@@ -185,10 +185,10 @@ def measure_learning(
 
 
 def measure_scores(
-    algorithm: str, env: str, seed: int, steps: int, results: Path, log: Path
+    experiment: Path, env: str, seed: int, steps: int, results: Path, log: Path
 ) -> list[Row]:
     """Trains one seed for so many environment steps; returns its iterations."""
-    arguments = ["--run", algorithm, "--env", env, "--seed", str(seed)]
+    arguments = [str(experiment), "--env", env, "--seed", str(seed)]
     with _trainer([*arguments, "--stop", json.dumps({STEPS: steps})], results, log) as run:
         run.child.wait_for(run.rows_while_learning, START_TIMEOUT_S)
         limit_s = steps / SLOWEST_STEPS_PER_S + END_TIMEOUT_S

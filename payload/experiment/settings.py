@@ -104,8 +104,9 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     """APPO's clip of the probability ratio; IMPALA clips nothing."""
     vtrace_clip_rho_threshold: float = Field(1.0, gt=0)
     vtrace_clip_pg_rho_threshold: float = Field(1.0, gt=0)
-    network: Annotated[Literal["small", "nature", "impala"], AtariOnly] = "small"
-    """Convolutions: two, the three of Mnih et al. (2015), or the residual ones of IMPALA."""
+    network: Annotated[Literal["small", "fine", "nature", "impala"], AtariOnly] = "small"
+    """Convolutions: two, two that see more of the image, the three of Mnih et al. (2015), or the
+    residual ones of IMPALA."""
     fcnet_hidden: Annotated[int, AtariOnly] = Field(256, ge=1)
     """Units of the layer after the convolutions."""
 

@@ -8,10 +8,11 @@ from torch import nn
 LAYERS = {
     # A first stride of 3 takes a third more time, and Pong as many steps to learn.
     "small": ((16, 6, 4), (32, 4, 2)),
+    "fine": ((16, 4, 2), (32, 4, 3)),
     "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)),
 }
-"""Channels, kernel size and stride: A3C's (Mnih et al. 2016) with a smaller first kernel, and that
-of Mnih et al. (2015)."""
+"""Channels, kernel size and stride: A3C's (Mnih et al. 2016) with a smaller first kernel, the same
+with a smaller first stride, for games where a pixel counts, and that of Mnih et al. (2015)."""
 RESIDUAL_CHANNELS = (16, 32, 32)
 """Of the deep network of Espeholt et al. (2018), figure 3."""
 
@@ -20,7 +21,7 @@ def convolutions(name: str, shape: tuple[int, int, int]) -> nn.Sequential:
     """Returns layers that map float32 [B, K, H, W] to float32 [B, features].
 
     Args:
-        name: small, nature or impala.
+        name: small, fine, nature or impala.
         shape: K, H, W.
     """
     channels, *image = shape

@@ -13,6 +13,8 @@ from rich.console import Console
 from payload.bench.games import BUDGETS, GAMES, GameRun, bench_games, draw_curves, score_table
 from payload.errors import UserError
 
+EXPERIMENT = Path(__file__).parents[3] / "experiments/atari.yaml"
+
 
 def game_run(game: str = "Qbert", seed: int = 1, at_end: float = 2000.0) -> GameRun:
     curve = [(500_000, 400.0), (1_010_000, 850.0), (2_510_000, at_end)]
@@ -50,25 +52,24 @@ def test_the_picture_has_every_game(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("run", "games", "said"),
+    ("experiment", "games", "said"),
     [
-        ("IMPLA", [], "--run IMPLA: unknown (did you mean IMPALA?)"),
-        ("APPO", ["Qbrt"], "--games Qbrt: unknown (did you mean Qbert?)"),
+        ("none.yaml", [], "none.yaml: cannot be read"),
+        (EXPERIMENT, ["Qbrt"], "--games Qbrt: unknown (did you mean Qbert?)"),
     ],
 )
-def test_an_unknown_name_is_refused_with_the_nearest(
-    tmp_path: Path, run: str, games: list[str], said: str
+def test_bad_input_is_refused_in_one_line(
+    tmp_path: Path, experiment: Path | str, games: list[str], said: str
 ) -> None:
     with pytest.raises(UserError) as refused:
-        bench_games(run, games, 1, 1000, tmp_path, None)
+        bench_games(Path(experiment), games, 1, 1000, tmp_path, None)
     assert str(refused.value).startswith(said)
 
 
 @pytest.mark.slow
 def test_a_run_that_the_file_has_is_not_repeated(tmp_path: Path) -> None:
-    path = tmp_path / "bench_games_APPO.json"
     for _ in range(2):
-        assert bench_games("APPO", ["Breakout"], 1, 3000, tmp_path, first_seed=5) == 0
-    assert len(list((tmp_path / "bench-games-APPO/runs").iterdir())) == 1
-    (run,) = json.loads(path.read_text())["runs"]
+        assert bench_games(EXPERIMENT, ["Breakout"], 1, 3000, tmp_path, first_seed=5) == 0
+    assert len(list((tmp_path / "bench-games/runs").iterdir())) == 1
+    (run,) = json.loads((tmp_path / "bench_games.json").read_text())["runs"]
     assert (run["game"], run["seed"], run["steps"]) == ("Breakout", 5, 3000)

@@ -11,7 +11,7 @@ from ray.rllib.core.columns import Columns
 from payload.impala.module import AtariModule
 
 
-@pytest.mark.parametrize("network", ["small", "nature", "impala"])
+@pytest.mark.parametrize("network", ["small", "fine", "nature", "impala"])
 @pytest.mark.parametrize(("height", "width"), [(42, 42), (42, 40), (84, 84)])
 def test_no_column_of_an_image_is_lost(network: str, height: int, width: int) -> None:
     module = AtariModule(
