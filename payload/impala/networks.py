@@ -8,7 +8,7 @@ from torch import nn
 LAYERS = {
     # A first stride of 3 takes a third more time, and Pong as many steps to learn.
     "small": ((16, 6, 4), (32, 4, 2)),
-    "fine": ((16, 4, 2), (32, 4, 3)),
+    "fine": ((16, 4, 2), (32, 4, 2)),
     "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)),
 }
 """Channels, kernel size and stride: A3C's (Mnih et al. 2016) with a smaller first kernel, the same
