@@ -26,6 +26,7 @@ from ray.rllib.utils.metrics import (
 from payload.impala.advantages import RunningNormalizer
 from payload.impala.atari import AtariSettings, make_vector_env
 from payload.impala.connector import FIRST
+from payload.impala.module import STACKS
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.impala.schedule import value_at
 from payload.impala.thread_watch import ThreadWatch
@@ -157,6 +158,8 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
             {name: column[start : start + rows] for name, column in columns.items()}
             for start in range(0, num_rows, rows)
         ]
+        for minibatch in minibatches:
+            minibatch[STACKS] = self.module[DEFAULT_MODULE_ID].unwrapped().stack(minibatch)
         steps = self.config.learner_config_dict["num_epochs"] * minibatches
         self._measured = {SKIPPED: torch.zeros((), device=self._device)}
         with self._updating:

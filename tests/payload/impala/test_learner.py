@@ -503,6 +503,20 @@ def test_each_minibatch_of_each_epoch_is_one_gradient_step(
     assert gradient_steps(learner) == steps
 
 
+def test_frames_are_stacked_once_for_all_passes(
+    learners: Learners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stacked: list[torch.Tensor] = []
+
+    def stack(*args: torch.Tensor) -> torch.Tensor:
+        stacked.append(frame_stack.stack_frames(*args))
+        return stacked[-1]
+
+    monkeypatch.setattr("payload.impala.module.stack_frames", stack)
+    update(learners.fresh("APPO in minibatches"), made_up(num_envs=4))
+    assert len(stacked) == 2
+
+
 def test_minibatches_are_whole_rows(learners: Learners) -> None:
     fragment = made_up(num_envs=5)
     learner = learners.fresh("IMPALA in minibatches")
