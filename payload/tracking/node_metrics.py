@@ -18,7 +18,7 @@ MB = 1e6
 
 
 class NodeMonitor:
-    """Runs on one node, as a Ray actor without resources of its own."""
+    """Measures its node; on other nodes than the driver's, as a Ray actor without resources."""
 
     def __init__(self) -> None:
         psutil.cpu_percent()
@@ -40,6 +40,8 @@ class NodeMonitors:
     """One NodeMonitor for each node of the cluster; each call returns the latest answers."""
 
     def __init__(self) -> None:
+        self._own = ray.get_runtime_context().get_node_id()
+        self._here = NodeMonitor()
         self._actors: dict[str, Any] = {}
         self._pending: dict[Any, str] = {}
         self._latest: dict[str, dict[str, float]] = {}
@@ -49,7 +51,8 @@ class NodeMonitors:
         self._collect()
         alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
         self._actors = {key: a for key, a in self._actors.items() if key in alive}
-        for node_id in alive:
+        self._latest[self._own] = self._here.read()
+        for node_id in alive.keys() - {self._own}:
             if node_id not in self._actors:
                 affinity = NodeAffinitySchedulingStrategy(node_id, soft=False)
                 self._actors[node_id] = (
