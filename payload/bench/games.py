@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import statistics
@@ -21,7 +22,7 @@ from payload.bench.trainer import Row, measure_scores
 from payload.errors import UserError, nearest
 from payload.experiment.read import read_experiment
 
-BUDGETS = (1_000_000, 2_500_000)
+BUDGETS = (1_000_000, 2_500_000, 10_000_000)
 """Environment steps after which a score is read."""
 
 
@@ -30,15 +31,15 @@ class Published:
     """Scores that others have published, after each of BUDGETS."""
 
     whose: str
-    scores: tuple[float, float]
+    scores: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Game:
     """What is known of a game."""
 
-    to_beat: tuple[float, float]
-    """After each of BUDGETS."""
+    to_beat: tuple[float, ...]
+    """After each of the first two of BUDGETS."""
     published: tuple[Published, ...]
 
 
@@ -49,21 +50,21 @@ with sticky actions."""
 
 
 def _game(
-    to_beat: tuple[float, float],
-    rainbow: tuple[float, float],
-    impala: tuple[float, float] | None = None,
-    ppo: tuple[float, float] | None = None,
+    to_beat: tuple[float, ...],
+    rainbow: tuple[float, ...],
+    impala: tuple[float, ...] | None = None,
+    ppo: tuple[float, ...] | None = None,
 ) -> Game:
     found = ((IMPALA, impala), (PPO, ppo), (RAINBOW, rainbow))
     return Game(to_beat, tuple(Published(whose, of) for whose, of in found if of is not None))
 
 
 GAMES = {
-    "Breakout": _game((29, 140), rainbow=(16, 42), impala=(29, 140), ppo=(16, 33)),
-    "SpaceInvaders": _game((393, 550), rainbow=(437, 744), impala=(301, 469), ppo=(393, 550)),
-    "Qbert": _game((827, 1943), rainbow=(1189, 5354), impala=(455, 850), ppo=(827, 1943)),
-    "BeamRider": _game((425, 689), rainbow=(526, 5983), impala=(425, 567), ppo=(413, 689)),
-    "Seaquest": _game((378, 900), rainbow=(378, 1641)),
+    "Breakout": _game((29, 140), (16, 42, 48), impala=(29, 140, 397), ppo=(16, 33, 106)),
+    "SpaceInvaders": _game((393, 550), (437, 744, 1644), (301, 469, 822), ppo=(393, 550, 764)),
+    "Qbert": _game((827, 1943), (1189, 5354, 15751), (455, 850, 3969), ppo=(827, 1943, 7081)),
+    "BeamRider": _game((425, 689), (526, 5983, 5255), (425, 567, 1820), ppo=(413, 689, 2489)),
+    "Seaquest": _game((378, 900), rainbow=(378, 1641, 3132)),
 }
 
 
@@ -101,10 +102,10 @@ def bench_games(
         games: Names in GAMES; none of them means all.
         seeds: Runs of each game.
         steps: Environment steps of each run.
-        results: Folder for bench_games.json and .png, written after every run, and for
+        results: Folder for bench_games_<steps>.json and .png, written after every run, and for
             bench-games/, where the runs keep their files.
-        first_seed: Seeds count up from here; a run that the JSON file has is not repeated. By
-            default the clock draws it.
+        first_seed: Seeds count up from here; the runs that the JSON file has stay in it and are not
+            repeated. By default the clock draws it, and the file begins again.
 
     Returns:
         The process's exit code: 1 if a run failed.
@@ -120,17 +121,15 @@ def bench_games(
     console = Console(soft_wrap=True, highlight=False)
     about = machine()
     folder = results / "bench-games"
-    path = results / "bench_games.json"
+    path = results / f"bench_games_{steps}.json"
     picture = path.with_suffix(".png")
     logs = fresh_logs(folder / "bench-logs")
     first = int(time.time()) if first_seed is None else first_seed
-    wanted = [
-        (game, seed, steps) for seed in range(first, first + seeds) for game in games or GAMES
-    ]
-    found = [one for one in _read(path) if (one.game, one.seed, one.steps) in wanted]
-    measured = {(one.game, one.seed, one.steps) for one in found}
+    found = [] if first_seed is None else _read(path)
+    measured = {(one.seed, one.game) for one in found}
     problems: dict[str, str] = {}
-    for game, seed, _ in [one for one in wanted if one not in measured]:
+    wanted = itertools.product(range(first, first + seeds), games or GAMES)
+    for seed, game in [one for one in wanted if one not in measured]:
         console.print(f"Training on {game}, seed {seed} ...")
         log = logs / f"{game}-{seed}.log"
         try:
@@ -167,14 +166,16 @@ def score_table(runs: list[GameRun]) -> Table:
         table.add_column(column, justify="right")
     for game, known in GAMES.items():
         of_game = [one for one in runs if one.game == game]
-        for budget, to_beat in zip(BUDGETS, known.to_beat, strict=True):
+        for budget, to_beat in itertools.zip_longest(BUDGETS, known.to_beat):
             scores = [one.score(budget) for one in of_game if one.steps >= budget]
             if not scores:
                 continue
-            mean = statistics.mean(scores)
-            verdict = "[green]met[/green]" if mean >= to_beat else "[red]missed[/red]"
+            mean, bar, verdict = statistics.mean(scores), "-", ""
+            if to_beat is not None:
+                bar = number(to_beat)
+                verdict = "[green]met[/green]" if mean >= to_beat else "[red]missed[/red]"
             each = ", ".join(number(score) for score in scores)
-            table.add_row(game, f"{budget:,}", number(mean), number(to_beat), verdict, each)
+            table.add_row(game, f"{budget:,}", number(mean), bar, verdict, each)
     return table
 
 
@@ -194,8 +195,10 @@ def draw_curves(runs: list[GameRun], path: Path) -> None:
             label = "volley, each seed" if number_of_run == 0 else None
             axes.plot(steps, means, color="tab:blue", label=label)
         for published in GAMES[name].published:
-            at, marker = [budget / 1e6 for budget in BUDGETS], MARKERS[published.whose]
-            axes.plot(at, published.scores, marker, color="tab:gray", label=published.whose)
+            within = [budget for budget in BUDGETS if budget <= runs[0].steps]
+            at, scores = [budget / 1e6 for budget in within], published.scores[: len(within)]
+            marker = MARKERS[published.whose]
+            axes.plot(at, scores, marker, color="tab:gray", label=published.whose)
         axes.set(
             title=name, xlabel="million environment steps", ylabel="mean return of 100 episodes"
         )

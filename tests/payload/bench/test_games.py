@@ -28,7 +28,7 @@ def text_of(runs: list[GameRun]) -> str:
 
 
 def test_a_score_is_read_from_the_first_iteration_that_passes_the_budget() -> None:
-    assert [game_run().score(budget) for budget in BUDGETS] == [850.0, 2000.0]
+    assert [game_run().score(budget) for budget in BUDGETS[:2]] == [850.0, 2000.0]
 
 
 def test_a_run_that_ended_before_the_budget_has_no_score() -> None:
@@ -41,8 +41,9 @@ def test_the_table_has_the_mean_over_the_seeds_beside_the_score_to_beat() -> Non
     assert all(word in line for word in ("1,500", "1,943", "missed", "1,000, 2,000"))
 
 
-def test_every_game_has_scores_to_beat_for_each_budget() -> None:
-    assert all(len(game.to_beat) == len(BUDGETS) for game in GAMES.values())
+def test_every_published_score_has_its_budget() -> None:
+    published = [one for game in GAMES.values() for one in game.published]
+    assert all(len(one.scores) == len(BUDGETS) for one in published)
 
 
 def test_the_picture_has_every_game(tmp_path: Path) -> None:
@@ -71,5 +72,5 @@ def test_a_run_that_the_file_has_is_not_repeated(tmp_path: Path) -> None:
     for _ in range(2):
         assert bench_games(EXPERIMENT, ["Breakout"], 1, 3000, tmp_path, first_seed=5) == 0
     assert len(list((tmp_path / "bench-games/runs").iterdir())) == 1
-    (run,) = json.loads((tmp_path / "bench_games.json").read_text())["runs"]
+    (run,) = json.loads((tmp_path / "bench_games_3000.json").read_text())["runs"]
     assert (run["game"], run["seed"], run["steps"]) == ("Breakout", 5, 3000)
