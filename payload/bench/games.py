@@ -26,45 +26,37 @@ BUDGETS = (1_000_000, 2_500_000, 10_000_000)
 """Environment steps after which a score is read."""
 
 
-@dataclass(frozen=True)
-class Published:
-    """Scores that others have published, after each of BUDGETS."""
-
-    whose: str
-    scores: tuple[float, ...]
+IMPALA, PPO, RAINBOW = "RLlib's IMPALA, best run", "RLlib's PPO", "Rainbow (Dopamine)"
+"""Published in ray-project/rl-experiments at 66c7949, with 15 to 32 workers, and, with sticky
+actions, in google/dopamine, baselines/atari."""
+MARKERS = {IMPALA: "s", PPO: "^", RAINBOW: "o"}
 
 
 @dataclass(frozen=True)
 class Game:
     """What is known of a game."""
 
-    to_beat: tuple[float, ...]
+    to_beat: tuple[float, float]
     """After each of the first two of BUDGETS."""
-    published: tuple[Published, ...]
-
-
-IMPALA, PPO, RAINBOW = "RLlib's IMPALA, best run", "RLlib's PPO", "Rainbow (Dopamine)"
-MARKERS = {IMPALA: "s", PPO: "^", RAINBOW: "o"}
-"""ray-project/rl-experiments at 66c7949, with 15 to 32 workers; google/dopamine, baselines/atari,
-with sticky actions."""
-
-
-def _game(
-    to_beat: tuple[float, ...],
-    rainbow: tuple[float, ...],
-    impala: tuple[float, ...] | None = None,
-    ppo: tuple[float, ...] | None = None,
-) -> Game:
-    found = ((IMPALA, impala), (PPO, ppo), (RAINBOW, rainbow))
-    return Game(to_beat, tuple(Published(whose, of) for whose, of in found if of is not None))
+    published: dict[str, tuple[float, float, float]]
+    """Whose -> scores after each of BUDGETS."""
 
 
 GAMES = {
-    "Breakout": _game((29, 140), (16, 42, 48), impala=(29, 140, 397), ppo=(16, 33, 106)),
-    "SpaceInvaders": _game((393, 550), (437, 744, 1644), (301, 469, 822), ppo=(393, 550, 764)),
-    "Qbert": _game((827, 1943), (1189, 5354, 15751), (455, 850, 3969), ppo=(827, 1943, 7081)),
-    "BeamRider": _game((425, 689), (526, 5983, 5255), (425, 567, 1820), ppo=(413, 689, 2489)),
-    "Seaquest": _game((378, 900), rainbow=(378, 1641, 3132)),
+    "Breakout": Game(
+        (29, 140), {IMPALA: (29, 140, 397), PPO: (16, 33, 106), RAINBOW: (16, 42, 48)}
+    ),
+    "SpaceInvaders": Game(
+        (393, 550), {IMPALA: (301, 469, 822), PPO: (393, 550, 764), RAINBOW: (437, 744, 1644)}
+    ),
+    "Qbert": Game(
+        (827, 1943),
+        {IMPALA: (455, 850, 3969), PPO: (827, 1943, 7081), RAINBOW: (1189, 5354, 15751)},
+    ),
+    "BeamRider": Game(
+        (425, 689), {IMPALA: (425, 567, 1820), PPO: (413, 689, 2489), RAINBOW: (526, 5983, 5255)}
+    ),
+    "Seaquest": Game((378, 900), {RAINBOW: (378, 1641, 3132)}),
 }
 
 
@@ -194,11 +186,9 @@ def draw_curves(runs: list[GameRun], path: Path) -> None:
             means = [mean for _, mean in one.curve]
             label = "volley, each seed" if number_of_run == 0 else None
             axes.plot(steps, means, color="tab:blue", label=label)
-        for published in GAMES[name].published:
-            within = [budget for budget in BUDGETS if budget <= runs[0].steps]
-            at, scores = [budget / 1e6 for budget in within], published.scores[: len(within)]
-            marker = MARKERS[published.whose]
-            axes.plot(at, scores, marker, color="tab:gray", label=published.whose)
+        at = [budget / 1e6 for budget in BUDGETS if budget <= runs[0].steps]
+        for whose, scores in GAMES[name].published.items():
+            axes.plot(at, scores[: len(at)], MARKERS[whose], color="tab:gray", label=whose)
         axes.set(
             title=name, xlabel="million environment steps", ylabel="mean return of 100 episodes"
         )

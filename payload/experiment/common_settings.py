@@ -25,7 +25,10 @@ STRICT = ConfigDict(
 
 @dataclass(frozen=True)
 class ByEnvironment:
-    """A default that is one value for Atari games and another one elsewhere."""
+    """A default that is one value for Atari games and another one elsewhere.
+
+    Either may be a ByAlgorithm.
+    """
 
     atari: Any
     other: Any = None

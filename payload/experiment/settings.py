@@ -105,7 +105,7 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     vtrace_clip_rho_threshold: float = Field(1.0, gt=0)
     vtrace_clip_pg_rho_threshold: float = Field(1.0, gt=0)
     network: Annotated[Literal["small", "fine", "nature", "impala"], AtariOnly] = "small"
-    """Convolutions: two, two that see more of the image, the three of Mnih et al. (2015), or the
+    """Convolutions: two, two with a smaller first stride, the three of Mnih et al. (2015), or the
     residual ones of IMPALA."""
     fcnet_hidden: Annotated[int, AtariOnly] = Field(256, ge=1)
     """Units of the layer after the convolutions."""

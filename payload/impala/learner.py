@@ -39,8 +39,7 @@ LEARNING_RATE = "default_optimizer_learning_rate"
 GRADIENT_NORM = "gradients_default_optimizer_global_norm"
 """RLlib's names of the learning rate and of the gradients' global norm before clipping."""
 PROXIMAL_LOGP = "proximal_logp"
-"""Of a minibatch, [T, N]: log-probabilities of its actions at its first gradient step of an update.
-"""
+"""Of a minibatch, [T, N]: log-probabilities of its actions in the first pass of an update."""
 SKIPPED = "skipped"
 """Gradient steps of an update that were not made."""
 ANNEAL_POWER = 4
@@ -194,7 +193,8 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         back with the same force however unlikely it is; the entropy bonus vanishes for it.
 
         Each is a mean over the steps that LOSS_MASK leaves. The batch's columns are [N, T + 1] (see
-        FragmentsToTrainBatch), the outputs' [N * (T + 1), ...], row after row.
+        FragmentsToTrainBatch), the outputs' [N * (T + 1), ...], row after row. A first pass adds
+        PROXIMAL_LOGP to the batch, for the later ones.
         """
         settings = config.learner_config_dict
 

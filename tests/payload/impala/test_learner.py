@@ -366,20 +366,25 @@ def test_appos_policy_loss_is_the_clipped_surrogate(
     assert losses == pytest.approx(-np.array(gains))
 
 
-def policy_gradient(learner: VTraceLearner, log_ratio: float, reward: float) -> float:
-    """The size of the policy's gradient if every step has these ratios and this advantage.
-
-    The one ratio is to the env runner's policy, the other to the policy before the update.
-    """
-    expect_nothing(learner)
+def ended_at_each_step(reward: float) -> TrainBatch:
+    """A batch in which each step takes action 0, gets this reward and ends its episode."""
     shape = (STEPS, 3)
-    batch = train_batch(
+    return train_batch(
         made_up(
             actions=np.zeros(shape, np.uint8),
             rewards=np.full(shape, reward, np.float32),
             terminated=np.ones(shape, np.bool_),
         )
     )
+
+
+def policy_gradient(learner: VTraceLearner, log_ratio: float, reward: float) -> float:
+    """The size of the policy's gradient if every step has these ratios and this advantage.
+
+    The one ratio is to the env runner's policy, the other to the policy before the update.
+    """
+    expect_nothing(learner)
+    batch = ended_at_each_step(reward)
     logp = log_probabilities(learner, batch)[:, 0].view_as(batch[Columns.ACTION_LOGP])
     before = {
         Columns.ACTION_LOGP: logp - log_ratio,
@@ -422,15 +427,8 @@ def test_appo_has_a_gradient_within_the_clip(
 
 def test_the_lag_of_an_env_runner_clips_nothing(bare_appo: VTraceLearner) -> None:
     expect_nothing(bare_appo)
-    shape = (STEPS, 3)
-    batch = train_batch(
-        made_up(
-            actions=np.zeros(shape, np.uint8),
-            action_logp=np.full(shape, -9.0, np.float32),
-            rewards=np.ones(shape, np.float32),
-            terminated=np.ones(shape, np.bool_),
-        )
-    )
+    batch = ended_at_each_step(reward=1.0)
+    batch[Columns.ACTION_LOGP].fill_(-9.0)
     (gradient,) = torch.autograd.grad(loss_of(bare_appo, batch), module_of(bare_appo).policy.bias)
     assert gradient.abs().max() > 0.1
 
@@ -439,14 +437,7 @@ def test_a_later_pass_is_clipped_at_the_policy_of_before_the_first(
     bare_appo: VTraceLearner,
 ) -> None:
     expect_nothing(bare_appo)
-    shape = (STEPS, 3)
-    batch = train_batch(
-        made_up(
-            actions=np.zeros(shape, np.uint8),
-            rewards=np.ones(shape, np.float32),
-            terminated=np.ones(shape, np.bool_),
-        )
-    )
+    batch = ended_at_each_step(reward=1.0)
     bias = module_of(bare_appo).policy.bias
     loss_of(bare_appo, batch)
     with torch.no_grad():
