@@ -9,10 +9,11 @@ from contextlib import suppress
 PORTS = range(20_000, 32_000)
 """Above those of Ray's workers, and below those that the kernel gives to connections: none of them
 takes the port before the server does."""
+EVERY_ADDRESS = ""
 
 
 def free_port(address: str = "127.0.0.1") -> int:
-    """Returns a port of the address on which nothing listens."""
+    """Returns a port on which nothing listens: at the address, or at every address."""
     for port in random.sample(PORTS, 100):
         with suppress(OSError), socket.create_server((address, port)):
             return port

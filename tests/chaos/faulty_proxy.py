@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Literal
 
+from tests.free_port import free_port
 from tests.payload.command_line import WITHOUT_JOBS, wait_for
 
 Mode = Literal["ok", "away", "slow", "broken"]
@@ -73,9 +74,7 @@ for _method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
 @contextmanager
 def faulty_mlflow(folder: Path) -> Iterator[FaultyProxy]:
     """Starts an MLflow server and the proxy before it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [
         *(sys.executable, "-m", "mlflow", "server", "--workers", "1"),
         *("--host", "127.0.0.1", "--port", str(port)),

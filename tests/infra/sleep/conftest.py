@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 
 from rehearsal.azure import metadata_service, roles
 from rehearsal.azure.metadata_state import Identity, Instance, put_instance
+from tests.free_port import free_port
 from tests.infra.sleep.sleeping_head import SleepingHead
 from tests.rehearsal.azure.scale_set_cloud import HEADS, cloud
 
@@ -19,8 +19,7 @@ MakeHead = Callable[..., SleepingHead]
 def identity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The metadata service of the rehearsal, which gives the head's tokens."""
     folder = tmp_path_factory.mktemp("metadata")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address, port = free.getsockname()
+    address, port = "127.0.0.1", free_port()
     state_file = folder / "metadata.json"
     head = Instance(
         "head",

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
+from tests.free_port import free_port
 from tests.infra.sleep.sleeping_head import HOUR, SleepingHead
 from tests.payload.command_line import wait_for
 
@@ -90,8 +91,7 @@ def answers(port: int) -> bool:
 @pytest.fixture
 def mlflow_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A tracking server, where the head looks for it."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     command = [
         *(sys.executable, "-m", "mlflow", "server", "--workers", "1"),
         *("--host", "127.0.0.1", "--port", port),

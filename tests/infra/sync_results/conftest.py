@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from rehearsal.azure.blob_service import PROGRAM
 from rehearsal.azure.blob_storage import BlobStorage
+from tests.free_port import free_port
 from tests.infra.sync_results.cluster import HEAD_ACCESS, Cluster, Make
 
 
@@ -18,9 +18,8 @@ from tests.infra.sync_results.cluster import HEAD_ACCESS, Cluster, Make
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlobStorage]:
     if not PROGRAM.exists():
         pytest.skip(f"Azurite is not installed (`make rehearse` does it): {PROGRAM} is missing")
-    with socket.create_server(("127.0.0.4", 0)) as free:
-        address, port = free.getsockname()
-    found = BlobStorage(tmp_path_factory.mktemp("storage") / "blobs", address, port)
+    folder = tmp_path_factory.mktemp("storage") / "blobs"
+    found = BlobStorage(folder, "127.0.0.4", free_port("127.0.0.4"))
     found.add_account("results")
     found.grant(HEAD_ACCESS)
     yield found

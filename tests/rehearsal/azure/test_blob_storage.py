@@ -21,6 +21,7 @@ from rehearsal.azure.managed_identity import access_token
 from rehearsal.azure.metadata_state import Identity
 from rehearsal.azure.roles import RoleAssignment
 from rehearsal.background_process import StartError
+from tests.free_port import EVERY_ADDRESS, free_port
 
 pytestmark = [
     pytest.mark.slow,
@@ -32,8 +33,7 @@ pytestmark = [
 
 def make(folder: Path) -> BlobStorage:
     """Returns storage that one principal may use as it likes, whatever the account."""
-    with socket.create_server(("127.0.0.3", 0)) as free:
-        found = BlobStorage(folder, *free.getsockname())
+    found = BlobStorage(folder, "127.0.0.3", free_port(EVERY_ADDRESS))
     accounts = dict.fromkeys(("results", "first", "second", "kept", "removed"), "/accounts")
     all_ = RoleAssignment("principal", BLOB_DATA_CONTRIBUTOR, "/accounts", 0)
     found.grant(Access(accounts, (all_,)))

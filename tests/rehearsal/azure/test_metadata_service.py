@@ -3,7 +3,6 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ import pytest
 from rehearsal.azure import metadata_service, metadata_state
 from rehearsal.azure.managed_identity import NOT_READY
 from rehearsal.azure.metadata_state import Identity, Instance, ScheduledEvent, put_instance
+from tests.free_port import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -53,8 +53,8 @@ class Service:
 
     def __init__(self, folder: Path) -> None:
         self.state_file = folder / "metadata.json"
-        with socket.create_server(("127.0.0.2", 0)) as free:
-            self.address, self.port = free.getsockname()
+        self.address = "127.0.0.2"
+        self.port = free_port(self.address)
 
     def start(self) -> None:
         log = self.state_file.with_suffix(".log")
