@@ -46,8 +46,6 @@ IGNORED_CONFIG = {
     "num_cpus_for_driver": "a driver outside Tune reserves no CPU",
     "num_gpus_per_worker": "the env runners' network is too small to gain from a GPU",
     "num_aggregation_workers": "fragments go to the learner directly",
-    "replay_proportion": "the new API stack's IMPALA has no replay",
-    "replay_buffer_num_slots": "the new API stack's IMPALA has no replay",
     "minibatch_buffer_size": "num_epochs passes over a batch need no ring buffer",
     "learner_queue_timeout": "the learner waits for batches without a limit",
     "opt_type": "the optimizer is Adam",

@@ -68,6 +68,12 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     MINIBATCH_STEPS, times the scale, shared by the learners."""
     num_epochs: Annotated[int | None, ByAlgorithm(impala=1, appo=3)] = Field(None, ge=1)
     """Passes over a train batch."""
+    replay_proportion: Annotated[int | None, AtariOnly, ByAlgorithm(impala=1, appo=0)] = Field(
+        None, ge=0
+    )
+    """Train batches replayed for each new one. Default: none from REPLAY_BELOW env runners on."""
+    replay_buffer_num_slots: Annotated[int, AtariOnly] = Field(16, ge=1)
+    """Train batches that a learner keeps for that."""
     learner_queue_size: int = Field(1, ge=1)
     broadcast_interval: int = Field(1, ge=1)
     # Loss and optimizer. Elsewhere than on Atari games the defaults are RLlib's own.
@@ -311,6 +317,8 @@ def _scaled(given: Settings, run: Algorithm, scale: Scale) -> dict[str, Any]:
         filled["num_envs_per_env_runner"] = scale.num_envs_per_env_runner
         filled["rollout_fragment_length"] = scale.rollout_fragment_length
     sizes = given.model_copy(update=filled)
+    if given.replay_proportion is None and not scale.replay:
+        filled["replay_proportion"] = 0
     learners = max(1, given.num_learners)
     if given.minibatch_size is None:
         length = sizes.rollout_fragment_length

@@ -27,6 +27,7 @@ from payload.impala.advantages import RunningNormalizer
 from payload.impala.atari import AtariSettings, make_vector_env
 from payload.impala.connector import FIRST
 from payload.impala.module import STACKS
+from payload.impala.replay import ReplayBuffer
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.impala.schedule import value_at
 from payload.impala.thread_watch import ThreadWatch
@@ -54,7 +55,8 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
 
     `config.learner_config_dict` carries what RLlib's IMPALAConfig has no setting for:
     num_epochs, minibatch_size (both of them RLlib's words; RLlib's own iterator would cut
-    rows of T + 1 slots apart), lambda_, normalize_advantages and uniform_kl_coeff.
+    rows of T + 1 slots apart), replay_proportion and replay_buffer_num_slots (words of RLlib's old
+    API stack), lambda_, normalize_advantages and uniform_kl_coeff.
     """
 
     progress = 0.0
@@ -65,9 +67,13 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
     def build(self) -> None:
         super().build()
         self.normalize = RunningNormalizer(device=self._device)
+        # The driver changes these three with the scale.
         self.minibatch_size: int | None = self.config.learner_config_dict["minibatch_size"]
+        self.replay_proportion: int = self.config.learner_config_dict["replay_proportion"]
         self.lr: float | list[list[float]] = self.config.lr
-        """A number or a schedule. Like minibatch_size, the driver changes it with the scale."""
+        """A number or a schedule."""
+        num_slots: int = self.config.learner_config_dict["replay_buffer_num_slots"]
+        self._replay = ReplayBuffer(num_slots, self.config.seed)
         self._measured = {SKIPPED: torch.zeros((), device=self._device)}
         """What an update's metrics are computed from, on the device."""
         self._spare: list[RolloutFragment] = []
@@ -109,6 +115,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
             normalizer = state[LOSS_STATE]["normalizer"]
             self.normalize = RunningNormalizer(**normalizer, device=self._device)
             self.progress = state[LOSS_STATE]["progress"]
+            self._replay.clear()
 
     def update(
         self, training_data: TrainingData, *, return_state: bool = False, **kwargs: Any
@@ -146,11 +153,11 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         return fragments + missing * self._spare
 
     def _update(self, batch: dict[str, Any], **kwargs: Any) -> Any:
-        """Makes num_epochs passes over the batch's rows in minibatches of whole rows.
+        """Makes num_epochs passes over new and replayed rows in minibatches of whole rows.
 
         The host waits for a GPU once, at the end, for the metrics of the last minibatch.
         """
-        columns = batch[DEFAULT_MODULE_ID]
+        columns = self._replay.add(batch[DEFAULT_MODULE_ID], self.replay_proportion)
         num_rows, size = len(columns[FIRST]), self.minibatch_size
         rows = num_rows if size is None else size // self.config.get_rollout_fragment_length()
         minibatches = [

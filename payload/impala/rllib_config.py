@@ -80,6 +80,8 @@ def _fast_path(
         learner_config_dict={
             "num_epochs": settings.num_epochs,
             "minibatch_size": settings.minibatch_size,
+            "replay_proportion": settings.replay_proportion,
+            "replay_buffer_num_slots": settings.replay_buffer_num_slots,
             "lambda_": settings.lambda_,
             "uniform_kl_coeff": settings.uniform_kl_coeff,
             "uniform_kl_coeff_at_goal": settings.uniform_kl_coeff_at_goal,

@@ -30,6 +30,20 @@ def test_few_env_runners_train_on_single_fragments(num_env_runners: int) -> None
     assert (settings.minibatch_size, settings.lr) == (128, 1e-3)
 
 
+@pytest.mark.parametrize(
+    ("num_env_runners", "run", "proportion"),
+    [(0, "IMPALA", 1), (7, "IMPALA", 1), (8, "IMPALA", 0), (2, "APPO", 0)],
+)
+def test_impala_replays_while_env_runners_are_few(
+    num_env_runners: int, run: Algorithm, proportion: int
+) -> None:
+    assert filled(num_env_runners, run).replay_proportion == proportion
+
+
+def test_a_given_replay_proportion_stays_with_many_env_runners() -> None:
+    assert filled(100, replay_proportion=2).replay_proportion == 2
+
+
 @given(st.sampled_from(["IMPALA", "APPO"]), NUMBERS)
 def test_a_minibatch_is_whole_rows_within_the_batch(run: Algorithm, number: int) -> None:
     settings = filled(number, run)

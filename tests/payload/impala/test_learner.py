@@ -70,8 +70,13 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "bare IMPALA": ("IMPALA", BARE),
     "bare APPO": ("APPO", BARE),
     "IMPALA with entropy": ("IMPALA", {"entropy_coeff": 0.02, "uniform_kl_coeff": 0.01}),
-    "IMPALA in minibatches": ("IMPALA", {"minibatch_size": 2 * STEPS}),
+    "IMPALA in minibatches": ("IMPALA", {"minibatch_size": 2 * STEPS, "replay_proportion": 0}),
+    "IMPALA with replay": ("IMPALA", {"minibatch_size": 2 * STEPS}),
     "APPO in minibatches": ("APPO", {"minibatch_size": 2 * STEPS}),
+    "APPO in minibatches with replay": (
+        "APPO",
+        {"minibatch_size": 2 * STEPS, "replay_proportion": 1},
+    ),
     "IMPALA in small steps": ("IMPALA", {"lr": 1e-4}),
     "APPO in small steps": ("APPO", {"lr": 1e-4}),
 }
@@ -612,10 +617,11 @@ def test_a_learner_makes_as_many_steps_as_others_when_fragments_died(
     one_of_two: VTraceLearner,
 ) -> None:
     fragments = [made_up(num_envs=2, seed=seed) for seed in range(3)]
-    for number, alive in enumerate((fragments[:2], fragments[2:3], []), start=1):
+    # From the second one on it replays as many.
+    for steps, alive in ((2, fragments[:2]), (6, fragments[2:3]), (10, [])):
         data, timesteps = TrainingData(episodes=alive), {NUM_ENV_STEPS_SAMPLED_LIFETIME: 0}
         one_of_two.update(data, timesteps=timesteps)
-        assert gradient_steps(one_of_two) == 2 * number
+        assert gradient_steps(one_of_two) == steps
 
 
 def test_a_gradient_that_is_not_finite_makes_no_step(learner: VTraceLearner) -> None:
@@ -663,12 +669,29 @@ def test_an_update_waits_for_the_device_once(
     learners: Learners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(frame_stack, "_stack_on_cpu", frame_stack._stack_on_gpu)
-    learner = learners.fresh("APPO in minibatches")
+    learner = learners.fresh("APPO in minibatches with replay")
     batch = train_batch(made_up(num_envs=6))
+    learner._update({DEFAULT_MODULE_ID: batch})
     with HostWaits() as waits:
         learner._update({DEFAULT_MODULE_ID: batch})
-    assert gradient_steps(learner) == 9
+    assert gradient_steps(learner) == 9 + 18
     assert waits.found == ["tolist"]
+
+
+def test_an_update_trains_on_replayed_rows_too(learners: Learners) -> None:
+    learner = learners.fresh("IMPALA with replay")
+    for steps in (3, 3 + 6, 3 + 6 + 6):
+        update(learner, made_up(num_envs=6))
+        assert gradient_steps(learner) == steps
+
+
+def test_a_restored_learner_replays_nothing_of_before(learners: Learners) -> None:
+    learner = learners.fresh("IMPALA with replay")
+    update(learner, made_up(num_envs=6))
+    learner.set_state(deepcopy(learner.get_state()))
+    before = gradient_steps(learner)
+    update(learner, made_up(num_envs=6))
+    assert gradient_steps(learner) == before + 3
 
 
 def test_the_weights_that_travel_are_one_copy(impala: VTraceLearner) -> None:
