@@ -28,7 +28,7 @@ from payload.experiment.common_settings import (
     LSTMSettings,
     Schedule,
 )
-from payload.experiment.scale import LAPTOP, Scale, scale_of
+from payload.experiment.scale import LAPTOP, Scale, has_time_for_replay, scale_of
 from payload.experiment.search_space import SearchSpace
 from payload.experiment.standard_settings import DQNSettings, PPOSettings, SACSettings
 
@@ -71,7 +71,7 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     replay_proportion: Annotated[int | None, AtariOnly, ByAlgorithm(impala=1, appo=0)] = Field(
         None, ge=0
     )
-    """Train batches replayed for each new one. Default: none from REPLAY_BELOW env runners on."""
+    """Train batches replayed for each new one. Default: none if a learner has no time for it."""
     replay_buffer_num_slots: Annotated[int, AtariOnly] = Field(16, ge=1)
     """Train batches that a learner keeps for that."""
     learner_queue_size: int = Field(1, ge=1)
@@ -289,8 +289,12 @@ def with_defaults(
             if isinstance(default, ByEnvironment | ByAlgorithm):
                 filled[name] = _default_for(default, experiment.run, atari)
     if isinstance(given, Settings):
-        scale = scale_of(num_env_runners or 0) if atari else LAPTOP
+        number = num_env_runners or 0
+        scale = scale_of(number) if atari else LAPTOP
         filled |= _scaled(given, experiment.run, scale)
+        replays = has_time_for_replay(number, on_gpu=given.num_gpus_per_learner > 0)
+        if given.replay_proportion is None and not replays:
+            filled["replay_proportion"] = 0
         if atari:
             filled["image_width"] = given.image_shape[1]
         if given.anneal_lr is None:
@@ -317,8 +321,6 @@ def _scaled(given: Settings, run: Algorithm, scale: Scale) -> dict[str, Any]:
         filled["num_envs_per_env_runner"] = scale.num_envs_per_env_runner
         filled["rollout_fragment_length"] = scale.rollout_fragment_length
     sizes = given.model_copy(update=filled)
-    if given.replay_proportion is None and not scale.replay:
-        filled["replay_proportion"] = 0
     learners = max(1, given.num_learners)
     if given.minibatch_size is None:
         length = sizes.rollout_fragment_length

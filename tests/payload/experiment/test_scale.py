@@ -31,13 +31,18 @@ def test_few_env_runners_train_on_single_fragments(num_env_runners: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("num_env_runners", "run", "proportion"),
-    [(0, "IMPALA", 1), (7, "IMPALA", 1), (8, "IMPALA", 0), (2, "APPO", 0)],
+    ("num_env_runners", "gpus", "proportion"),
+    [(0, 0, 1), (3, 0, 1), (4, 0, 0), (7, 1, 1), (8, 1, 0)],
 )
-def test_impala_replays_while_env_runners_are_few(
-    num_env_runners: int, run: Algorithm, proportion: int
+def test_impala_replays_while_a_learner_has_time_for_it(
+    num_env_runners: int, gpus: float, proportion: int
 ) -> None:
-    assert filled(num_env_runners, run).replay_proportion == proportion
+    assert filled(num_env_runners, num_gpus_per_learner=gpus).replay_proportion == proportion
+
+
+def test_appo_passes_over_a_batch_several_times_instead_of_replaying() -> None:
+    settings = filled(2, "APPO")
+    assert (settings.num_epochs, settings.replay_proportion) == (3, 0)
 
 
 def test_a_given_replay_proportion_stays_with_many_env_runners() -> None:
