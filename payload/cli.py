@@ -517,12 +517,14 @@ def _ui(options: argparse.Namespace) -> int:
 
 def _bench(options: argparse.Namespace) -> int:
     from payload.bench.benchmark import bench, bench_learning
+    from payload.bench.process import unwind_on_signals
     from payload.run import run_folder
 
     _positive("--seconds", options.seconds)
     _positive("--seeds", options.seeds)
     _positive("--steps", options.steps)
     run_folder.check_writable(options.results)
+    unwind_on_signals()
     code: int
     if options.scale:
         from payload.bench.scale import bench_scale

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import subprocess
 import sys
 import time
@@ -44,6 +45,7 @@ from payload.bench.trainer import (
 from payload.errors import UserError
 from payload.impala.atari import AtariSettings
 from payload.run.run_folder import RunFolder
+from tests.payload.command_line import wait_for
 from tests.payload.conftest import FIRST_REPORT
 from tests.payload.impala.stacks import stacks_of
 
@@ -267,6 +269,28 @@ def test_an_interrupted_measurement_leaves_no_process_behind(tmp_path: Path) -> 
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
+    assert not psutil.pid_exists(int(log.read_text()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+def test_a_benchmark_that_is_ended_leaves_no_process_behind(
+    tmp_path: Path, sent: signal.Signals
+) -> None:
+    log = tmp_path / "log"
+    child = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    script = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from payload.bench.process import Child, unwind_on_signals\n"
+        "unwind_on_signals()\n"
+        f"with Child([sys.executable, '-c', {child!r}], Path(sys.argv[1])) as child:\n"
+        "    child.wait(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, str(log)]) as benchmark:
+        wait_for(lambda: log.exists() and log.read_text().strip())
+        benchmark.send_signal(sent)
+        assert benchmark.wait(60) == 128 + sent
     assert not psutil.pid_exists(int(log.read_text()))
 
 
