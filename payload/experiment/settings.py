@@ -292,11 +292,11 @@ def with_defaults(
         number = num_env_runners or 0
         scale = scale_of(number) if atari else LAPTOP
         filled |= _scaled(given, experiment.run, scale)
-        replays = has_time_for_replay(number, on_gpu=given.num_gpus_per_learner > 0)
-        if given.replay_proportion is None and not replays:
-            filled["replay_proportion"] = 0
         if atari:
             filled["image_width"] = given.image_shape[1]
+            replays = has_time_for_replay(number, on_gpu=given.num_gpus_per_learner > 0)
+            if given.replay_proportion is None and not replays:
+                filled["replay_proportion"] = 0
         if given.anneal_lr is None:
             filled["anneal_lr"] = atari and given.lr is None
         if given.lr is None:
