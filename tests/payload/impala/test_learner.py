@@ -70,8 +70,8 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "bare IMPALA": ("IMPALA", BARE),
     "bare APPO": ("APPO", BARE),
     "IMPALA with entropy": ("IMPALA", {"entropy_coeff": 0.02, "uniform_kl_coeff": 0.01}),
-    "IMPALA in minibatches": ("IMPALA", {"minibatch_size": 2 * STEPS, "replay_proportion": 0}),
-    "IMPALA with replay": ("IMPALA", {"minibatch_size": 2 * STEPS}),
+    "IMPALA in minibatches": ("IMPALA", {"minibatch_size": 2 * STEPS}),
+    "IMPALA with replay": ("IMPALA", {"minibatch_size": 2 * STEPS, "replay_proportion": 1}),
     "APPO in minibatches": ("APPO", {"minibatch_size": 2 * STEPS}),
     "APPO in minibatches with replay": (
         "APPO",
@@ -607,7 +607,7 @@ def one_of_two(learners: Learners) -> Iterator[VTraceLearner]:
     torch.distributed.init_process_group(
         "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
     )
-    rows = {"num_envs_per_env_runner": 2, "minibatch_size": 2 * STEPS}
+    rows = {"num_envs_per_env_runner": 2, "minibatch_size": 2 * STEPS, "replay_proportion": 1}
     yield learners.of("IMPALA", num_learners=2, train_batch_size_per_learner=2 * 2 * STEPS, **rows)
     torch.distributed.destroy_process_group()
 
