@@ -15,9 +15,6 @@ fragment of fewer steps.
 KEPT_UP_WITH = 16
 """Env runners whose steps one learner on a GPU takes in minibatches as small as a laptop's. Larger
 ones cost environment steps: Pong took twice as many with minibatches of four times the size."""
-REPLAY_BELOW, REPLAY_BELOW_WITH_GPU = 4, 8
-"""Env runners whose steps one learner can take twice. From so many on its time is what is short,
-and environment steps are not."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +41,6 @@ def scale_of(num_env_runners: int) -> Scale:
         (games, length) for least, games, length in TRAJECTORIES if num_env_runners >= least
     )
     return Scale(factor, games, length, lr_factor=math.sqrt(factor))
-
-
-def has_time_for_replay(num_env_runners: int, on_gpu: bool) -> bool:
-    """Says whether a learner can train on as many replayed steps as new ones and still keep up."""
-    return num_env_runners < (REPLAY_BELOW_WITH_GPU if on_gpu else REPLAY_BELOW)
 
 
 LAPTOP = scale_of(0)

@@ -28,7 +28,7 @@ from payload.experiment.common_settings import (
     LSTMSettings,
     Schedule,
 )
-from payload.experiment.scale import LAPTOP, Scale, has_time_for_replay, scale_of
+from payload.experiment.scale import LAPTOP, Scale, scale_of
 from payload.experiment.search_space import SearchSpace
 from payload.experiment.standard_settings import DQNSettings, PPOSettings, SACSettings
 
@@ -68,10 +68,8 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     MINIBATCH_STEPS, times the scale, shared by the learners."""
     num_epochs: Annotated[int | None, ByAlgorithm(impala=1, appo=3)] = Field(None, ge=1)
     """Passes over a train batch."""
-    replay_proportion: Annotated[int | None, AtariOnly, ByAlgorithm(impala=1, appo=0)] = Field(
-        None, ge=0
-    )
-    """Train batches replayed for each new one. Default: none if a learner has no time for it."""
+    replay_proportion: Annotated[int, AtariOnly] = Field(0, ge=0)
+    """Train batches replayed for each new one."""
     replay_buffer_num_slots: Annotated[int, AtariOnly] = Field(16, ge=1)
     """Train batches that a learner keeps for that."""
     learner_queue_size: int = Field(1, ge=1)
@@ -289,14 +287,10 @@ def with_defaults(
             if isinstance(default, ByEnvironment | ByAlgorithm):
                 filled[name] = _default_for(default, experiment.run, atari)
     if isinstance(given, Settings):
-        number = num_env_runners or 0
-        scale = scale_of(number) if atari else LAPTOP
+        scale = scale_of(num_env_runners or 0) if atari else LAPTOP
         filled |= _scaled(given, experiment.run, scale)
         if atari:
             filled["image_width"] = given.image_shape[1]
-            replays = has_time_for_replay(number, on_gpu=given.num_gpus_per_learner > 0)
-            if given.replay_proportion is None and not replays:
-                filled["replay_proportion"] = 0
         if given.anneal_lr is None:
             filled["anneal_lr"] = atari and given.lr is None
         if given.lr is None:

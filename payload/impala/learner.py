@@ -67,13 +67,14 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
     def build(self) -> None:
         super().build()
         self.normalize = RunningNormalizer(device=self._device)
-        # The driver changes these three with the scale.
         self.minibatch_size: int | None = self.config.learner_config_dict["minibatch_size"]
-        self.replay_proportion: int = self.config.learner_config_dict["replay_proportion"]
         self.lr: float | list[list[float]] = self.config.lr
-        """A number or a schedule."""
-        num_slots: int = self.config.learner_config_dict["replay_buffer_num_slots"]
-        self._replay = ReplayBuffer(num_slots, self.config.seed)
+        """A number or a schedule. Like minibatch_size, the driver changes it with the scale."""
+        self._replay = ReplayBuffer(
+            self.config.learner_config_dict["replay_buffer_num_slots"],
+            self.config.learner_config_dict["replay_proportion"],
+            self.config.seed,
+        )
         self._measured = {SKIPPED: torch.zeros((), device=self._device)}
         """What an update's metrics are computed from, on the device."""
         self._spare: list[RolloutFragment] = []
@@ -157,7 +158,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
 
         The host waits for a GPU once, at the end, for the metrics of the last minibatch.
         """
-        columns = self._replay.add(batch[DEFAULT_MODULE_ID], self.replay_proportion)
+        columns = self._replay.add(batch[DEFAULT_MODULE_ID])
         num_rows, size = len(columns[FIRST]), self.minibatch_size
         rows = num_rows if size is None else size // self.config.get_rollout_fragment_length()
         minibatches = [

@@ -21,27 +21,25 @@ class ReplayBuffer:
     et al. 2020); they replay from long ago, this buffer from the last seconds alone.
     """
 
-    def __init__(self, num_slots: int, seed: int | None) -> None:
+    def __init__(self, num_slots: int, proportion: int, seed: int | None) -> None:
         """
         Args:
             num_slots: Train batches that it keeps.
+            proportion: Train batches replayed for each new one.
+            seed: Of the draws; None draws others in each run.
         """
+        self._proportion = proportion
         self._batches: deque[Columns] = deque(maxlen=num_slots)
         self._random = random.Random(seed)
 
-    def add(self, new: Columns, proportion: int) -> Columns:
-        """Keeps a train batch; returns its rows and the replayed ones in random order.
-
-        Args:
-            proportion: Train batches replayed for each new one. With 0 the buffer is emptied.
-        """
-        if not proportion:
-            self.clear()
+    def add(self, new: Columns) -> Columns:
+        """Keeps a train batch; returns its rows and the replayed ones in random order."""
+        if self._proportion == 0:
             return new
         # Trajectories have another length where env runners have begun again with other settings.
         if self._batches and self._batches[0][FIRST].shape[1] != new[FIRST].shape[1]:
             self.clear()
-        count = min(proportion, len(self._batches))
+        count = min(self._proportion, len(self._batches))
         replayed = self._random.sample(list(self._batches), count)
         self._batches.append(new)
         if not replayed:

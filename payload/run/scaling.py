@@ -45,7 +45,6 @@ def tell_learners(algorithm: Any, progress: Progress, stop: Stop, settings: Comm
     if isinstance(settings, Settings):
         values |= {
             "minibatch_size": settings.minibatch_size,
-            "replay_proportion": settings.replay_proportion,
             "lr": schedule(settings.lr),
             "lr_left": 1.0 - progress.used(stop) if settings.anneal_lr else 1.0,
         }

@@ -30,25 +30,6 @@ def test_few_env_runners_train_on_single_fragments(num_env_runners: int) -> None
     assert (settings.minibatch_size, settings.lr) == (128, 1e-3)
 
 
-@pytest.mark.parametrize(
-    ("num_env_runners", "gpus", "proportion"),
-    [(0, 0, 1), (3, 0, 1), (4, 0, 0), (7, 1, 1), (8, 1, 0)],
-)
-def test_impala_replays_while_a_learner_has_time_for_it(
-    num_env_runners: int, gpus: float, proportion: int
-) -> None:
-    assert filled(num_env_runners, num_gpus_per_learner=gpus).replay_proportion == proportion
-
-
-def test_appo_passes_over_a_batch_several_times_instead_of_replaying() -> None:
-    settings = filled(2, "APPO")
-    assert (settings.num_epochs, settings.replay_proportion) == (3, 0)
-
-
-def test_a_given_replay_proportion_stays_with_many_env_runners() -> None:
-    assert filled(100, replay_proportion=2).replay_proportion == 2
-
-
 @given(st.sampled_from(["IMPALA", "APPO"]), NUMBERS)
 def test_a_minibatch_is_whole_rows_within_the_batch(run: Algorithm, number: int) -> None:
     settings = filled(number, run)

@@ -73,10 +73,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "IMPALA in minibatches": ("IMPALA", {"minibatch_size": 2 * STEPS}),
     "IMPALA with replay": ("IMPALA", {"minibatch_size": 2 * STEPS, "replay_proportion": 1}),
     "APPO in minibatches": ("APPO", {"minibatch_size": 2 * STEPS}),
-    "APPO in minibatches with replay": (
-        "APPO",
-        {"minibatch_size": 2 * STEPS, "replay_proportion": 1},
-    ),
+    "APPO with replay": ("APPO", {"minibatch_size": 2 * STEPS, "replay_proportion": 1}),
     "IMPALA in small steps": ("IMPALA", {"lr": 1e-4}),
     "APPO in small steps": ("APPO", {"lr": 1e-4}),
 }
@@ -669,7 +666,7 @@ def test_an_update_waits_for_the_device_once(
     learners: Learners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(frame_stack, "_stack_on_cpu", frame_stack._stack_on_gpu)
-    learner = learners.fresh("APPO in minibatches with replay")
+    learner = learners.fresh("APPO with replay")
     batch = train_batch(made_up(num_envs=6))
     learner._update({DEFAULT_MODULE_ID: batch})
     with HostWaits() as waits:

@@ -32,9 +32,8 @@ CHANGING = {
     "entropy_coeff": [[0, 0.02], [600, 0.001]],
     "uniform_kl_coeff": 0.03,
     "uniform_kl_coeff_at_goal": 0.004,
-    "replay_proportion": 0,
 }
-"""Coefficients that change with steps and with progress, and nothing of earlier train batches."""
+"""Coefficients that change with steps and with progress."""
 
 OF_RAY_DATA = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context")
 """Ray warns of a setting that it makes itself."""

@@ -36,7 +36,6 @@ def test_batches_and_rate_grow_with_the_env_runners_while_it_trains(build: Build
     algorithm, settings = grown(build, driver_only(), 64)
     assert algorithm.config.total_train_batch_size == 4 * 1024
     assert of_learners(algorithm, "minibatch_size") == [4 * 128]
-    assert of_learners(algorithm, "replay_proportion") == [0]
     assert of_learners(algorithm, "lr") == [pytest.approx(2e-3)]
     assert settings.rollout_fragment_length == algorithm.config.get_rollout_fragment_length() == 32
 
