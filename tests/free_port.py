@@ -10,6 +10,7 @@ PORTS = range(20_000, 32_000)
 """Above those of Ray's workers, and below those that the kernel gives to connections: none of them
 takes the port before the server does."""
 EVERY_ADDRESS = ""
+"""For a server that listens at several addresses of this machine."""
 
 
 def free_port(address: str = "127.0.0.1") -> int:

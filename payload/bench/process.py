@@ -36,7 +36,8 @@ def unwind_on_signals() -> None:
         sys.exit(128 + number)
 
     for one in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(one, unwind)
+        if signal.getsignal(one) is not signal.SIG_IGN:  # As nohup sets it.
+            signal.signal(one, unwind)
 
 
 def pss_bytes(rollup: str) -> int:

@@ -295,6 +295,18 @@ def test_a_benchmark_that_is_ended_leaves_no_process_behind(
 
 
 @pytest.mark.slow
+def test_a_benchmark_under_nohup_outlives_its_terminal() -> None:
+    script = (
+        "import signal\n"
+        "from payload.bench.process import unwind_on_signals\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "unwind_on_signals()\n"
+        "signal.raise_signal(signal.SIGHUP)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+@pytest.mark.slow
 def test_memory_is_measured_while_waiting(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
     with Child(command, tmp_path / "log", measure_memory=True) as child:
