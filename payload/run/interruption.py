@@ -32,7 +32,8 @@ class Interruption:
     """Watches over a run.
 
     The first Ctrl-C, SIGTERM or SIGHUP lets the iteration end, so that a checkpoint is
-    written; a second one stops at once, wherever the run is.
+    written; a second one stops at once, wherever the run is. A SIGHUP that is ignored, as nohup
+    sets it, stays so.
     """
 
     def __init__(
@@ -59,6 +60,8 @@ class Interruption:
 
     def __enter__(self) -> Interruption:
         for number in self._signals:
+            if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue
             self._old[number] = signal.signal(number, self._on_signal)
         self._old[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, self._on_failure)
         threading.excepthook = self._on_thread_error

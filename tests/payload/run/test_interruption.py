@@ -35,6 +35,16 @@ def interruption() -> Iterator[Interruption]:
         yield interruption
 
 
+def test_a_run_under_nohup_outlives_its_terminal() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interruption(on_stuck=pytest.fail) as interruption:
+            signal.raise_signal(signal.SIGHUP)
+        assert not interruption.requested
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("name", ["_LearnerThread", "_GPULoaderThread"])
 def test_a_run_ends_with_what_a_thread_of_its_learner_died_of(
