@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import pickle
+import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import ray
-from ray.rllib.core.learner.training_data import TrainingData
-from ray.rllib.utils.metrics import (
-    ALL_MODULES,
-    NUM_ENV_STEPS_SAMPLED_LIFETIME,
-    NUM_ENV_STEPS_TRAINED,
-    NUM_ENV_STEPS_TRAINED_LIFETIME,
-)
 
 from payload.bench.limits import (
     Limit,
@@ -28,12 +24,11 @@ from payload.bench.limits import (
 from payload.experiment.settings import Experiment
 from payload.impala.atari import AtariSettings, game_of
 from payload.impala.env_runner import AtariEnvRunner
-from payload.impala.learner_group import PatientLearnerGroup
 from payload.impala.rollout_fragment import RolloutFragment
 
-TIMESTEPS = {NUM_ENV_STEPS_SAMPLED_LIFETIME: 0, NUM_ENV_STEPS_TRAINED_LIFETIME: 0}
 FRAGMENTS = 8
 """Different ones, that a learner is fed in turn."""
+WARM_UP_UPDATES = 8
 
 
 def measure_env_runner(limit: Limit) -> dict[str, float]:
@@ -58,29 +53,29 @@ def measure_sampling(limit: Limit) -> dict[str, float]:
 
 
 def measure_learners(limit: Limit) -> dict[str, float]:
-    """Feeds learners in processes of their own with recorded fragments, as the driver does."""
+    """Lets learners in processes of their own train on recorded fragments.
+
+    Nothing is sent to them meanwhile: the driver's part is measured by itself. Their sizes are
+    those for limit.env_runners. All make the same number of gradient steps, which they average.
+    """
     start_ray(limit.learners)
-    config, _ = trainer_config(limit)
-    fragments = [ray.put([fragment]) for fragment in _recorded(config)]
+    config, settings = trainer_config(limit)
+    assert settings.train_batch_size_per_learner is not None
     learners = config.build_learner_group(spaces=spaces_of(_game()))
-    learners.__class__ = PatientLearnerGroup
-    sent = 0
+    train = partial(
+        _train,
+        recorded=ray.put(_recorded(config)),
+        fragments=settings.train_batch_size_per_learner // settings.fragment_steps,
+    )
 
-    def update(_: int) -> int:
-        nonlocal sent
-        share = [fragments[(sent + n) % FRAGMENTS] for n in range(limit.learners)]
-        sent += limit.learners
-        results = learners.update(
-            training_data=TrainingData(episodes_refs=share),
-            async_update=True,
-            timesteps=TIMESTEPS,
-            num_epochs=config.num_epochs,
-            minibatch_size=config.minibatch_size,
-            shuffle_batch_per_epoch=config.shuffle_batch_per_epoch,
-        )
-        return sum(_trained(result) for result in results)
+    def slowest(updates: int) -> float:
+        results = learners.foreach_learner(partial(train, updates=updates))
+        return max(float(result.get()) for result in results)
 
-    return {"samples_per_s": rate(update, limit.seconds)}
+    slowest(WARM_UP_UPDATES)
+    updates = math.ceil(limit.seconds * WARM_UP_UPDATES / slowest(WARM_UP_UPDATES))
+    steps = limit.learners * settings.train_batch_size_per_learner * updates
+    return {"samples_per_s": steps / slowest(updates)}
 
 
 def measure_gradient_step(limit: Limit) -> dict[str, float]:
@@ -128,6 +123,15 @@ def _game() -> AtariSettings:
     return game
 
 
-def _trained(result: Any) -> int:
-    steps = result.get(ALL_MODULES, {}).get(NUM_ENV_STEPS_TRAINED, 0)
-    return int(steps.peek() if hasattr(steps, "peek") else steps)
+def _train(learner: Any, recorded: Any, fragments: int, updates: int) -> float:
+    """Makes a learner train on so many fragments in each update; returns seconds."""
+    known: list[RolloutFragment] = ray.get(recorded)
+    started = time.perf_counter()
+    for update in range(updates):
+        batch = learner._learner_connector(
+            episodes=[known[(update + n) % FRAGMENTS] for n in range(fragments)],
+            batch={},
+            rl_module=learner.module,
+        )
+        learner._update(batch)
+    return time.perf_counter() - started

@@ -28,6 +28,10 @@ from payload.impala.thread_watch import WatchedAPPOLearner, WatchedIMPALALearner
 ALGORITHM_CLASSES = {"IMPALA": VolleyIMPALA, "APPO": VolleyAPPO}
 REMOTELY_SAMPLED = {"IMPALA": RemotelySampledIMPALA, "APPO": RemotelySampledAPPO}
 
+DDP = {"broadcast_buffers": False, "gradient_as_bucket_view": True, "static_graph": True}
+"""How several learners average gradients. The only buffers are pixel statistics, which all have;
+torch would send them before each gradient step."""
+
 
 def impala_config(
     experiment: Experiment, settings: Settings, game: AtariSettings | None
@@ -93,6 +97,7 @@ def _fast_path(
         ),
         add_default_connectors_to_learner_pipeline=False,
     )
+    config.framework(torch_ddp_kwargs=DDP)
     config.rl_module(
         rl_module_spec=RLModuleSpec(
             module_class=AtariModule,
