@@ -198,8 +198,7 @@ def _add_bench(commands: Any) -> None:
     add(
         "--experiment",
         type=Path,
-        default=Path("experiments/atari.yaml"),
-        help="file with the settings of --games (experiments/atari.yaml)",
+        help="settings of --learn (experiments/pong.yaml) or of --games (experiments/atari.yaml)",
     )
     add("--seeds", type=int, default=5, help="runs of --learn, and of each of --games (5)")
     add(
@@ -531,12 +530,18 @@ def _bench(options: argparse.Namespace) -> int:
 
         code = bench_scale(options.seconds, options.results)
     elif options.learn:
-        code = bench_learning(options.run, options.seeds, options.results, options.first_seed)
+        code = bench_learning(
+            options.experiment or Path("experiments/pong.yaml"),
+            options.run,
+            options.seeds,
+            options.results,
+            options.first_seed,
+        )
     elif options.games is not None:
         from payload.bench.games import bench_games
 
         code = bench_games(
-            options.experiment,
+            options.experiment or Path("experiments/atari.yaml"),
             options.games,
             options.seeds,
             options.steps,

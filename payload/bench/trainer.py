@@ -156,12 +156,18 @@ def measure_memory(seconds: float, log: Path) -> int:
 
 
 def measure_learning(
-    algorithm: str, seed: int, goal: float, limit_s: float, results: Path, log: Path
+    experiment: Path,
+    algorithm: str,
+    seed: int,
+    goal: float,
+    limit_s: float,
+    results: Path,
+    log: Path,
 ) -> Learned:
     """Trains one seed to a mean return of `goal`, or for `limit_s` seconds of training."""
     stop = {EPISODE_RETURN_MEAN: goal, TIME: limit_s}
-    arguments = ["--run", algorithm, "--seed", str(seed), "--stop", json.dumps(stop)]
-    with _trainer(arguments, results, log) as run:
+    arguments = [str(experiment), "--run", algorithm, "--seed", str(seed)]
+    with _trainer([*arguments, "--stop", json.dumps(stop)], results, log) as run:
 
         def over() -> bool:
             rows = run.rows()
