@@ -28,8 +28,8 @@ UNITS = {
 BESIDES = {"driver_us_per_1000_steps": ": driver's CPU"}
 TWO_CORES_PER_S = 5_000.0
 """About what two cores train: the driver is offered 10 and 30 times as much."""
-MANY = 128
-"""Env runners that need several learners: a minibatch of all learners has 1,024 steps for them."""
+MANY_ENV_RUNNERS = 128
+"""So many need several learners: a minibatch of all learners has 1,024 steps for them."""
 GAMES = sorted({games for _, games, _ in TRAJECTORIES}, reverse=True)
 
 
@@ -90,10 +90,11 @@ def measurements(seconds: float) -> dict[str, Limit]:
     for times in (10, 30):
         offered = driver(steps_per_s=times * TWO_CORES_PER_S)
         found[f"driver, offered {offered.steps_per_s:,.0f} steps/s"] = offered
-    for env_runners, sizes in ((1, ""), (MANY, f", sizes for {MANY} env runners")):
-        for learners, name in ((1, "1 learner process"), (2, "2 learner processes")):
-            sized = limit("learners", env_runners=env_runners, learners=learners)
-            found[name + sizes] = sized
+    for learners, name in ((1, "1 learner process"), (2, "2 learner processes")):
+        found[name] = limit("learners", learners=learners)
+        found[f"{name}, sizes for {MANY_ENV_RUNNERS} env runners"] = limit(
+            "learners", env_runners=MANY_ENV_RUNNERS, learners=learners
+        )
     return found | {
         "gradient step, host": limit("gradient step"),
         "rollout fragment": limit("fragment"),
