@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from ray.rllib.utils.metrics import (
     NUM_ENV_STEPS_TRAINED_LIFETIME,
 )
 
+from payload.bench.limited_link import ray_over_link
 from payload.bench.process import thread_cpu_s
 from payload.bench.trainer import SETTLE_S
 from payload.errors import first_line
@@ -37,6 +39,7 @@ from payload.experiment.scale import LAPTOP
 from payload.experiment.settings import Experiment, Settings, with_defaults
 from payload.impala.atari import AtariSettings, game_of, make_vector_env
 from payload.impala.env_runner import AtariEnvRunner
+from payload.impala.learner import VTraceLearner
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.run.algorithm import algorithm_config
 from payload.run.interruption import LEARNER_THREADS
@@ -67,6 +70,10 @@ class Limit:
     """What all env runners offer together; 0 is as much as they can."""
     learners: int = 0
     """In processes of their own."""
+    receiving: bool = False
+    """Whether a learner takes the fragments in, and does nothing with them."""
+    link_mbit_per_s: float = 0.0
+    """Of a network link between driver and env runners; 0 is none."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,14 @@ class SyntheticEnvRunner(AtariEnvRunner):
         fragment = replace(self._fragment, weights_seq_no=self._weights_seq_no)
         self._count_steps(fragment)
         return [fragment]
+
+
+class ReceivingLearner(VTraceLearner):
+    """Gets every rollout fragment, from another node if need be: a learner that costs nothing."""
+
+    def update(self, training_data: TrainingData, **kwargs: Any) -> Any:
+        training_data.solve_refs()
+        return {}
 
 
 def paced(limit: Limit) -> type[SyntheticEnvRunner]:
@@ -193,11 +208,20 @@ def measure_learner(limit: Limit) -> dict[str, float]:
 
 def measure_driver(limit: Limit) -> dict[str, float]:
     """Measures what IMPALA's loop in the driver moves when sampling costs nothing."""
-    start_ray(limit.env_runners)
-    config, _ = trainer_config(limit)
-    config.env_runners(env_runner_cls=paced(limit))
-    config.debugging(_skip_learners=not limit.learning)
-    return asdict(throughput(config.build_algo(), limit))
+    with ExitStack() as stack:
+        if limit.link_mbit_per_s:
+            # One CPU more than env runners: RLlib has an actor that serves the weights.
+            stack.enter_context(ray_over_link(limit.link_mbit_per_s, limit.env_runners + 1))
+        else:
+            start_ray(limit.env_runners)
+        config, _ = trainer_config(limit)
+        config.env_runners(env_runner_cls=paced(limit))
+        if limit.receiving:
+            config.learners(learner_class=ReceivingLearner)
+        else:
+            # Env runners put fragments into their node's object store: nobody gets them from there.
+            config.debugging(_skip_learners=not limit.learning)
+        return asdict(throughput(config.build_algo(), limit))
 
 
 def measure_callback(limit: Limit) -> dict[str, float]:

@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from payload.bench.benchmark import check_system, measure_parts
+from payload.bench.limited_link import why_not
 from payload.bench.limits import Limit
 from payload.bench.parts import Part, measure
-from payload.bench.scale_model import CORES, Costs, Prediction, predict
+from payload.bench.scale_model import CORES, HEAD_LINK, Costs, Prediction, predict
 from payload.bench.table import Figure, figure_table, machine, number, write_json
 from payload.experiment.scale import LAPTOP, TRAJECTORIES
 
@@ -28,6 +29,9 @@ UNITS = {
 BESIDES = {"driver_us_per_1000_steps": ": driver's CPU"}
 TWO_CORES_PER_S = 5_000.0
 """About what two cores train: the driver is offered 10 and 30 times as much."""
+LINK_MBIT_PER_S = HEAD_LINK * 8 / 1e6 / 20
+"""A twentieth of the head's network for about a twentieth of a cluster."""
+LIMITED_LINK = f"fragments to a learner, over {LINK_MBIT_PER_S:,.0f} Mbit/s"
 MANY_ENV_RUNNERS = 128
 """So many need several learners: a minibatch of all learners has 1,024 steps for them."""
 GAMES = sorted({games for _, games, _ in TRAJECTORIES}, reverse=True)
@@ -50,9 +54,11 @@ def bench_scale(seconds: float, results: Path) -> int:
     console = Console(soft_wrap=True, highlight=False)
     about = machine()
     logs = results / "bench-scale-logs"
-    found = [
-        Part(name, partial(_figures, name, limit)) for name, limit in measurements(seconds).items()
-    ]
+    limits = measurements(seconds)
+    if (reason := why_not()) is not None:
+        console.print(f"Skipped: {LIMITED_LINK}: {reason}")
+        del limits[LIMITED_LINK]
+    found = [Part(name, partial(_figures, name, limit)) for name, limit in limits.items()]
     figures, problems = measure_parts(found, logs, console)
     values = {figure.name: figure.value for figure in figures}
     predictions = [] if problems else predictions_from(costs_from(values))
@@ -90,6 +96,11 @@ def measurements(seconds: float) -> dict[str, Limit]:
     for times in (10, 30):
         offered = driver(steps_per_s=times * TWO_CORES_PER_S)
         found[f"driver, offered {offered.steps_per_s:,.0f} steps/s"] = offered
+    found |= {
+        "object store": limit("object store"),
+        "fragments to a learner": driver(receiving=True),
+        LIMITED_LINK: driver(receiving=True, link_mbit_per_s=LINK_MBIT_PER_S),
+    }
     for learners, name in ((1, "1 learner process"), (2, "2 learner processes")):
         found[name] = limit("learners", learners=learners)
         found[f"{name}, sizes for {MANY_ENV_RUNNERS} env runners"] = limit(

@@ -78,6 +78,19 @@ def measure_learners(limit: Limit) -> dict[str, float]:
     return {"samples_per_s": steps / slowest(updates)}
 
 
+def measure_object_store(limit: Limit) -> dict[str, float]:
+    """Measures one process that puts fragments into the object store and gets them from it."""
+    start_ray(1)
+    config, settings = trainer_config(limit)
+    (fragment, *_) = _recorded(config)
+
+    def move(_: int) -> int:
+        ray.get(ray.put([fragment]))
+        return settings.fragment_steps
+
+    return {"steps_per_s": rate(move, limit.seconds)}
+
+
 def measure_gradient_step(limit: Limit) -> dict[str, float]:
     """Measures what the host does for one gradient step, on a minibatch that computes nothing."""
     start_ray(1)
@@ -107,6 +120,7 @@ SCALE_PARTS: dict[str, Callable[[Limit], dict[str, float]]] = {
     "env runner": measure_env_runner,
     "sampling": measure_sampling,
     "learners": measure_learners,
+    "object store": measure_object_store,
     "gradient step": measure_gradient_step,
     "weights": measure_weights,
 }

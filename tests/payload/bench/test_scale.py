@@ -13,9 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from payload.bench.limited_link import why_not
+from payload.bench.limits import Limit
 from payload.bench.parts import Part
 from payload.bench.scale import (
     GAMES,
+    LIMITED_LINK,
     costs_from,
     draw_time_to_solve,
     measurements,
@@ -97,6 +100,15 @@ def test_predictions_are_json() -> None:
     assert json.loads(json.dumps(rows)) == rows
 
 
+def figures_of(limit: Limit, folder: Path) -> dict[str, float]:
+    """Measures a part as the benchmark does, in a process of its own."""
+    outcome = folder / "outcome.json"
+    command = [sys.executable, "-m", "payload.bench.limits", str(outcome)]
+    subprocess.run([*command, json.dumps(asdict(limit))], check=True, timeout=120)
+    figures: dict[str, float] = json.loads(outcome.read_text())
+    return figures
+
+
 def test_every_measurement_that_costs_need_is_made() -> None:
     made = measurements(seconds=1.0)
     assert {name.rpartition(": ")[0] for name in MEASURED} <= made.keys()
@@ -115,13 +127,18 @@ def test_every_measurement_has_a_log_of_its_own() -> None:
         ("weights", "bytes", 500_000, 700_000),
         ("gradient step, host", "us", 100, 100_000),
         ("1 learner process", "samples_per_s", 100, 1_000_000),
+        ("object store", "steps_per_s", 1_000, 1_000_000_000),
     ],
 )
 def test_a_part_is_measured_in_a_process_of_its_own(
     tmp_path: Path, what: str, figure: str, least: float, most: float
 ) -> None:
-    limit = measurements(seconds=1.0)[what]
-    outcome = tmp_path / "outcome.json"
-    command = [sys.executable, "-m", "payload.bench.limits", str(outcome)]
-    subprocess.run([*command, json.dumps(asdict(limit))], check=True, timeout=120)
-    assert least < json.loads(outcome.read_text())[figure] < most
+    assert least < figures_of(measurements(seconds=1.0)[what], tmp_path)[figure] < most
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(why_not() is not None, reason=f"a limited link {why_not()}")
+def test_a_limited_link_carries_no_more_than_its_rate(tmp_path: Path) -> None:
+    limit = replace(measurements(seconds=5.0)[LIMITED_LINK], link_mbit_per_s=8.0)
+    # 60 bytes a step: 17,000 steps/s, where the driver takes 150,000.
+    assert 1_000 < figures_of(limit, tmp_path)["steps_per_s"] < 25_000
