@@ -28,7 +28,7 @@ from payload.impala.thread_watch import WatchedAPPOLearner, WatchedIMPALALearner
 ALGORITHM_CLASSES = {"IMPALA": VolleyIMPALA, "APPO": VolleyAPPO}
 REMOTELY_SAMPLED = {"IMPALA": RemotelySampledIMPALA, "APPO": RemotelySampledAPPO}
 
-DDP = {"broadcast_buffers": False, "gradient_as_bucket_view": True, "static_graph": True}
+DDP = {"forward_sync_buffers": False, "gradient_as_bucket_view": True, "static_graph": True}
 """How several learners average gradients. The only buffers are pixel statistics, which all have;
 torch would send them before each gradient step."""
 
