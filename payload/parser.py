@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import NoReturn
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from payload.errors import UserError, nearest
 
@@ -15,20 +16,22 @@ INVALID_CHOICE = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser whose errors are one line, with the nearest known option or command."""
 
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """Parses all arguments: a command itself reports those that it does not know.
+
+        Raises:
+            UserError: An argument is not known.
+        """
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            near = nearest(unknown[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
+        return found, []
+
     def error(self, message: str) -> NoReturn:
-        unknown = message.removeprefix("unrecognized arguments: ").split()[0]
-        if unknown.startswith("-") and message.startswith("unrecognized"):
-            message += nearest(unknown, self._all_options())
         if choice := INVALID_CHOICE.search(message):
             known = choice["known"].replace("'", "").split(", ")
             message = message.replace(" (choose", f"{nearest(choice['given'], known)} (choose")
         raise UserError(message)
-
-    def _all_options(self) -> list[str]:
-        """This parser's options and those of its commands, which do not report errors."""
-        options = list(self._option_string_actions)
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                for command in action.choices.values():
-                    options += command._option_string_actions
-        return options

@@ -93,6 +93,7 @@ BAD_INPUTS = {
     # The options
     "unknown option": bad("train --resutls x", "--resutls", "--results?"),
     "unknown option of evaluate": bad("evaluate x --episode 3", "--episode", "--episodes?"),
+    "an option of another command": bad("train --experiment x", "--experiment", "--resume?"),
     "unknown command": bad("trian", "trian", "train"),
     "no command": bad("", "train"),
     "no checkpoint to evaluate": bad("evaluate", "checkpoint"),
