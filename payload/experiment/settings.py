@@ -91,6 +91,8 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     entropy_coeff: Annotated[
         Schedule | None, ByEnvironment(atari=ByAlgorithm(impala=0.0, appo=0.01), other=0.01)
     ] = None
+    anneal_entropy_coeff: Annotated[bool | None, AtariOnly] = None
+    """Whether entropy_coeff falls to 0 as lr does. Default: where entropy_coeff is not given."""
     uniform_kl_coeff: Annotated[
         float | None, AtariOnly, ByEnvironment(atari=ByAlgorithm(impala=0.03, appo=0.0))
     ] = Field(None, ge=0)
@@ -293,6 +295,8 @@ def with_defaults(
             filled["image_width"] = given.image_shape[1]
         if given.anneal_lr is None:
             filled["anneal_lr"] = atari and given.lr is None
+        if given.anneal_entropy_coeff is None:
+            filled["anneal_entropy_coeff"] = atari and given.entropy_coeff is None
         if given.lr is None:
             filled["lr"] *= scale.lr_factor
         if given.entropy_coeff is not None:

@@ -63,6 +63,8 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
     """How far the run is on its way to its goal, in [0, 1]; the driver sets it."""
     lr_left = 1.0
     """The share of lr that annealing has left, in [0, 1]; the driver sets it."""
+    entropy_coeff_left = 1.0
+    """The same of entropy_coeff."""
 
     def build(self) -> None:
         super().build()
@@ -241,6 +243,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         value_loss = 0.5 * mean(errors.square())
         mean_entropy = mean(entropy)
         entropy_coeff = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
+        entropy_coeff *= self.entropy_coeff_left
         uniform_kl_coeff = annealed(
             settings["uniform_kl_coeff"],
             settings["uniform_kl_coeff_at_goal"],

@@ -43,10 +43,12 @@ def tell_learners(algorithm: Any, progress: Progress, stop: Stop, settings: Comm
     """Sets what VTraceLearner follows, on every learner; RLlib's own learner has no use for it."""
     values: dict[str, Any] = {"progress": progress.towards(stop)}
     if isinstance(settings, Settings):
+        left = 1.0 - progress.used(stop)
         values |= {
             "minibatch_size": settings.minibatch_size,
             "lr": schedule(settings.lr),
-            "lr_left": 1.0 - progress.used(stop) if settings.anneal_lr else 1.0,
+            "lr_left": left if settings.anneal_lr else 1.0,
+            "entropy_coeff_left": left if settings.anneal_entropy_coeff else 1.0,
         }
 
     def tell(learner: Any) -> None:

@@ -276,7 +276,7 @@ def loss_row_by_row(learner: VTraceLearner, batch: TrainBatch) -> torch.Tensor:
         -gains.mean()
         + config.vf_loss_coeff * 0.5 * step["error"].pow(2).mean()
         + config.learner_config_dict["uniform_kl_coeff"] * step["uniform_kl"].mean()
-        - config.entropy_coeff * step["entropy"].mean()
+        - config.entropy_coeff * learner.entropy_coeff_left * step["entropy"].mean()
     )
 
 
@@ -761,6 +761,17 @@ def test_a_policy_is_made_sure_of_itself_late_on_the_way_to_the_goal(
     monkeypatch.setattr(impala, "progress", 0.5 ** (1 / ANNEAL_POWER))
     coefficient = update(impala, made_up())[DEFAULT_MODULE_ID]["uniform_kl_coeff"].peek()
     assert coefficient == pytest.approx((start * at_goal) ** 0.5)
+
+
+def test_an_entropy_bonus_weighs_what_annealing_has_left(
+    learners: Learners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = learners.fresh("IMPALA with entropy")
+    monkeypatch.setattr(learner, "entropy_coeff_left", 0.25)
+    batch = train_batch(made_up())
+    coefficient = update(learner, made_up())[DEFAULT_MODULE_ID]["curr_entropy_coeff"].peek()
+    assert coefficient == pytest.approx(0.005)
+    torch.testing.assert_close(loss_of(learner, batch), loss_row_by_row(learner, batch))
 
 
 def test_a_coefficient_without_a_value_at_the_goal_is_constant() -> None:

@@ -56,3 +56,16 @@ def test_the_default_learning_rate_falls_to_0_over_the_run(
     stop = Stop(num_env_steps_sampled_lifetime=1000, episode_return_mean=18.0)
     tell_learners(algorithm, Progress(env_steps=250), stop, settings)
     assert of_learners(algorithm, "lr_left") == [left]
+
+
+@pytest.mark.parametrize(
+    ("config", "left"), [({}, 0.75), ({"entropy_coeff": 0.01}, 1.0)], ids=["", "given"]
+)
+def test_the_default_entropy_bonus_falls_to_0_over_the_run(
+    build: Build, config: dict[str, float], left: float
+) -> None:
+    algorithm, settings = grown(build, driver_only(**config), 0)
+    tell_learners(
+        algorithm, Progress(env_steps=250), Stop(num_env_steps_sampled_lifetime=1000), settings
+    )
+    assert of_learners(algorithm, "entropy_coeff_left") == [left]
