@@ -204,7 +204,8 @@ def _add_bench(commands: Any) -> None:
     add(
         "--first-seed",
         type=int,
-        help="of --learn and --games; the runs count up from it (drawn by the clock)",
+        help="of --learn and --games; the runs count up from it (drawn by the clock). "
+        "Runs of --games that are there are not repeated",
     )
     add("--steps", type=int, default=2_500_000, help="environment steps of --games (2500000)")
     add("--results", type=Path, default=DEFAULT_RESULTS, help="folder of results (./results)")

@@ -97,7 +97,8 @@ def bench_games(
         results: Folder for bench_games_<steps>.json and .png, written after every run, and for
             bench-games/, where the runs keep their files.
         first_seed: Seeds count up from here; the runs that the JSON file has stay in it and are not
-            repeated. By default the clock draws it, and the file begins again.
+            repeated, and an interrupted one is resumed. By default the clock draws it, and the file
+            begins again.
 
     Returns:
         The process's exit code: 1 if a run failed.

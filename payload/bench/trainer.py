@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from payload.bench.process import Child, MeasurementError
-from payload.experiment.settings import EPISODE_RETURN_MEAN
+from payload.experiment.read import read_experiment
+from payload.experiment.settings import EPISODE_RETURN_MEAN, Experiment
 from payload.run.progress import MEAN_OVER
+from payload.run.run_folder import RUNS, RunFolder
 from payload.tracking.metrics import EPISODES, STEPS, STEPS_TRAINED_PER_S, TIME
 
 START_TIMEOUT_S = 300.0
@@ -193,14 +195,31 @@ def measure_learning(
 def measure_scores(
     experiment: Path, env: str, seed: int, steps: int, results: Path, log: Path
 ) -> list[Row]:
-    """Trains one seed for so many environment steps; returns its iterations."""
+    """Trains one seed for so many environment steps; returns its iterations.
+
+    A run of the same experiment that was interrupted is resumed.
+    """
+    asked = {"env": env, "config": {"seed": seed}, "stop": {STEPS: steps}}
+    begun = _begun(results / RUNS, read_experiment(experiment, asked).experiment)
     arguments = [str(experiment), "--env", env, "--seed", str(seed)]
-    with _trainer([*arguments, "--stop", json.dumps({STEPS: steps})], results, log) as run:
+    arguments += ["--stop", json.dumps({STEPS: steps})]
+    if begun is not None:
+        arguments = ["--resume", str(begun)]
+    with _trainer(arguments, results, log, resumed=begun) as run:
         run.child.wait_for(run.rows_while_learning, START_TIMEOUT_S)
         limit_s = steps / SLOWEST_STEPS_PER_S + END_TIMEOUT_S
         if run.child.wait(limit_s) != 0:
             raise MeasurementError(f"training ended with exit code {run.child.exit_code}")
         return run.rows()
+
+
+def _begun(runs: Path, experiment: Experiment) -> Path | None:
+    """Returns the newest run of an experiment that has a checkpoint."""
+    for path in sorted(runs.glob("*"), reverse=True):
+        checkpoint = RunFolder(path).checkpoints().newest_whole()
+        if checkpoint is not None and checkpoint.experiment() == experiment:
+            return path
+    return None
 
 
 def _learn_for(run: TrainerRun, seconds: float) -> None:
@@ -213,10 +232,14 @@ def _learn_for(run: TrainerRun, seconds: float) -> None:
 
 @contextmanager
 def _trainer(
-    arguments: list[str], results: Path, log: Path, measure_memory: bool = False
+    arguments: list[str],
+    results: Path,
+    log: Path,
+    measure_memory: bool = False,
+    resumed: Path | None = None,
 ) -> Iterator[TrainerRun]:
-    runs = results / "runs"
-    known = set(runs.glob("*"))
+    runs = results / RUNS
+    known = {path for path in runs.glob("*") if path != resumed}
     command = [sys.executable, "-m", "payload", "train", "--results", str(results), *arguments]
     with Child(command, log, measure_memory) as child:
         yield TrainerRun(child, runs, known)
