@@ -69,3 +69,13 @@ def test_the_default_entropy_bonus_falls_to_0_over_the_run(
         algorithm, Progress(env_steps=250), Stop(num_env_steps_sampled_lifetime=1000), settings
     )
     assert of_learners(algorithm, "entropy_coeff_left") == [left]
+
+
+@pytest.mark.parametrize("goal", [None, 1e9, -10.0], ids=["none", "unreachable", "negative"])
+def test_appo_learns_alike_with_any_return_goal(build: Build, goal: float | None) -> None:
+    experiment = Experiment.model_validate({**driver_only().model_dump(), "run": "APPO"})
+    algorithm, settings = grown(build, experiment, 0)
+    stop = Stop(num_env_steps_sampled_lifetime=1000, episode_return_mean=goal)
+    tell_learners(algorithm, Progress(env_steps=250), stop, settings)
+    told = [of_learners(algorithm, name) for name in ("lr_left", "entropy_coeff_left")]
+    assert (told, settings.uniform_kl_coeff) == ([[0.75], [0.75]], 0.0)
