@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from payload.bench.process import Child, MeasurementError
+from payload.experiment.file import to_yaml
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import EPISODE_RETURN_MEAN, Experiment
 from payload.run.progress import MEAN_OVER
@@ -199,11 +200,12 @@ def measure_scores(
 
     A run of the same experiment that was interrupted is resumed.
     """
-    asked = {"env": env, "config": {"seed": seed}, "stop": {STEPS: steps}}
-    begun = _begun(results / RUNS, read_experiment(experiment, asked).experiment)
-    arguments = [str(experiment), "--env", env, "--seed", str(seed)]
-    arguments += ["--stop", json.dumps({STEPS: steps})]
-    if begun is not None:
+    stop = {STEPS: steps}
+    layer = {"env": env, "config": {"seed": seed}, "stop": stop}
+    begun = _begun(results / RUNS, read_experiment(experiment, layer).experiment)
+    if begun is None:
+        arguments = [str(experiment), "--env", env, "--seed", str(seed), "--stop", json.dumps(stop)]
+    else:
         arguments = ["--resume", str(begun)]
     with _trainer(arguments, results, log, resumed=begun) as run:
         run.child.wait_for(run.rows_while_learning, START_TIMEOUT_S)
@@ -214,10 +216,13 @@ def measure_scores(
 
 
 def _begun(runs: Path, experiment: Experiment) -> Path | None:
-    """Returns the newest run of an experiment that has a checkpoint."""
+    """Returns the newest run of an experiment that has a whole checkpoint."""
+    wanted = to_yaml(experiment)
     for path in sorted(runs.glob("*"), reverse=True):
-        checkpoint = RunFolder(path).checkpoints().newest_whole()
-        if checkpoint is not None and checkpoint.experiment() == experiment:
+        folder = RunFolder(path)
+        # The text: another version's experiment may not be valid today.
+        same = folder.experiment_file.exists() and folder.experiment_file.read_text() == wanted
+        if same and folder.checkpoints().newest_whole() is not None:
             return path
     return None
 

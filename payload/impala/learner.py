@@ -64,7 +64,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
     lr_left = 1.0
     """The share of lr that annealing has left, in [0, 1]; the driver sets it."""
     entropy_coeff_left = 1.0
-    """The same of entropy_coeff."""
+    """The share of entropy_coeff that annealing has left, in [0, 1]; the driver sets it."""
 
     def build(self) -> None:
         super().build()

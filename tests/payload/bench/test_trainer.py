@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -53,3 +54,15 @@ def test_an_interrupted_run_is_resumed(experiment: Path, results: Path) -> None:
 def test_a_run_with_another_seed_begins_again(experiment: Path, results: Path) -> None:
     measure_scores(experiment, ENV, 6, 2000, results, results / "log.txt")
     assert len(list(results.glob("runs/*"))) == 2
+
+
+def test_a_run_of_another_version_is_left_alone(experiment: Path, tmp_path: Path) -> None:
+    old = "config: {gone: 1}\n"
+    checkpoint = tmp_path / "runs/APPO_old/checkpoints/checkpoint_000001"
+    checkpoint.mkdir(parents=True)
+    for folder in (checkpoint, tmp_path / "runs/APPO_old"):
+        (folder / "experiment.yaml").write_text(old)
+    sums = f"{hashlib.sha256(old.encode()).hexdigest()}  experiment.yaml\n"
+    (checkpoint / "SHA256SUMS").write_text(sums)
+    measure_scores(experiment, ENV, 5, 1000, tmp_path, tmp_path / "log.txt")
+    assert len(list(tmp_path.glob("runs/*"))) == 2

@@ -48,27 +48,22 @@ def test_what_the_experiment_says_does_not_grow(build: Build) -> None:
     assert of_learners(algorithm, "lr") == [1e-4]
 
 
-@pytest.mark.parametrize(("config", "left"), [({}, 0.75), ({"lr": 1e-3}, 1.0)], ids=["", "given"])
-def test_the_default_learning_rate_falls_to_0_over_the_run(
-    build: Build, config: dict[str, float], left: float
+@pytest.mark.parametrize(
+    ("name", "config", "left"),
+    [
+        ("lr_left", {}, 0.75),
+        ("lr_left", {"lr": 1e-3}, 1.0),
+        ("entropy_coeff_left", {}, 0.75),
+        ("entropy_coeff_left", {"entropy_coeff": 0.01}, 1.0),
+    ],
+)
+def test_what_the_experiment_leaves_to_defaults_falls_to_0_over_the_run(
+    build: Build, name: str, config: dict[str, float], left: float
 ) -> None:
     algorithm, settings = grown(build, driver_only(**config), 0)
     stop = Stop(num_env_steps_sampled_lifetime=1000, episode_return_mean=18.0)
     tell_learners(algorithm, Progress(env_steps=250), stop, settings)
-    assert of_learners(algorithm, "lr_left") == [left]
-
-
-@pytest.mark.parametrize(
-    ("config", "left"), [({}, 0.75), ({"entropy_coeff": 0.01}, 1.0)], ids=["", "given"]
-)
-def test_the_default_entropy_bonus_falls_to_0_over_the_run(
-    build: Build, config: dict[str, float], left: float
-) -> None:
-    algorithm, settings = grown(build, driver_only(**config), 0)
-    tell_learners(
-        algorithm, Progress(env_steps=250), Stop(num_env_steps_sampled_lifetime=1000), settings
-    )
-    assert of_learners(algorithm, "entropy_coeff_left") == [left]
+    assert of_learners(algorithm, name) == [left]
 
 
 @pytest.mark.parametrize("goal", [None, 1e9, -10.0], ids=["none", "unreachable", "negative"])
