@@ -7,6 +7,7 @@ from typing import Any
 
 import ale_py
 import gymnasium
+import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
@@ -116,7 +117,7 @@ def make_vector_env(
             of the policy's. With the same seed and actions both show the same play.
     """
     height, width = (210, 160) if screen else settings.image_shape
-    return AtariVectorEnv(
+    return _Games(
         settings.game,
         num_envs,
         num_threads=num_threads,
@@ -135,3 +136,20 @@ def make_vector_env(
         reward_clipping=False,
         episodic_life=False,
     )
+
+
+class _Games(AtariVectorEnv):
+    """Games with sticky actions of their own where no seed is given.
+
+    The emulator would seed them by the second in which it loads a game, so that some are alike.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._needs_seeds = kwargs["repeat_action_probability"] > 0
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
+        if seed is None and self._needs_seeds:
+            seed = np.random.SeedSequence().generate_state(self.num_envs).astype(np.int64) % 2**31
+        self._needs_seeds = False
+        return super().reset(seed=seed, options=options)

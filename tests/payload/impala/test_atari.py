@@ -137,3 +137,15 @@ def test_a_game_that_waits_for_fire_waits_for_the_policy() -> None:
     lives_after(env, FIRE)
     assert not is_waiting(env)
     env.close()
+
+
+def test_sticky_actions_of_games_without_a_seed_differ() -> None:
+    """The emulator itself would seed them by the second in which it loads a game."""
+    games = 8
+    settings = AtariSettings("breakout", repeat_action_probability=0.25, noop_max=1)
+    env = make_vector_env(settings, games)
+    env.reset()
+    actions = np.random.default_rng(0).integers(4, size=100)
+    shown = [env.step(np.full(games, action))[0][:, -1] for action in actions]
+    env.close()
+    assert len({play.tobytes() for play in np.stack(shown, axis=1)}) == games
