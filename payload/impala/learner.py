@@ -6,6 +6,7 @@ import logging
 import math
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from queue import Empty, Queue
 from typing import Any
 
@@ -31,6 +32,7 @@ from payload.impala.replay import ReplayBuffer
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.impala.schedule import value_at
 from payload.impala.thread_watch import ThreadWatch
+from payload.impala.update_settings import UpdateSettings
 from payload.impala.vtrace import vtrace
 
 logger = logging.getLogger(__name__)
@@ -46,6 +48,8 @@ SKIPPED = "skipped"
 ANNEAL_POWER = 4
 """The power of progress with which uniform_kl_coeff is annealed, most of it near the goal. In Pong
 a policy that becomes deterministic halfway stays in its cycle."""
+UPDATE_SETTINGS = "update_settings"
+"""In the timesteps that accompany a train batch: its UpdateSettings."""
 LOSS_STATE = "loss"
 """In a learner's state: what the loss depends on besides weights and settings."""
 
@@ -59,19 +63,17 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
     API stack), lambda_, normalize_advantages and uniform_kl_coeff.
     """
 
-    progress = 0.0
-    """How far the run is on its way to its goal, in [0, 1]; the driver sets it."""
-    lr_left = 1.0
-    """The share of lr that annealing has left, in [0, 1]; the driver sets it."""
-    entropy_coeff_left = 1.0
-    """The share of entropy_coeff that annealing has left, in [0, 1]; the driver sets it."""
-
     def build(self) -> None:
         super().build()
         self.normalize = RunningNormalizer(device=self._device)
-        self.minibatch_size: int | None = self.config.learner_config_dict["minibatch_size"]
-        self.lr: float | list[list[float]] = self.config.lr
-        """A number or a schedule. Like minibatch_size, the driver changes it with the scale."""
+        self.update_settings = UpdateSettings(
+            train_batch_size=self.config.train_batch_size_per_learner,
+            minibatch_size=self.config.learner_config_dict["minibatch_size"],
+            lr=self.config.lr,
+        )
+        """Of the train batches that are to come."""
+        self._current = self.update_settings
+        """Of the update in progress."""
         self._replay = ReplayBuffer(
             self.config.learner_config_dict["replay_buffer_num_slots"],
             self.config.learner_config_dict["replay_proportion"],
@@ -109,7 +111,10 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
             state = super().get_state(components, not_components=not_components, **kwargs)
             return {
                 **state,
-                LOSS_STATE: {"normalizer": self.normalize.state(), "progress": self.progress},
+                LOSS_STATE: {
+                    "normalizer": self.normalize.state(),
+                    "progress": self.update_settings.progress,
+                },
             }
 
     def set_state(self, state: Any) -> None:
@@ -117,11 +122,17 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         if LOSS_STATE in state:
             normalizer = state[LOSS_STATE]["normalizer"]
             self.normalize = RunningNormalizer(**normalizer, device=self._device)
-            self.progress = state[LOSS_STATE]["progress"]
+            progress = state[LOSS_STATE]["progress"]
+            self.update_settings = replace(self.update_settings, progress=progress)
             self._replay.clear()
 
     def update(
-        self, training_data: TrainingData, *, return_state: bool = False, **kwargs: Any
+        self,
+        training_data: TrainingData,
+        *,
+        timesteps: dict[str, Any] | None = None,
+        return_state: bool = False,
+        **kwargs: Any,
     ) -> Any:
         """Returns the metrics, and the weights for the env runners as they are after this update.
 
@@ -138,7 +149,9 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
             training_data.episodes = self._without_gaps(training_data.episodes)
         if not training_data.episodes:
             return {}
-        result = super().update(training_data=training_data, **kwargs)
+        # RLlib's queue carries them beside the train batch.
+        timesteps = {**(timesteps or {}), UPDATE_SETTINGS: self.update_settings}
+        result = super().update(training_data=training_data, timesteps=timesteps, **kwargs)
         # The learner thread, at its next update already, may take them back.
         with suppress(Empty):
             result["_rl_module_state_after_update"] = self._learner_state_queue.get_nowait()
@@ -149,9 +162,8 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
 
         Learners average every gradient step: one that makes fewer would halt them all.
         """
-        config = self.config
-        size = config.num_envs_per_env_runner * config.get_rollout_fragment_length()
-        missing: int = config.train_batch_size_per_learner // size - len(fragments)
+        size = self.config.num_envs_per_env_runner * self.config.get_rollout_fragment_length()
+        missing: int = self.update_settings.train_batch_size // size - len(fragments)
         self._spare = fragments[-1:] or self._spare
         return fragments + missing * self._spare
 
@@ -161,7 +173,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         The host waits for a GPU once, at the end, for the metrics of the last minibatch.
         """
         columns = self._replay.add(batch[DEFAULT_MODULE_ID])
-        num_rows, size = len(columns[FIRST]), self.minibatch_size
+        num_rows, size = len(columns[FIRST]), self._current.minibatch_size
         rows = num_rows if size is None else size // self.config.get_rollout_fragment_length()
         minibatches = [
             {name: column[start : start + rows] for name, column in columns.items()}
@@ -243,11 +255,11 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         value_loss = 0.5 * mean(errors.square())
         mean_entropy = mean(entropy)
         entropy_coeff = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
-        entropy_coeff *= self.entropy_coeff_left
+        entropy_coeff *= self._current.entropy_coeff_left
         uniform_kl_coeff = annealed(
             settings["uniform_kl_coeff"],
             settings["uniform_kl_coeff_at_goal"],
-            self.progress**ANNEAL_POWER,
+            self._current.progress**ANNEAL_POWER,
         )
         self.metrics.log_dict(
             {
@@ -274,9 +286,14 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
             - entropy_coeff * mean_entropy
         )
 
+    def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+        super().before_gradient_based_update(timesteps=timesteps)
+        self._current = timesteps.get(UPDATE_SETTINGS, self.update_settings)
+
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
         """Sets the learning rate of the next update; RLlib's own comes from the config alone."""
-        lr = value_at(self.lr, timesteps.get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0)) * self.lr_left
+        env_steps = timesteps.get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0)
+        lr = value_at(self._current.lr, env_steps) * self._current.lr_left
         optimizer = self.get_optimizer(DEFAULT_MODULE_ID)
         self._set_optimizer_lr(optimizer, lr=lr)
         self.metrics.log_value((DEFAULT_MODULE_ID, LEARNING_RATE), lr, window=1)

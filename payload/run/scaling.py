@@ -8,7 +8,11 @@ from payload.experiment.common_settings import CommonSettings
 from payload.experiment.settings import Experiment, Settings, Stop, with_defaults
 from payload.impala.atari import game_of
 from payload.impala.schedule import schedule
+from payload.impala.update_settings import UpdateSettings
 from payload.run.progress import Progress
+
+STAY = {"num_envs_per_env_runner", "rollout_fragment_length"}
+"""Of an env runner; what it has begun with stays."""
 
 
 def settings_for(
@@ -20,40 +24,46 @@ def settings_for(
     return with_defaults(experiment, game_of(experiment) is not None, num_env_runners)
 
 
+def settings_while_training(
+    experiment: Experiment, settings: CommonSettings, num_env_runners: int
+) -> CommonSettings:
+    """Returns the same, but an env runner's games and fragments stay as they began."""
+    if isinstance(settings, Settings):
+        kept = settings.model_dump(include=STAY)
+        config = experiment.config.model_copy(update=kept)
+        experiment = experiment.model_copy(update={"config": config})
+    return settings_for(experiment, settings, num_env_runners)
+
+
 def follow_scale(
     algorithm: Any, experiment: Experiment, settings: CommonSettings
 ) -> CommonSettings:
-    """Returns the settings for the number of env runners of now; gives the train batch its size.
-
-    An env runner's games and the length of its fragments stay as they began.
-    """
-    now = settings_for(experiment, settings, algorithm.config.num_env_runners)
-    if now is settings or not isinstance(now, Settings):
-        return now
-    assert isinstance(settings, Settings)
-    config = algorithm.config.copy(copy_frozen=False)
-    config.train_batch_size_per_learner = now.train_batch_size_per_learner
-    config.freeze()
-    algorithm.config = config
-    trajectories = ("num_envs_per_env_runner", "rollout_fragment_length")
-    return now.model_copy(update={name: getattr(settings, name) for name in trajectories})
+    """Returns the settings for the number of env runners of now; gives the train batch its size."""
+    now = settings_while_training(experiment, settings, algorithm.config.num_env_runners)
+    if now is not settings and isinstance(now, Settings):
+        config = algorithm.config.copy(copy_frozen=False)
+        config.train_batch_size_per_learner = now.train_batch_size_per_learner
+        config.freeze()
+        algorithm.config = config
+    return now
 
 
 def tell_learners(algorithm: Any, progress: Progress, stop: Stop, settings: CommonSettings) -> None:
-    """Sets what VTraceLearner follows, on every learner; RLlib's own learner has no use for it."""
-    values: dict[str, Any] = {"progress": progress.towards(stop)}
-    if isinstance(settings, Settings):
-        left = 1.0 - progress.used(stop)
-        values |= {
-            "minibatch_size": settings.minibatch_size,
-            "lr": schedule(settings.lr),
-            "lr_left": left if settings.anneal_lr else 1.0,
-            "entropy_coeff_left": left if settings.anneal_entropy_coeff else 1.0,
-        }
+    """Sets the UpdateSettings of every VTraceLearner; RLlib's own learner has no use for them."""
+    if not isinstance(settings, Settings):
+        return
+    left = 1.0 - progress.used(stop)
+    update_settings = UpdateSettings(
+        train_batch_size=settings.train_batch_size_per_learner or settings.fragment_steps,
+        minibatch_size=settings.minibatch_size,
+        lr=schedule(settings.lr),
+        lr_left=left if settings.anneal_lr else 1.0,
+        entropy_coeff_left=left if settings.anneal_entropy_coeff else 1.0,
+        progress=progress.towards(stop),
+    )
 
     def tell(learner: Any) -> None:
-        for name, value in values.items():
-            setattr(learner, name, value)
+        learner.update_settings = update_settings
 
     # 0: the training loop does not wait for learners on other nodes.
     algorithm.learner_group.foreach_learner(tell, timeout_seconds=0.0)

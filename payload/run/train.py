@@ -240,7 +240,11 @@ class Training:
         best_before = progress.best_evaluation
         with interruption.watch(self._limit_s(algorithm)):
             self.env_runners.follow(algorithm)
-            self.settings = follow_scale(algorithm, self.experiment, self.settings)
+            settings = follow_scale(algorithm, self.experiment, self.settings)
+            if settings is not self.settings:
+                self.settings = settings
+                # Before the first train batch of the new size.
+                tell_learners(algorithm, progress, self.experiment.stop, settings)
             algorithm.train()
         report = callback.report
         assert report is not None

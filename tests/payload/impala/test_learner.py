@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import replace
 from functools import cache
 from queue import Empty, Queue
 from typing import Any
@@ -20,6 +21,7 @@ from gymnasium.spaces import Box, Discrete
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from ray.rllib.algorithms.impala.impala_learner import _LearnerThread
 from ray.rllib.core import COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.learner import Learner
@@ -41,6 +43,7 @@ from payload.impala.learner import (
     annealed,
 )
 from payload.impala.rollout_fragment import RolloutFragment
+from payload.impala.update_settings import UpdateSettings
 from payload.impala.vtrace import vtrace
 from payload.run.algorithm import algorithm_config
 
@@ -84,7 +87,7 @@ class Learners:
 
     def __init__(self) -> None:
         self._all: list[VTraceLearner] = []
-        self._kinds: dict[str, tuple[VTraceLearner, Any]] = {}
+        self._kinds: dict[str, tuple[VTraceLearner, UpdateSettings, Any]] = {}
 
     def of(self, run: str, **config: Any) -> VTraceLearner:
         """Builds a learner."""
@@ -101,8 +104,9 @@ class Learners:
         if kind not in self._kinds:
             learner = self.of(KINDS[kind][0], **KINDS[kind][1])
             # A copy: the state shares its memory with the weights.
-            self._kinds[kind] = learner, deepcopy(learner.get_state())
-        learner, state = self._kinds[kind]
+            self._kinds[kind] = learner, learner.update_settings, deepcopy(learner.get_state())
+        learner, settings, state = self._kinds[kind]
+        learner.update_settings = learner._current = settings
         learner.set_state(state)
         learner.normalize = RunningNormalizer()
         return learner
@@ -276,7 +280,7 @@ def loss_row_by_row(learner: VTraceLearner, batch: TrainBatch) -> torch.Tensor:
         -gains.mean()
         + config.vf_loss_coeff * 0.5 * step["error"].pow(2).mean()
         + config.learner_config_dict["uniform_kl_coeff"] * step["uniform_kl"].mean()
-        - config.entropy_coeff * learner.entropy_coeff_left * step["entropy"].mean()
+        - config.entropy_coeff * learner.update_settings.entropy_coeff_left * step["entropy"].mean()
     )
 
 
@@ -621,6 +625,29 @@ def test_a_learner_makes_as_many_steps_as_others_when_fragments_died(
         assert gradient_steps(one_of_two) == steps
 
 
+@pytest.mark.usefixtures("local_ray", "excepthook")
+def test_a_learner_whose_share_has_become_smaller_fills_no_gaps(one_of_two: VTraceLearner) -> None:
+    one_of_two.update_settings = replace(one_of_two.update_settings, train_batch_size=2 * STEPS)
+    one_of_two.update(TrainingData(episodes=[made_up(num_envs=2)]), timesteps={})
+    assert gradient_steps(one_of_two) == 1
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_a_train_batch_keeps_the_settings_that_it_came_with(
+    learners: Learners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = learners.fresh("IMPALA in minibatches")
+    enqueue = _LearnerThread.enqueue
+
+    def tell_first(*args: Any) -> None:
+        learner.update_settings = replace(learner.update_settings, minibatch_size=None)
+        enqueue(*args)
+
+    monkeypatch.setattr(_LearnerThread, "enqueue", staticmethod(tell_first))
+    learner.update(TrainingData(episodes=[made_up(num_envs=4)]), timesteps={})
+    assert gradient_steps(learner) == 2
+
+
 def test_a_gradient_that_is_not_finite_makes_no_step(learner: VTraceLearner) -> None:
     before = weights_of(learner)
     gradients = {key: torch.ones_like(value) for key, value in learner._params.items()}
@@ -758,16 +785,15 @@ def test_a_policy_is_made_sure_of_itself_late_on_the_way_to_the_goal(
 ) -> None:
     settings = impala.config.learner_config_dict
     start, at_goal = settings["uniform_kl_coeff"], settings["uniform_kl_coeff_at_goal"]
-    monkeypatch.setattr(impala, "progress", 0.5 ** (1 / ANNEAL_POWER))
+    halfway = replace(impala.update_settings, progress=0.5 ** (1 / ANNEAL_POWER))
+    monkeypatch.setattr(impala, "update_settings", halfway)
     coefficient = update(impala, made_up())[DEFAULT_MODULE_ID]["uniform_kl_coeff"].peek()
     assert coefficient == pytest.approx((start * at_goal) ** 0.5)
 
 
-def test_an_entropy_bonus_weighs_what_annealing_has_left(
-    learners: Learners, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entropy_bonus_weighs_what_annealing_has_left(learners: Learners) -> None:
     learner = learners.fresh("IMPALA with entropy")
-    monkeypatch.setattr(learner, "entropy_coeff_left", 0.25)
+    learner.update_settings = replace(learner.update_settings, entropy_coeff_left=0.25)
     batch = train_batch(made_up())
     coefficient = update(learner, made_up())[DEFAULT_MODULE_ID]["curr_entropy_coeff"].peek()
     assert coefficient == pytest.approx(0.005)

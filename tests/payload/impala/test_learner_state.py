@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def test_a_restored_learner_makes_the_updates_that_the_saved_one_makes(
     build: Callable[..., VTraceLearner], tmp_path: Path, run: str
 ) -> None:
     learner, restored = build(run), build(run, seed=2)
-    learner.progress = 0.8
+    learner.update_settings = replace(learner.update_settings, progress=0.8)
     update(learner, RECORDED[:HALF], start=0)
     learner.save_to_path(tmp_path)
     restored.restore_from_path(tmp_path)
@@ -116,7 +117,7 @@ def test_a_restored_learner_in_its_own_process_makes_the_same_updates(
     group, restored = build_group(), build_group(seed=2)
 
     def tell(learner: VTraceLearner) -> None:
-        learner.progress = 0.8
+        learner.update_settings = replace(learner.update_settings, progress=0.8)
 
     group.foreach_learner(tell)
 
@@ -141,7 +142,7 @@ def test_a_checkpoint_without_the_learners_own_state_is_restored(
     update(older, RECORDED[:1], start=0)
     state = older.get_state("rl_module")
     learner.set_state(state)
-    assert learner.progress == 0.0
+    assert learner.update_settings.progress == 0.0
 
 
 def test_a_state_is_of_the_end_of_an_update(

@@ -12,6 +12,7 @@ import ray
 
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import Experiment, with_defaults
+from payload.impala.update_settings import UpdateSettings
 from payload.run.checkpoints import Checkpoint
 from payload.run.panel import View
 from payload.run.run_folder import RunFolder
@@ -56,7 +57,7 @@ def build(tmp_path: Path, terminal: io.StringIO) -> Iterator[Build]:
     ray.shutdown()
 
 
-def of_learners(algorithm: Any, name: str) -> list[Any]:
-    """An attribute of each learner."""
-    results = algorithm.learner_group.foreach_learner(lambda learner: getattr(learner, name))
-    return [result.get() for result in results]
+def of_learners(algorithm: Any) -> list[UpdateSettings]:
+    """What each learner was told."""
+    told = algorithm.learner_group.foreach_learner(lambda learner: learner.update_settings)
+    return [result.get() for result in told]

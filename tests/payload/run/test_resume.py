@@ -25,7 +25,7 @@ def test_learners_know_before_the_first_update_how_far_the_run_is(
     progress = Progress(iteration=1, env_steps=500)
     checkpoint = CheckpointStore(tmp_path).save(build(tiny()), tiny(), progress)
     # Twice the steps that the run was to make at first.
-    assert of_learners(build(tiny(steps=2000), checkpoint), "progress") == [0.25]
+    assert of_learners(build(tiny(steps=2000), checkpoint))[0].progress == 0.25
 
 
 def test_a_checkpoint_that_a_learners_process_cannot_read_is_passed_over(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from payload.experiment.settings import Experiment, Stop, with_defaults
+from payload.experiment.settings import Experiment, Settings, Stop, with_defaults
 from payload.run.env_runner_joining import set_number
 from payload.run.progress import Progress
-from payload.run.scaling import follow_scale, tell_learners
+from payload.run.scaling import follow_scale, settings_while_training, tell_learners
 from tests.payload.run.conftest import Build, of_learners
 
 pytestmark = [
@@ -34,18 +36,43 @@ def driver_only(**config: Any) -> Experiment:
 
 def test_batches_and_rate_grow_with_the_env_runners_while_it_trains(build: Build) -> None:
     algorithm, settings = grown(build, driver_only(), 64)
-    assert algorithm.config.total_train_batch_size == 4 * 1024
-    assert of_learners(algorithm, "minibatch_size") == [4 * 128]
-    assert of_learners(algorithm, "lr") == [pytest.approx(2e-3)]
+    (told,) = of_learners(algorithm)
+    assert algorithm.config.total_train_batch_size == told.train_batch_size == 4 * 1024
+    assert told.minibatch_size == 4 * 128
+    assert told.lr == pytest.approx(2e-3)
     assert settings.rollout_fragment_length == algorithm.config.get_rollout_fragment_length() == 32
 
 
 def test_what_the_experiment_says_does_not_grow(build: Build) -> None:
     sizes = {"train_batch_size_per_learner": 2048, "minibatch_size": 64, "lr": 1e-4}
     algorithm, _ = grown(build, driver_only(**sizes), 64)
-    assert algorithm.config.total_train_batch_size == 2048
-    assert of_learners(algorithm, "minibatch_size") == [64]
-    assert of_learners(algorithm, "lr") == [1e-4]
+    (told,) = of_learners(algorithm)
+    assert algorithm.config.total_train_batch_size == told.train_batch_size == 2048
+    assert (told.minibatch_size, told.lr) == (64, 1e-4)
+
+
+@given(
+    begun_with=st.integers(0, 200),
+    now=st.integers(0, 200),
+    num_learners=st.integers(0, 8),
+    run=st.sampled_from(["IMPALA", "APPO"]),
+)
+def test_batches_hold_whole_trajectories_of_the_length_that_a_training_began_with(
+    begun_with: int, now: int, num_learners: int, run: str
+) -> None:
+    experiment = Experiment.model_validate({"run": run, "config": {"num_learners": num_learners}})
+    began = with_defaults(experiment, atari=True, num_env_runners=begun_with)
+    settings = settings_while_training(experiment, began, now)
+    assert isinstance(began, Settings)
+    assert isinstance(settings, Settings)
+    assert settings.rollout_fragment_length == began.rollout_fragment_length
+    assert settings.num_envs_per_env_runner == began.num_envs_per_env_runner
+    assert settings.minibatch_size is not None
+    assert settings.train_batch_size_per_learner is not None
+    rows, rest = divmod(settings.minibatch_size, settings.rollout_fragment_length)
+    assert rows >= 1
+    assert rest == 0
+    assert settings.train_batch_size_per_learner % settings.fragment_steps == 0
 
 
 @pytest.mark.parametrize(
@@ -63,7 +90,7 @@ def test_what_the_experiment_leaves_to_defaults_falls_to_0_over_the_run(
     algorithm, settings = grown(build, driver_only(**config), 0)
     stop = Stop(num_env_steps_sampled_lifetime=1000, episode_return_mean=18.0)
     tell_learners(algorithm, Progress(env_steps=250), stop, settings)
-    assert of_learners(algorithm, name) == [left]
+    assert [getattr(told, name) for told in of_learners(algorithm)] == [left]
 
 
 @pytest.mark.parametrize("goal", [None, 1e9, -10.0], ids=["none", "unreachable", "negative"])
@@ -72,5 +99,6 @@ def test_appo_learns_alike_with_any_return_goal(build: Build, goal: float | None
     algorithm, settings = grown(build, experiment, 0)
     stop = Stop(num_env_steps_sampled_lifetime=1000, episode_return_mean=goal)
     tell_learners(algorithm, Progress(env_steps=250), stop, settings)
-    told = [of_learners(algorithm, name) for name in ("lr_left", "entropy_coeff_left")]
-    assert (told, settings.uniform_kl_coeff) == ([[0.75], [0.75]], 0.0)
+    (told,) = of_learners(algorithm)
+    assert (told.lr_left, told.entropy_coeff_left) == (0.75, 0.75)
+    assert settings.uniform_kl_coeff == 0.0
