@@ -21,6 +21,7 @@ from payload.bench.table import machine, number, write_json
 from payload.bench.trainer import Row, measure_scores
 from payload.errors import UserError, nearest
 from payload.experiment.read import read_experiment
+from payload.experiment.settings import with_defaults
 
 BUDGETS = (1_000_000, 2_500_000, 10_000_000)
 """Environment steps after which a score is read."""
@@ -104,21 +105,21 @@ def bench_games(
         The process's exit code: 1 if a run failed.
 
     Raises:
-        UserError: No such experiment file or game.
+        UserError: No such experiment file or game, or the JSON file has runs with other settings.
     """
-    read_experiment(experiment)
+    settings = _settings(experiment)
     for game in games:
         if game not in GAMES:
             known = ", ".join(GAMES)
             raise UserError(f"--games {game}: unknown{nearest(game, GAMES)}; known: {known}")
+    path = results / f"bench_games_{steps}.json"
+    first = int(time.time()) if first_seed is None else first_seed
+    found = [] if first_seed is None else _read(path, settings)
+    picture = path.with_suffix(".png")
+    folder = results / "bench-games"
+    logs = fresh_logs(folder / "bench-logs")
     console = Console(soft_wrap=True, highlight=False)
     about = machine()
-    folder = results / "bench-games"
-    path = results / f"bench_games_{steps}.json"
-    picture = path.with_suffix(".png")
-    logs = fresh_logs(folder / "bench-logs")
-    first = int(time.time()) if first_seed is None else first_seed
-    found = [] if first_seed is None else _read(path)
     measured = {(one.seed, one.game) for one in found}
     problems: dict[str, str] = {}
     wanted = itertools.product(range(first, first + seeds), games or GAMES)
@@ -132,7 +133,7 @@ def bench_games(
             console.print(f"{game}, seed {seed} failed: {error}", style="red", markup=False)
             continue
         found.append(_game_run(game, seed, steps, rows, about["git_commit"]))
-        write_json(path, {**about, "runs": [asdict(one) for one in found]})
+        write_json(path, {**about, "settings": settings, "runs": [asdict(one) for one in found]})
         draw_curves(found, picture)
     if found:
         console.print(score_table(found))
@@ -140,9 +141,24 @@ def bench_games(
     return 1 if problems else 0
 
 
-def _read(path: Path) -> list[GameRun]:
-    """Returns the runs that an earlier benchmark has written."""
-    runs: list[dict[str, Any]] = json.loads(path.read_text())["runs"] if path.exists() else []
+def _settings(experiment: Path) -> dict[str, Any]:
+    """Returns the algorithm and its settings, the defaults among them, of every run."""
+    given = read_experiment(experiment).experiment
+    settings = with_defaults(given, atari=True).model_dump(mode="json", exclude={"seed"})
+    return {"run": given.run, **settings}
+
+
+def _read(path: Path, settings: dict[str, Any]) -> list[GameRun]:
+    """Returns the runs that an earlier benchmark with these settings has written."""
+    if not path.exists():
+        return []
+    written = json.loads(path.read_text())
+    if written.get("settings") != settings:
+        raise UserError(
+            f"{path}: its runs have other settings than this experiment has today; "
+            "move it away, or leave --first-seed out"
+        )
+    runs: list[dict[str, Any]] = written["runs"]
     return [GameRun(**{**one, "curve": [tuple(point) for point in one["curve"]]}) for one in runs]
 
 

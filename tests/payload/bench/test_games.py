@@ -62,6 +62,14 @@ def test_bad_input_is_refused_in_one_line(
     assert str(refused.value).startswith(said)
 
 
+def test_runs_with_other_settings_are_not_taken_for_this_experiments(tmp_path: Path) -> None:
+    path = tmp_path / "bench_games_1000.json"
+    path.write_text('{"settings": {"run": "IMPALA"}, "runs": []}')
+    with pytest.raises(UserError, match="its runs have other settings"):
+        bench_games(EXPERIMENT, ["Breakout"], 1, 1000, tmp_path, first_seed=5)
+    assert list(tmp_path.iterdir()) == [path]
+
+
 @pytest.mark.slow
 def test_a_run_that_the_file_has_is_not_repeated(tmp_path: Path) -> None:
     for _ in range(2):
