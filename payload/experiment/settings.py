@@ -65,7 +65,8 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     scale says, shared by the learners."""
     minibatch_size: int | None = Field(None, ge=1)
     """Environment steps of one gradient step, a multiple of rollout_fragment_length. Default:
-    MINIBATCH_STEPS, times the scale, shared by the learners."""
+    MINIBATCH_STEPS, times the scale, shared by the learners; elsewhere than on Atari games the
+    whole train batch."""
     num_epochs: Annotated[int | None, ByAlgorithm(impala=1, appo=3)] = Field(None, ge=1)
     """Passes over a train batch."""
     replay_proportion: Annotated[int, AtariOnly] = Field(0, ge=0)
@@ -74,7 +75,7 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     """Train batches that a learner keeps for that."""
     learner_queue_size: int = Field(1, ge=1)
     broadcast_interval: int = Field(1, ge=1)
-    # Loss and optimizer. Elsewhere than on Atari games the defaults are RLlib's own.
+    # Loss and optimizer. Elsewhere than on Atari games lr and the coefficients are RLlib's own.
     lr: Annotated[
         Schedule | None, ByEnvironment(atari=ByAlgorithm(impala=1e-3, appo=3.5e-4), other=5e-4)
     ] = None
@@ -290,13 +291,12 @@ def with_defaults(
                 filled[name] = _default_for(default, experiment.run, atari)
     if isinstance(given, Settings):
         scale = scale_of(num_env_runners or 0) if atari else LAPTOP
-        filled |= _scaled(given, experiment.run, scale)
+        filled |= _scaled(given, MINIBATCH_STEPS[experiment.run] if atari else None, scale)
         if atari:
             filled["image_width"] = given.image_shape[1]
-        if given.anneal_lr is None:
-            filled["anneal_lr"] = atari and given.lr is None
-        if given.anneal_entropy_coeff is None:
-            filled["anneal_entropy_coeff"] = atari and given.entropy_coeff is None
+        for anneal, value in ("anneal_lr", given.lr), ("anneal_entropy_coeff", given.entropy_coeff):
+            if getattr(given, anneal) is None:
+                filled[anneal] = atari and value is None
         if given.lr is None:
             filled["lr"] *= scale.lr_factor
         if given.entropy_coeff is not None:
@@ -312,17 +312,23 @@ def _default_for(default: Any, run: Algorithm, atari: bool) -> Any:
     return getattr(default, run.lower()) if isinstance(default, ByAlgorithm) else default
 
 
-def _scaled(given: Settings, run: Algorithm, scale: Scale) -> dict[str, Any]:
-    """Returns the sizes of IMPALA and APPO; where one of a trajectory's is given, all stay so."""
+def _scaled(given: Settings, minibatch_steps: int | None, scale: Scale) -> dict[str, Any]:
+    """Returns the sizes of IMPALA and APPO.
+
+    Where one of TRAJECTORY_SIZES is given, games and fragment length do not follow the scale.
+
+    Args:
+        minibatch_steps: Of a laptop's minibatch; None for the whole train batch.
+    """
     filled: dict[str, Any] = {}
     if not given.model_fields_set & TRAJECTORY_SIZES:
         filled["num_envs_per_env_runner"] = scale.num_envs_per_env_runner
         filled["rollout_fragment_length"] = scale.rollout_fragment_length
     sizes = given.model_copy(update=filled)
     learners = max(1, given.num_learners)
-    if given.minibatch_size is None:
+    if given.minibatch_size is None and minibatch_steps is not None:
         length = sizes.rollout_fragment_length
-        rows = max(1, round(MINIBATCH_STEPS[run] * scale.factor / learners / length))
+        rows = max(1, round(minibatch_steps * scale.factor / learners / length))
         filled["minibatch_size"] = rows * length
     # RLlib collects whole fragments for all learners together and then divides them: one with fewer
     # fragments than another would halt both.

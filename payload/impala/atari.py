@@ -64,12 +64,11 @@ def game_of(experiment: Experiment) -> AtariSettings | None:
     game = _registered_game(experiment.env)
     if game is None:
         return None
-    square = (config.image_size, config.image_size)
-    height, width = config.image_shape if isinstance(config, Settings) else square
+    width = config.image_width if isinstance(config, Settings) else None
     values = {
         **game.env_config(),
-        "image_size": height,
-        "image_width": width,
+        "image_size": config.image_size,
+        "image_width": width or config.image_size,
         "frame_stack": config.frame_stack,
     }
     for key, value in config.env_config.items():
@@ -81,6 +80,8 @@ def game_of(experiment: Experiment) -> AtariSettings | None:
                 f"config.env_config.{key}: {value!r} is not of type {type(values[key]).__name__}"
             )
         values[key] = value
+    if width is None and "image_width" not in config.env_config:
+        values["image_width"] = values["image_size"]
     return AtariSettings(**values)
 
 

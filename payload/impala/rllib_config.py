@@ -121,9 +121,7 @@ def _standard_path(config: AlgorithmConfig, experiment: Experiment, settings: Se
     model_config = {name: getattr(settings, name) for name in LSTM}
     model_config["epsilon"] = schedule(settings.epsilon)
     config.rl_module(rl_module_spec=spec, model_config=model_config)
-    given = experiment.config
-    assert isinstance(given, Settings)
     config.learners(
         learner_class={"IMPALA": WatchedIMPALALearner, "APPO": WatchedAPPOLearner}[experiment.run]
     )
-    config.training(num_epochs=settings.num_epochs, minibatch_size=given.minibatch_size)
+    config.training(num_epochs=settings.num_epochs, minibatch_size=settings.minibatch_size)

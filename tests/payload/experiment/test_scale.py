@@ -76,3 +76,13 @@ def test_what_an_experiment_says_stays(given_settings: dict[str, Any]) -> None:
 def test_other_environments_do_not_scale() -> None:
     few, many = (with_defaults(Experiment(), atari=False, num_env_runners=n) for n in (2, 100))
     assert few.model_copy(update={"num_env_runners": 100}) == many
+
+
+@pytest.mark.parametrize("run", ["IMPALA", "APPO"])
+def test_elsewhere_a_minibatch_is_the_train_batch_unless_given(run: str) -> None:
+    """RLlib's own learner makes it so."""
+    for given_size in (None, 64):
+        raw = {"run": run, "env": "CartPole-v1", "config": {"minibatch_size": given_size}}
+        settings = with_defaults(Experiment.model_validate(raw), atari=False)
+        assert isinstance(settings, Settings)
+        assert settings.minibatch_size == given_size

@@ -44,10 +44,16 @@ def test_a_game_has_the_experiments_preprocessing() -> None:
 
 @pytest.mark.parametrize(
     ("config", "shape"),
-    [({}, (42, 42)), ({"image_size": 84}, (84, 84)), ({"image_width": 40}, (42, 40))],
-    ids=["default", "larger", "narrower"],
+    [
+        ({}, (42, 42)),
+        ({"image_size": 84}, (84, 84)),
+        ({"image_width": 40}, (42, 40)),
+        ({"env_config": {"image_size": 84}}, (84, 84)),
+        ({"env_config": {"image_size": 84, "image_width": 80}}, (84, 80)),
+        ({"image_width": 40, "env_config": {"image_size": 84}}, (84, 40)),
+    ],
 )
-def test_a_game_without_a_width_is_a_square(config: dict[str, int], shape: tuple[int, int]) -> None:
+def test_a_game_without_a_width_is_a_square(config: dict[str, Any], shape: tuple[int, int]) -> None:
     game = game_of(Experiment(config=Settings(**config)))
     assert game is not None
     assert game.image_shape == shape

@@ -9,6 +9,7 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import with_defaults
+from payload.impala.atari import game_of
 from payload.impala.thread_watch import ThreadWatch
 from payload.run.algorithm import algorithm_config
 
@@ -20,7 +21,8 @@ from payload.run.algorithm import algorithm_config
 def config(request: pytest.FixtureRequest) -> AlgorithmConfig:
     run, env = request.param
     experiment = read_experiment({"run": run, "env": env}).experiment
-    return algorithm_config(experiment, with_defaults(experiment, atari=True, num_env_runners=2))
+    atari = game_of(experiment) is not None
+    return algorithm_config(experiment, with_defaults(experiment, atari, num_env_runners=2))
 
 
 def test_rllib_accepts_the_config(config: AlgorithmConfig) -> None:
