@@ -29,6 +29,7 @@ from payload.experiment.search_space import (
     check_is_value,
     check_no_space,
     check_searched,
+    is_search_space,
     search_space,
 )
 from payload.experiment.settings import (
@@ -178,17 +179,29 @@ def _with_spaces(config: dict[str, Any]) -> dict[str, Any]:
     """Returns settings with every search space as a SearchSpace."""
     found = {}
     for key, value in config.items():
+        if key == "env_config":
+            _check_arguments(value)
+            found[key] = value
+            continue
         found[key] = search_space(f"config.{key}", value) or value
         if key == "model" and isinstance(value, dict):
             found[key] = {
                 name: search_space(f"config.model.{name}", inner) or inner
                 for name, inner in value.items()
             }
-        elif key == "env_config" and isinstance(value, dict):
-            for name, inner in value.items():
-                if search_space(f"config.env_config.{name}", inner) is not None:
-                    check_searched(key, f"config.env_config.{name}")
     return found
+
+
+def _check_arguments(env_config: Any) -> None:
+    """Raises UserError if a search space stands for an environment's arguments, or one of them.
+
+    An argument may be named as a kind of search space is, so only a whole one is meant.
+    """
+    arguments = env_config if isinstance(env_config, dict) else {}
+    inner = {f"config.env_config.{name}": value for name, value in arguments.items()}
+    for key, value in {"config.env_config": env_config, **inner}.items():
+        if is_search_space(value):
+            check_searched("env_config", key)
 
 
 def _absolute(value: Any, folder: Path) -> Any:

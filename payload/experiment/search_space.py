@@ -83,6 +83,14 @@ def search_space(key: str, value: Any) -> SearchSpace | None:
     return SearchSpace(kind, tuple(values))
 
 
+def is_search_space(value: Any) -> bool:
+    """Whether a value is a well-formed search space."""
+    try:
+        return search_space("", value) is not None
+    except UserError:
+        return False
+
+
 def _check_bounds(name: str, kind: str, bounds: list[Any]) -> None:
     number = int if kind == "randint" else (int, float)
     if len(bounds) != 2 or any(isinstance(b, bool) or not isinstance(b, number) for b in bounds):

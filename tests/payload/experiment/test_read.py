@@ -20,6 +20,7 @@ from payload.experiment.old_names import (
     RENAMED_MODEL,
 )
 from payload.experiment.read import read_experiment
+from payload.experiment.search_space import is_search_space
 from payload.experiment.settings import Experiment, Settings, Stop
 from payload.experiment.standard_settings import DQNSettings
 
@@ -486,6 +487,9 @@ plain_json = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), finite, st.text(max_size=10)),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner),
     max_leaves=6,
+).filter(lambda value: not is_search_space(value))
+arguments = st.dictionaries(st.text(max_size=10), plain_json, max_size=3).filter(
+    lambda value: not is_search_space(value)
 )
 valid_experiments = st.fixed_dictionaries(
     {},
@@ -501,7 +505,7 @@ valid_experiments = st.fixed_dictionaries(
                 "rollout_fragment_length": st.sampled_from([8, 32]),
                 "minibatch_size": st.none() | st.integers(1, 100).map(lambda n: 32 * n),
                 "explore": st.booleans(),
-                "env_config": st.dictionaries(st.text(max_size=10), plain_json, max_size=3),
+                "env_config": arguments,
                 "lr": schedules,
                 "entropy_coeff": schedules,
                 "gamma": share,

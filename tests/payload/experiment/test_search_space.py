@@ -139,6 +139,7 @@ def test_what_cannot_be_searched_is_a_setting(name: str) -> None:
         ({"config": {"vtrace": {"choice": [True]}}}, ("config.vtrace", "no effect")),
         ({"config": {"model": {"grayscale": {"choice": [True]}}}}, ("model.grayscale", "effect")),
         ({"config": {"env_config": {"x": {"choice": [1]}}}}, ("config.env_config.x", "same")),
+        ({"config": {"env_config": {"choice": [{}]}}}, ("config.env_config: ", "same")),
         ({"config": {"lrr": {"choice": [1]}}}, ("config.lrr", "unknown key")),
     ],
 )
@@ -147,6 +148,13 @@ def test_what_is_not_a_setting_of_its_own_cannot_be_searched(
 ) -> None:
     line = refusal(raw)
     assert [word for word in words if word not in line] == []
+
+
+@pytest.mark.parametrize("name", ["uniform", "choice", "eval"])
+def test_an_argument_of_an_environment_may_be_named_as_a_search_space_is(name: str) -> None:
+    for arguments in ({name: True}, {name: True, "level": 3}, {"inner": {name: True}}):
+        experiment = read_experiment({"config": {"env_config": arguments}}).experiment
+        assert experiment.config.env_config == arguments
 
 
 def test_tune_never_draws_the_upper_bound_of_randint() -> None:
