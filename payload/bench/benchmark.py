@@ -122,7 +122,7 @@ def bench_learning(
 
     Args:
         experiment: Its run and stop count for nothing.
-        run: The algorithm, IMPALA or APPO.
+        run: The algorithm.
         seeds: How many runs.
         first_seed: Seeds count up from here. By default the clock draws it, so that the figures
             are not those of seeds that the defaults were tuned on.

@@ -81,7 +81,7 @@ class Throughput:
     """What an algorithm did in a window of time."""
 
     steps_per_s: float
-    """Agent steps sampled, as the driver counts them."""
+    """Environment steps sampled, as the driver counts them."""
     driver_us_per_1000_steps: float
     """CPU time of the driver process but for its learner thread, in microseconds."""
 

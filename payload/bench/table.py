@@ -172,7 +172,7 @@ def comparison_table(comparisons: list[Comparison]) -> Table:
 def learning_table(report: LearningReport) -> Table:
     """Lays the seeds out, one a row, then their median and the worst of them."""
     table = Table(title=f"{report.run}: to a mean return of {report.goal:g}", title_justify="left")
-    for name in ("Seed", "Seconds", "Agent steps", "Final mean", "First update, s"):
+    for name in ("Seed", "Seconds", "Environment steps", "Final mean", "First update, s"):
         table.add_column(name, justify="right")
     for one in report.learned:
         startup = "-" if one.startup_s is None else number(one.startup_s)

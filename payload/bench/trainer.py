@@ -52,7 +52,7 @@ class Learned:
     seconds: float | None
     """From the command to a mean return at the goal; None if it was not reached in time."""
     env_steps: int
-    """Agent steps at the end."""
+    """Environment steps at the end."""
     return_mean: float
     """Mean of the last 100 episodes at the end."""
     startup_s: float | None

@@ -19,7 +19,7 @@ class FinishedEpisode(NamedTuple):
     """What is known of an episode at its end."""
 
     length: int
-    """Agent steps."""
+    """Environment steps."""
     episode_return: float
     """Sum of the environment's own rewards, neither clipped nor discounted."""
 

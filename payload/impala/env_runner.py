@@ -11,7 +11,6 @@ import ray
 import torch
 from ale_py.vector_env import AtariVectorEnv
 from ray.rllib.core.columns import Columns
-from ray.rllib.env.env_runner import ENV_STEP_FAILURE
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED, NUM_ENV_STEPS_SAMPLED_LIFETIME
 
 from payload.environments.episode_metrics import log_episodes
@@ -151,12 +150,9 @@ class AtariEnvRunner(Recovering):
         self._episodes_wanted = None
 
     def _rollout(self, num_steps: int, explore: bool, random_actions: bool) -> RolloutFragment:
-        """Steps all environments `num_steps` times; a failed step starts the fragment again."""
+        """Steps all environments `num_steps` times and logs it."""
         started = time.perf_counter()
-        fragment = self._try_rollout(num_steps, explore, random_actions)
-        while fragment is None:
-            self._reset()
-            fragment = self._try_rollout(num_steps, explore, random_actions)
+        fragment = self._sample_fragment(num_steps, explore, random_actions)
         self._count_steps(fragment)
         # The driver's count of all env runners' steps comes with the weights.
         self.num_env_steps_sampled_lifetime += num_steps * self._steps_of_all
@@ -174,9 +170,9 @@ class AtariEnvRunner(Recovering):
             NUM_ENV_STEPS_SAMPLED_LIFETIME, steps, reduce="lifetime_sum", with_throughput=True
         )
 
-    def _try_rollout(
+    def _sample_fragment(
         self, num_steps: int, explore: bool, random_actions: bool
-    ) -> RolloutFragment | None:
+    ) -> RolloutFragment:
         stack, *image = self._observations.shape[1:]
         frames = np.empty((stack - 1 + num_steps + 1, self.num_envs, *image), np.uint8)
         frames[: stack - 1] = self._observations[:, :-1].swapaxes(0, 1)
@@ -188,8 +184,6 @@ class AtariEnvRunner(Recovering):
             frames[stack - 1 + t], first[t] = self._observations[:, -1], self._first
             actions[t], action_logp[t] = self._act(explore, random_actions, t)
             result = self._try_env_step(actions[t].astype(np.int64))
-            if result == ENV_STEP_FAILURE:
-                return None
             rewards[t], terminated[t], truncated[t] = self._observe(*result)
         frames[-1], first[-1] = self._observations[:, -1], self._first
         return RolloutFragment(

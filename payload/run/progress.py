@@ -15,7 +15,7 @@ from payload.experiment.settings import Stop
 MEAN_OVER = 100
 """Episodes in the mean return, as in the papers."""
 RECENT_STEPS = 30_000
-"""Agent steps whose rate of reward makes the current return."""
+"""Environment steps whose rate of reward makes the current return."""
 RECENT_EPISODES = 20
 """Episodes whose mean length does."""
 

@@ -96,7 +96,7 @@ def run_folder(folder: Path) -> Path:
 
 
 def steps(folder: Path) -> list[int]:
-    """Agent steps after each iteration, from progress.csv."""
+    """Environment steps after each iteration, from progress.csv."""
     with (run_folder(folder) / "progress.csv").open() as file:
         return [int(row["num_env_steps_sampled_lifetime"]) for row in csv.DictReader(file)]
 

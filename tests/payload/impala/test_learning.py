@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 SIZES = {"num_envs_per_env_runner": 16, "rollout_fragment_length": 32}
 NUM_FRAGMENTS = 50
-"""Of 512 agent steps each."""
+"""Of 512 environment steps each."""
 MEASURED = 10
 """Fragments at the end whose episodes count."""
 

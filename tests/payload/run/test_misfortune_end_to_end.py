@@ -52,7 +52,7 @@ class Survivor:
     folder: Path
     mlflow: Run
     first_metric_at: int
-    """Agent steps of the first metric that MLflow has."""
+    """Environment steps of the first metric that MLflow has."""
 
 
 @pytest.fixture(scope="module")
