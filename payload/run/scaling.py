@@ -27,7 +27,7 @@ def settings_for(
 def settings_while_training(
     experiment: Experiment, settings: CommonSettings, num_env_runners: int
 ) -> CommonSettings:
-    """Returns the same, but an env runner's games and fragments stay as they began."""
+    """Returns the settings for this number; each env runner keeps its games and fragments."""
     if isinstance(settings, Settings):
         kept = settings.model_dump(include=STAY)
         config = experiment.config.model_copy(update=kept)
