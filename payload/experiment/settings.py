@@ -118,11 +118,6 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     """Units of the layer after the convolutions."""
 
     @property
-    def image_shape(self) -> tuple[int, int]:
-        """Height and width of an observation of an Atari game."""
-        return self.image_size, self.image_width or self.image_size
-
-    @property
     def fragment_steps(self) -> int:
         """Environment steps in one rollout fragment, T * N."""
         return self.rollout_fragment_length * self.num_envs_per_env_runner
@@ -293,7 +288,7 @@ def with_defaults(
         scale = scale_of(num_env_runners or 0) if atari else LAPTOP
         filled |= _scaled(given, MINIBATCH_STEPS[experiment.run] if atari else None, scale)
         if atari:
-            filled["image_width"] = given.image_shape[1]
+            filled["image_width"] = given.image_width or given.image_size
         for anneal, value in ("anneal_lr", given.lr), ("anneal_entropy_coeff", given.entropy_coeff):
             if getattr(given, anneal) is None:
                 filled[anneal] = atari and value is None

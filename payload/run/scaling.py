@@ -52,9 +52,10 @@ def tell_learners(algorithm: Any, progress: Progress, stop: Stop, settings: Comm
     """Sets the UpdateSettings of every VTraceLearner; RLlib's own learner has no use for them."""
     if not isinstance(settings, Settings):
         return
+    assert settings.train_batch_size_per_learner is not None  # It is filled in.
     left = 1.0 - progress.used(stop)
     update_settings = UpdateSettings(
-        train_batch_size=settings.train_batch_size_per_learner or settings.fragment_steps,
+        train_batch_size=settings.train_batch_size_per_learner,
         minibatch_size=settings.minibatch_size,
         lr=schedule(settings.lr),
         lr_left=left if settings.anneal_lr else 1.0,
