@@ -22,9 +22,9 @@ from infra.experiment_files import (
 )
 from infra.head import Head
 from infra.last_start import TRAINING
+from infra.payload_archive import payload_archive
 from infra.run_command import run_command_on_head
 from infra.run_command_script import ScriptTooLargeError, script_with_files
-from infra.wheel import build_wheel
 from payload.experiment import place
 
 START_TRAINING = Path(__file__).parent / "boot" / "start_training.sh"
@@ -72,7 +72,7 @@ def training_script(settings: StackSettings, root: Path) -> TrainingScript:
     try:
         text = run_command_script(
             experiment_name(Path(settings.experiment)),
-            build_wheel(root)[1],
+            payload_archive(root),
             experiment_files(root / settings.experiment),
             stack_layer(settings),
             min_nodes=1 + settings.min_workers,
@@ -89,7 +89,7 @@ def training_script(settings: StackSettings, root: Path) -> TrainingScript:
 
 def run_command_script(
     name: str,
-    wheel: bytes,
+    payload: bytes,
     experiment: ExperimentFiles,
     stack: Mapping[str, Any],
     min_nodes: int,
@@ -106,7 +106,7 @@ def run_command_script(
         ScriptTooLargeError: It is larger than a run command should be.
     """
     files = {
-        "payload.whl": wheel,
+        "payload.tar": payload,
         "experiment.yaml": experiment.experiment,
         "stack.yaml": json.dumps(stack).encode(),
     }

@@ -92,15 +92,15 @@ def pack(path: Path) -> bytes:
     """Returns the tar file that volley-head reads; the same content gives the same bytes.
 
     Raises:
-        UserError: hatchling, which makes the wheel, is not installed.
+        UserError: hatchling, which collects the payload, is not installed.
     """
     try:
-        from infra.wheel import build_wheel
+        from infra.payload_archive import payload_archive
     except ImportError as error:
         raise refused(f"{error.name} is not installed", "make .venv/infra") from None
     files = experiment_files(path)
     members = {
-        "payload.whl": build_wheel(ROOT)[1],
+        "payload.tar": payload_archive(ROOT),
         "experiment.yaml": files.experiment,
         "stack.yaml": b"{}",
     }

@@ -1,6 +1,6 @@
 # Runs on the head as a managed run command, after the lines that set and unpack:
 #   EXPERIMENT, its name, MIN_NODES, TIMEOUT_S, NEEDS_GPU, and $incoming with what
-#   `volley-head submit` takes: payload.whl, experiment.yaml, stack.yaml, files.tar.
+#   `volley-head submit` takes: payload.tar, experiment.yaml, stack.yaml, files.tar.
 # Azure keeps the last 4 KB of the output, which `pulumi up` shows: the reason comes last.
 deadline=$((SECONDS + TIMEOUT_S))
 

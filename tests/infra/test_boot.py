@@ -29,9 +29,9 @@ from infra.config.read_stack import read_settings
 from infra.experiment_files import ExperimentFiles
 from infra.last_start import FIRST_LINES
 from infra.machine_environment import check_custom_data
+from infra.payload_archive import payload_archive
 from infra.run_command_script import MAX_BYTES, ScriptTooLargeError
 from infra.training import run_command_script, training_script
-from infra.wheel import build_wheel
 from tests.infra.machine_tree import ROLES, machine
 from tests.infra.stack import REQUIRED, Declared
 from tests.project import ROOT
@@ -90,7 +90,7 @@ def test_shellcheck_accepts_the_scripts(tree: Path) -> None:
 @pytest.mark.slow
 def test_shellcheck_accepts_the_run_command(tmp_path: Path) -> None:
     script = tmp_path / "script.sh"
-    sent = run_command_script("pong", b"wheel", ExperimentFiles(b"run: IMPALA", b""), {}, 1, 900)
+    sent = run_command_script("pong", b"payload", ExperimentFiles(b"run: IMPALA", b""), {}, 1, 900)
     script.write_text(FIRST_LINES.format(time="now") + sent)
     run(SHELLCHECK, script)
 
@@ -205,16 +205,16 @@ def test_no_script_names_a_port_of_ray(tree: Path) -> None:
 # The run command
 
 
-def test_the_wheel_is_the_same_whenever_it_is_built() -> None:
-    assert build_wheel(ROOT) == build_wheel(ROOT)
+def test_the_payload_is_the_same_whenever_it_is_packed() -> None:
+    assert payload_archive(ROOT) == payload_archive(ROOT)
 
 
 @pytest.mark.slow
 def test_the_run_command_unpacks_what_it_was_given(tmp_path: Path) -> None:
-    wheel, experiment = bytes(range(256)) * 100, b"run: IMPALA\n"
-    script = run_command_script("pong", wheel, ExperimentFiles(experiment, b""), {}, 1, 900)
+    payload, experiment = bytes(range(256)) * 100, b"run: IMPALA\n"
+    script = run_command_script("pong", payload, ExperimentFiles(experiment, b""), {}, 1, 900)
     unpacking, _, _ = script.partition("# Runs on the head")
     show = f'{unpacking}cp "$incoming"/* {tmp_path}\n'
     subprocess.run(["bash", "-c", show], check=True)
-    assert (tmp_path / "payload.whl").read_bytes() == wheel
+    assert (tmp_path / "payload.tar").read_bytes() == payload
     assert (tmp_path / "experiment.yaml").read_bytes() == experiment

@@ -19,7 +19,7 @@ import torch
 from infra.experiment_files import ExperimentFiles
 from infra.training import run_command_script
 from tests.infra.boot_scripts import Machine, install_scripts, load
-from tests.infra.experiments.head import wheel
+from tests.infra.experiments.head import payload
 
 pytestmark = pytest.mark.slow
 
@@ -97,7 +97,7 @@ class Head(Machine):
         self, timeout_s: int = 30, needs_gpu: bool = False, experiment: bytes = b"run: IMPALA\n"
     ) -> subprocess.CompletedProcess[str]:
         script = run_command_script(
-            *("pong", wheel(), ExperimentFiles(experiment, b""), {}),
+            *("pong", payload(), ExperimentFiles(experiment, b""), {}),
             min_nodes=1,
             needs_gpu=needs_gpu,
             timeout_s=timeout_s,

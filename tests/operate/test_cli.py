@@ -164,7 +164,7 @@ def imports_of_the_cluster() -> list[str]:
 def test_the_laptop_imports_of_the_other_packages_what_it_may() -> None:
     allowed = {
         "infra.experiment_files",
-        "infra.wheel",
+        "infra.payload_archive",
         "payload.cli",
         "payload.errors",
         "payload.experiment",

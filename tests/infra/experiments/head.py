@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from infra.wheel import build_wheel
+from infra.payload_archive import payload_archive
 from tests.infra.boot_scripts import install_scripts
 from tests.project import ROOT
 
@@ -47,13 +47,13 @@ def cartpole(stop: str = LONG, env_runners: int | str = 1) -> str:
 
 
 @cache
-def wheel() -> bytes:
-    return build_wheel(ROOT)[1]
+def payload() -> bytes:
+    return payload_archive(ROOT)
 
 
-def sent(experiment: str, payload: bytes | None = None) -> bytes:
+def sent(experiment: str) -> bytes:
     """Returns what `submit` reads."""
-    files = {"payload.whl": payload or wheel(), "experiment.yaml": experiment.encode()}
+    files = {"payload.tar": payload(), "experiment.yaml": experiment.encode()}
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for name, content in {**files, "stack.yaml": b"{}"}.items():

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-import zipfile
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,7 +21,7 @@ from experiment_store import RefusedError, Store
 from sharing import fits
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-PAYLOAD = "payload.whl"
+PAYLOAD = "payload.tar"
 PYTHON = "/opt/volley/venv/bin/python"
 PLAN = Path(__file__).with_name("experiment_plan.py")
 
@@ -67,12 +66,11 @@ def _unpack(stream: IO[bytes], folder: Path) -> str:
             found.update(f"{name} {path.stat().st_size}\n".encode() + path.read_bytes())
         elif name != FILES:
             raise RefusedError(f"the files did not arrive whole: {name} is missing")
-    with zipfile.ZipFile(folder / PAYLOAD) as wheel:
-        wheel.extractall(folder)
+    for name in (PAYLOAD, FILES):
+        if (folder / name).exists():
+            tar = ["tar", "--extract", "--no-same-owner", "--file", name]
+            subprocess.run(tar, cwd=folder, check=True)
     (folder / PAYLOAD).unlink()
-    if (folder / FILES).exists():
-        tar = ["tar", "--extract", "--no-same-owner", "--file", FILES]
-        subprocess.run(tar, cwd=folder, check=True)
     return found.hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""The payload's wheel, small enough for a run command."""
+"""The payload as a tar file, small enough for a run command."""
 
 from __future__ import annotations
 
@@ -11,26 +11,25 @@ from pathlib import Path
 
 from hatchling.builders.wheel import WheelBuilder
 
+from infra.experiment_files import archive
 
-def build_wheel(root: Path) -> tuple[str, bytes]:
-    """Returns name and content of the payload's wheel; the same code gives the same bytes.
 
-    Files are stored uncompressed: the wheel as a whole compresses a third better. It is unpacked
-    and not installed, so that what describes the distribution stays behind: a ninth of the whole.
+def payload_archive(root: Path) -> bytes:
+    """Returns a tar file of what the payload's wheel has; the same code gives the same bytes.
+
+    It is unpacked and not installed, so that what describes the distribution stays behind: a ninth
+    of the whole. A tar file compresses 2 % better than a wheel, which has every checksum twice.
     """
-    stored = io.BytesIO()
+    files = {}
     with tempfile.TemporaryDirectory() as folder:
         (path,) = WheelBuilder(str(root)).build(directory=folder, versions=["standard"])
-        with zipfile.ZipFile(path) as built, zipfile.ZipFile(stored, "w") as wheel:
-            for info in built.infolist():
-                if ".dist-info/" in info.filename:
-                    continue
-                content = built.read(info)
-                if info.filename.endswith(".py"):
-                    content = without_words(content.decode()).encode()
-                info.compress_type = zipfile.ZIP_STORED
-                wheel.writestr(info, content)
-    return Path(path).name, stored.getvalue()
+        with zipfile.ZipFile(path) as wheel:
+            for name in wheel.namelist():
+                if name.endswith(".py"):
+                    files[name] = without_words(wheel.read(name).decode()).encode()
+                elif ".dist-info/" not in name:
+                    files[name] = wheel.read(name)
+    return archive(files)
 
 
 def without_words(source: str) -> str:

@@ -1,16 +1,17 @@
-"""The payload's wheel, unpacked as on the head: everything is in it, and it runs from there."""
+"""The payload's archive, unpacked as on the head: everything is in it, and it runs from there."""
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
-import zipfile
+import tarfile
 from pathlib import Path
 
 import pytest
 
+from infra.payload_archive import payload_archive, without_words
 from infra.run_command_script import pack
-from infra.wheel import build_wheel, without_words
 from tests.project import ROOT
 
 MAX_PACKED_BYTES = 83_000
@@ -19,11 +20,9 @@ MAX_PACKED_BYTES = 83_000
 
 @pytest.fixture
 def unpacked(tmp_path: Path) -> Path:
-    name, content = build_wheel(ROOT)
-    (tmp_path / name).write_bytes(content)
-    folder = tmp_path / "training"
-    zipfile.ZipFile(tmp_path / name).extractall(folder)
-    return folder
+    with tarfile.open(fileobj=io.BytesIO(payload_archive(ROOT))) as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path
 
 
 def files(folder: Path) -> set[str]:
@@ -34,22 +33,22 @@ def files(folder: Path) -> set[str]:
     }
 
 
-def test_the_wheel_has_every_file_of_the_payload_but_what_a_laptop_runs(unpacked: Path) -> None:
+def test_the_archive_has_every_file_of_the_payload_but_what_a_laptop_runs(unpacked: Path) -> None:
     laptop = ("bench/", "tracking/ui.py")
     wanted = {file for file in files(ROOT / "payload") if not file.startswith(laptop)}
     assert files(unpacked / "payload") == wanted
 
 
-def test_the_wheel_has_nothing_but_the_payload(unpacked: Path) -> None:
+def test_the_archive_has_nothing_but_the_payload(unpacked: Path) -> None:
     assert [path.name for path in unpacked.iterdir()] == ["payload"]
 
 
-def test_an_experiment_has_room_beside_the_wheel_in_a_run_command() -> None:
-    assert len(pack(build_wheel(ROOT)[1])) < MAX_PACKED_BYTES
+def test_an_experiment_has_room_beside_the_payload_in_a_run_command() -> None:
+    assert len(pack(payload_archive(ROOT))) < MAX_PACKED_BYTES
 
 
 @pytest.mark.slow
-def test_the_payload_runs_from_the_wheel(unpacked: Path) -> None:
+def test_the_payload_runs_from_the_archive(unpacked: Path) -> None:
     code = "import payload.cli; print(payload.cli.__file__); payload.cli.main(['--help'])"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=unpacked, capture_output=True, text=True, check=False
@@ -61,7 +60,7 @@ def test_the_payload_runs_from_the_wheel(unpacked: Path) -> None:
 COMPARE = """
 import ast, sys
 from pathlib import Path
-from infra.wheel import without_words
+from infra.payload_archive import without_words
 
 def statements(source):
     kinds = ast.Assign | ast.AnnAssign | ast.Return | ast.Raise | ast.Assert | ast.Import
