@@ -211,6 +211,8 @@ class AtariEnvRunner(Recovering):
         # RLlib's forward_exploration sets the mode of every layer first, at each step.
         batch = {Columns.OBS: torch.from_numpy(self._observations)}
         logits = self.module._forward(batch)[Columns.ACTION_DIST_INPUTS]
+        if explore:
+            logits = logits / self.module.temperature
         if explore and self._epsilon is not None:
             position = self.num_env_steps_sampled_lifetime + t * self._steps_of_all
             logp = mixture_logp(logits, value_at(self._epsilon, position))

@@ -172,6 +172,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
 
         The host waits for a GPU once, at the end, for the metrics of the last minibatch.
         """
+        self.module[DEFAULT_MODULE_ID].unwrapped().temperature.fill_(self._current.temperature)
         columns = self._replay.add(batch[DEFAULT_MODULE_ID])
         num_rows, size = len(columns[FIRST]), self._current.minibatch_size
         rows = num_rows if size is None else size // self.config.get_rollout_fragment_length()
@@ -194,6 +195,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
                 "Skipped %d of %d gradient steps: a gradient was not finite.", skipped, len(steps)
             )
         loss = measured.pop(self.TOTAL_LOSS_KEY)
+        measured["temperature"] = self._current.temperature
         self.metrics.log_dict(measured, key=DEFAULT_MODULE_ID, window=1)
         return {}, {DEFAULT_MODULE_ID: loss}, {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from ray.rllib.core.columns import Columns
@@ -27,8 +28,11 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
 
     Pixels are normalised one by one with the mean and standard-deviation image of
     random play; without that, Pong at 42x42 shows no learning by half a million steps.
-    Both images are buffers: they travel and are saved with the weights.
+    Both images are buffers: they travel and are saved with the weights. So is the temperature with
+    which env runners sample.
     """
+
+    temperature: torch.Tensor
 
     def setup(self) -> None:
         shape = self.observation_space.shape
@@ -39,6 +43,7 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
         self.body = nn.Sequential(conv, orthogonal(nn.Linear(conv_size, hidden)), nn.ReLU())
         self.policy = orthogonal(nn.Linear(hidden, int(self.action_space.n)), gain=0.01)
         self.value = orthogonal(nn.Linear(hidden, 1), gain=1.0)
+        self.register_buffer("temperature", torch.ones(()))
         self.register_buffer("pixel_mean", torch.zeros(shape[1:]))
         self.register_buffer("pixel_scale", torch.full(shape[1:], 1 / 255))
 
@@ -46,6 +51,10 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
         """Sets the images, each [H, W] in grey levels, that normalise an observation."""
         self.pixel_mean.copy_(torch.as_tensor(mean))
         self.pixel_scale.copy_(1.0 / (torch.as_tensor(std) + PIXEL_STD_FLOOR))
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Sets RLlib's state; one of before there was a temperature has none."""
+        super().set_state({"temperature": np.ones((), np.float32), **state})
 
     def stack(self, batch: dict[str, Any]) -> torch.Tensor:
         """Returns the normalized stacks of a train batch, float32 [N * (T + 1), K, H, W]."""

@@ -23,5 +23,7 @@ class UpdateSettings:
     """The share of lr that annealing has left, in [0, 1]."""
     entropy_coeff_left: float = 1.0
     """The share of entropy_coeff that annealing has left, in [0, 1]."""
+    temperature: float = 1.0
+    """Of the softmax from which env runners sample with the weights of this update."""
     progress: float = 0.0
     """How far the run is on its way to its goal, in [0, 1]."""

@@ -54,7 +54,7 @@ def evaluate(
     """Plays `episodes` complete episodes with the checkpoint's policy.
 
     Args:
-        explore: Sample from the policy, as training does, instead of the likeliest action.
+        explore: Sample from the policy instead of taking the likeliest action.
     """
     experiment = checkpoint.experiment()
     policy = Policy(checkpoint, explore, seed)

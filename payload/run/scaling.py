@@ -53,13 +53,15 @@ def tell_learners(algorithm: Any, progress: Progress, stop: Stop, settings: Comm
     if not isinstance(settings, Settings):
         return
     assert settings.train_batch_size_per_learner is not None  # It is filled in.
-    left = 1.0 - progress.used(stop)
+    used = progress.used(stop)
+    left = 1.0 - used
     update_settings = UpdateSettings(
         train_batch_size=settings.train_batch_size_per_learner,
         minibatch_size=settings.minibatch_size,
         lr=schedule(settings.lr),
         lr_left=left if settings.anneal_lr else 1.0,
         entropy_coeff_left=left if settings.anneal_entropy_coeff else 1.0,
+        temperature=(settings.final_temperature or 1.0) ** used,
         progress=progress.towards(stop),
     )
 

@@ -101,6 +101,7 @@ METRICS = (
     Metric(f"{MODULE}mean_kl_loss", "Mean KL divergence from the env runner's policy"),
     Metric(f"{MODULE}curr_entropy_coeff", "Current entropy_coeff"),
     Metric(f"{MODULE}uniform_kl_coeff", "Current uniform_kl_coeff"),
+    Metric(f"{MODULE}temperature", "Current temperature with which env runners sample"),
     Metric(f"{MODULE}default_optimizer_learning_rate", "Current lr"),
     Metric(
         f"{MODULE}gradients_default_optimizer_global_norm",

@@ -430,6 +430,15 @@ def test_action_logp_is_the_policys_own(opinionated: AtariEnvRunner) -> None:
         np.testing.assert_allclose(fragment.action_logp[t], expected, atol=1e-5)
 
 
+def test_action_logp_is_of_the_policy_at_its_temperature(opinionated: AtariEnvRunner) -> None:
+    opinionated.module.temperature.fill_(0.5)
+    (fragment,) = opinionated.sample()
+    for t, observations in enumerate(stacks_of(fragment).swapaxes(0, 1)[:-1]):
+        logp = torch.log_softmax(2.0 * logits_of(opinionated, observations), -1).numpy()
+        expected = logp[range(NUM_ENVS), fragment.actions[t]]
+        np.testing.assert_allclose(fragment.action_logp[t], expected, atol=1e-5)
+
+
 def test_without_exploration_actions_are_the_likeliest(opinionated: AtariEnvRunner) -> None:
     (fragment,) = opinionated.sample(explore=False)
     for t, observations in enumerate(stacks_of(fragment).swapaxes(0, 1)[:-1]):

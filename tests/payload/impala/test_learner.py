@@ -800,6 +800,16 @@ def test_an_entropy_bonus_weighs_what_annealing_has_left(learners: Learners) -> 
     torch.testing.assert_close(loss_of(learner, batch), loss_row_by_row(learner, batch))
 
 
+def test_the_weights_for_env_runners_have_the_temperature_of_their_update(
+    learners: Learners,
+) -> None:
+    learner = learners.fresh("IMPALA")
+    learner.update_settings = replace(learner.update_settings, temperature=0.5)
+    update(learner, made_up())
+    state = learner.get_state(components="rl_module", inference_only=True)["rl_module"]
+    assert state[DEFAULT_MODULE_ID]["temperature"] == 0.5
+
+
 def test_a_coefficient_without_a_value_at_the_goal_is_constant() -> None:
     assert annealed(0.04, None, 0.9) == 0.04
 
