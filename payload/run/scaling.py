@@ -13,6 +13,9 @@ from payload.run.progress import Progress
 
 STAY = {"num_envs_per_env_runner", "rollout_fragment_length"}
 """Of an env runner; what it has begun with stays."""
+TEMPERATURE_POWER = 4
+"""The power of the used share with which the temperature falls, most of it near the end: a policy
+that is sampled sharply from early on explores less, and Breakout learned more slowly."""
 
 
 def settings_for(
@@ -61,7 +64,7 @@ def tell_learners(algorithm: Any, progress: Progress, stop: Stop, settings: Comm
         lr=schedule(settings.lr),
         lr_left=left if settings.anneal_lr else 1.0,
         entropy_coeff_left=left if settings.anneal_entropy_coeff else 1.0,
-        temperature=(settings.final_temperature or 1.0) ** used,
+        temperature=(settings.final_temperature or 1.0) ** used**TEMPERATURE_POWER,
         progress=progress.towards(stop),
     )
 

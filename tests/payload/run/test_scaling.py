@@ -93,9 +93,9 @@ def test_what_the_experiment_leaves_to_defaults_falls_to_0_over_the_run(
     assert [getattr(told, name) for told in of_learners(algorithm)] == [left]
 
 
-def test_the_temperature_falls_to_the_final_one_over_the_run(build: Build) -> None:
+def test_the_temperature_falls_to_the_final_one_most_of_it_near_the_end(build: Build) -> None:
     algorithm, settings = grown(build, driver_only(final_temperature=0.25), 0)
-    for env_steps, temperature in (0, 1.0), (500, 0.5), (1000, 0.25):
+    for env_steps, temperature in (0, 1.0), (500, 0.25 ** (1 / 16)), (1000, 0.25):
         stop = Stop(num_env_steps_sampled_lifetime=1000)
         tell_learners(algorithm, Progress(env_steps=env_steps), stop, settings)
         assert [told.temperature for told in of_learners(algorithm)] == [pytest.approx(temperature)]
@@ -109,5 +109,5 @@ def test_appo_learns_alike_with_any_return_goal(build: Build, goal: float | None
     tell_learners(algorithm, Progress(env_steps=250), stop, settings)
     (told,) = of_learners(algorithm)
     assert (told.lr_left, told.entropy_coeff_left) == (0.75, 0.75)
-    assert told.temperature == pytest.approx(0.4**0.25)
+    assert told.temperature == pytest.approx(0.4 ** (0.25**4))
     assert settings.uniform_kl_coeff == 0.0
