@@ -30,7 +30,7 @@ from payload.impala.connector import FIRST
 from payload.impala.module import STACKS
 from payload.impala.replay import ReplayBuffer
 from payload.impala.rollout_fragment import RolloutFragment
-from payload.impala.schedule import value_at
+from payload.impala.schedule import annealed, value_at
 from payload.impala.thread_watch import ThreadWatch
 from payload.impala.update_settings import UpdateSettings
 from payload.impala.vtrace import vtrace
@@ -356,16 +356,6 @@ class Adam(torch.optim.Adam):
     zero_grad = torch.optim.Adam.zero_grad.__wrapped__
     # The first optimizer of a class wraps its step once more: this one is taken before.
     step = torch.no_grad()(torch.optim.Adam.step.__wrapped__)
-
-
-def annealed(start: float, at_goal: float | None, fraction: float) -> float:
-    """Returns a coefficient that is annealed geometrically to `at_goal`, at a fraction in [0, 1].
-
-    `at_goal` must be positive; None anneals nothing.
-    """
-    if at_goal is None or start == 0:
-        return start
-    return float(start * (at_goal / start) ** fraction)
 
 
 def pixel_statistics(

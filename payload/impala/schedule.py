@@ -23,3 +23,13 @@ def value_at(given: float | list[list[float]], env_steps: int) -> float:
         return given
     steps, values = zip(*given, strict=True)
     return float(np.interp(env_steps, steps, values))
+
+
+def annealed(start: float, at_goal: float | None, fraction: float) -> float:
+    """Returns a coefficient that is annealed geometrically to `at_goal`, at a fraction in [0, 1].
+
+    `at_goal` must be positive; None anneals nothing.
+    """
+    if at_goal is None or start == 0:
+        return start
+    return float(start * (at_goal / start) ** fraction)

@@ -7,7 +7,7 @@ from typing import Any
 from payload.experiment.common_settings import CommonSettings
 from payload.experiment.settings import Experiment, Settings, Stop, with_defaults
 from payload.impala.atari import game_of
-from payload.impala.schedule import schedule
+from payload.impala.schedule import annealed, schedule
 from payload.impala.update_settings import UpdateSettings
 from payload.run.progress import Progress
 
@@ -64,7 +64,7 @@ def tell_learners(algorithm: Any, progress: Progress, stop: Stop, settings: Comm
         lr=schedule(settings.lr),
         lr_left=left if settings.anneal_lr else 1.0,
         entropy_coeff_left=left if settings.anneal_entropy_coeff else 1.0,
-        temperature=(settings.final_temperature or 1.0) ** used**TEMPERATURE_POWER,
+        temperature=annealed(1.0, settings.final_temperature, used**TEMPERATURE_POWER),
         progress=progress.towards(stop),
     )
 

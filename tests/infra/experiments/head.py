@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from infra.experiment_files import archive
 from infra.payload_archive import payload_archive
 from tests.infra.boot_scripts import install_scripts
 from tests.project import ROOT
@@ -54,13 +53,7 @@ def payload() -> bytes:
 def sent(experiment: str) -> bytes:
     """Returns what `submit` reads."""
     files = {"payload.tar": payload(), "experiment.yaml": experiment.encode()}
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
-        for name, content in {**files, "stack.yaml": b"{}"}.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    return packed.getvalue()
+    return archive({**files, "stack.yaml": b"{}"})
 
 
 class Head:

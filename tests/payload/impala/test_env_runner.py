@@ -422,19 +422,15 @@ def logits_of(runner: AtariEnvRunner, observations: UInt8s) -> torch.Tensor:
     return runner.module.forward_inference(batch)[Columns.ACTION_DIST_INPUTS]
 
 
-def test_action_logp_is_the_policys_own(opinionated: AtariEnvRunner) -> None:
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_action_logp_is_of_the_policy_at_its_temperature(
+    opinionated: AtariEnvRunner, temperature: float
+) -> None:
+    opinionated.module.temperature.fill_(temperature)
     (fragment,) = opinionated.sample()
     for t, observations in enumerate(stacks_of(fragment).swapaxes(0, 1)[:-1]):
-        logp = torch.log_softmax(logits_of(opinionated, observations), -1).numpy()
-        expected = logp[range(NUM_ENVS), fragment.actions[t]]
-        np.testing.assert_allclose(fragment.action_logp[t], expected, atol=1e-5)
-
-
-def test_action_logp_is_of_the_policy_at_its_temperature(opinionated: AtariEnvRunner) -> None:
-    opinionated.module.temperature.fill_(0.5)
-    (fragment,) = opinionated.sample()
-    for t, observations in enumerate(stacks_of(fragment).swapaxes(0, 1)[:-1]):
-        logp = torch.log_softmax(2.0 * logits_of(opinionated, observations), -1).numpy()
+        logits = logits_of(opinionated, observations) / temperature
+        logp = torch.log_softmax(logits, -1).numpy()
         expected = logp[range(NUM_ENVS), fragment.actions[t]]
         np.testing.assert_allclose(fragment.action_logp[t], expected, atol=1e-5)
 

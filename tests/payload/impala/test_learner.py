@@ -40,9 +40,9 @@ from payload.impala.learner import (
     Adam,
     SurrogateLearner,
     VTraceLearner,
-    annealed,
 )
 from payload.impala.rollout_fragment import RolloutFragment
+from payload.impala.schedule import annealed
 from payload.impala.update_settings import UpdateSettings
 from payload.impala.vtrace import vtrace
 from payload.run.algorithm import algorithm_config
