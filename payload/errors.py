@@ -30,6 +30,9 @@ def first_line(error: BaseException) -> str:
     """
     while isinstance(cause := getattr(error, "cause", None), BaseException):
         error = cause
+    # RLlib raises a bare RuntimeError from an environment's own error.
+    while not str(error) and error.__cause__ is not None:
+        error = error.__cause__
     if isinstance(error, UserError):
         return str(error)
     return f"{type(error).__name__}: {error}".splitlines()[0]

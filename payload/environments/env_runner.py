@@ -25,7 +25,7 @@ class GymnasiumEnvRunner(Recovering):
     """Samples episodes from any Gymnasium environment.
 
     The driver's own env runner gets its environments on the first call of `sample`: it only samples
-    when every remote one is down, and the driver may have no window for a simulator.
+    where it is the only one, and the driver may have no window for a simulator.
     """
 
     env: DictInfoToList | None

@@ -14,25 +14,18 @@ POLL_S = 0.1
 
 
 class VolleyIMPALA(IMPALA):
-    """RLlib's, which sends every train batch to every learner."""
+    """RLlib's; sends every train batch to every learner, and its driver does not sample."""
 
     def setup(self, config: Any) -> None:
         super().setup(config)
         # AlgorithmConfig.build_learner_group has no setting for the class.
         self.learner_group.__class__ = PatientLearnerGroup
 
-
-class VolleyAPPO(VolleyIMPALA, APPO):
-    """RLlib's, which sends every train batch to every learner."""
-
-
-class _RemoteSampling(VolleyIMPALA):
-    """Waits while every env runner is down; RLlib's own would let the driver sample.
-
-    `run_under` gives a window to env runners alone.
-    """
-
     def _sample_and_get_connector_states(self) -> Any:
+        """Waits while every env runner is out of service; RLlib's driver would sample for them.
+
+        The driver has no window (`run_under`), and a fault of its environment would end the run.
+        """
         group = self.env_runner_group
         if group.num_remote_env_runners() > 0 and group.num_healthy_remote_workers() == 0:
             time.sleep(POLL_S)
@@ -40,9 +33,5 @@ class _RemoteSampling(VolleyIMPALA):
         return super()._sample_and_get_connector_states()
 
 
-class RemotelySampledIMPALA(_RemoteSampling):
-    """IMPALA whose driver never samples."""
-
-
-class RemotelySampledAPPO(_RemoteSampling, VolleyAPPO):
-    """APPO whose driver never samples."""
+class VolleyAPPO(VolleyIMPALA, APPO):
+    """The same of APPO."""

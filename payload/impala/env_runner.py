@@ -66,7 +66,7 @@ class AtariEnvRunner(Recovering):
         """Samples one rollout fragment; see RLlib's SingleAgentEnvRunner for the arguments.
 
         The driver's own env runner gets its environment here, on the first call: it only
-        samples when every remote one is down, and loading the games takes seconds.
+        samples where it is the only one, and loading the games takes seconds.
         """
         if self.env is None:
             self.make_env()

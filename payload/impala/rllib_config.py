@@ -11,8 +11,6 @@ from payload.environments.images import PPOImageCatalog
 from payload.experiment.common_settings import LSTM
 from payload.experiment.settings import Experiment, Settings
 from payload.impala.algorithms import (
-    RemotelySampledAPPO,
-    RemotelySampledIMPALA,
     VolleyAPPO,
     VolleyIMPALA,
 )
@@ -26,7 +24,6 @@ from payload.impala.schedule import schedule
 from payload.impala.thread_watch import WatchedAPPOLearner, WatchedIMPALALearner
 
 ALGORITHM_CLASSES = {"IMPALA": VolleyIMPALA, "APPO": VolleyAPPO}
-REMOTELY_SAMPLED = {"IMPALA": RemotelySampledIMPALA, "APPO": RemotelySampledAPPO}
 
 DDP = {"forward_sync_buffers": False, "gradient_as_bucket_view": True, "static_graph": True}
 """How several learners average gradients. The only buffers are pixel statistics, which all have;
@@ -38,8 +35,7 @@ def impala_config(
 ) -> AlgorithmConfig:
     """Returns RLlib's config with the settings that only IMPALA and APPO have."""
     config = {"IMPALA": IMPALAConfig, "APPO": APPOConfig}[experiment.run]()
-    classes = ALGORITHM_CLASSES if experiment.run_under is None else REMOTELY_SAMPLED
-    config.algo_class = classes[experiment.run]
+    config.algo_class = ALGORITHM_CLASSES[experiment.run]
     config.env_runners(
         rollout_fragment_length=settings.rollout_fragment_length,
         max_requests_in_flight_per_env_runner=settings.max_requests_in_flight_per_env_runner,

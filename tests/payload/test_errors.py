@@ -22,3 +22,9 @@ def test_what_a_person_can_mend_is_its_text_alone() -> None:
 def test_an_error_from_another_process_is_what_was_raised_there() -> None:
     there = RayTaskError("update", "Traceback ...", RuntimeError("no GPU"))
     assert first_line(there.as_instanceof_cause()) == "RuntimeError: no GPU"
+
+
+def test_an_error_without_text_is_what_caused_it() -> None:
+    error = RuntimeError()
+    error.__cause__ = ValueError("the simulator has crashed")
+    assert first_line(error) == "ValueError: the simulator has crashed"

@@ -105,6 +105,8 @@ def test_of_the_payload_infra_imports_the_experiment_alone() -> None:
         module
         for name in files
         if "boot/files" not in name
-        for module in re.findall(r"(?:from|import) (payload(?:\.\w+)*)\b", (ROOT / name).read_text())
+        for module in re.findall(
+            r"(?:from|import) (payload(?:\.\w+)*)\b", (ROOT / name).read_text()
+        )
     }
     assert imports == {"payload.experiment"}
