@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import ray
 from ray.rllib.algorithms.appo import APPO
 from ray.rllib.algorithms.impala import IMPALA
+from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from payload.impala.learner_group import PatientLearnerGroup
+from payload.impala.state_server import StateServer
 
 POLL_S = 0.1
 
@@ -20,6 +23,23 @@ class VolleyIMPALA(IMPALA):
         super().setup(config)
         # AlgorithmConfig.build_learner_group has no setting for the class.
         self.learner_group.__class__ = PatientLearnerGroup
+        if config.num_env_runners > 0:
+            self._env_runner_state_server = self._start_state_server(config)
+
+    def _start_state_server(self, config: Any) -> Any:
+        """Starts the actor and gives it to the env runners, as RLlib's setup does with its own."""
+        options = ray.remote(
+            num_cpus=0,
+            max_restarts=-1,
+            max_concurrency=config.env_runner_state_server_max_concurrency,
+        )
+        server = options(StateServer).remote(WEIGHTS_SEQ_NO)
+
+        def take(env_runner: Any) -> None:
+            env_runner._env_runner_state_server = server
+
+        self.env_runner_group.foreach_env_runner(take, local_env_runner=True)
+        return server
 
     def _sample_and_get_connector_states(self) -> Any:
         """Waits while every env runner is out of service; RLlib's driver would sample for them.

@@ -39,6 +39,7 @@ def impala_config(
     config.env_runners(
         rollout_fragment_length=settings.rollout_fragment_length,
         max_requests_in_flight_per_env_runner=settings.max_requests_in_flight_per_env_runner,
+        use_env_runner_state_server=False,  # VolleyIMPALA starts another one.
     )
     config.training(
         lr=schedule(settings.lr),
