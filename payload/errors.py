@@ -26,7 +26,8 @@ def first_line(error: BaseException) -> str:
     """Returns an error's type and the first line of its text; of a UserError the text alone.
 
     A RayTaskError stands for an error of another process, and that error is returned: the
-    RayTaskError's own first line says only which process it was.
+    RayTaskError's own first line says only which process it was. An error without text is shown as
+    what caused it.
     """
     while isinstance(cause := getattr(error, "cause", None), BaseException):
         error = cause

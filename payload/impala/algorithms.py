@@ -54,4 +54,4 @@ class VolleyIMPALA(IMPALA):
 
 
 class VolleyAPPO(VolleyIMPALA, APPO):
-    """The same of APPO."""
+    """RLlib's APPO with the same changes."""

@@ -10,10 +10,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from payload.environments.images import PPOImageCatalog
 from payload.experiment.common_settings import LSTM
 from payload.experiment.settings import Experiment, Settings
-from payload.impala.algorithms import (
-    VolleyAPPO,
-    VolleyIMPALA,
-)
+from payload.impala.algorithms import VolleyAPPO, VolleyIMPALA
 from payload.impala.atari import AtariSettings
 from payload.impala.connector import FragmentsToTrainBatch
 from payload.impala.env_runner import AtariEnvRunner
@@ -39,7 +36,7 @@ def impala_config(
     config.env_runners(
         rollout_fragment_length=settings.rollout_fragment_length,
         max_requests_in_flight_per_env_runner=settings.max_requests_in_flight_per_env_runner,
-        use_env_runner_state_server=False,  # VolleyIMPALA starts another one.
+        use_env_runner_state_server=False,  # VolleyIMPALA starts its own.
     )
     config.training(
         lr=schedule(settings.lr),
