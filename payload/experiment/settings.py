@@ -77,7 +77,7 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     broadcast_interval: int = Field(1, ge=1)
     # Loss and optimizer. Elsewhere than on Atari games lr and the coefficients are RLlib's own.
     lr: Annotated[
-        Schedule | None, ByEnvironment(atari=ByAlgorithm(impala=1e-3, appo=3.5e-4), other=5e-4)
+        Schedule | None, ByEnvironment(atari=ByAlgorithm(impala=1e-3, appo=5e-4), other=5e-4)
     ] = None
     anneal_lr: Annotated[bool | None, AtariOnly] = None
     """Whether lr falls to 0 on the way to the stop criterion of time, steps or iterations. Default:
