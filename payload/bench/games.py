@@ -25,7 +25,8 @@ from payload.experiment.settings import with_defaults
 
 BUDGETS = (1_000_000, 2_500_000, 10_000_000)
 """Environment steps after which a score is read."""
-
+CURVE_STEPS = 10_000
+"""A curve has a point for each of so many environment steps. It divides BUDGETS."""
 
 IMPALA, PPO, RAINBOW = "RLlib's IMPALA, best run", "RLlib's PPO", "Rainbow (Dopamine)"
 """Published in ray-project/rl-experiments at 66c7949, with 15 to 32 workers, and, with sticky
@@ -73,7 +74,7 @@ class GameRun:
     """Of training."""
     git_commit: str | None
     curve: list[tuple[int, float]]
-    """Environment steps and the mean return of the last 100 episodes, of each iteration."""
+    """Environment steps and the mean return of the last 100 episodes."""
 
     def score(self, budget: int) -> float:
         """Returns the mean return of the first iteration that ends at the budget or after it."""
@@ -163,8 +164,14 @@ def _read(path: Path, settings: dict[str, Any]) -> list[GameRun]:
 
 
 def _game_run(game: str, seed: int, steps: int, rows: list[Row], git_commit: str | None) -> GameRun:
-    curve = [(r.env_steps, r.return_mean) for r in rows if math.isfinite(r.return_mean)]
+    curve = thinned([(r.env_steps, r.return_mean) for r in rows if math.isfinite(r.return_mean)])
     return GameRun(game, seed, steps, rows[-1].time_total_s, git_commit, curve)
+
+
+def thinned(curve: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Returns the first point of each CURVE_STEPS environment steps; the scores stay the same."""
+    groups = itertools.groupby(curve, key=lambda point: point[0] // CURVE_STEPS)
+    return [(steps, round(mean, 2)) for steps, mean in (next(points) for _, points in groups)]
 
 
 def score_table(runs: list[GameRun]) -> Table:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
-from payload.bench.games import BUDGETS, GAMES, GameRun, bench_games, draw_curves, score_table
+from payload.bench.games import (
+    BUDGETS,
+    GAMES,
+    GameRun,
+    bench_games,
+    draw_curves,
+    score_table,
+    thinned,
+)
 from payload.errors import UserError
 
 EXPERIMENT = Path(__file__).parents[3] / "experiments/atari.yaml"
@@ -33,6 +44,19 @@ def test_a_score_is_read_from_the_first_iteration_that_passes_the_budget() -> No
 
 def test_a_run_that_ended_before_the_budget_has_no_score() -> None:
     assert math.isnan(game_run().score(10_000_000))
+
+
+@given(st.lists(st.tuples(st.integers(1, 3_000_000), st.integers(-21, 9000)), unique=True))
+def test_a_thinned_curve_has_the_same_scores(points: list[tuple[int, int]]) -> None:
+    curve = [(steps, float(mean)) for steps, mean in sorted(points)]
+    whole, thin = (replace(game_run(), curve=one) for one in (curve, thinned(curve)))
+    for budget in BUDGETS:
+        assert thin.score(budget) == pytest.approx(whole.score(budget), nan_ok=True)
+
+
+def test_a_thinned_curve_has_few_points() -> None:
+    curve = [(steps, 0.0) for steps in range(2048, 2_500_000, 2048)]
+    assert len(thinned(curve)) == 250
 
 
 def test_the_table_has_the_mean_over_the_seeds_beside_the_score_to_beat() -> None:
