@@ -98,9 +98,9 @@ def bench_games(
         steps: Environment steps of each run.
         results: Folder for bench_games_<steps>.json and .png, written after every run, and for
             bench-games/, where the runs keep their files.
-        first_seed: Seeds count up from here; the runs that the JSON file has stay in it and are not
-            repeated, and an interrupted one is resumed. By default the clock draws it, and the file
-            begins again.
+        first_seed: Seeds count up from here; the runs that the JSON file has stay in it, are drawn
+            and not repeated, and an interrupted one is resumed. By default the clock draws it, and
+            the file begins again.
 
     Returns:
         The process's exit code: 1 if a run failed.
@@ -123,6 +123,8 @@ def bench_games(
     about = machine()
     measured = {(one.seed, one.game) for one in found}
     problems: dict[str, str] = {}
+    if found:
+        draw_curves(found, picture)
     wanted = itertools.product(range(first, first + seeds), games or GAMES)
     for seed, game in [one for one in wanted if one not in measured]:
         console.print(f"Training on {game}, seed {seed} ...")
