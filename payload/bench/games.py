@@ -108,7 +108,7 @@ def bench_games(
     Raises:
         UserError: No such experiment file or game, or the JSON file has runs with other settings.
     """
-    settings = _settings(experiment)
+    settings = settings_of(experiment)
     for game in games:
         if game not in GAMES:
             known = ", ".join(GAMES)
@@ -144,7 +144,7 @@ def bench_games(
     return 1 if problems else 0
 
 
-def _settings(experiment: Path) -> dict[str, Any]:
+def settings_of(experiment: Path) -> dict[str, Any]:
     """Returns the algorithm and its settings, the defaults among them, of every run."""
     given = read_experiment(experiment).experiment
     settings = with_defaults(given, atari=True).model_dump(mode="json", exclude={"seed"})

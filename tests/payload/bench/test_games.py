@@ -20,11 +20,10 @@ from payload.bench.games import (
     bench_games,
     draw_curves,
     score_table,
+    settings_of,
     thinned,
 )
 from payload.errors import UserError
-from payload.experiment.read import read_experiment
-from payload.experiment.settings import with_defaults
 
 EXPERIMENT = Path(__file__).parents[3] / "experiments/atari.yaml"
 
@@ -98,11 +97,9 @@ def test_runs_with_other_settings_are_not_taken_for_this_experiments(tmp_path: P
 
 @pytest.mark.slow
 def test_runs_that_the_file_has_are_drawn_without_training(tmp_path: Path) -> None:
-    settings = with_defaults(read_experiment(EXPERIMENT).experiment, atari=True)
-    kept = {"run": "APPO", **settings.model_dump(mode="json", exclude={"seed"})}
-    runs = [asdict(game_run())]
     path = tmp_path / "bench_games_2500000.json"
-    path.write_text(json.dumps({"settings": kept, "runs": runs}))
+    kept = {"settings": settings_of(EXPERIMENT), "runs": [asdict(game_run())]}
+    path.write_text(json.dumps(kept))
     assert bench_games(EXPERIMENT, ["Qbert"], 1, 2_500_000, tmp_path, first_seed=1) == 0
     assert path.with_suffix(".png").exists()
 
