@@ -100,16 +100,16 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     """Env runners sample from softmax(logits / temperature). The temperature falls from 1 to this
     value on the way to the stop criterion of time, steps or iterations, most of it at the end."""
     uniform_kl_coeff: Annotated[
-        float | None, AtariOnly, ByEnvironment(atari=ByAlgorithm(impala=0.03, appo=0.0))
+        float | None, AtariOnly, ByEnvironment(atari=ByAlgorithm(impala=0.03, appo=0.01))
     ] = Field(None, ge=0)
     """Weight of KL(uniform || policy), which keeps every action alive. Pong without sticky actions
     is deterministic, and a policy that becomes so early stays in one losing cycle; an entropy bonus
     gives up an action that has become unlikely. Default: 0 where entropy_coeff is given."""
     uniform_kl_coeff_at_goal: Annotated[
-        float | None, AtariOnly, ByAlgorithm(impala=0.004, appo=None)
+        float | None, AtariOnly, ByAlgorithm(impala=0.004, appo=0.0001)
     ] = Field(None, gt=0)
-    """What uniform_kl_coeff is annealed to on the way to the stop criterion, most of it at the end
-    of the way. Default: none, a constant, where uniform_kl_coeff is given."""
+    """What uniform_kl_coeff is annealed to on the way to the stop criterion; IMPALA's most of it at
+    the end of the way. Default: none, a constant, where uniform_kl_coeff is given."""
     grad_clip: float | None = Field(0.5, gt=0)
     """Largest global norm of a gradient."""
     clip_param: Annotated[float | None, ByEnvironment(atari=0.1, other=0.2)] = Field(None, gt=0)

@@ -45,9 +45,6 @@ PROXIMAL_LOGP = "proximal_logp"
 """Of a minibatch, [T, N]: log-probabilities of its actions in the first pass of an update."""
 SKIPPED = "skipped"
 """Gradient steps of an update that were not made."""
-ANNEAL_POWER = 4
-"""The power of progress with which uniform_kl_coeff is annealed, most of it near the goal. In Pong
-a policy that becomes deterministic halfway stays in its cycle."""
 UPDATE_SETTINGS = "update_settings"
 """In the timesteps that accompany a train batch: its UpdateSettings."""
 LOSS_STATE = "loss"
@@ -62,6 +59,10 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
     rows of T + 1 slots apart), replay_proportion and replay_buffer_num_slots (words of RLlib's old
     API stack), lambda_, normalize_advantages and uniform_kl_coeff.
     """
+
+    uniform_kl_anneal_power = 4
+    """Of the progress by which uniform_kl_coeff is annealed: most of it near the goal. In Pong a
+    policy that becomes deterministic halfway stays in its cycle."""
 
     def build(self) -> None:
         super().build()
@@ -261,7 +262,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         uniform_kl_coeff = annealed(
             settings["uniform_kl_coeff"],
             settings["uniform_kl_coeff_at_goal"],
-            self._current.progress**ANNEAL_POWER,
+            self._current.progress**self.uniform_kl_anneal_power,
         )
         self.metrics.log_dict(
             {
@@ -324,6 +325,9 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
 
 class SurrogateLearner(VTraceLearner):
     """APPO's update: PPO's clipped surrogate on V-trace advantages, several passes."""
+
+    uniform_kl_anneal_power = 1
+    """Evenly, as its entropy bonus and lr fall."""
 
     def build(self) -> None:
         # As in APPOLearner.build: IMPALALearner's own queue has no size of APPO's.

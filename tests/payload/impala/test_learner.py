@@ -35,7 +35,6 @@ from payload.impala import frame_stack
 from payload.impala.advantages import RunningNormalizer
 from payload.impala.connector import FIRST, FRAMES, FragmentsToTrainBatch
 from payload.impala.learner import (
-    ANNEAL_POWER,
     PROXIMAL_LOGP,
     Adam,
     SurrogateLearner,
@@ -780,14 +779,17 @@ def test_a_coefficient_falls_geometrically(fraction: float, value: float) -> Non
     assert annealed(0.04, 0.01, fraction) == pytest.approx(value)
 
 
-def test_a_policy_is_made_sure_of_itself_late_on_the_way_to_the_goal(
-    impala: VTraceLearner, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("run", "halfway"), [("IMPALA", 0.5**0.25), ("APPO", 0.5)], ids=["IMPALA late", "APPO evenly"]
+)
+def test_a_policy_is_made_sure_of_itself_on_the_way_to_the_goal(
+    learners: Learners, run: str, halfway: float
 ) -> None:
-    settings = impala.config.learner_config_dict
+    learner = learners.fresh(run)
+    settings = learner.config.learner_config_dict
     start, at_goal = settings["uniform_kl_coeff"], settings["uniform_kl_coeff_at_goal"]
-    halfway = replace(impala.update_settings, progress=0.5 ** (1 / ANNEAL_POWER))
-    monkeypatch.setattr(impala, "update_settings", halfway)
-    coefficient = update(impala, made_up())[DEFAULT_MODULE_ID]["uniform_kl_coeff"].peek()
+    learner.update_settings = replace(learner.update_settings, progress=halfway)
+    coefficient = update(learner, made_up())[DEFAULT_MODULE_ID]["uniform_kl_coeff"].peek()
     assert coefficient == pytest.approx((start * at_goal) ** 0.5)
 
 
