@@ -327,7 +327,7 @@ class SurrogateLearner(VTraceLearner):
     """APPO's update: PPO's clipped surrogate on V-trace advantages, several passes."""
 
     uniform_kl_anneal_power = 1
-    """Evenly, as its entropy bonus and lr fall."""
+    """Over the whole way, as its entropy bonus and lr fall."""
 
     def build(self) -> None:
         # As in APPOLearner.build: IMPALALearner's own queue has no size of APPO's.

@@ -780,7 +780,7 @@ def test_a_coefficient_falls_geometrically(fraction: float, value: float) -> Non
 
 
 @pytest.mark.parametrize(
-    ("run", "halfway"), [("IMPALA", 0.5**0.25), ("APPO", 0.5)], ids=["IMPALA late", "APPO evenly"]
+    ("run", "halfway"), [("IMPALA", 0.5**0.25), ("APPO", 0.5)], ids=["IMPALA late", "APPO over the whole way"]
 )
 def test_a_policy_is_made_sure_of_itself_on_the_way_to_the_goal(
     learners: Learners, run: str, halfway: float
