@@ -108,8 +108,8 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     uniform_kl_coeff_at_goal: Annotated[
         float | None, AtariOnly, ByAlgorithm(impala=0.004, appo=0.0001)
     ] = Field(None, gt=0)
-    """What uniform_kl_coeff is annealed to on the way to the stop criterion; IMPALA's most of it at
-    the end of the way. Default: none, a constant, where uniform_kl_coeff is given."""
+    """What uniform_kl_coeff is annealed to: IMPALA's most of it near the stop criterion, APPO's as
+    time, steps or iterations pass. Default: none, a constant, where uniform_kl_coeff is given."""
     grad_clip: float | None = Field(0.5, gt=0)
     """Largest global norm of a gradient."""
     clip_param: Annotated[float | None, ByEnvironment(atari=0.1, other=0.2)] = Field(None, gt=0)

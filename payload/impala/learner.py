@@ -60,10 +60,6 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
     API stack), lambda_, normalize_advantages and uniform_kl_coeff.
     """
 
-    uniform_kl_anneal_power = 4
-    """Of the progress by which uniform_kl_coeff is annealed: most of it near the goal. In Pong a
-    policy that becomes deterministic halfway stays in its cycle."""
-
     def build(self) -> None:
         super().build()
         self.normalize = RunningNormalizer(device=self._device)
@@ -115,6 +111,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
                 LOSS_STATE: {
                     "normalizer": self.normalize.state(),
                     "progress": self.update_settings.progress,
+                    "used": self.update_settings.used,
                 },
             }
 
@@ -123,8 +120,11 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         if LOSS_STATE in state:
             normalizer = state[LOSS_STATE]["normalizer"]
             self.normalize = RunningNormalizer(**normalizer, device=self._device)
-            progress = state[LOSS_STATE]["progress"]
-            self.update_settings = replace(self.update_settings, progress=progress)
+            # Checkpoints of before there were two have no share that is used.
+            shares = {"used": 0.0, **state[LOSS_STATE]}
+            self.update_settings = replace(
+                self.update_settings, progress=shares["progress"], used=shares["used"]
+            )
             self._replay.clear()
 
     def update(
@@ -262,7 +262,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         uniform_kl_coeff = annealed(
             settings["uniform_kl_coeff"],
             settings["uniform_kl_coeff_at_goal"],
-            self._current.progress**self.uniform_kl_anneal_power,
+            self.uniform_kl_annealed(self._current),
         )
         self.metrics.log_dict(
             {
@@ -316,6 +316,13 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         self._measured[SKIPPED] += optimizer.found_inf
         optimizer.step()
 
+    def uniform_kl_annealed(self, settings: UpdateSettings) -> float:
+        """Returns how far uniform_kl_coeff is annealed, in [0, 1]: most of it near the goal.
+
+        In Pong a policy that becomes deterministic halfway stays in its cycle.
+        """
+        return settings.progress**4
+
     def policy_losses(
         self, logp: torch.Tensor, proximal_logp: torch.Tensor, advantages: torch.Tensor
     ) -> torch.Tensor:
@@ -326,13 +333,14 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
 class SurrogateLearner(VTraceLearner):
     """APPO's update: PPO's clipped surrogate on V-trace advantages, several passes."""
 
-    uniform_kl_anneal_power = 1
-    """Over the whole way, as its entropy bonus and lr fall."""
-
     def build(self) -> None:
         # As in APPOLearner.build: IMPALALearner's own queue has no size of APPO's.
         self._learner_thread_in_queue: Queue[Any] = Queue(maxsize=self.config.simple_queue_size)
         super().build()
+
+    def uniform_kl_annealed(self, settings: UpdateSettings) -> float:
+        """Returns the used share of the run, by which lr and the entropy bonus fall too."""
+        return settings.used
 
     def policy_losses(
         self, logp: torch.Tensor, proximal_logp: torch.Tensor, advantages: torch.Tensor

@@ -26,4 +26,6 @@ class UpdateSettings:
     temperature: float = 1.0
     """Of the softmax from which env runners sample with the weights of this update."""
     progress: float = 0.0
-    """How far the run is on its way to its goal, in [0, 1]."""
+    """How far the run is on its way to the nearest stop criterion, in [0, 1]."""
+    used: float = 0.0
+    """The share of the time, steps or iterations that is used, whatever the return, in [0, 1]."""

@@ -66,6 +66,7 @@ def tell_learners(algorithm: Any, progress: Progress, stop: Stop, settings: Comm
         entropy_coeff_left=left if settings.anneal_entropy_coeff else 1.0,
         temperature=annealed(1.0, settings.final_temperature, used**TEMPERATURE_POWER),
         progress=progress.towards(stop),
+        used=used,
     )
 
     def tell(learner: Any) -> None:

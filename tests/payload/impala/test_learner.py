@@ -780,15 +780,17 @@ def test_a_coefficient_falls_geometrically(fraction: float, value: float) -> Non
 
 
 @pytest.mark.parametrize(
-    ("run", "halfway"), [("IMPALA", 0.5**0.25), ("APPO", 0.5)], ids=["IMPALA late", "APPO over the whole way"]
+    ("run", "halfway"),
+    [("IMPALA", {"progress": 0.5**0.25}), ("APPO", {"progress": 0.9, "used": 0.5})],
+    ids=["IMPALA late on the way to the goal", "APPO evenly over the run"],
 )
-def test_a_policy_is_made_sure_of_itself_on_the_way_to_the_goal(
-    learners: Learners, run: str, halfway: float
+def test_a_policy_is_made_sure_of_itself(
+    learners: Learners, run: str, halfway: dict[str, Any]
 ) -> None:
     learner = learners.fresh(run)
     settings = learner.config.learner_config_dict
     start, at_goal = settings["uniform_kl_coeff"], settings["uniform_kl_coeff_at_goal"]
-    learner.update_settings = replace(learner.update_settings, progress=halfway)
+    learner.update_settings = replace(learner.update_settings, **halfway)
     coefficient = update(learner, made_up())[DEFAULT_MODULE_ID]["uniform_kl_coeff"].peek()
     assert coefficient == pytest.approx((start * at_goal) ** 0.5)
 

@@ -100,7 +100,7 @@ def test_a_restored_learner_makes_the_updates_that_the_saved_one_makes(
     build: Callable[..., VTraceLearner], tmp_path: Path, run: str
 ) -> None:
     learner, restored = build(run), build(run, seed=2)
-    learner.update_settings = replace(learner.update_settings, progress=0.8)
+    learner.update_settings = replace(learner.update_settings, progress=0.8, used=0.7)
     update(learner, RECORDED[:HALF], start=0)
     learner.save_to_path(tmp_path)
     restored.restore_from_path(tmp_path)
@@ -117,7 +117,7 @@ def test_a_restored_learner_in_its_own_process_makes_the_same_updates(
     group, restored = build_group(), build_group(seed=2)
 
     def tell(learner: VTraceLearner) -> None:
-        learner.update_settings = replace(learner.update_settings, progress=0.8)
+        learner.update_settings = replace(learner.update_settings, progress=0.8, used=0.7)
 
     group.foreach_learner(tell)
 
