@@ -100,13 +100,13 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     """Env runners sample from softmax(logits / temperature). The temperature falls from 1 to this
     value on the way to the stop criterion of time, steps or iterations, most of it at the end."""
     uniform_kl_coeff: Annotated[
-        float | None, AtariOnly, ByEnvironment(atari=ByAlgorithm(impala=0.03, appo=0.01))
+        float | None, AtariOnly, ByEnvironment(atari=ByAlgorithm(impala=0.03, appo=0.0))
     ] = Field(None, ge=0)
     """Weight of KL(uniform || policy), which keeps every action alive. Pong without sticky actions
     is deterministic, and a policy that becomes so early stays in one losing cycle; an entropy bonus
     gives up an action that has become unlikely. Default: 0 where entropy_coeff is given."""
     uniform_kl_coeff_at_goal: Annotated[
-        float | None, AtariOnly, ByAlgorithm(impala=0.004, appo=0.0001)
+        float | None, AtariOnly, ByAlgorithm(impala=0.004, appo=None)
     ] = Field(None, gt=0)
     """What uniform_kl_coeff is annealed to: IMPALA's most of it near the stop criterion, APPO's as
     time, steps or iterations pass. Default: none, a constant, where uniform_kl_coeff is given."""

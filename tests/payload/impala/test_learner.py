@@ -74,6 +74,10 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "IMPALA with entropy": ("IMPALA", {"entropy_coeff": 0.02, "uniform_kl_coeff": 0.01}),
     "IMPALA in minibatches": ("IMPALA", {"minibatch_size": 2 * STEPS}),
     "IMPALA with replay": ("IMPALA", {"minibatch_size": 2 * STEPS, "replay_proportion": 1}),
+    "APPO of atari.yaml": (
+        "APPO",
+        {"uniform_kl_coeff": 0.01, "uniform_kl_coeff_at_goal": 0.0001},
+    ),
     "APPO in minibatches": ("APPO", {"minibatch_size": 2 * STEPS}),
     "APPO with replay": ("APPO", {"minibatch_size": 2 * STEPS, "replay_proportion": 1}),
     "IMPALA in small steps": ("IMPALA", {"lr": 1e-4}),
@@ -780,14 +784,14 @@ def test_a_coefficient_falls_geometrically(fraction: float, value: float) -> Non
 
 
 @pytest.mark.parametrize(
-    ("run", "halfway"),
-    [("IMPALA", {"progress": 0.5**0.25}), ("APPO", {"progress": 0.9, "used": 0.5})],
+    ("kind", "halfway"),
+    [("IMPALA", {"progress": 0.5**0.25}), ("APPO of atari.yaml", {"progress": 0.9, "used": 0.5})],
     ids=["IMPALA late on the way to the goal", "APPO evenly over the run"],
 )
 def test_a_policy_is_made_sure_of_itself(
-    learners: Learners, run: str, halfway: dict[str, Any]
+    learners: Learners, kind: str, halfway: dict[str, Any]
 ) -> None:
-    learner = learners.fresh(run)
+    learner = learners.fresh(kind)
     settings = learner.config.learner_config_dict
     start, at_goal = settings["uniform_kl_coeff"], settings["uniform_kl_coeff_at_goal"]
     learner.update_settings = replace(learner.update_settings, **halfway)
