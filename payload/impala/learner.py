@@ -118,12 +118,11 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
     def set_state(self, state: Any) -> None:
         super().set_state(state)
         if LOSS_STATE in state:
-            normalizer = state[LOSS_STATE]["normalizer"]
-            self.normalize = RunningNormalizer(**normalizer, device=self._device)
-            # Checkpoints of before there were two have no share that is used.
-            shares = {"used": 0.0, **state[LOSS_STATE]}
+            loss = state[LOSS_STATE]
+            self.normalize = RunningNormalizer(**loss["normalizer"], device=self._device)
+            # Older checkpoints have no "used".
             self.update_settings = replace(
-                self.update_settings, progress=shares["progress"], used=shares["used"]
+                self.update_settings, progress=loss["progress"], used=loss.get("used", 0.0)
             )
             self._replay.clear()
 
@@ -262,7 +261,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         uniform_kl_coeff = annealed(
             settings["uniform_kl_coeff"],
             settings["uniform_kl_coeff_at_goal"],
-            self.uniform_kl_annealed(self._current),
+            self.uniform_kl_annealed(),
         )
         self.metrics.log_dict(
             {
@@ -316,12 +315,12 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         self._measured[SKIPPED] += optimizer.found_inf
         optimizer.step()
 
-    def uniform_kl_annealed(self, settings: UpdateSettings) -> float:
+    def uniform_kl_annealed(self) -> float:
         """Returns how far uniform_kl_coeff is annealed, in [0, 1]: most of it near the goal.
 
         In Pong a policy that becomes deterministic halfway stays in its cycle.
         """
-        return settings.progress**4
+        return self._current.progress**4
 
     def policy_losses(
         self, logp: torch.Tensor, proximal_logp: torch.Tensor, advantages: torch.Tensor
@@ -338,9 +337,9 @@ class SurrogateLearner(VTraceLearner):
         self._learner_thread_in_queue: Queue[Any] = Queue(maxsize=self.config.simple_queue_size)
         super().build()
 
-    def uniform_kl_annealed(self, settings: UpdateSettings) -> float:
+    def uniform_kl_annealed(self) -> float:
         """Returns the used share of the run, by which lr and the entropy bonus fall too."""
-        return settings.used
+        return self._current.used
 
     def policy_losses(
         self, logp: torch.Tensor, proximal_logp: torch.Tensor, advantages: torch.Tensor

@@ -60,6 +60,12 @@ def test_an_atari_game_has_other_defaults_than_other_environments(key: str) -> N
     assert getattr(filled(), key) != getattr(filled(atari=False), key)
 
 
+def test_appo_knows_of_no_goal() -> None:
+    settings = filled("APPO")
+    assert settings.uniform_kl_coeff == 0
+    assert settings.uniform_kl_coeff_at_goal is None
+
+
 @pytest.mark.parametrize("key", ["lr", "vf_loss_coeff", "entropy_coeff"])
 @pytest.mark.parametrize(("run", "rllibs"), [("IMPALA", IMPALAConfig), ("APPO", APPOConfig)])
 def test_another_environment_has_rllibs_loss_and_step_size(

@@ -74,10 +74,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "IMPALA with entropy": ("IMPALA", {"entropy_coeff": 0.02, "uniform_kl_coeff": 0.01}),
     "IMPALA in minibatches": ("IMPALA", {"minibatch_size": 2 * STEPS}),
     "IMPALA with replay": ("IMPALA", {"minibatch_size": 2 * STEPS, "replay_proportion": 1}),
-    "APPO of atari.yaml": (
-        "APPO",
-        {"uniform_kl_coeff": 0.01, "uniform_kl_coeff_at_goal": 0.0001},
-    ),
+    "APPO with both": ("APPO", {"uniform_kl_coeff": 0.01, "uniform_kl_coeff_at_goal": 0.001}),
     "APPO in minibatches": ("APPO", {"minibatch_size": 2 * STEPS}),
     "APPO with replay": ("APPO", {"minibatch_size": 2 * STEPS, "replay_proportion": 1}),
     "IMPALA in small steps": ("IMPALA", {"lr": 1e-4}),
@@ -785,7 +782,7 @@ def test_a_coefficient_falls_geometrically(fraction: float, value: float) -> Non
 
 @pytest.mark.parametrize(
     ("kind", "halfway"),
-    [("IMPALA", {"progress": 0.5**0.25}), ("APPO of atari.yaml", {"progress": 0.9, "used": 0.5})],
+    [("IMPALA", {"progress": 0.5**0.25}), ("APPO with both", {"progress": 0.9, "used": 0.5})],
     ids=["IMPALA late on the way to the goal", "APPO evenly over the run"],
 )
 def test_a_policy_is_made_sure_of_itself(

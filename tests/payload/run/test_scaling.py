@@ -110,3 +110,4 @@ def test_appo_learns_alike_with_any_return_goal(build: Build, goal: float | None
     (told,) = of_learners(algorithm)
     assert (told.lr_left, told.entropy_coeff_left, told.used) == (0.75, 0.75, 0.25)
     assert told.temperature == pytest.approx(0.4 ** (0.25**4))
+    assert settings.uniform_kl_coeff == 0.0
