@@ -198,7 +198,8 @@ def _add_bench(commands: Any) -> None:
     add(
         "--experiment",
         type=Path,
-        help="settings of --learn (experiments/pong.yaml) or of --games (experiments/atari.yaml)",
+        help="settings of --learn (experiments/pong.yaml; experiments/pong-appo.yaml of APPO) or "
+        "of --games (experiments/atari.yaml)",
     )
     add("--seeds", type=int, default=5, help="runs of --learn, and of each of --games (5)")
     add(
@@ -531,8 +532,9 @@ def _bench(options: argparse.Namespace) -> int:
 
         code = bench_scale(options.seconds, options.results)
     elif options.learn:
+        pong = "pong-appo" if options.run == "APPO" else "pong"
         code = bench_learning(
-            options.experiment or Path("experiments/pong.yaml"),
+            options.experiment or Path(f"experiments/{pong}.yaml"),
             options.run,
             options.seeds,
             options.results,

@@ -108,7 +108,7 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     uniform_kl_coeff_at_goal: Annotated[
         float | None, AtariOnly, ByAlgorithm(impala=0.004, appo=None)
     ] = Field(None, gt=0)
-    """What uniform_kl_coeff is annealed to: IMPALA's most of it near the stop criterion, APPO's as
+    """What uniform_kl_coeff is annealed to, most of it near the stop criterion; APPO's also as
     time, steps or iterations pass. Default: none, a constant, where uniform_kl_coeff is given."""
     grad_clip: float | None = Field(0.5, gt=0)
     """Largest global norm of a gradient."""

@@ -338,8 +338,8 @@ class SurrogateLearner(VTraceLearner):
         super().build()
 
     def uniform_kl_annealed(self) -> float:
-        """Returns the used share of the run, by which lr and the entropy bonus fall too."""
-        return self._current.used
+        """Returns the used share of the run, by which lr falls too, or IMPALA's if that is more."""
+        return max(self._current.used, super().uniform_kl_annealed())
 
     def policy_losses(
         self, logp: torch.Tensor, proximal_logp: torch.Tensor, advantages: torch.Tensor
