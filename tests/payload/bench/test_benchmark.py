@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+from payload.bench import process
 from payload.bench.benchmark import bench, bench_learning, compare
 from payload.bench.limits import synthetic_fragment
 from payload.bench.parts import parts
@@ -43,6 +44,7 @@ from payload.bench.trainer import (
     span_s,
     steps_per_s,
 )
+from payload.cli import main
 from payload.errors import UserError
 from payload.impala.atari import AtariSettings
 from payload.run.run_folder import RunFolder
@@ -215,6 +217,20 @@ def test_the_file_is_json_also_where_a_number_is_not_finite(tmp_path: Path) -> N
 def test_an_unknown_algorithm_is_refused_with_its_nearest_name(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--run IMPLA: unknown \(did you mean IMPALA\?\)"):
         bench_learning(PONG, "IMPLA", 1, tmp_path)
+
+
+@pytest.mark.parametrize(("run", "file"), [("IMPALA", "pong"), ("APPO", "pong-appo")])
+def test_each_algorithm_learns_pong_with_settings_of_its_own(
+    run: str,
+    file: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)  # Without experiment files.
+    monkeypatch.setattr(process, "unwind_on_signals", lambda: None)  # It would stay.
+    assert main(["bench", "--learn", "--run", run]) == 2
+    assert f"experiments/{file}.yaml" in capsys.readouterr().err
 
 
 def test_a_system_that_cannot_be_measured_is_refused(
