@@ -338,7 +338,7 @@ class SurrogateLearner(VTraceLearner):
         super().build()
 
     def uniform_kl_annealed(self) -> float:
-        """Returns the used share of the run, by which lr falls too, or IMPALA's if that is more."""
+        """Returns the used share of the run, by which lr falls too, or IMPALA's value if larger."""
         return max(self._current.used, super().uniform_kl_annealed())
 
     def policy_losses(

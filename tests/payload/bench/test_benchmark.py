@@ -228,7 +228,7 @@ def test_each_algorithm_learns_pong_with_settings_of_its_own(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)  # Without experiment files.
-    monkeypatch.setattr(process, "unwind_on_signals", lambda: None)  # It would stay.
+    monkeypatch.setattr(process, "unwind_on_signals", lambda: None)  # Handlers would stay.
     assert main(["bench", "--learn", "--run", run]) == 2
     assert f"experiments/{file}.yaml" in capsys.readouterr().err
 
