@@ -144,7 +144,7 @@ def bench_learning(
     folder = results / f"bench-learn-{run}"
     logs = fresh_logs(folder / "bench-logs")
     path = results / f"bench_learn_{run}.json"
-    report = LearningReport(run, GOAL, LEARNING_BARS)
+    report = LearningReport(run, GOAL, LEARNING_BARS, seeds)
     try:
         first = int(time.time()) if first_seed is None else first_seed
         for seed in range(first, first + seeds):

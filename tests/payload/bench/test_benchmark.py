@@ -192,7 +192,7 @@ def test_numbers_are_shown_as_people_read_them(value: float, text: str) -> None:
 
 
 def test_a_seed_not_solved_or_failed_spoils_worst_but_not_the_median() -> None:
-    report = LearningReport("IMPALA", 18.0, LearningBars(median_s=300.0, worst_s=450.0))
+    report = LearningReport("IMPALA", 18.0, LearningBars(median_s=300.0, worst_s=450.0), 5)
     for seed, seconds in enumerate([210.0, 290.0, 250.0, None]):
         report.learned.append(Learned(seed, seconds, 1_000_000, 18.2, 12.0))
     report.problems[4] = "no update"
@@ -205,6 +205,13 @@ def test_a_seed_not_solved_or_failed_spoils_worst_but_not_the_median() -> None:
     text = text_of(learning_table(report))
     assert "failed" in text
     assert "never" in text
+
+
+def test_seeds_that_an_interrupted_benchmark_has_not_measured_count_as_not_solved() -> None:
+    report = LearningReport("APPO", 18.0, LearningBars(median_s=300.0, worst_s=450.0), 6)
+    report.learned.append(Learned(0, 210.0, 700_000, 18.2, 12.0))
+    solved, *_ = report.verdicts()
+    assert not solved.met
 
 
 def test_the_file_is_json_also_where_a_number_is_not_finite(tmp_path: Path) -> None:
