@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from payload.errors import UserError
+from payload.errors import UserError, nearest
 from payload.experiment.settings import Experiment
 
 
@@ -40,7 +40,9 @@ def read_file(path: Path) -> dict[str, Any]:
     try:
         raw = read_mapping(path.read_text("utf-8"))
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        missing = isinstance(error, FileNotFoundError)
+        near = nearest(path.name, (p.name for p in path.parent.glob("*"))) if missing else ""
+        raise UserError(f"{path}: cannot be read: {error.strerror}{near}") from None
     except UnicodeDecodeError:
         raise UserError(f"{path}: is not UTF-8 text") from None
     except (yaml.YAMLError, ValueError) as error:

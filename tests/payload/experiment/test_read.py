@@ -273,6 +273,12 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> Non
         read_file(tmp_path / name)
 
 
+def test_a_missing_file_names_the_nearest_one_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "atari.yaml").touch()
+    with pytest.raises(UserError, match=r"atari.yml: cannot .* \(did you mean atari.yaml\?\)$"):
+        read_file(tmp_path / "atari.yml")
+
+
 @pytest.mark.parametrize(
     ("raw", "key", "meant"),
     [
