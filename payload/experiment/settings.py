@@ -82,6 +82,9 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     anneal_lr: Annotated[bool | None, AtariOnly] = None
     """Whether lr falls to 0 on the way to the stop criterion of time, steps or iterations. Default:
     where lr is not given."""
+    lr_at_goal: Annotated[float | None, AtariOnly] = Field(None, gt=0)
+    """What lr, a number, is annealed to on the way to the stop criterion, most of it near it.
+    Default: none."""
     lambda_: Annotated[float, AtariOnly] = Field(0.95, ge=0, le=1)
     normalize_advantages: Annotated[bool, AtariOnly] = True
     vf_loss_coeff: Annotated[
@@ -134,6 +137,15 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
             raise ValueError(
                 f"config.minibatch_size: {size} is not a multiple of rollout_fragment_length "
                 f"({self.rollout_fragment_length})"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _lr_can_be_annealed(self) -> Settings:
+        unfit = self.lr is not None and (isinstance(self.lr, list) or self.lr <= 0)
+        if self.lr_at_goal is not None and unfit:
+            raise ValueError(
+                f"config.lr_at_goal: {self.lr_at_goal:g} needs an lr that is a positive number"
             )
         return self
 

@@ -30,7 +30,7 @@ from payload.impala.connector import FIRST
 from payload.impala.module import STACKS
 from payload.impala.replay import ReplayBuffer
 from payload.impala.rollout_fragment import RolloutFragment
-from payload.impala.schedule import annealed, value_at
+from payload.impala.schedule import annealed, near_goal, value_at
 from payload.impala.thread_watch import ThreadWatch
 from payload.impala.update_settings import UpdateSettings
 from payload.impala.vtrace import vtrace
@@ -316,11 +316,8 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         optimizer.step()
 
     def uniform_kl_annealed(self) -> float:
-        """Returns how far uniform_kl_coeff is annealed, in [0, 1]: most of it near the goal.
-
-        In Pong a policy that becomes deterministic halfway stays in its cycle.
-        """
-        return self._current.progress**4
+        """Returns how far uniform_kl_coeff is annealed, in [0, 1]."""
+        return near_goal(self._current.progress)
 
     def policy_losses(
         self, logp: torch.Tensor, proximal_logp: torch.Tensor, advantages: torch.Tensor

@@ -25,6 +25,14 @@ def value_at(given: float | list[list[float]], env_steps: int) -> float:
     return float(np.interp(env_steps, steps, values))
 
 
+def near_goal(progress: float) -> float:
+    """Returns how far is annealed what follows the progress to the goal: most of it near the goal.
+
+    In Pong a policy that becomes deterministic halfway stays in its cycle.
+    """
+    return progress**4
+
+
 def annealed(start: float, at_goal: float | None, fraction: float) -> float:
     """Returns a coefficient that is annealed geometrically to `at_goal`, at a fraction in [0, 1].
 

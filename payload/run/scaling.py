@@ -7,7 +7,7 @@ from typing import Any
 from payload.experiment.common_settings import CommonSettings
 from payload.experiment.settings import Experiment, Settings, Stop, with_defaults
 from payload.impala.atari import game_of
-from payload.impala.schedule import annealed, schedule
+from payload.impala.schedule import annealed, near_goal, schedule
 from payload.impala.update_settings import UpdateSettings
 from payload.run.progress import Progress
 
@@ -58,14 +58,18 @@ def tell_learners(algorithm: Any, progress: Progress, stop: Stop, settings: Comm
     assert settings.train_batch_size_per_learner is not None  # It is filled in.
     used = progress.used(stop)
     left = 1.0 - used
+    towards = progress.towards(stop)
+    lr = schedule(settings.lr)
+    if settings.lr_at_goal is not None:
+        lr = annealed(lr, settings.lr_at_goal, near_goal(towards))
     update_settings = UpdateSettings(
         train_batch_size=settings.train_batch_size_per_learner,
         minibatch_size=settings.minibatch_size,
-        lr=schedule(settings.lr),
+        lr=lr,
         lr_left=left if settings.anneal_lr else 1.0,
         entropy_coeff_left=left if settings.anneal_entropy_coeff else 1.0,
         temperature=annealed(1.0, settings.final_temperature, used**TEMPERATURE_POWER),
-        progress=progress.towards(stop),
+        progress=towards,
         used=used,
     )
 

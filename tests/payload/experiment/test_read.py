@@ -420,6 +420,12 @@ def test_a_minibatch_of_broken_fragments_is_refused() -> None:
     )
 
 
+@pytest.mark.parametrize("lr", [0.0, [[0, 1e-3], [1000, 1e-4]]])
+def test_only_a_positive_rate_can_be_annealed_on_the_way_to_the_goal(lr: object) -> None:
+    message = refusal({"config": {"lr": lr, "lr_at_goal": 1e-4}})
+    assert message == "config.lr_at_goal: 0.0001 needs an lr that is a positive number"
+
+
 # For any input
 
 json_values = st.recursive(

@@ -87,7 +87,7 @@ def test_a_setting_given_as_null_has_its_default(key: str) -> None:
 @pytest.mark.parametrize("run", ["IMPALA", "APPO"])
 def test_no_setting_of_an_atari_game_is_left_open_but_by_choice(run: Algorithm) -> None:
     settings = with_defaults(Experiment(run=run), atari=True, num_env_runners=2)
-    open_by_choice = {"seed", "epsilon", "evaluation_interval"}
+    open_by_choice = {"seed", "epsilon", "evaluation_interval", "lr_at_goal"}
     if run == "APPO":
         open_by_choice.add("uniform_kl_coeff_at_goal")
     assert {name for name, value in settings if value is None} == open_by_choice

@@ -101,6 +101,14 @@ def test_the_temperature_falls_to_the_final_one_most_of_it_near_the_end(build: B
         assert [told.temperature for told in of_learners(algorithm)] == [pytest.approx(temperature)]
 
 
+def test_the_rate_falls_to_the_one_at_the_goal_most_of_it_near_it(build: Build) -> None:
+    algorithm, settings = grown(build, driver_only(lr=1e-3, lr_at_goal=1e-5), 0)
+    for env_steps, lr in (0, 1e-3), (500, 1e-3 * 0.01 ** (1 / 16)), (1000, 1e-5):
+        stop = Stop(num_env_steps_sampled_lifetime=1000)
+        tell_learners(algorithm, Progress(env_steps=env_steps), stop, settings)
+        assert [told.lr for told in of_learners(algorithm)] == [pytest.approx(lr)]
+
+
 @pytest.mark.parametrize("goal", [None, 1e9, -10.0], ids=["none", "unreachable", "negative"])
 def test_appo_learns_alike_with_any_return_goal(build: Build, goal: float | None) -> None:
     experiment = Experiment.model_validate({**driver_only().model_dump(), "run": "APPO"})
