@@ -26,7 +26,7 @@ def value_at(given: float | list[list[float]], env_steps: int) -> float:
 
 
 def near_goal(progress: float) -> float:
-    """Returns how far is annealed what follows the progress to the goal: most of it near the goal.
+    """Returns how far a coefficient is annealed, in [0, 1]: most of it near the goal.
 
     In Pong a policy that becomes deterministic halfway stays in its cycle.
     """
