@@ -316,7 +316,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         optimizer.step()
 
     def uniform_kl_annealed(self) -> float:
-        """Returns how far uniform_kl_coeff is annealed, in [0, 1]."""
+        """Returns how far uniform_kl_coeff is annealed, in [0, 1]: most of it near the goal."""
         return near_goal(self._current.progress)
 
     def policy_losses(
