@@ -316,12 +316,8 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         optimizer.step()
 
     def uniform_kl_annealed(self) -> float:
-        """Returns how far uniform_kl_coeff is annealed, in [0, 1].
-
-        The used share of the run, by which lr falls too, or near_goal(progress) if larger: a run
-        without a return goal has only the first.
-        """
-        return max(self._current.used, near_goal(self._current.progress))
+        """Returns how far uniform_kl_coeff is annealed, in [0, 1]: most of it near the goal."""
+        return near_goal(self._current.progress)
 
     def policy_losses(
         self, logp: torch.Tensor, proximal_logp: torch.Tensor, advantages: torch.Tensor
@@ -339,7 +335,7 @@ class SurrogateLearner(VTraceLearner):
         super().build()
 
     def uniform_kl_annealed(self) -> float:
-        """Returns the used share of the run, or progress**2 if larger.
+        """Returns the used share of the run, by which lr falls too, or progress**2 if larger.
 
         Its steps are clipped, so the policy may become deterministic earlier than IMPALA's. With
         progress**4 some runs on Pong had a return of 0 for long where the greedy policy had 15.
