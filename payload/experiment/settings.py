@@ -184,6 +184,11 @@ class Stop(BaseModel):
     """Environment steps sampled."""
     training_iteration: int | None = Field(None, gt=0)
 
+    @property
+    def has_return_goal(self) -> bool:
+        """Whether a return, of training or of evaluation, ends the run."""
+        return self.episode_return_mean is not None or self.evaluation_return_mean is not None
+
 
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 _Package = Annotated[str, Field(pattern=r"^[A-Za-z0-9]")]

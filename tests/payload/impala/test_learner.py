@@ -783,11 +783,17 @@ def test_a_coefficient_falls_geometrically(fraction: float, value: float) -> Non
 @pytest.mark.parametrize(
     ("kind", "halfway"),
     [
-        ("IMPALA", {"progress": 0.5**0.25}),
+        ("IMPALA", {"progress": 0.5**0.25, "used": 0.5}),
+        ("IMPALA", {"progress": 0.5, "used": 0.5, "has_return_goal": False}),
         ("APPO with both", {"progress": 0.1, "used": 0.5}),
         ("APPO with both", {"progress": 0.5**0.5, "used": 0.1}),
     ],
-    ids=["IMPALA near the goal", "APPO evenly over the run", "APPO on the way to the goal"],
+    ids=[
+        "IMPALA near the goal",
+        "IMPALA evenly over a run without a goal",
+        "APPO evenly over the run",
+        "APPO on the way to the goal",
+    ],
 )
 def test_a_policy_is_made_sure_of_itself(
     learners: Learners, kind: str, halfway: dict[str, Any]

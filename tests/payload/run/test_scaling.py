@@ -109,6 +109,23 @@ def test_the_rate_falls_to_the_one_at_the_goal_most_of_it_near_it(build: Build) 
         assert [told.lr for told in of_learners(algorithm)] == [pytest.approx(lr)]
 
 
+@pytest.mark.parametrize(
+    ("stop", "has_return_goal"),
+    [
+        (Stop(time_total_s=60.0), False),
+        (Stop(time_total_s=60.0, episode_return_mean=18.0), True),
+        (Stop(time_total_s=60.0, evaluation_return_mean=18.0), True),
+    ],
+    ids=["none", "of training", "of evaluation"],
+)
+def test_learners_know_whether_there_is_a_return_goal(
+    build: Build, stop: Stop, has_return_goal: bool
+) -> None:
+    algorithm, settings = grown(build, driver_only(), 0)
+    tell_learners(algorithm, Progress(), stop, settings)
+    assert [told.has_return_goal for told in of_learners(algorithm)] == [has_return_goal]
+
+
 @pytest.mark.parametrize("goal", [None, 1e9, -10.0], ids=["none", "unreachable", "negative"])
 def test_appo_learns_alike_with_any_return_goal(build: Build, goal: float | None) -> None:
     experiment = Experiment.model_validate({**driver_only().model_dump(), "run": "APPO"})
