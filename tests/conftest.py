@@ -23,6 +23,9 @@ SLOW_EVENTS = frozenset(
 os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")
 # What a script starts in the background ignores Ctrl-C, and so would all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Under nohup they would ignore a hangup as well. A handler is not inherited.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 this_thread = threading.local()
 platform.processor()  # Libraries ask for it when imported; Python asks `uname` the first time only.
 

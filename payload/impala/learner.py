@@ -318,8 +318,8 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
     def uniform_kl_annealed(self) -> float:
         """Returns how far uniform_kl_coeff is annealed, in [0, 1]: most of it near a return goal.
 
-        Without a goal it is annealed evenly, by the used share. With one it is not: four runs on
-        Pong with a time limit beside the goal took longer.
+        Without a goal it is annealed evenly, by the used share. Beside a goal, an even anneal over
+        the time limit made Pong take longer.
         """
         if self._current.has_return_goal:
             return near_goal(self._current.progress)
