@@ -111,8 +111,8 @@ class Settings(LSTMSettings, EpsilonGreedySettings):
     uniform_kl_coeff_at_goal: Annotated[
         float | None, AtariOnly, ByAlgorithm(impala=0.004, appo=None)
     ] = Field(None, gt=0)
-    """What uniform_kl_coeff is annealed to, most of it near the stop criterion; APPO's also as
-    time, steps or iterations pass. Default: none, a constant, where uniform_kl_coeff is given."""
+    """What uniform_kl_coeff is annealed to, near a return goal or as time, steps or iterations
+    pass. Default: none, a constant, where uniform_kl_coeff is given."""
     grad_clip: float | None = Field(0.5, gt=0)
     """Largest global norm of a gradient."""
     clip_param: Annotated[float | None, ByEnvironment(atari=0.1, other=0.2)] = Field(None, gt=0)
@@ -183,11 +183,6 @@ class Stop(BaseModel):
     num_env_steps_sampled_lifetime: int | None = Field(None, gt=0)
     """Environment steps sampled."""
     training_iteration: int | None = Field(None, gt=0)
-
-    @property
-    def has_return_goal(self) -> bool:
-        """Whether a return, of training or of evaluation, ends the run."""
-        return self.episode_return_mean is not None or self.evaluation_return_mean is not None
 
 
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]

@@ -30,7 +30,7 @@ from payload.impala.connector import FIRST
 from payload.impala.module import STACKS
 from payload.impala.replay import ReplayBuffer
 from payload.impala.rollout_fragment import RolloutFragment
-from payload.impala.schedule import annealed, near_goal, value_at
+from payload.impala.schedule import annealed, near_goal, near_limit, value_at
 from payload.impala.thread_watch import ThreadWatch
 from payload.impala.update_settings import UpdateSettings
 from payload.impala.vtrace import vtrace
@@ -316,14 +316,8 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         optimizer.step()
 
     def uniform_kl_annealed(self) -> float:
-        """Returns how far uniform_kl_coeff is annealed, in [0, 1]: most of it near a return goal.
-
-        Without a goal it is annealed evenly, by the used share. Beside a goal, an even anneal over
-        the time limit made Pong take longer.
-        """
-        if self._current.has_return_goal:
-            return near_goal(self._current.progress)
-        return self._current.used
+        """Returns how far uniform_kl_coeff is annealed, in [0, 1]: near a goal, or by the limit."""
+        return max(near_goal(self._current.progress), near_limit(self._current.used))
 
     def policy_losses(
         self, logp: torch.Tensor, proximal_logp: torch.Tensor, advantages: torch.Tensor

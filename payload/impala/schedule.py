@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+NOT_ANNEALED = 1 / 6
+"""The share of a run's limit after which `near_limit` anneals."""
+
 
 def schedule(value: Any) -> Any:
     """Returns a schedule as RLlib wants it: a number, or lists whose first step is 0."""
@@ -31,6 +34,14 @@ def near_goal(progress: float) -> float:
     In Pong a policy that becomes deterministic halfway stays in its cycle.
     """
     return progress**4
+
+
+def near_limit(used: float) -> float:
+    """Returns how far a coefficient is annealed, in [0, 1]: evenly, after a sixth of the limit.
+
+    A run with a goal within reach has most of its learning in that sixth, and follows the goal.
+    """
+    return max(0.0, used - NOT_ANNEALED) / (1.0 - NOT_ANNEALED)
 
 
 def annealed(start: float, at_goal: float | None, fraction: float) -> float:

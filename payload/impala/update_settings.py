@@ -29,5 +29,3 @@ class UpdateSettings:
     """How far the run is on its way to the nearest stop criterion, in [0, 1]."""
     used: float = 0.0
     """The share of the time, steps or iterations that is used, whatever the return, in [0, 1]."""
-    has_return_goal: bool = True
-    """Whether a return ends the run; otherwise progress is the used share."""

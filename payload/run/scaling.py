@@ -71,7 +71,6 @@ def tell_learners(algorithm: Any, progress: Progress, stop: Stop, settings: Comm
         temperature=annealed(1.0, settings.final_temperature, used**TEMPERATURE_POWER),
         progress=towards,
         used=used,
-        has_return_goal=stop.has_return_goal,
     )
 
     def tell(learner: Any) -> None:

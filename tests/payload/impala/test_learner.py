@@ -41,7 +41,7 @@ from payload.impala.learner import (
     VTraceLearner,
 )
 from payload.impala.rollout_fragment import RolloutFragment
-from payload.impala.schedule import annealed
+from payload.impala.schedule import annealed, near_limit
 from payload.impala.update_settings import UpdateSettings
 from payload.impala.vtrace import vtrace
 from payload.run.algorithm import algorithm_config
@@ -784,13 +784,13 @@ def test_a_coefficient_falls_geometrically(fraction: float, value: float) -> Non
     ("kind", "halfway"),
     [
         ("IMPALA", {"progress": 0.5**0.25, "used": 0.5}),
-        ("IMPALA", {"progress": 0.5, "used": 0.5, "has_return_goal": False}),
+        ("IMPALA", {"progress": 7 / 12, "used": 7 / 12}),
         ("APPO with both", {"progress": 0.1, "used": 0.5}),
         ("APPO with both", {"progress": 0.5**0.5, "used": 0.1}),
     ],
     ids=[
         "IMPALA near the goal",
-        "IMPALA evenly over a run without a goal",
+        "IMPALA evenly from a sixth of the run on",
         "APPO evenly over the run",
         "APPO on the way to the goal",
     ],
@@ -804,6 +804,11 @@ def test_a_policy_is_made_sure_of_itself(
     learner.update_settings = replace(learner.update_settings, **halfway)
     coefficient = update(learner, made_up())[DEFAULT_MODULE_ID]["uniform_kl_coeff"].peek()
     assert coefficient == pytest.approx((start * at_goal) ** 0.5)
+
+
+@pytest.mark.parametrize(("used", "fraction"), [(0.1, 0.0), (1 / 6, 0.0), (1.0, 1.0)])
+def test_a_limit_anneals_nothing_in_the_first_sixth_of_a_run(used: float, fraction: float) -> None:
+    assert near_limit(used) == fraction
 
 
 def test_an_entropy_bonus_weighs_what_annealing_has_left(learners: Learners) -> None:

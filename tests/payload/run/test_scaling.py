@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from payload.experiment.settings import Experiment, Settings, Stop, with_defaults
 from payload.run.env_runner_joining import set_number
-from payload.run.progress import Progress
+from payload.run.progress import MEAN_OVER, Progress
 from payload.run.scaling import follow_scale, settings_while_training, tell_learners
 from tests.payload.run.conftest import Build, of_learners
 
@@ -109,21 +109,16 @@ def test_the_rate_falls_to_the_one_at_the_goal_most_of_it_near_it(build: Build) 
         assert [told.lr for told in of_learners(algorithm)] == [pytest.approx(lr)]
 
 
-@pytest.mark.parametrize(
-    ("stop", "has_return_goal"),
-    [
-        (Stop(time_total_s=60.0), False),
-        (Stop(time_total_s=60.0, episode_return_mean=18.0), True),
-        (Stop(time_total_s=60.0, evaluation_return_mean=18.0), True),
-    ],
-    ids=["none", "of training", "of evaluation"],
-)
-def test_learners_know_whether_there_is_a_return_goal(
-    build: Build, stop: Stop, has_return_goal: bool
-) -> None:
+def test_impala_learns_alike_without_and_with_an_unreachable_return_goal(build: Build) -> None:
     algorithm, settings = grown(build, driver_only(), 0)
-    tell_learners(algorithm, Progress(), stop, settings)
-    assert [told.has_return_goal for told in of_learners(algorithm)] == [has_return_goal]
+    progress = Progress(env_steps=500, first_return=-20.0, best_current_return=-10.0)
+    progress.returns.extend([-20.0] * MEAN_OVER)
+    told = []
+    for goal in None, 1e9:
+        stop = Stop(num_env_steps_sampled_lifetime=1000, episode_return_mean=goal)
+        tell_learners(algorithm, progress, stop, settings)
+        told += of_learners(algorithm)
+    assert told[0] == told[1]
 
 
 @pytest.mark.parametrize("goal", [None, 1e9, -10.0], ids=["none", "unreachable", "negative"])
