@@ -28,6 +28,12 @@ def why_not() -> str | None:
     return f"needs the command {missing[0]}" if missing else None
 
 
+def add_limit(interface: str, mbit_per_s: float) -> list[str]:
+    """Returns the arguments of `tc` that limit what an interface sends."""
+    shape = ["tbf", "rate", f"{mbit_per_s:g}mbit", "burst", "256k", "latency", "50ms"]
+    return ["qdisc", "add", "dev", interface, "root", *shape]
+
+
 @contextmanager
 def ray_over_link(mbit_per_s: float, cpus: int) -> Iterator[None]:
     """Starts Ray: this process on a node without CPUs, the CPUs on a node behind the link.
@@ -78,9 +84,8 @@ def _make(mbit_per_s: float) -> None:
     _run("ip", "link", "set", NAMESPACE, "up")
     for name in ("lo", "eth0"):
         _run(*inside, "link", "set", name, "up")
-    shape = ["root", "tbf", "rate", f"{mbit_per_s:g}mbit", "burst", "256k", "latency", "50ms"]
-    _run("tc", "qdisc", "add", "dev", NAMESPACE, *shape)
-    _run("tc", "-n", NAMESPACE, "qdisc", "add", "dev", "eth0", *shape)
+    _run("tc", *add_limit(NAMESPACE, mbit_per_s))
+    _run("tc", "-n", NAMESPACE, *add_limit("eth0", mbit_per_s))
 
 
 def _remove() -> None:

@@ -74,6 +74,8 @@ class Limit:
     """Whether a learner takes the fragments in, and does nothing with them."""
     link_mbit_per_s: float = 0.0
     """Of a network link between driver and env runners; 0 is none."""
+    node_resource: str = ""
+    """The custom resource of the nodes for env runners, in a Ray cluster that runs already."""
 
 
 @dataclass(frozen=True)
@@ -209,12 +211,15 @@ def measure_learner(limit: Limit) -> dict[str, float]:
 def measure_driver(limit: Limit) -> dict[str, float]:
     """Measures what IMPALA's loop in the driver moves when sampling costs nothing."""
     with ExitStack() as stack:
-        if limit.link_mbit_per_s:
+        config, _ = trainer_config(limit)
+        if limit.node_resource:
+            join_ray()
+            config.env_runners(custom_resources_per_env_runner={limit.node_resource: 0.01})
+        elif limit.link_mbit_per_s:
             # One CPU more than env runners: RLlib has an actor that serves the weights.
             stack.enter_context(ray_over_link(limit.link_mbit_per_s, limit.env_runners + 1))
         else:
             start_ray(limit.env_runners)
-        config, _ = trainer_config(limit)
         config.env_runners(env_runner_cls=paced(limit))
         if limit.receiving:
             config.learners(learner_class=ReceivingLearner)
@@ -254,6 +259,12 @@ def start_ray(cpus: int) -> None:
         include_dashboard=False,
         log_to_driver=False,
     )
+
+
+def join_ray() -> None:
+    """Connects to the cluster of this machine; its other nodes get this package."""
+    package = Path(__file__).parents[1]
+    ray.init(address="auto", log_to_driver=False, runtime_env={"py_modules": [str(package)]})
 
 
 def trainer_config(limit: Limit) -> tuple[Any, Settings]:

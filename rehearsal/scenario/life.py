@@ -10,6 +10,7 @@ from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.scenario import checks, faults, own_environment, role_faults, stack_changes
 from rehearsal.scenario import operate as operating
 from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, Context
+from rehearsal.scenario.limited_network import limited_network
 from rehearsal.scenario.open_ports import ports_as_declared
 from rehearsal.scenario.outcomes import Outcomes
 from rehearsal.scenario.training_watch import NodeWatch
@@ -17,6 +18,7 @@ from rehearsal.scenario.unsupported_properties import unsupported_properties
 
 ROLES_REMOVED = "nothing is saved, no worker joins; both work when they are back"
 OWN_ENVIRONMENT = "it learns from a window; its env runners on workers have X servers"
+LIMITED_NETWORK = "a twentieth of Azure's carries 10 times what two cores train"
 OPERATED = "`volley` submits, stops, resumes and pulls a second experiment"
 UP_KILLED = "twice; then `make up` starts the training"
 
@@ -44,6 +46,7 @@ def run_life(context: Context, outcomes: Outcomes) -> list[str]:
         only = "by a run command alone; Ray's autoscaler asks Azure"
         act("more workers", only, stack_changes.scale, context, nodes, 3)
         act("fewer workers", only, stack_changes.scale, context, nodes, 2)
+        act("limited network", LIMITED_NETWORK, limited_network, context)
         act("roles removed", ROLES_REMOVED, role_faults.roles_removed, context, nodes)
     act("failed start", "the next `up` starts the training", stack_changes.failed_start, context)
     if isinstance(context.driver, PulumiCli):

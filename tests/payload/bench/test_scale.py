@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 from hypothesis import given
 from hypothesis import strategies as st
+from ray.cluster_utils import Cluster
 
 from payload.bench.limited_link import why_not
 from payload.bench.limits import Limit
@@ -134,6 +136,26 @@ def test_a_part_is_measured_in_a_process_of_its_own(
     tmp_path: Path, what: str, figure: str, least: float, most: float
 ) -> None:
     assert least < figures_of(measurements(seconds=1.0)[what], tmp_path)[figure] < most
+
+
+@pytest.mark.slow
+def test_env_runners_are_on_the_nodes_with_a_resource_of_a_running_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 3})
+    worker = cluster.add_node(num_cpus=2, resources={"worker": 1})
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    alike = measurements(seconds=1.0)["fragments to a learner"]
+    limit = replace(alike, node_resource="worker")
+    try:
+        assert figures_of(limit, tmp_path)["steps_per_s"] > 1_000
+        ray.init()
+        actors = ray._private.state.actors().values()
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    places = [one["Address"]["NodeID"] for one in actors if "EnvRunner" in one["ActorClassName"]]
+    assert places == 2 * [worker.node_id]
 
 
 @pytest.mark.slow
