@@ -43,7 +43,7 @@ from payload.impala.learner import VTraceLearner
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.run.algorithm import algorithm_config
 from payload.run.interruption import LEARNER_THREADS
-from payload.run.ray_cluster import available_cpus
+from payload.run.ray_cluster import available_cpus, connect
 
 WARM_UP_S = 1.0
 NUM_ACTIONS = 6
@@ -210,10 +210,11 @@ def measure_learner(limit: Limit) -> dict[str, float]:
 
 def measure_driver(limit: Limit) -> dict[str, float]:
     """Measures what IMPALA's loop in the driver moves when sampling costs nothing."""
+    config, _ = trainer_config(limit)
     with ExitStack() as stack:
-        config, _ = trainer_config(limit)
         if limit.node_resource:
-            join_ray()
+            # Its other nodes may have a payload without the benchmark.
+            connect("auto", {"py_modules": [str(Path(__file__).parents[1])]})
             config.env_runners(custom_resources_per_env_runner={limit.node_resource: 0.01})
         elif limit.link_mbit_per_s:
             # One CPU more than env runners: RLlib has an actor that serves the weights.
@@ -259,12 +260,6 @@ def start_ray(cpus: int) -> None:
         include_dashboard=False,
         log_to_driver=False,
     )
-
-
-def join_ray() -> None:
-    """Connects to the cluster of this machine; its other nodes get this package."""
-    package = Path(__file__).parents[1]
-    ray.init(address="auto", log_to_driver=False, runtime_env={"py_modules": [str(package)]})
 
 
 def trainer_config(limit: Limit) -> tuple[Any, Settings]:

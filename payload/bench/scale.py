@@ -31,7 +31,8 @@ TWO_CORES_PER_S = 5_000.0
 """About what two cores train: the driver is offered 10 and 30 times as much."""
 LINK_MBIT_PER_S = HEAD_LINK * 8 / 1e6 / 20
 """A twentieth of the head's network for about a twentieth of a cluster."""
-LIMITED_LINK = f"fragments to a learner, over {LINK_MBIT_PER_S:,.0f} Mbit/s"
+FRAGMENTS = "fragments to a learner"
+LIMITED_LINK = f"{FRAGMENTS}, over {LINK_MBIT_PER_S:,.0f} Mbit/s"
 MANY_ENV_RUNNERS = 128
 """So many need several learners: a minibatch of all learners has 1,024 steps for them."""
 GAMES = sorted({games for _, games, _ in TRAJECTORIES}, reverse=True)
@@ -98,7 +99,7 @@ def measurements(seconds: float) -> dict[str, Limit]:
         found[f"driver, offered {offered.steps_per_s:,.0f} steps/s"] = offered
     found |= {
         "object store": limit("object store"),
-        "fragments to a learner": driver(receiving=True),
+        FRAGMENTS: driver(receiving=True),
         LIMITED_LINK: driver(receiving=True, link_mbit_per_s=LINK_MBIT_PER_S),
     }
     for learners, name in ((1, "1 learner process"), (2, "2 learner processes")):

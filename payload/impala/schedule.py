@@ -39,7 +39,7 @@ def near_goal(progress: float) -> float:
 def near_limit(used: float) -> float:
     """Returns how far a coefficient is annealed, in [0, 1]: evenly, after a sixth of the limit.
 
-    A run with a goal within reach has most of its learning in that sixth, and follows the goal.
+    Most runs reach a return goal that is within reach in that sixth, where `near_goal` is alone.
     """
     return max(0.0, used - NOT_ANNEALED) / (1.0 - NOT_ANNEALED)
 

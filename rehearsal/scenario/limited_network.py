@@ -6,12 +6,11 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from payload.bench.limited_link import add_limit
-from payload.bench.limits import Limit
-from payload.bench.scale import LINK_MBIT_PER_S, TWO_CORES_PER_S
+from payload.bench.scale import FRAGMENTS, LINK_MBIT_PER_S, TWO_CORES_PER_S, measurements
 from rehearsal.machines.machine import Machine, all_machines
 from rehearsal.paths import ROOT
 from rehearsal.scenario.context import WORKERS, Context
@@ -65,15 +64,8 @@ def limited_network(context: Context) -> str:
 
 def _carried(head: Machine, offered: float) -> float:
     """Returns how many of the environment steps offered per second arrive."""
-    limit = Limit(
-        part="driver",
-        env_runners=WORKERS,
-        learning=False,
-        seconds=SECONDS,
-        steps_per_s=offered,
-        receiving=True,
-        node_resource="worker",
-    )
+    alike = measurements(SECONDS)[FRAGMENTS]
+    limit = replace(alike, env_runners=WORKERS, steps_per_s=offered, node_resource="worker")
     found = Path("/", PACKAGE.parent, "found.json")
     before = _received(head)
     code = ["-m", "payload.bench.limits", str(found), json.dumps(asdict(limit))]

@@ -19,6 +19,7 @@ from payload.bench.limited_link import why_not
 from payload.bench.limits import Limit
 from payload.bench.parts import Part
 from payload.bench.scale import (
+    FRAGMENTS,
     GAMES,
     LIMITED_LINK,
     costs_from,
@@ -145,7 +146,7 @@ def test_env_runners_are_on_the_nodes_with_a_resource_of_a_running_cluster(
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 3})
     worker = cluster.add_node(num_cpus=2, resources={"worker": 1})
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-    alike = measurements(seconds=1.0)["fragments to a learner"]
+    alike = measurements(seconds=1.0)[FRAGMENTS]
     limit = replace(alike, node_resource="worker")
     try:
         assert figures_of(limit, tmp_path)["steps_per_s"] > 1_000
