@@ -13,7 +13,7 @@ LAPTOPS := x86_64-manylinux_2_28 aarch64-manylinux_2_28 aarch64-apple-darwin
 WHEELS := MACOSX_DEPLOYMENT_TARGET=14.0 $(BIN)/uv pip install --quiet --require-hashes --only-binary :all:
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-CODE := infra operate payload rehearsal tests
+CODE := bench infra payload rehearsal tests volley
 SCRIPTS := usr/local/lib/volley
 
 .PHONY: help train test quick chaos lint ui bench bench-scale up preview prices down rehearse rehearse-set-up rehearse-clean
@@ -40,7 +40,7 @@ lint: .venv/dev  ## Lint and types
 	$(BIN)/mypy
 	MYPYPATH=$(SCRIPTS:%=infra/boot/files/common/%):$(SCRIPTS:%=infra/boot/files/head/%) \
 	  $(BIN)/mypy --explicit-package-bases infra/boot/files/*/$(SCRIPTS)/*.py
-	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin infra operate payload
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin bench infra payload volley
 
 ui: .venv/payload  ## Open MLflow's charts of the newest run, on loopback (port 5000)
 	$(BIN)/python -m payload ui --results $(RESULTS) $(ARGS)
@@ -52,16 +52,16 @@ bench-scale: .venv/payload  ## Measure what limits a training on many machines, 
 	$(BIN)/python -m payload bench --scale --results $(RESULTS) $(ARGS)
 
 up: .venv/infra  ## Declare the cluster on Azure, start it and train (pulumi up)
-	$(BIN)/python -m infra.deploy up $(ARGS)
+	$(BIN)/python -m infra.up.deploy up $(ARGS)
 
 prices: .venv/infra  ## Update the prices of the estimates from Azure (ARGS="--location westeurope")
-	$(BIN)/python -m infra.update_prices $(ARGS)
+	$(BIN)/python -m infra.config.update_prices $(ARGS)
 
 preview: .venv/infra  ## Show what `make up` would change
 	pulumi preview $(ARGS)
 
 down: .venv/infra  ## Take the cluster away; the results stay (pulumi destroy)
-	$(BIN)/python -m infra.deploy destroy $(ARGS)
+	$(BIN)/python -m infra.up.deploy destroy $(ARGS)
 
 rehearse: rehearse-set-up  ## Run the declared cluster for real on this machine (Linux, root)
 	$(BIN)/python -m rehearsal run $(ARGS)

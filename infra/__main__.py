@@ -10,23 +10,23 @@ import pulumi
 from pulumi_azure_native import resources
 
 from infra.boot.cloud_config import CustomDataTooLargeError
-from infra.common import Common, stack_prefix, tags
 from infra.config.check_experiment import said_of_needs
+from infra.config.quota import QuotaError, check_quota
 from infra.config.read_stack import ConfigError, read_settings, stack_config
 from infra.config.stack_settings import StackSettings
-from infra.cpu_rules import CpuRules
-from infra.foundation import Foundation
-from infra.head import Head
-from infra.identity import Identities
-from infra.machine_environment import check_custom_data
-from infra.network import Network
 from infra.outputs import outputs
-from infra.quota import QuotaError, check_quota
-from infra.results_account import ResultsAccount
-from infra.run_command_script import ScriptTooLargeError
-from infra.scaling import Scaling
-from infra.training import Training, TrainingScript, training_script
-from infra.workers import Workers
+from infra.stack.cpu_autoscale import CpuRules
+from infra.stack.head import Head
+from infra.stack.identity import Identities
+from infra.stack.machine_environment import check_custom_data
+from infra.stack.naming import Common, stack_prefix, tags
+from infra.stack.network import Network
+from infra.stack.prerequisites import Foundation
+from infra.stack.results_account import ResultsAccount
+from infra.stack.run_command_script import ScriptTooLargeError
+from infra.stack.scaling import Scaling
+from infra.stack.training import Training, TrainingScript, training_script
+from infra.stack.workers import Workers
 
 ROOT = Path(__file__).parents[1]
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pulumi
 
-from infra.common import Common
+from infra.config.cost import cost_table, hourly, per_day, per_hour, per_up
 from infra.config.prices import prices
 from infra.config.stack_settings import StackSettings
-from infra.cost import cost_table, hourly, per_day, per_hour, per_up
-from infra.head import Head
 from infra.ports import DASHBOARD, MLFLOW
-from infra.results_account import ResultsAccount
-from infra.retention import CONTAINER
+from infra.stack.head import Head
+from infra.stack.naming import Common
+from infra.stack.results_account import ResultsAccount
+from infra.stack.retention import CONTAINER
 
 TOKEN_FILE = "/var/lib/volley/ray-token"
 FIRST_EXPERIMENT = 1

@@ -382,8 +382,8 @@ def _provide(
         provide_inputs(experiment, options.results)
     else:
         installed = provide(experiment, options.results)
-    from payload.impala.atari import game_of
-    from payload.standard.check import check_algorithm, facts_of_game
+    from payload.algorithms.check import check_algorithm, facts_of_game
+    from payload.environments.atari import game_of
 
     atari = game_of(experiment) is not None
     facts = None if atari else probe(experiment)
@@ -517,8 +517,8 @@ def _ui(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from payload.bench.benchmark import bench, bench_learning
-    from payload.bench.process import unwind_on_signals
+    from bench.benchmark import bench, bench_learning
+    from bench.process import unwind_on_signals
     from payload.run import run_folder
 
     _positive("--seconds", options.seconds)
@@ -528,7 +528,7 @@ def _bench(options: argparse.Namespace) -> int:
     unwind_on_signals()
     code: int
     if options.scale:
-        from payload.bench.scale import bench_scale
+        from bench.scale import bench_scale
 
         code = bench_scale(options.seconds, options.results)
     elif options.learn:
@@ -541,7 +541,7 @@ def _bench(options: argparse.Namespace) -> int:
             options.first_seed,
         )
     elif options.games is not None:
-        from payload.bench.games import bench_games
+        from bench.games import bench_games
 
         code = bench_games(
             options.experiment or Path("experiments/atari.yaml"),

@@ -8,13 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from rehearsal.addresses import BLOB_ADDRESS, MANAGEMENT_ADDRESS
-from rehearsal.azure import management_service, metadata_service, metadata_state
-from rehearsal.azure.blob_proxy import HOST_SUFFIX, Access
-from rehearsal.azure.blob_storage import BlobStorage
-from rehearsal.azure.provider import serve
-from rehearsal.azure.resource_kinds import Resource, Resources
-from rehearsal.azure.resources import Azure
-from rehearsal.azure.run_commands import Execution
+from rehearsal.azure.blob.blob_proxy import HOST_SUFFIX, Access
+from rehearsal.azure.blob.blob_storage import BlobStorage
+from rehearsal.azure.management import management_service
+from rehearsal.azure.metadata import metadata_service, metadata_state
+from rehearsal.azure.resources.provider import serve
+from rehearsal.azure.resources.resource_kinds import Resource, Resources
+from rehearsal.azure.resources.resources import Azure
+from rehearsal.azure.resources.run_commands import Execution
 from rehearsal.machines import run_command
 from rehearsal.machines.machine import Machine, all_machines
 from rehearsal.network import bridges

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from rehearsal.azure import management_service, metadata_service
+from rehearsal.azure.management import management_service
+from rehearsal.azure.metadata import metadata_service
 from rehearsal.backend import storage_accounts
 from rehearsal.machines import cgroup
 from rehearsal.machines.machine import Machine

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from rehearsal.azure.management_service import main
+from rehearsal.azure.management.management_service import main
 from rehearsal.backend import Backend
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ DOCUMENTS = sorted(
 FOLDERS = (
     "payload",
     "infra",
-    "operate",
+    "volley",
     "rehearsal",
     "tests",
     "experiments",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import lzma
 from pathlib import Path
 
-from infra.experiment_files import archive
+from payload.parcel.experiment_files import archive
 
 FILES = Path(__file__).parent / "files"
 PACKED = Path(__file__).parent / "packed"

@@ -8,7 +8,6 @@ from pathlib import Path
 from infra.config.problem import Problem
 from infra.config.stack_settings import StackSettings
 from infra.config.vm_sizes import SIZES
-from infra.experiment_files import MAX_BYTES, largest, sizes
 from payload.experiment import (
     Cluster,
     Experiment,
@@ -19,6 +18,7 @@ from payload.experiment import (
     place,
     read_experiment,
 )
+from payload.parcel.experiment_files import MAX_BYTES, largest, sizes
 
 
 def check_experiment(settings: StackSettings, root: Path) -> Iterator[Problem]:

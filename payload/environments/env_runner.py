@@ -10,12 +10,12 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import DictInfoToList
 
+from payload.environments.atari import AtariSettings, make_vector_env
 from payload.environments.episode_metrics import log_episodes
 from payload.environments.faults import Recovering, StepTimeout
 from payload.environments.make import EnvironmentSettings, make_vector
 from payload.environments.observed import ObservedVector
 from payload.environments.watched import Watched
-from payload.impala.atari import AtariSettings, make_vector_env
 
 STEPS_AT_ONCE = 32
 """Of each environment, while complete episodes are played."""

@@ -24,8 +24,8 @@ from ray.rllib.utils.metrics import (
     WEIGHTS_SEQ_NO,
 )
 
+from payload.environments.atari import AtariSettings, make_vector_env
 from payload.impala.advantages import RunningNormalizer
-from payload.impala.atari import AtariSettings, make_vector_env
 from payload.impala.connector import FIRST
 from payload.impala.module import STACKS
 from payload.impala.replay import ReplayBuffer

@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from payload.environments.atari import AtariSettings, game_of, make_vector_env
 from payload.environments.make import make_env
 from payload.environments.observed import ObservedVector
 from payload.experiment.settings import Experiment, Settings
-from payload.impala.atari import AtariSettings, game_of, make_vector_env
 from payload.run.checkpoints import Checkpoint
 from payload.run.policy import Policy
 

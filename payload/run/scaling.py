@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from payload.environments.atari import game_of
 from payload.experiment.common_settings import CommonSettings
 from payload.experiment.settings import Experiment, Settings, Stop, with_defaults
-from payload.impala.atari import game_of
 from payload.impala.schedule import annealed, near_goal, schedule
 from payload.impala.update_settings import UpdateSettings
 from payload.run.progress import Progress

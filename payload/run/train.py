@@ -15,10 +15,10 @@ from typing import Any, TextIO, cast
 
 import psutil
 
+from payload.algorithms.build import EVALUATION_AT_MOST_S, algorithm_config
 from payload.errors import UserError, first_line
 from payload.experiment.common_settings import CommonSettings
 from payload.experiment.settings import Experiment
-from payload.run.algorithm import EVALUATION_AT_MOST_S, algorithm_config
 from payload.run.checkpoints import Checkpoint
 from payload.run.driver_lock import mark_dead_runs
 from payload.run.env_runner_number import EnvRunnerNumber

@@ -10,9 +10,9 @@ import sys
 import time
 from datetime import datetime
 
-from rehearsal.azure.managed_identity import TOKEN_S, access_token
-from rehearsal.azure.metadata_state import Identity
-from rehearsal.azure.resource_kinds import SUBSCRIPTION
+from rehearsal.azure.metadata.managed_identity import TOKEN_S, access_token
+from rehearsal.azure.metadata.metadata_state import Identity
+from rehearsal.azure.resources.resource_kinds import SUBSCRIPTION
 from rehearsal.azure.roles import OWNER
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
 
-from rehearsal.azure.errors import ArmError
-from rehearsal.azure.holds import TIME_FACTOR
-from rehearsal.azure.resource_kinds import Properties, Resources, all_of
+from rehearsal.azure.azure_errors import ArmError
+from rehearsal.azure.resources.refusals import TIME_FACTOR
+from rehearsal.azure.resources.resource_kinds import Properties, Resources, all_of
 
 ROLE_DELAY_S = 300 / TIME_FACTOR
 """Until an assignment takes effect; on Azure it takes minutes:

@@ -15,7 +15,7 @@ from typing import Any
 import pulumi
 from pulumi.runtime import settings
 
-from rehearsal.azure.resource_kinds import Properties
+from rehearsal.azure.resources.resource_kinds import Properties
 
 
 class Hooks:

@@ -23,12 +23,12 @@ from pulumi.runtime.stack import wait_for_rpcs
 
 from infra.__main__ import declare
 from infra.config.read_stack import ConfigError, read_settings
-from infra.training import training_script
-from rehearsal.azure.changes import changes
-from rehearsal.azure.errors import AzureError, HalfMadeError
-from rehearsal.azure.property_values import plain_value
-from rehearsal.azure.resource_kinds import SUBSCRIPTION, Properties, kind_of, short_type
-from rehearsal.azure.resources import Azure
+from infra.stack.training import training_script
+from rehearsal.azure.azure_errors import AzureError, HalfMadeError
+from rehearsal.azure.resources.property_changes import changes
+from rehearsal.azure.resources.property_values import plain_value
+from rehearsal.azure.resources.resource_kinds import SUBSCRIPTION, Properties, kind_of, short_type
+from rehearsal.azure.resources.resources import Azure
 from rehearsal.drivers.driver import STACK, Operation, Result
 from rehearsal.drivers.hooks import Hooks
 from rehearsal.paths import ROOT

@@ -15,7 +15,7 @@ from typing import Any, cast
 from rehearsal.drivers.driver import STACK, Operation, Result
 from rehearsal.drivers.pulumi_project import PulumiProject
 
-DEPLOY_UP = [sys.executable, "-m", "infra.deploy", "up", "--yes", "--skip-preview"]
+DEPLOY_UP = [sys.executable, "-m", "infra.up.deploy", "up", "--yes", "--skip-preview"]
 OPERATIONS = ("create", "update", "replace", "delete")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from rehearsal.azure.run_commands import Execution
+from rehearsal.azure.resources.run_commands import Execution
 from rehearsal.machines.machine import Machine
 from rehearsal.shell import CommandError
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from infra.config.check_access import PRIVATE
 from rehearsal import addresses
-from rehearsal.azure.management_service import HOST
+from rehearsal.azure.management.management_service import HOST
 from rehearsal.network import nftables
 from rehearsal.paths import OWN_INTERFACE, PREFIX, RUN
 from rehearsal.plan import Plan

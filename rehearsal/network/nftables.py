@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from rehearsal.addresses import BLOB_ADDRESS, MANAGEMENT_ADDRESS, METADATA_ADDRESS
-from rehearsal.azure.nsg import Nsg, filters
-from rehearsal.azure.security_rules import ANYWHERE, Networks, Rule
+from rehearsal.azure.network.nsg import Nsg, filters
+from rehearsal.azure.network.security_rules import ANYWHERE, Networks, Rule
 
 RECEIVED = "received"
 """The set of machines that have got something from the internet."""

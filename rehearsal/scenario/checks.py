@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from mlflow import MlflowClient
 
-from infra.retention import CONTAINER
+from infra.stack.retention import CONTAINER
 from payload.tracking.metrics import STEPS
 from rehearsal.backend import storage_accounts
 from rehearsal.machines.machine import all_machines

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from rehearsal.addresses import ADMIN_ADDRESS
-from rehearsal.azure.resource_kinds import SUBSCRIPTION
-from rehearsal.azure.run_commands import RUN_COMMAND
+from rehearsal.azure.resources.resource_kinds import SUBSCRIPTION
+from rehearsal.azure.resources.run_commands import RUN_COMMAND
 from rehearsal.drivers.driver import Driver, Result
 from rehearsal.machines.machine import Machine, all_machines
 from rehearsal.paths import ROOT, RUN

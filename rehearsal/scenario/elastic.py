@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rehearsal.azure.resource_kinds import all_of
-from rehearsal.azure.run_commands import RUN_COMMAND
+from rehearsal.azure.resources.resource_kinds import all_of
+from rehearsal.azure.resources.run_commands import RUN_COMMAND
 from rehearsal.backend import Backend
 from rehearsal.machines.machine import all_machines
 from rehearsal.scenario import checks, faults, stack_changes

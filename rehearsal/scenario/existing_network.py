@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rehearsal.addresses import EXISTING_SUBNETS, EXISTING_VNET
-from rehearsal.azure.resource_kinds import KINDS, Properties
-from rehearsal.azure.resources import Azure
+from rehearsal.azure.resources.resource_kinds import KINDS, Properties
+from rehearsal.azure.resources.resources import Azure
 
 GROUP = {"resourceGroupName": "theirs"}
 VNET = {**GROUP, "virtualNetworkName": "their-vnet"}

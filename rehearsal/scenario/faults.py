@@ -10,11 +10,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from rehearsal.azure import metadata_state
-from rehearsal.azure.management_faults import Faults, FaultsFile
-from rehearsal.azure.management_machines import SetMachines
-from rehearsal.azure.management_service import FAULTS
-from rehearsal.azure.resource_kinds import all_of
+from rehearsal.azure.management.management_faults import Faults, FaultsFile
+from rehearsal.azure.management.management_machines import SetMachines
+from rehearsal.azure.management.management_service import FAULTS
+from rehearsal.azure.metadata import metadata_state
+from rehearsal.azure.resources.resource_kinds import all_of
 from rehearsal.backend import Backend
 from rehearsal.machines.machine import Machine, all_machines
 from rehearsal.network import bridges

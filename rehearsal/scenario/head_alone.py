@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.retention import CONTAINER
+from infra.stack.retention import CONTAINER
 from rehearsal.backend import storage_accounts
 from rehearsal.machines.machine import all_machines
 from rehearsal.scenario import checks, environments, stack_changes

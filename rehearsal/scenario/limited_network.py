@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from payload.bench.limited_link import add_limit
-from payload.bench.scale import FRAGMENTS, LINK_MBIT_PER_S, TWO_CORES_PER_S, measurements
+from bench.limited_link import add_limit
+from bench.scale import FRAGMENTS, LINK_MBIT_PER_S, TWO_CORES_PER_S, measurements
 from rehearsal.machines.machine import Machine, all_machines
 from rehearsal.paths import ROOT
 from rehearsal.scenario.context import WORKERS, Context
@@ -29,7 +29,7 @@ ALIKE = 0.8
 SECONDS = 10.0
 BYTES_PER_STEP = 50
 """At least; a fragment of random play has 59."""
-PACKAGE = Path("tmp/volley-bench/payload")
+PACKAGES = Path("tmp/volley-bench")
 """On the head, whose own copy of the payload is without the benchmark."""
 
 
@@ -66,10 +66,10 @@ def _carried(head: Machine, offered: float) -> float:
     """Returns how many of the environment steps offered per second arrive."""
     alike = measurements(SECONDS)[FRAGMENTS]
     limit = replace(alike, env_runners=WORKERS, steps_per_s=offered, node_resource="worker")
-    found = Path("/", PACKAGE.parent, "found.json")
+    found = Path("/", PACKAGES, "found.json")
     before = _received(head)
-    code = ["-m", "payload.bench.limits", str(found), json.dumps(asdict(limit))]
-    head.run(*AS_RAY, f"PYTHONPATH=/{PACKAGE.parent}", PYTHON, *code, timeout_s=180)
+    code = ["-m", "bench.limits", str(found), json.dumps(asdict(limit))]
+    head.run(*AS_RAY, f"PYTHONPATH=/{PACKAGES}", PYTHON, *code, timeout_s=180)
     carried = float(json.loads(head.run("cat", found).stdout)["steps_per_s"])
     if (received := _received(head) - before) < SECONDS * carried * BYTES_PER_STEP:
         raise UnexpectedError(f"{carried:,.0f} steps/s, but the head received {received:,} bytes")
@@ -93,13 +93,15 @@ def _limited(machine: Machine, mbit_per_s: float) -> Iterator[None]:
 @contextmanager
 def _benchmark_on(head: Machine) -> Iterator[None]:
     """Puts the whole payload on the head while this is open, for the user that Ray runs as."""
-    place = Path(f"/proc/{head.leader}/root", PACKAGE)
+    place = Path(f"/proc/{head.leader}/root", PACKAGES)
     try:
-        shutil.copytree(ROOT / "payload", place, ignore=shutil.ignore_patterns("__pycache__"))
-        head.run("chown", "ray", Path("/", PACKAGE.parent))
+        for name in ("payload", "bench"):
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / name, place / name, ignore=ignored)
+        head.run("chown", "ray", Path("/", PACKAGES))
         yield
     finally:
-        shutil.rmtree(place.parent, ignore_errors=True)
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _received(machine: Machine) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rehearsal.addresses import ADMIN_ADDRESS, STRANGER_ADDRESS
-from rehearsal.azure.nsg import open_ports
+from rehearsal.azure.network.nsg import open_ports
 from rehearsal.backend import Backend
 from rehearsal.machines.machine import all_machines
 from rehearsal.network.bridges import INTERNET

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from infra.experiment_files import experiment_name
+from payload.parcel.experiment_files import experiment_name
 from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.paths import ROOT
 from rehearsal.scenario.context import Context

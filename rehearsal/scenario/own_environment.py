@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from functools import partial
 
-from infra.experiment_files import experiment_name
+from payload.parcel.experiment_files import experiment_name
 from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.machines.machine import Machine, all_machines
 from rehearsal.paths import ROOT

@@ -11,10 +11,10 @@ import subprocess
 import time
 from collections import Counter
 
-from infra.experiment_files import experiment_name
+from payload.parcel.experiment_files import experiment_name
 from rehearsal.addresses import INTERNET_GATEWAY
-from rehearsal.azure.resource_kinds import all_of
-from rehearsal.azure.scale_set_machines import machines_of
+from rehearsal.azure.resources.resource_kinds import all_of
+from rehearsal.azure.resources.scale_set_machines import machines_of
 from rehearsal.backend import Backend
 from rehearsal.drivers.driver import Driver
 from rehearsal.drivers.pulumi_cli import PulumiCli

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import time
 
-from infra.autoscaling import REPORT as WORKERS_FILE
-from rehearsal.azure.resource_kinds import all_of
+from infra.stack.autoscaling import REPORT as WORKERS_FILE
+from rehearsal.azure.resources.resource_kinds import all_of
 from rehearsal.azure.roles import ROLE_DELAY_S
 from rehearsal.backend import Backend
 from rehearsal.machines.machine import Machine, all_machines

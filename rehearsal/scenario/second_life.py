@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from ipaddress import IPv4Address, IPv4Network
 
-from infra.retention import CONTAINER
+from infra.stack.retention import CONTAINER
 from rehearsal.addresses import BLOB_ADDRESS, EXISTING_VNET
-from rehearsal.azure.blob_proxy import HOST_SUFFIX
-from rehearsal.azure.private_endpoints import private_endpoints
-from rehearsal.azure.resource_kinds import Resources
+from rehearsal.azure.blob.blob_proxy import HOST_SUFFIX
+from rehearsal.azure.network.private_endpoints import private_endpoints
+from rehearsal.azure.resources.resource_kinds import Resources
 from rehearsal.backend import Backend, storage_accounts
 from rehearsal.machines.machine import Machine, all_machines
 from rehearsal.scenario import environments, stack_changes

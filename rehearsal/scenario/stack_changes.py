@@ -6,9 +6,9 @@ import json
 import time
 from functools import partial
 
-from infra.last_start import TRAINING
-from rehearsal.azure.resource_kinds import Properties, all_of
-from rehearsal.azure.run_commands import RUN_COMMAND
+from infra.stack.last_start import TRAINING
+from rehearsal.azure.resources.resource_kinds import Properties, all_of
+from rehearsal.azure.resources.run_commands import RUN_COMMAND
 from rehearsal.backend import Backend
 from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.machines.machine import Machine, all_machines

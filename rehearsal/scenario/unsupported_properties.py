@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rehearsal.azure.resource_kinds import KINDS, Properties, Resources
+from rehearsal.azure.resources.resource_kinds import KINDS, Properties, Resources
 
 OS_DISK = ("storageProfile.osDisk.createOption", "storageProfile.osDisk.deleteOption")
 SUPPORTED: dict[str, tuple[str, ...]] = {

@@ -88,7 +88,7 @@ class Volley:
     def begin(self, *words: str) -> subprocess.Popen[str]:
         """Starts a verb, with a process group of its own."""
         return subprocess.Popen(
-            [*ON_THE_INTERNET, sys.executable, "-m", "operate", *words],
+            [*ON_THE_INTERNET, sys.executable, "-m", "volley", *words],
             cwd=self.folder,
             env=self._environment,
             stdin=subprocess.DEVNULL,

@@ -10,8 +10,8 @@ from typing import cast
 import pytest
 
 from infra.boot.cloud_config import Role
-from tests.infra.machine_tree import ROLES, machine, write_tree
-from tests.infra.stack import (
+from tests.infra.boot.machine_tree import ROLES, machine, write_tree
+from tests.infra.declared_stack import (
     DISTANT_ACCOUNT,
     EXISTING_ACCOUNT,
     EXISTING_SUBNETS,

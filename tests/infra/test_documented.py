@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
+from infra.config.cost import cost_table
 from infra.config.stack_settings import StackSettings
-from infra.cost import cost_table
-from infra.last_start import TRAINING
-from rehearsal.azure.run_commands import RUN_COMMAND
+from infra.stack.last_start import TRAINING
+from rehearsal.azure.resources.run_commands import RUN_COMMAND
 from tests.documents import document, table_rows
-from tests.infra import engine_stack
-from tests.infra.engine_stack import Stack, needs_pulumi
-from tests.infra.stack import REQUIRED, declare_stack
+from tests.infra.declared_stack import REQUIRED, declare_stack
+from tests.infra.up import engine_stack
+from tests.infra.up.engine_stack import Stack, needs_pulumi
 from tests.project import ROOT
 
 stack, declared = engine_stack.stack, engine_stack.declared

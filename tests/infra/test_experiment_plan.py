@@ -13,7 +13,7 @@ import pytest
 
 from payload.experiment import Experiment, read_experiment
 from payload.search.folder import PLAN
-from tests.infra.boot_scripts import load
+from tests.infra.boot.boot_scripts import load
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from payload.experiment import Cluster, Settings, UserError, place
 from payload.experiment import Node as PlacedNode
 from payload.experiment.placement import needs
-from tests.infra.boot_scripts import load
+from tests.infra.boot.boot_scripts import load
 
 SHARING = load("sharing")
 ROOM = sys.modules["cluster_room"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.infra.boot_scripts import load
+from tests.infra.boot.boot_scripts import load
 from tests.infra.test_sharing import ROOM, claim
 
 DEMAND = load("worker_demand")

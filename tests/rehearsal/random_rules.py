@@ -14,9 +14,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from rehearsal.addresses import METADATA_ADDRESS
-from rehearsal.azure.nsg import Nsg
-from rehearsal.azure.resource_kinds import Properties
-from rehearsal.azure.security_rules import Packet
+from rehearsal.azure.network.nsg import Nsg
+from rehearsal.azure.network.security_rules import Packet
+from rehearsal.azure.resources.resource_kinds import Properties
 
 
 def declared_rule(direction: str, priority: int, access: str, **others: Any) -> Properties:

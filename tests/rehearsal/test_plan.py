@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from rehearsal.azure.resource_kinds import Resource, all_of
-from rehearsal.azure.scale_set_machines import machines_of, with_machines
+from rehearsal.azure.resources.resource_kinds import Resource, all_of
+from rehearsal.azure.resources.scale_set_machines import machines_of, with_machines
 from rehearsal.plan import Plan, plan
-from tests.infra.stack import (
+from tests.infra.declared_stack import (
     EXISTING_ACCOUNT,
     EXISTING_CIDRS,
     EXISTING_SUBNETS,

@@ -17,10 +17,10 @@ from ray.autoscaler._private.load_metrics import LoadMetrics
 from ray.autoscaler._private.monitor import Monitor
 from ray.core.generated import autoscaler_pb2, gcs_pb2, gcs_service_pb2
 
-from infra.autoscaling import Scaling, autoscaling_config
 from infra.config.vm_sizes import Machine
-from rehearsal.azure.scale_set_machines import SetMachine
-from tests.rehearsal.azure.scale_set_cloud import SCALE_SET, Cloud
+from infra.stack.autoscaling import Scaling, autoscaling_config
+from rehearsal.azure.resources.scale_set_machines import SetMachine
+from tests.rehearsal.azure.resources.scale_set_cloud import SCALE_SET, Cloud
 
 HEAD_IP = "10.42.0.4"
 HEAD = Machine.named("Standard_D4as_v5")

@@ -11,12 +11,12 @@ import pytest
 from ray.autoscaler._private import autoscaler, providers
 
 from infra import boot
-from infra.autoscaling import PROVIDER, Scaling
 from infra.boot.autoscaler import management, ray_nodes, scale_set_provider
 from infra.boot.cluster_package import PACKAGE
+from infra.stack.autoscaling import PROVIDER, Scaling
 from rehearsal.azure import roles
 from tests.infra.autoscaler.cluster import Clock, Cluster, Gcs
-from tests.rehearsal.azure.scale_set_cloud import ROLES, cloud
+from tests.rehearsal.azure.resources.scale_set_cloud import ROLES, cloud
 
 HEARTBEAT_S = 180
 MakeCluster = Callable[..., Cluster]

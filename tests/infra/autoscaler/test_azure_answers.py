@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from infra.autoscaling import Scaling
 from infra.boot.autoscaler import scale_set_provider
-from rehearsal.azure.management_faults import Faults
-from rehearsal.azure.scale_set_machines import machines_of, with_machines
+from infra.stack.autoscaling import Scaling
+from rehearsal.azure.management.management_faults import Faults
+from rehearsal.azure.resources.scale_set_machines import machines_of, with_machines
 from tests.infra.autoscaler.cluster import Cluster
 from tests.infra.autoscaler.conftest import MakeCluster
-from tests.rehearsal.azure.scale_set_cloud import SCALE_SET
+from tests.rehearsal.azure.resources.scale_set_cloud import SCALE_SET
 
 pytestmark = pytest.mark.slow
 

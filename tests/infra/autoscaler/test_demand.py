@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ray.autoscaler._private import providers
 
-from infra.autoscaling import Scaling
+from infra.stack.autoscaling import Scaling
 from tests.infra.autoscaler.cluster import Cluster
 from tests.infra.autoscaler.conftest import HEARTBEAT_S, MakeCluster
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from infra.autoscaling import Scaling
 from infra.boot.autoscaler import first_workers
+from infra.stack.autoscaling import Scaling
 from tests.infra.autoscaler.cluster import Cluster
 from tests.infra.autoscaler.conftest import MakeCluster
-from tests.rehearsal.azure.scale_set_cloud import SCALE_SET
+from tests.rehearsal.azure.resources.scale_set_cloud import SCALE_SET
 
 pytestmark = pytest.mark.slow
 

@@ -19,15 +19,15 @@ from typing import Any
 import pytest
 from ray.util import get_node_ip_address
 
-from infra.autoscaling import Scaling, autoscaling_config
 from infra.boot.cloud_config import FILES
 from infra.boot.cluster_package import cluster_package
 from infra.config.vm_sizes import Machine
+from infra.stack.autoscaling import Scaling, autoscaling_config
 from rehearsal.azure import roles
 from tests.free_port import free_port
-from tests.infra.boot_scripts import SCRIPTS
+from tests.infra.boot.boot_scripts import SCRIPTS
 from tests.local_server import json_server
-from tests.rehearsal.azure.scale_set_cloud import SCALE_SET, Cloud, cloud
+from tests.rehearsal.azure.resources.scale_set_cloud import SCALE_SET, Cloud, cloud
 
 pytestmark = pytest.mark.slow
 

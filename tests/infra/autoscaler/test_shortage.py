@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from infra.autoscaling import Scaling
+from infra.stack.autoscaling import Scaling
 from tests.infra.autoscaler.cluster import Cluster
 from tests.infra.autoscaler.conftest import MakeCluster
 

@@ -8,7 +8,7 @@ import pytest
 
 from infra.config.read_stack import ConfigError, read_settings
 from infra.config.stack_settings import StackSettings
-from tests.infra.stack import EXISTING_SUBNETS, REQUIRED
+from tests.infra.declared_stack import EXISTING_SUBNETS, REQUIRED
 from tests.project import ROOT
 
 PRIVATE_KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\n-----END"

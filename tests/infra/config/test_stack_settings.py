@@ -11,7 +11,7 @@ import yaml
 from infra.config.read_stack import read_settings
 from infra.config.stack_settings import StackSettings
 from tests.documents import table_rows
-from tests.infra.stack import REQUIRED
+from tests.infra.declared_stack import REQUIRED
 from tests.project import ROOT
 
 

@@ -14,9 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from infra.experiment_files import archive
-from infra.payload_archive import payload_archive
-from tests.infra.boot_scripts import install_scripts
+from payload.parcel.experiment_files import archive
+from payload.parcel.payload_archive import payload_archive
+from tests.infra.boot.boot_scripts import install_scripts
 from tests.project import ROOT
 
 WITHOUT_AZURE = """\

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from infra.config.stack_settings import StackSettings
-from infra.scaling import cluster_settings
+from infra.stack.scaling import cluster_settings
+from tests.infra.declared_stack import REQUIRED
 from tests.infra.experiments.head import Head, cartpole, sent
-from tests.infra.stack import REQUIRED
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ import pytest
 from ray.cluster_utils import Cluster
 from ray.job_submission import JobSubmissionClient
 
-from tests.infra.boot_scripts import load
+from tests.infra.boot.boot_scripts import load
 from tests.infra.experiments.head import SHORT, Head, cartpole
 from tests.payload.command_line import wait_for
 

@@ -15,9 +15,9 @@ import pytest
 from ray.job_submission import JobStatus
 
 from infra.config.stack_settings import StackSettings
-from infra.scaling import cluster_settings
-from tests.infra.boot_scripts import load
-from tests.infra.stack import REQUIRED
+from infra.stack.scaling import cluster_settings
+from tests.infra.boot.boot_scripts import load
+from tests.infra.declared_stack import REQUIRED
 
 pytestmark = pytest.mark.slow
 

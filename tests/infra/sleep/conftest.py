@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.azure import metadata_service, roles
-from rehearsal.azure.metadata_state import Identity, Instance, put_instance
+from rehearsal.azure import roles
+from rehearsal.azure.metadata import metadata_service
+from rehearsal.azure.metadata.metadata_state import Identity, Instance, put_instance
 from tests.free_port import free_port
 from tests.infra.sleep.sleeping_head import SleepingHead
-from tests.rehearsal.azure.scale_set_cloud import HEADS, cloud
+from tests.rehearsal.azure.resources.scale_set_cloud import HEADS, cloud
 
 MakeHead = Callable[..., SleepingHead]
 

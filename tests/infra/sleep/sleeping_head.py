@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.autoscaling import ENDPOINT
 from infra.boot.cluster_package import cluster_package
-from tests.infra.boot_scripts import Machine, below, install_scripts
-from tests.rehearsal.azure.scale_set_cloud import HEAD, SCALE_SET, Cloud
+from infra.stack.autoscaling import ENDPOINT
+from tests.infra.boot.boot_scripts import Machine, below, install_scripts
+from tests.rehearsal.azure.resources.scale_set_cloud import HEAD, SCALE_SET, Cloud
 
 HOUR = 3600.0
 CONTAINER_S = 500

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from infra.boot.cloud_config import FILES
-from tests.infra.boot_scripts import Machine
+from tests.infra.boot.boot_scripts import Machine
 from tests.infra.experiments.head import cartpole, sent
 from tests.infra.sleep.sleeping_head import SleepingHead
 

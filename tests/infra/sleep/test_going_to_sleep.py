@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from rehearsal.azure.scale_set_machines import with_capacity
+from rehearsal.azure.resources.scale_set_machines import with_capacity
 from tests.infra.sleep.conftest import MakeHead
 from tests.infra.sleep.sleeping_head import SleepingHead
-from tests.rehearsal.azure.scale_set_cloud import HEAD, SCALE_SET
+from tests.rehearsal.azure.resources.scale_set_cloud import HEAD, SCALE_SET
 
 pytestmark = pytest.mark.slow
 

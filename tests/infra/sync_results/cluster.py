@@ -10,13 +10,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from infra.identity import BLOB_DATA_CONTRIBUTOR
-from rehearsal.azure.blob_proxy import Access
-from rehearsal.azure.blob_storage import BlobStorage
-from rehearsal.azure.managed_identity import access_token
-from rehearsal.azure.metadata_state import Identity
+from infra.stack.identity import BLOB_DATA_CONTRIBUTOR
+from rehearsal.azure.blob.blob_proxy import Access
+from rehearsal.azure.blob.blob_storage import BlobStorage
+from rehearsal.azure.metadata.managed_identity import access_token
+from rehearsal.azure.metadata.metadata_state import Identity
 from rehearsal.azure.roles import RoleAssignment
-from tests.infra.boot_scripts import load
+from tests.infra.boot.boot_scripts import load
 
 KEY = "0123456789ab"
 """Of an experiment."""

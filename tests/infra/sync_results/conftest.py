@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.azure.blob_service import PROGRAM
-from rehearsal.azure.blob_storage import BlobStorage
+from rehearsal.azure.blob.blob_service import PROGRAM
+from rehearsal.azure.blob.blob_storage import BlobStorage
 from tests.free_port import free_port
 from tests.infra.sync_results.cluster import HEAD_ACCESS, Cluster, Make
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.infra.boot_scripts import load
+from tests.infra.boot.boot_scripts import load
 from tests.infra.sync_results.cluster import KEY, Make
 
 pytestmark = pytest.mark.slow

@@ -10,13 +10,13 @@ import pytest
 import torch
 from ray.rllib.core.columns import Columns
 
+from payload.algorithms.build import algorithm_config
 from payload.environments.env_runner import GymnasiumEnvRunner
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import with_defaults
 from payload.impala.env_runner import AtariEnvRunner
 from payload.impala.epsilon_greedy import EpsilonGreedyPPOModule, mixture_logp
 from payload.impala.schedule import value_at
-from payload.run.algorithm import algorithm_config
 
 DRAWS = 20_000
 EPSILON = [[0, 1.0], [1000, 0.2]]

@@ -29,6 +29,7 @@ from ray.rllib.core.learner.training_data import TrainingData
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 from torch.overrides import TorchFunctionMode
 
+from payload.algorithms.build import algorithm_config
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import with_defaults
 from payload.impala import frame_stack
@@ -44,7 +45,6 @@ from payload.impala.rollout_fragment import RolloutFragment
 from payload.impala.schedule import annealed, near_limit
 from payload.impala.update_settings import UpdateSettings
 from payload.impala.vtrace import vtrace
-from payload.run.algorithm import algorithm_config
 
 pytestmark = pytest.mark.slow
 

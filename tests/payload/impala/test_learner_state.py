@@ -16,11 +16,11 @@ from ray.rllib.core.learner.learner import Learner
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 
+from payload.algorithms.build import algorithm_config
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import with_defaults
 from payload.impala.learner import LOSS_STATE, VTraceLearner
 from payload.impala.rollout_fragment import RolloutFragment
-from payload.run.algorithm import algorithm_config
 from tests.payload.impala.test_learner import SPACES, STEPS, made_up
 
 pytestmark = pytest.mark.slow

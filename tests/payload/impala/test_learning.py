@@ -15,11 +15,11 @@ from ray.rllib.core.learner.learner import Learner
 from ray.rllib.core.learner.training_data import TrainingData
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 
+from payload.algorithms.build import algorithm_config
+from payload.environments.atari import AtariSettings
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import with_defaults
-from payload.impala.atari import AtariSettings
 from payload.impala.env_runner import AtariEnvRunner
-from payload.run.algorithm import algorithm_config
 from tests.payload.impala.catch import CatchVectorEnv
 
 pytestmark = pytest.mark.slow

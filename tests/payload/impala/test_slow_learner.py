@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import ray
 
+from payload.algorithms.build import algorithm_config
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import with_defaults
 from payload.impala.learner import VTraceLearner
-from payload.run.algorithm import algorithm_config
 from payload.tracking.mlflow_callback import MLflowMetrics, callback_of
 from tests.payload.command_line import wait_for
 

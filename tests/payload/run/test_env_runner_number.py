@@ -15,12 +15,12 @@ import pytest
 import ray
 from ray._private.state import actors
 
+from payload.algorithms.build import algorithm_config
+from payload.environments.atari import game_of
 from payload.experiment.placement import Node
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import with_defaults
-from payload.impala.atari import game_of
 from payload.run import env_runner_number
-from payload.run.algorithm import algorithm_config
 from payload.run.env_runner_number import EnvRunnerNumber
 from payload.run.progress import Report
 from payload.tracking.metrics import RESTARTS, metrics

@@ -9,7 +9,7 @@ import pytest
 import requests
 
 from rehearsal.azure import az
-from tests.rehearsal.azure.scale_set_cloud import HEAD, cloud
+from tests.rehearsal.azure.resources.scale_set_cloud import HEAD, cloud
 
 ASK = ["account", "get-access-token", "--output", "json", "--resource"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from infra.boot.cloud_config import FILES
 from rehearsal.addresses import BLOB_ADDRESS, METADATA_ADDRESS
-from rehearsal.azure.blob_service import PROGRAM
+from rehearsal.azure.blob.blob_service import PROGRAM
 from tests.rehearsal.network_namespaces import needs
 from tests.rehearsal.private_network import run_python
 
@@ -42,10 +42,10 @@ print(token.token)
 print(metadata_state.acknowledged(state, event_id))
 """
 STORAGE = """
-from infra.identity import BLOB_DATA_CONTRIBUTOR
-from rehearsal.azure.blob_proxy import Access
+from infra.stack.identity import BLOB_DATA_CONTRIBUTOR
+from rehearsal.azure.blob.blob_proxy import Access
 from rehearsal.azure.roles import RoleAssignment
-from rehearsal.azure.blob_storage import BlobStorage
+from rehearsal.azure.blob.blob_storage import BlobStorage
 storage = BlobStorage(folder / "blobs", program=azurite)
 storage.add_account("results")
 storage.create_container("results", "boot")
@@ -65,7 +65,7 @@ print(storage.read("results", "boot", "token").decode())
 storage.stop()
 """
 SHARE_AND_TAKE = """
-from tests.infra.boot_scripts import SCRIPTS, Machine
+from tests.infra.boot.boot_scripts import SCRIPTS, Machine
 environment |= {"ENVIRONMENT_CONTAINER": "boot", "SSL_CERT_FILE": str(storage.ca_certificate)}
 head = Machine(folder)
 python = head.write("opt/volley/venv/bin/python", f'#!/bin/sh\\nexec {sys.executable} "$@"\\n')

@@ -13,15 +13,15 @@ import pulumi
 import pytest
 from pulumi.runtime.settings import SETTINGS
 
-from rehearsal.azure.errors import ArmError
-from rehearsal.azure.resource_kinds import Resource
-from rehearsal.azure.resources import Azure
-from rehearsal.azure.run_commands import RUN_COMMAND, Execution
+from rehearsal.azure.azure_errors import ArmError
+from rehearsal.azure.resources.resource_kinds import Resource
+from rehearsal.azure.resources.resources import Azure
+from rehearsal.azure.resources.run_commands import RUN_COMMAND, Execution
 from rehearsal.drivers.driver import Result
 from rehearsal.drivers.in_process import InProcess
 from rehearsal.scenario.stack_changes import KEPT
-from tests.infra.failing_azure import REASON, FailingAzure
-from tests.infra.stack import REQUIRED
+from tests.infra.declared_stack import REQUIRED
+from tests.infra.up.failing_azure import REASON, FailingAzure
 
 pytestmark = pytest.mark.slow
 
@@ -125,7 +125,7 @@ def test_a_hook_that_asks_for_it_gets_a_retry(
             azure.refused = {}
         return True
 
-    monkeypatch.setattr("infra.run_command.tell_reason", retry_twice)
+    monkeypatch.setattr("infra.stack.run_command.tell_reason", retry_twice)
     refusal = ArmError("Conflict", "not now")
     azure.refused = {RUN_COMMAND: refusal}
     assert not up().error

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 from hypothesis import Phase, given, settings
 
-from rehearsal.azure.nsg import Nsg, decisions
-from rehearsal.azure.security_rules import Packet
+from rehearsal.azure.network.nsg import Nsg, decisions
+from rehearsal.azure.network.security_rules import Packet
 from rehearsal.network.nftables import comment, nsg_rules
 from rehearsal.shell import run
 from tests.rehearsal.network_namespaces import ip, needs, network_namespace

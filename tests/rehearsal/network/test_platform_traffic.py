@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from rehearsal.addresses import BLOB_ADDRESS, MLFLOW_ADDRESS, STRANGER_ADDRESS
-from rehearsal.azure.nsg import Nsg
+from rehearsal.azure.network.nsg import Nsg
 from rehearsal.network.nftables import (
     RECEIVED,
     address_rules,

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.azure.holds import CONTAINER_NAME_S
-from rehearsal.azure.resource_kinds import Resource, all_of
-from rehearsal.azure.resources import Azure
-from rehearsal.azure.virtual_network import subnets
+from rehearsal.azure.network.virtual_network import subnets
+from rehearsal.azure.resources.refusals import CONTAINER_NAME_S
+from rehearsal.azure.resources.resource_kinds import Resource, all_of
+from rehearsal.azure.resources.resources import Azure
 from rehearsal.drivers.driver import Result
 from rehearsal.drivers.in_process import InProcess
 from rehearsal.scenario.existing_network import make_existing_network
 from rehearsal.scenario.unsupported_properties import unsupported_properties
-from tests.infra.stack import REQUIRED
+from tests.infra.declared_stack import REQUIRED
 
 pytestmark = pytest.mark.slow
 

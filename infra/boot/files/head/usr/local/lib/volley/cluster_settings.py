@@ -27,7 +27,7 @@ class Dollars:
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """Settings of the stack; infra/scaling.py writes them."""
+    """Settings of the stack; infra/stack/scaling.py writes them."""
 
     scaling: str
     """demand, fixed or cpu: who says how many workers there are."""

@@ -1,0 +1,226 @@
+"""Scores on Atari games after few environment steps, beside published ones: `bench --games`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.benchmark import fresh_logs
+from bench.process import MeasurementError
+from bench.table import machine, number, write_json
+from bench.trainer import Row, measure_scores
+from payload.errors import UserError, nearest
+from payload.experiment.read import read_experiment
+from payload.experiment.settings import with_defaults
+
+BUDGETS = (1_000_000, 2_500_000, 10_000_000)
+"""Environment steps after which a score is read."""
+CURVE_STEPS = 10_000
+"""A curve has a point for each of so many environment steps. It divides BUDGETS."""
+
+IMPALA, PPO, RAINBOW = "RLlib's IMPALA, best run", "RLlib's PPO", "Rainbow (Dopamine)"
+"""Published in ray-project/rl-experiments at 66c7949, with 15 to 32 workers, and, with sticky
+actions, in google/dopamine, baselines/atari."""
+MARKERS = {IMPALA: "s", PPO: "^", RAINBOW: "o"}
+
+
+@dataclass(frozen=True)
+class Game:
+    """What is known of a game."""
+
+    to_beat: tuple[float, float]
+    """After each of the first two of BUDGETS."""
+    published: dict[str, tuple[float, float, float]]
+    """Whose -> scores after each of BUDGETS."""
+
+
+GAMES = {
+    "Breakout": Game(
+        (29, 140), {IMPALA: (29, 140, 397), PPO: (16, 33, 106), RAINBOW: (16, 42, 48)}
+    ),
+    "SpaceInvaders": Game(
+        (393, 550), {IMPALA: (301, 469, 822), PPO: (393, 550, 764), RAINBOW: (437, 744, 1644)}
+    ),
+    "Qbert": Game(
+        (827, 1943),
+        {IMPALA: (455, 850, 3969), PPO: (827, 1943, 7081), RAINBOW: (1189, 5354, 15751)},
+    ),
+    "BeamRider": Game(
+        (425, 689), {IMPALA: (425, 567, 1820), PPO: (413, 689, 2489), RAINBOW: (526, 5983, 5255)}
+    ),
+    "Seaquest": Game((378, 900), {RAINBOW: (378, 1641, 3132)}),
+}
+
+
+@dataclass(frozen=True)
+class GameRun:
+    """One training run on a game."""
+
+    game: str
+    seed: int
+    steps: int
+    """Environment steps after which it was ended."""
+    seconds: float
+    """Of training."""
+    git_commit: str | None
+    curve: list[tuple[int, float]]
+    """Environment steps and the mean return of the last 100 episodes."""
+
+    def score(self, budget: int) -> float:
+        """Returns the mean return of the first iteration that ends at the budget or after it."""
+        return next((mean for steps, mean in self.curve if steps >= budget), math.nan)
+
+
+def bench_games(
+    experiment: Path,
+    games: Sequence[str],
+    seeds: int,
+    steps: int,
+    results: Path,
+    first_seed: int | None,
+) -> int:
+    """Trains games with the settings of an experiment; prints, writes and draws their scores.
+
+    Args:
+        experiment: Its env and stop count for nothing.
+        games: Names in GAMES; none of them means all.
+        seeds: Runs of each game.
+        steps: Environment steps of each run.
+        results: Folder for bench_games_<steps>.json and .png, written after every run, and for
+            bench-games/, where the runs keep their files.
+        first_seed: Seeds count up from here; the runs that the JSON file has stay in it, are drawn
+            and not repeated, and an interrupted one is resumed. By default the clock draws it, and
+            the file begins again.
+
+    Returns:
+        The process's exit code: 1 if a run failed.
+
+    Raises:
+        UserError: No such experiment file or game, or the JSON file has runs with other settings.
+    """
+    settings = settings_of(experiment)
+    for game in games:
+        if game not in GAMES:
+            known = ", ".join(GAMES)
+            raise UserError(f"--games {game}: unknown{nearest(game, GAMES)}; known: {known}")
+    path = results / f"bench_games_{steps}.json"
+    first = int(time.time()) if first_seed is None else first_seed
+    found = [] if first_seed is None else _read(path, settings)
+    picture = path.with_suffix(".png")
+    folder = results / "bench-games"
+    logs = fresh_logs(folder / "bench-logs")
+    console = Console(soft_wrap=True, highlight=False)
+    about = machine()
+    measured = {(one.seed, one.game) for one in found}
+    problems: dict[str, str] = {}
+    if found:
+        draw_curves(found, picture)
+    wanted = itertools.product(range(first, first + seeds), games or GAMES)
+    for seed, game in [one for one in wanted if one not in measured]:
+        console.print(f"Training on {game}, seed {seed} ...")
+        log = logs / f"{game}-{seed}.log"
+        try:
+            rows = measure_scores(experiment, f"{game}NoFrameskip-v4", seed, steps, folder, log)
+        except (MeasurementError, OSError) as error:
+            problems[f"{game}, seed {seed}"] = str(error)
+            console.print(f"{game}, seed {seed} failed: {error}", style="red", markup=False)
+            continue
+        found.append(_game_run(game, seed, steps, rows, about["git_commit"]))
+        write_json(path, {**about, "settings": settings, "runs": [asdict(one) for one in found]})
+        draw_curves(found, picture)
+    if found:
+        console.print(score_table(found))
+        console.print(f"Written to {path} and {picture.name}; runs in {folder}")
+    return 1 if problems else 0
+
+
+def settings_of(experiment: Path) -> dict[str, Any]:
+    """Returns the algorithm and its settings, the defaults among them, of every run."""
+    given = read_experiment(experiment).experiment
+    settings = with_defaults(given, atari=True).model_dump(mode="json", exclude={"seed"})
+    return {"run": given.run, **settings}
+
+
+def _read(path: Path, settings: dict[str, Any]) -> list[GameRun]:
+    """Returns the runs that an earlier benchmark with these settings has written."""
+    if not path.exists():
+        return []
+    written = json.loads(path.read_text())
+    if written.get("settings") != settings:
+        raise UserError(
+            f"{path}: its runs have other settings than this experiment has today; "
+            "move it away, or leave --first-seed out"
+        )
+    runs: list[dict[str, Any]] = written["runs"]
+    return [GameRun(**{**one, "curve": [tuple(point) for point in one["curve"]]}) for one in runs]
+
+
+def _game_run(game: str, seed: int, steps: int, rows: list[Row], git_commit: str | None) -> GameRun:
+    curve = thinned([(r.env_steps, r.return_mean) for r in rows if math.isfinite(r.return_mean)])
+    return GameRun(game, seed, steps, rows[-1].time_total_s, git_commit, curve)
+
+
+def thinned(curve: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Returns the first point of each CURVE_STEPS environment steps; the scores stay the same."""
+    groups = itertools.groupby(curve, key=lambda point: point[0] // CURVE_STEPS)
+    return [(steps, round(mean, 2)) for steps, mean in (next(points) for _, points in groups)]
+
+
+def score_table(runs: list[GameRun]) -> Table:
+    """Draws for the terminal the mean over the seeds, beside what is to beat."""
+    table = Table(title="Mean return of 100 episodes, mean over the seeds", title_justify="left")
+    table.add_column("Game")
+    for column in ("Steps", "Score", "To beat", "", "Seeds"):
+        table.add_column(column, justify="right")
+    for game, known in GAMES.items():
+        of_game = [one for one in runs if one.game == game]
+        for budget, to_beat in itertools.zip_longest(BUDGETS, known.to_beat):
+            scores = [one.score(budget) for one in of_game if one.steps >= budget]
+            if not scores:
+                continue
+            mean, bar, verdict = statistics.mean(scores), "-", ""
+            if to_beat is not None:
+                bar = number(to_beat)
+                verdict = "[green]met[/green]" if mean >= to_beat else "[red]missed[/red]"
+            each = ", ".join(number(score) for score in scores)
+            table.add_row(game, f"{budget:,}", number(mean), bar, verdict, each)
+    return table
+
+
+def draw_curves(runs: list[GameRun], path: Path) -> None:
+    """Draws the curves of all runs, with the published scores as marks, as a PNG."""
+    from matplotlib.figure import Figure as Picture
+
+    names = [name for name in GAMES if any(one.game == name for one in runs)]
+    columns = min(3, len(names))
+    rows = math.ceil(len(names) / columns)
+    picture = Picture(figsize=(4.2 * columns, 3.4 * rows), layout="constrained")
+    grid = picture.subplots(rows, columns, squeeze=False).flatten()
+    for axes, name in zip(grid, names, strict=False):
+        for number_of_run, one in enumerate(one for one in runs if one.game == name):
+            steps = [step / 1e6 for step, _ in one.curve]
+            means = [mean for _, mean in one.curve]
+            label = "volley, each seed" if number_of_run == 0 else None
+            axes.plot(steps, means, color="tab:blue", label=label)
+        at = [budget / 1e6 for budget in BUDGETS if budget <= runs[0].steps]
+        for whose, scores in GAMES[name].published.items():
+            axes.plot(at, scores[: len(at)], MARKERS[whose], color="tab:gray", label=whose)
+        axes.set(
+            title=name, xlabel="million environment steps", ylabel="mean return of 100 episodes"
+        )
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="x-small")
+    for axes in grid[len(names) :]:
+        axes.set_axis_off()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture.savefig(path, dpi=120)

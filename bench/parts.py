@@ -1,0 +1,144 @@
+"""The measurements of `bench`, in their order, and the figures that each one gives."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.limits import Limit
+from bench.process import Child, MeasurementError
+from bench.table import Figure
+from bench.trainer import measure_memory, measure_startup, measure_throughput
+
+STARTUPS = 3
+"""Start-ups to take the median of."""
+DRIVER_ENV_RUNNERS = (1, 2, 4)
+PART_TIMEOUT_S = 300.0
+"""How long a part may take besides the time that it measures."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One measurement."""
+
+    name: str
+    measure: Callable[[Path], list[Figure]]
+    """Takes the log to write to; raises MeasurementError."""
+
+    @property
+    def log_name(self) -> str:
+        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()) + ".log"
+
+
+def parts(seconds: float, cores: int) -> list[Part]:
+    """Returns all measurements in their order: what is compared stands side by side.
+
+    Args:
+        seconds: Length of each measurement.
+        cores: CPUs; trainer and stock RLlib run with 1, 2, 4, ... and as many env runners.
+    """
+    counts = sorted({cores, *(2**n for n in range(cores.bit_length()) if 2**n < cores)})
+    limit = partial(Limit, seconds=seconds)
+    found = [Part("start-up", _startup)]
+    for n in counts:
+        found.append(Part(f"stock RLlib, {_env_runners(n)}", partial(_stock, limit("stock", n))))
+        found.append(Part(f"trainer, {_env_runners(n)}", partial(_trainer, n, seconds)))
+    found += [
+        Part("trainer memory", partial(_memory, seconds)),
+        Part("emulator", partial(_emulator, limit("emulator"))),
+        Part("rollout fragment", partial(_fragment, limit("fragment"))),
+        Part("learner", partial(_learner, limit("learner"))),
+        Part("MLflow callback", partial(_callback, limit("callback"))),
+    ]
+    for learning in (False, True):
+        words = "driver with learning" if learning else "driver without learning"
+        for n in DRIVER_ENV_RUNNERS:
+            measure = partial(_driver, limit("driver", n, learning))
+            found.append(Part(f"{words}, {_env_runners(n)}", measure))
+    return found
+
+
+def _startup(log: Path) -> list[Figure]:
+    times = [measure_startup(log) for _ in range(STARTUPS)]
+    what = f"trainer: command to first update, median of {STARTUPS}"
+    return [Figure("startup_s", statistics.median(times), "s", what)]
+
+
+def _trainer(env_runners: int, seconds: float, log: Path) -> list[Figure]:
+    rate = measure_throughput(env_runners, seconds, log)
+    name = f"trainer_steps_per_s_{env_runners}"
+    return [Figure(name, rate, "steps/s", f"trainer, {_env_runners(env_runners)}")]
+
+
+def _memory(seconds: float, log: Path) -> list[Figure]:
+    memory = measure_memory(seconds, log)
+    what = "trainer: peak memory, all processes (PSS)"
+    return [Figure("trainer_peak_memory_gb", memory / 1e9, "GB", what)]
+
+
+def _stock(limit: Limit, log: Path) -> list[Figure]:
+    rate = measure(limit, log)["steps_per_s"]
+    name = f"stock_steps_per_s_{limit.env_runners}"
+    return [Figure(name, rate, "steps/s", f"stock RLlib, {_env_runners(limit.env_runners)}")]
+
+
+def _emulator(limit: Limit, log: Path) -> list[Figure]:
+    found = measure(limit, log)
+    what = "emulator: random actions, all cores"
+    return [Figure("emulator_steps_per_s", found["steps_per_s"], "steps/s", what)]
+
+
+def _fragment(limit: Limit, log: Path) -> list[Figure]:
+    found = measure(limit, log)
+    what = "rollout fragment, as it travels"
+    return [Figure("fragment_bytes_per_step", found["bytes_per_step"], "B/step", what)]
+
+
+def _learner(limit: Limit, log: Path) -> list[Figure]:
+    found = measure(limit, log)
+    what = "learner: one, local, synthetic fragments"
+    return [Figure("learner_samples_per_s", found["samples_per_s"], "samples/s", what)]
+
+
+def _callback(limit: Limit, log: Path) -> list[Figure]:
+    found = measure(limit, log)
+    what = "MLflow callback and delivery, of a core's time"
+    return [Figure("callback_percent", found["percent"], "%", what)]
+
+
+def _driver(limit: Limit, log: Path) -> list[Figure]:
+    found = measure(limit, log)
+    n = limit.env_runners
+    key = "driver_learning" if limit.learning else "driver"
+    words = "with" if limit.learning else "without"
+    who = f"driver {words} learning, {_env_runners(n)}"
+    cost = found["driver_us_per_1000_steps"]
+    return [
+        Figure(f"{key}_steps_per_s_{n}", found["steps_per_s"], "steps/s", who),
+        Figure(f"{key}_cpu_us_per_1000_steps_{n}", cost, "us/1000 steps", f"{who}: CPU"),
+    ]
+
+
+def measure(limit: Limit, log: Path) -> dict[str, float]:
+    """Measures in a process of its own; returns what it found."""
+    with tempfile.TemporaryDirectory(prefix="payload-bench-") as folder:
+        outcome = Path(folder) / "outcome.json"
+        command = [sys.executable, "-m", "bench.limits"]
+        with Child([*command, str(outcome), json.dumps(asdict(limit))], log) as child:
+            code = child.wait(2 * limit.seconds + PART_TIMEOUT_S)
+        found: dict[str, Any] = json.loads(outcome.read_text()) if outcome.exists() else {}
+        if code != 0:
+            raise MeasurementError(found.get("error", f"exit code {code}; see {log}"))
+        return found
+
+
+def _env_runners(count: int) -> str:
+    return f"{count} env runner{'s' if count > 1 else ''}"

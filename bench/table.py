@@ -1,0 +1,222 @@
+"""What a benchmark hands over: figures, bars and whether they are met, tables, a JSON file."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+from rich.table import Table
+
+from bench.trainer import Learned
+from payload.files import replace_text
+from payload.run.ray_cluster import available_cpus
+from payload.tracking.git_commit import git_commit
+from payload.tracking.run_parameters import PACKAGES
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured number."""
+
+    name: str
+    value: float
+    unit: str
+    what: str
+    """For people."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"value": self.value, "unit": self.unit, "what": self.what}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What a number is held against."""
+
+    limit: float
+    side: Literal["at least", "at most"]
+
+    def met_by(self, value: float) -> bool:
+        return value >= self.limit if self.side == "at least" else value <= self.limit
+
+    def __str__(self) -> str:
+        return f"{self.side} {self.limit:g}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A number and the bar that it should meet."""
+
+    name: str
+    what: str
+    value: float
+    bar: Bar
+
+    @property
+    def met(self) -> bool:
+        return self.bar.met_by(self.value)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"value": self.value, "bar": str(self.bar), "met": self.met, "what": self.what}
+
+
+@dataclass(frozen=True)
+class LearningBars:
+    """Seconds from the command that seeds together should reach; each should reach the goal."""
+
+    median_s: float
+    worst_s: float
+
+
+@dataclass
+class LearningReport:
+    """The seeds measured so far."""
+
+    run: str
+    goal: float
+    bars: LearningBars
+    asked: int
+    """Seeds that are to be measured."""
+    learned: list[Learned] = field(default_factory=list)
+    problems: dict[int, str] = field(default_factory=dict)
+    """Seed -> why its run failed."""
+
+    @property
+    def num_seeds(self) -> int:
+        return len(self.learned) + len(self.problems)
+
+    def times(self) -> list[float]:
+        """Returns every seed's seconds to the goal; infinite where it was not reached."""
+        reached = [math.inf if one.seconds is None else one.seconds for one in self.learned]
+        return reached + [math.inf] * len(self.problems)
+
+    def verdicts(self) -> list[Comparison]:
+        """Holds the seeds measured so far against the bars, and their number against `asked`."""
+        times = self.times()
+        if not times:
+            return []
+        solved = sum(math.isfinite(seconds) for seconds in times)
+        median, worst = statistics.median(times), max(times)
+        return [
+            Comparison("seeds_solved", "seeds solved", solved, Bar(self.asked, "at least")),
+            Comparison(
+                "median_s", "median seconds to goal", median, Bar(self.bars.median_s, "at most")
+            ),
+            Comparison(
+                "worst_s", "worst seconds to goal", worst, Bar(self.bars.worst_s, "at most")
+            ),
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "run": self.run,
+            "goal": self.goal,
+            "seeds": [asdict(one) for one in self.learned],
+            "comparisons": {one.name: one.to_json() for one in self.verdicts()},
+            "problems": {str(seed): why for seed, why in self.problems.items()},
+        }
+
+
+def machine() -> dict[str, Any]:
+    """Returns what a figure depends on: machine, its load, date, git commit, versions."""
+    return {
+        "machine": {
+            "cpu": _cpu_model(),
+            "cores": available_cpus(),
+            "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+            # Other work on the machine makes every figure worse, and some more than others.
+            "load_average_1min": round(os.getloadavg()[0], 2),
+        },
+        "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "git_commit": git_commit(),
+        "versions": {
+            "python": sys.version.split()[0],
+            **{package: version(package) for package in PACKAGES},
+        },
+    }
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Replaces a JSON file; a number that is not finite becomes null."""
+    replace_text(path, json.dumps(_finite(content), indent=2, allow_nan=False) + "\n")
+
+
+def figure_table(figures: list[Figure]) -> Table:
+    """Lays the figures out, one a row."""
+    table = Table("Measured", title="Figures", title_justify="left")
+    table.add_column("Value", justify="right")
+    table.add_column("Unit")
+    for figure in figures:
+        table.add_row(figure.what, number(figure.value), figure.unit)
+    return table
+
+
+def comparison_table(comparisons: list[Comparison]) -> Table:
+    """Lays numbers and their bars out, one a row."""
+    table = Table("Compared", title="Bars", title_justify="left")
+    table.add_column("Value", justify="right")
+    table.add_column("Bar")
+    table.add_column("")
+    for one in comparisons:
+        verdict = "[green]met[/green]" if one.met else "[red]missed[/red]"
+        table.add_row(one.what, number(one.value), str(one.bar), verdict)
+    return table
+
+
+def learning_table(report: LearningReport) -> Table:
+    """Lays the seeds out, one a row, then their median and the worst of them."""
+    table = Table(title=f"{report.run}: to a mean return of {report.goal:g}", title_justify="left")
+    for name in ("Seed", "Seconds", "Environment steps", "Final mean", "First update, s"):
+        table.add_column(name, justify="right")
+    for one in report.learned:
+        startup = "-" if one.startup_s is None else number(one.startup_s)
+        seconds = number(math.inf if one.seconds is None else one.seconds)
+        mean = f"{one.return_mean:.2f}"
+        table.add_row(str(one.seed), seconds, f"{one.env_steps:,}", mean, startup)
+    for seed in report.problems:
+        table.add_row(str(seed), "failed", "-", "-", "-")
+    table.add_section()
+    times = report.times()
+    if times:
+        table.add_row("median", number(statistics.median(times)))
+        table.add_row("worst", number(max(times)))
+    return table
+
+
+def seed_line(learned: Learned) -> str:
+    """Says in a line how one seed went."""
+    how = "not solved" if learned.seconds is None else f"solved after {learned.seconds:.0f} s"
+    return (
+        f"seed {learned.seed} {how}: mean return {learned.return_mean:.2f} "
+        f"at {learned.env_steps:,} environment steps"
+    )
+
+
+def number(value: float) -> str:
+    """Writes a number for a table: three figures at least, thousands apart."""
+    if not math.isfinite(value):
+        return "never" if value > 0 else "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _cpu_model() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else os.uname().machine

@@ -1,0 +1,142 @@
+"""What a stack costs: everything that Azure bills, per hour and for each `up`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from infra.config.prices import prices
+from infra.config.stack_settings import StackSettings
+from infra.stack.vm_arguments import is_ephemeral
+
+HOURS_PER_MONTH = 730
+"""Azure's own number: https://azure.microsoft.com/pricing/calculator"""
+DOWNLOADED_GB = 3.5
+"""What a machine downloads through the NAT gateway for its Python environment.
+
+The act `head alone` of the rehearsal measures it.
+"""
+
+
+@dataclass(frozen=True)
+class Billed:
+    """Something that Azure bills, in US dollars."""
+
+    what: str
+    per_hour: float = 0.0
+    per_up: float = 0.0
+
+
+@dataclass(frozen=True)
+class Hourly:
+    """What an hour costs by what is there, in US dollars."""
+
+    head: float
+    """While the head runs."""
+    worker: float
+    """For each worker, with its disk."""
+    always: float
+    """Until `make down`, while the head sleeps too."""
+
+
+def hourly(settings: StackSettings) -> Hourly:
+    return Hourly(
+        head=_machine_hour(settings.head_size, settings.head_spot),
+        worker=_machine_hour(settings.worker_size, settings.worker_spot)
+        + _worker_disk_hour(settings),
+        always=sum(one.per_hour for one in _always(settings)),
+    )
+
+
+def billed(settings: StackSettings) -> list[Billed]:
+    """Returns everything that is billed until `make down`, except what is stored in Blob."""
+    return [*_machines(settings), *_worker_disks(settings), *_always(settings)]
+
+
+def per_hour(settings: StackSettings) -> float:
+    return sum(one.per_hour for one in billed(settings))
+
+
+def per_up(settings: StackSettings) -> float:
+    """Returns what a first `up` costs besides the hours."""
+    return sum(one.per_up for one in billed(settings))
+
+
+def per_day(settings: StackSettings, worked_hours: float = 1.0) -> float:
+    """Returns what a day costs on which all workers trained for a while and nothing followed.
+
+    The workers stay for idleMinutes more and the head for sleepAfterMinutes, as the stack has it.
+    """
+    price = hourly(settings)
+    head = worked_hours + settings.sleep_after_minutes / 60
+    if not (settings.has_autoscaler and settings.sleep_after_minutes):
+        head = 24.0
+    # Azure's own rules delete a worker each half hour, which is not estimated here.
+    idle = settings.idle_minutes / 60 if settings.scaling == "demand" else 24.0
+    workers = min(worked_hours + idle, head)
+    least = max(head - workers, 0.0) * settings.min_workers
+    worker_hours = workers * settings.max_workers + least
+    return price.head * head + price.worker * worker_hours + price.always * 24
+
+
+def cost_table(settings: StackSettings) -> str:
+    """Returns all of it as a table in Markdown, with the sum in its last line."""
+    total = Billed("**all**", per_hour(settings), per_up(settings))
+    lines = [
+        f"| {one.what} | {one.per_hour:.3f} | {one.per_up:.2f} |"
+        for one in [*billed(settings), total]
+    ]
+    known = prices()
+    head = f"| US dollars, {known.location}, {known.as_of} | an hour | an `up` |"
+    return "\n".join([head, "|---|--:|--:|", *lines])
+
+
+def _machines(settings: StackSettings) -> Iterator[Billed]:
+    for name, count, size, spot in (
+        ("head", 1, settings.head_size, settings.head_spot),
+        ("workers", settings.max_workers, settings.worker_size, settings.worker_spot),
+    ):
+        if count:
+            how = ", Spot" if spot else ""
+            what = name if count == 1 else f"{count} {name}"
+            yield Billed(f"{what}, {size}{how}", count * _machine_hour(size, spot))
+
+
+def _machine_hour(size: str, spot: bool) -> float:
+    price = prices().vm_hour[size]
+    return price.spot if spot else price.regular
+
+
+def _worker_disks(settings: StackSettings) -> Iterator[Billed]:
+    if settings.max_workers and (worker := _worker_disk_hour(settings)):
+        what = f"OS disks of the workers, {settings.os_disk_gib} GiB Standard SSD"
+        yield Billed(what, settings.max_workers * worker)
+
+
+def _worker_disk_hour(settings: StackSettings) -> float:
+    if is_ephemeral(settings.worker, settings):
+        return 0.0
+    return prices().disk_month(settings.os_disk_gib, premium=False) / HOURS_PER_MONTH
+
+
+def _always(settings: StackSettings) -> Iterator[Billed]:
+    """What a deallocated head keeps, and the network."""
+    size = settings.os_disk_gib
+    head = prices().disk_month(size, premium=True) / HOURS_PER_MONTH
+    yield Billed(f"OS disk of the head, {size} GiB Premium SSD", head)
+    yield from _network(settings)
+
+
+def _network(settings: StackSettings) -> Iterator[Billed]:
+    known = prices()
+    made = not settings.head_subnet_id
+    addresses = 2 if made else 1
+    yield Billed("public IP addresses", addresses * known.public_address_hour)
+    if made:
+        downloaded = DOWNLOADED_GB * (1 + settings.max_workers)
+        yield Billed("NAT gateway", known.nat_gateway_hour)
+        yield Billed(
+            f"{downloaded:g} GB through the NAT gateway", per_up=downloaded * known.nat_gateway_gb
+        )
+    if settings.results_account_id:
+        yield Billed("private endpoint of the results account", known.private_endpoint_hour)

@@ -1,0 +1,1 @@
+"""The stack's components, a file each."""

@@ -1,0 +1,149 @@
+"""The head: one VM with a public address, where Ray's head, MLflow and the training run."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pulumi
+from pulumi_azure_native import compute, network
+
+from infra.stack import vm_arguments as parts
+from infra.stack.machine_environment import custom_data, head_environment
+from infra.stack.network import Network
+from infra.stack.prerequisites import Foundation
+
+REPLACED_BY = [
+    "osProfile.customData",
+    "osProfile.adminUsername",
+    "osProfile.linuxConfiguration",
+    "osProfile.computerName",
+    "storageProfile.imageReference",
+    "storageProfile.osDisk",
+    "securityProfile",
+    "priority",
+    "evictionPolicy",
+    # Azure refuses some resizes (to a size without a local disk) and reboots for the others.
+    "hardwareProfile.vmSize",
+]
+"""Properties that Azure cannot change in place; the preview says that the VM is replaced."""
+
+
+class Head(pulumi.ComponentResource):
+    """Address, network interface and VM of the head."""
+
+    private_ip: pulumi.Output[str]
+    """Where workers connect to Ray; it stays when the VM is replaced."""
+    public_ip: pulumi.Output[str]
+
+    def __init__(self, foundation: Foundation) -> None:
+        common, identities = foundation.common, foundation.identities
+        super().__init__("volley:infra:Head", common.name("head"))
+        self._foundation = foundation
+        self._common = common
+        self.address = network.PublicIPAddress(
+            common.name("head-ip"),
+            **common.in_group,
+            public_ip_address_name=common.name("head-ip"),
+            sku=network.PublicIPAddressSkuArgs(name="Standard"),
+            public_ip_allocation_method="Static",
+            opts=common.options(self),
+        )
+        self.nic = self._network_interface(foundation.network)
+        self.private_ip = self.nic.ip_configurations.apply(_private_ip)
+        self.public_ip = self.address.ip_address.apply(str)
+        data = custom_data(head_environment, foundation, identities.head, self.private_ip)
+        self.vm = self._virtual_machine(data)
+        self.image = self._image()
+        self.register_outputs({"privateIp": self.private_ip, "publicIp": self.public_ip})
+
+    def _image(self) -> pulumi.Output[str]:
+        asked = self._foundation.settings.image
+        image: pulumi.Output[str] = self.vm.storage_profile.apply(partial(_with_version, asked))
+        return image
+
+    def _network_interface(self, net: Network) -> network.NetworkInterface:
+        nsg = None if net.head_nsg is None else network.NetworkSecurityGroupArgs(id=net.head_nsg)
+        return network.NetworkInterface(
+            self._common.name("head-nic"),
+            **self._common.in_group,
+            network_interface_name=self._common.name("head-nic"),
+            network_security_group=nsg,
+            enable_accelerated_networking=self._foundation.settings.head.accelerated_networking,
+            ip_configurations=[
+                network.NetworkInterfaceIPConfigurationArgs(
+                    name="head",
+                    primary=True,
+                    subnet=network.SubnetArgs(id=net.head_subnet),
+                    private_ip_allocation_method="Dynamic",
+                    public_ip_address=network.PublicIPAddressArgs(id=self.address.id),
+                )
+            ],
+            opts=self._common.options(self),
+        )
+
+    def _virtual_machine(self, data: pulumi.Output[str]) -> compute.VirtualMachine:
+        settings, identities = self._foundation.settings, self._foundation.identities
+        return compute.VirtualMachine(
+            self._common.name("head"),
+            **self._common.in_group,
+            # Azure reserves a network interface for the VM, by name, whose creation has failed.
+            vm_name=self._common.name("head"),
+            identity=compute.VirtualMachineIdentityArgs(
+                type=compute.ResourceIdentityType.USER_ASSIGNED,
+                user_assigned_identities=[identities.head.id],
+            ),
+            hardware_profile=compute.HardwareProfileArgs(vm_size=settings.head_size),
+            storage_profile=compute.StorageProfileArgs(
+                image_reference=parts.image(settings),
+                # A managed disk: MLflow's database is on it, and a stopped head keeps it.
+                os_disk=compute.OSDiskArgs(
+                    create_option="FromImage",
+                    delete_option="Delete",
+                    disk_size_gb=settings.os_disk_gib,
+                    managed_disk=compute.ManagedDiskParametersArgs(
+                        storage_account_type="Premium_LRS"
+                    ),
+                ),
+            ),
+            os_profile=compute.OSProfileArgs(
+                computer_name="head",
+                admin_username=settings.admin_username,
+                custom_data=data,
+                linux_configuration=parts.linux(settings),
+            ),
+            network_profile=compute.NetworkProfileArgs(
+                network_interfaces=[
+                    compute.NetworkInterfaceReferenceArgs(
+                        # The network interface is a resource of its own and outlives the VM.
+                        id=self.nic.id,
+                        primary=True,
+                        delete_option="Detach",
+                    )
+                ]
+            ),
+            security_profile=parts.security(settings),
+            diagnostics_profile=parts.boot_log(),
+            scheduled_events_profile=parts.notice(settings.head_spot),
+            **parts.eviction(settings.head_spot, "Deallocate"),
+            opts=self._common.options(
+                self,
+                depends_on=self._foundation.grants,
+                replace_on_changes=REPLACED_BY,
+                # A network interface is attached to one VM at a time.
+                delete_before_replace=True,
+            ),
+        )
+
+
+def _with_version(image: str, profile: Any) -> str:
+    """Returns an image with the version that Azure has taken, where `latest` was asked for."""
+    reference = profile["image_reference"] if isinstance(profile, dict) else profile.image_reference
+    found = reference["exact_version"] if isinstance(reference, dict) else reference.exact_version
+    return f"{image} ({found})" if found and not image.endswith(f":{found}") else image
+
+
+def _private_ip(configurations: object) -> str:
+    assert isinstance(configurations, list)
+    (first, *_) = configurations
+    return str(first["private_ip_address"] if isinstance(first, dict) else first.private_ip_address)

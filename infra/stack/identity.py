@@ -1,0 +1,115 @@
+"""Managed identities of head and workers, and their roles."""
+
+from __future__ import annotations
+
+import pulumi
+from pulumi_azure_native import authorization, managedidentity
+
+from infra.config.stack_settings import StackSettings
+from infra.stack.naming import Common
+from infra.stack.results_account import ResultsAccount
+
+BLOB_DATA_CONTRIBUTOR = "ba92f5b4-2d11-453d-a403-e96b0029c9fe"
+BLOB_DATA_READER = "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1"
+VM_CONTRIBUTOR = "9980e02c-c2be-4d73-94e8-173b1dc7cf3c"
+IDENTITY_OPERATOR = "f1a07417-d97a-45cb-824c-7a7467783830"
+"""Built-in roles: a custom role would need the right to define roles in the subscription."""
+
+
+class Identities(pulumi.ComponentResource):
+    """A user-assigned identity for the head and one for all workers."""
+
+    def __init__(self, common: Common) -> None:
+        super().__init__("volley:infra:Identities", common.name("identities"))
+        self._common = common
+        self.head = self._identity("head")
+        self.workers = self._identity("workers")
+        self.register_outputs({"head": self.head.id, "workers": self.workers.id})
+
+    def grant(self, results: ResultsAccount) -> list[pulumi.Resource]:
+        """Assigns the roles; returns them, so that machines can depend on them."""
+        head, workers = self.head, self.workers
+        return [
+            self._role(
+                *("head-results", head, results.container_id, BLOB_DATA_CONTRIBUTOR),
+                "Writes checkpoints, MLflow's artifacts and snapshots of its database",
+            ),
+            self._role(
+                *("head-token", head, results.token_container_id, BLOB_DATA_CONTRIBUTOR),
+                "Writes Ray's token at first boot",
+            ),
+            self._role(
+                *("workers-token", workers, results.token_container_id, BLOB_DATA_READER),
+                "Reads Ray's token",
+            ),
+            self._role(
+                *("head-environments", head, results.environments_id, BLOB_DATA_CONTRIBUTOR),
+                "Shares the Python environment that it has made",
+            ),
+            self._role(
+                *("workers-environments", workers, results.environments_id, BLOB_DATA_READER),
+                "Takes the Python environment from there; workers have no other role",
+            ),
+        ]
+
+    def grant_scaling(self, settings: StackSettings) -> list[pulumi.Resource]:
+        """Lets the head change the scale set; returns the roles.
+
+        A scale set in Flexible orchestration makes virtual machines, and a role on the scale set
+        alone does not allow that:
+        https://learn.microsoft.com/azure/virtual-machine-scale-sets/virtual-machine-scale-sets-orchestration-modes
+        """
+        head, workers = self.head, self.workers
+        roles = [
+            self._role(
+                *("head-machines", head, self._common.resource_group.id, VM_CONTRIBUTOR),
+                "Makes and deletes workers: root on each machine of this group, and on no other",
+            ),
+            self._role(
+                *("head-workers-identity", head, workers.id, IDENTITY_OPERATOR),
+                "Gives new workers their identity",
+            ),
+        ]
+        if settings.worker_subnet_id:
+            subnet = pulumi.Output.from_input(settings.worker_subnet_id)
+            roles.append(
+                self._role(
+                    *("head-worker-subnet", head, subnet, VM_CONTRIBUTOR),
+                    "Joins new workers to this subnet, which has nothing else that the role allows",
+                )
+            )
+        return roles
+
+    def _identity(self, what: str) -> managedidentity.UserAssignedIdentity:
+        return managedidentity.UserAssignedIdentity(
+            self._common.name(what),
+            **self._common.in_group,
+            resource_name_=self._common.name(what),
+            opts=self._common.options(self),
+        )
+
+    def _role(
+        self,
+        what: str,
+        identity: managedidentity.UserAssignedIdentity,
+        scope: pulumi.Output[str],
+        role: str,
+        reason: str,
+    ) -> authorization.RoleAssignment:
+        return authorization.RoleAssignment(
+            self._common.name(what),
+            scope=scope,
+            principal_id=identity.principal_id,
+            # Without the type, Azure would look up an identity that is not replicated yet.
+            principal_type="ServicePrincipal",
+            role_definition_id=scope.apply(lambda where: _definition(role, where)),
+            description=reason,
+            opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
+        )
+
+
+def _definition(role: str, scope: str) -> str:
+    """Returns a role's id in the subscription of its scope."""
+    subscription = scope.split("/")[2]
+    definitions = "providers/Microsoft.Authorization/roleDefinitions"
+    return f"/subscriptions/{subscription}/{definitions}/{role}"

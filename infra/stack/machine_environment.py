@@ -1,0 +1,110 @@
+"""The environment of head and workers at boot, which their customData carries."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi_azure_native import managedidentity
+
+from infra.boot.cloud_config import MachineEnvironment, Role, cloud_config
+from infra.config.stack_settings import StackSettings
+from infra.ports import MLFLOW, head_flags, worker_flags
+from infra.stack.prerequisites import Foundation
+from infra.stack.retention import CONTAINER, ENVIRONMENTS
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known only while the stack is created."""
+
+    head_ip: str
+    account: str
+    account_address: str
+    token_container: str
+    client_id: str
+    """Of the machine's own identity."""
+
+
+LONGEST = Known("255.255.255.255", "a" * 24, "255.255.255.255", "c" * 63, "i" * 36)
+"""The longest values that Azure can return."""
+
+
+def check_custom_data(settings: StackSettings) -> None:
+    """Raises CustomDataTooLargeError before any resource is created."""
+    for environment in (head_environment, worker_environment):
+        cloud_config(environment(settings, LONGEST))
+
+
+def custom_data(
+    environment: Callable[[StackSettings, Known], MachineEnvironment],
+    foundation: Foundation,
+    identity: managedidentity.UserAssignedIdentity,
+    head_ip: pulumi.Output[str],
+) -> pulumi.Output[str]:
+    """Returns a role's cloud-config in base64, as Azure expects it."""
+    encoded: pulumi.Output[str] = pulumi.Output.all(
+        head_ip=head_ip,
+        account=foundation.results.account_name,
+        account_address=foundation.results.address,
+        token_container=foundation.results.token_container,
+        client_id=identity.client_id,
+    ).apply(
+        lambda known: base64.b64encode(
+            cloud_config(environment(foundation.settings, Known(**known))).encode()
+        ).decode()
+    )
+    return encoded
+
+
+def head_environment(settings: StackSettings, known: Known) -> MachineEnvironment:
+    """The head runs the training and, unless a tracking server exists, MLflow."""
+    return _environment(
+        "head",
+        settings,
+        known,
+        head_flags(known.head_ip),
+        mlflow_tracking_uri=settings.mlflow_tracking_uri or f"http://127.0.0.1:{MLFLOW}",
+        mlflow_elsewhere=bool(settings.mlflow_tracking_uri),
+    )
+
+
+def worker_environment(settings: StackSettings, known: Known) -> MachineEnvironment:
+    """A worker joins the head's Ray cluster."""
+    return _environment(
+        "worker",
+        settings,
+        known,
+        worker_flags(known.head_ip),
+        mlflow_tracking_uri=settings.mlflow_tracking_uri,
+    )
+
+
+def _environment(
+    role: Role, settings: StackSettings, known: Known, ray_start_flags: list[str], **own: Any
+) -> MachineEnvironment:
+    return MachineEnvironment(
+        role=role,
+        ray_start_flags=[*ray_start_flags, *_object_store_flags(settings)],
+        results_account=known.account,
+        results_address=known.account_address,
+        results_container=CONTAINER,
+        token_container=known.token_container,
+        environment_container=ENVIRONMENTS,
+        identity_client_id=known.client_id,
+        environment_variables=settings.environment_variables,
+        pip_packages=settings.pip_packages,
+        apt_packages=settings.apt_packages,
+        shared_memory_gib=settings.shared_memory_gib,
+        **own,
+    )
+
+
+def _object_store_flags(settings: StackSettings) -> list[str]:
+    """Ray's object store is in shared memory; its default is 30 % of the machine's memory."""
+    if not settings.shared_memory_gib:
+        return []
+    return [f"--object-store-memory={settings.shared_memory_gib * 2**30}"]

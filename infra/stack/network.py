@@ -1,0 +1,196 @@
+"""The network: a vnet, a subnet for the head and one for the workers, and their NSG rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_azure_native import network
+
+from infra.config.stack_settings import StackSettings
+from infra.ports import SSH, TO_EVERY_NODE, TO_HEAD, OpenPorts
+from infra.stack.naming import Common
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One inbound TCP rule of an NSG."""
+
+    name: str
+    source: pulumi.Input[str]
+    """A CIDR."""
+    ports: tuple[str, ...]
+    reason: str
+
+
+def head_rules(settings: StackSettings, worker_cidr: pulumi.Input[str]) -> list[Rule]:
+    """Inbound rules of the head: SSH from the administrator, Ray from the workers."""
+    return [
+        Rule("ssh-from-admin", settings.admin_cidr, (str(SSH),), "The administrator's shell"),
+        *_ray_rules("workers", worker_cidr, TO_HEAD),
+    ]
+
+
+def worker_rules(head_cidr: pulumi.Input[str], worker_cidr: pulumi.Input[str]) -> list[Rule]:
+    """Inbound rules of a worker: Ray from the head and from the other workers."""
+    return [
+        *_ray_rules("head", head_cidr, TO_EVERY_NODE),
+        *_ray_rules("workers", worker_cidr, TO_EVERY_NODE),
+    ]
+
+
+def _ray_rules(source: str, cidr: pulumi.Input[str], opened: tuple[OpenPorts, ...]) -> list[Rule]:
+    return [
+        Rule(f"{open_.name}-from-{source}", cidr, open_.ports, open_.reason) for open_ in opened
+    ]
+
+
+def security_rules(rules: list[Rule]) -> list[network.SecurityRuleArgs]:
+    """Returns the rules in order, and a last one that denies everything else.
+
+    Azure's own AllowVnetInBound (priority 65000) would let all machines of the virtual
+    network reach every port.
+    """
+    allowed = [
+        network.SecurityRuleArgs(
+            name=rule.name,
+            description=rule.reason,
+            priority=100 + 10 * place,
+            direction="Inbound",
+            access="Allow",
+            protocol="Tcp",
+            source_address_prefix=rule.source,
+            source_port_range="*",
+            destination_address_prefix="*",
+            destination_port_ranges=list(rule.ports),
+        )
+        for place, rule in enumerate(rules)
+    ]
+    denied = network.SecurityRuleArgs(
+        name="deny-all-else",
+        description="Azure's defaults would open every port between the subnets",
+        priority=4096,
+        direction="Inbound",
+        access="Deny",
+        protocol="*",
+        source_address_prefix="*",
+        source_port_range="*",
+        destination_address_prefix="*",
+        destination_port_range="*",
+    )
+    return [*allowed, denied]
+
+
+class Network(pulumi.ComponentResource):
+    """The vnet with two subnets; with existing subnets, the NSGs only.
+
+    Machines reach the internet through a NAT gateway; only the head has a public address.
+    In existing subnets the NSGs are attached to the machines' network interfaces.
+    """
+
+    head_subnet: pulumi.Output[str]
+    """Resource ids."""
+    worker_subnet: pulumi.Output[str]
+    head_nsg: pulumi.Output[str] | None
+    """Of the head's network interface; None where the NSG lies on the subnet."""
+    worker_nsg: pulumi.Output[str] | None
+
+    def __init__(self, common: Common, settings: StackSettings) -> None:
+        super().__init__("volley:infra:Network", common.name("network"))
+        self._common = common
+        if settings.head_subnet_id:
+            self._use(settings, settings.head_subnet_id, settings.worker_subnet_id)
+        else:
+            self._make(settings)
+        self.register_outputs({"headSubnet": self.head_subnet, "workerSubnet": self.worker_subnet})
+
+    def _use(self, settings: StackSettings, head_subnet: str, worker_subnet: str) -> None:
+        self.head_subnet = pulumi.Output.from_input(head_subnet)
+        self.worker_subnet = pulumi.Output.from_input(worker_subnet)
+        head_cidr, worker_cidr = _cidr_of(head_subnet), _cidr_of(worker_subnet)
+        self.head_nsg = self._nsg("head", head_rules(settings, worker_cidr)).id
+        self.worker_nsg = self._nsg("workers", worker_rules(head_cidr, worker_cidr)).id
+
+    def _make(self, settings: StackSettings) -> None:
+        vnet = network.VirtualNetwork(
+            self._common.name("vnet"),
+            **self._common.in_group,
+            virtual_network_name=self._common.name("vnet"),
+            address_space=network.AddressSpaceArgs(address_prefixes=[settings.vnet_cidr]),
+            opts=self._common.options(self),
+        )
+        nat = self._nat_gateway()
+        head_cidr, worker_cidr = settings.head_subnet_cidr, settings.worker_subnet_cidr
+        head_nsg = self._nsg("head", head_rules(settings, worker_cidr))
+        worker_nsg = self._nsg("workers", worker_rules(head_cidr, worker_cidr))
+        head = self._subnet("head", vnet, head_cidr, head_nsg, nat, after=[])
+        # Azure changes a vnet's subnets one at a time.
+        workers = self._subnet("workers", vnet, worker_cidr, worker_nsg, nat, after=[head])
+        self.head_subnet, self.worker_subnet = head.id, workers.id
+        self.head_nsg = self.worker_nsg = None
+
+    def _nsg(self, what: str, rules: list[Rule]) -> network.NetworkSecurityGroup:
+        return network.NetworkSecurityGroup(
+            self._common.name(f"{what}-nsg"),
+            **self._common.in_group,
+            network_security_group_name=self._common.name(f"{what}-nsg"),
+            security_rules=security_rules(rules),
+            opts=self._common.options(self),
+        )
+
+    def _nat_gateway(self) -> network.NatGateway:
+        address = network.PublicIPAddress(
+            self._common.name("nat-ip"),
+            **self._common.in_group,
+            public_ip_address_name=self._common.name("nat-ip"),
+            sku=network.PublicIPAddressSkuArgs(name="Standard"),
+            public_ip_allocation_method="Static",
+            # Azure adds it with the gateway; after a refresh `up` would take it away.
+            opts=self._common.options(self, ignore_changes=["natGateway"]),
+        )
+        return network.NatGateway(
+            self._common.name("nat"),
+            **self._common.in_group,
+            nat_gateway_name=self._common.name("nat"),
+            sku=network.NatGatewaySkuArgs(name="Standard"),
+            public_ip_addresses=[network.SubResourceArgs(id=address.id)],
+            opts=self._common.options(self),
+        )
+
+    def _subnet(
+        self,
+        what: str,
+        vnet: network.VirtualNetwork,
+        cidr: str,
+        nsg: network.NetworkSecurityGroup,
+        nat: network.NatGateway,
+        after: list[pulumi.Resource],
+    ) -> network.Subnet:
+        return network.Subnet(
+            self._common.name(f"{what}-subnet"),
+            resource_group_name=self._common.group,
+            virtual_network_name=vnet.name,
+            subnet_name=self._common.name(f"{what}-subnet"),
+            address_prefix=cidr,
+            network_security_group=network.NetworkSecurityGroupArgs(id=nsg.id),
+            nat_gateway=network.SubResourceArgs(id=nat.id),
+            default_outbound_access=False,
+            # The results account allows these two subnets only.
+            service_endpoints=[
+                network.ServiceEndpointPropertiesFormatArgs(service="Microsoft.Storage")
+            ],
+            opts=self._common.options(self, depends_on=after),
+        )
+
+
+def _cidr_of(subnet_id: str) -> pulumi.Output[str]:
+    """Looks up the CIDR of an existing subnet."""
+    parts = subnet_id.split("/")
+    found = network.get_subnet_output(
+        resource_group_name=parts[4], virtual_network_name=parts[8], subnet_name=parts[10]
+    )
+    # One prefix or a list, as the subnet was made.
+    cidr: pulumi.Output[str] = found.apply(
+        lambda subnet: str(subnet.address_prefix or subnet.address_prefixes[0])
+    )
+    return cidr

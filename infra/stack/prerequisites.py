@@ -1,0 +1,26 @@
+"""What must exist before a machine boots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+
+from infra.config.stack_settings import StackSettings
+from infra.stack.identity import Identities
+from infra.stack.naming import Common
+from infra.stack.network import Network
+from infra.stack.results_account import ResultsAccount
+
+
+@dataclass(frozen=True)
+class Foundation:
+    """Passed to the head and to the workers."""
+
+    common: Common
+    settings: StackSettings
+    network: Network
+    results: ResultsAccount
+    identities: Identities
+    grants: list[pulumi.Resource]
+    """Role assignments, which must exist before a machine boots."""

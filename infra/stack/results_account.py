@@ -1,0 +1,184 @@
+"""The results account: a storage account that outlives the cluster, in its own resource group."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+from typing import Any
+
+import pulumi
+from pulumi_azure_native import Provider, authorization, network, resources, storage
+
+from infra.config.check_access import is_private, is_wide
+from infra.config.stack_settings import StackSettings
+from infra.stack.naming import Common
+from infra.stack.network import Network
+from infra.stack.retention import CONTAINER, ENVIRONMENTS, declare_retention
+
+MAX_ACCOUNT_NAME = 24
+SUFFIX = 8
+"""Digits that Pulumi adds to a name."""
+
+
+class ResultsAccount(pulumi.ComponentResource):
+    """The results account: containers for the results, Python environments and Ray's token.
+
+    With keepResults, `pulumi destroy` leaves the account with the first two in Azure, and a later
+    stack uses them by resultsAccountId. The token's container is deleted with the cluster.
+    """
+
+    account_name: pulumi.Output[str]
+    account_id: pulumi.Output[str]
+    container_id: pulumi.Output[str]
+    environments_id: pulumi.Output[str]
+    """Of its container."""
+    token_container: pulumi.Output[str]
+    token_container_id: pulumi.Output[str]
+    address: pulumi.Output[str]
+    """IP address of the private endpoint; empty where the account is reached by its public name."""
+
+    def __init__(self, common: Common, settings: StackSettings, net: Network) -> None:
+        super().__init__("volley:infra:Results", common.name("results"))
+        self._common = common
+        self._provider: Provider | None = None
+        """Of the account's subscription, where that is not the stack's."""
+        self._kept = pulumi.ResourceOptions(parent=self, retain_on_delete=settings.keep_results)
+        if settings.results_account_id:
+            self._use(settings.results_account_id, net)
+        else:
+            self._make(settings, net)
+        self._make_token_container()
+        self.register_outputs({"account": self.account_name})
+
+    def _use(self, account_id: str, net: Network) -> None:
+        _, _, subscription, _, group, _, _, _, account = account_id.split("/")
+        if subscription.lower() != authorization.get_client_config().subscription_id.lower():
+            self._provider = Provider(
+                self._common.name("results-subscription"),
+                subscription_id=subscription,
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+        self._group: pulumi.Input[str] = group
+        self.account_id = pulumi.Output.from_input(account_id)
+        self.account_name = pulumi.Output.from_input(account)
+        containers = f"{account_id}/blobServices/default/containers"
+        self.container_id = pulumi.Output.from_input(f"{containers}/{CONTAINER}")
+        self.environments_id = pulumi.Output.from_input(f"{containers}/{ENVIRONMENTS}")
+        self.address = self._private_endpoint(account_id, net)
+
+    def _private_endpoint(self, account_id: str, net: Network) -> pulumi.Output[str]:
+        """Connects an existing account, whose firewall does not allow this network."""
+        endpoint = network.PrivateEndpoint(
+            self._common.name("results-endpoint"),
+            **self._common.in_group,
+            private_endpoint_name=self._common.name("results-endpoint"),
+            subnet=network.SubnetArgs(id=net.head_subnet),
+            private_link_service_connections=[
+                network.PrivateLinkServiceConnectionArgs(
+                    name="results", private_link_service_id=account_id, group_ids=["blob"]
+                )
+            ],
+            opts=self._common.options(self),
+        )
+        address: pulumi.Output[str] = endpoint.custom_dns_configs.apply(_first_address)
+        return address
+
+    def _make(self, settings: StackSettings, net: Network) -> None:
+        self.address = pulumi.Output.from_input("")
+        group = resources.ResourceGroup(
+            self._common.name("results"),
+            **self._common.tagged,
+            opts=self._kept,
+        )
+        account = storage.StorageAccount(
+            _account_name(self._common.prefix),
+            resource_group_name=group.name,
+            **self._common.tagged,
+            kind="StorageV2",
+            # Three copies in one data centre. checkov asks for copies in other regions
+            # (CKV_AZURE_206), at twice the price: a run can be repeated.
+            sku=storage.SkuArgs(name="Standard_LRS"),
+            access_tier="Hot",
+            allow_blob_public_access=False,
+            allow_cross_tenant_replication=False,
+            allow_shared_key_access=False,
+            enable_https_traffic_only=True,
+            default_to_o_auth_authentication=True,
+            is_local_user_enabled=False,
+            minimum_tls_version="TLS1_2",
+            encryption=storage.EncryptionArgs(
+                key_source="Microsoft.Storage",
+                require_infrastructure_encryption=True,
+                services=storage.EncryptionServicesArgs(
+                    blob=storage.EncryptionServiceArgs(enabled=True, key_type="Account")
+                ),
+            ),
+            network_rule_set=storage.NetworkRuleSetArgs(
+                default_action=storage.DefaultAction.DENY,
+                # checkov wants AzureServices let in (CKV_AZURE_36). Nothing here needs it.
+                bypass="None",
+                virtual_network_rules=[
+                    storage.VirtualNetworkRuleArgs(
+                        virtual_network_resource_id=subnet, action="Allow"
+                    )
+                    for subnet in (net.head_subnet, net.worker_subnet)
+                ],
+                # The administrator reads the results after the cluster is gone.
+                ip_rules=_ip_rules(settings.admin_cidr),
+            ),
+            opts=pulumi.ResourceOptions.merge(
+                self._kept,
+                # Azure changes it with time; after a refresh `up` would take it away.
+                pulumi.ResourceOptions(
+                    ignore_changes=["networkRuleSet.virtualNetworkRules[*].state"]
+                ),
+            ),
+        )
+        self._group = group.name
+        self.account_id, self.account_name = account.id, account.name
+        self.container_id = self._container(CONTAINER, self._kept).id
+        self.environments_id = self._container(ENVIRONMENTS, self._kept).id
+        declare_retention(self._common, account, group, self._kept)
+
+    def _make_token_container(self) -> None:
+        options = pulumi.ResourceOptions(parent=self, provider=self._provider)
+        # Not "token": Azure refuses the name of a deleted container for 30 s. The group's name is
+        # new for each `pulumi up` after a `pulumi destroy`.
+        name = pulumi.Output.concat("token-", self._common.group)
+        container = self._container("token", options, name)
+        self.token_container, self.token_container_id = container.name, container.id
+
+    def _container(
+        self, what: str, options: pulumi.ResourceOptions, name: pulumi.Input[str] = ""
+    ) -> storage.BlobContainer:
+        return storage.BlobContainer(
+            self._common.name(what),
+            container_name=name or what,
+            resource_group_name=self._group,
+            account_name=self.account_name,
+            public_access="None",
+            opts=options,
+        )
+
+
+def _account_name(prefix: str) -> str:
+    """Returns lower-case letters and digits, with room for Pulumi's suffix."""
+    plain = "".join(letter for letter in prefix.lower() if letter.isalnum())
+    return plain[: MAX_ACCOUNT_NAME - SUFFIX]
+
+
+def _ip_rules(cidr: str) -> list[storage.IPRuleArgs]:
+    """A storage firewall accepts single addresses and networks down to /30, and no private ones.
+
+    A wide adminCidr opens SSH, but not the results.
+    """
+    known = IPv4Network(cidr)
+    if is_wide(known) or is_private(known):
+        return []
+    addresses = [str(address) for address in known] if known.prefixlen > 30 else [cidr]
+    return [storage.IPRuleArgs(i_p_address_or_range=address) for address in addresses]
+
+
+def _first_address(configs: Any) -> str:
+    (first, *_) = configs
+    addresses = first["ip_addresses"] if isinstance(first, dict) else first.ip_addresses
+    return str(addresses[0])

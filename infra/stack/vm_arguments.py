@@ -1,0 +1,93 @@
+"""Arguments that the head's VM and the scale set's instances share."""
+
+from __future__ import annotations
+
+import pulumi
+from pulumi_azure_native import compute
+
+from infra.config.stack_settings import StackSettings
+from infra.config.vm_sizes import Machine
+
+EPHEMERAL_MARGIN_GIB = 1
+"""Azure uses this much of a local disk."""
+NOTICE = "PT5M"
+
+
+def linux(settings: StackSettings) -> compute.LinuxConfigurationArgs:
+    """No password, one key.
+
+    checkov also wants no extension operations (CKV_AZURE_50), which run commands need, and a scale
+    set that is patched while it runs (CKV_AZURE_95), which would end env runners: a new machine has
+    the newest image.
+    """
+    user = settings.admin_username
+    return compute.LinuxConfigurationArgs(
+        disable_password_authentication=True,
+        provision_vm_agent=True,
+        ssh=compute.SshConfigurationArgs(
+            public_keys=[
+                compute.SshPublicKeyArgs(
+                    key_data=settings.ssh_public_key.strip(),
+                    path=f"/home/{user}/.ssh/authorized_keys",
+                )
+            ]
+        ),
+    )
+
+
+def image(settings: StackSettings) -> compute.ImageReferenceArgs:
+    """publisher:offer:sku:version, or the resource id of a custom image."""
+    if settings.image.startswith("/"):
+        return compute.ImageReferenceArgs(id=settings.image)
+    publisher, offer, sku, version = settings.image.split(":")
+    return compute.ImageReferenceArgs(publisher=publisher, offer=offer, sku=sku, version=version)
+
+
+def is_ephemeral(machine: Machine, settings: StackSettings) -> bool:
+    """Whether the OS disk fits on the local disk, which costs nothing and is created faster."""
+    return machine.temp_disk_gib >= settings.os_disk_gib + EPHEMERAL_MARGIN_GIB
+
+
+def security(settings: StackSettings) -> compute.SecurityProfileArgs:
+    """Encryption at host: disks, their caches and local disks are encrypted.
+
+    No security type: with this version of Azure's API that is a machine without Secure Boot. Newer
+    ones need "Standard" for it, see tests/infra/stack/test_api_versions.py.
+    """
+    if not settings.trusted_launch:
+        return compute.SecurityProfileArgs(encryption_at_host=True)
+    return compute.SecurityProfileArgs(
+        encryption_at_host=True,
+        security_type="TrustedLaunch",
+        # NVIDIA's driver on this image is not signed for Secure Boot.
+        uefi_settings=compute.UefiSettingsArgs(secure_boot_enabled=False, v_tpm_enabled=True),
+    )
+
+
+def eviction(spot: bool, policy: str) -> dict[str, pulumi.Input[object]]:
+    """Returns the arguments of a Spot machine, at a price of up to pay-as-you-go."""
+    if not spot:
+        return {"priority": "Regular"}
+    return {
+        "priority": "Spot",
+        "eviction_policy": policy,
+        "billing_profile": compute.BillingProfileArgs(max_price=-1),
+    }
+
+
+def notice(spot: bool) -> compute.ScheduledEventsProfileArgs | None:
+    """A notice before deletion. Azure refuses it for Spot machines, which always get one."""
+    if spot:
+        return None
+    return compute.ScheduledEventsProfileArgs(
+        terminate_notification_profile=compute.TerminateNotificationProfileArgs(
+            enable=True, not_before_timeout=NOTICE
+        )
+    )
+
+
+def boot_log() -> compute.DiagnosticsProfileArgs:
+    """Boot diagnostics in storage that Azure manages."""
+    return compute.DiagnosticsProfileArgs(
+        boot_diagnostics=compute.BootDiagnosticsArgs(enabled=True)
+    )

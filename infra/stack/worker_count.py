@@ -1,0 +1,30 @@
+"""The number of workers is not Pulumi's business, and no update of the scale set may change it."""
+
+from __future__ import annotations
+
+import pulumi
+from pulumi_azure_native import compute
+
+from infra.up.deploy import WORKERS_HAVE_CHANGED
+
+
+def refuse_other_capacity(update: pulumi.ResourceHookArgs) -> None:
+    """Raises before an update of a scale set that would change its number of workers.
+
+    Azure takes a scale set as a whole, so an update sends the capacity that the state has: Azure
+    would delete workers that have come since then, or make some for a cluster that sleeps.
+
+    Raises:
+        RuntimeError: Azure has another capacity than the update would send.
+    """
+    inputs = update.new_inputs or {}
+    sent = int(inputs["sku"]["capacity"])
+    found = compute.get_virtual_machine_scale_set(
+        resource_group_name=inputs["resourceGroupName"], vm_scale_set_name=inputs["vmScaleSetName"]
+    )
+    there = int((found.sku and found.sku.capacity) or 0)
+    if there != sent:
+        raise RuntimeError(
+            f"{WORKERS_HAVE_CHANGED}: the cluster has {there} workers, and the stack's state says "
+            f"{sent}; nothing was changed. Next: make up (or pulumi refresh, then pulumi up)"
+        )

@@ -1,0 +1,135 @@
+"""The workers: a scale set whose machines join the head's Ray cluster."""
+
+from __future__ import annotations
+
+import pulumi
+from pulumi_azure_native import compute
+
+from infra.config.stack_settings import StackSettings
+from infra.stack import vm_arguments as parts
+from infra.stack.head import Head
+from infra.stack.machine_environment import custom_data, worker_environment
+from infra.stack.network import Network
+from infra.stack.prerequisites import Foundation
+from infra.stack.worker_count import refuse_other_capacity
+
+REPLACED_BY = [
+    # A scale set's model can change these, but running instances would keep the old values.
+    "sku.name",
+    "virtualMachineProfile.osProfile",
+    "virtualMachineProfile.storageProfile",
+    "virtualMachineProfile.securityProfile",
+    "virtualMachineProfile.priority",
+    "virtualMachineProfile.evictionPolicy",
+]
+
+
+class Workers(pulumi.ComponentResource):
+    """A scale set in flexible orchestration, without public addresses."""
+
+    def __init__(self, foundation: Foundation, head: Head) -> None:
+        common, settings = foundation.common, foundation.settings
+        workers = foundation.identities.workers
+        super().__init__("volley:infra:Workers", common.name("workers"))
+        data = custom_data(worker_environment, foundation, workers, head.private_ip)
+        self.scale_set = compute.VirtualMachineScaleSet(
+            common.name("workers"),
+            **common.in_group,
+            vm_scale_set_name=common.name("workers"),
+            identity=compute.VirtualMachineScaleSetIdentityArgs(
+                type=compute.ResourceIdentityType.USER_ASSIGNED,
+                user_assigned_identities=[workers.id],
+            ),
+            sku=compute.SkuArgs(
+                name=settings.worker_size,
+                tier="Standard",
+                # Others ask for machines, so that a shortage cannot fail `up`.
+                capacity=0,
+            ),
+            orchestration_mode="Flexible",
+            platform_fault_domain_count=1,
+            single_placement_group=False,
+            virtual_machine_profile=_profile(settings, foundation.network, data),
+            opts=common.options(
+                self,
+                depends_on=foundation.grants,
+                replace_on_changes=REPLACED_BY,
+                delete_before_replace=True,
+                # Whatever else changes, Azure gets the capacity that the state has.
+                ignore_changes=["sku.capacity"],
+                hooks=pulumi.ResourceHookBinding(before_update=[_same_capacity()]),
+            ),
+        )
+        self.register_outputs({"scaleSet": self.scale_set.id})
+
+
+def _same_capacity() -> pulumi.ResourceHook:
+    in_preview = pulumi.ResourceHookOptions(on_dry_run=True)
+    return pulumi.ResourceHook("same-capacity", refuse_other_capacity, in_preview)
+
+
+def _profile(
+    settings: StackSettings, net: Network, data: pulumi.Output[str]
+) -> compute.VirtualMachineScaleSetVMProfileArgs:
+    return compute.VirtualMachineScaleSetVMProfileArgs(
+        os_profile=compute.VirtualMachineScaleSetOSProfileArgs(
+            computer_name_prefix="worker",
+            admin_username=settings.admin_username,
+            custom_data=data,
+            linux_configuration=parts.linux(settings),
+        ),
+        storage_profile=compute.VirtualMachineScaleSetStorageProfileArgs(
+            image_reference=parts.image(settings), os_disk=_os_disk(settings)
+        ),
+        network_profile=_network(settings, net),
+        security_profile=parts.security(settings),
+        diagnostics_profile=parts.boot_log(),
+        scheduled_events_profile=parts.notice(settings.worker_spot),
+        # A worker keeps no data.
+        **parts.eviction(settings.worker_spot, "Delete"),
+    )
+
+
+def _os_disk(settings: StackSettings) -> compute.VirtualMachineScaleSetOSDiskArgs:
+    if parts.is_ephemeral(settings.worker, settings):
+        return compute.VirtualMachineScaleSetOSDiskArgs(
+            create_option="FromImage",
+            caching="ReadOnly",
+            disk_size_gb=settings.os_disk_gib,
+            diff_disk_settings=compute.DiffDiskSettingsArgs(
+                option="Local", placement="ResourceDisk"
+            ),
+        )
+    return compute.VirtualMachineScaleSetOSDiskArgs(
+        create_option="FromImage",
+        delete_option="Delete",
+        disk_size_gb=settings.os_disk_gib,
+        managed_disk=compute.VirtualMachineScaleSetManagedDiskParametersArgs(
+            storage_account_type="StandardSSD_LRS"
+        ),
+    )
+
+
+def _network(
+    settings: StackSettings, net: Network
+) -> compute.VirtualMachineScaleSetNetworkProfileArgs:
+    nsg = None if net.worker_nsg is None else compute.SubResourceArgs(id=net.worker_nsg)
+    return compute.VirtualMachineScaleSetNetworkProfileArgs(
+        network_api_version="2020-11-01",
+        network_interface_configurations=[
+            compute.VirtualMachineScaleSetNetworkConfigurationArgs(
+                name="worker",
+                primary=True,
+                delete_option="Delete",
+                enable_accelerated_networking=settings.worker.accelerated_networking,
+                network_security_group=nsg,
+                ip_configurations=[
+                    compute.VirtualMachineScaleSetIPConfigurationArgs(
+                        name="worker",
+                        primary=True,
+                        subnet=compute.ApiEntityReferenceArgs(id=net.worker_subnet),
+                    )
+                ],
+            )
+        ],
+    )

@@ -1,0 +1,1 @@
+"""`make up` and `make down`: pulumi, and recovery from a run of it that was killed."""

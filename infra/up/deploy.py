@@ -1,0 +1,175 @@
+"""`make up` and `make down`: pulumi, also right after a run of it that was killed or has failed.
+
+    python -m infra.up.deploy up|destroy [OPTION OF PULUMI ...]
+
+Before pulumi runs, it takes into the stack's state what a killed run has left open. After an error
+that Azure gives for a while only, it says what Azure needs, waits, and runs pulumi again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from infra.up.pending_operations import (
+    name_of,
+    pending_operations,
+    with_declared_inputs,
+    without_pending,
+)
+from infra.up.pulumi_run import COMMANDS, pulumi
+
+INSTALL = "https://www.pulumi.com/docs/iac/download-install/"
+PAUSE_S = 30.0
+"""Between two runs."""
+PATIENCE_S = 900.0
+"""How long Azure may need in all."""
+NEEDS_TIME = {
+    "InUseSubnetCannotBeDeleted": "network interfaces of deleted machines are still in a subnet",
+    "InUseNetworkSecurityGroupCannotBeDeleted": "deleted machines still use an NSG",
+    "NicReservedForAnotherVm": "a network interface is reserved for 180 s after a failed creation",
+    "NicInUse": "a network interface is still attached to a deleted machine",
+    "ContainerBeingDeleted": "a container of the same name is being deleted",
+    "StorageAccountAlreadyTaken": "a deleted storage account's name is not free yet",
+    "StorageAccountOperationInProgress": "a storage account is still being changed",
+    "AnotherOperationInProgress": "another operation on the resource has not ended",
+    "RetryableError": "another operation on the resource has not ended",
+}
+"""Codes of errors that end by themselves, and what Azure is busy with."""
+WORKERS_HAVE_CHANGED = "WorkersHaveChanged"
+"""What infra.stack.worker_count says: the state has another number of workers than Azure."""
+EXISTS = "cannot create already existing resource"
+
+
+def main(arguments: Sequence[str], pause_s: float = PAUSE_S) -> int:
+    """Runs pulumi until it has succeeded or Azure's time is not the reason.
+
+    Args:
+        arguments: "up" or "destroy", and options of pulumi.
+        pause_s: Seconds between two runs.
+
+    Returns:
+        pulumi's exit code, or 2 if there is nothing to run.
+    """
+    command, *options = arguments or [""]
+    if command not in COMMANDS:
+        print(f"deploy: {command!r}: must be {' or '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    if not shutil.which("pulumi"):
+        print(
+            f"deploy: pulumi is not on the PATH; {INSTALL} says how to install it", file=sys.stderr
+        )
+        return 2
+    refused = take_in_what_is_pending()
+    if refused is not None:
+        return refused
+    if command == "up" and (refused := take_in_capacity()):
+        return refused
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        done = pulumi(command, *options)
+        reasons = [text for code, text in NEEDS_TIME.items() if code in done.errors]
+        scaled = WORKERS_HAVE_CHANGED in done.errors
+        if done.exit_code == 0 or not (reasons or scaled) or time.monotonic() > deadline:
+            break
+        if reasons:
+            print(f"Azure needs time: {'; '.join(reasons)}. Again in {pause_s:g} s.", flush=True)
+            time.sleep(pause_s)
+        if scaled and (refused := take_in_capacity()):
+            return refused
+        # It was approved the first time.
+        options = [*arguments[1:], "--yes", "--skip-preview"]
+    if EXISTS in done.errors:
+        print("A destroy has not ended: run `make down`, then `make up`.", file=sys.stderr)
+    return done.exit_code
+
+
+def take_in_what_is_pending() -> int | None:
+    """Asks Azure how the operations ended in which a run was killed; corrects the stack's state.
+
+    Returns:
+        pulumi's exit code if it could not; None if all is well.
+    """
+    state = _exported()
+    if state is None:
+        return None  # Without a stack, the next run of pulumi says what is wrong.
+    pending = pending_operations(state)
+    if not pending:
+        return None
+    print("The last run was killed. Asking Azure what has become of:", flush=True)
+    for operation in pending:
+        print(f"  {name_of(operation)} ({operation['type']})", flush=True)
+    corrected, urns = without_pending(state, subscription_of(state))
+    if (refused := _imported(corrected)) or not urns:
+        return refused
+    targets = [word for urn in urns for word in ("--target", urn)]
+    asked = pulumi("refresh", "--yes", "--skip-preview", *targets)
+    if asked.exit_code != 0:
+        return asked.exit_code
+    refreshed = _exported()
+    return None if refreshed is None else _imported(with_declared_inputs(refreshed, pending))
+
+
+def take_in_capacity() -> int | None:
+    """Refreshes the scale set's capacity in the state; infra.stack.worker_count refuses another.
+
+    Returns:
+        pulumi's exit code if it could not; None if all is well.
+    """
+    state = _exported() or {"deployment": {}}
+    resources = state["deployment"].get("resources") or []
+    sets = [one["urn"] for one in resources if one["type"].endswith(":VirtualMachineScaleSet")]
+    targets = [word for urn in sets for word in ("--target", urn)]
+    asked = pulumi("refresh", "--yes", "--skip-preview", *targets) if sets else None
+    return asked.exit_code if asked and asked.exit_code else None
+
+
+def subscription_of(state: dict[str, Any]) -> str:
+    """Returns the subscription in which the stack's resources are, or will be; empty if unknown."""
+    for resource in state["deployment"].get("resources") or []:
+        if match := re.match(r"/subscriptions/([^/]+)/", resource.get("id", "")):
+            return match[1]
+    if "ARM_SUBSCRIPTION_ID" in os.environ:
+        return os.environ["ARM_SUBSCRIPTION_ID"]
+    configured = pulumi("config", "get", "azure-native:subscriptionId", read=True).stdout.strip()
+    if configured or not shutil.which("az"):
+        return configured
+    account = ["az", "account", "show", "--query", "id", "--output", "tsv"]
+    return subprocess.run(account, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _exported() -> dict[str, Any] | None:
+    """Returns the stack's state, or None without a stack."""
+    exported = pulumi("stack", "export", read=True)
+    if exported.exit_code != 0:
+        return None
+    state: dict[str, Any] = json.loads(exported.stdout)
+    return state
+
+
+def _imported(state: dict[str, Any]) -> int | None:
+    """Replaces the stack's state; returns pulumi's exit code if it could not."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "state.json"
+        file.write_text(json.dumps(state))
+        imported = pulumi("stack", "import", "--file", str(file), read=True)
+    if imported.exit_code != 0:
+        print(imported.stderr, end="", file=sys.stderr)
+        return imported.exit_code
+    return None
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

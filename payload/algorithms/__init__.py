@@ -1,0 +1,1 @@
+"""Every AlgorithmConfig: volley's IMPALA and APPO, RLlib's PPO, DQN and SAC."""

@@ -1,0 +1,121 @@
+"""RLlib's config of IMPALA and APPO: the fast path of Atari games, or RLlib's standard one."""
+
+from __future__ import annotations
+
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.algorithms.appo import APPOConfig
+from ray.rllib.algorithms.impala import IMPALAConfig
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+
+from payload.algorithms.impala import VolleyAPPO, VolleyIMPALA
+from payload.environments.atari import AtariSettings
+from payload.environments.images import PPOImageCatalog
+from payload.experiment.common_settings import LSTM
+from payload.experiment.settings import Experiment, Settings
+from payload.impala.connector import FragmentsToTrainBatch
+from payload.impala.env_runner import AtariEnvRunner
+from payload.impala.epsilon_greedy import EpsilonGreedyAPPOModule, EpsilonGreedyPPOModule
+from payload.impala.learner import SurrogateLearner, VTraceLearner
+from payload.impala.module import AtariModule
+from payload.impala.schedule import schedule
+from payload.impala.thread_watch import WatchedAPPOLearner, WatchedIMPALALearner
+
+ALGORITHM_CLASSES = {"IMPALA": VolleyIMPALA, "APPO": VolleyAPPO}
+
+DDP = {"forward_sync_buffers": False, "gradient_as_bucket_view": True, "static_graph": True}
+"""How several learners average gradients. The only buffers are pixel statistics, which all have;
+torch would send them before each gradient step."""
+
+
+def impala_config(
+    experiment: Experiment, settings: Settings, game: AtariSettings | None
+) -> AlgorithmConfig:
+    """Returns RLlib's config with the settings that only IMPALA and APPO have."""
+    config = {"IMPALA": IMPALAConfig, "APPO": APPOConfig}[experiment.run]()
+    config.algo_class = ALGORITHM_CLASSES[experiment.run]
+    config.env_runners(
+        rollout_fragment_length=settings.rollout_fragment_length,
+        max_requests_in_flight_per_env_runner=settings.max_requests_in_flight_per_env_runner,
+        use_env_runner_state_server=False,  # VolleyIMPALA starts its own.
+    )
+    config.training(
+        lr=schedule(settings.lr),
+        gamma=settings.gamma,
+        vf_loss_coeff=settings.vf_loss_coeff,
+        entropy_coeff=schedule(settings.entropy_coeff),
+        grad_clip=settings.grad_clip,
+        grad_clip_by="global_norm",
+        vtrace_clip_rho_threshold=settings.vtrace_clip_rho_threshold,
+        vtrace_clip_pg_rho_threshold=settings.vtrace_clip_pg_rho_threshold,
+        broadcast_interval=settings.broadcast_interval,
+        # 0 would poll without pause and take a core from the env runners.
+        timeout_s_sampler_manager=0.05,
+    )
+    if experiment.run == "APPO":
+        # Settings of its own stand for the queue: APPOConfig refuses learner_queue_size.
+        config.training(
+            clip_param=settings.clip_param,
+            use_circular_buffer=False,
+            simple_queue_size=settings.learner_queue_size,
+        )
+    else:
+        config.training(learner_queue_size=settings.learner_queue_size)
+    if game is None:
+        _standard_path(config, experiment, settings)
+    else:
+        _fast_path(config, experiment, settings, game)
+    return config
+
+
+def _fast_path(
+    config: AlgorithmConfig, experiment: Experiment, settings: Settings, game: AtariSettings
+) -> None:
+    clip_rewards = settings.clip_rewards
+    config.environment(experiment.env, env_config=game.env_config())
+    config.env_runners(env_runner_cls=AtariEnvRunner)
+    config.learners(
+        learner_class={"IMPALA": VTraceLearner, "APPO": SurrogateLearner}[experiment.run],
+        learner_config_dict={
+            "num_epochs": settings.num_epochs,
+            "minibatch_size": settings.minibatch_size,
+            "replay_proportion": settings.replay_proportion,
+            "replay_buffer_num_slots": settings.replay_buffer_num_slots,
+            "lambda_": settings.lambda_,
+            "uniform_kl_coeff": settings.uniform_kl_coeff,
+            "uniform_kl_coeff_at_goal": settings.uniform_kl_coeff_at_goal,
+            "normalize_advantages": settings.normalize_advantages,
+            "end_return_at_lost_life": settings.end_return_at_lost_life,
+        },
+        learner_connector=lambda observation_space, action_space: FragmentsToTrainBatch(
+            observation_space, action_space, clip_rewards=clip_rewards
+        ),
+        add_default_connectors_to_learner_pipeline=False,
+    )
+    config.framework(torch_ddp_kwargs=DDP)
+    config.rl_module(
+        rl_module_spec=RLModuleSpec(
+            module_class=AtariModule,
+            model_config={
+                "network": settings.network,
+                "fcnet_hidden": settings.fcnet_hidden,
+                "epsilon": schedule(settings.epsilon),
+            },
+        )
+    )
+
+
+def _standard_path(config: AlgorithmConfig, experiment: Experiment, settings: Settings) -> None:
+    spec = config.get_default_rl_module_spec()
+    assert isinstance(spec, RLModuleSpec)
+    spec.catalog_class = PPOImageCatalog
+    if settings.epsilon is not None:
+        spec.module_class = {"IMPALA": EpsilonGreedyPPOModule, "APPO": EpsilonGreedyAPPOModule}[
+            experiment.run
+        ]
+    model_config = {name: getattr(settings, name) for name in LSTM}
+    model_config["epsilon"] = schedule(settings.epsilon)
+    config.rl_module(rl_module_spec=spec, model_config=model_config)
+    config.learners(
+        learner_class={"IMPALA": WatchedIMPALALearner, "APPO": WatchedAPPOLearner}[experiment.run]
+    )
+    config.training(num_epochs=settings.num_epochs, minibatch_size=settings.minibatch_size)

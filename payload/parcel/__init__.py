@@ -1,0 +1,1 @@
+"""What travels to a cluster: the payload, and the files that an experiment names."""

@@ -1,0 +1,1 @@
+"""Storage accounts and their blobs: Azurite behind a proxy that checks roles and firewalls."""

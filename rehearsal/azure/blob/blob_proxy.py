@@ -1,0 +1,179 @@
+"""What stands before Azurite, which knows no roles: each request needs a role that allows it.
+
+https://learn.microsoft.com/rest/api/storageservices/authorize-with-azure-active-directory
+
+    python -m rehearsal.azure.blob.blob_proxy FOLDER ADDRESS PORT AZURITE_PORT
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import ssl
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from http.client import HTTPException, HTTPResponse, HTTPSConnection
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import ThreadingTCPServer
+from typing import ClassVar
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from rehearsal import shared_file
+from rehearsal.azure import certificates
+from rehearsal.azure.metadata.managed_identity import claims
+from rehearsal.azure.roles import BLOBS, CONTAINERS, DELEGATION_KEY, RoleAssignment, is_allowed
+
+LOOPBACK = "127.0.0.1"
+HOST_SUFFIX = ".blob.core.windows.net"
+HOP_BY_HOP = {"connection", "content-length", "keep-alive", "transfer-encoding"}
+TIMEOUT_S = 60
+PART = 2**20
+PERMISSIONS = {"GET": "read", "HEAD": "read", "PUT": "write", "DELETE": "delete"}
+XML = '<?xml version="1.0" encoding="utf-8"?><Error><Code>{}</Code><Message>{}</Message></Error>'
+MISMATCH = "This request is not authorized to perform this operation using this permission."
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may do what with which account."""
+
+    accounts: Mapping[str, str]
+    """Resource ids by the accounts' names."""
+    assignments: tuple[RoleAssignment, ...]
+
+    def write(self, folder: Path) -> None:
+        shared_file.replace(folder / "access.json", json.dumps(asdict(self)))
+
+    @staticmethod
+    def read(folder: Path) -> Access:
+        """Returns what was written last; before that nobody may do anything."""
+        file = folder / "access.json"
+        if not file.exists():
+            return Access({}, ())
+        known = json.loads(file.read_text())
+        return Access(
+            known["accounts"], tuple(RoleAssignment(**one) for one in known["assignments"])
+        )
+
+    def allows(self, method: str, host: str, url: str, authorization: str, now: float) -> bool:
+        """Says whether a request is allowed; Azurite looks at the token's audience and age."""
+        path, query = unquote(urlsplit(url).path), parse_qs(urlsplit(url).query)
+        account_id = self.accounts.get(host.partition(HOST_SUFFIX)[0])
+        action = needed_action(method, {key: values[0] for key, values in query.items()})
+        principal = claims(authorization).get("oid")
+        if account_id is None or action is None or principal is None:
+            return False
+        container = path.removeprefix("/").partition("/")[0]
+        resource_id = f"{account_id}/blobServices/default/containers/{container}"
+        return is_allowed(self.assignments, principal, action, resource_id, now)
+
+
+def needed_action(method: str, query: Mapping[str, str]) -> str | None:
+    """Returns the permission that an operation needs; None for one that is not known here."""
+    if method == "POST":
+        return DELEGATION_KEY if query.get("comp") == "userdelegationkey" else None
+    # A list of a container's blobs reads blobs; one of an account's containers reads containers.
+    lists, of_container = query.get("comp") == "list", query.get("restype") == "container"
+    return f"{BLOBS if lists == of_container else CONTAINERS}/{PERMISSIONS[method]}"
+
+
+def serve(folder: Path, address: str, port: int, azurite_port: int) -> None:
+    """Answers until it is stopped."""
+    _Handler.folder, _Handler.azurite_port = folder, azurite_port
+    _Handler.trust = ssl.create_default_context(cafile=certificates.authority(folder))
+    with _Server((address, port), _Handler) as server:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(folder / "server.pem", folder / "server.key")
+        # The handshake is the thread's of a connection: a slow client holds up nobody else.
+        server.socket = context.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
+        server.serve_forever()
+
+
+class _Server(ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+    request_queue_size = 64
+
+
+class _Handler(BaseHTTPRequestHandler):
+    folder: ClassVar[Path]
+    azurite_port: ClassVar[int]
+    trust: ClassVar[ssl.SSLContext]
+    protocol_version = "HTTP/1.1"
+    timeout = TIMEOUT_S
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_PUT(self) -> None:
+        self._answer()
+
+    def do_DELETE(self) -> None:
+        self._answer()
+
+    def do_POST(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        authorization = self.headers.get("Authorization", "")
+        host = self.headers.get("Host", "")
+        access = Access.read(self.folder)
+        if not access.allows(self.command, host, self.path, authorization, time.time()):
+            self._refuse(403, "AuthorizationPermissionMismatch", MISMATCH)
+            return
+        try:
+            self._forward(body)
+        except (OSError, HTTPException) as error:
+            if not self.close_connection:
+                self._refuse(503, "ServerBusy", str(error))
+
+    def _forward(self, body: bytes) -> None:
+        azurite = HTTPSConnection(
+            LOOPBACK, self.azurite_port, timeout=TIMEOUT_S, context=self.trust
+        )
+        headers = {k: v for k, v in self.headers.items() if k.lower() not in HOP_BY_HOP}
+        try:
+            azurite.request(self.command, self.path, body or None, headers)
+            self._pass_on(azurite.getresponse())
+        finally:
+            azurite.close()
+
+    def _pass_on(self, response: HTTPResponse) -> None:
+        """Sends an answer in parts: a Python environment has gigabytes."""
+        length = response.getheader("Content-Length")
+        content = b"" if length else response.read()
+        self.send_response_only(response.status, response.reason)
+        for name, value in response.getheaders():
+            if name.lower() not in HOP_BY_HOP:
+                self.send_header(name, value)
+        self.send_header("Content-Length", length or str(len(content)))
+        self.end_headers()
+        try:
+            self.wfile.write(content)
+            shutil.copyfileobj(response, self.wfile, PART)
+        finally:
+            # What is half sent cannot be answered otherwise: the client sees the connection end.
+            self.close_connection = self.close_connection or bool(response.length)
+
+    def _refuse(self, status: int, code: str, message: str) -> None:
+        print(f"{self.command} {self.path}: {status} {code}", flush=True)
+        content = XML.format(code, message).encode()
+        self.send_response_only(status)
+        self.send_header("x-ms-error-code", code)
+        self.send_header("Content-Type", "application/xml")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(b"" if self.command == "HEAD" else content)
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

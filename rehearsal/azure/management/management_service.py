@@ -1,0 +1,153 @@
+"""The stand-in for management.azure.com over HTTP, or over TLS under its real name.
+
+    python -m rehearsal.azure.management.management_service STATE_FILE FOLDER ADDRESS PORT
+
+FOLDER has faults.json, server.pem and server.key.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import ThreadingTCPServer
+from typing import ClassVar
+
+from rehearsal import background_process
+from rehearsal.addresses import MANAGEMENT_ADDRESS
+from rehearsal.azure import certificates
+from rehearsal.azure.management.management import Management
+from rehearsal.azure.management.management_faults import FaultsFile
+from rehearsal.azure.resources.delayed_changes import make_due_changes
+from rehearsal.azure.resources.resources import Azure
+from rehearsal.paths import ROOT
+
+HOST = "management.azure.com"
+FAULTS = "faults.json"
+
+
+def start(
+    state_file: Path,
+    folder: Path,
+    ca: Path,
+    address: str = MANAGEMENT_ADDRESS,
+    port: int = 443,
+    module: str = __name__,
+) -> None:
+    """Starts the service under its real name, unless it runs; returns when it answers.
+
+    Args:
+        folder: Where it keeps what is its own.
+        ca: Signs its certificate; its key is beside it.
+        module: Which one serves it: with or without something real behind the resources.
+
+    Raises:
+        background_process.StartError: It did not come up.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    certificates.server_certificate(folder, [HOST], [], ca)
+    background_process.start(
+        [sys.executable, "-m", module, state_file, folder, address, str(port)],
+        pid_file=_pid_file(folder),
+        log=folder / "service.log",
+        address=address,
+        port=port,
+        environment={"PYTHONPATH": str(ROOT)},
+    )
+
+
+def stop(folder: Path) -> None:
+    """Ends the service, if it runs; its files stay."""
+    background_process.stop(_pid_file(folder))
+
+
+def main(azure_of: Callable[[Path], Azure], arguments: Sequence[str]) -> None:
+    """Serves the Azure of a state file until it is ended; makes what is due meanwhile."""
+    state_file, folder = Path(arguments[0]), Path(arguments[1])
+    azure = azure_of(state_file)
+    stand_in = Management(azure, FaultsFile(folder / FAULTS))
+    with server(stand_in, arguments[2], int(arguments[3]), folder) as serving:
+        due = (azure, threading.Event())
+        threading.Thread(target=make_due_changes, args=due, daemon=True).start()
+        serving.serve_forever()
+
+
+@contextmanager
+def server(
+    management: Management, address: str, port: int, folder: Path | None = None
+) -> Iterator[ThreadingTCPServer]:
+    """Yields a server that answers as soon as it is told to serve.
+
+    Args:
+        folder: With the certificate; None is plain HTTP.
+    """
+
+    class Handler(_Handler):
+        answers = management
+        scheme = "https" if folder else "http"
+
+    with _Server((address, port), Handler) as made:
+        if folder:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(folder / "server.pem", folder / "server.key")
+            # The handshake is the thread's of a connection: a slow client holds up nobody else.
+            made.socket = context.wrap_socket(
+                made.socket, server_side=True, do_handshake_on_connect=False
+            )
+        yield made
+
+
+class _Server(ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+
+
+class _Handler(BaseHTTPRequestHandler):
+    answers: ClassVar[Management]
+    scheme: ClassVar[str]
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1
+    """One packet for an answer: two would wait for the first one's acknowledgement."""
+    timeout = 60
+    """Seconds until a connection that is kept without a request is closed."""
+
+    def do_GET(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        headers = {name.title(): value for name, value in self.headers.items()}
+        base = f"{self.scheme}://{headers.get('Host', '')}"
+        answer = self.answers.answer(self.command, self.path, headers, body, base)
+        if answer is None:
+            self.close_connection = True
+            return
+        content = b"" if answer.body is None else json.dumps(answer.body).encode()
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", "application/json; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def do_PATCH(self) -> None:
+        self.do_GET()
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Leaves out what the autoscaler asks every few seconds."""
+        if self.command != "GET" or code != 200:
+            super().log_request(code, size)
+
+
+def _pid_file(folder: Path) -> Path:
+    return folder / "service.pid"
+
+
+if __name__ == "__main__":
+    main(Azure, sys.argv[1:])

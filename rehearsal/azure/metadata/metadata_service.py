@@ -1,0 +1,171 @@
+"""Azure's instance metadata service for all machines: the source address says who asks.
+
+https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service
+https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events
+https://learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token
+
+    python -m rehearsal.azure.metadata.metadata_service STATE_FILE ADDRESS PORT
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import ThreadingTCPServer
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+from rehearsal import background_process
+from rehearsal.addresses import METADATA_ADDRESS
+from rehearsal.azure.metadata import managed_identity, metadata_documents, metadata_state
+from rehearsal.azure.metadata.metadata_documents import Answer, Query
+from rehearsal.azure.metadata.metadata_state import Instance, State
+from rehearsal.paths import ROOT
+
+METADATA = "/metadata"
+
+
+def start(state_file: Path, log: Path, address: str = METADATA_ADDRESS, port: int = 80) -> None:
+    """Starts the service, unless it runs; returns when it answers.
+
+    Raises:
+        background_process.StartError: It did not come up.
+    """
+    background_process.start(
+        [sys.executable, "-m", __name__, state_file, address, str(port)],
+        pid_file=_pid_file(state_file),
+        log=log,
+        address=address,
+        port=port,
+        environment={"PYTHONPATH": str(ROOT)},
+    )
+
+
+def stop(state_file: Path) -> None:
+    """Ends the service, if it runs; the state stays."""
+    background_process.stop(_pid_file(state_file))
+
+
+def serve(state_file: Path, address: str, port: int) -> None:
+    """Answers until it is stopped."""
+    _Handler.service = Service(state_file)
+    with _Server((address, port), _Handler) as server:
+        server.serve_forever()
+
+
+@dataclass
+class Service:
+    """Answers each request from what the state file says then."""
+
+    state_file: Path
+    incarnations: dict[str, tuple[int, list[Any]]] = field(default_factory=dict)
+    """How often a machine's events have changed, and the events that it was told last."""
+    not_ready: dict[str, list[Answer]] = field(default_factory=dict)
+    """What each machine, by its vmId, is still told before it gets a token."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def answer(
+        self, method: str, url: str, caller: str, headers: Mapping[str, str], body: bytes
+    ) -> Answer:
+        """Returns what Azure would."""
+        path, query = urlsplit(url).path.rstrip("/"), parse_qs(urlsplit(url).query)
+        refusal = metadata_documents.refusal(path, query, headers)
+        if refusal is not None:
+            return refusal
+        parameters = {key: values[0] for key, values in query.items()}
+        with self.lock:
+            state = metadata_state.read(self.state_file)
+            found = [one for one in state.instances.values() if one.address == caller]
+            if not found:
+                return Answer(403, {"error": f"{caller} is none of the machines"})
+            return self._route(method, path, parameters, state, found[0], body)
+
+    def _route(
+        self, method: str, path: str, query: Query, state: State, instance: Instance, body: bytes
+    ) -> Answer:
+        if path == f"{METADATA}/scheduledevents" and method == "POST":
+            return self._start(state, instance, body)
+        if method != "GET":
+            return Answer(405, {"error": "Method not allowed"})
+        if path == f"{METADATA}/scheduledevents":
+            return Answer(200, self._events(state, instance))
+        if path == f"{METADATA}/identity/oauth2/token":
+            return self._token(instance, query)
+        if path.split("/")[:3] == ["", "metadata", "instance"]:
+            document = metadata_documents.instance(instance)
+            return metadata_documents.part(document, path.split("/")[3:], query)
+        return metadata_documents.NOT_FOUND
+
+    def _token(self, instance: Instance, query: Query) -> Answer:
+        first = self.not_ready.setdefault(instance.vm_id, list(managed_identity.NOT_READY))
+        return first.pop(0) if first else managed_identity.token(instance, query, int(time.time()))
+
+    def _events(self, state: State, instance: Instance) -> dict[str, Any]:
+        events = metadata_documents.events(state, instance, time.time())
+        incarnation, told = self.incarnations.get(instance.name, (0, None))
+        if events != told:
+            incarnation += 1
+            self.incarnations[instance.name] = (incarnation, events)
+        return {"DocumentIncarnation": incarnation, "Events": events}
+
+    def _start(self, state: State, instance: Instance, body: bytes) -> Answer:
+        told = {event["EventId"] for event in self._events(state, instance)["Events"]}
+        try:
+            asked = {request["EventId"] for request in json.loads(body)["StartRequests"]}
+        except (ValueError, KeyError, TypeError):
+            return Answer(400, {"error": "Bad request. The payload is malformed"})
+        if not asked <= told:
+            return Answer(400, {"error": f"Bad request. Unknown events: {sorted(asked - told)}"})
+        metadata_state.acknowledge(self.state_file, asked)
+        print(f"{instance.name} starts {', '.join(sorted(asked))}", flush=True)
+        return Answer(200, {})
+
+
+class _Server(ThreadingTCPServer):
+    """Not http.server.HTTPServer: that asks a name server who the address is."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+
+
+class _Handler(BaseHTTPRequestHandler):
+    service: ClassVar[Service]
+    protocol_version = "HTTP/1.1"
+    timeout = 60
+    """Seconds until a connection that is kept without a request is closed."""
+
+    def do_GET(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        caller = self.client_address[0]
+        headers = {name.title(): value for name, value in self.headers.items()}
+        answer = self.service.answer(self.command, self.path, caller, headers, body)
+        is_text = isinstance(answer.body, str)
+        content = (str(answer.body) if is_text else json.dumps(answer.body)).encode()
+        self.send_response(answer.status)
+        kind = "text/plain" if is_text else "application/json"
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Leaves out what each machine asks every second."""
+        if code != 200 or not self.path.startswith(f"{METADATA}/scheduledevents"):
+            super().log_request(code, size)
+
+
+def _pid_file(state_file: Path) -> Path:
+    return state_file.with_suffix(".pid")
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

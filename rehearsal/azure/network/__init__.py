@@ -1,0 +1,1 @@
+"""Virtual networks, NSGs and private endpoints, as they are declared and as they are evaluated."""

@@ -1,0 +1,1 @@
+"""Azure's resources, as Pulumi's engine creates, reads, updates and deletes them."""

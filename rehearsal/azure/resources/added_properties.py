@@ -1,0 +1,79 @@
+"""What Azure adds to a resource when it makes it: names, addresses, principals."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from ipaddress import IPv4Network
+
+from rehearsal.addresses import PUBLIC_ADDRESSES
+from rehearsal.azure.network.virtual_network import FIRST_HOST, subnet_cidr
+from rehearsal.azure.resources.resource_kinds import Properties, Resources, all_of
+from rehearsal.azure.resources.virtual_machines import virtual_machines
+
+LATEST = "22.04.2026021601"
+"""The image's version that `latest` stands for."""
+
+
+def added_properties(
+    kind: str, resource_id: str, inputs: Properties, resources: Resources
+) -> Properties:
+    """Returns what Azure adds; the addresses of a resource that exists stay."""
+    added: Properties = {"name": resource_id.rpartition("/")[2]}
+    known = resources[resource_id].added if resource_id in resources else None
+    if "identity" in inputs:  # Declared as a list, answered as keys.
+        named: Properties = {key: {} for key in inputs["identity"]["userAssignedIdentities"]}
+        added["identity"] = {**inputs["identity"], "userAssignedIdentities": named}
+    match kind:
+        case "PublicIPAddress":
+            added["ipAddress"] = known["ipAddress"] if known else _free_public_address(resources)
+        case "NetworkInterface":
+            (configuration,) = inputs["ipConfigurations"]
+            if known:
+                address = known["ipConfigurations"][0]["privateIPAddress"]
+            else:
+                address = _free_address(resources, configuration["subnet"]["id"])
+            added["ipConfigurations"] = [{**configuration, "privateIPAddress": address}]
+        case "PrivateEndpoint":
+            configs = [{"ipAddresses": [_free_address(resources, inputs["subnet"]["id"])]}]
+            added["customDnsConfigs"] = known["customDnsConfigs"] if known else configs
+        case "VirtualMachine":
+            added["vmId"] = known["vmId"] if known else str(uuid.uuid4())
+            if "storageProfile" in inputs:
+                added["storageProfile"] = _with_exact_version(inputs["storageProfile"])
+        case "UserAssignedIdentity":
+            for what in ("principal", "client"):
+                added[f"{what}Id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, what + resource_id))
+        case "RoleAssignment":
+            now = datetime.now(UTC).isoformat()
+            added["createdOn"] = known["createdOn"] if known else now
+    return added
+
+
+def _with_exact_version(profile: Properties) -> Properties:
+    """Returns a storage profile with the disk and the image's version that Azure has taken."""
+    reference = profile["imageReference"]
+    version = reference.get("version", "")
+    exact = {"exactVersion": LATEST if version == "latest" else version}
+    disk = {**profile["osDisk"], "name": "head_OsDisk_1"}
+    return {**profile, "imageReference": {**reference, **exact}, "osDisk": disk}
+
+
+def _free_address(resources: Resources, subnet_id: str) -> str:
+    """Returns the lowest address of a subnet that nothing has."""
+    cidr = subnet_cidr(resources[subnet_id])
+    taken = {vm.address for vm in virtual_machines(resources)}
+    for interface in all_of(resources, "NetworkInterface").values():
+        taken |= {one["privateIPAddress"] for one in interface.added["ipConfigurations"]}
+    for endpoint in all_of(resources, "PrivateEndpoint").values():
+        taken |= set(endpoint.added["customDnsConfigs"][0]["ipAddresses"])
+    hosts = (str(cidr[place]) for place in range(FIRST_HOST, cidr.num_addresses - 1))
+    return next(address for address in hosts if address not in taken)
+
+
+def _free_public_address(resources: Resources) -> str:
+    taken = {
+        address.added["ipAddress"] for address in all_of(resources, "PublicIPAddress").values()
+    }
+    hosts = map(str, IPv4Network(PUBLIC_ADDRESSES).hosts())
+    return next(address for address in hosts if address not in taken)

@@ -1,0 +1,32 @@
+"""What Azure's autoscale does with a scale set here: it keeps the capacity within the limits.
+
+The rules for the machines' CPU have no effect: containers have no CPU of their own.
+https://learn.microsoft.com/azure/azure-monitor/autoscale/autoscale-understanding-settings
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rehearsal.azure.management.management_faults import Faults
+from rehearsal.azure.management.management_machines import SetMachines
+from rehearsal.azure.resources.resource_kinds import Resources, all_of
+from rehearsal.azure.resources.resources import Azure
+
+
+def autoscale(azure: Azure) -> None:
+    """Gives each scale set with rules a capacity within their limits."""
+    for set_id, capacity in due(azure.resources()):
+        SetMachines(azure).resize(set_id, capacity, "", Faults())
+
+
+def due(resources: Resources) -> Iterator[tuple[str, int]]:
+    """Yields the scale sets whose capacity is outside the limits of their rules, with the next."""
+    for setting in all_of(resources, "AutoscaleSetting").values():
+        set_id = setting.inputs["targetResourceUri"]
+        if set_id in resources and setting.inputs.get("enabled"):
+            (profile,) = setting.inputs["profiles"]
+            least, most = (int(profile["capacity"][key]) for key in ("minimum", "maximum"))
+            capacity = int(resources[set_id].inputs["sku"]["capacity"])
+            if not least <= capacity <= most:
+                yield set_id, min(max(capacity, least), most)

@@ -1,0 +1,119 @@
+"""The machines of a scale set in Flexible orchestration: each has a name, a state and an end.
+
+They are in the scale set's instance view. What takes a while is kept as the time when it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass, replace
+
+from rehearsal.azure.resources.resource_kinds import Properties, Resource
+
+
+@dataclass(frozen=True)
+class SetMachine:
+    """A machine of a scale set. All times are seconds since the epoch."""
+
+    name: str
+    """Unique: no machine gets the name of another that is gone."""
+    place: int
+    """Of its address among those that machines of the subnet may have."""
+    created: float
+    ready: float
+    """When it is provisioned."""
+    gone: float | None = None
+    """When it is deleted; None for a machine that stays."""
+    error: str = ""
+    """Why it is not provisioned, in the end: a code of Azure's."""
+    joins: bool = True
+    """Whether it will join Ray."""
+    deallocated: bool = False
+
+    def state(self, now: float) -> str:
+        """Returns provisioningState."""
+        if self.gone is not None:
+            return "Deleting"
+        if now < self.ready:
+            return "Creating"
+        return "Failed" if self.error else "Succeeded"
+
+    def is_up(self, now: float) -> bool:
+        """Whether it has power, unless it is deallocated, and does what its customData says."""
+        return self.state(now) == "Succeeded" and self.joins
+
+
+def machines_of(scale_set: Resource, now: float) -> list[SetMachine]:
+    """Returns the machines that exist, those that are being deleted too."""
+    known = [SetMachine(**one) for one in scale_set.instance_view.get("machines", [])]
+    return [one for one in known if one.gone is None or now < one.gone]
+
+
+def with_machines(scale_set: Resource, machines: Iterable[SetMachine]) -> Resource:
+    """Returns the scale set with these machines and no others."""
+    view = {**scale_set.instance_view, "machines": [asdict(one) for one in machines]}
+    return replace(scale_set, instance_view=view)
+
+
+def with_more(
+    scale_set: Resource,
+    count: int,
+    now: float,
+    ready: float,
+    errors: Collection[str] = (),
+    never_join: int = 0,
+) -> Resource:
+    """Returns the scale set with more machines, at the lowest free addresses.
+
+    Args:
+        errors: Of machines besides, which are left behind as failed.
+        never_join: How many of the new machines do not join Ray.
+    """
+    found = machines_of(scale_set, now)
+    made = int(scale_set.instance_view.get("made", 0))
+    prefix = scale_set.inputs["virtualMachineProfile"]["osProfile"]["computerNamePrefix"]
+    for number, error in enumerate([""] * count + list(errors)):
+        taken = {one.place for one in found}
+        place = next(place for place in range(len(found) + 1) if place not in taken)
+        joins = number >= never_join and not error
+        name = f"{prefix}{made + number}"
+        found.append(SetMachine(name, place, now, ready, error=error, joins=joins))
+    made += count + len(errors)
+    view = {**scale_set.instance_view, "made": made}
+    return with_machines(replace(scale_set, instance_view=view), found)
+
+
+def without(scale_set: Resource, names: Collection[str], now: float, gone: float) -> Resource:
+    """Returns the scale set whose named machines are being deleted, and are gone later."""
+    return with_machines(
+        scale_set,
+        [
+            replace(one, gone=gone) if one.name in names and one.gone is None else one
+            for one in machines_of(scale_set, now)
+        ],
+    )
+
+
+def with_capacity(scale_set: Resource, capacity: int) -> Resource:
+    """Returns the scale set with a capacity that somebody else than Pulumi has given it."""
+    sku: Properties = {**scale_set.inputs["sku"], "capacity": capacity}
+    return replace(scale_set, inputs={**scale_set.inputs, "sku": sku})
+
+
+def resized(scale_set: Resource, now: float, spot_machines: int | None) -> Resource:
+    """Returns the scale set with as many machines as its capacity says, ready at once.
+
+    The oldest are deleted first, as Azure's scale-in policy has it:
+    https://learn.microsoft.com/azure/virtual-machine-scale-sets/virtual-machine-scale-sets-scale-in-policy
+
+    Args:
+        spot_machines: How many Spot machines there are; None is enough.
+    """
+    wanted = int(scale_set.inputs["sku"]["capacity"])
+    if scale_set.inputs["virtualMachineProfile"].get("priority") == "Spot":
+        wanted = wanted if spot_machines is None else min(wanted, spot_machines)
+    stay = [one for one in machines_of(scale_set, now) if one.gone is None]
+    if wanted >= len(stay):
+        return with_more(scale_set, wanted - len(stay), now, now)
+    oldest = {one.name for one in stay[: len(stay) - wanted]}
+    return without(scale_set, oldest, now, now)

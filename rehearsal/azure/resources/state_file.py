@@ -1,0 +1,65 @@
+"""What Azure knows, in a file: each `pulumi up` is a process of its own."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from rehearsal import shared_file
+from rehearsal.azure.azure_errors import ArmError, AzureError
+from rehearsal.azure.resources.refusals import Hold
+from rehearsal.azure.resources.resource_kinds import Resource
+
+
+@dataclass
+class State:
+    """Everything in the file."""
+
+    resources: dict[str, Resource] = field(default_factory=dict)
+    """By their ids, the oldest first."""
+    holds: list[Hold] = field(default_factory=list)
+
+    def refuse_held(self, operation: str, resource_id: str, by: str = "") -> None:
+        """Raises AzureError while the operation is refused."""
+        now = time.time()
+        for hold in self.holds:
+            if hold.refuses(operation, resource_id, by, now):
+                raise AzureError(hold.error)
+
+    def lingers_in(self, group_id: str) -> bool:
+        """Says whether something in a group cannot be deleted yet."""
+        now = time.time()
+        return any(
+            hold.operation == "delete"
+            and hold.until > now
+            and hold.resource_id.startswith(group_id)
+            for hold in self.holds
+        )
+
+
+@dataclass(frozen=True)
+class StateFile:
+    """The file; methods may be called from several processes and threads."""
+
+    path: Path
+
+    def read(self) -> State:
+        if not self.path.exists():
+            return State()
+        known = json.loads(self.path.read_text())
+        holds = [Hold(**{**one, "error": ArmError(**one["error"])}) for one in known["holds"]]
+        return State({key: Resource(**one) for key, one in known["resources"].items()}, holds)
+
+    @contextmanager
+    def changed(self) -> Iterator[State]:
+        """Yields the state, and writes what it has become; an exception leaves it as it was."""
+        with shared_file.locked(self.path):
+            state = self.read()
+            yield state
+            now = time.time()
+            state.holds = [hold for hold in state.holds if hold.until > now]
+            shared_file.replace(self.path, json.dumps(asdict(state), indent=1))

@@ -1,0 +1,96 @@
+"""The declared virtual machines, those of scale sets too, each with its network interface."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rehearsal.azure.azure_errors import ArmError
+from rehearsal.azure.network.virtual_network import FIRST_HOST, Subnet, subnets
+from rehearsal.azure.resources.resource_kinds import Properties, Resource, Resources, all_of
+from rehearsal.azure.resources.scale_set_machines import machines_of
+
+RUNS = "PowerState/running"
+NOT_RUNNING = ArmError(
+    "OperationNotAllowed", "Cannot modify extensions in the VM when the VM is not running."
+)
+"""The answer to a run command for a VM that is stopped."""
+
+
+@dataclass(frozen=True)
+class VirtualMachine:
+    """A virtual machine."""
+
+    resource_id: str
+    host_name: str
+    inputs: Properties
+    """Of the VM or of its scale set."""
+    profile: Properties
+    """With osProfile and priority: the VM's own inputs, or virtualMachineProfile."""
+    size: str
+    subnet: Subnet
+    address: str
+    nsg_id: str | None
+    """Of its network interface; the subnet may have another NSG."""
+    public_address: str = ""
+    scale_set: str = ""
+    """Its name; empty for a machine of its own."""
+    exists: bool = True
+    """False while it is being made or deleted, and if it failed or will never join Ray."""
+    deallocated: bool = False
+    """It exists and is off; its disk is kept."""
+
+
+def virtual_machines(resources: Resources) -> list[VirtualMachine]:
+    by_id = {subnet.resource_id: subnet for subnet in subnets(resources)}
+    return [*_single(resources, by_id), *_of_scale_sets(resources, by_id)]
+
+
+def power_state(vm: Resource) -> str:
+    """Returns what instanceView says of a VM; a stopped one is declared like one that runs."""
+    return str(vm.instance_view.get("powerState", RUNS))
+
+
+def _single(resources: Resources, by_id: dict[str, Subnet]) -> Iterator[VirtualMachine]:
+    for vm_id, vm in all_of(resources, "VirtualMachine").items():
+        (reference,) = vm.inputs["networkProfile"]["networkInterfaces"]
+        interface = resources[reference["id"]]
+        (configuration,) = interface.added["ipConfigurations"]
+        public = configuration.get("publicIPAddress")
+        yield VirtualMachine(
+            vm_id,
+            vm.inputs["osProfile"]["computerName"],
+            vm.inputs,
+            vm.inputs,
+            vm.inputs["hardwareProfile"]["vmSize"],
+            by_id[configuration["subnet"]["id"]],
+            configuration["privateIPAddress"],
+            (interface.inputs.get("networkSecurityGroup") or {}).get("id"),
+            resources[public["id"]].added["ipAddress"] if public else "",
+            deallocated=power_state(vm) != RUNS,
+        )
+
+
+def _of_scale_sets(resources: Resources, by_id: dict[str, Subnet]) -> Iterator[VirtualMachine]:
+    for set_id, scale_set in all_of(resources, "VirtualMachineScaleSet").items():
+        profile = scale_set.inputs["virtualMachineProfile"]
+        (interface,) = profile["networkProfile"]["networkInterfaceConfigurations"]
+        (configuration,) = interface["ipConfigurations"]
+        subnet = by_id[configuration["subnet"]["id"]]
+        group = set_id.partition("/virtualMachineScaleSets/")[0]
+        now = time.time()
+        for machine in machines_of(scale_set, now):
+            yield VirtualMachine(
+                f"{group}/virtualMachines/{machine.name}",
+                machine.name,
+                scale_set.inputs,
+                profile,
+                scale_set.inputs["sku"]["name"],
+                subnet,
+                str(subnet.cidr[FIRST_HOST + machine.place]),
+                (interface.get("networkSecurityGroup") or {}).get("id"),
+                scale_set=scale_set.inputs["vmScaleSetName"],
+                exists=machine.is_up(now),
+                deallocated=machine.deallocated,
+            )

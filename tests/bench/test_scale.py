@@ -1,0 +1,167 @@
+"""What limits a training on many machines: predictions from what each part costs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from hypothesis import given
+from hypothesis import strategies as st
+from ray.cluster_utils import Cluster
+
+from bench.limited_link import why_not
+from bench.limits import Limit
+from bench.parts import Part
+from bench.scale import (
+    FRAGMENTS,
+    GAMES,
+    LIMITED_LINK,
+    costs_from,
+    draw_time_to_solve,
+    measurements,
+    predictions_from,
+    to_json,
+)
+from bench.scale_model import Costs, predict
+from payload.experiment.scale import LAPTOP
+
+COSTS = Costs(
+    env_runner_us=dict.fromkeys(GAMES, 400.0),
+    driver_us_per_fragment=1_000.0,
+    fragment_bytes=100.0,
+    weights_bytes=600_000.0,
+    gradient_step_us=2_000.0,
+    learner_us=70.0,
+)
+MEASURED = {
+    **{f"env runner, {games} games: steps_per_s": 2_500.0 for games in GAMES},
+    "driver: driver_us_per_1000_steps": 1_000.0,
+    "rollout fragment: bytes_per_step": 100.0,
+    "weights: bytes": 600_000.0,
+    "gradient step, host: us": 2_000.0,
+    "1 learner process: samples_per_s": 12_500.0,
+}
+
+
+def test_few_env_runners_are_the_limit_themselves() -> None:
+    one = predict(COSTS, cores=2, gpu=True)
+    assert (one.wall, one.throughput) == ("env runners", 5_000.0)
+
+
+def test_a_learner_without_a_gpu_is_the_first_wall() -> None:
+    one = predict(COSTS, cores=13, gpu=False)
+    assert one.wall == "learner on a core"
+    assert one.throughput == pytest.approx(1e6 / 70)
+
+
+@pytest.mark.parametrize(
+    ("worse", "wall"),
+    [
+        ({"driver_us_per_fragment": 1e6}, "driver"),
+        ({"fragment_bytes": 1e6}, "network into the head"),
+        ({"weights_bytes": 1e9}, "network out of the head"),
+        ({"gradient_step_us": 1e6}, "learner's host"),
+    ],
+    ids=lambda worse: next(iter(worse)) if isinstance(worse, dict) else "",
+)
+def test_what_costs_most_is_the_wall(worse: dict[str, Any], wall: str) -> None:
+    assert predict(replace(COSTS, **worse), cores=100, gpu=True).wall == wall
+
+
+@given(st.integers(1, 2_000), st.booleans())
+def test_a_throughput_is_what_every_part_can_carry(cores: int, gpu: bool) -> None:
+    one = predict(COSTS, cores, gpu)
+    assert one.throughput <= one.offered == cores * 2_500.0
+    assert all(one.throughput <= limit for limit in one.limits.values())
+
+
+def test_no_cluster_with_a_gpu_takes_longer_than_two_cores() -> None:
+    alone = predict(COSTS, 2, gpu=True).seconds_to_solve_pong
+    assert all(predict(COSTS, n, gpu=True).seconds_to_solve_pong < alone for n in (13, 100, 1000))
+
+
+def test_the_picture_is_drawn(tmp_path: Path) -> None:
+    draw_time_to_solve(predictions_from(COSTS), tmp_path / "time.png")
+    assert (tmp_path / "time.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_costs_are_those_that_were_measured() -> None:
+    costs = costs_from(MEASURED)
+    assert costs.driver_us_per_fragment == pytest.approx(LAPTOP.fragment_steps)
+    assert set(costs.env_runner_us.values()) == {400.0}
+    assert costs.learner_us == pytest.approx(80.0)
+
+
+def test_predictions_are_json() -> None:
+    rows = [to_json(one) for one in predictions_from(COSTS)]
+    assert json.loads(json.dumps(rows)) == rows
+
+
+def figures_of(limit: Limit, folder: Path) -> dict[str, float]:
+    """Measures a part as the benchmark does, in a process of its own."""
+    outcome = folder / "outcome.json"
+    command = [sys.executable, "-m", "bench.limits", str(outcome)]
+    subprocess.run([*command, json.dumps(asdict(limit))], check=True, timeout=120)
+    figures: dict[str, float] = json.loads(outcome.read_text())
+    return figures
+
+
+def test_every_measurement_that_costs_need_is_made() -> None:
+    made = measurements(seconds=1.0)
+    assert {name.rpartition(": ")[0] for name in MEASURED} <= made.keys()
+
+
+def test_every_measurement_has_a_log_of_its_own() -> None:
+    names = [Part(name, lambda _: []).log_name for name in measurements(seconds=1.0)]
+    assert len(set(names)) == len(names)
+    assert [name for name in names if Path(name).name != name] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "figure", "least", "most"),
+    [
+        ("weights", "bytes", 500_000, 700_000),
+        ("gradient step, host", "us", 100, 100_000),
+        ("1 learner process", "samples_per_s", 100, 1_000_000),
+        ("object store", "steps_per_s", 1_000, 1_000_000_000),
+    ],
+)
+def test_a_part_is_measured_in_a_process_of_its_own(
+    tmp_path: Path, what: str, figure: str, least: float, most: float
+) -> None:
+    assert least < figures_of(measurements(seconds=1.0)[what], tmp_path)[figure] < most
+
+
+@pytest.mark.slow
+def test_env_runners_are_on_the_nodes_with_a_resource_of_a_running_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 3})
+    worker = cluster.add_node(num_cpus=2, resources={"worker": 1})
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    alike = measurements(seconds=1.0)[FRAGMENTS]
+    limit = replace(alike, node_resource="worker")
+    try:
+        assert figures_of(limit, tmp_path)["steps_per_s"] > 1_000
+        ray.init()
+        actors = ray._private.state.actors().values()
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    places = [one["Address"]["NodeID"] for one in actors if "EnvRunner" in one["ActorClassName"]]
+    assert places == 2 * [worker.node_id]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(why_not() is not None, reason=f"a limited link {why_not()}")
+def test_a_limited_link_carries_no_more_than_its_rate(tmp_path: Path) -> None:
+    limit = replace(measurements(seconds=5.0)[LIMITED_LINK], link_mbit_per_s=8.0)
+    # 60 bytes a step: 17,000 steps/s, where the driver takes 150,000.
+    assert 1_000 < figures_of(limit, tmp_path)["steps_per_s"] < 25_000

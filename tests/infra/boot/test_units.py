@@ -1,0 +1,144 @@
+"""What a machine's units mean, as systemd reads them: it is verified that it does in test_boot."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from infra import ports
+from infra.boot.cloud_config import UNITS, Role, cloud_config
+from tests.infra.boot.boot_scripts import load
+from tests.infra.boot.machine_tree import machine
+
+
+def settings(tree: Path, unit: str, key: str) -> list[str]:
+    """A setting's values, in their order, with those of the unit's drop-ins."""
+    path = tree / "etc/systemd/system" / unit
+    files = [path, *sorted(path.with_name(f"{unit}.d").glob("*.conf"))]
+    text = "".join(file.read_text() for file in files).replace("\\\n", "")
+    return re.findall(rf"^{key}=(.*)$", text, re.MULTILINE)
+
+
+def variables(tree: Path, unit: str) -> dict[str, str]:
+    """What a unit's environment is: systemd lets a later file win over an earlier one."""
+    found = {}
+    for path in settings(tree, unit, "EnvironmentFile"):
+        for line in (tree / path.lstrip("/")).read_text().splitlines():
+            if line and not line.startswith("#"):
+                name, _, value = line.partition("=")
+                found[name] = " ".join(shlex.split(value))
+    return found
+
+
+@pytest.mark.parametrize("role", ["head"], indirect=True)
+def test_mlflow_serves_and_starts_no_jobs(tree: Path) -> None:
+    assert settings(tree, "mlflow.service", "Environment") == [
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false MLFLOW_DISABLE_TELEMETRY=true"
+    ]
+
+
+def test_nobody_switches_off_what_the_cluster_relies_on(tree: Path, role: Role) -> None:
+    user = {"RAY_AUTH_MODE": "disabled", "RESULTS_ACCOUNT": "another", "MY_MODE": "mine"}
+    lines = "".join(f"{name}={value}\n" for name, value in user.items())
+    (tree / "etc/volley/user.env").write_text(lines)
+    for unit in {"head": ["ray-head", "experiments"], "worker": ["ray-worker"]}[role]:
+        found = variables(tree, f"{unit}.service")
+        assert found["RAY_AUTH_MODE"] == "token"
+        assert found["RESULTS_ACCOUNT"] == "account"
+        assert found["MY_MODE"] == "mine"
+
+
+def test_whatever_talks_to_many_processes_may_open_many_files(tree: Path, role: Role) -> None:
+    units = {"head": ["ray-head", "mlflow", "experiments"], "worker": ["ray-worker"]}[role]
+    for unit in units:
+        assert settings(tree, f"{unit}.service", "LimitNOFILE") == ["65536"]
+
+
+@pytest.mark.parametrize("role", ["head"], indirect=True)
+def test_a_training_has_time_for_a_last_checkpoint_before_an_eviction(tree: Path) -> None:
+    # Ray kills a job 3 s after it was told to stop, unless it is told otherwise.
+    seconds = int(variables(tree, "ray-head.service")["RAY_JOB_STOP_WAIT_TIME_S"])
+    assert seconds >= 60
+    assert 10 < load("watch_scheduled_events").STOP_S < 25
+
+
+def test_the_python_environment_is_tried_again_unless_that_is_useless(tree: Path) -> None:
+    unit = "python-environment.service"
+    assert settings(tree, unit, "Restart") == ["on-failure"]
+    assert settings(tree, unit, "StartLimitIntervalSec") == ["0"]
+    (final,) = settings(tree, unit, "RestartPreventExitStatus")
+    script = (tree / "usr/local/lib/volley/make-python-environment").read_text()
+    assert f"exit {final}\n" in script
+
+
+def test_what_gave_up_on_the_python_environment_comes_up_with_it(tree: Path, role: Role) -> None:
+    unit = "python-environment.service"
+    # systemd starts nothing again whose requirement failed once.
+    assert settings(tree, unit, "ExecStartPost") == ["/bin/systemctl --no-block start $UNITS"]
+    assert variables(tree, unit)["UNITS"].split() == UNITS[role]
+
+
+@pytest.mark.parametrize("role", ["head"], indirect=True)
+def test_the_queue_has_time_to_stop_every_experiment(tree: Path) -> None:
+    (seconds,) = settings(tree, "experiments.service", "TimeoutStopSec")
+    script = (tree / "usr/local/lib/volley/run_experiments.py").read_text()
+    (closing,) = re.findall(r"^CLOSING_S = ([\d.]+)$", script, re.MULTILINE)
+    job = int(variables(tree, "ray-head.service")["RAY_JOB_STOP_WAIT_TIME_S"])
+    assert job < float(closing) < int(seconds)
+
+
+@pytest.mark.parametrize("role", ["head"], indirect=True)
+def test_the_end_of_a_training_is_saved_whatever_else_is_being_saved(tree: Path) -> None:
+    (command,) = settings(tree, "experiments.service", "ExecStopPost")
+    # Not by `systemctl start`: it would join a save that began before the end, and be refused
+    # while the machine shuts down. A failure (-) does not make a training that ended fail.
+    assert command.startswith("-/opt/volley/venv/bin/python ")
+    assert command.endswith("/sync_results.py save")
+
+
+def may_unshare(*what: str) -> bool:
+    command = ["unshare", *what, "true"]
+    return (
+        shutil.which("unshare") is not None
+        and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not may_unshare("--mount"), reason="needs root: a mount namespace")
+def test_shared_memory_has_its_size_whenever_ray_starts(tree: Path, role: Role) -> None:
+    *_, command = settings(tree, f"ray-{role}.service", "ExecStartPre")
+    assert command.startswith("+")
+    script = f"mount -t tmpfs -o size=64m tmpfs /dev/shm && {command[1:]} && df -B1 /dev/shm"
+    shown = subprocess.run(
+        ["unshare", "--mount", "bash", "-c", script], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.split()[-5] == str(2 * 2**30)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not may_unshare("--net"), reason="needs root: a network namespace")
+def test_no_outgoing_connection_takes_a_port_of_ray(tree: Path, role: Role) -> None:
+    file = tree / "etc/sysctl.d/60-ray-ports.conf"
+    script = f"sysctl --quiet --load {file} && cat /proc/sys/net/ipv4/ip_local_reserved_ports"
+    shown = subprocess.run(
+        ["unshare", "--net", "bash", "-c", script], capture_output=True, text=True, check=True
+    )
+    reserved: set[int] = set()
+    for part in shown.stdout.strip().split(","):
+        first, _, last = part.partition("-")
+        reserved.update(range(int(first), int(last or first) + 1))
+    flags = " ".join([*ports.head_flags("10.42.0.4"), *ports.worker_flags("10.42.0.4")])
+    flagged = {int(port) for port in re.findall(r"port=(\d+)", flags)}
+    assert len(flagged) > 8
+    assert flagged <= reserved
+    # From the first boot on: systemd-sysctl has run before the file was written.
+    commands = yaml.safe_load(cloud_config(machine(role)))["runcmd"]
+    enabled = next(i for i, command in enumerate(commands) if "enable" in command)
+    assert ["systemctl", "restart", "systemd-sysctl.service"] in commands[:enabled]

@@ -1,0 +1,136 @@
+"""A stack declared on Azure's stand-in: every resource as Azure would get it."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rehearsal.azure.management.management_faults import Faults
+from rehearsal.azure.management.management_machines import SetMachines
+from rehearsal.azure.network.nsg import applied_nsgs, open_ports
+from rehearsal.azure.resources.resource_kinds import SUBSCRIPTION, Properties, Resource, all_of
+from rehearsal.azure.resources.resources import Azure
+from rehearsal.azure.resources.virtual_machines import virtual_machines
+from rehearsal.drivers.in_process import PROVIDER, InProcess
+
+SSH_KEY = (
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIwGzXhPLKgDKrCIkuCt8jYwPCgPQLBKxNJCMqdIHIYB admin@laptop"
+)
+REQUIRED = {"adminCidr": "203.0.113.7/32", "sshPublicKey": SSH_KEY}
+GROUP = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/theirs/providers"
+VNET = f"{GROUP}/Microsoft.Network/virtualNetworks/vnet"
+EXISTING_SUBNETS = {"headSubnetId": f"{VNET}/subnets/one", "workerSubnetId": f"{VNET}/subnets/two"}
+EXISTING_CIDRS = {"one": "172.16.1.0/24", "two": "172.16.2.0/24"}
+EXISTING_ACCOUNT = {"resultsAccountId": f"{GROUP}/Microsoft.Storage/storageAccounts/oldresults"}
+OTHER_SUBSCRIPTION = SUBSCRIPTION.replace("1", "2")
+DISTANT_ACCOUNT = {
+    key: account.replace(SUBSCRIPTION, OTHER_SUBSCRIPTION)
+    for key, account in EXISTING_ACCOUNT.items()
+}
+"""In another subscription."""
+SOMEBODY_ELSES: dict[str, tuple[str, Properties]] = {
+    VNET: ("VirtualNetwork", {"addressSpace": {"addressPrefixes": ["172.16.0.0/16"]}}),
+    # Azure answers a subnet's addresses as the subnet was made: one prefix, or a list.
+    f"{VNET}/subnets/one": ("Subnet", {"addressPrefix": EXISTING_CIDRS["one"]}),
+    f"{VNET}/subnets/two": ("Subnet", {"addressPrefixes": [EXISTING_CIDRS["two"]]}),
+}
+"""What is in Azure already: type and inputs by resource id."""
+
+
+@dataclass(frozen=True)
+class DeclaredResource:
+    """One resource that the program declares."""
+
+    type: str
+    """The last part of its type, "VirtualMachine"."""
+    token: str
+    name: str
+    """In the program."""
+    id: str
+    inputs: Properties
+    added: Properties
+    """What Azure has added."""
+    options: Any
+    """The engine's RegisterResourceRequest: retainOnDelete, replaceOnChanges, dependencies ..."""
+
+    @property
+    def waits_for(self) -> set[str]:
+        """The names of the resources that are made before this one."""
+        return {urn.rpartition("::")[2] for urn in self.options.dependencies}
+
+    @property
+    def subscription(self) -> str:
+        return self.id.split("/")[2]
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A whole stack."""
+
+    resources: list[DeclaredResource]
+    outputs: dict[str, Any]
+    providers: list[str]
+    """The names of the program's own providers."""
+    azure: dict[str, Resource]
+    """All that exists, with all workers and what is somebody else's."""
+
+    def all(self, kind: str) -> list[DeclaredResource]:
+        return [resource for resource in self.resources if resource.type == kind]
+
+    def resource(self, kind: str, name: str = "") -> DeclaredResource:
+        """The only resource of a type whose name contains `name`."""
+        (found,) = [resource for resource in self.all(kind) if name in resource.name]
+        return found
+
+    def one(self, kind: str, name: str = "") -> Properties:
+        """The inputs of the only resource of a type whose name contains `name`."""
+        return self.resource(kind, name).inputs
+
+    def custom_data(self, role: str) -> str:
+        if role == "head":
+            profile = self.one("VirtualMachine")["osProfile"]
+        else:
+            profile = self.one("VirtualMachineScaleSet")["virtualMachineProfile"]["osProfile"]
+        return base64.b64decode(profile["customData"]).decode()
+
+    def open_ports(self, source: str, machine: str, protocol: str = "tcp") -> set[int]:
+        """Every port of a machine that a packet from an address reaches."""
+        (target,) = [vm for vm in virtual_machines(self.azure) if vm.host_name == machine]
+        return open_ports(applied_nsgs(self.azure), source, target.address, protocol)
+
+
+def declare_stack(stack_name: str = "dev", **config: str) -> Declared:
+    """Declares a stack with this configuration besides what is required."""
+    with TemporaryDirectory() as folder:
+        azure = Azure(Path(folder, "resources.json"))
+        for resource_id, (kind, inputs) in SOMEBODY_ELSES.items():
+            azure.create(f"azure-native:network:{kind}", resource_id, inputs)
+        driver = InProcess(azure, stack_name)
+        result = driver.up({**REQUIRED, **config})
+        known = azure.resources()
+        assert not result.error, result.error
+        with_workers = _grown(azure, int(config.get("maxWorkers", "4")))
+    resources = [
+        DeclaredResource(
+            known[state.resource_id].kind,
+            state.token,
+            key.rpartition("::")[2],
+            state.resource_id,
+            known[state.resource_id].inputs,
+            known[state.resource_id].added,
+            driver.requests[key],
+        )
+        for key, state in driver.states.items()
+    ]
+    providers = [key.rpartition("::")[2] for key in driver.requests if key.startswith(PROVIDER)]
+    return Declared(resources, result.outputs, providers, with_workers)
+
+
+def _grown(azure: Azure, workers: int) -> dict[str, Resource]:
+    """Returns all resources when the head has asked for its workers."""
+    for set_id in all_of(azure.resources(), "VirtualMachineScaleSet"):
+        SetMachines(azure, operation_s=0).resize(set_id, workers, "", Faults())
+    return azure.resources()

@@ -1,0 +1,77 @@
+"""Which packet reaches which machine, by the NSGs on its way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.infra.declared_stack import EXISTING_CIDRS, Declared
+
+Stack = Callable[[str], Declared]
+
+HEAD, WORKER, OTHER_WORKER = "10.42.0.4", "10.42.1.4", "10.42.1.5"
+ADMIN, STRANGER = "203.0.113.7", "198.51.100.99"
+SOMEBODY_IN_THE_VNET = "10.42.77.7"
+BETWEEN_NODES = {8076, 8077, 52366, *range(10100, 10200)}
+"""Found by removing ports one by one from a cluster that worked."""
+
+
+@pytest.fixture
+def dev(stack: Stack) -> Declared:
+    return stack("dev")
+
+
+def test_the_administrator_reaches_ssh_on_the_head_and_nothing_else(dev: Declared) -> None:
+    assert dev.open_ports(ADMIN, "head") == {22}
+
+
+@pytest.mark.parametrize("source", [STRANGER, SOMEBODY_IN_THE_VNET, HEAD, "168.63.129.16"])
+def test_nobody_else_reaches_the_head(dev: Declared, source: str) -> None:
+    assert dev.open_ports(source, "head") == set()
+
+
+def test_a_worker_reaches_rays_ports_on_the_head(dev: Declared) -> None:
+    assert dev.open_ports(WORKER, "head") == BETWEEN_NODES | {6379}
+
+
+@pytest.mark.parametrize("source", [HEAD, OTHER_WORKER])
+def test_a_node_reaches_rays_ports_on_a_worker(dev: Declared, source: str) -> None:
+    assert dev.open_ports(source, "worker0") == BETWEEN_NODES
+
+
+@pytest.mark.parametrize("source", [ADMIN, STRANGER, SOMEBODY_IN_THE_VNET])
+def test_nobody_else_reaches_a_worker(dev: Declared, source: str) -> None:
+    assert dev.open_ports(source, "worker0") == set()
+
+
+@pytest.mark.parametrize("source", [ADMIN, STRANGER, OTHER_WORKER, HEAD])
+@pytest.mark.parametrize("protocol", ["udp", "icmp"])
+@pytest.mark.parametrize("machine", ["head", "worker0"])
+def test_nothing_but_tcp_is_open(dev: Declared, source: str, protocol: str, machine: str) -> None:
+    assert dev.open_ports(source, machine, protocol) == set()
+
+
+def test_in_subnets_of_somebody_else_the_same_ports_are_open(stack: Stack) -> None:
+    declared = stack("existing vnet")
+    assert declared.open_ports("172.16.2.9", "head") == BETWEEN_NODES | {6379}
+    for source in ("172.16.1.9", "172.16.2.9"):
+        assert declared.open_ports(source, "worker0") == BETWEEN_NODES
+    assert declared.open_ports(ADMIN, "head") == {22}
+
+
+def test_in_subnets_of_somebody_else_the_nsgs_have_their_addresses(stack: Stack) -> None:
+    rules = stack("existing vnet").one("NetworkSecurityGroup", "workers")["securityRules"]
+    sources = {rule["sourceAddressPrefix"] for rule in rules if rule["access"] == "Allow"}
+    assert sources == set(EXISTING_CIDRS.values())
+
+
+def test_only_the_head_has_a_public_address(any_stack: Declared) -> None:
+    assert "publicIPAddress" not in json.dumps(any_stack.one("VirtualMachineScaleSet"))
+
+
+def test_subnets_have_no_way_out_but_the_nat_gateway(stack: Stack) -> None:
+    for subnet in stack("dev").all("Subnet"):
+        assert subnet.inputs["defaultOutboundAccess"] is False
+        assert subnet.inputs["natGateway"]

@@ -1,0 +1,30 @@
+"""What is made before what, where a machine would boot in vain otherwise."""
+
+from __future__ import annotations
+
+import pytest
+
+from rehearsal.azure.resources.run_commands import RUN_COMMAND
+from tests.infra.declared_stack import Declared
+
+
+@pytest.mark.parametrize("machine", ["VirtualMachine", "VirtualMachineScaleSet"])
+def test_a_machine_boots_when_its_roles_are_assigned(any_stack: Declared, machine: str) -> None:
+    roles = {role.name for role in any_stack.all("RoleAssignment")}
+    assert roles
+    assert roles <= any_stack.resource(machine).waits_for
+
+
+def test_the_training_starts_when_head_and_workers_are_there(any_stack: Declared) -> None:
+    machines = {
+        any_stack.resource(kind).name for kind in ("VirtualMachine", "VirtualMachineScaleSet")
+    }
+    scaling, training = (any_stack.resource(RUN_COMMAND, name) for name in ("scaling", "training"))
+    assert machines <= scaling.waits_for
+    assert scaling.name in training.waits_for
+
+
+def test_the_second_subnet_waits_for_the_first(any_stack: Declared) -> None:
+    # Azure changes a vnet's subnets one at a time.
+    subnets = any_stack.all("Subnet")
+    assert not subnets or any_stack.resource("Subnet", "head").name in subnets[1].waits_for

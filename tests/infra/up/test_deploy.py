@@ -1,0 +1,179 @@
+"""`make up` and `make down`: what they make of a state that a killed run has left, and of locks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.up.deploy import main, subscription_of
+from infra.up.pending_operations import (
+    AZURE_NATIVE,
+    pending_operations,
+    with_declared_inputs,
+    without_pending,
+)
+from infra.up.pulumi_run import LOCK, is_dead
+
+GROUP_URN = f"urn:pulumi:dev::volley::{AZURE_NATIVE}resources:ResourceGroup::volley-dev"
+VM_URN = f"urn:pulumi:dev::volley::volley:infra:Head${AZURE_NATIVE}compute:VirtualMachine::head"
+VM_ID = "/subscriptions/one/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/head"
+
+
+def resource(urn: str, inputs: dict[str, Any], resource_id: str = "") -> dict[str, Any]:
+    known = {"urn": urn, "type": urn.split("::")[2].rpartition("$")[2], "inputs": inputs}
+    return {**known, "id": resource_id} if resource_id else known
+
+
+GROUP = resource(GROUP_URN, {"resourceGroupName": "g"}, "/subscriptions/one/resourceGroups/g")
+VM = resource(VM_URN, {"resourceGroupName": "g", "vmName": "head"})
+
+
+def state(*pending: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    operations = [{"type": kind, "resource": what} for kind, what in pending]
+    return {"version": 3, "deployment": {"resources": [GROUP], "pending_operations": operations}}
+
+
+@pytest.mark.parametrize("arguments", [[], ["upp"], ["--yes"]])
+def test_what_is_not_a_command_is_refused_in_one_line(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.endswith("must be up or destroy\n")
+
+
+def test_without_pulumi_it_is_said_where_to_get_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert main(["up"]) == 2
+    assert "pulumi is not on the PATH; https://" in capsys.readouterr().err
+
+
+def test_what_was_being_created_is_looked_for_under_its_id() -> None:
+    corrected, urns = without_pending(state(("creating", VM)), "one")
+    assert corrected["deployment"]["resources"] == [GROUP, {**VM, "id": VM_ID, "outputs": {}}]
+    assert urns == [VM_URN]
+
+
+@pytest.mark.parametrize("operation", ["updating", "deleting", "reading"])
+def test_what_existed_already_is_asked_for_again(operation: str) -> None:
+    corrected, urns = without_pending(state((operation, GROUP)), "one")
+    assert corrected["deployment"]["resources"] == [GROUP]
+    assert urns == [GROUP_URN]
+
+
+def test_nothing_is_pending_afterwards() -> None:
+    corrected, _ = without_pending(state(("creating", VM), ("updating", GROUP)), "one")
+    assert pending_operations(corrected) == []
+
+
+def test_what_azure_adds_is_not_input_of_what_was_being_created() -> None:
+    found = {**VM, "id": VM_ID, "inputs": {**VM["inputs"], "added": 1}, "outputs": {"added": 1}}
+    refreshed = {"version": 3, "deployment": {"resources": [GROUP, found]}}
+    pending = pending_operations(state(("creating", VM), ("updating", GROUP)))
+    corrected = with_declared_inputs(refreshed, pending)
+    assert corrected["deployment"]["resources"] == [GROUP, {**found, "inputs": VM["inputs"]}]
+
+
+def test_what_is_not_azures_is_made_again() -> None:
+    component = resource("urn:pulumi:dev::volley::pulumi:providers:azure-native::default", {})
+    corrected, urns = without_pending(state(("creating", component)), "one")
+    assert (corrected["deployment"]["resources"], urns) == ([GROUP], [])
+
+
+def test_the_state_that_was_read_is_not_changed() -> None:
+    before = state(("creating", VM))
+    without_pending(before, "one")
+    assert before == state(("creating", VM))
+
+
+def test_the_subscription_is_that_of_the_stacks_resources() -> None:
+    assert subscription_of(state()) == "one"
+
+
+def test_a_lock_says_who_has_made_it() -> None:
+    told = "  file:///s/.pulumi/locks/a.json: created by me@laptop (pid 4242) at 2026-11-23"
+    (lock,) = LOCK.finditer(told)
+    assert (lock["host"], lock["pid"]) == ("laptop", "4242")
+
+
+def test_nobody_knows_of_a_process_of_another_host() -> None:
+    assert not is_dead(f"not-{socket.gethostname()}", 2**22)
+
+
+@pytest.mark.slow
+def test_a_process_that_is_not_pulumi_holds_no_lock() -> None:
+    assert is_dead(socket.gethostname(), os.getpid())
+
+
+@pytest.mark.slow
+def test_a_pulumi_that_runs_holds_its_lock(tmp_path: Path) -> None:
+    program = shutil.copy("/bin/sleep", tmp_path / "pulumi")
+    with subprocess.Popen([program, "60"]) as running:
+        try:
+            assert not is_dead(socket.gethostname(), running.pid)
+        finally:
+            running.kill()
+
+
+@pytest.mark.slow
+def test_a_killed_pulumi_holds_no_lock_though_nobody_has_waited_for_it(tmp_path: Path) -> None:
+    program = shutil.copy("/bin/sleep", tmp_path / "pulumi")
+    with subprocess.Popen([program, "60"]) as killed:
+        killed.kill()
+        os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)  # It remains a zombie.
+        assert is_dead(socket.gethostname(), killed.pid)
+
+
+PULUMI = """\
+#!/bin/bash
+[[ $1 == up ]] || exit 1
+echo "$*" >> {folder}/calls
+if [[ $(wc -l < {folder}/calls) -le {failures} ]]; then
+  echo '{{"diagnosticEvent": {{"message": "{error}"}}}}' > "${{@: -1}}"
+  exit 255
+fi
+"""
+
+
+@pytest.fixture
+def pulumi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], Path]:
+    """A pulumi that fails at first, and writes down how it was called."""
+
+    def make(error: str, failures: int) -> Path:
+        program = tmp_path / "pulumi"
+        program.write_text(PULUMI.format(folder=tmp_path, error=error, failures=failures))
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+        return tmp_path / "calls"
+
+    return make
+
+
+@pytest.mark.slow
+def test_what_needs_time_is_said_and_tried_again_without_asking(
+    pulumi: Callable[[str, int], Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    calls = pulumi('Status=400 Code=\\"InUseSubnetCannotBeDeleted\\"', 2)
+    assert main(["up"], pause_s=0.01) == 0
+    first, *later = calls.read_text().splitlines()
+    assert "--yes" not in first
+    assert len(later) == 2
+    assert all("--yes --skip-preview" in call for call in later)
+    assert "Azure needs time: network interfaces of deleted" in capfd.readouterr().out
+
+
+@pytest.mark.slow
+def test_what_does_not_end_by_itself_is_not_tried_again(
+    pulumi: Callable[[str, int], Path],
+) -> None:
+    calls = pulumi("QuotaExceeded", 1)
+    assert main(["up"], pause_s=0.01) == 255
+    assert len(calls.read_text().splitlines()) == 1

@@ -1,0 +1,88 @@
+"""The payload's archive, unpacked as on the head: everything is in it, and it runs from there."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from infra.stack.run_command_script import pack
+from payload.parcel.payload_archive import payload_archive, without_words
+from tests.project import ROOT
+
+MAX_PACKED_BYTES = 83_000
+"""Of the run command's 100,000: the rest is for an experiment and its environments, compressed."""
+
+
+@pytest.fixture
+def unpacked(tmp_path: Path) -> Path:
+    with tarfile.open(fileobj=io.BytesIO(payload_archive(ROOT))) as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path
+
+
+def files(folder: Path) -> set[str]:
+    return {
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def test_the_archive_has_every_file_of_the_payload_but_what_a_laptop_runs(unpacked: Path) -> None:
+    laptop = ("parcel/", "tracking/ui.py")
+    wanted = {file for file in files(ROOT / "payload") if not file.startswith(laptop)}
+    assert files(unpacked / "payload") == wanted
+
+
+def test_the_archive_has_nothing_but_the_payload(unpacked: Path) -> None:
+    assert [path.name for path in unpacked.iterdir()] == ["payload"]
+
+
+def test_an_experiment_has_room_beside_the_payload_in_a_run_command() -> None:
+    assert len(pack(payload_archive(ROOT))) < MAX_PACKED_BYTES
+
+
+@pytest.mark.slow
+def test_the_payload_runs_from_the_archive(unpacked: Path) -> None:
+    code = "import payload.cli; print(payload.cli.__file__); payload.cli.main(['--help'])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=unpacked, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{unpacked}/payload/")
+
+
+COMPARE = """
+import ast, sys
+from pathlib import Path
+from payload.parcel.payload_archive import without_words
+
+def statements(source):
+    kinds = ast.Assign | ast.AnnAssign | ast.Return | ast.Raise | ast.Assert | ast.Import
+    found = [node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
+    return [(ast.unparse(node), node.lineno) for node in found]
+
+paths = [path for path in Path("payload").rglob("*.py") if "bench" not in path.parts]
+for path in paths:
+    assert statements(without_words(path.read_text())) == statements(path.read_text()), path
+print(len(paths))
+"""
+
+
+@pytest.mark.slow
+def test_code_without_words_has_the_same_statements_on_the_same_lines() -> None:
+    # ast of Python 3.11 fails now and then beside pytest (python/cpython#106905).
+    command = [sys.executable, "-c", COMPARE]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 50
+
+
+def test_comments_and_docstrings_do_not_travel() -> None:
+    source = 'x = "# no comment"  # one\n\n\nclass A:\n    """Two\n    lines."""\n'
+    assert without_words(source) == 'x = "# no comment"\n\n\nclass A:\n    ""\n\n'

@@ -1,0 +1,174 @@
+"""The command itself: its verbs, what it hands over, what it imports, what a shell completes."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from payload.cli import _parser
+from tests.documents import document
+from tests.project import ROOT
+from tests.volley.conftest import Laptop
+from tests.volley.head import LocalHead
+from volley.arguments import PAYLOAD_VERBS, parser
+from volley.cli import main
+
+
+def verbs(of: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    (found,) = [a for a in of._actions if isinstance(a, argparse._SubParsersAction)]
+    return dict(found.choices)
+
+
+def test_every_verb_and_option_is_documented() -> None:
+    text = document("docs/operate.md")
+    documented = set(re.findall(r"^\| `volley ([a-z]+)", text, re.MULTILINE))
+    assert documented == set(verbs(parser()))
+    options = {
+        option
+        for verb in verbs(parser()).values()
+        for option in verb._option_string_actions
+        if option.startswith("--") and option != "--help"
+    }
+    assert [option for option in options if f"`{option}" not in text] == []
+
+
+def test_what_the_payload_does_is_handed_over_but_its_ui() -> None:
+    assert set(verbs(_parser())) - {"ui"} == set(PAYLOAD_VERBS)
+
+
+def test_the_payload_answers_for_its_own_verbs(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["evaluate", "--help"])
+    assert "usage: python -m payload evaluate" in capsys.readouterr().out
+
+
+def test_a_laptop_without_ray_is_told_what_training_needs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main(["train"]) == 2
+    assert capsys.readouterr().err == "volley: Ray is not installed. Next: make .venv/payload\n"
+
+
+def test_an_unknown_verb_is_told_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["statsu"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "volley: argument COMMAND: invalid choice: 'statsu' (did you mean status?)"
+    )
+
+
+def test_an_unknown_option_is_told_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--jsno"]) == 2
+    assert "--jsno (did you mean --json?)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("lines", ["0", "-1", "x"])
+def test_lines_that_are_no_number_are_told(capsys: pytest.CaptureFixture[str], lines: str) -> None:
+    assert main(["logs", "pong", f"--lines={lines}"]) == 2
+    said = f"volley: argument --lines: '{lines}' must be a whole number from 1 on\n"
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.slow
+def test_asking_the_head_imports_nothing_heavy(connected: Laptop) -> None:
+    code = (
+        "import sys; from volley.cli import main; main(['status'])\n"
+        "print({name.split('.')[0] for name in sys.modules} & "
+        "{'azure', 'ray', 'torch', 'pulumi', 'pydantic', 'yaml', 'numpy', 'hatchling', 'infra'})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=connected.folder,
+        env=connected.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "set()", done.stdout
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_python_imports_is_one_line(laptop: Laptop) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "volley", "status"]
+    with subprocess.Popen(
+        command,
+        cwd=laptop.folder,
+        env=laptop.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        # volley.cli imports it first, and more after it.
+        while not (line := process.stderr.readline()).endswith(" argparse\n"):
+            assert line
+        process.send_signal(signal.SIGINT)
+        said = [line for line in process.stderr if not line.startswith("import time:")]
+    assert process.returncode == 130
+    assert [line for line in said if line.strip()] == ["volley: interrupted before it has begun\n"]
+
+
+def test_the_command_is_the_module() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["scripts"] == {"volley": "volley.__main__:main"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script_is_printed(laptop: Laptop, shell: str) -> None:
+    assert "volley" in laptop.volley("completion", shell)
+
+
+@pytest.mark.slow
+def test_bash_completes_the_experiments_of_the_last_status(
+    connected: Laptop, head: LocalHead
+) -> None:
+    head.experiment("pong")
+    connected.volley("status")
+    line = "volley logs p"
+    done = subprocess.run(
+        [sys.executable, "-m", "volley"],
+        cwd=connected.folder,
+        env={
+            **connected.environment,
+            "_ARGCOMPLETE": "1",
+            "_ARGCOMPLETE_IFS": "\n",
+            "_ARGCOMPLETE_STDOUT_FILENAME": str(connected.folder / "completions"),
+            "COMP_LINE": line,
+            "COMP_POINT": str(len(line)),
+        },
+        check=True,
+    )
+    assert done.returncode == 0
+    assert (connected.folder / "completions").read_text().strip() == "pong"
+
+
+def test_nothing_of_the_laptop_travels_to_the_cluster() -> None:
+    imports = imports_of_the_cluster()
+    assert [line for line in imports if re.match(r"\s*(from|import) volley", line)] == []
+
+
+def imports_of_the_cluster() -> list[str]:
+    files = [path for folder in ("payload", "infra") for path in (ROOT / folder).rglob("*.py")]
+    lines = [line for path in files for line in path.read_text().splitlines()]
+    return [line for line in lines if re.match(r"\s*(from|import) ", line)]
+
+
+def test_the_laptop_imports_of_the_other_packages_what_it_may() -> None:
+    allowed = {
+        "payload.parcel.experiment_files",
+        "payload.parcel.payload_archive",
+        "payload.cli",
+        "payload.errors",
+        "payload.experiment",
+        "payload.parser",
+    }
+    text = "".join(path.read_text() for path in (ROOT / "volley").glob("*.py"))
+    assert set(re.findall(r"from ((?:infra|payload|rehearsal)[\w.]*) import", text)) == allowed

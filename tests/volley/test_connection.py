@@ -1,0 +1,121 @@
+"""One connection for several commands, to the head that the stack has now."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from tests.volley.conftest import Laptop, outputs_of
+from tests.volley.head import LocalHead
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_second_command_opens_no_new_connection(connected: Laptop, head: LocalHead) -> None:
+    connected.volley("status")
+    connected.volley("status")
+    connected.volley("exec", "--", "true")
+    assert head.connections() == 1
+
+
+def test_pulumi_is_not_asked_while_a_connection_is_open(connected: Laptop) -> None:
+    connected.volley("status")
+    connected.volley("status")
+    assert connected.asked.read_text().splitlines() == ["stack output --json --non-interactive"]
+
+
+def test_an_answer_on_an_open_connection_takes_little_time(connected: Laptop) -> None:
+    connected.volley("status")
+    before = processor_s()
+    connected.volley("status")
+    # Not by the clock: other tests run beside this one.
+    assert processor_s() - before < 1
+
+
+def processor_s() -> float:
+    """Of all processes that have ended below this one."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def test_commands_that_start_at_once_open_one_connection(
+    connected: Laptop, head: LocalHead
+) -> None:
+    started = [connected.start("status", "--json") for _ in range(3)]
+    ended = [process.communicate() for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0], ended
+    assert head.connections() == 1
+
+
+def test_another_selected_stack_is_not_answered_for_from_memory(connected: Laptop) -> None:
+    connected.volley("status")
+    connected.outputs()
+    workspace = connected.folder / "pulumi" / "workspaces" / "volley-1-workspace.json"
+    workspace.parent.mkdir(parents=True)
+    workspace.touch()
+    assert connected.volley("status", code=2).startswith("the selected stack has no cluster")
+
+
+def test_two_laptops_submit_at_once(
+    connected: Laptop, other_laptop: Laptop, head: LocalHead, experiment: Path
+) -> None:
+    started = [
+        one.start("submit", str(experiment), "--name", name)
+        for one, name in ((connected, "one"), (other_laptop, "two"))
+    ]
+    ended = [process.communicate() for process in started]
+    assert [process.returncode for process in started] == [0, 0], ended
+    assert head.store.get("one").state == head.store.get("two").state == "QUEUED"
+
+
+def test_a_replaced_head_is_another_host_without_a_question(
+    connected: Laptop, head: LocalHead
+) -> None:
+    connected.volley("status")
+    head.stop()
+    head.new_host_key()
+    head.start()
+    connected.outputs(**outputs_of(head, "vm-2"))
+    connected.volley("status")
+
+
+def test_the_same_vm_with_another_host_key_is_refused(connected: Laptop, head: LocalHead) -> None:
+    connected.volley("status")
+    head.stop()
+    head.new_host_key()
+    head.start()
+    said = connected.volley("status", code=2)
+    assert "the same VM shows another host key than before" in said
+    assert f"Next: ssh-keygen -f {connected.home}/known_hosts -R vm-1" in said
+
+
+def test_a_head_that_has_rebooted_is_connected_to_again(connected: Laptop, head: LocalHead) -> None:
+    connected.volley("status")
+    head.stop()
+    head.start()
+    connected.volley("status")
+    assert head.connections() == 2
+
+
+def test_only_the_user_can_read_what_the_laptop_keeps(connected: Laptop) -> None:
+    connected.home.mkdir(mode=0o755)
+    connected.volley("status")
+    assert connected.home.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_home_with_a_space_and_a_percent_sign_is_no_hindrance(
+    connected: Laptop, head: LocalHead
+) -> None:
+    connected.home = connected.home.parent / "my 5% h"
+    connected.volley("status")
+    connected.volley("status")
+    assert head.connections() == 1
+    assert (connected.home / "known_hosts").read_text().startswith("vm-1 ")
+
+
+def test_a_home_too_long_for_a_socket_is_told(connected: Laptop) -> None:
+    connected.home = connected.home.parent / ("h" * 80)
+    said = connected.volley("status", code=2)
+    assert said.endswith("too long for a socket's path. Next: export VOLLEY_HOME=/tmp/volley-$UID")

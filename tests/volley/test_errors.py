@@ -1,0 +1,131 @@
+"""What cannot be done is one line with the next command, and exit code 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.volley.conftest import Laptop, outputs_of
+from tests.volley.head import LocalHead, make_key, program
+
+pytestmark = pytest.mark.slow
+DELETING = {
+    "type": "deleting",
+    "resource": {
+        "urn": "urn:pulumi:dev::volley::a$azure-native:compute:VirtualMachine::volley-head"
+    },
+}
+
+
+def test_a_laptop_without_pulumi_is_told_where_it_is(
+    laptop: Laptop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (laptop.programs / "pulumi").unlink()
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    said = laptop.volley("status", code=2)
+    assert said.startswith("pulumi is not on the PATH. Next: see https://www.pulumi.com/")
+
+
+def test_no_selected_stack_is_told(laptop: Laptop) -> None:
+    error = "error: no stack selected; please use `pulumi stack select` to choose one"
+    program(laptop.programs / "pulumi", f"echo '{error}' >&2; exit 255")
+    assert laptop.volley("status", code=2).startswith(
+        "no stack is selected. Next: pulumi stack select dev"
+    )
+
+
+def test_an_unknown_stack_is_told_with_the_nearest(laptop: Laptop) -> None:
+    said = laptop.volley("status", "--stack", "dve", code=2)
+    assert said == "--stack dve: no such stack (did you mean dev?). Next: pulumi stack ls"
+
+
+def test_any_other_error_of_pulumi_is_told_in_its_words(laptop: Laptop) -> None:
+    program(laptop.programs / "pulumi", "echo 'error: incorrect passphrase' >&2; exit 255")
+    said = laptop.volley("status", code=2)
+    assert said == "pulumi: incorrect passphrase. Next: pulumi stack output"
+
+
+def test_a_stack_without_a_cluster_is_told(laptop: Laptop) -> None:
+    assert laptop.volley("status", code=2) == "the selected stack has no cluster. Next: make up"
+
+
+def test_a_stack_of_an_older_volley_is_told(laptop: Laptop) -> None:
+    laptop.outputs(ssh="ssh volley@127.0.0.1")
+    said = laptop.volley("status", "--stack", "dev", code=2)
+    assert said.endswith('declared by an older volley. Next: make up ARGS="--stack dev"')
+
+
+def test_a_head_that_does_not_answer_is_told_with_the_command_that_starts_it(
+    connected: Laptop, head: LocalHead
+) -> None:
+    head.stop()
+    said = connected.volley("status", code=2)
+    assert "the head does not answer" in said
+    assert "adminCidr may not include your address" in said
+    assert said.endswith("Next: volley start")
+
+
+def test_a_refused_key_is_told(connected: Laptop, head: LocalHead, tmp_path: Path) -> None:
+    login = head.login.replace(str(head.key), str(make_key(tmp_path / "other_key")))
+    connected.outputs(**{**outputs_of(head), "ssh": login})
+    said = connected.volley("status", code=2)
+    assert "the head refuses your SSH key" in said
+    assert said.endswith("Next: ssh-add the private key of `pulumi config get sshPublicKey`")
+
+
+def test_a_head_without_volley_head_is_told(connected: Laptop, head: LocalHead) -> None:
+    (head.folder / "programs" / "volley-head").unlink()
+    said = connected.volley("status", code=2)
+    assert said == "the head has no volley-head: an older volley has made it. Next: make up"
+
+
+def test_a_failed_volley_head_is_told_in_one_line(connected: Laptop, head: LocalHead) -> None:
+    program(head.folder / "programs" / "volley-head", "echo 'it is\nbroken' >&2; exit 1")
+    said = connected.volley("status", code=2)
+    assert said == (
+        "the head's volley-head has failed with exit code 1: it is broken. "
+        "Next: volley logs --unit experiments"
+    )
+
+
+def test_an_answer_that_is_no_json_is_told(connected: Laptop, head: LocalHead) -> None:
+    program(head.folder / "programs" / "volley-head", "echo Welcome")
+    said = connected.volley("status", code=2)
+    assert said == "the head's answer is not JSON: 'Welcome\\n'. Next: volley exec -- true"
+
+
+@pytest.mark.parametrize("verb", ["logs", "stop", "resume", "pull"])
+def test_an_unknown_experiment_is_told_with_the_nearest(
+    connected: Laptop, head: LocalHead, verb: str
+) -> None:
+    head.experiment("pong")
+    said = connected.volley(verb, "pnog", code=2)
+    assert said == "no experiment is called pnog (did you mean pong?). Next: volley status"
+
+
+def test_the_heads_refusal_is_told_with_its_next_command(
+    connected: Laptop, head: LocalHead, experiment: Path
+) -> None:
+    head.experiment("cart")
+    said = connected.volley("submit", str(experiment), code=2)
+    assert said == "cart is TRAINING with other files. Next: volley stop cart"
+
+
+def test_submit_during_a_destroy_sends_nothing(
+    connected: Laptop, head: LocalHead, experiment: Path
+) -> None:
+    connected.state({"deployment": {"pending_operations": [DELETING]}})
+    said = connected.volley("submit", str(experiment), code=2)
+    assert said.startswith(
+        "the stack is being destroyed or changed: pulumi is deleting VirtualMachine volley-head"
+    )
+    assert list(head.experiments.iterdir()) == []
+
+
+def test_a_head_that_a_destroy_has_taken_away_is_told_so(
+    connected: Laptop, head: LocalHead
+) -> None:
+    connected.state({"deployment": {"pending_operations": [DELETING]}})
+    head.stop()
+    assert "pulumi is deleting VirtualMachine volley-head" in connected.volley("status", code=2)

@@ -1,0 +1,188 @@
+"""The tunnel shows the head's pages on loopback, and comes back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.free_port import free_port
+from tests.volley.conftest import Laptop, outputs_of
+from tests.volley.head import (
+    SSHD,
+    WHY_NOT,
+    LocalHead,
+    kill_tree,
+    listens,
+    program,
+    until,
+)
+from volley.stack import Outputs
+from volley.tunnel import has_desktop, local_ports
+
+SERVE = """
+import http.server, sys
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"a page of the head")
+    def log_message(self, *_):
+        pass
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Page).serve_forever()
+"""
+
+
+class FarHead(LocalHead):
+    """A head with a loopback of its own: a network namespace, reached by ProxyCommand."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.port = free_port()
+        serve = f"ip link set lo up && exec {sys.executable} -c '{SERVE}' {self.port}"
+        self.pages = subprocess.Popen(["unshare", "--net", "sh", "-c", serve])
+        self.sshd = folder / "programs" / "sshd"
+        (folder / "ssh_config").write_text(
+            f"Host far\n  IdentityFile {self.key}\n  ProxyCommand {self.sshd}\n"
+        )
+
+    @property
+    def login(self) -> str:
+        return f"ssh -F {self.folder / 'ssh_config'} root@far"
+
+    def start(self) -> None:
+        enter = f"nsenter --target {self.pages.pid} --net"
+        program(self.sshd, f"exec {enter} {SSHD} -i -E {self.log} -f {self.settings()}")
+
+    def stop(self) -> None:
+        program(self.sshd, "exit 1")
+        for pid in sharing_network(self.pages.pid):
+            kill_tree(pid)
+
+
+def sharing_network(pid: int) -> list[int]:
+    """Returns the other processes in the network namespace of a process."""
+    namespace = os.readlink(f"/proc/{pid}/ns/net")
+    found = []
+    for link in Path("/proc").glob("[0-9]*/ns/net"):
+        with suppress(OSError):  # It has ended.
+            if os.readlink(link) == namespace:
+                found.append(int(link.parts[2]))
+    return [other for other in found if other != pid]
+
+
+@pytest.fixture
+def far_head(tmp_path: Path) -> Iterator[FarHead]:
+    if WHY_NOT:
+        pytest.skip(WHY_NOT)
+    if missing := [name for name in ("ip", "unshare", "nsenter") if not shutil.which(name)]:
+        pytest.skip(f"a network namespace needs {missing}")
+    found = FarHead(tmp_path / "far")
+    found.start()
+    yield found
+    found.stop()
+    found.pages.kill()
+    found.pages.wait()
+
+
+@pytest.fixture
+def tunnelled(laptop: Laptop, far_head: FarHead) -> Laptop:
+    laptop.outputs(**pages_of(far_head, "vm-1"))
+    return laptop
+
+
+def pages_of(head: FarHead, vm_id: str) -> dict[str, str]:
+    page = f"http://127.0.0.1:{head.port}"
+    others = {"mlflow": page, "mlflowCharts": f"{page}/#/charts", "dashboard": page}
+    return outputs_of(head, vm_id, dashboardToken="ssh head sudo cat token", **others)
+
+
+class Output:
+    """What a process has printed into a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    @property
+    def text(self) -> str:
+        return self.file.read_text()
+
+
+@contextmanager
+def tunnel(laptop: Laptop) -> Iterator[tuple[subprocess.Popen[str], Output]]:
+    output = Output(laptop.folder / "output")
+    with output.file.open("w") as file:
+        process = laptop.start("ui", "--no-browser", stdout=file, stderr=subprocess.STDOUT)
+    try:
+        until(lambda: "Ctrl-C closes the tunnel" in output.text or process.poll() is not None)
+        yield process, output
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+def read(port: int) -> bytes:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}", timeout=5) as page:
+        content: bytes = page.read()
+        return content
+
+
+@pytest.mark.slow
+def test_ui_shows_the_heads_pages_until_ctrl_c(tunnelled: Laptop, far_head: FarHead) -> None:
+    with tunnel(tunnelled) as (process, output):
+        assert f"MLflow           http://127.0.0.1:{far_head.port}/#/charts" in output.text
+        assert read(far_head.port) == b"a page of the head"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+        until(lambda: "the tunnel is closed, the cluster works on" in output.text)
+    assert not listens(far_head.port)
+
+
+@pytest.mark.slow
+def test_ui_connects_again_after_a_lost_connection(tunnelled: Laptop, far_head: FarHead) -> None:
+    with tunnel(tunnelled) as (_, output):
+        far_head.stop()
+        until(lambda: "Trying again until Ctrl-C" in output.text)
+        far_head.start()
+        until(lambda: "Connected again." in output.text)
+        assert read(far_head.port) == b"a page of the head"
+
+
+@pytest.mark.slow
+def test_ui_survives_a_replaced_head(tunnelled: Laptop, far_head: FarHead) -> None:
+    with tunnel(tunnelled) as (_, output):
+        far_head.stop()
+        far_head.new_host_key()
+        far_head.start()
+        until(lambda: "shows another host key" in output.text)  # `pulumi up` has not ended.
+        tunnelled.outputs(**pages_of(far_head, "vm-2"))
+        until(lambda: "Connected again." in output.text)
+        assert read(far_head.port) == b"a page of the head"
+
+
+@pytest.mark.slow
+def test_a_taken_port_is_told(tunnelled: Laptop, far_head: FarHead) -> None:
+    serving = [sys.executable, "-c", SERVE, str(far_head.port)]
+    with subprocess.Popen(serving) as other:
+        until(lambda: listens(far_head.port))
+        said = tunnelled.volley("ui", code=2)
+        other.kill()
+    assert said.startswith(f"127.0.0.1:{far_head.port} is taken on this machine. Next: lsof -i")
+
+
+def test_an_mlflow_elsewhere_needs_no_tunnel() -> None:
+    values = {"mlflow": "https://mlflow.example.com:443", "dashboard": "http://127.0.0.1:8265"}
+    assert local_ports(Outputs(values)) == [8265]
+
+
+def test_no_browser_is_opened_without_a_desktop() -> None:
+    assert not has_desktop({"SSH_CONNECTION": "1.2.3.4", "DISPLAY": ":0"})
+    assert has_desktop({"DISPLAY": ":0"})

@@ -1,0 +1,23 @@
+"""The command `volley`, also python -m volley.
+
+It imports next to nothing itself: so Ctrl-C while Python imports the rest prints one line too.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> int:
+    """Runs one verb; returns the exit code."""
+    try:
+        from volley.cli import main as command
+
+        return command()
+    except KeyboardInterrupt:
+        print("\nvolley: interrupted before it has begun", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

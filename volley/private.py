@@ -1,0 +1,73 @@
+"""volley's own folder on the laptop: host keys, open connections, what was remembered."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from volley.errors import refused
+
+MAX_SOCKET_BYTES = 104
+"""Of a Unix socket's path on macOS, with the zero byte (sys/un.h)."""
+SSH_SUFFIX = 18
+"""What ssh appends to the path while it makes the socket."""
+
+
+def private_folder() -> Path:
+    """Returns the folder, $VOLLEY_HOME or ~/.volley, which only this user can read.
+
+    Raises:
+        UserError: It belongs to somebody else.
+    """
+    folder = Path(os.environ.get("VOLLEY_HOME") or Path.home() / ".volley").absolute()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.stat()
+    if status.st_uid != os.getuid():
+        raise refused(f"{folder} belongs to another user", "export VOLLEY_HOME=~/.volley-mine")
+    if status.st_mode & 0o077:
+        folder.chmod(0o700)
+    return folder
+
+
+def known_hosts() -> Path:
+    """Returns the file of the host keys that were seen."""
+    return private_folder() / "known_hosts"
+
+
+def control_path(*names: str) -> Path:
+    """Returns the path of the socket of a connection.
+
+    Raises:
+        UserError: The folder's path is too long for a socket.
+    """
+    path = private_folder() / digest(*names)
+    if len(os.fsencode(path)) + SSH_SUFFIX > MAX_SOCKET_BYTES:
+        raise refused(
+            f"{path.parent}: too long for a socket's path", "export VOLLEY_HOME=/tmp/volley-$UID"
+        )
+    return path
+
+
+def remember(name: str, value: dict[str, Any]) -> None:
+    """Writes a value to a file of the folder, at once."""
+    path = private_folder() / f"{name}.json"
+    aside = path.with_suffix(f".{os.getpid()}")
+    aside.write_text(json.dumps(value))
+    aside.replace(path)
+
+
+def remembered(name: str) -> dict[str, Any]:
+    """Returns what `remember` has written; empty if nothing was, or it cannot be read."""
+    try:
+        value = json.loads((private_folder() / f"{name}.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def digest(*names: str) -> str:
+    """Returns a short name for these names together."""
+    return hashlib.sha256("\0".join(names).encode()).hexdigest()[:16]

@@ -1,0 +1,151 @@
+"""OpenSSH to the head: one connection that several commands share (ControlMaster of ssh_config(5)).
+
+The connection is opened by itself, in the background: an error of connecting is then no error of a
+command, and what a command writes to a pipe is not held open by the connection.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from payload.errors import UserError
+from volley.errors import LostError, refused
+from volley.private import control_path, digest, known_hosts, private_folder
+from volley.stack import Outputs
+
+CONNECT_S = 10
+ALIVE_S = 5
+"""Between two questions to a silent head; after three without an answer the connection is lost."""
+PERSIST_S = 600
+"""How long the connection stays open after the last command."""
+LOST = 255
+"""ssh's own exit code."""
+CHANGED = "HOST IDENTIFICATION HAS CHANGED"
+REFUSED = ("Permission denied", "Too many authentication failures")
+
+
+@dataclass(frozen=True)
+class Connection:
+    """The connection to one head. The user's ssh_config holds for keys and ProxyJump."""
+
+    outputs: Outputs
+
+    def is_open(self) -> bool:
+        """Whether ssh runs in the background; that it has noticed the loss of the head is not."""
+        command = self._ssh("-O", "check")
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    def open(self) -> None:
+        """Connects, unless another command has.
+
+        Raises:
+            UserError: The head cannot be reached, refuses the key, or is not who it was.
+        """
+        with self._alone(), tempfile.TemporaryFile("w+") as stderr:
+            if self.is_open():
+                return
+            persist = ["-o", f"ControlPersist={PERSIST_S}"]
+            command = self._ssh("-f", "-N", "-o", "ControlMaster=auto", *persist)
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,  # A pipe would be held open by the connection.
+                check=False,
+            )
+            if done.returncode != 0:
+                stderr.seek(0)
+                raise connect_error(stderr.read(), self.outputs)
+
+    def close(self) -> None:
+        """Ends the connection, also one that ssh takes for alive."""
+        subprocess.run(self._ssh("-O", "exit"), capture_output=True, check=False)
+        self._socket().unlink(missing_ok=True)
+
+    def command(self, words: Sequence[str], terminal: bool = False) -> list[str]:
+        """Returns the ssh command that runs these words on the head; without any, a shell."""
+        tty = "-t" if terminal else "-T"
+        own = ["-o", "ControlMaster=no", tty]
+        return [*self._ssh(*own), *(["--", shlex.join(words)] if words else [])]
+
+    def tunnel(self, ports: Sequence[int]) -> list[str]:
+        """Returns the ssh command of a tunnel, which is a connection of its own."""
+        forward = [word for port in ports for word in ("-L", f"127.0.0.1:{port}:127.0.0.1:{port}")]
+        first, *rest = self.outputs.ssh
+        alone = ["-N", "-o", "ControlPath=none", "-o", "ExitOnForwardFailure=yes"]
+        return [first, *alone, *_options(self.outputs), *forward, *rest]
+
+    def _ssh(self, *own: str) -> list[str]:
+        first, *rest = self.outputs.ssh
+        shared = ["-o", f"ControlPath={_quoted(self._socket())}", "-o", "ClearAllForwardings=yes"]
+        return [first, *own, *shared, *_options(self.outputs), *rest]
+
+    def _socket(self) -> Path:
+        return control_path(self.outputs.head_vm_id, *self.outputs.ssh)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Two commands that start at once open one connection."""
+        name = digest(self.outputs.head_vm_id, *self.outputs.ssh)
+        with (private_folder() / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def connect_error(stderr: str, outputs: Outputs) -> UserError:
+    """Returns why ssh could not connect, in one line with what to do."""
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    said = lines[-1].strip() if lines else "ssh gave no reason"
+    if CHANGED in stderr:
+        return refused(
+            f"{outputs.login}: the same VM shows another host key than before; nothing was sent. "
+            "Somebody may be in between",
+            f"ssh-keygen -f {known_hosts()} -R {outputs.head_vm_id}, once you know why",
+        )
+    if any(text in stderr for text in REFUSED):
+        return refused(
+            f"{outputs.login}: the head refuses your SSH key ({said})",
+            "ssh-add the private key of `pulumi config get sshPublicKey`",
+        )
+    return UnreachableError(
+        f"{outputs.login}: the head does not answer ({said}). It may be asleep or stopped, or "
+        "adminCidr may not include your address (pulumi config get adminCidr). Next: volley start"
+    )
+
+
+class UnreachableError(LostError):
+    """Nothing answers under the head's address."""
+
+
+def _quoted(path: Path) -> str:
+    """Returns a path as ssh_config(5) reads it: with quotes for spaces, % for its tokens."""
+    return '"{}"'.format(str(path).replace("%", "%%"))
+
+
+def _options(outputs: Outputs) -> list[str]:
+    """Returns what holds for every connection to the head, before the user's ssh_config."""
+    options = {
+        "BatchMode": "yes",
+        "ConnectTimeout": CONNECT_S,
+        "ServerAliveInterval": ALIVE_S,
+        "ServerAliveCountMax": 3,
+        # Another VM is another host; the same VM with another key is refused.
+        "HostKeyAlias": outputs.head_vm_id,
+        "UserKnownHostsFile": _quoted(known_hosts()),
+        "StrictHostKeyChecking": "accept-new",
+        "CheckHostIP": "no",
+        "HashKnownHosts": "no",
+        "ForwardAgent": "no",
+        "ForwardX11": "no",
+        "PermitLocalCommand": "no",
+        "RemoteCommand": "none",
+        "LogLevel": "ERROR",
+    }
+    return [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
