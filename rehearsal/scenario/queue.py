@@ -41,13 +41,13 @@ COMES_S = 240.0
 ENDS_S = 600.0
 MANY, STATUS_S, MEMORY_MIB = 200, 2.0, 300
 LONG_EXPERIMENT, LONG = ROOT / "rehearsal/scenario/second_experiment.yaml", "long"
-IN_STORE = (*AS_RAY, "PYTHONPATH=/usr/local/lib/volley", PYTHON, "-c")
-SERVICES = ("run_experiments.py", "watch_scheduled_events.py")
+IN_STORE = (*AS_RAY, "PYTHONPATH=/usr/local/lib/volley/software", PYTHON, "-c")
+SERVICES = ("head.queue", "watch_scheduled_events.py")
 """Those that run on the head all the time, besides Ray and MLflow."""
 SUBMIT_MANY = """
 import shutil
-from experiment_record import Record
-from experiment_store import Store
+from head.queue.record import Record
+from head.queue.store import Store
 store = Store()
 like = store.get("{like}")
 for number in range({count}):
@@ -58,7 +58,7 @@ for number in range({count}):
 """
 """Run on the head: over SSH each takes a second."""
 STOP_MANY = """
-from experiment_store import Store
+from head.queue.store import Store
 for number in range({count}):
     Store().stop(f"many-{{number}}")
 """

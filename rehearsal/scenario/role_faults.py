@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from infra.stack.autoscaling import REPORT as WORKERS_FILE
+from head.paths import WORKERS as WORKERS_FILE
 from rehearsal.azure.resources.resource_kinds import all_of
 from rehearsal.azure.roles import ROLE_DELAY_S
 from rehearsal.backend import Backend
