@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from head.paths import CLUSTER_SETTINGS
-from head.room import Node
+from .paths import CLUSTER_SETTINGS
+from .room import Node
 
 
 @dataclass(frozen=True)

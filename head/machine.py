@@ -6,7 +6,7 @@ import os
 import time
 from dataclasses import dataclass
 
-from head.paths import PROC
+from .paths import PROC
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields, replace
 
-from head.autoscaler.growth import LONGEST_S, SHORTEST_S
-from head.files import read_json, replace_json
-from head.machine import boot_id
-from head.paths import SLEEP
+from .autoscaler.growth import LONGEST_S, SHORTEST_S
+from .files import read_json, replace_json
+from .machine import boot_id
+from .paths import SLEEP
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlencode
 
-from head.cluster_settings import ClusterSettings, read_settings
-from head.files import replace
-from head.paths import FIRST_WORKERS, WORKERS
+from ..cluster_settings import ClusterSettings, read_settings
+from ..files import replace
+from ..paths import FIRST_WORKERS, WORKERS
 
 TOKEN = "http://169.254.169.254/metadata/identity/oauth2/token"
 """https://learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from head.resource_manager import Operation, ResourceManager, ResourceManagerError
+from ..resource_manager import Operation, ResourceManager, ResourceManagerError
 
 FORGOTTEN_S = 3600.0
 """An operation whose state Azure does not tell is dropped then; the list of VMs counts."""

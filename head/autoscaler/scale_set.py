@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from head.resource_manager import Json, ResourceManager
+from ..resource_manager import Json, ResourceManager
 
 VERSION = {"api-version": "2024-07-01"}
 

@@ -13,19 +13,19 @@ from ray.autoscaler._private.util import NodeID
 from ray.autoscaler.batching_node_provider import BatchingNodeProvider, NodeData, ScaleRequest
 from ray.autoscaler.tags import NODE_KIND_HEAD, NODE_KIND_WORKER, STATUS_UP_TO_DATE
 
-from head.autoscaler.first_workers import take_operation
-from head.autoscaler.growth import Gap, Pause
-from head.autoscaler.operations import Operations
-from head.autoscaler.ray_nodes import joined_addresses
-from head.autoscaler.scale_set import ScaleSet, VirtualMachine
-from head.autoscaler.worker_report import Workers, write_report
-from head.resource_manager import (
+from ..resource_manager import (
     CHANGED,
     NO_ANSWER,
     ResourceManager,
     ResourceManagerError,
     for_machine,
 )
+from .first_workers import take_operation
+from .growth import Gap, Pause
+from .operations import Operations
+from .ray_nodes import joined_addresses
+from .scale_set import ScaleSet, VirtualMachine
+from .worker_report import Workers, write_report
 
 HEAD, WORKER = "head", "worker"
 """Ray's node types."""

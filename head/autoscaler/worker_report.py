@@ -6,8 +6,8 @@ import logging
 import time
 from dataclasses import asdict, dataclass
 
-from head.files import replace_json
-from head.paths import WORKERS
+from ..files import replace_json
+from ..paths import WORKERS
 
 logger = logging.getLogger(__name__)
 

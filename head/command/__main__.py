@@ -13,15 +13,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from head.cluster_settings import read_settings
-from head.command import files_and_logs, status
-from head.command.submit import submit
-from head.files import replace_json
-from head.machine import boot_id
-from head.paths import SLEEP_REQUEST
-from head.queue.cluster_state import read_cluster_state
-from head.queue.record import Record
-from head.queue.store import RefusedError, Store
+from ..cluster_settings import read_settings
+from ..files import replace_json
+from ..machine import boot_id
+from ..paths import SLEEP_REQUEST
+from ..queue.cluster_state import read_cluster_state
+from ..queue.record import Record
+from ..queue.store import RefusedError, Store
+from . import files_and_logs, status
+from .submit import submit
 
 STOPS_WITHIN_S = 180.0
 """RAY_JOB_STOP_WAIT_TIME_S, and a margin for the payload's end."""

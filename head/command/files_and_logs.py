@@ -14,9 +14,9 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from head.paths import BOOT_LOG, RUNS
-from head.queue.record import OUTPUT
-from head.queue.store import RefusedError, Store
+from ..paths import BOOT_LOG, RUNS
+from ..queue.record import OUTPUT
+from ..queue.store import RefusedError, Store
 
 POLL_S = 0.5
 

@@ -9,13 +9,13 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from head.files import read_json
-from head.machine import uptime_s
-from head.paths import CGROUPS, COST, SAVED, WORKERS
-from head.queue.cluster_state import read_cluster_state
-from head.queue.record import Record, read_status
-from head.queue.store import Store
-from head.sleep_record import record_of_this_boot
+from ..files import read_json
+from ..machine import uptime_s
+from ..paths import CGROUPS, COST, SAVED, WORKERS
+from ..queue.cluster_state import read_cluster_state
+from ..queue.record import Record, read_status
+from ..queue.store import Store
+from ..sleep_record import record_of_this_boot
 
 SERVICES = ("experiments.service", "scheduled-events.service")
 """volley's own services that always run."""

@@ -12,13 +12,13 @@ import tempfile
 from pathlib import Path
 from typing import IO, Any
 
-from head.cluster_settings import read_settings
-from head.queue.cluster_state import read_cluster_state
-from head.queue.plan import EXPERIMENT, FILES, REFUSAL, STACK, key_of, process
-from head.queue.record import Record
-from head.queue.sharing import fits
-from head.queue.store import RefusedError, Store
-from head.room import Needs, Node
+from ..cluster_settings import read_settings
+from ..queue.cluster_state import read_cluster_state
+from ..queue.plan import EXPERIMENT, FILES, REFUSAL, STACK, key_of, process
+from ..queue.record import Record
+from ..queue.sharing import fits
+from ..queue.store import RefusedError, Store
+from ..room import Needs, Node
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 PAYLOAD = "payload.tar"

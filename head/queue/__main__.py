@@ -13,9 +13,9 @@ import sys
 import threading
 import time
 
-from head.queue.queue import Queue
-from head.queue.ray_api import RayAwayError, RayCluster
-from head.queue.store import Store
+from .queue import Queue
+from .ray_api import RayAwayError, RayCluster
+from .store import Store
 
 POLL_S = 1.0
 CLOSING_S = 100.0

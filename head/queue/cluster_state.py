@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 
-from head.files import read_json, replace_json
-from head.paths import CLUSTER_STATE
+from ..files import read_json, replace_json
+from ..paths import CLUSTER_STATE
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from head.queue.record import OUTPUT
-from head.queue.store import Store
+from .record import OUTPUT
+from .store import Store
 
 MOST_BYTES = 2**20
 """Copied of one experiment at a time."""

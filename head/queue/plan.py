@@ -15,8 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from head.paths import PACKAGES, PYTHON
-from head.queue.record import ENV_RUNNERS, OUTPUT, STATUS
+from ..paths import PACKAGES, PYTHON
+from .record import ENV_RUNNERS, OUTPUT, STATUS
 
 if TYPE_CHECKING:
     from payload.experiment import Experiment

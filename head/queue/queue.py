@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 
 from ray.job_submission import JobDetails
 
-from head.cluster_settings import read_settings
-from head.files import replace
-from head.queue.cluster_state import ClusterState, RayNode, read_cluster_state
-from head.queue.journal_copy import JournalCopy
-from head.queue.ray_api import RayCluster
-from head.queue.record import ENV_RUNNERS, OUTPUT, STATUS, Record, read_status
-from head.queue.restart_rules import STARTS_AN_HOUR, Ends
-from head.queue.sharing import Claim, share
-from head.queue.store import Store
-from head.queue.worker_demand import usable_workers
-from head.room import Needs, Node
+from ..cluster_settings import read_settings
+from ..files import replace
+from ..room import Needs, Node
+from .cluster_state import ClusterState, RayNode, read_cluster_state
+from .journal_copy import JournalCopy
+from .ray_api import RayCluster
+from .record import ENV_RUNNERS, OUTPUT, STATUS, Record, read_status
+from .restart_rules import STARTS_AN_HOUR, Ends
+from .sharing import Claim, share
+from .store import Store
+from .worker_demand import usable_workers
 
 Jobs = Mapping[str, JobDetails]
 

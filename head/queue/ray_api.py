@@ -16,8 +16,8 @@ from ray.experimental.internal_kv import _initialize_internal_kv, _internal_kv_p
 from ray.job_submission import JobDetails, JobSubmissionClient
 from ray.util.state import list_nodes
 
-from head.queue.cluster_state import RayNode
-from head.queue.plan import process
+from .cluster_state import RayNode
+from .plan import process
 
 MOST_NODES = 10_000
 WORKER = "worker"

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from head.files import read_json, replace_json
+from ..files import read_json, replace_json
 
 LIVE = ("STARTING", "TRAINING")
 ENDED = ("FINISHED", "FAILED", "STOPPED")

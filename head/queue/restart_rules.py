@@ -8,10 +8,10 @@ import time
 
 from ray.job_submission import JobStatus
 
-from head.paths import RUNS
-from head.queue.plan import REFUSAL, finish_runs
-from head.queue.record import OUTPUT, Record, read_status
-from head.queue.store import Store
+from ..paths import RUNS
+from .plan import REFUSAL, finish_runs
+from .record import OUTPUT, Record, read_status
+from .store import Store
 
 RETRY_AFTER_S = 15.0
 STARTS_AN_HOUR = 10

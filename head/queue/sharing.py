@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from head.room import Needs, Node, Room
+from ..room import Needs, Node, Room
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ from pathlib import Path
 
 from ray.job_submission import JobSubmissionClient
 
-from head.blob import container, retry
-from head.paths import RUNS
-from head.queue.plan import (
+from ..blob import container, retry
+from ..paths import RUNS
+from ..results.sync import restore_runs
+from .plan import (
     REFUSAL,
     entrypoint,
     job_environment,
@@ -26,7 +27,6 @@ from head.queue.plan import (
     read_plan,
     run_to_resume,
 )
-from head.results.sync import restore_runs
 
 DASHBOARD_TIMEOUT_S = 120.0
 

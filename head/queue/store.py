@@ -16,9 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from head.paths import EXPERIMENTS
-from head.queue.record import STATE, Record, read_record
-from head.sleep_record import is_going_to_sleep
+from ..paths import EXPERIMENTS
+from ..sleep_record import is_going_to_sleep
+from .record import STATE, Record, read_record
 
 
 class RefusedError(Exception):

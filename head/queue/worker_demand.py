@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from head.cluster_settings import ClusterSettings
-from head.queue.cluster_state import RayNode
-from head.queue.sharing import Claim, share
-from head.room import Node
+from ..cluster_settings import ClusterSettings
+from ..room import Node
+from .cluster_state import RayNode
+from .sharing import Claim, share
 
 
 def usable_workers(

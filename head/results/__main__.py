@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
-from head.blob import container, retry
-from head.paths import SAVED
-from head.results.sync import restore, save
+from ..blob import container, retry
+from ..paths import SAVED
+from .sync import restore, save
 
 
 def main(verb: str) -> int:

@@ -27,8 +27,8 @@ from azure.core.exceptions import (
 )
 from azure.storage.blob import BlobClient, ContainerClient
 
-from head.files import replace
-from head.paths import HOME, RUNS
+from ..files import replace
+from ..paths import HOME, RUNS
 
 DATABASE = HOME / "mlflow.db"
 ETAG = HOME / "mlflow.db.etag"

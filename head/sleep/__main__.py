@@ -8,16 +8,16 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 
-from head.cluster_settings import ClusterSettings, read_settings
-from head.files import read_json
-from head.machine import Moment, present_moment
-from head.paths import SLEEP_REQUEST
-from head.sleep.idle import Need, need, unfinished
-from head.sleep.limits import GRACE_S, Limit, limits, warning
-from head.sleep.mlflow_warning import tag_runs
-from head.sleep.spending import Cost, update
-from head.sleep.steps import go
-from head.sleep_record import SleepRecord, record_of_this_boot
+from ..cluster_settings import ClusterSettings, read_settings
+from ..files import read_json
+from ..machine import Moment, present_moment
+from ..paths import SLEEP_REQUEST
+from ..sleep_record import SleepRecord, record_of_this_boot
+from .idle import Need, need, unfinished
+from .limits import GRACE_S, Limit, limits, warning
+from .mlflow_warning import tag_runs
+from .spending import Cost, update
+from .steps import go
 
 REQUEST_S = 3600.0
 """A request of a person is tried for so long."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from head.autoscaler.scale_set import VERSION, ScaleSet
-from head.cluster_settings import ClusterSettings
-from head.resource_manager import (
+from ..autoscaler.scale_set import VERSION, ScaleSet
+from ..cluster_settings import ClusterSettings
+from ..resource_manager import (
     CHANGED,
     NO_ANSWER,
     ResourceManager,

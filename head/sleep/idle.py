@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from head.queue.cluster_state import read_cluster_state
-from head.queue.store import Store
-from head.sleep.logins import logins
+from ..queue.cluster_state import read_cluster_state
+from ..queue.store import Store
+from .logins import logins
 
 STALE_S = 120.0
 """The queue's view of Ray counts for this long."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from head.cluster_settings import ClusterSettings
+from ..cluster_settings import ClusterSettings
 
 WARNED_FROM = 0.8
 GRACE_S = 900.0

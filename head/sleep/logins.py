@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from head.paths import PROC
+from ..paths import PROC
 
 SSHD = ("sshd", "sshd-session", "sshd-auth")
 STATUS = re.compile(r"(\S*sh -c )?(sudo )?(\S*/)?volley-head status( --name [a-z0-9-]+)?")

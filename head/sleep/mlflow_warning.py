@@ -6,8 +6,8 @@ import json
 import os
 import urllib.request
 
-from head.queue.record import read_status
-from head.queue.store import Store
+from ..queue.record import read_status
+from ..queue.store import Store
 
 TIMEOUT_S = 5.0
 

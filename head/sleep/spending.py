@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from head.cluster_settings import Prices
-from head.files import read_json, replace_json
-from head.machine import Moment
-from head.paths import COST, WORKERS
-from head.queue.cluster_state import read_cluster_state
+from ..cluster_settings import Prices
+from ..files import read_json, replace_json
+from ..machine import Moment
+from ..paths import COST, WORKERS
+from ..queue.cluster_state import read_cluster_state
 
 HOUR_S = 3600.0
 SHORT_S = 300.0

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from head.cluster_settings import ClusterSettings
-from head.paths import PYTHON
-from head.sleep.idle import unfinished
-from head.sleep_record import SleepRecord
+from ..cluster_settings import ClusterSettings
+from ..paths import PYTHON
+from ..sleep_record import SleepRecord
+from .idle import unfinished
 
 if TYPE_CHECKING:
-    from head.sleep.deallocation import Cloud
+    from .deallocation import Cloud
 
 UNITS = ("ray-head.service", "experiments.service")
 DEALLOCATED_S = 600.0
@@ -53,7 +53,7 @@ def wake(record: SleepRecord) -> None:
 def _try(settings: ClusterSettings, record: SleepRecord) -> None:
     try:
         # Its import takes half a second, which most runs do not need.
-        from head.sleep.deallocation import Cloud
+        from .deallocation import Cloud
 
         cloud = Cloud(settings)
         if not record.going:
