@@ -19,12 +19,12 @@ from rehearsal.drivers.in_process import InProcess
 from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.paths import ROOT, RUN
 from rehearsal.rehearsal_lock import RehearsalRunningError, rehearsal_lock
+from rehearsal.scenario.acts_of_elastic import run_elastic
+from rehearsal.scenario.acts_of_life import run_life
+from rehearsal.scenario.acts_of_queue import run_queue
+from rehearsal.scenario.acts_of_stacks import run_stacks
 from rehearsal.scenario.context import Context
-from rehearsal.scenario.elastic import run_elastic
-from rehearsal.scenario.life import run_life
 from rehearsal.scenario.outcomes import Outcomes, UnexpectedError
-from rehearsal.scenario.queue import run_queue
-from rehearsal.scenario.stacks import run_stacks
 from rehearsal.set_up import set_up
 from rehearsal.set_up.host_checks import problems
 from rehearsal.set_up.tools import install_tools

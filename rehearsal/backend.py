@@ -12,17 +12,17 @@ from rehearsal.azure.blob.blob_proxy import HOST_SUFFIX, Access
 from rehearsal.azure.blob.blob_storage import BlobStorage
 from rehearsal.azure.management import management_service
 from rehearsal.azure.metadata import metadata_service, metadata_state
-from rehearsal.azure.resources.provider import serve
+from rehearsal.azure.resources.azure_stand_in import Azure
+from rehearsal.azure.resources.pulumi_provider import serve
 from rehearsal.azure.resources.resource_kinds import Resource, Resources
-from rehearsal.azure.resources.resources import Azure
 from rehearsal.azure.resources.run_commands import Execution
-from rehearsal.machines import run_command
+from rehearsal.host_plan import Plan, plan
+from rehearsal.machines import vm_agent
 from rehearsal.machines.machine import Machine, all_machines
 from rehearsal.network import bridges
 from rehearsal.paths import MANAGEMENT, METADATA, RESOURCES, RUN, STORAGE
-from rehearsal.plan import Plan, plan
 
-MANAGEMENT_SERVICE = "rehearsal.management_service"
+MANAGEMENT_SERVICE = "rehearsal.serve_management"
 """The module that serves management.azure.com for a Backend."""
 
 
@@ -63,10 +63,10 @@ class Backend(Azure):
         return any(machine.has_shut_down for machine in all_machines())
 
     def start_script(self, vm: Resource, execution_id: str, script: str, timeout_s: int) -> None:
-        run_command.start(_machine_of(vm), execution_id, script, timeout_s)
+        vm_agent.start(_machine_of(vm), execution_id, script, timeout_s)
 
     def outcome(self, vm: Resource, execution_id: str) -> Execution | None:
-        return run_command.outcome(_machine_of(vm), execution_id)
+        return vm_agent.outcome(_machine_of(vm), execution_id)
 
 
 def _machine_of(vm: Resource) -> Machine:

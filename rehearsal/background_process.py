@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rehearsal.shell import CLEAN_ENVIRONMENT
+from rehearsal.host_shell import CLEAN_ENVIRONMENT
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 WRITE_PID_FILE = f"""

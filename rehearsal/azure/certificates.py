@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from rehearsal.shell import run
+from rehearsal.host_shell import run
 
 CURVE = "ec_paramgen_curve:prime256v1"
 DAYS = 365

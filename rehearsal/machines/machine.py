@@ -17,10 +17,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, cast
 
+from rehearsal.host_shell import CLEAN_ENVIRONMENT, CommandError, run
 from rehearsal.machines.cgroup import Cgroup
 from rehearsal.machines.disk import MachineSpec, make_disk
 from rehearsal.paths import ENVIRONMENT, MACHINES, PREFIX
-from rehearsal.shell import CLEAN_ENVIRONMENT, CommandError, run
 
 REBOOT = 133
 """systemd-nspawn's exit code when the machine reboots."""

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from rehearsal.addresses import BLOB_ADDRESS, MANAGEMENT_ADDRESS, METADATA_ADDRESS
-from rehearsal.azure.network.nsg import Nsg, filters
+from rehearsal.azure.network.nsg_evaluation import Nsg, filters
 from rehearsal.azure.network.security_rules import ANYWHERE, Networks, Rule
 
 RECEIVED = "received"

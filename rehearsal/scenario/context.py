@@ -22,7 +22,7 @@ IMAGE_WITH_ENVIRONMENT = f"{IMAGES}/with-environment"
 
 
 class Context:
-    """One rehearsal, as far as it has come."""
+    """The state of one rehearsal."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
@@ -32,9 +32,9 @@ class Context:
         self.head = Machine("head")
         self.training = Training(self.head)
         self.run_id = ""
-        """Of the newest MLflow run."""
+        """The newest MLflow run's."""
         self.experiment_id = ""
-        """Of its MLflow experiment."""
+        """Its MLflow experiment's."""
         self.account = ""
         """The storage account that `destroy` leaves."""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rehearsal.shell import CLEAN_ENVIRONMENT, CommandError
+from rehearsal.host_shell import CLEAN_ENVIRONMENT, CommandError
 
 Report = Callable[[str], None]
 

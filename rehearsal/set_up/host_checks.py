@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from ipaddress import IPv4Network
 from pathlib import Path
 
+from rehearsal.host_shell import run
 from rehearsal.paths import AZURITE, BASE, ENVIRONMENT, HOME, RUN
 from rehearsal.set_up.address_conflicts import find_conflicts, host_networks, package_servers
 from rehearsal.set_up.kernel_checks import (
@@ -21,7 +22,6 @@ from rehearsal.set_up.kernel_checks import (
 )
 from rehearsal.set_up.package_sources import package_sources
 from rehearsal.set_up.tools import TOOLS, missing_tools, tool_is_there
-from rehearsal.shell import run
 
 OLDEST = {"debian": (12,), "ubuntu": (22, 4)}
 MIN_CPUS = 2

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rehearsal.shell import run
+from rehearsal.host_shell import run
 
 RELEASE = "bookworm"
 SUITES = (RELEASE, f"{RELEASE}-updates", f"{RELEASE}-security")

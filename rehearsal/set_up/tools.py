@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from rehearsal.host_shell import CLEAN_ENVIRONMENT, run
 from rehearsal.set_up.atomic import Report, timed
-from rehearsal.shell import CLEAN_ENVIRONMENT, run
 
 DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 TOOLS = {

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rehearsal.shell import run
+from rehearsal.host_shell import run
 from tests.project import ROOT
 
 SET_UP = """

@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from rehearsal.addresses import METADATA_ADDRESS
-from rehearsal.azure.network.nsg import Nsg
+from rehearsal.azure.network.nsg_evaluation import Nsg
 from rehearsal.azure.network.security_rules import Packet
 from rehearsal.azure.resources.resource_kinds import Properties
 

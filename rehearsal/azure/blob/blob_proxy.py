@@ -24,7 +24,13 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from rehearsal import shared_file
 from rehearsal.azure import certificates
 from rehearsal.azure.metadata.managed_identity import claims
-from rehearsal.azure.roles import BLOBS, CONTAINERS, DELEGATION_KEY, RoleAssignment, is_allowed
+from rehearsal.azure.resources.roles import (
+    BLOBS,
+    CONTAINERS,
+    DELEGATION_KEY,
+    RoleAssignment,
+    is_allowed,
+)
 
 LOOPBACK = "127.0.0.1"
 HOST_SUFFIX = ".blob.core.windows.net"

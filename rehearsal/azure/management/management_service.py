@@ -21,10 +21,10 @@ from typing import ClassVar
 from rehearsal import background_process
 from rehearsal.addresses import MANAGEMENT_ADDRESS
 from rehearsal.azure import certificates
-from rehearsal.azure.management.management import Management
+from rehearsal.azure.management.delayed_changes import make_due_changes
 from rehearsal.azure.management.management_faults import FaultsFile
-from rehearsal.azure.resources.delayed_changes import make_due_changes
-from rehearsal.azure.resources.resources import Azure
+from rehearsal.azure.management.request_routing import Management
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.paths import ROOT
 
 HOST = "management.azure.com"

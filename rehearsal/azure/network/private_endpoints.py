@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rehearsal.azure.network.virtual_network import Subnet, address_space, subnets
 from rehearsal.azure.resources.resource_kinds import Properties, Resources, all_of
+from rehearsal.azure.resources.virtual_network import Subnet, address_space, subnets
 
 BLOB = "blob"
 """The part of an account that an endpoint leads to; the others are not here."""

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from ipaddress import IPv4Network
 
 from rehearsal.addresses import PUBLIC_ADDRESSES
-from rehearsal.azure.network.virtual_network import FIRST_HOST, subnet_cidr
 from rehearsal.azure.resources.resource_kinds import Properties, Resources, all_of
 from rehearsal.azure.resources.virtual_machines import virtual_machines
+from rehearsal.azure.resources.virtual_network import FIRST_HOST, subnet_cidr
 
 LATEST = "22.04.2026021601"
 """The image's version that `latest` stands for."""

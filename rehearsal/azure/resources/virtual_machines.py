@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rehearsal.azure.azure_errors import ArmError
-from rehearsal.azure.network.virtual_network import FIRST_HOST, Subnet, subnets
 from rehearsal.azure.resources.resource_kinds import Properties, Resource, Resources, all_of
 from rehearsal.azure.resources.scale_set_machines import machines_of
+from rehearsal.azure.resources.virtual_network import FIRST_HOST, Subnet, subnets
 
 RUNS = "PowerState/running"
 NOT_RUNNING = ArmError(

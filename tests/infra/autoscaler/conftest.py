@@ -14,7 +14,7 @@ from infra import boot
 from infra.boot.autoscaler import management, ray_nodes, scale_set_provider
 from infra.boot.cluster_package import PACKAGE
 from infra.stack.autoscaling import PROVIDER, Scaling
-from rehearsal.azure import roles
+from rehearsal.azure.resources import roles
 from tests.infra.autoscaler.cluster import Clock, Cluster, Gcs
 from tests.rehearsal.azure.resources.scale_set_cloud import ROLES, cloud
 

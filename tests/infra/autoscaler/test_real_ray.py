@@ -23,7 +23,7 @@ from infra.boot.cloud_config import FILES
 from infra.boot.cluster_package import cluster_package
 from infra.config.vm_sizes import Machine
 from infra.stack.autoscaling import Scaling, autoscaling_config
-from rehearsal.azure import roles
+from rehearsal.azure.resources import roles
 from tests.free_port import free_port
 from tests.infra.boot.boot_scripts import SCRIPTS
 from tests.local_server import json_server

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.azure import roles
 from rehearsal.azure.metadata import metadata_service
 from rehearsal.azure.metadata.metadata_state import Identity, Instance, put_instance
+from rehearsal.azure.resources import roles
 from tests.free_port import free_port
 from tests.infra.sleep.sleeping_head import SleepingHead
 from tests.rehearsal.azure.resources.scale_set_cloud import HEADS, cloud

@@ -44,7 +44,7 @@ print(metadata_state.acknowledged(state, event_id))
 STORAGE = """
 from infra.stack.identity import BLOB_DATA_CONTRIBUTOR
 from rehearsal.azure.blob.blob_proxy import Access
-from rehearsal.azure.roles import RoleAssignment
+from rehearsal.azure.resources.roles import RoleAssignment
 from rehearsal.azure.blob.blob_storage import BlobStorage
 storage = BlobStorage(folder / "blobs", program=azurite)
 storage.add_account("results")

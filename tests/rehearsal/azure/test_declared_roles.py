@@ -14,8 +14,8 @@ from infra.stack.identity import BLOB_DATA_CONTRIBUTOR
 from infra.stack.retention import CONTAINER
 from rehearsal.addresses import BLOB_ADDRESS, METADATA_ADDRESS
 from rehearsal.azure.blob.blob_service import PROGRAM
-from rehearsal.azure.roles import RoleAssignment, role_assignments
-from rehearsal.plan import plan
+from rehearsal.azure.resources.roles import RoleAssignment, role_assignments
+from rehearsal.host_plan import plan
 from tests.infra.declared_stack import Declared, declare_stack
 from tests.rehearsal.network_namespaces import needs
 from tests.rehearsal.private_network import run_python
@@ -32,7 +32,7 @@ from pathlib import Path
 from rehearsal.azure import metadata_service, metadata_state
 from rehearsal.azure.blob.blob_proxy import Access
 from rehearsal.azure.blob.blob_storage import BlobStorage
-from rehearsal.azure.roles import RoleAssignment
+from rehearsal.azure.resources.roles import RoleAssignment
 
 given = json.loads(Path(sys.argv[1]).read_text())
 folder = Path(sys.argv[1]).parent

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 
 from hypothesis import Phase, given, settings
 
-from rehearsal.azure.network.nsg import Nsg, decisions
+from rehearsal.azure.network.nsg_evaluation import Nsg, decisions
 from rehearsal.azure.network.security_rules import Packet
+from rehearsal.host_shell import run
 from rehearsal.network.nftables import comment, nsg_rules
-from rehearsal.shell import run
 from tests.rehearsal.network_namespaces import ip, needs, network_namespace
 from tests.rehearsal.random_rules import declared_rule, nsgs, packets
 

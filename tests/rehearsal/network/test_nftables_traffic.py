@@ -9,7 +9,7 @@ from threading import Event, Thread
 import pytest
 
 from rehearsal.addresses import METADATA_ADDRESS
-from rehearsal.azure.network.nsg import Nsg
+from rehearsal.azure.network.nsg_evaluation import Nsg
 from rehearsal.network.nftables import nsg_rules
 from tests.rehearsal.network.cloud import Cloud
 from tests.rehearsal.network.cloud import cloud as make_cloud

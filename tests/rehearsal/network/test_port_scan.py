@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from rehearsal.host_shell import CommandError, run
 from rehearsal.network.port_scan import Reached, scan_from
-from rehearsal.shell import CommandError, run
 from tests.rehearsal.network_namespaces import NetworkNamespace, ip, needs, network_namespace
 
 SOURCE, TARGET = "10.77.0.1", "10.77.0.2"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.azure.network.virtual_network import subnets
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.refusals import CONTAINER_NAME_S
 from rehearsal.azure.resources.resource_kinds import Resource, all_of
-from rehearsal.azure.resources.resources import Azure
+from rehearsal.azure.resources.virtual_network import subnets
 from rehearsal.drivers.driver import Result
 from rehearsal.drivers.in_process import InProcess
 from rehearsal.scenario.existing_network import make_existing_network

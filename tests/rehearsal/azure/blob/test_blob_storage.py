@@ -19,7 +19,7 @@ from rehearsal.azure.blob.blob_service import PROGRAM
 from rehearsal.azure.blob.blob_storage import BlobStorage
 from rehearsal.azure.metadata.managed_identity import access_token
 from rehearsal.azure.metadata.metadata_state import Identity
-from rehearsal.azure.roles import RoleAssignment
+from rehearsal.azure.resources.roles import RoleAssignment
 from rehearsal.background_process import StartError
 from tests.free_port import EVERY_ADDRESS, free_port
 

@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rehearsal.azure.management.management import Management
 from rehearsal.azure.management.management_faults import FaultsFile
-from rehearsal.azure.management.management_machines import SetMachines
 from rehearsal.azure.management.management_service import server
+from rehearsal.azure.management.request_routing import Management
+from rehearsal.azure.management.scale_set_changes import SetMachines
 from rehearsal.azure.metadata.managed_identity import access_token
 from rehearsal.azure.metadata.metadata_state import Identity
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import KINDS, SUBSCRIPTION, Properties
-from rehearsal.azure.resources.resources import Azure
+from rehearsal.azure.resources.roles import IDENTITY_OPERATOR, VM_CONTRIBUTOR
 from rehearsal.azure.resources.scale_set_machines import SetMachine, machines_of
-from rehearsal.azure.roles import IDENTITY_OPERATOR, VM_CONTRIBUTOR
 
 GROUP = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/g"
 IN_GROUP: Properties = {"resourceGroupName": "g", "location": "eastus"}

@@ -10,8 +10,8 @@ import pytest
 
 from rehearsal.azure.azure_errors import ArmError, AzureError
 from rehearsal.azure.resources import refusals as holds
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import KINDS, Properties
-from rehearsal.azure.resources.resources import Azure
 
 GROUP = {"resourceGroupName": "g"}
 VNET = {**GROUP, "virtualNetworkName": "v"}

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rehearsal.azure.azure_errors import AzureError, HalfMadeError
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import KINDS, Properties, Resource
-from rehearsal.azure.resources.resources import Azure
 from rehearsal.azure.resources.run_commands import GET, RUN_COMMAND, Execution
 
 TOKEN = f"azure-native:compute:{RUN_COMMAND}"

@@ -6,9 +6,9 @@ import threading
 import time
 from collections.abc import Iterator
 
-from rehearsal.azure.resources.autoscale import autoscale
+from rehearsal.azure.management.autoscale_limits import autoscale
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import Resources, all_of
-from rehearsal.azure.resources.resources import Azure
 
 PAUSE_S = 0.5
 """Between two looks at what is due."""

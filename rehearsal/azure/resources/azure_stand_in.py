@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from rehearsal.azure import roles
 from rehearsal.azure.azure_errors import ArmError, AzureError, HalfMadeError, not_found
-from rehearsal.azure.resources import quota
+from rehearsal.azure.resources import roles, vcpu_usage
 from rehearsal.azure.resources.added_properties import added_properties
 from rehearsal.azure.resources.refusals import (
     after_deletion,
@@ -206,7 +205,7 @@ class Azure:
         if made.kind == RUN_COMMAND:
             vm = resources.get(_vm_id(resource_id))
             return NOT_RUNNING if vm is not None and power_state(vm) != RUNS else None
-        return quota.exceeded(resources, {**resources, resource_id: made}, self.quota)
+        return vcpu_usage.exceeded(resources, {**resources, resource_id: made}, self.quota)
 
     def _execute(self, resource_id: str) -> None:
         """Executes a run command; anything else has nothing to execute.

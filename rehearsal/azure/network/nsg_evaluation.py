@@ -20,9 +20,9 @@ from rehearsal.azure.network.security_rules import (
     read_rule,
     service_tags,
 )
-from rehearsal.azure.network.virtual_network import address_space
 from rehearsal.azure.resources.resource_kinds import Resources, all_of
 from rehearsal.azure.resources.virtual_machines import virtual_machines
+from rehearsal.azure.resources.virtual_network import address_space
 
 Direction = Literal["Inbound", "Outbound"]
 

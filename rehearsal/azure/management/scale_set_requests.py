@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from rehearsal.azure.azure_errors import ArmError
-from rehearsal.azure.management.management_answers import (
+from rehearsal.azure.management.async_operations import Operation, Operations
+from rehearsal.azure.management.management_faults import Faults
+from rehearsal.azure.management.response_bodies import (
     Answer,
     Json,
     RefusedError,
@@ -21,19 +23,22 @@ from rehearsal.azure.management.management_answers import (
     refused,
     scale_set_body,
 )
-from rehearsal.azure.management.management_faults import Faults
-from rehearsal.azure.management.management_machines import (
+from rehearsal.azure.management.scale_set_changes import (
     SAID_AT_ONCE,
     SOLD_OUT,
     SetMachines,
     scale_set_of,
 )
-from rehearsal.azure.management.management_operations import Operation, Operations
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import all_of
-from rehearsal.azure.resources.resources import Azure
+from rehearsal.azure.resources.roles import (
+    ASSIGN_IDENTITY,
+    JOIN_SUBNET,
+    is_allowed,
+    role_assignments,
+)
 from rehearsal.azure.resources.scale_set_machines import SetMachine, machines_of
 from rehearsal.azure.resources.virtual_machines import NOT_RUNNING, RUNS, power_state
-from rehearsal.azure.roles import ASSIGN_IDENTITY, JOIN_SUBNET, is_allowed, role_assignments
 
 COMPUTE = "Microsoft.Compute"
 FILTER = re.compile("'virtualMachineScaleSet/id' eq '(?P<id>[^']+)'")

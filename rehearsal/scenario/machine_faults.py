@@ -1,4 +1,4 @@
-"""What goes wrong with the machines, and that the training survives it.
+"""Acts in which machines fail, and the training survives.
 
 A worker loses its power, is evicted or loses its network; the head reboots while a worker is gone.
 """
@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from rehearsal.azure.management.management_faults import Faults, FaultsFile
-from rehearsal.azure.management.management_machines import SetMachines
 from rehearsal.azure.management.management_service import FAULTS
+from rehearsal.azure.management.scale_set_changes import SetMachines
 from rehearsal.azure.metadata import metadata_state
 from rehearsal.azure.resources.resource_kinds import all_of
 from rehearsal.backend import Backend
@@ -20,30 +20,31 @@ from rehearsal.machines.machine import Machine, all_machines
 from rehearsal.network import bridges
 from rehearsal.paths import MANAGEMENT, METADATA
 from rehearsal.scenario.context import WORKERS, Context
+from rehearsal.scenario.head_commands import package_digest
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import NodeWatch, Training, until
 
 NOTICED_S = 12.0
-"""Ray must know that a worker is gone."""
+"""Ray must notice a lost worker within this time."""
 BACK_S = 30.0
-"""The throughput must be back."""
+"""The throughput must be back within this time."""
 ENOUGH = 0.7
-"""Of the throughput before; a machine with others on it is not steadier than that."""
+"""The part of the earlier throughput that counts as back; a shared machine is not steadier."""
 NOTICE_S = 30.0
-"""Azure's notice of an eviction."""
+"""Azure announces an eviction so long before."""
 LEFT_S = 5.0
-"""An evicted worker must have left Ray; one that systemd has to kill takes TimeoutStopSec."""
+"""An evicted worker must have left Ray; if systemd has to kill it, that takes TimeoutStopSec."""
 UNPLUGGED_S = 20.0
 
 
 @dataclass(frozen=True)
 class WorkerFault:
-    """A fault of one worker."""
+    """A fault of one worker, as an act."""
 
     name: str
     expected: str
     act: Callable[[Training, NodeWatch, float], str]
-    """Takes the throughput of the whole cluster."""
+    """Its last argument is the throughput of the whole cluster before."""
 
 
 def worker_killed(training: Training, nodes: NodeWatch, before: float) -> str:
@@ -55,11 +56,11 @@ def worker_killed(training: Training, nodes: NodeWatch, before: float) -> str:
     back = _throughput_is_back(training, before)
     victim.start()
     joined = nodes.wait_for({*rest, victim.name}, 120)
-    return _told(noticed, back, joined)
+    return _seen(noticed, back, joined)
 
 
 def worker_evicted(training: Training, nodes: NodeWatch, before: float) -> str:
-    """Azure gives notice, the worker leaves Ray and says so; the head asks for another one."""
+    """Azure announces an eviction, the worker leaves Ray and confirms; another worker comes."""
     victim = worker_that_trains(training)
     everybody = set(nodes.alive)
     answered = evict(victim)
@@ -67,10 +68,10 @@ def worker_evicted(training: Training, nodes: NodeWatch, before: float) -> str:
     back = _throughput_is_back(training, before)
     joined = until(lambda: len(nodes.alive) == len(everybody), 120, "another worker")
     (new,) = nodes.alive - everybody
-    left = f"left after {answered:.1f} s; {_told(noticed, back, joined, new)}"
+    seen = f"left after {answered:.1f} s; {_seen(noticed, back, joined, new)}"
     if answered > LEFT_S:
-        raise UnexpectedError(left)
-    return left
+        raise UnexpectedError(seen)
+    return seen
 
 
 def worker_unplugged(training: Training, nodes: NodeWatch, before: float) -> str:
@@ -86,7 +87,7 @@ def worker_unplugged(training: Training, nodes: NodeWatch, before: float) -> str
         bridges.plug_in(victim.interface)
     back = _throughput_is_back(training, before)
     joined = nodes.wait_for(everybody, 120)
-    return _told(noticed, back, joined)
+    return _seen(noticed, back, joined)
 
 
 BACK = f"throughput back in {BACK_S:g} s"
@@ -97,15 +98,15 @@ WORKER_FAULTS = (
 )
 
 
-HEAD_REBOOTS = "without an evicted worker: fewer env runners, the same MLflow run"
+HEAD_REBOOTS = "while a worker is missing: fewer env runners, the same run and software"
 
 
 def head_reboots(context: Context) -> str:
-    """The head reboots after an eviction for which Azure has no other machine.
+    """Reboots the head after an eviction for which Azure has no other machine.
 
-    The experiment asks for more env runners than the CPUs that are left.
+    The experiment asks for more env runners than there are CPUs left.
     """
-    before = sum(context.training.env_runners().values())
+    before, software = sum(context.training.env_runners().values()), package_digest(context.head)
     with management_faults() as faults:
         faults.machines = WORKERS - 1
     evict(all_machines()[-1])
@@ -117,6 +118,8 @@ def head_reboots(context: Context) -> str:
     continued = booted + context.training.continues(180)
     context.check_same_run()
     after = sum(context.training.env_runners().values())
+    if package_digest(context.head) != software:
+        raise UnexpectedError("the head has other software than before")
     with management_faults() as faults:
         faults.machines = None
     seen = (
@@ -129,13 +132,13 @@ def head_reboots(context: Context) -> str:
 
 
 def evict(victim: Machine) -> float:
-    """Takes a worker away as Azure does; returns the seconds until it has answered the notice."""
+    """Takes a worker away as Azure does; returns the seconds until it confirmed the notice."""
     event = metadata_state.ScheduledEvent("Preempt", (victim.name,), time.time() + NOTICE_S)
     metadata_state.schedule(METADATA, event)
     answered = until(
         lambda: metadata_state.acknowledged(METADATA, event.event_id),
         NOTICE_S,
-        f"the answer of {victim.name} to the notice",
+        f"{victim.name} confirms the notice",
     )
     (set_id,) = all_of(Backend().resources(), "VirtualMachineScaleSet")
     with management_faults() as faults:
@@ -144,35 +147,36 @@ def evict(victim: Machine) -> float:
 
 
 def management_faults() -> AbstractContextManager[Faults]:
-    """Yields what goes wrong at Azure's management endpoint, to be changed."""
+    """Yields the faults of Azure's management endpoint; changes of them take effect at the end."""
     return FaultsFile(MANAGEMENT / FAULTS).changed()
 
 
 def worker_that_trains(training: Training) -> Machine:
-    """Returns a worker with an env runner; its loss is one that the training feels."""
-    found: list[str] = []
+    """Waits for a worker with an env runner, whose loss affects the training; returns it."""
+    names: list[str] = []
 
-    def is_there() -> bool:
-        found.extend(name for name, n in training.env_runners().items() if n and name != "head")
-        return bool(found)
+    def one_trains() -> bool:
+        numbers = training.env_runners().items()
+        names.extend(name for name, number in numbers if number and name != "head")
+        return bool(names)
 
-    until(is_there, 60, "an env runner on a worker")
-    return Machine(found[0])
+    until(one_trains, 60, "an env runner on a worker")
+    return Machine(names[0])
 
 
 def _throughput_is_back(training: Training, before: float) -> float:
     """Waits for a throughput like the one before; returns the seconds that it took."""
-    found, seconds = training.throughput(enough=ENOUGH * before, timeout_s=3 * BACK_S)
-    if found < ENOUGH * before:
-        raise UnexpectedError(f"{found:.0f} steps/s after {before:.0f}")
+    after, seconds = training.throughput(enough=ENOUGH * before, timeout_s=3 * BACK_S)
+    if after < ENOUGH * before:
+        raise UnexpectedError(f"{after:.0f} steps/s after the fault, {before:.0f} before")
     return seconds
 
 
-def _told(noticed: float, back: float, joined: float, another: str = "it") -> str:
-    text = (
+def _seen(noticed: float, back: float, joined: float, joining: str = "it") -> str:
+    seen = (
         f"noticed after {noticed:.1f} s, throughput back {back:.0f} s later, "
-        f"{another} joined after {joined:.0f} s"
+        f"{joining} joined after {joined:.0f} s"
     )
     if noticed > NOTICED_S or back > BACK_S:
-        raise UnexpectedError(text)
-    return text
+        raise UnexpectedError(seen)
+    return seen

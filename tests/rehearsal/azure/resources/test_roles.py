@@ -8,14 +8,20 @@ from pathlib import Path
 import pytest
 
 from infra.stack.identity import BLOB_DATA_CONTRIBUTOR, BLOB_DATA_READER
-from rehearsal.azure import roles
 from rehearsal.azure.azure_errors import AzureError
 from rehearsal.azure.blob.blob_proxy import Access, needed_action
 from rehearsal.azure.metadata.managed_identity import access_token
 from rehearsal.azure.metadata.metadata_state import Identity
+from rehearsal.azure.resources import roles
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import KINDS, Properties
-from rehearsal.azure.resources.resources import Azure
-from rehearsal.azure.roles import BLOBS, CONTAINERS, RoleAssignment, is_allowed, role_assignments
+from rehearsal.azure.resources.roles import (
+    BLOBS,
+    CONTAINERS,
+    RoleAssignment,
+    is_allowed,
+    role_assignments,
+)
 
 NOW = 1000.0
 CONTAINER = "/account/blobServices/default/containers/results"

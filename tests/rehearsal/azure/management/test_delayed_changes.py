@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.azure.resources import delayed_changes as due_changes
-from rehearsal.azure.resources.autoscale import autoscale
-from rehearsal.azure.resources.delayed_changes import is_due, make_due_changes
+from rehearsal.azure.management import delayed_changes as due_changes
+from rehearsal.azure.management.autoscale_limits import autoscale
+from rehearsal.azure.management.delayed_changes import is_due, make_due_changes
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import Resource, Resources
-from rehearsal.azure.resources.resources import Azure
 from rehearsal.azure.resources.scale_set_machines import SetMachine, with_machines
 from tests.rehearsal.azure.resources.scale_set_cloud import GROUP, SCALE_SET, cloud, make
 

@@ -7,7 +7,7 @@ import uuid
 from dataclasses import dataclass, field
 
 from rehearsal.azure.azure_errors import ArmError
-from rehearsal.azure.management.management_answers import Json, error_body
+from rehearsal.azure.management.response_bodies import Json, error_body
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from rehearsal.azure.resources.run_commands import Execution
+from rehearsal.host_shell import CommandError
 from rehearsal.machines.machine import Machine
-from rehearsal.shell import CommandError
 
 FOLDER = "/var/lib/waagent/run-command"
 TIMED_OUT = 124

@@ -1,4 +1,4 @@
-"""The command `volley` as it is typed on the administrator's laptop."""
+"""The command `volley`, typed on the administrator's laptop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rehearsal.scenario.outcomes import UnexpectedError
 
 COMMAND_S = 300.0
 SSH = '#!/bin/sh\nexec /usr/bin/ssh -F {config} "$@"\n'
-"""The administrator's ~/.ssh/config."""
+"""Stands for the administrator's ~/.ssh/config."""
 AZ = '#!/bin/sh\nexec {python} -m rehearsal.azure.az "$@"\n'
 
 
@@ -29,11 +29,12 @@ class Volley:
         self._record: Path | None = None
         programs = laptop.folder / "programs"
         programs.mkdir(exist_ok=True)
-        for name, text in (
-            ("ssh", SSH.format(config=laptop.ssh_config)),
-            ("az", AZ.format(python=sys.executable)),
-        ):
-            (programs / name).write_text(text)
+        scripts = {
+            "ssh": SSH.format(config=laptop.ssh_config),
+            "az": AZ.format(python=sys.executable),
+        }
+        for name, script in scripts.items():
+            (programs / name).write_text(script)
             (programs / name).chmod(0o755)
         self._environment = {
             **project.environment,
@@ -44,33 +45,34 @@ class Volley:
         }
 
     def record_to(self, file: Path) -> None:
-        """Lets `say` write to a file, which it begins."""
+        """Begins a file, to which `say` then writes."""
         file.parent.mkdir(exist_ok=True)
         file.write_text("")
         self._record = file
 
     def say(self, *words: str) -> None:
-        """Types a verb as people do; records it with what it prints.
+        """Runs a verb; records the command line and its output.
 
         Raises:
             UnexpectedError: It fails.
         """
-        said = self.type(*words)
-        self.record(" ".join(("volley", *(word.removeprefix(f"{ROOT}/") for word in words))), said)
+        output = self.type(*words)
+        command = ["volley", *(word.removeprefix(f"{ROOT}/") for word in words)]
+        self.record(" ".join(command), output)
 
-    def record(self, typed: str, said: str) -> None:
-        """Appends a command and what it printed to the record."""
+    def record(self, command: str, output: str) -> None:
+        """Appends a command line and its output to the record."""
         assert self._record is not None
         with self._record.open("a") as record:
-            record.write(f"$ {typed}\n{said.strip()}\n\n")
+            record.write(f"$ {command}\n{output.strip()}\n\n")
 
     def ask(self, *words: str) -> dict[str, Any]:
-        """Returns what a verb says with --json."""
+        """Runs a verb with --json; returns its answer."""
         answer: dict[str, Any] = json.loads(self.type(*words, "--json"))
         return answer
 
     def type(self, *words: str) -> str:
-        """Returns what a verb prints.
+        """Runs a verb; returns what it prints.
 
         Raises:
             UnexpectedError: It fails.
@@ -86,7 +88,7 @@ class Volley:
         return stdout
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
-        """Starts a verb, with a process group of its own."""
+        """Starts a verb in its own process group."""
         return subprocess.Popen(
             [*ON_THE_INTERNET, sys.executable, "-m", "volley", *words],
             cwd=self.folder,
@@ -99,5 +101,10 @@ class Volley:
         )
 
     def experiments(self) -> dict[str, dict[str, Any]]:
-        """Returns what `volley status` says of each experiment, by name."""
-        return {one["name"]: one for one in self.ask("status")["experiments"]}
+        """Returns each experiment as `volley status` reports it, by name."""
+        return {experiment["name"]: experiment for experiment in self.ask("status")["experiments"]}
+
+    def training(self) -> set[str]:
+        """Returns the names of the experiments that train."""
+        experiments = self.experiments().items()
+        return {name for name, experiment in experiments if experiment["state"] == "TRAINING"}

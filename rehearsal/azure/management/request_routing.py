@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Mapping
 from urllib.parse import parse_qs, urlsplit
 
-from rehearsal.azure.management.management_answers import Answer, RefusedError
 from rehearsal.azure.management.management_faults import Faults, FaultsFile
-from rehearsal.azure.management.management_machines import SetMachines
-from rehearsal.azure.management.management_requests import COMPUTE, Request, Requests, forbidden
+from rehearsal.azure.management.response_bodies import Answer, RefusedError
+from rehearsal.azure.management.scale_set_changes import SetMachines
+from rehearsal.azure.management.scale_set_requests import COMPUTE, Request, Requests, forbidden
 from rehearsal.azure.metadata.managed_identity import claims
-from rehearsal.azure.resources.resources import Azure
+from rehearsal.azure.resources.azure_stand_in import Azure
 
 AUDIENCE = "https://management.azure.com"
 GROUP = r"(?P<group>/subscriptions/[^/]+/resourceGroups/[^/]+)"

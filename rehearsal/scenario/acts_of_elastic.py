@@ -1,4 +1,4 @@
-"""The scenario `elastic`: workers that Ray's autoscaler makes and deletes, long after `up`."""
+"""The acts of the scenario `elastic`, in order: Ray's autoscaler makes and deletes workers."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import Any
 from rehearsal.azure.resources.resource_kinds import all_of
 from rehearsal.azure.resources.run_commands import RUN_COMMAND
 from rehearsal.backend import Backend
+from rehearsal.host_shell import CommandError
 from rehearsal.machines.machine import all_machines
-from rehearsal.scenario import checks, faults, stack_changes
+from rehearsal.scenario import head_commands, machine_faults, read_only_acts, stack_changes
 from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, Context
 from rehearsal.scenario.outcomes import Outcomes, UnexpectedError
-from rehearsal.scenario.training_watch import VOLLEY_HEAD, NodeWatch, until
-from rehearsal.shell import CommandError
+from rehearsal.scenario.training_watch import NodeWatch, until
 
 WORKERS = 2
 ENV_RUNNERS = 2
-"""Each machine has one CPU for Ray, and the driver takes one."""
+"""Each of three machines has one CPU for Ray, and the driver takes one."""
 RULES = "AutoscaleSetting"
 IDLE_MINUTES = 1
 COMES_S = 180.0
-"""The autoscaler asks every 10 s; Azure's stand-in takes seconds, and a boot half a minute."""
+"""The autoscaler acts every 10 s; Azure's stand-in takes seconds, and a boot half a minute."""
 LEAVES_S = 60.0 * IDLE_MINUTES + 90.0
 ASLEEP_S = 60.0 * IDLE_MINUTES + 180.0
-"""The head looks every minute."""
+"""The head checks every minute."""
 GROWN = f"{WORKERS} workers come, and the training has them without a restart"
-EVICTED = "another one comes, the training continues"
+EVICTED = "another worker comes, the training continues"
 IDLE = f"after {IDLE_MINUTES} idle min no worker is left"
 RESUMED = "the workers come again"
 ASLEEP = f"after {IDLE_MINUTES} idle min no machine runs"
 AWAKE = "the head boots from its disk, the workers come, the run continues"
 AZURE_SCALES = "no machine is changed, the head loses its roles, the training continues"
-SAME = "nothing is changed, and no worker deleted"
+SAME = "nothing changes, no worker is deleted"
 
 
 def run_elastic(context: Context, outcomes: Outcomes) -> list[str]:
-    """Runs all acts, in order; what is declared is rehearsed by the scenario `life`."""
+    """Runs the acts; the scenario `life` reports what is declared and not rehearsed."""
     act = outcomes.act
     up = partial(
         stack_changes.up,
@@ -47,7 +47,7 @@ def run_elastic(context: Context, outcomes: Outcomes) -> list[str]:
     )
     if not act("up", "the head trains at once, without workers", up, context):
         return []
-    act("metrics", "through the tunnel of the outputs", checks.metrics, context)
+    act("metrics", "through the tunnel of the outputs", read_only_acts.metrics, context)
     with NodeWatch(context.head) as nodes:
         if act("growth", GROWN, growth, context, nodes):
             act("spot eviction", EVICTED, eviction, context, nodes)
@@ -57,7 +57,7 @@ def run_elastic(context: Context, outcomes: Outcomes) -> list[str]:
     if act("sleep", ASLEEP, sleep, context):
         act("wake", AWAKE, wake, context)
         act("azure scales", AZURE_SCALES, azure_scales, context)
-    act("destroy", "nothing but the results", stack_changes.destroy, context)
+    act("destroy", "only the results are left", stack_changes.destroy, context)
     return []
 
 
@@ -73,8 +73,8 @@ def growth(context: Context, nodes: NodeWatch) -> str:
 
 def eviction(context: Context, nodes: NodeWatch) -> str:
     before, everybody = _experiment(context), set(nodes.alive)
-    victim = faults.worker_that_trains(context.training)
-    left = faults.evict(victim)
+    victim = machine_faults.worker_that_trains(context.training)
+    left = machine_faults.evict(victim)
     until(lambda: victim.name not in nodes.alive, 90, f"{victim.name} leaves")
     back = until(lambda: len(nodes.alive) == 1 + WORKERS, COMES_S, "another worker")
     until(lambda: _env_runners(context) == ENV_RUNNERS, 90, f"{ENV_RUNNERS} env runners")
@@ -94,25 +94,25 @@ def up_again(context: Context) -> str:
 
 
 def idle(context: Context, nodes: NodeWatch) -> str:
-    context.head.run(VOLLEY_HEAD, "stop", _experiment(context)["name"])
+    head_commands.stop(context.head, _experiment(context)["name"])
     left = until(lambda: nodes.alive == {"head"}, LEAVES_S, "the workers leave Ray")
     gone = until(lambda: len(all_machines()) == 1, 60, "the workers are deleted")
     return f"they left Ray after {left:.0f} s, deleted {gone:.0f} s later; the head stays"
 
 
 def resume(context: Context, nodes: NodeWatch) -> str:
-    context.head.run(VOLLEY_HEAD, "resume", _experiment(context)["name"])
+    head_commands.resume(context.head, _experiment(context)["name"])
     joined = until(lambda: len(nodes.alive) == 1 + WORKERS, COMES_S, f"{WORKERS} workers")
     grown = until(lambda: _env_runners(context) == ENV_RUNNERS, 90, f"{ENV_RUNNERS} env runners")
     return f"joined after {joined:.0f} s, {ENV_RUNNERS} env runners {grown:.0f} s later"
 
 
 def sleep(context: Context) -> str:
-    """A change of sleepAfterMinutes alone, and nothing that runs."""
+    """Changes sleepAfterMinutes alone, then stops the experiment."""
     result = context.up(sleepAfterMinutes=str(IDLE_MINUTES))
     if result.error or result.operations != {("update", RUN_COMMAND)}:
         raise UnexpectedError(result.error or str(sorted(result.operations)))
-    context.head.run(VOLLEY_HEAD, "stop", _experiment(context)["name"])
+    head_commands.stop(context.head, _experiment(context)["name"])
     off = until(lambda: context.head.power == "off", ASLEEP_S, "the head is deallocated")
     machines = [machine.name for machine in all_machines()]
     if machines != ["head"]:
@@ -123,7 +123,7 @@ def sleep(context: Context) -> str:
 def wake(context: Context) -> str:
     Backend().start(_head_id())
     booted = until(context.head.cloud_init_done, 120, "the head is up again")
-    until(lambda: _answers(context), 120, "volley-head answers")
+    until(lambda: head_commands.queue_is_active(context.head), 120, "the queue runs")
     with NodeWatch(context.head) as nodes:
         resumed = resume(context, nodes)
     context.check_same_run()
@@ -131,7 +131,7 @@ def wake(context: Context) -> str:
 
 
 def azure_scales(context: Context) -> str:
-    """A change of `scaling` alone: Ray starts again, without its autoscaler."""
+    """Changes `scaling` alone: Ray starts again, without its autoscaler."""
     before = {machine.name: machine.leader for machine in all_machines()}
     result = context.up(scaling="cpu", minWorkers=str(WORKERS))
     expected = {("create", RULES), ("delete", "RoleAssignment"), ("update", RUN_COMMAND)}
@@ -145,18 +145,13 @@ def azure_scales(context: Context) -> str:
 
 
 def _head_id() -> str:
-    (found,) = all_of(Backend().resources(), "VirtualMachine")
-    return found
-
-
-def _answers(context: Context) -> bool:
-    unit = ["systemctl", "--quiet", "is-active", "experiments.service"]
-    return context.head.run(*unit, check=False).returncode == 0
+    (head_id,) = all_of(Backend().resources(), "VirtualMachine")
+    return head_id
 
 
 def _experiment(context: Context) -> dict[str, Any]:
-    (found,) = context.training.experiments()
-    return found
+    (experiment,) = context.training.experiments()
+    return experiment
 
 
 def _env_runners(context: Context) -> int:

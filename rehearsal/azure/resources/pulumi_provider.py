@@ -21,11 +21,11 @@ from pulumi.provider.experimental.property_value import PropertyValue
 from pulumi.runtime.proto import provider_pb2, status_pb2
 
 from rehearsal.azure.azure_errors import HalfMadeError
+from rehearsal.azure.resources.azure_stand_in import CHANGED_BY_AZURE, Azure
 from rehearsal.azure.resources.property_changes import changes, inputs_after_read
 from rehearsal.azure.resources.property_values import PropertyValues, plain, without, wrapped
 from rehearsal.azure.resources.read_back import answered
 from rehearsal.azure.resources.resource_kinds import SUBSCRIPTION, Properties, Resource, kind_of
-from rehearsal.azure.resources.resources import CHANGED_BY_AZURE, Azure
 
 VERSION = metadata.version("pulumi-azure-native")
 

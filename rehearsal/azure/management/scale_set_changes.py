@@ -11,12 +11,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from rehearsal.azure.azure_errors import ArmError
-from rehearsal.azure.management.management_answers import RefusedError, etag, not_found, refused
 from rehearsal.azure.management.management_faults import Faults
-from rehearsal.azure.resources import quota
+from rehearsal.azure.management.response_bodies import RefusedError, etag, not_found, refused
+from rehearsal.azure.resources import vcpu_usage
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.refusals import TIME_FACTOR
 from rehearsal.azure.resources.resource_kinds import Resource, Resources
-from rehearsal.azure.resources.resources import Azure
 from rehearsal.azure.resources.scale_set_machines import (
     machines_of,
     with_capacity,
@@ -55,7 +55,7 @@ class SetMachines:
             if changed or faults.happens("changed_between"):
                 raise RefusedError(412, "PreconditionFailed", "The scale set has been modified.")
             after, error = self._grown(with_capacity(before, capacity), before, faults, now)
-            if not_enough := quota.exceeded(
+            if not_enough := vcpu_usage.exceeded(
                 state.resources, {**state.resources, set_id: after}, self.azure.quota
             ):
                 raise refused(not_enough)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rehearsal.azure.azure_errors import AzureError
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import KINDS, Properties
-from rehearsal.azure.resources.resources import Azure
 
 SUBNET = "/vnet/subnets/head"
 SUBNET_INPUTS: Properties = {"addressPrefix": "10.42.0.0/24"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import requests
 
-from rehearsal.azure import roles
+from rehearsal.azure.resources import roles
 from rehearsal.azure.resources.run_commands import RUN_COMMAND
 from tests.rehearsal.azure.resources.scale_set_cloud import (
     GROUP,

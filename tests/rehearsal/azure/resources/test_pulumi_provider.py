@@ -14,10 +14,10 @@ from pulumi.provider.experimental.property_value import PropertyValue
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
 
 from rehearsal.azure.azure_errors import AzureError, HalfMadeError
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.property_values import wrapped
-from rehearsal.azure.resources.provider import VERSION, Provider, Servicer
+from rehearsal.azure.resources.pulumi_provider import VERSION, Provider, Servicer
 from rehearsal.azure.resources.resource_kinds import Properties
-from rehearsal.azure.resources.resources import Azure
 
 TYPE = "azure-native:network:Subnet"
 URN = f"urn:pulumi:dev::volley::volley:infra:Network${TYPE}::head"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rehearsal.azure.management.management_faults import Faults
-from rehearsal.azure.management.management_machines import SetMachines
+from rehearsal.azure.management.scale_set_changes import SetMachines
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import Resources, all_of
-from rehearsal.azure.resources.resources import Azure
 
 
 def autoscale(azure: Azure) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from rehearsal.azure.resources.resource_kinds import Resource, all_of
 from rehearsal.azure.resources.scale_set_machines import machines_of, with_machines
-from rehearsal.plan import Plan, plan
+from rehearsal.host_plan import Plan, plan
 from tests.infra.declared_stack import (
     EXISTING_ACCOUNT,
     EXISTING_CIDRS,

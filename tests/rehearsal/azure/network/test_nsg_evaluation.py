@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from rehearsal.azure.network.nsg import Decision, Nsg, applied_nsgs, decisions, open_ports
+from rehearsal.azure.network.nsg_evaluation import (
+    Decision,
+    Nsg,
+    applied_nsgs,
+    decisions,
+    open_ports,
+)
 from rehearsal.azure.network.security_rules import Packet, UnsupportedRuleError
 from rehearsal.azure.resources.resource_kinds import Properties
 from tests.infra.declared_stack import EXISTING_SUBNETS, declare_stack

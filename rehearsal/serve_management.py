@@ -1,6 +1,6 @@
 """management.azure.com of a rehearsal: a scale set's machines are made while no `pulumi up` runs.
 
-python -m rehearsal.management_service STATE_FILE FOLDER ADDRESS PORT
+python -m rehearsal.serve_management STATE_FILE FOLDER ADDRESS PORT
 """
 
 from __future__ import annotations

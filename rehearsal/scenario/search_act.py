@@ -23,7 +23,9 @@ def search(context: Context) -> str:
     context.up_with_new_run(experiment=str(EXPERIMENT))
     mlflow = context.outputs["mlflow"]
     with context.tunnel() as laptop:
-        seconds = until(lambda: _is_over(laptop, mlflow), SEARCHED_S, "the end of the search")
+        seconds = until(
+            lambda: _is_over(laptop, mlflow), SEARCHED_S, "the end of the search", pause_s=0.5
+        )
         parent, trials = _search_runs(laptop, mlflow)
         run_id = parent["info"]["run_id"]
         listed = laptop.get(f"{mlflow}/api/2.0/mlflow/artifacts/list?run_id={run_id}")
@@ -43,12 +45,12 @@ def _is_over(laptop: Laptop, mlflow: str) -> bool:
 
 def _search_runs(laptop: Laptop, mlflow: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Returns the run of the newest search, and those of its trials."""
-    found = runs(laptop, mlflow)
-    parents = {run["info"]["run_id"]: _tags(run).get(PARENT) for run in found}
-    newest = found[0]["info"]["run_id"]
+    all_runs = runs(laptop, mlflow)
+    parents = {run["info"]["run_id"]: _tags(run).get(PARENT) for run in all_runs}
+    newest = all_runs[0]["info"]["run_id"]
     search = parents[newest] or newest
-    trials = [run for run in found if parents[run["info"]["run_id"]] == search]
-    (parent,) = [run for run in found if run["info"]["run_id"] == search]
+    trials = [run for run in all_runs if parents[run["info"]["run_id"]] == search]
+    (parent,) = [run for run in all_runs if run["info"]["run_id"] == search]
     return parent, trials
 
 
