@@ -113,7 +113,7 @@ def test_a_group_is_deleted_when_nothing_lingers_in_it(
     waits: list[float] = []
     now = time.time()
     clock = SimpleNamespace(time=lambda: now + len(waits), sleep=waits.append)
-    for module in ("resources.resources", "resources.state_file"):
+    for module in ("resources.azure_stand_in", "resources.state_file"):
         monkeypatch.setattr(f"rehearsal.azure.{module}.time", clock)
     make(azure, "VirtualMachineScaleSet", WORKERS)
     azure.delete(WORKERS_ID)
