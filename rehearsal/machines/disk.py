@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rehearsal.host_shell import run
+from rehearsal.name_servers import name_servers
 from rehearsal.paths import BASE, PREFIX
-from rehearsal.set_up.package_sources import name_servers
 
 DEAD_SOURCE = "deb [trusted=yes] https://packages.third-party.invalid/debian stable main\n"
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from rehearsal.host_shell import run
+from rehearsal.name_servers import name_servers
 
 RELEASE = "bookworm"
 SUITES = (RELEASE, f"{RELEASE}-updates", f"{RELEASE}-security")
@@ -145,12 +146,6 @@ def host_bundle(environment: Mapping[str, str]) -> Path:
         environment[name] for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE") if name in environment
     )
     return Path(next(named, BUNDLE))
-
-
-def name_servers() -> Path:
-    """Returns the host's resolv.conf(5), or what is behind it where it is a stub on loopback."""
-    own, behind = Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf")
-    return behind if "nameserver 127.0.0.53" in own.read_text() and behind.exists() else own
 
 
 def _write(path: Path, text: str, mode: int = 0o644) -> None:

@@ -1,4 +1,4 @@
-"""Operations that Azure Resource Manager has begun: each takes a while, and says how it ended."""
+"""Asynchronous operations of Azure Resource Manager: each takes a while and then has a result."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from rehearsal.azure.management.response_bodies import Json, error_body
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation, whose end is decided when it begins."""
+    """An operation; its result is decided when it begins."""
 
     group_id: str
-    """The resource group of what it changes."""
+    """The resource group that it changes."""
     until: float
     error: ArmError | None = None
 
@@ -32,12 +32,12 @@ class Operation:
 class Operations:
     """All operations, by name; methods may be called from several threads."""
 
-    found: dict[str, Operation] = field(default_factory=dict)
+    by_name: dict[str, Operation] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, operation: Operation) -> str:
-        """Returns the operation's name."""
+        """Adds an operation; returns its name."""
         with self.lock:
             name = str(uuid.uuid4())
-            self.found[name] = operation
+            self.by_name[name] = operation
             return name

@@ -1,6 +1,6 @@
-"""What Azure's autoscale does with a scale set here: it keeps the capacity within the limits.
+"""Azure's autoscale, as far as the stand-in has it: it keeps a scale set within its limits.
 
-The rules for the machines' CPU have no effect: containers have no CPU of their own.
+The rules for CPU load have no effect: containers share this machine's CPUs.
 https://learn.microsoft.com/azure/azure-monitor/autoscale/autoscale-understanding-settings
 """
 
@@ -15,13 +15,13 @@ from rehearsal.azure.resources.resource_kinds import Resources, all_of
 
 
 def autoscale(azure: Azure) -> None:
-    """Gives each scale set with rules a capacity within their limits."""
+    """Gives each scale set that has rules a capacity within their limits."""
     for set_id, capacity in due(azure.resources()):
         SetMachines(azure).resize(set_id, capacity, "", Faults())
 
 
 def due(resources: Resources) -> Iterator[tuple[str, int]]:
-    """Yields the scale sets whose capacity is outside the limits of their rules, with the next."""
+    """Yields each scale set whose capacity is outside its limits, with the nearest limit."""
     for setting in all_of(resources, "AutoscaleSetting").values():
         set_id = setting.inputs["targetResourceUri"]
         if set_id in resources and setting.inputs.get("enabled"):

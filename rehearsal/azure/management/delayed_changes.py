@@ -1,4 +1,4 @@
-"""What Azure does later than it is asked to: machines that are ready or gone by then."""
+"""Changes that Azure makes later: machines of scale sets become ready, or are gone."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import Resources, all_of
 
 PAUSE_S = 0.5
-"""Between two looks at what is due."""
+"""Between two checks."""
 AFTER_FAILURE_S = 5.0
 
 
 def make_due_changes(azure: Azure, stopped: threading.Event) -> None:
-    """Makes real whatever is due, until it is stopped; what fails is tried again."""
+    """Makes changes when they are due, until it is stopped; retries those that fail."""
     done = 0.0
     pause = PAUSE_S
     while not stopped.wait(pause):
@@ -29,12 +29,12 @@ def make_due_changes(azure: Azure, stopped: threading.Event) -> None:
             autoscale(azure)
             done = now
         except Exception as error:
-            print(f"what is due was not made: {error}", flush=True)
+            print(f"a delayed change failed: {error}", flush=True)
             pause = AFTER_FAILURE_S
 
 
 def is_due(resources: Resources, since: float, now: float) -> bool:
-    """Whether the resources mean something else now than they meant at `since`."""
+    """Whether the state of a machine has changed by itself between `since` and `now`."""
     return any(since < moment <= now for moment in _moments(resources))
 
 

@@ -1,4 +1,4 @@
-"""What Azure Resource Manager answers: resources as its REST API writes them, and refusals.
+"""Bodies of Azure Resource Manager's answers: resources as its REST API writes them, and errors.
 
 https://learn.microsoft.com/rest/api/compute/virtual-machine-scale-sets/get
 https://learn.microsoft.com/rest/api/compute/virtual-machines/list
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Answer:
-    """What is sent back."""
+    """An answer over HTTP."""
 
     status: int
     body: Json | None = None
@@ -31,7 +31,7 @@ class Answer:
 
 
 class RefusedError(Exception):
-    """Azure does not do what it is asked."""
+    """Azure refuses a request."""
 
     def __init__(
         self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
@@ -54,13 +54,13 @@ def not_found(resource_id: str) -> RefusedError:
 
 
 def etag(scale_set: Resource) -> str:
-    """Returns what changes whenever the scale set does."""
+    """Returns a text that changes whenever the scale set does."""
     content = json.dumps([scale_set.inputs["sku"], scale_set.instance_view], sort_keys=True)
     return f'"{hashlib.sha256(content.encode()).hexdigest()[:16]}"'
 
 
 def scale_set_body(resource_id: str, scale_set: Resource) -> Json:
-    """Returns a scale set without its profile, which nobody here asks for."""
+    """Returns a scale set without its profile, which no client here uses."""
     inputs = scale_set.inputs
     return {
         "name": resource_id.rpartition("/")[2],

@@ -1,7 +1,7 @@
-"""What Azure does with the machines of a scale set when its management endpoint is asked.
+"""Changes that Azure makes to a scale set and its machines: resize, deletion, eviction, power.
 
-What its documents leave open has a switch among the faults: whether capacity is a goal or a count
-of what was asked for, and what an eviction and a failed allocation leave of it.
+The faults have a switch for whatever Azure's documents leave open: whether the capacity is a goal
+or a count of requested machines, and what an eviction and a failed allocation do to it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rehearsal.azure.resources.scale_set_machines import (
 )
 
 OPERATION_S = 90 / TIME_FACTOR
-"""Until a machine is provisioned, and until one is deleted."""
+"""A machine takes so long to be provisioned or deleted."""
 EVICTION_S = 30 / TIME_FACTOR
 SAID_AT_ONCE = "SkuNotAvailable"
 FAILED = "OSProvisioningTimedOut"
@@ -43,7 +43,7 @@ class SetMachines:
     def resize(
         self, set_id: str, capacity: int, if_match: str, faults: Faults
     ) -> tuple[Resource, ArmError | None]:
-        """Sets the capacity; returns the scale set, and how the operation will have failed.
+        """Sets the capacity; returns the scale set and the error that the operation will end in.
 
         Raises:
             RefusedError: Nothing has changed.
@@ -66,49 +66,46 @@ class SetMachines:
         """Deletes machines by name; the capacity falls by as many.
 
         Raises:
-            RefusedError: One of them is none of the scale set's; all others stay.
+            RefusedError: One of them does not belong to the scale set; nothing has changed.
         """
         now = time.time()
         with self.azure.changing() as state:
-            found = scale_set_of(state.resources, set_id)
-            there = {one.name for one in machines_of(found, now)}
-            if unknown := sorted(set(names) - there):
+            scale_set = scale_set_of(state.resources, set_id)
+            existing = {machine.name for machine in machines_of(scale_set, now)}
+            if unknown := sorted(set(names) - existing):
                 what = f"The provided instanceId {unknown[0]} is not an active VM of the scale set."
                 raise RefusedError(400, "InvalidParameter", what)
-            state.resources[set_id] = _less(found, names, now, now + self.operation_s)
+            state.resources[set_id] = _less(scale_set, names, now, now + self.operation_s)
 
     def evict(self, set_id: str, name: str, faults: Faults) -> None:
         """Takes a Spot machine away, as POST .../simulateEviction does."""
         now = time.time()
         with self.azure.changing() as state:
-            found = scale_set_of(state.resources, set_id)
-            after = _less(found, [name], now, now + EVICTION_S)
+            before = scale_set_of(state.resources, set_id)
+            after = _less(before, [name], now, now + EVICTION_S)
             if faults.keeps_capacity:
-                after = with_capacity(after, int(found.inputs["sku"]["capacity"]))
+                after = with_capacity(after, int(before.inputs["sku"]["capacity"]))
             state.resources[set_id] = after
 
     def set_power(self, set_id: str, name: str, deallocated: bool) -> None:
         """Stops or starts one machine."""
         with self.azure.changing() as state:
-            found = scale_set_of(state.resources, set_id)
-            state.resources[set_id] = with_machines(
-                found,
-                [
-                    replace(one, deallocated=deallocated) if one.name == name else one
-                    for one in machines_of(found, time.time())
-                ],
-            )
+            scale_set = scale_set_of(state.resources, set_id)
+            machines = {machine.name: machine for machine in machines_of(scale_set, time.time())}
+            if name in machines:
+                machines[name] = replace(machines[name], deallocated=deallocated)
+            state.resources[set_id] = with_machines(scale_set, machines.values())
 
     def _grown(
         self, wanted: Resource, before: Resource, faults: Faults, now: float
     ) -> tuple[Resource, ArmError | None]:
-        """Returns the scale set with the machines for its new capacity, and what went wrong."""
-        stay = [one for one in machines_of(before, now) if one.gone is None]
+        """Returns the scale set with the machines for its new capacity, and the error if any."""
+        stay = [machine for machine in machines_of(before, now) if machine.gone is None]
         capacity = int(wanted.inputs["sku"]["capacity"])
         counted = int(before.inputs["sku"]["capacity"]) if faults.counts else len(stay)
         more, ready = capacity - counted, now + self.operation_s
         if more < 0:
-            oldest = {one.name for one in stay[:-more]}
+            oldest = {machine.name for machine in stay[:-more]}
             return without(wanted, oldest, now, ready), None
         room = more if faults.machines is None else max(0, faults.machines - len(stay))
         made = min(more, room)
@@ -130,15 +127,15 @@ def scale_set_of(resources: Resources, set_id: str) -> Resource:
     """Returns a scale set.
 
     Raises:
-        RefusedError: There is none of this id.
+        RefusedError: No scale set has this id.
     """
-    found = resources.get(set_id)
-    if found is None or found.kind != "VirtualMachineScaleSet":
+    scale_set = resources.get(set_id)
+    if scale_set is None or scale_set.kind != "VirtualMachineScaleSet":
         raise not_found(set_id)
-    return found
+    return scale_set
 
 
 def _less(scale_set: Resource, names: Collection[str], now: float, gone: float) -> Resource:
-    stay = {one.name for one in machines_of(scale_set, now) if one.gone is None}
+    stay = {machine.name for machine in machines_of(scale_set, now) if machine.gone is None}
     capacity = max(0, int(scale_set.inputs["sku"]["capacity"]) - len(stay & set(names)))
     return with_capacity(without(scale_set, names, now, gone), capacity)

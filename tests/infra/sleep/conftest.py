@@ -45,7 +45,7 @@ def make_head(tmp_path: Path, identity: str, monkeypatch: pytest.MonkeyPatch) ->
         def make(workers: int = 0) -> SleepingHead:
             (tmp_path / "azure").mkdir()
             azure = running.enter_context(cloud(tmp_path / "azure", workers))
-            azure.management._requests._machines.operation_s = 0.5
+            azure.management.machines.operation_s = 0.5
             (tmp_path / "head").mkdir()
             return SleepingHead(tmp_path / "head", azure, identity)
 
