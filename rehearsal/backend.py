@@ -1,6 +1,6 @@
-"""The backend: an Azure whose resources are made on this machine.
+"""The backend: a stand-in for Azure that makes its resources real on this machine.
 
-`python -m rehearsal.backend` is the executable that Pulumi takes for azure-native's provider.
+Pulumi runs `python -m rehearsal.backend` as azure-native's provider.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MANAGEMENT_SERVICE = "rehearsal.serve_management"
 
 
 def open_backend() -> None:
-    """Makes what Azure has before anybody declares anything."""
+    """Makes what Azure has before a stack is declared."""
     RUN.mkdir(parents=True)
     bridges.open_network()
     metadata_service.start(METADATA, RUN / "metadata.log")
@@ -36,7 +36,7 @@ def open_backend() -> None:
 
 
 class Backend(Azure):
-    """Makes real whatever the resources say; what is right stays as it is."""
+    """Makes resources real; changes only what differs from them."""
 
     def __init__(self, file: Path = RESOURCES) -> None:
         super().__init__(file)
@@ -55,7 +55,7 @@ class Backend(Azure):
             if name not in there:
                 metadata_state.put_instance(METADATA, wanted.instances[name])
                 machine = Machine.create(spec, _hosts(wanted, name), storage.ca_certificate)
-                # Made without power; the next step gives it to those that are to have it.
+                # The next step switches it on, unless it is deallocated.
                 machine.switch_off()
             _set_power(Machine(name), name not in wanted.deallocated)
 
@@ -74,15 +74,15 @@ def _machine_of(vm: Resource) -> Machine:
 
 
 def _hosts(wanted: Plan, machine: str) -> str:
-    """Returns lines of a machine's /etc/hosts: what Azure's name server would tell it."""
+    """Returns lines of a machine's /etc/hosts, in place of Azure's name server."""
     accounts = "".join(
-        f"{BLOB_ADDRESS} {one}{HOST_SUFFIX}\n" for one in wanted.public_accounts(machine)
+        f"{BLOB_ADDRESS} {account}{HOST_SUFFIX}\n" for account in wanted.public_accounts(machine)
     )
     return f"{MANAGEMENT_ADDRESS} {management_service.HOST}\n{accounts}"
 
 
 def _set_power(machine: Machine, is_on: bool) -> None:
-    """Starts or stops a machine; one that is shutting down does that first."""
+    """Starts or stops a machine, after a shutdown that is under way."""
     if machine.has_shut_down:
         machine.switch_off()
     if is_on and machine.power == "off":

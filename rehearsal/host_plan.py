@@ -1,4 +1,4 @@
-"""What must be on this machine for the resources that exist: a pure function of all of them."""
+"""What this machine must have for the existing resources: a pure function of all of them."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ class Account:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that must be there."""
+    """Everything that this machine must have."""
 
     bridges: dict[str, Subnet]
-    """By the names that they get here."""
+    """By their names on this machine."""
     nsgs: list[Nsg]
     machines: dict[str, MachineSpec]
-    """By host name, as the next two."""
+    """By host name, like the next two."""
     public_addresses: dict[str, str]
     instances: dict[str, Instance]
-    """What the metadata service tells each machine."""
+    """The metadata service's entry of each machine."""
     accounts: dict[str, Account]
     """By name."""
     endpoints: list[PrivateEndpoint]
     assignments: list[RoleAssignment]
     deallocated: frozenset[str]
-    """The machines that are there and have no power, by host name."""
+    """The host names of machines that exist without power."""
 
     def addresses(self, bridge: str) -> set[str]:
-        """Returns what a bridge answers to: the subnet's gateway and its private endpoints."""
+        """Returns a bridge's addresses: the subnet's gateway and its private endpoints."""
         subnet = self.bridges[bridge]
-        endpoints = [one for one in self.endpoints if one.subnet == subnet]
+        endpoints = [endpoint for endpoint in self.endpoints if endpoint.subnet == subnet]
         gateway = f"{subnet.gateway}/{subnet.cidr.prefixlen}"
-        return {gateway, *(f"{one.address}/32" for one in endpoints)}
+        return {gateway, *(f"{endpoint.address}/32" for endpoint in endpoints)}
 
     def public_accounts(self, machine: str) -> list[str]:
-        """Returns the accounts that a machine finds by their public names.
+        """Returns the accounts whose public names a machine resolves.
 
-        A machine that no firewall lets in is not told them: where its own /etc/hosts names a
-        private endpoint, that has to be the only answer, as it is before Azure's name server.
+        A machine outside an account's firewall does not resolve its name here: if its /etc/hosts
+        names a private endpoint, that must be the only address. On Azure, /etc/hosts comes first.
         """
         address = IPv4Address(self.machines[machine].address)
         return [
@@ -69,7 +69,7 @@ class Plan:
 
 
 def plan(resources: Resources) -> Plan:
-    """Returns what must be there for these resources."""
+    """Returns the plan for these resources."""
     vms = [vm for vm in virtual_machines(resources) if vm.exists]
     return Plan(
         {_bridge(subnet): subnet for subnet in subnets(resources)},
@@ -85,7 +85,7 @@ def plan(resources: Resources) -> Plan:
 
 
 def _bridge(subnet: Subnet) -> str:
-    """Returns a name that stays when other subnets come and go; interfaces have 15 letters."""
+    """Returns a name that is independent of other subnets, in an interface's 15 letters."""
     return f"{PREFIX}{int(subnet.cidr.network_address)}"
 
 
@@ -107,7 +107,7 @@ def _machine(vm: VirtualMachine) -> MachineSpec:
 
 
 def _is_custom(profile: Properties) -> bool:
-    """Whether the image is somebody's own: here such an image carries the Python environment."""
+    """Whether the image is custom: here such an image contains the Python environment."""
     return "id" in profile.get("storageProfile", {}).get("imageReference", {})
 
 
@@ -123,8 +123,8 @@ def _instance(resources: Resources, vm: VirtualMachine) -> Instance:
         scale_set=vm.scale_set,
         tags=vm.inputs.get("tags") or {},
         identities={
-            one.added["clientId"]: Identity(one.added["principalId"], resource_id=key)
-            for key, one in identities.items()
+            identity.added["clientId"]: Identity(identity.added["principalId"], resource_id=key)
+            for key, identity in identities.items()
         },
         subscription_id=SUBSCRIPTION,
         subnet=str(vm.subnet.cidr),
@@ -133,16 +133,16 @@ def _instance(resources: Resources, vm: VirtualMachine) -> Instance:
 
 
 def _accounts(resources: Resources) -> dict[str, Account]:
-    containers = [one.inputs for one in all_of(resources, "BlobContainer").values()]
+    containers = [container.inputs for container in all_of(resources, "BlobContainer").values()]
     known_subnets = subnets(resources)
     return {
         account.inputs["accountName"]: Account(
             resource_id,
             tuple(_let_in(account.inputs, known_subnets)),
             tuple(
-                one["containerName"]
-                for one in containers
-                if one["accountName"] == account.inputs["accountName"]
+                container["containerName"]
+                for container in containers
+                if container["accountName"] == account.inputs["accountName"]
             ),
         )
         for resource_id, account in all_of(resources, "StorageAccount").items()
@@ -150,7 +150,7 @@ def _accounts(resources: Resources) -> dict[str, Account]:
 
 
 def _let_in(account: Properties, known_subnets: list[Subnet]) -> Iterator[str]:
-    """Yields who passes an account's firewall."""
+    """Yields the CIDRs that pass an account's firewall."""
     rules = account.get("networkRuleSet") or {"defaultAction": "Allow"}
     if rules["defaultAction"] == "Allow":
         yield "0.0.0.0/0"

@@ -1,4 +1,4 @@
-"""Commands of this machine, run to their end."""
+"""Runs commands on this machine and waits for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLEAN_ENVIRONMENT = {
 
 
 class CommandError(Exception):
-    """A command failed; the message ends with what it said."""
+    """A command failed; the message ends with its output."""
 
 
 def run(
@@ -34,6 +34,8 @@ def run(
         check=False,
     )
     if check and done.returncode != 0:
-        said = done.stderr.strip() or done.stdout.strip()
-        raise CommandError(f"{' '.join(map(str, command))}: exit {done.returncode}: {said[-2000:]}")
+        message = done.stderr.strip() or done.stdout.strip()
+        raise CommandError(
+            f"{' '.join(map(str, command))}: exit {done.returncode}: {message[-2000:]}"
+        )
     return done

@@ -1,4 +1,4 @@
-"""management.azure.com of a rehearsal: a scale set's machines are made while no `pulumi up` runs.
+"""Serves management.azure.com with real machines, which change while no `pulumi up` runs.
 
 python -m rehearsal.serve_management STATE_FILE FOLDER ADDRESS PORT
 """

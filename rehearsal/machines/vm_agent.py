@@ -1,4 +1,4 @@
-"""A managed run command on its machine, executed as Azure's agent would: whoever waits, or not."""
+"""Executes managed run commands on a machine, as Azure's VM agent does."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ echo $? > .exit-code
 mv .exit-code exit-code
 """
 AGENT_S = 120.0
-"""A machine's agent must listen after so long."""
+"""A machine's agent must listen within this time."""
 
 
 def start(machine: Machine, execution_id: str, script: str, timeout_s: int) -> None:
-    """Starts a script as root, in a unit of its own; a machine that does not boot starts none."""
+    """Starts a script as root in its own unit; does nothing if the machine does not boot."""
     if not _agent_listens(machine):
         return
     folder = f"{FOLDER}/{execution_id}"
@@ -36,7 +36,7 @@ def outcome(machine: Machine, execution_id: str) -> Execution | None:
     if machine.leader is None:
         return Execution(exit_code=1, error=f"{machine.name} does not run")
     folder = f"{FOLDER}/{execution_id}"
-    # In this order: it may end between the two looks.
+    # The order matters: it may end between the two checks.
     running = machine.run("systemctl", "is-active", _unit(execution_id), check=False)
     code = machine.run("cat", f"{folder}/exit-code", check=False).stdout.strip()
     if not code:

@@ -1,4 +1,4 @@
-"""Network security groups, and what they let through: the one place where they are evaluated."""
+"""Network security groups, and the packets that they allow."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Nsg:
 
     name: str
     inbound: tuple[Rule, ...]
-    """By priority: the first rule that matches decides, and one always does."""
+    """By priority: the first rule that matches decides, and there always is one."""
     outbound: tuple[Rule, ...]
     members: tuple[str, ...]
-    """Addresses of the machines behind the subnet or the network interface that has the NSG.
-    A machine can be behind two NSGs: what leaves it, or arrives, passes both."""
+    """Addresses of the machines whose subnet or network interface has the NSG. A machine can have
+    two NSGs: packets from and to it pass both."""
 
     @classmethod
     def read(
@@ -52,7 +52,7 @@ class Nsg:
             space: The CIDRs of the virtual network.
 
         Raises:
-            UnsupportedRuleError: A rule cannot be honoured.
+            UnsupportedRuleError: The rehearsal cannot enforce a rule.
         """
         tags = service_tags(space)
         rules: dict[tuple[str, int], Rule] = {}
@@ -75,7 +75,7 @@ class Nsg:
 
 
 class Decision(NamedTuple):
-    """The rule by which an NSG decided about a packet."""
+    """An NSG's decision about a packet, and the rule that made it."""
 
     nsg: str
     rule: str
@@ -83,20 +83,20 @@ class Decision(NamedTuple):
 
 
 def applied_nsgs(resources: Resources) -> list[Nsg]:
-    """Returns each NSG that protects a machine, by its subnet or its network interface."""
+    """Returns each NSG that protects a machine, through its subnet or its network interface."""
     machines = virtual_machines(resources)
-    found = []
+    nsgs = []
     for nsg_id, nsg in all_of(resources, "NetworkSecurityGroup").items():
         members = [vm for vm in machines if nsg_id in (vm.subnet.nsg_id, vm.nsg_id)]
         if members:
             space = address_space(resources, {vm.subnet.vnet_id for vm in members})
             name = nsg.inputs["networkSecurityGroupName"]
-            found.append(Nsg.read(name, nsg.inputs, [vm.address for vm in members], space))
-    return found
+            nsgs.append(Nsg.read(name, nsg.inputs, [vm.address for vm in members], space))
+    return nsgs
 
 
 def filters(nsgs: Sequence[Nsg]) -> Iterator[tuple[Direction, Nsg, tuple[Rule, ...]]]:
-    """Yields the rules in the order in which a packet meets them: it leaves, then arrives."""
+    """Yields the rules in the order in which they see a packet: outbound, then inbound."""
     for nsg in nsgs:
         yield "Outbound", nsg, nsg.outbound
     for nsg in nsgs:
@@ -104,7 +104,7 @@ def filters(nsgs: Sequence[Nsg]) -> Iterator[tuple[Direction, Nsg, tuple[Rule, .
 
 
 def decisions(packet: Packet, nsgs: Sequence[Nsg]) -> Iterator[Decision]:
-    """Yields what each NSG on a packet's way decides; the first denial is the last decision."""
+    """Yields the decisions of the NSGs on a packet's way, up to the first denial."""
     for direction, nsg, rules in filters(nsgs):
         if (packet.source if direction == "Outbound" else packet.destination) in nsg.members:
             rule = next(rule for rule in rules if rule.matches(packet))
@@ -116,10 +116,10 @@ def decisions(packet: Packet, nsgs: Sequence[Nsg]) -> Iterator[Decision]:
 def open_ports(
     nsgs: Sequence[Nsg], source: str, destination: str, protocol: str = "tcp"
 ) -> set[int]:
-    """Returns every port of a machine that a packet from an address reaches."""
+    """Returns the ports of a machine that packets from an address reach."""
     rules = [rule for _, _, rules in filters(nsgs) for rule in rules]
     ranges = [ALL_PORTS, *(ports for rule in rules for ports in rule.destination_ports)]
-    # Between two edges all ports have the same fate.
+    # All ports between two edges are treated alike.
     edges = {edge for ports in ranges for edge in (ports.start, ports.stop)}
     reached: set[int] = set()
     for first, end in pairwise(sorted(edges)):
@@ -130,11 +130,11 @@ def open_ports(
 
 
 METADATA_RULE = Rule("metadata-service", True, destinations=(IPv4Network(METADATA_ADDRESS),))
-"""No rule of an NSG keeps a machine from its metadata service."""
+"""No NSG can block a machine's metadata service."""
 
 
 def _last_inbound(tags: Mapping[str, Networks]) -> list[Rule]:
-    """Returns Azure's own rules, which come after those that are declared."""
+    """Returns Azure's own rules, which follow the declared ones."""
     vnet = tags["VirtualNetwork"]
     return [
         Rule("AllowVnetInBound", True, sources=vnet, destinations=vnet),
@@ -153,5 +153,5 @@ def _last_outbound(tags: Mapping[str, Networks]) -> list[Rule]:
 
 
 def _that_match(rules: Sequence[Rule]) -> tuple[Rule, ...]:
-    """Leaves out what no packet can match: those of a virtual network without addresses."""
+    """Leaves out rules that no packet matches: for a virtual network without addresses."""
     return tuple(rule for rule in rules if rule.sources and rule.destinations)

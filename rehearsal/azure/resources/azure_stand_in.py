@@ -1,4 +1,4 @@
-"""Which resources exist, and what Azure does when one is made, changed or deleted."""
+"""The stand-in for Azure: the resources that exist, and what creating or changing one does."""
 
 from __future__ import annotations
 
@@ -41,30 +41,30 @@ from rehearsal.azure.resources.state_file import State, StateFile
 from rehearsal.azure.resources.virtual_machines import NOT_RUNNING, RUNS, power_state
 
 POLL_S = 0.1
-"""Between two looks at a script that runs."""
+"""Between two checks of a script that runs."""
 CHANGED_BY_AZURE = ("identity", "ipConfigurations", "storageProfile")
-"""Inputs that Azure answers differently from how they were declared."""
+"""Azure returns these inputs in another form than they were declared."""
 
 
 class AbandonedError(BaseException):
-    """The rehearsal is ended while a script runs; nobody handles it as an error of Azure's."""
+    """The rehearsal ends while a script runs; not an Exception, so no error of Azure's."""
 
 
 class Azure:
     """All resources, in a file: each `pulumi up` is a process of its own.
 
-    Nothing stands behind them here; a subclass makes them real in `apply`. Methods may be called
-    from several threads. `inputs` have all names and nothing of the engine's own.
+    They exist in the file only; a subclass makes them real in `apply`. Methods may be called from
+    several threads. `inputs` contain all names and none of the engine's own keys.
     """
 
     def __init__(self, file: Path) -> None:
         self.state_file = StateFile(file)
         self.refused: dict[str, ArmError] = {}
-        """Types that cannot be made at the moment, with the reason: Azure has no capacity."""
+        """Types that Azure cannot make at the moment for lack of capacity, each with its error."""
         self.quota: Mapping[str, int] = {}
-        """Limits of vCPUs by the quotas' names; what is not named has none."""
+        """Limits of vCPUs by the names of quotas; a quota that is missing here is unlimited."""
         self.spot_machines: int | None = None
-        """How many Spot machines a scale set gets at most; None is all that it asks for."""
+        """How many Spot machines a scale set gets at most; None: no limit."""
         self.abandoned = threading.Event()
         """Set when nobody waits for a script any more."""
 
@@ -142,7 +142,7 @@ class Azure:
         """Answers a function such as getClientConfig.
 
         Raises:
-            AzureError: No such function, or nothing that it asks for.
+            AzureError: The stand-in lacks this function, or the resource does not exist.
         """
         match short_type(token):
             case "getClientConfig":
@@ -175,14 +175,14 @@ class Azure:
         self._set_power(vm_id, RUNS)
 
     def apply(self, resources: Resources) -> None:
-        """Makes real what the resources say; an exception leaves them as they were."""
+        """Makes the resources real; after an exception they are as before."""
 
     def is_unfinished(self) -> bool:
-        """Whether `apply` began what has ended by now, and has to be called again."""
+        """Whether something that `apply` began has ended, so that it must be called again."""
         return False
 
     def start_script(self, vm: Resource, execution_id: str, script: str, timeout_s: int) -> None:
-        """Starts a run command's script on its VM; nothing stands behind a VM here."""
+        """Starts a run command's script on its VM; here VMs are not real."""
 
     def outcome(self, vm: Resource, execution_id: str) -> Execution | None:
         """Returns how a script ended; None while it runs."""
@@ -208,10 +208,10 @@ class Azure:
         return vcpu_usage.exceeded(resources, {**resources, resource_id: made}, self.quota)
 
     def _execute(self, resource_id: str) -> None:
-        """Executes a run command; anything else has nothing to execute.
+        """Executes a resource if it is a run command.
 
         Raises:
-            HalfMadeError: The script failed, and that is to fail the deployment.
+            HalfMadeError: The script failed, and the run command lets that fail the deployment.
         """
         command = self.resources()[resource_id]
         if command.kind != RUN_COMMAND:
@@ -240,33 +240,33 @@ class Azure:
         if command.instance_view.get("executionState") == RUNNING:
             self._outcome(resource_id)
             command = self._existing(resource_id)
-        known = {**command.inputs, **command.added, "id": resource_id}
+        answer = {**command.inputs, **command.added, "id": resource_id}
         if arguments.get("expand", "").lower() == "instanceview":
-            known["instanceView"] = command.instance_view
-        return known
+            answer["instanceView"] = command.instance_view
+        return answer
 
     def _existing(self, resource_id: str) -> Resource:
-        found = self.resources().get(resource_id)
-        if found is None:
+        resource = self.resources().get(resource_id)
+        if resource is None:
             raise not_found(resource_id)
-        return found
+        return resource
 
     def _vm_of(self, run_command_id: str) -> Resource:
         return self._existing(_vm_id(run_command_id))
 
     def _set_power(self, vm_id: str, state: str) -> None:
-        with self.changing() as known:
+        with self.changing() as changed:
             view = {"powerState": state}
-            known.resources[vm_id] = replace(known.resources[vm_id], instance_view=view)
+            changed.resources[vm_id] = replace(changed.resources[vm_id], instance_view=view)
 
     def _set_view(self, resource_id: str, view: Properties) -> None:
         with self.state_file.changed() as state:
-            known = state.resources[resource_id]
-            state.resources[resource_id] = replace(known, instance_view=view)
+            resource = state.resources[resource_id]
+            state.resources[resource_id] = replace(resource, instance_view=view)
 
     @contextmanager
     def changing(self) -> Iterator[State]:
-        """Yields the state to be changed; what it has become is made real."""
+        """Yields the state; makes the changed state real."""
         with self.state_file.changed() as state:
             yield state
             self.apply(state.resources)

@@ -1,7 +1,7 @@
-"""The provider: answers what Pulumi's engine asks, as azure-native does.
+"""The provider: answers Pulumi's engine in place of azure-native.
 
-It behaves as the real one where the engine can tell: automatic names, what replaces what,
-a create that is refused because the resource exists, one that fails when half made.
+It behaves like azure-native wherever the engine notices: automatic names, replacing changes,
+creating a resource that exists, creating one that fails half made.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ VERSION = metadata.version("pulumi-azure-native")
 
 
 def serve(azure: Azure) -> None:
-    """Answers the engine that started this program, until it ends it."""
+    """Answers the engine that started this program, until the engine ends it."""
     logging.getLogger("grpc").setLevel(logging.CRITICAL)
     server.ProviderServicer = Servicer  # type: ignore[misc]
     server.main(sys.argv[1:], VERSION, Provider(azure))
 
 
 class Provider(api.Provider):
-    """One provider of a program; Azure's calls block, so each runs in a thread of its own."""
+    """A provider of a program. Azure's calls block, so each runs in its own thread."""
 
     def __init__(self, azure: Azure) -> None:
         self._azure = azure
@@ -89,12 +89,12 @@ class Provider(api.Provider):
         return api.CreateResponse(resource_id=made, properties=state)
 
     async def read(self, request: api.ReadRequest) -> api.ReadResponse:
-        found = await asyncio.to_thread(self._azure.resources)
-        if request.resource_id not in found:
+        resources = await asyncio.to_thread(self._azure.resources)
+        if request.resource_id not in resources:
             return api.ReadResponse()
-        known = found[request.resource_id]
-        answer = answered(request.resource_id, known, found, settled=True)
-        inputs = known.inputs
+        resource = resources[request.resource_id]
+        answer = answered(request.resource_id, resource, resources, settled=True)
+        inputs = resource.inputs
         if request.inputs:  # Otherwise the resource is being imported.
             before = plain(request.inputs), plain(request.properties)
             inputs = inputs_after_read(*before, answer)
@@ -102,8 +102,8 @@ class Provider(api.Provider):
 
     async def update(self, request: api.UpdateRequest) -> api.UpdateResponse:
         if request.preview:
-            known = _known_in_preview(request.news)
-            return api.UpdateResponse(properties={**request.olds, **known})
+            properties = _known_in_preview(request.news)
+            return api.UpdateResponse(properties={**request.olds, **properties})
         changed, inputs = request.resource_id, plain(request.news)
         state = await _state(
             (_token(request.type), changed),
@@ -121,7 +121,7 @@ class Provider(api.Provider):
 
 
 class InitFailedError(Exception):
-    """A resource that did not come up, with all that the engine needs to continue with it."""
+    """A resource did not come up; carries what the engine needs to continue with it."""
 
     def __init__(
         self, reason: str, resource_id: str, inputs: PropertyValues, state: PropertyValues
@@ -130,7 +130,7 @@ class InitFailedError(Exception):
         self.resource_id, self.inputs, self.state = resource_id, dict(inputs), dict(state)
 
     def metadata(self) -> tuple[tuple[str, bytes], ...]:
-        """Returns what gRPC carries beside the message."""
+        """Returns gRPC's metadata for the message."""
         status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(self))
         status.details.add().Pack(
             provider_pb2.ErrorResourceInitFailed(
@@ -146,7 +146,7 @@ class InitFailedError(Exception):
 async def _state(
     what: tuple[str, str], inputs: PropertyValues, call: Callable[[], Properties]
 ) -> dict[str, PropertyValue]:
-    """Lets Azure make or change a resource; returns what it answers for it then.
+    """Makes or changes a resource; returns Azure's answer for it.
 
     Args:
         what: The type and the id of the resource.
@@ -164,26 +164,26 @@ async def _state(
 
 
 def _token(urn_type: str) -> str:
-    """Returns a type without those of its parents, which a URN puts before it with "$"."""
+    """Returns a URN's type without its parents' types, which precede it with "$"."""
     return urn_type.rpartition("$")[2]
 
 
 def _known_in_preview(inputs: PropertyValues) -> dict[str, PropertyValue]:
-    """Returns the inputs without those that only Azure knows: they are unknown to the program."""
+    """Returns the inputs without those that Azure changes, which a preview cannot know."""
     return without(inputs, *CHANGED_BY_AZURE)
 
 
 _MESSAGE: contextvars.ContextVar[Any] = contextvars.ContextVar("message")
-"""The engine's message as it came."""
+"""The engine's message."""
 
 
 def _old_inputs() -> PropertyValues:
-    """Returns the inputs of before, which the library leaves out of its requests to diff."""
+    """Returns the old inputs, which the library omits from its diff requests."""
     return PropertyValue.unmarshal_map(_MESSAGE.get().old_inputs)
 
 
-def _told(name: str) -> Any:
-    """Returns a method of the library's servicer whose errors are what Azure says."""
+def _with_azures_errors(name: str) -> Any:
+    """Returns a method of the library's servicer that reports Azure's own errors."""
     library = getattr(server.ProviderServicer, name)
 
     async def method(self: Servicer, message: Any, context: Any) -> Any:
@@ -199,12 +199,12 @@ def _told(name: str) -> Any:
 
 
 class Servicer(server.ProviderServicer):
-    """The library's, but it keeps the message, and errors are what Azure says."""
+    """The library's servicer, which also keeps the message and reports Azure's own errors."""
 
-    Check = _told("Check")
-    Diff = _told("Diff")
-    Create = _told("Create")
-    Update = _told("Update")
-    Delete = _told("Delete")
-    Invoke = _told("Invoke")
-    Read = _told("Read")
+    Check = _with_azures_errors("Check")
+    Diff = _with_azures_errors("Diff")
+    Create = _with_azures_errors("Create")
+    Update = _with_azures_errors("Update")
+    Delete = _with_azures_errors("Delete")
+    Invoke = _with_azures_errors("Invoke")
+    Read = _with_azures_errors("Read")

@@ -1,4 +1,4 @@
-"""Role assignments: which identity may do what, on which resource, and from when on.
+"""Role assignments: what an identity may do with a resource, and from when on.
 
 https://learn.microsoft.com/azure/role-based-access-control/overview
 """
@@ -15,11 +15,11 @@ from rehearsal.azure.resources.refusals import TIME_FACTOR
 from rehearsal.azure.resources.resource_kinds import Properties, Resources, all_of
 
 ROLE_DELAY_S = 300 / TIME_FACTOR
-"""Until an assignment takes effect; on Azure it takes minutes:
+"""An assignment takes effect after this time; on Azure after minutes:
 https://learn.microsoft.com/azure/role-based-access-control/troubleshooting"""
 
 OWNER = "the subscription's owner"
-"""The principal of whoever runs Pulumi, who may do everything."""
+"""The principal that runs Pulumi and may do everything."""
 CONTAINERS = "Microsoft.Storage/storageAccounts/blobServices/containers"
 BLOBS = f"{CONTAINERS}/blobs"
 DELEGATION_KEY = "Microsoft.Storage/storageAccounts/blobServices/generateUserDelegationKey/action"
@@ -32,7 +32,9 @@ ROLES: dict[str, frozenset[str]] = {
         {
             *(f"{CONTAINERS}/{what}" for what in ("read", "write", "delete")),
             *(f"{BLOBS}/{what}" for what in ("read", "write", "delete")),
-            *(f"{BLOBS}/move/action", f"{BLOBS}/add/action", DELEGATION_KEY),
+            f"{BLOBS}/move/action",
+            f"{BLOBS}/add/action",
+            DELEGATION_KEY,
         }
     ),
     "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1": frozenset(
@@ -41,8 +43,10 @@ ROLES: dict[str, frozenset[str]] = {
     VM_CONTRIBUTOR: frozenset(
         {
             *(f"Microsoft.Compute/{what}/*" for what in ("virtualMachines", "locations")),
-            *("Microsoft.Compute/virtualMachineScaleSets/*", "Microsoft.Compute/disks/*"),
-            *("Microsoft.Network/networkInterfaces/*", JOIN_SUBNET),
+            "Microsoft.Compute/virtualMachineScaleSets/*",
+            "Microsoft.Compute/disks/*",
+            "Microsoft.Network/networkInterfaces/*",
+            JOIN_SUBNET,
             "Microsoft.Network/networkSecurityGroups/join/action",
         }
     ),
@@ -50,8 +54,8 @@ ROLES: dict[str, frozenset[str]] = {
         {"Microsoft.ManagedIdentity/userAssignedIdentities/read", ASSIGN_IDENTITY}
     ),
 }
-"""The permissions of Storage Blob Data Contributor and Storage Blob Data Reader, and those of
-Virtual Machine Contributor and Managed Identity Operator that a scale set needs:
+"""Permissions of Storage Blob Data Contributor and Storage Blob Data Reader; of Virtual Machine
+Contributor and Managed Identity Operator, those that a scale set needs:
 https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/storage
 https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/compute
 https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/identity"""
@@ -59,15 +63,15 @@ https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/ident
 
 @dataclass(frozen=True)
 class RoleAssignment:
-    """A role that a principal has on a resource and on everything in it."""
+    """A principal's role for a resource and everything in it."""
 
     principal_id: str
     role: str
-    """The GUID of its definition."""
+    """The GUID of the role's definition."""
     scope: str
     """A resource id."""
     effective: float
-    """From when on, in seconds since the epoch."""
+    """When it takes effect, in seconds since the epoch."""
 
     def allows(self, principal_id: str, action: str, resource_id: str, now: float) -> bool:
         return (
@@ -79,7 +83,7 @@ class RoleAssignment:
 
 
 def role_assignments(resources: Resources) -> list[RoleAssignment]:
-    """Returns the assignments that exist, those that have no effect yet too."""
+    """Returns the existing assignments, including those without effect yet."""
     return [
         RoleAssignment(
             assignment.inputs["principalId"],
@@ -98,9 +102,9 @@ def is_allowed(
     resource_id: str,
     now: float,
 ) -> bool:
-    """Says whether one of the assignments allows it."""
+    """Returns whether an assignment allows the action."""
     return principal_id == OWNER or any(
-        one.allows(principal_id, action, resource_id, now) for one in assignments
+        assignment.allows(principal_id, action, resource_id, now) for assignment in assignments
     )
 
 

@@ -1,4 +1,4 @@
-"""vCPU quota: what machines use, and what Azure says when there is not enough.
+"""vCPU quota: what machines use, and Azure's error when it is exceeded.
 
 https://learn.microsoft.com/azure/virtual-machines/quotas
 """
@@ -15,7 +15,7 @@ from rehearsal.azure.resources.virtual_machines import virtual_machines
 
 
 def used_vcpus(resources: Resources) -> Counter[str]:
-    """Returns the vCPUs of all machines by quota: Spot, or the family's and the location's."""
+    """Returns the vCPUs of all machines by quota: Spot, or the family and the location."""
     used: Counter[str] = Counter()
     for vm in virtual_machines(resources):
         machine = Machine.named(vm.size)
@@ -26,7 +26,7 @@ def used_vcpus(resources: Resources) -> Counter[str]:
 
 
 def exceeded(before: Resources, after: Resources, limits: Mapping[str, int]) -> ArmError | None:
-    """Returns why Azure does not make the machines that are new."""
+    """Returns why Azure does not make the new machines."""
     if not limits:
         return None
     used, wanted = used_vcpus(before), used_vcpus(after)

@@ -10,7 +10,7 @@ from itertools import chain
 from rehearsal.azure.resources.resource_kinds import Resource, Resources, all_of
 
 FIRST_HOST = 4
-"""Azure keeps the first addresses of a subnet for itself; the first of them is the gateway."""
+"""Azure reserves the addresses of a subnet below this; the first is the gateway."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Subnet:
     nsg_id: str | None
     has_nat: bool
     reaches_storage: bool
-    """Whether it has Microsoft.Storage's service endpoint."""
+    """Whether it has the service endpoint Microsoft.Storage."""
 
     @property
     def gateway(self) -> str:
@@ -48,7 +48,7 @@ def subnets(resources: Resources) -> list[Subnet]:
 
 
 def subnet_cidr(subnet: Resource) -> IPv4Network:
-    """Returns its addresses: one prefix or a list, as the subnet was made."""
+    """Returns a subnet's addresses, which are declared as one prefix or as a list."""
     prefix = subnet.inputs.get("addressPrefix") or subnet.inputs["addressPrefixes"][0]
     return IPv4Network(prefix)
 
@@ -56,7 +56,9 @@ def subnet_cidr(subnet: Resource) -> IPv4Network:
 def address_space(resources: Resources, vnet_ids: Collection[str]) -> list[str]:
     """Returns the CIDRs of these virtual networks."""
     networks = all_of(resources, "VirtualNetwork").items()
-    known = [
-        one.inputs["addressSpace"]["addressPrefixes"] for key, one in networks if key in vnet_ids
+    prefixes = [
+        network.inputs["addressSpace"]["addressPrefixes"]
+        for vnet_id, network in networks
+        if vnet_id in vnet_ids
     ]
-    return list(chain(*known))
+    return list(chain(*prefixes))
