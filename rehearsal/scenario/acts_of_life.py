@@ -35,7 +35,7 @@ def run_life(context: Context, outcomes: Outcomes) -> list[str]:
         What was declared and not rehearsed.
     """
     act, driver = outcomes.act, context.driver
-    packages = json.dumps(own_environment.APT_PACKAGES)
+    packages = json.dumps(own_environment.STACK_PACKAGES)
     up = partial(stack_changes.up, image=IMAGE_WITH_ENVIRONMENT, aptPackages=packages)
     if not act("up", "every resource is made, the training runs", up, context):
         return []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -27,7 +29,7 @@ SAVE_UNIT = "sync-results.service"
 QUEUE_PROGRAM = "run_experiments.py"
 SERVICES = (QUEUE_PROGRAM, "watch_scheduled_events.py")
 """The programs that run on the head all the time, besides Ray and MLflow."""
-FAILING_SAVE = f"/run/systemd/system/{SAVE_UNIT}.d/failing.conf"
+SAVE_FAULT = f"/run/systemd/system/{SAVE_UNIT}.d/fault.conf"
 
 TOKEN_PUBLISHED = f"{HOME}/ray-token.published"
 PUBLISH_TOKEN = f"{LIBRARY}/publish-ray-token"
@@ -153,15 +155,18 @@ def save_results(head: Machine) -> None:
     head.run("systemctl", "start", SAVE_UNIT)
 
 
-def let_saving_fail(head: Machine) -> None:
-    failing = "[Service]\nExecStartPre=/bin/false\n"
-    head.run("install", "-D", "-m", "0644", "/dev/stdin", FAILING_SAVE, text=failing)
+@contextmanager
+def saving_does(head: Machine, command: str) -> Iterator[None]:
+    """Lets saving run a command first: "/bin/false" to fail, "/bin/sleep infinity" to hang."""
+    fault = f"[Service]\nExecStartPre={command}\n"
+    head.run("install", "-D", "-m", "0644", "/dev/stdin", SAVE_FAULT, text=fault)
     head.run("systemctl", "daemon-reload")
-
-
-def let_saving_work(head: Machine) -> None:
-    head.run("rm", FAILING_SAVE)
-    head.run("systemctl", "daemon-reload")
+    try:
+        yield
+    finally:
+        head.run("rm", SAVE_FAULT)
+        head.run("systemctl", "daemon-reload")
+        head.run("systemctl", "stop", SAVE_UNIT)
 
 
 def workers_problem(head: Machine) -> str:

@@ -72,9 +72,8 @@ def failed_start(context: Context) -> str:
 
     Azure does not execute an unchanged run command again, so `up` has to change it.
     """
-    head_commands.let_saving_fail(context.head)
-    failed = context.up(clusterCoordinationTimeoutSeconds="181")
-    head_commands.let_saving_work(context.head)
+    with head_commands.saving_does(context.head, "/bin/false"):
+        failed = context.up(clusterCoordinationTimeoutSeconds="181")
     if "the results cannot be saved" not in failed.error:
         raise UnexpectedError(failed.error or "`up` succeeded")
     again = context.up()
@@ -90,9 +89,11 @@ def up_killed(context: Context, driver: PulumiCli) -> str:
     """Kills `make up` twice while the head starts the training; the third `make up` completes."""
     # This change starts the training again.
     config = {**context.config, "numEnvRunners": "2"}
-    for _ in range(2):
-        earlier = _execution()["executionId"]
-        driver.killed_make_up(config, partial(_wait_for_another, earlier))
+    # A start ends with saving results: none completes before the next `make up` looks at it.
+    with head_commands.saving_does(context.head, "/bin/sleep infinity"):
+        for _ in range(2):
+            earlier = _execution()["executionId"]
+            driver.killed_make_up(config, partial(_wait_for_another, earlier))
     result = driver.make_up()
     if result.error:
         raise UnexpectedError(result.error)

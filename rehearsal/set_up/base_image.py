@@ -30,8 +30,11 @@ PACKAGES = [
     "python3-venv",
     "xz-utils",
     "zstd",
+    "xvfb",
+    "xauth",
 ]
-"""Azure's image has them too. cloud-init is installed after them."""
+"""Azure's images have them too, except the last two, which a custom image may have. cloud-init is
+installed after them."""
 CLOUD_CONFIG = "datasource_list: [NoCloud, None]\nlocale: false\n"
 DEBOOTSTRAP = """rm -rf "$1"
 exec debootstrap --variant=minbase --keyring="$4" --include="$5" "$2" "$1" ${3:+"$3"}"""

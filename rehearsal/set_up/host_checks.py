@@ -27,7 +27,7 @@ OLDEST = {"debian": (12,), "ubuntu": (22, 4)}
 MIN_CPUS = 2
 MIN_MEMORY_GIB = 7.25
 """What the kernel leaves of 8 GB (powers of ten)."""
-DISK_GB = {BASE: 0.5, AZURITE: 0.7, ENVIRONMENT: 7.5, RUN: 2.0}
+DISK_GB = {BASE: 0.7, AZURITE: 0.7, ENVIRONMENT: 7.5, RUN: 2.0}
 """Measured, including what lies there only while they are made."""
 RESOLV_CONF = Path("/etc/resolv.conf")
 
