@@ -19,7 +19,7 @@ pytestmark = needs("mount", "unshare")
 START = """
 import os, subprocess, sys, time
 from pathlib import Path
-from rehearsal.azure import metadata_service, metadata_state
+from rehearsal.azure.metadata import metadata_service, metadata_state
 
 folder, scripts, azurite = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
 state = folder / "metadata.json"

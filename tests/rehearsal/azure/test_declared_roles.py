@@ -29,7 +29,7 @@ READER = "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1"
 SERVE = """
 import json, os, subprocess, sys
 from pathlib import Path
-from rehearsal.azure import metadata_service, metadata_state
+from rehearsal.azure.metadata import metadata_service, metadata_state
 from rehearsal.azure.blob.blob_proxy import Access
 from rehearsal.azure.blob.blob_storage import BlobStorage
 from rehearsal.azure.resources.roles import RoleAssignment
