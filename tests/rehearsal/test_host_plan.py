@@ -55,12 +55,12 @@ def test_a_scale_set_of_three_is_three_machines_beside_the_head(planned: Plan) -
 
 
 def test_workers_have_the_first_addresses_of_their_subnet(planned: Plan) -> None:
-    workers = [one.address for name, one in planned.machines.items() if name != "head"]
+    workers = [spec.address for name, spec in planned.machines.items() if name != "head"]
     assert workers == ["10.42.1.4", "10.42.1.5", "10.42.1.6"]
 
 
 def test_a_machine_boots_with_its_own_custom_data(planned: Plan) -> None:
-    roles = {name: "ray-head.service" in one.user_data for name, one in planned.machines.items()}
+    roles = {name: "ray-head.service" in spec.user_data for name, spec in planned.machines.items()}
     assert roles == {"head": True, "worker0": False, "worker1": False, "worker2": False}
 
 
@@ -84,10 +84,10 @@ def test_a_subnet_without_service_endpoint_does_not_reach_the_account(
     resources: dict[str, Resource],
 ) -> None:
     changed = {
-        key: replace(one, inputs={**one.inputs, "serviceEndpoints": []})
-        if one.kind == "Subnet"
-        else one
-        for key, one in resources.items()
+        key: replace(resource, inputs={**resource.inputs, "serviceEndpoints": []})
+        if resource.kind == "Subnet"
+        else resource
+        for key, resource in resources.items()
     }
     (account,) = plan(changed).accounts.values()
     assert set(account.let_in) == {REQUIRED["adminCidr"].removesuffix("/32")}
@@ -95,10 +95,15 @@ def test_a_subnet_without_service_endpoint_does_not_reach_the_account(
 
 def test_a_machine_has_the_identity_of_its_role_and_no_other(planned: Plan) -> None:
     identities = {
-        name: [identity.resource_id for identity in known.identities.values()]
-        for name, known in planned.instances.items()
+        name: [identity.resource_id for identity in instance.identities.values()]
+        for name, instance in planned.instances.items()
     }
-    assert ["head" in one for (one,) in identities.values()] == [True, False, False, False]
+    assert ["head" in identity for (identity,) in identities.values()] == [
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_a_machine_that_the_account_lets_in_finds_it_by_its_public_name(planned: Plan) -> None:
@@ -124,9 +129,10 @@ def test_the_head_s_bridge_answers_to_the_private_endpoint_and_the_other_does_no
 
 def test_a_private_endpoint_has_an_address_that_no_machine_has(second_life: Plan) -> None:
     (endpoint,) = second_life.endpoints
-    assert endpoint.address not in {one.address for one in second_life.machines.values()}
-    names = [one.user_data for one in second_life.machines.values()]
-    assert all(f"{endpoint.address} oldresults.blob.core.windows.net" in one for one in names)
+    assert endpoint.address not in {spec.address for spec in second_life.machines.values()}
+    user_data = [spec.user_data for spec in second_life.machines.values()]
+    line = f"{endpoint.address} oldresults.blob.core.windows.net"
+    assert all(line in text for text in user_data)
 
 
 def test_a_bridge_keeps_its_name_when_other_subnets_go(resources: dict[str, Resource]) -> None:
@@ -145,15 +151,17 @@ def test_a_bridge_keeps_its_name_when_other_subnets_go(resources: dict[str, Reso
 )
 def test_an_image_of_ones_own_carries_the_python_environment(image: str, carries: bool) -> None:
     declared = declare_stack(maxWorkers="1", **({"image": image} if image else {}))
-    assert [one.has_environment for one in plan(declared.azure).machines.values()] == [carries] * 2
+    assert [spec.has_environment for spec in plan(declared.azure).machines.values()] == [
+        carries
+    ] * 2
 
 
 def with_worker(resources: dict[str, Resource], **changes: object) -> dict[str, Resource]:
     """Returns the resources with another state of worker0."""
     changed = dict(resources)
-    for key, one in all_of(resources, "VirtualMachineScaleSet").items():
-        first, *rest = machines_of(one, time.time())
-        changed[key] = with_machines(one, [replace(first, **changes), *rest])  # type: ignore[arg-type]
+    for key, scale_set in all_of(resources, "VirtualMachineScaleSet").items():
+        first, *rest = machines_of(scale_set, time.time())
+        changed[key] = with_machines(scale_set, [replace(first, **changes), *rest])  # type: ignore[arg-type]
     return changed
 
 
@@ -174,6 +182,6 @@ def test_a_machine_that_is_not_up_is_not_there(
 
 
 def test_a_deallocated_machine_is_there_without_power(resources: dict[str, Resource]) -> None:
-    found = plan(with_worker(resources, deallocated=True))
-    assert "worker0" in found.machines
-    assert found.deallocated == {"worker0"}
+    planned = plan(with_worker(resources, deallocated=True))
+    assert "worker0" in planned.machines
+    assert planned.deallocated == {"worker0"}

@@ -90,7 +90,10 @@ needs_azurite = pytest.mark.skipif(
 def run(code: str, folder: Path) -> list[str]:
     """Runs code on a machine of Azure's; returns the lines that it prints."""
     return run_python(
-        *(START + code, folder, FILES / "common/usr/local/lib/volley", PROGRAM),
+        START + code,
+        folder,
+        FILES / "common/usr/local/lib/volley",
+        PROGRAM,
         machine="10.0.0.5",
         names={"results.blob.core.windows.net": BLOB_ADDRESS},
         addresses=[METADATA_ADDRESS, BLOB_ADDRESS],

@@ -30,8 +30,10 @@ def test_the_kernel_decides_as_azure_does(applied: list[Nsg], sent: list[Packet]
     with ruled(applied):
         passed = [passes(packet) for packet in sent]
         counted = counters()
-    assert passed == [all(one.allows for one in each) for each in decided]
-    assert counted == Counter(comment(one.nsg, one.rule) for each in decided for one in each)
+    assert passed == [all(decision.allows for decision in each) for each in decided]
+    assert counted == Counter(
+        comment(decision.nsg, decision.rule) for each in decided for decision in each
+    )
 
 
 @contextmanager

@@ -78,16 +78,16 @@ def no_rules(machines: Machines) -> None:
 
 def test_exactly_the_allowed_ports_are_found(machines: Machines) -> None:
     machines.network_rules(f"{ALLOW}; drop")
-    found = machines.scan()
-    assert found.passed == ALLOWED
-    assert found.listening == {6379}
+    reached = machines.scan()
+    assert reached.passed == ALLOWED
+    assert reached.listening == {6379}
 
 
 def test_without_rules_every_port_is_found(machines: Machines) -> None:
-    found = machines.scan()
-    assert found.passed == PORTS
-    assert found.listening == LISTENING
-    assert found.refused == PORTS - LISTENING
+    reached = machines.scan()
+    assert reached.passed == PORTS
+    assert reached.listening == LISTENING
+    assert reached.refused == PORTS - LISTENING
 
 
 def test_none_is_found_when_all_is_dropped(machines: Machines) -> None:

@@ -39,17 +39,17 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
-    monkeypatch.setattr(time, "time", found)
-    return found
+    frozen = Clock()
+    monkeypatch.setattr(time, "time", frozen)
+    return frozen
 
 
 @pytest.fixture
 def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
     """With two machines, and roles that are in effect."""
     monkeypatch.setattr(roles, "ROLE_DELAY_S", 0)
-    with cloud(tmp_path, capacity=2) as found:
-        yield found
+    with cloud(tmp_path, capacity=2) as running:
+        yield running
 
 
 def ask(
@@ -70,11 +70,11 @@ def resize(azure: Cloud, capacity: int, **headers: str) -> requests.Response:
 def listed(azure: Cloud) -> dict[str, str]:
     """Returns provisioningState by name, from all pages."""
     page = ask(azure, "GET", VMS).json()
-    found = page["value"]
+    machines = page["value"]
     while "nextLink" in page:
         page = ask(azure, "GET", page["nextLink"]).json()
-        found += page["value"]
-    return {one["name"]: one["properties"]["provisioningState"] for one in found}
+        machines += page["value"]
+    return {machine["name"]: machine["properties"]["provisioningState"] for machine in machines}
 
 
 def code(response: requests.Response) -> tuple[int, str]:
@@ -165,17 +165,17 @@ def test_a_growth_needs_every_role(
     action: str,
 ) -> None:
     monkeypatch.setattr(roles, "ROLE_DELAY_S", 0)
-    with cloud(tmp_path, capacity=0, roles=has) as found:
-        refused = resize(found, 1)
+    with cloud(tmp_path, capacity=0, roles=has) as azure:
+        refused = resize(azure, 1)
     assert code(refused) == (403, "AuthorizationFailed")
     assert action in refused.json()["error"]["message"]
 
 
 def test_a_role_has_no_effect_before_its_time(tmp_path: Path, clock: Clock) -> None:
-    with cloud(tmp_path) as found:
-        assert code(ask(found, "GET", SCALE_SET)) == (403, "AuthorizationFailed")
+    with cloud(tmp_path) as azure:
+        assert code(ask(azure, "GET", SCALE_SET)) == (403, "AuthorizationFailed")
         clock.now += roles.ROLE_DELAY_S + 1
-        assert ask(found, "GET", SCALE_SET).status_code == 200
+        assert ask(azure, "GET", SCALE_SET).status_code == 200
 
 
 def test_a_role_on_the_scale_set_alone_does_not_do(
@@ -183,8 +183,8 @@ def test_a_role_on_the_scale_set_alone_does_not_do(
 ) -> None:
     monkeypatch.setattr(roles, "ROLE_DELAY_S", 0)
     monkeypatch.setitem(ROLES, "vm", (roles.VM_CONTRIBUTOR, SCALE_SET))
-    with cloud(tmp_path) as found:
-        assert code(resize(found, 1)) == (403, "AuthorizationFailed")
+    with cloud(tmp_path) as azure:
+        assert code(resize(azure, 1)) == (403, "AuthorizationFailed")
 
 
 def test_throttling_says_when_to_ask_again(azure: Cloud) -> None:

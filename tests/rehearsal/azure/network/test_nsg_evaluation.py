@@ -104,14 +104,14 @@ def test_a_list_is_about_all_of_its_values(plural: Properties, other: dict[str, 
 @pytest.mark.parametrize("protocol", ["tcp", "udp", "icmp"])
 def test_a_rule_is_about_its_protocol(declared: str, protocol: str) -> None:
     rule = declared_rule("Inbound", 100, "Allow", protocol=declared)
-    found = decides(rule, protocol=protocol) == "Inbound-100"
-    assert found == (declared in ("*", protocol.title()))
+    matches = decides(rule, protocol=protocol) == "Inbound-100"
+    assert matches == (declared in ("*", protocol.title()))
 
 
 def test_a_rule_about_ports_is_not_about_icmp() -> None:
     rule = declared_rule("Inbound", 100, "Allow", destinationPortRange="22")
-    found = [decides(rule, protocol=protocol) for protocol in ("tcp", "udp", "icmp")]
-    assert found == ["Inbound-100", "Inbound-100", "DenyAllInBound"]
+    rules = [decides(rule, protocol=protocol) for protocol in ("tcp", "udp", "icmp")]
+    assert rules == ["Inbound-100", "Inbound-100", "DenyAllInBound"]
 
 
 # Which rule decides
@@ -248,8 +248,8 @@ def test_two_rules_of_a_direction_do_not_share_a_priority() -> None:
 
 
 def test_the_projects_own_nsgs_are_supported() -> None:
-    for found in declare_stack().all("NetworkSecurityGroup"):
-        read = Nsg.read(found.name, found.inputs, [HEAD], SPACE)
+    for nsg in declare_stack().all("NetworkSecurityGroup"):
+        read = Nsg.read(nsg.name, nsg.inputs, [HEAD], SPACE)
         assert "deny-all-else" in [rule.name for rule in read.inbound]
 
 

@@ -46,8 +46,8 @@ class Cloud:
 
     def machines(self) -> dict[str, SetMachine]:
         """Returns the machines that are there, by name, those that are being deleted too."""
-        found = self.azure.resources()[SCALE_SET]
-        return {one.name: one for one in machines_of(found, time.time())}
+        scale_set = self.azure.resources()[SCALE_SET]
+        return {machine.name: machine for machine in machines_of(scale_set, time.time())}
 
     @property
     def capacity(self) -> int:
@@ -59,7 +59,7 @@ class Cloud:
 
     def count(self, request: str) -> int:
         """Returns how often a request has come, "PATCH" or "GET .../workers"."""
-        return sum(one.startswith(request) for one in self.management.asked)
+        return sum(asked.startswith(request) for asked in self.management.asked)
 
 
 @contextmanager

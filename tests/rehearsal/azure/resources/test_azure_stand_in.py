@@ -76,7 +76,9 @@ def test_public_addresses_are_different_and_stay(azure: Azure) -> None:
 
 def test_identities_are_different(azure: Azure) -> None:
     added = [make(azure, "UserAssignedIdentity", f"/{n}", {}) for n in "ab"]
-    assert len({one[key] for one in added for key in ("clientId", "principalId")}) == 4
+    assert (
+        len({properties[key] for properties in added for key in ("clientId", "principalId")}) == 4
+    )
 
 
 def test_a_vm_keeps_its_id_and_a_replaced_one_has_another(azure: Azure) -> None:

@@ -49,11 +49,9 @@ def azure(tmp_path: Path) -> Executing:
 
 
 def view(azure: Azure) -> Properties:
-    found: Properties = azure.invoke(
-        f"azure-native:compute:{GET}", {**NAMES, "expand": "instanceView"}
-    )
-    known: Properties = found["instanceView"]
-    return known
+    command = azure.invoke(f"azure-native:compute:{GET}", {**NAMES, "expand": "instanceView"})
+    instance_view: Properties = command["instanceView"]
+    return instance_view
 
 
 def test_a_script_is_executed_when_it_is_made_and_when_it_changes(azure: Executing) -> None:
