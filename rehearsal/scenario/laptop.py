@@ -16,6 +16,11 @@ from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import until
 
 ON_THE_INTERNET = ["ip", "netns", "exec", INTERNET]
+LEAN_MLFLOW = {
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+}
+"""Environment of a server without its seven processes for evaluations of language models."""
 
 
 class Laptop:

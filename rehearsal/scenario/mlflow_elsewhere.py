@@ -13,17 +13,12 @@ from rehearsal.machines.machine import all_machines
 from rehearsal.paths import RUN
 from rehearsal.scenario import python_environments, stack_changes
 from rehearsal.scenario.context import EXPERIMENT, Context
-from rehearsal.scenario.laptop import ON_THE_INTERNET, runs
+from rehearsal.scenario.laptop import LEAN_MLFLOW, ON_THE_INTERNET, runs
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import until
 
 FOLDER = RUN / "mlflow-elsewhere"
 URI = f"http://{MLFLOW_ADDRESS}:{MLFLOW}"
-LEAN_MLFLOW = {
-    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-}
-"""Environment of a server without its seven processes for evaluations of language models."""
 
 
 def mlflow_elsewhere(context: Context) -> str:

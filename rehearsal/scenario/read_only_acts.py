@@ -19,8 +19,7 @@ from rehearsal.host_shell import CommandError
 from rehearsal.machines.machine import all_machines
 from rehearsal.paths import RUN
 from rehearsal.scenario.context import Context
-from rehearsal.scenario.laptop import runs
-from rehearsal.scenario.mlflow_elsewhere import LEAN_MLFLOW
+from rehearsal.scenario.laptop import LEAN_MLFLOW, runs
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import NodeWatch, until
 
