@@ -11,28 +11,11 @@ from rehearsal.set_up.atomic import Report, in_namespaces, made_aside, text_of, 
 from rehearsal.set_up.package_sources import RELEASE, PackageSources, fingerprint, package_sources
 from rehearsal.set_up.tools import DEBIAN_KEYRING
 
-PACKAGES = [
-    "systemd",
-    "systemd-sysv",
-    "dbus",
-    "udev",
-    "libpam-systemd",
-    "sudo",
-    "openssh-server",
-    "iproute2",
-    "netbase",
-    "ifupdown",
-    "nftables",
-    "curl",
-    "ca-certificates",
-    "procps",
-    "python3",
-    "python3-venv",
-    "xz-utils",
-    "zstd",
-    "xvfb",
-    "xauth",
-]
+PACKAGES = (
+    "systemd,systemd-sysv,dbus,udev,libpam-systemd,sudo,openssh-server,"
+    "iproute2,netbase,ifupdown,nftables,curl,ca-certificates,procps,"
+    "python3,python3-venv,xz-utils,zstd,xvfb,xauth"
+)
 """Azure's images have them too, except the last two, which a custom image may have. cloud-init is
 installed after them."""
 CLOUD_CONFIG = "datasource_list: [NoCloud, None]\nlocale: false\n"
@@ -69,7 +52,7 @@ def make_base_image(report: Report) -> None:
             RELEASE,
             sources.mirrors.get(RELEASE, ""),
             DEBIAN_KEYRING,
-            ",".join(PACKAGES),
+            PACKAGES,
             variables=sources.proxy | sources.variables,
             timeout_s=900,
             retry=True,
@@ -80,7 +63,14 @@ def make_base_image(report: Report) -> None:
 
 def recipe_digest(host: str) -> str:
     """Returns a digest that identifies a base image; `host` is the host's fingerprint."""
-    recipe = (RELEASE, tuple(PACKAGES), DEBOOTSTRAP, CLOUD_CONFIG, INSTALL_CLOUD_INIT, host)
+    recipe = (
+        RELEASE,
+        tuple(PACKAGES.split(",")),
+        DEBOOTSTRAP,
+        CLOUD_CONFIG,
+        INSTALL_CLOUD_INIT,
+        host,
+    )
     return hashlib.sha256(repr(recipe).encode()).hexdigest()
 
 

@@ -20,25 +20,10 @@ SUITES = (RELEASE, f"{RELEASE}-updates", f"{RELEASE}-security")
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 FILES = ("etc/apt/auth.conf", "etc/pip.conf", "etc/uv/uv.toml")
 FOLDERS = ("etc/apt/auth.conf.d", "etc/apt/keyrings", "etc/apt/trusted.gpg.d")
-VARIABLES = [
-    "http_proxy",
-    "https_proxy",
-    "ftp_proxy",
-    "all_proxy",
-    "no_proxy",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "ALL_PROXY",
-    "NO_PROXY",
-    "PIP_INDEX_URL",
-    "PIP_EXTRA_INDEX_URL",
-    "PIP_TRUSTED_HOST",
-    "UV_DEFAULT_INDEX",
-    "UV_INDEX",
-    "UV_INDEX_URL",
-    "UV_EXTRA_INDEX_URL",
-    "UV_INSECURE_HOST",
-]
+VARIABLES = re.compile(
+    "(?i:(http|https|ftp|all|no)_proxy)|PIP_((EXTRA_)?INDEX_URL|TRUSTED_HOST)|"
+    "UV_(DEFAULT_INDEX|INDEX|(EXTRA_)?INDEX_URL|INSECURE_HOST)"
+)
 REACHING = ("http", "https", "ftp", "Check-Valid-Until", "Check-Date", "ForceIPv4", "ForceIPv6")
 """The settings of apt's Acquire:: that say how packages are reached."""
 
@@ -140,7 +125,9 @@ def apt_settings(dump: str) -> str:
 
 def package_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Picks the host's package variables, with the path of the CA bundle on the machines."""
-    variables = {name: environment[name] for name in VARIABLES if environment.get(name)}
+    variables = {
+        name: value for name, value in environment.items() if value and VARIABLES.fullmatch(name)
+    }
     return variables | {"SSL_CERT_FILE": BUNDLE, "PIP_CERT": BUNDLE}
 
 
