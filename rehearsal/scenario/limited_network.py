@@ -25,7 +25,7 @@ NEEDED, OFFERED = 9 * TWO_CORES_PER_S, 30 * TWO_CORES_PER_S
 """Environment steps per second. Two cores may not carry all that is offered, on any network."""
 ALIKE = 0.8
 """At least this part of what arrives without a limit must arrive with it."""
-SECONDS = 10.0
+SECONDS = 6.0
 BYTES_PER_STEP = 50
 """A lower bound; a fragment of random play has 59."""
 PACKAGES = Path("tmp/volley-bench")

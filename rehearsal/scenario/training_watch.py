@@ -31,7 +31,7 @@ while True:
 """
 ENV_RUNNER = re.compile(r"ray::(Atari|Gymnasium)EnvRunner\b")
 DRIVER = "-m payload train"
-WINDOW_S = 8.0
+WINDOW_S = 5.0
 """The throughput is measured over so many seconds."""
 PROCESS_POLL_S = 1.0
 """Pause between two questions that each start a process here: the cluster needs the CPUs."""
