@@ -17,7 +17,7 @@ import yaml
 from rehearsal.host_shell import CommandError
 from rehearsal.paths import ROOT
 
-FOLDERS = ("infra", "payload", "experiments", "requirements")
+FOLDERS = ("head", "infra", "payload", "experiments", "requirements")
 FILES = ("pyproject.toml", "README.md", "Pulumi.dev.yaml")
 
 

@@ -7,10 +7,8 @@ from functools import partial
 
 from rehearsal.backend import Backend
 from rehearsal.drivers.pulumi_cli import PulumiCli
-from rehearsal.paths import ROOT
 from rehearsal.scenario import machine_faults, own_environment, read_only_acts, stack_changes
 from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, Context
-from rehearsal.scenario.head_commands import POLL_RULE
 from rehearsal.scenario.limited_network import limited_network
 from rehearsal.scenario.open_ports import ports_as_declared
 from rehearsal.scenario.operate_by_volley import operate
@@ -56,8 +54,7 @@ def run_life(context: Context, outcomes: Outcomes) -> list[str]:
     act("failed start", "the next `up` starts the training", stack_changes.failed_start, context)
     if isinstance(driver, PulumiCli):
         act("up killed", UP_KILLED, stack_changes.up_killed, context, driver)
-        if (ROOT / POLL_RULE.project_file).exists():
-            act("queue rule", QUEUE_RULE, stack_changes.queue_rule, context, driver)
+        act("queue rule", QUEUE_RULE, stack_changes.queue_rule, context, driver)
         act("operate", OPERATED, operate, context, driver)
     act("own environment", OWN_ENVIRONMENT, own_environment.own_environment, context)
     act("experiment", "only the training starts again", stack_changes.experiment, context)

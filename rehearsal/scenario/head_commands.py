@@ -6,44 +6,40 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from infra.stack.autoscaling import REPORT
+from head import paths
+from head.queue.record import STATE, STATUS
 from rehearsal.machines.machine import Machine
 
-HOME = "/var/lib/volley"
-EXPERIMENTS = f"{HOME}/experiments"
-RUNS = f"{HOME}/runs"
+EXPERIMENTS = str(paths.EXPERIMENTS)
 LIBRARY = "/usr/local/lib/volley"
-PACKAGE = LIBRARY
-"""The folder of the head's software."""
+SOFTWARE = str(paths.SOFTWARE)
 VOLLEY_HEAD = "/usr/local/bin/volley-head"
-PYTHON = "/opt/volley/venv/bin/python"
-AS_RAY = ["runuser", "--user", "ray", "--", "env", f"HOME={HOME}"]
-AS_RAY += ["RAY_AUTH_MODE=token", f"RAY_AUTH_TOKEN_PATH={HOME}/ray-token"]
+PYTHON = str(paths.PYTHON)
+AS_RAY = ["runuser", "--user", "ray", "--", "env", f"HOME={paths.HOME}"]
+AS_RAY += ["RAY_AUTH_MODE=token", f"RAY_AUTH_TOKEN_PATH={paths.HOME}/ray-token"]
 
 QUEUE_UNIT = "experiments.service"
 SAVE_UNIT = "sync-results.service"
-QUEUE_PROGRAM = "run_experiments.py"
-SERVICES = (QUEUE_PROGRAM, "watch_scheduled_events.py")
+SERVICES = ("head.queue", "watch_scheduled_events.py")
 """The programs that run on the head all the time, besides Ray and MLflow."""
 SAVE_FAULT = f"/run/systemd/system/{SAVE_UNIT}.d/fault.conf"
 
-TOKEN_PUBLISHED = f"{HOME}/ray-token.published"
+TOKEN_PUBLISHED = f"{paths.HOME}/ray-token.published"
 PUBLISH_TOKEN = f"{LIBRARY}/publish-ray-token"
 PUT_BLOB = f"{PYTHON} {LIBRARY}/blob.py put"
 TAKE_ENVIRONMENT = f"/usr/bin/python3 {LIBRARY}/take_environment.py"
 
 PYTHON_ENVIRONMENT_UNIT = "python-environment.service"
-ENVIRONMENT_SHARED = f"{HOME}/environment.shared"
+ENVIRONMENT_SHARED = f"{paths.HOME}/environment.shared"
 
-IN_STORE = (*AS_RAY, f"PYTHONPATH={PACKAGE}", PYTHON, "-c")
+IN_STORE = (*AS_RAY, f"PYTHONPATH={SOFTWARE}", PYTHON, "-c")
 SUBMIT_COPIES = """
 import shutil
-from experiment_record import Record
-from experiment_store import Store
+from head.queue.record import Record
+from head.queue.store import Store
 store = Store()
 like = store.get("{like}")
 for number in range({count}):
@@ -53,7 +49,7 @@ for number in range({count}):
     store.submit(Record(name, digest=name, key=name, needs=like.needs), content, False)
 """
 STOP_COPIES = """
-from experiment_store import Store
+from head.queue.store import Store
 for number in range({count}):
     Store().stop(f"copy-{{number}}")
 """
@@ -71,12 +67,14 @@ class QueueRule:
 
 
 POLL_RULE = QueueRule(
-    project_file="head/queue/run_experiments.py",
-    head_file=f"{PACKAGE}/head/queue/run_experiments.py",
+    project_file="head/queue/__main__.py",
+    head_file=f"{SOFTWARE}/head/queue/__main__.py",
     before="POLL_S = 1.0",
     after="POLL_S = 1.1",
 )
 """How often the queue looks at its experiments."""
+QUEUE_RELOADED = "loading the new version of the queue"
+"""The queue's log when it has changed."""
 
 
 def status(head: Machine) -> dict[str, Any]:
@@ -95,20 +93,20 @@ def resume(head: Machine, experiment: str) -> None:
 
 def states(head: Machine) -> dict[str, str]:
     """Reads the state of each experiment from the head's disk, which costs the head no process."""
-    files = _on_disk(head, EXPERIMENTS).glob("*/state.json")
+    files = _on_disk(head, paths.EXPERIMENTS).glob(f"*/{STATE}")
     return {file.parent.name: json.loads(file.read_text())["state"] for file in files}
 
 
 def run_status(head: Machine, experiment: str) -> dict[str, Any]:
     """Reads what the training of an experiment has written about itself."""
-    file = _on_disk(head, EXPERIMENTS) / experiment / "status.json"
+    file = _on_disk(head, paths.EXPERIMENTS) / experiment / STATUS
     run: dict[str, Any] = json.loads(file.read_text())
     return run
 
 
 def progress_files(head: Machine) -> list[Path]:
     """Returns progress.csv of all runs, the newest last, as this machine sees them."""
-    files = _on_disk(head, RUNS).glob("*/runs/*/progress.csv")
+    files = _on_disk(head, paths.RUNS).glob("*/runs/*/progress.csv")
     return sorted(files, key=lambda file: file.stat().st_mtime)
 
 
@@ -128,11 +126,6 @@ def services_memory_mib(head: Machine) -> float:
     return sum(map(int, kibibytes)) / 1024
 
 
-def queue_process(head: Machine) -> str:
-    """Returns the id of the queue's process; "0" while it does not run."""
-    return head.run("systemctl", "show", QUEUE_UNIT, "--property=MainPID", "--value").stdout.strip()
-
-
 def queue_log(head: Machine) -> str:
     return head.run("journalctl", f"--unit={QUEUE_UNIT}", "--output=cat").stdout
 
@@ -141,13 +134,10 @@ def queue_is_active(head: Machine) -> bool:
     return head.run("systemctl", "--quiet", "is-active", QUEUE_UNIT, check=False).returncode == 0
 
 
-def package_digest(head: Machine) -> str:
-    """Returns a digest of the head's software as it lies on the head's disk."""
-    digest = sha256()
-    folder = _on_disk(head, PACKAGE)
-    for file in sorted(folder.rglob("*.py")):
-        digest.update(f"{file.relative_to(folder)}\n".encode() + file.read_bytes())
-    return digest.hexdigest()
+def software_digest(head: Machine) -> str:
+    """Returns a digest of the head's software."""
+    files = f"cd {SOFTWARE}/ && find . -name '*.py' -exec sha256sum {{}} + | sort | sha256sum"
+    return head.run("sh", "-c", files).stdout
 
 
 def save_results(head: Machine) -> None:
@@ -171,9 +161,9 @@ def saving_does(head: Machine, command: str) -> Iterator[None]:
 
 def workers_problem(head: Machine) -> str:
     """Returns why Ray's autoscaler cannot ask Azure; empty if it can."""
-    return str(json.loads(head.run("cat", REPORT).stdout)["problem"])
+    return str(json.loads(head.run("cat", paths.WORKERS).stdout)["problem"])
 
 
-def _on_disk(machine: Machine, path: str) -> Path:
+def _on_disk(machine: Machine, path: Path) -> Path:
     """Returns a path of a running machine as this machine sees it."""
-    return Path(f"/proc/{machine.leader}/root", path.lstrip("/"))
+    return Path(f"/proc/{machine.leader}/root", path.relative_to("/"))

@@ -20,7 +20,7 @@ from rehearsal.machines.machine import Machine, all_machines
 from rehearsal.network import bridges
 from rehearsal.paths import MANAGEMENT, METADATA
 from rehearsal.scenario.context import WORKERS, Context
-from rehearsal.scenario.head_commands import package_digest
+from rehearsal.scenario.head_commands import software_digest
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import NodeWatch, Training, until
 
@@ -106,7 +106,7 @@ def head_reboots(context: Context) -> str:
 
     The experiment asks for more env runners than there are CPUs left.
     """
-    before, software = sum(context.training.env_runners().values()), package_digest(context.head)
+    before, software = sum(context.training.env_runners().values()), software_digest(context.head)
     with management_faults() as faults:
         faults.machines = WORKERS - 1
     evict(all_machines()[-1])
@@ -118,7 +118,7 @@ def head_reboots(context: Context) -> str:
     continued = booted + context.training.continues(180)
     context.check_same_run()
     after = sum(context.training.env_runners().values())
-    if package_digest(context.head) != software:
+    if software_digest(context.head) != software:
         raise UnexpectedError("the head has other software than before")
     with management_faults() as faults:
         faults.machines = None

@@ -11,7 +11,7 @@ from rehearsal.azure.resources.resource_kinds import Properties, all_of
 from rehearsal.azure.resources.run_commands import RUN_COMMAND
 from rehearsal.backend import Backend
 from rehearsal.drivers.pulumi_cli import PulumiCli
-from rehearsal.machines.machine import all_machines
+from rehearsal.machines.machine import Machine, all_machines
 from rehearsal.paths import ROOT
 from rehearsal.scenario import head_commands
 from rehearsal.scenario.context import Context
@@ -110,7 +110,7 @@ def queue_rule(context: Context, driver: PulumiCli) -> str:
     """Changes a rule of the queue in the project, runs `up`, and looks at what still runs."""
     head, file = context.head, driver.project.folder / POLL_RULE.project_file
     machines = {machine.name: machine.leader for machine in all_machines()}
-    training, queue = context.training.processes(), head_commands.queue_process(head)
+    training, reloads = context.training.processes(), _queue_reloads(head)
     file.write_text(replaced_once(file.read_text(), POLL_RULE.before, POLL_RULE.after))
     result = context.up()
     if result.error or result.operations != {("update", RUN_COMMAND)}:
@@ -119,17 +119,19 @@ def queue_rule(context: Context, driver: PulumiCli) -> str:
         raise UnexpectedError("a machine was started again")
     if POLL_RULE.after not in head.run("cat", POLL_RULE.head_file).stdout:
         raise UnexpectedError(f"{POLL_RULE.head_file} has not changed")
-    seconds = until(
-        lambda: head_commands.queue_process(head) not in ("0", queue), 60, "the queue starts again"
-    )
+    seconds = until(lambda: _queue_reloads(head) > reloads, 60, "the queue loads its new version")
     context.training.continues(60)
     if ended := training - context.training.processes():
         raise UnexpectedError(f"ended: {', '.join(sorted(ended))}")
     context.check_same_run()
     return (
-        f"one run command; the queue started again after {seconds:.0f} s, "
-        f"{len(training)} processes of the training did not"
+        f"one run command; the queue loaded its new version {seconds:.0f} s later, "
+        f"all {len(training)} processes of the training continued"
     )
+
+
+def _queue_reloads(head: Machine) -> int:
+    return head_commands.queue_log(head).count(head_commands.QUEUE_RELOADED)
 
 
 def replaced_once(text: str, before: str, after: str) -> str:
