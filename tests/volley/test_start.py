@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rehearsal.azure import roles
+from rehearsal.azure.resources import roles
 from rehearsal.azure.resources.virtual_machines import RUNS, power_state
 from tests.local_server import json_server
 from tests.rehearsal.azure.resources.scale_set_cloud import GROUP, HEAD, Cloud, cloud

@@ -15,7 +15,7 @@ from rehearsal.azure.blob.blob_proxy import Access
 from rehearsal.azure.blob.blob_storage import BlobStorage
 from rehearsal.azure.metadata.managed_identity import access_token
 from rehearsal.azure.metadata.metadata_state import Identity
-from rehearsal.azure.roles import RoleAssignment
+from rehearsal.azure.resources.roles import RoleAssignment
 from tests.head.relocated import relocated
 
 KEY = "0123456789ab"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.azure import roles
 from rehearsal.azure.metadata import metadata_service
 from rehearsal.azure.metadata.metadata_state import Identity, Instance, put_instance
+from rehearsal.azure.resources import roles
 from tests.free_port import free_port
 from tests.head.sleep.sleeping_head import SleepingHead
 from tests.rehearsal.azure.resources.scale_set_cloud import HEADS, cloud
@@ -45,7 +45,7 @@ def make_head(tmp_path: Path, identity: str, monkeypatch: pytest.MonkeyPatch) ->
         def make(workers: int = 0) -> SleepingHead:
             (tmp_path / "azure").mkdir()
             azure = running.enter_context(cloud(tmp_path / "azure", workers))
-            azure.management._requests._machines.operation_s = 0.5
+            azure.management.machines.operation_s = 0.5
             (tmp_path / "head").mkdir()
             return SleepingHead(tmp_path / "head", azure, identity)
 

@@ -185,7 +185,7 @@ def test_workers_that_the_capacity_does_not_count_are_deleted_by_name(make_head:
 def test_workers_that_azure_does_not_delete_keep_it_awake(make_head: MakeHead) -> None:
     head = make_head(workers=1)
     head.shorten_waits(WORKERS_GONE_S=0.1)
-    head.cloud.management._requests._machines.operation_s = 60
+    head.cloud.management.machines.operation_s = 60
     head.run_when_idle_for(31)
     assert not head.is_deallocated
     assert "worker0" in head.sleep["problem"]
