@@ -26,6 +26,7 @@ from infra.stack.results_account import ResultsAccount
 from infra.stack.run_command_script import ScriptTooLargeError
 from infra.stack.scaling import Scaling
 from infra.stack.training import Training, TrainingScript, training_script
+from infra.stack.type_aliases import without_type_aliases
 from infra.stack.workers import Workers
 
 ROOT = Path(__file__).parents[1]
@@ -49,6 +50,7 @@ def main() -> None:
 
 def declare(settings: StackSettings, script: TrainingScript) -> dict[str, Any]:
     """Declares the whole stack, with the script that starts its training; returns its outputs."""
+    pulumi.runtime.register_stack_transformation(without_type_aliases)
     prefix = stack_prefix()
     group = resources.ResourceGroup(prefix, location=settings.location, tags=tags(settings))
     common = Common(prefix, settings.location, tags(settings), group)
