@@ -11,7 +11,7 @@ from infra.config.prices import prices
 from infra.config.stack_settings import StackSettings
 from infra.ports import DASHBOARD, MLFLOW
 from infra.stack.head import Head
-from infra.stack.naming import Common
+from infra.stack.naming import Naming
 from infra.stack.results_account import ResultsAccount
 from infra.stack.retention import CONTAINER
 
@@ -44,7 +44,7 @@ The storage of the results is extra, and is billed after that too.
 
 
 def outputs(
-    common: Common,
+    naming: Naming,
     settings: StackSettings,
     num_env_runners: int,
     head: Head,
@@ -58,8 +58,8 @@ def outputs(
     experiment = "" if settings.mlflow_tracking_uri else f"/{FIRST_EXPERIMENT}/runs"
     charts = f"{tracking_uri}/#/experiments{experiment}?compareRunsMode=CHART"
     estimated = f"(estimated, {prices().location}, {prices().as_of})"
-    known = {
-        "resourceGroup": common.group,
+    values = {
+        "resourceGroup": naming.group,
         "ssh": pulumi.Output.concat("ssh ", login),
         "headName": head.vm.name,
         "headId": head.vm.id,
@@ -83,12 +83,12 @@ def outputs(
     }
     kept = settings.keep_results or settings.results_account_id
     fate = "keeps the results" if kept else "deletes the results too"
-    readme = pulumi.Output.all(**known).apply(
-        lambda values: README.format(
-            stack=pulumi.get_stack(), fate=fate, cost=cost_table(settings), **values
+    readme = pulumi.Output.all(**values).apply(
+        lambda resolved: README.format(
+            stack=pulumi.get_stack(), fate=fate, cost=cost_table(settings), **resolved
         )
     )
-    return {**known, "readme": readme}
+    return {**values, "readme": readme}
 
 
 def arithmetic(settings: StackSettings, num_env_runners: int) -> str:

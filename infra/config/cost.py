@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from infra.config.prices import prices
 from infra.config.stack_settings import StackSettings
-from infra.stack.vm_arguments import is_ephemeral
 
 HOURS_PER_MONTH = 730
 """Azure's own number: https://azure.microsoft.com/pricing/calculator"""
@@ -44,7 +43,7 @@ def hourly(settings: StackSettings) -> Hourly:
         head=_machine_hour(settings.head_size, settings.head_spot),
         worker=_machine_hour(settings.worker_size, settings.worker_spot)
         + _worker_disk_hour(settings),
-        always=sum(one.per_hour for one in _always(settings)),
+        always=sum(item.per_hour for item in _always(settings)),
     )
 
 
@@ -54,12 +53,12 @@ def billed(settings: StackSettings) -> list[Billed]:
 
 
 def per_hour(settings: StackSettings) -> float:
-    return sum(one.per_hour for one in billed(settings))
+    return sum(item.per_hour for item in billed(settings))
 
 
 def per_up(settings: StackSettings) -> float:
     """Returns what a first `up` costs besides the hours."""
-    return sum(one.per_up for one in billed(settings))
+    return sum(item.per_up for item in billed(settings))
 
 
 def per_day(settings: StackSettings, worked_hours: float = 1.0) -> float:
@@ -83,11 +82,10 @@ def cost_table(settings: StackSettings) -> str:
     """Returns all of it as a table in Markdown, with the sum in its last line."""
     total = Billed("**all**", per_hour(settings), per_up(settings))
     lines = [
-        f"| {one.what} | {one.per_hour:.3f} | {one.per_up:.2f} |"
-        for one in [*billed(settings), total]
+        f"| {item.what} | {item.per_hour:.3f} | {item.per_up:.2f} |"
+        for item in [*billed(settings), total]
     ]
-    known = prices()
-    head = f"| US dollars, {known.location}, {known.as_of} | an hour | an `up` |"
+    head = f"| US dollars, {prices().location}, {prices().as_of} | an hour | an `up` |"
     return "\n".join([head, "|---|--:|--:|", *lines])
 
 
@@ -114,7 +112,7 @@ def _worker_disks(settings: StackSettings) -> Iterator[Billed]:
 
 
 def _worker_disk_hour(settings: StackSettings) -> float:
-    if is_ephemeral(settings.worker, settings):
+    if settings.has_ephemeral_worker_disks:
         return 0.0
     return prices().disk_month(settings.os_disk_gib, premium=False) / HOURS_PER_MONTH
 
@@ -128,15 +126,15 @@ def _always(settings: StackSettings) -> Iterator[Billed]:
 
 
 def _network(settings: StackSettings) -> Iterator[Billed]:
-    known = prices()
+    price = prices()
     made = not settings.head_subnet_id
     addresses = 2 if made else 1
-    yield Billed("public IP addresses", addresses * known.public_address_hour)
+    yield Billed("public IP addresses", addresses * price.public_address_hour)
     if made:
         downloaded = DOWNLOADED_GB * (1 + settings.max_workers)
-        yield Billed("NAT gateway", known.nat_gateway_hour)
+        yield Billed("NAT gateway", price.nat_gateway_hour)
         yield Billed(
-            f"{downloaded:g} GB through the NAT gateway", per_up=downloaded * known.nat_gateway_gb
+            f"{downloaded:g} GB through the NAT gateway", per_up=downloaded * price.nat_gateway_gb
         )
     if settings.results_account_id:
-        yield Billed("private endpoint of the results account", known.private_endpoint_hour)
+        yield Billed("private endpoint of the results account", price.private_endpoint_hour)

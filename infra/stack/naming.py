@@ -16,7 +16,7 @@ MAX_PREFIX = 40
 
 
 @dataclass(frozen=True)
-class Common:
+class Naming:
     """Passed to every component."""
 
     prefix: str
@@ -71,10 +71,10 @@ def resource_prefix(project: str, stack: str) -> str:
 
 def tags(settings: StackSettings) -> dict[str, str]:
     """Returns the tags of every resource."""
-    found = {
+    values = {
         "project": pulumi.get_project(),
         "stack": pulumi.get_stack(),
         "owner": settings.owner,
         "cost-centre": settings.cost_centre,
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in values.items() if value}

@@ -8,16 +8,16 @@ import pulumi
 
 from infra.config.stack_settings import StackSettings
 from infra.stack.identity import Identities
-from infra.stack.naming import Common
+from infra.stack.naming import Naming
 from infra.stack.network import Network
 from infra.stack.results_account import ResultsAccount
 
 
 @dataclass(frozen=True)
-class Foundation:
+class Prerequisites:
     """Passed to the head and to the workers."""
 
-    common: Common
+    naming: Naming
     settings: StackSettings
     network: Network
     results: ResultsAccount

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pulumi
 from pulumi_azure_native import resources, storage
 
-from infra.stack.naming import Common
+from infra.stack.naming import Naming
 
 CONTAINER = "results"
 ENVIRONMENTS = "environments"
@@ -17,7 +17,7 @@ ENVIRONMENT_DAYS = 90
 
 
 def declare_retention(
-    common: Common,
+    naming: Naming,
     account: storage.StorageAccount,
     group: resources.ResourceGroup,
     options: pulumi.ResourceOptions,
@@ -30,7 +30,7 @@ def declare_retention(
     # Azure has both with every account: they are deleted with it, and not before.
     options = pulumi.ResourceOptions.merge(options, pulumi.ResourceOptions(deleted_with=account))
     storage.BlobServiceProperties(
-        common.name("blob-service"),
+        naming.name("blob-service"),
         **where,
         blob_services_name="default",
         is_versioning_enabled=True,
@@ -40,7 +40,7 @@ def declare_retention(
         opts=options,
     )
     storage.ManagementPolicy(
-        common.name("lifecycle"),
+        naming.name("lifecycle"),
         **where,
         management_policy_name="default",
         policy=storage.ManagementPolicySchemaArgs(

@@ -23,7 +23,7 @@ from infra.stack import autoscaling
 from infra.stack.autoscaling import autoscaling_config
 from infra.stack.head import Head
 from infra.stack.last_start import SCALING
-from infra.stack.naming import Common
+from infra.stack.naming import Naming
 from infra.stack.run_command import run_command_on_head
 from infra.stack.run_command_script import script_with_files
 from infra.stack.workers import Workers
@@ -38,14 +38,20 @@ class Scaling(pulumi.ComponentResource):
     """Sends the settings of the cluster's size, and again when one of them changes."""
 
     def __init__(
-        self, common: Common, settings: StackSettings, head: Head, workers: Workers
+        self, naming: Naming, settings: StackSettings, head: Head, workers: Workers
     ) -> None:
-        super().__init__("volley:infra:Scaling", common.name("scaling"))
+        super().__init__("volley:infra:Scaling", naming.name("scaling"))
         script = pulumi.Output.all(workers.scale_set.id, head.vm.id, head.private_ip).apply(
             lambda known: scaling_script(settings, *known)
         )
         self.run_command = run_command_on_head(
-            *(self, common, head, SCALING, script), timeout_s=TIMEOUT_S, after=[workers.scale_set]
+            self,
+            naming,
+            head,
+            name=SCALING,
+            script=script,
+            timeout_s=TIMEOUT_S,
+            after=[workers.scale_set],
         )
         self.register_outputs({"runCommand": self.run_command.id})
 

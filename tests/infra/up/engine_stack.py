@@ -32,7 +32,7 @@ class Stack(PulumiProject):
         return self.pulumi("up", "--yes", "--skip-preview", *arguments, **environment)
 
     def make_target(self, command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Runs `make up` or `make down`, which waits a second where Azure needs time."""
+        """Runs `make up` or `make down`, with a pause of one second between two runs."""
         return subprocess.run(
             [sys.executable, "-c", DEPLOY, command, "--yes", "--skip-preview"],
             cwd=self.folder,
