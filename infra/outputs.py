@@ -1,4 +1,4 @@
-"""Stack outputs: how to connect, what it costs, where the results are."""
+"""Stack outputs: how to connect, the cost, the place of the results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from infra.stack.retention import CONTAINER
 
 TOKEN_FILE = "/var/lib/volley/ray-token"
 FIRST_EXPERIMENT = 1
-"""The id of the experiment that the training makes in a new database of MLflow."""
+"""Id of the experiment that the training creates in a new MLflow database."""
 README = """\
 # volley: {stack}
 
@@ -54,7 +54,7 @@ def outputs(
     login = pulumi.Output.concat(settings.admin_username, "@", head.public_ip)
     forward = " ".join(f"-L {port}:127.0.0.1:{port}" for port in (MLFLOW, DASHBOARD))
     tracking_uri = (settings.mlflow_tracking_uri or f"http://127.0.0.1:{MLFLOW}").rstrip("/")
-    # On a server that exists already the experiment may have any id.
+    # On an existing server the experiment may have any id.
     experiment = "" if settings.mlflow_tracking_uri else f"/{FIRST_EXPERIMENT}/runs"
     charts = f"{tracking_uri}/#/experiments{experiment}?compareRunsMode=CHART"
     estimated = f"(estimated, {prices().location}, {prices().as_of})"
@@ -101,5 +101,5 @@ def arithmetic(settings: StackSettings, num_env_runners: int) -> str:
     text = f"{head} + {workers} - 1 = {num_env_runners}"
     if settings.min_workers == settings.max_workers:
         return text
-    # The training may start with fewer workers.
+    # Training may start with fewer workers.
     return f"{text} with all {settings.max_workers} workers"

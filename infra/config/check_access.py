@@ -12,7 +12,7 @@ from infra.config.problem import Problem
 from infra.config.stack_settings import StackSettings
 
 LARGEST_ADMIN_NETWORK = 16
-"""Length of a prefix; a larger network needs allowPublicSsh."""
+"""Prefix length; a larger network needs allowPublicSsh."""
 PRIVATE = [IPv4Network(cidr) for cidr in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")]
 """RFC 1918: private at any size."""
 _REFUSED_BY_AZURE = """\
@@ -38,7 +38,7 @@ def check_access(settings: StackSettings) -> Iterator[Problem]:
 
 
 def check_admin_cidr(settings: StackSettings) -> Iterator[Problem]:
-    """SSH is open to one network, and not to the whole internet."""
+    """SSH is open to one network, not to the whole internet."""
     key, value = "adminCidr", settings.admin_cidr
     if not value:
         yield Problem(

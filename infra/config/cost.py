@@ -1,4 +1,4 @@
-"""What a stack costs: everything that Azure bills, per hour and for each `up`."""
+"""The cost of a stack: everything that Azure bills, per hour and for each `up`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from infra.config.stack_settings import StackSettings
 HOURS_PER_MONTH = 730
 """Azure's own number: https://azure.microsoft.com/pricing/calculator"""
 DOWNLOADED_GB = 3.5
-"""What a machine downloads through the NAT gateway for its Python environment.
+"""Download of a machine through the NAT gateway, for its Python environment.
 
 The act `head alone` of the rehearsal measures it.
 """
@@ -28,12 +28,12 @@ class Billed:
 
 @dataclass(frozen=True)
 class Hourly:
-    """What an hour costs by what is there, in US dollars."""
+    """The price of an hour by part of the cluster, in US dollars."""
 
     head: float
     """While the head runs."""
     worker: float
-    """For each worker, with its disk."""
+    """Per worker, with its disk."""
     always: float
     """Until `make down`, while the head sleeps too."""
 
@@ -57,14 +57,14 @@ def per_hour(settings: StackSettings) -> float:
 
 
 def per_up(settings: StackSettings) -> float:
-    """Returns what a first `up` costs besides the hours."""
+    """Returns the cost of a first `up` in addition to the hours."""
     return sum(item.per_up for item in billed(settings))
 
 
 def per_day(settings: StackSettings, worked_hours: float = 1.0) -> float:
-    """Returns what a day costs on which all workers trained for a while and nothing followed.
+    """Returns the cost of a day on which all workers train for some hours and are idle afterwards.
 
-    The workers stay for idleMinutes more and the head for sleepAfterMinutes, as the stack has it.
+    The workers stay for idleMinutes more, and the head for sleepAfterMinutes.
     """
     price = hourly(settings)
     head = worked_hours + settings.sleep_after_minutes / 60
@@ -79,7 +79,7 @@ def per_day(settings: StackSettings, worked_hours: float = 1.0) -> float:
 
 
 def cost_table(settings: StackSettings) -> str:
-    """Returns all of it as a table in Markdown, with the sum in its last line."""
+    """Returns everything that is billed as a table in Markdown, with the sum in its last line."""
     total = Billed("**all**", per_hour(settings), per_up(settings))
     lines = [
         f"| {item.what} | {item.per_hour:.3f} | {item.per_up:.2f} |"
@@ -118,7 +118,7 @@ def _worker_disk_hour(settings: StackSettings) -> float:
 
 
 def _always(settings: StackSettings) -> Iterator[Billed]:
-    """What a deallocated head keeps, and the network."""
+    """The disk that a deallocated head keeps, and the network."""
     size = settings.os_disk_gib
     head = prices().disk_month(size, premium=True) / HOURS_PER_MONTH
     yield Billed(f"OS disk of the head, {size} GiB Premium SSD", head)

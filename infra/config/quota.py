@@ -1,4 +1,4 @@
-"""vCPU quota, checked before anything is made: Azure itself refuses after network and head exist.
+"""Checks the vCPU quota before anything is created; Azure refuses only when network and head exist.
 
 https://learn.microsoft.com/rest/api/compute/usage/list
 """
@@ -36,7 +36,7 @@ class Usage:
 
 
 class QuotaError(Exception):
-    """A quota is too small for a stack that is new."""
+    """A quota is too small for a new stack."""
 
 
 def check_quota(settings: StackSettings, prefix: str) -> None:

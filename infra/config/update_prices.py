@@ -1,4 +1,4 @@
-"""`make prices`: makes infra/config/prices.json again, from Azure's public retail prices.
+"""`make prices`: updates infra/config/prices.json from Azure's public retail prices.
 
 https://learn.microsoft.com/rest/api/cost-management/retail-prices/azure-retail-prices
 """
@@ -23,12 +23,12 @@ from payload.experiment import nearest
 ADDRESS = "https://prices.azure.com/api/retail/prices"
 TIMEOUT_S = 60
 TIERS = (6, 10, 15, 20, 30, 40)
-"""Of the disks in DISK_SIZES_GIB: P6 and E6 have 64 GiB."""
+"""Numbers of Azure's disk tiers for DISK_SIZES_GIB: P6 and E6 have 64 GiB."""
 EVERYWHERE = ("Global", "")
-"""What the API gives for a location where a price is the same in all of them."""
+"""The API's location of a price that is the same everywhere."""
 
 Item = dict[str, Any]
-"""A price, as the API answers it."""
+"""A price, as the API returns it."""
 
 
 class NoPriceError(Exception):
@@ -57,10 +57,10 @@ def main(arguments: list[str], address: str = ADDRESS, file: Path = FILE) -> int
 
 
 def read_prices(location: str, address: str) -> Prices:
-    """Asks Azure for every price.
+    """Reads every price from Azure.
 
     Raises:
-        NoPriceError: One is not there.
+        NoPriceError: Azure lists no price for something.
         urllib.error.URLError: Azure does not answer.
     """
     disks = list(_items(address, f"serviceName eq 'Storage' and armRegionName eq '{location}'"))
@@ -98,7 +98,7 @@ def _disks(items: list[Item], location: str, product: str, letter: str) -> dict[
 
 
 def _price(items: list[Item], location: str, meter: str, unit: str) -> float:
-    """Returns the price of a meter in a location, or else the one that holds everywhere."""
+    """Returns the price of a meter in a location, or else the price for all locations."""
     named = [item for item in items if (item["meterName"], item["unitOfMeasure"]) == (meter, unit)]
     here = [item for item in named if item["armRegionName"] == location]
     return _first(here or [item for item in named if item["armRegionName"] in EVERYWHERE], meter)

@@ -12,19 +12,19 @@ from pulumi_azure_native.resources import ResourceGroup
 from infra.config.stack_settings import StackSettings
 
 MAX_PREFIX = 40
-"""A VM's name has at most 64 characters, a container's 63; the rest is for what follows."""
+"""A VM's name has at most 64 characters, a container's 63; the rest is for the suffix."""
 
 
 @dataclass(frozen=True)
 class Naming:
-    """Passed to every component."""
+    """The stack's prefix, location, tags and resource group; passed to every component."""
 
     prefix: str
-    """Of every name in the portal, "volley-dev"; Pulumi adds a suffix of eight digits."""
+    """Start of every name in the portal, "volley-dev"; Pulumi adds a suffix of eight digits."""
     location: str
     tags: dict[str, str]
     resource_group: ResourceGroup
-    """Is deleted with the stack, and everything in it."""
+    """Deleted with the stack, and everything in it."""
 
     def name(self, what: str) -> str:
         return f"{self.prefix}-{what}"
@@ -42,7 +42,7 @@ class Naming:
 
     @property
     def in_group(self) -> dict[str, Any]:
-        """The same in the group that is deleted with the stack."""
+        """Arguments of every resource in the group that is deleted with the stack."""
         return {"resource_group_name": self.group, **self.tagged}
 
     def options(self, parent: pulumi.Resource, **more: Any) -> pulumi.ResourceOptions:

@@ -89,10 +89,10 @@ class Network(pulumi.ComponentResource):
     """
 
     head_subnet: pulumi.Output[str]
-    """Resource ids."""
+    """Resource id of the subnet."""
     worker_subnet: pulumi.Output[str]
     head_nsg: pulumi.Output[str] | None
-    """Of the head's network interface; None where the NSG lies on the subnet."""
+    """NSG of the head's network interface; None where the NSG is on the subnet."""
     worker_nsg: pulumi.Output[str] | None
 
     def __init__(self, naming: Naming, settings: StackSettings) -> None:
@@ -189,7 +189,7 @@ def _cidr_of(subnet_id: str) -> pulumi.Output[str]:
     subnet = network.get_subnet_output(
         resource_group_name=parts[4], virtual_network_name=parts[8], subnet_name=parts[10]
     )
-    # One prefix or a list, as the subnet was made.
+    # Azure returns one prefix or a list, depending on how the subnet was created.
     cidr: pulumi.Output[str] = subnet.apply(
         lambda answer: str(answer.address_prefix or answer.address_prefixes[0])
     )

@@ -1,4 +1,4 @@
-"""What must exist before a machine boots."""
+"""What must exist before a machine boots: network, results account, identities and their roles."""
 
 from __future__ import annotations
 
@@ -23,4 +23,4 @@ class Prerequisites:
     results: ResultsAccount
     identities: Identities
     grants: list[pulumi.Resource]
-    """Role assignments, which must exist before a machine boots."""
+    """Role assignments: a machine depends on them."""

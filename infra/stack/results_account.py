@@ -30,17 +30,17 @@ class ResultsAccount(pulumi.ComponentResource):
     account_id: pulumi.Output[str]
     container_id: pulumi.Output[str]
     environments_id: pulumi.Output[str]
-    """Of its container."""
+    """Resource id of the container of Python environments."""
     token_container: pulumi.Output[str]
     token_container_id: pulumi.Output[str]
     address: pulumi.Output[str]
-    """IP address of the private endpoint; empty where the account is reached by its public name."""
+    """IP address of the private endpoint; empty if machines use the account's public name."""
 
     def __init__(self, naming: Naming, settings: StackSettings, net: Network) -> None:
         super().__init__("volley:infra:Results", naming.name("results"))
         self._naming = naming
         self._provider: Provider | None = None
-        """Of the account's subscription, where that is not the stack's."""
+        """Provider for the account's subscription, if that is not the stack's."""
         self._kept = pulumi.ResourceOptions(parent=self, retain_on_delete=settings.keep_results)
         if settings.results_account_id:
             self._use(settings.results_account_id, net)
@@ -66,7 +66,7 @@ class ResultsAccount(pulumi.ComponentResource):
         self.address = self._private_endpoint(account_id, net)
 
     def _private_endpoint(self, account_id: str, net: Network) -> pulumi.Output[str]:
-        """Connects an existing account, whose firewall does not allow this network."""
+        """Connects the network to an existing account, whose firewall does not allow it."""
         endpoint = network.PrivateEndpoint(
             self._naming.name("results-endpoint"),
             **self._naming.in_group,
@@ -94,7 +94,7 @@ class ResultsAccount(pulumi.ComponentResource):
             resource_group_name=group.name,
             **self._naming.tagged,
             kind="StorageV2",
-            # Three copies in one data centre. checkov asks for copies in other regions
+            # Three copies in one data centre. checkov wants copies in other regions
             # (CKV_AZURE_206), at twice the price: a run can be repeated.
             sku=storage.SkuArgs(name="Standard_LRS"),
             access_tier="Hot",
@@ -114,7 +114,7 @@ class ResultsAccount(pulumi.ComponentResource):
             ),
             network_rule_set=storage.NetworkRuleSetArgs(
                 default_action=storage.DefaultAction.DENY,
-                # checkov wants AzureServices let in (CKV_AZURE_36). Nothing here needs it.
+                # checkov wants AzureServices to be allowed (CKV_AZURE_36). Nothing here needs it.
                 bypass="None",
                 virtual_network_rules=[
                     storage.VirtualNetworkRuleArgs(

@@ -1,4 +1,4 @@
-"""How long the results account keeps blobs that were deleted or replaced, and environments."""
+"""How long the results account keeps deleted and replaced blobs, and Python environments."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ CONTAINER = "results"
 ENVIRONMENTS = "environments"
 """The container of Python environments."""
 PROTECTED_DAYS = 7
-"""How long a deleted or replaced blob can be restored."""
+"""Time in which a deleted or replaced blob can be restored."""
 ENVIRONMENT_DAYS = 90
-"""After which a Python environment is deleted; the next head makes it again."""
+"""Age at which a Python environment is deleted; the next head creates it again."""
 
 
 def declare_retention(
@@ -22,12 +22,12 @@ def declare_retention(
     group: resources.ResourceGroup,
     options: pulumi.ResourceOptions,
 ) -> None:
-    """Keeps what was deleted or replaced for some days, and then deletes it.
+    """Keeps deleted and replaced blobs for some days, and then deletes them.
 
-    MLflow's database cannot be made again; runs and checkpoints are replaced all the time.
+    MLflow's database cannot be reproduced; files of runs are replaced all the time.
     """
     where = {"resource_group_name": group.name, "account_name": account.name}
-    # Azure has both with every account: they are deleted with it, and not before.
+    # Every account has both: Azure deletes them with the account, and not before.
     options = pulumi.ResourceOptions.merge(options, pulumi.ResourceOptions(deleted_with=account))
     storage.BlobServiceProperties(
         naming.name("blob-service"),

@@ -1,4 +1,4 @@
-"""Arguments that the head's VM and the scale set's instances share."""
+"""Arguments that are the same for the head's VM and the scale set's instances."""
 
 from __future__ import annotations
 

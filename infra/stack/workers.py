@@ -43,7 +43,7 @@ class Workers(pulumi.ComponentResource):
             sku=compute.SkuArgs(
                 name=settings.worker_size,
                 tier="Standard",
-                # Others ask for machines, so that a shortage cannot fail `up`.
+                # The head creates workers later, so that a shortage cannot fail `up`.
                 capacity=0,
             ),
             orchestration_mode="Flexible",
@@ -55,7 +55,7 @@ class Workers(pulumi.ComponentResource):
                 depends_on=prerequisites.grants,
                 replace_on_changes=REPLACED_BY,
                 delete_before_replace=True,
-                # Whatever else changes, Azure gets the capacity that the state has.
+                # Every update sends the capacity that is in the state.
                 ignore_changes=["sku.capacity"],
                 hooks=pulumi.ResourceHookBinding(before_update=[_same_capacity()]),
             ),

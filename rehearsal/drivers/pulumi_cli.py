@@ -27,7 +27,7 @@ class PulumiCli:
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "pulumi"
         self.said = ""
-        """What the last `pulumi up` or `pulumi destroy` has told its user."""
+        """Output of the last `pulumi up` or `pulumi destroy`."""
 
     @cached_property
     def project(self) -> PulumiProject:
