@@ -11,7 +11,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any
 
 import yaml
 from pydantic.fields import FieldInfo
@@ -20,7 +20,7 @@ from infra.config.stack_settings import StackSettings
 
 ROOT = Path(__file__).parents[2]
 TYPES = {str: "string", bool: "boolean", int: "integer", dict: "object", list: "array"}
-"""Pulumi's names of types; a choice of words is a string too."""
+"""Pulumi's names of types."""
 BEGIN = "<!-- The settings, from infra/config/stack_settings.py by `make docs` -->"
 END = "<!-- End of the settings -->"
 
@@ -51,7 +51,7 @@ def with_table(document: str) -> str:
 
 def _config_lines() -> Iterator[str]:
     for key, field in _fields():
-        kind = TYPES.get(get_origin(field.annotation) or field.annotation or str, "string")
+        kind = TYPES[type(field.default)]
         yield f"  {key}:"
         yield f"    type: {kind}"
         if kind == "array":

@@ -64,8 +64,10 @@ class Kill:
 def parse_kill(text: str) -> Kill:
     """Returns what `KillingAzure` was told."""
     first, *rest = text.split() or [""]
-    if first in ("before", "after"):
-        return Kill(**{first: int(rest[0])})
+    if first == "before":
+        return Kill(before=int(rest[0]))
+    if first == "after":
+        return Kill(after=int(rest[0]))
     return Kill(begun={name.lstrip("-"): name[0] != "-" for name in text.split()})
 
 
