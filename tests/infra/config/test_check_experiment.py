@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -96,17 +95,11 @@ def test_a_head_of_4_and_workers_of_10_vcpus_have_13_env_runners(tmp_path: Path)
     assert place(with_stack_layer(settings, tmp_path).config, cluster(settings)) == 4 + 5 * 2 - 1
 
 
-@pytest.mark.slow
-def test_of_the_payload_infra_imports_the_experiment_alone() -> None:
-    files = subprocess.run(
-        ["git", "ls-files", "infra/*.py"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split()
+def test_infra_imports_of_the_payload_only_the_experiment_and_the_parcel() -> None:
+    files = [file for file in (ROOT / "infra").rglob("*.py") if "files" not in file.parts]
     imports = {
-        module
-        for name in files
-        if "boot/files" not in name
-        for module in re.findall(
-            r"(?:from|import) (payload(?:\.\w+)*)\b", (ROOT / name).read_text()
-        )
+        package
+        for file in files
+        for package in re.findall(r"(?:from|import) (payload(?:\.\w+)?)\b", file.read_text())
     }
-    assert imports == {"payload.experiment"}
+    assert imports == {"payload.experiment", "payload.parcel"}
