@@ -41,8 +41,8 @@ from payload.experiment.scale import LAPTOP
 from payload.experiment.settings import Experiment, Settings, with_defaults
 from payload.impala.env_runner import AtariEnvRunner
 from payload.impala.learner import VTraceLearner
+from payload.impala.learner_threads import LEARNER_THREADS
 from payload.impala.rollout_fragment import RolloutFragment
-from payload.run.interruption import LEARNER_THREADS
 from payload.run.ray_cluster import available_cpus, connect
 
 WARM_UP_S = 1.0

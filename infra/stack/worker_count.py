@@ -5,7 +5,7 @@ from __future__ import annotations
 import pulumi
 from pulumi_azure_native import compute
 
-from infra.up.deploy import WORKERS_HAVE_CHANGED
+from infra.stack import WORKERS_HAVE_CHANGED
 
 
 def refuse_other_capacity(update: pulumi.ResourceHookArgs) -> None:

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from infra.stack import WORKERS_HAVE_CHANGED
 from infra.up.pending_operations import (
     name_of,
     pending_operations,
@@ -45,8 +46,6 @@ NEEDS_TIME = {
     "RetryableError": "another operation on the resource has not ended",
 }
 """Codes of errors that end by themselves, and what Azure is busy with."""
-WORKERS_HAVE_CHANGED = "WorkersHaveChanged"
-"""What infra.stack.worker_count says: the state has another number of workers than Azure."""
 EXISTS = "cannot create already existing resource"
 
 

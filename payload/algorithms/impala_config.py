@@ -16,9 +16,9 @@ from payload.impala.connector import FragmentsToTrainBatch
 from payload.impala.env_runner import AtariEnvRunner
 from payload.impala.epsilon_greedy import EpsilonGreedyAPPOModule, EpsilonGreedyPPOModule
 from payload.impala.learner import SurrogateLearner, VTraceLearner
+from payload.impala.learner_errors import WatchedAPPOLearner, WatchedIMPALALearner
 from payload.impala.module import AtariModule
 from payload.impala.schedule import schedule
-from payload.impala.thread_watch import WatchedAPPOLearner, WatchedIMPALALearner
 
 ALGORITHM_CLASSES = {"IMPALA": VolleyIMPALA, "APPO": VolleyAPPO}
 

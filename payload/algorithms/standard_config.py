@@ -19,8 +19,8 @@ from payload.environments.images import ImageCatalog, PPOImageCatalog
 from payload.experiment.common_settings import LSTM, CommonSettings
 from payload.experiment.settings import Algorithm
 from payload.experiment.standard_settings import PPOSettings, ReplaySettings, StandardSettings
-from payload.impala.checkpoint_errors import CheckpointErrors
 from payload.impala.epsilon_greedy import EpsilonGreedyPPOModule
+from payload.impala.learner_errors import CheckpointErrors
 from payload.impala.schedule import schedule
 
 

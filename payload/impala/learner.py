@@ -27,11 +27,11 @@ from ray.rllib.utils.metrics import (
 from payload.environments.atari import AtariSettings, make_vector_env
 from payload.impala.advantages import RunningNormalizer
 from payload.impala.connector import FIRST
+from payload.impala.learner_errors import ThreadWatch
 from payload.impala.module import STACKS
 from payload.impala.replay import ReplayBuffer
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.impala.schedule import annealed, near_goal, near_limit, value_at
-from payload.impala.thread_watch import ThreadWatch
 from payload.impala.update_settings import UpdateSettings
 from payload.impala.vtrace import vtrace
 

@@ -18,7 +18,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from payload.experiment.settings import Experiment
-from payload.run.progress import Progress, Report
+from payload.run.progress import Progress
+from payload.tracking.report import Report
 
 PLAIN_LINE_EVERY_S = 10.0
 

@@ -21,8 +21,8 @@ from payload.experiment.file import to_yaml
 from payload.experiment.settings import Experiment
 from payload.files import replace_text
 from payload.run.checkpoints import CheckpointStore
-from payload.run.progress import Report
 from payload.tracking.metrics import ITERATION, METRICS, STEPS, columns
+from payload.tracking.report import Report
 
 RUNS = "runs"
 

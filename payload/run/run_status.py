@@ -10,7 +10,7 @@ from typing import Literal
 
 from payload.files import replace_text
 from payload.run.panel import Estimate
-from payload.run.progress import Report
+from payload.tracking.report import Report
 
 State = Literal["STARTING", "TRAINING", "FINISHED", "FAILED", "KILLED"]
 

@@ -25,14 +25,15 @@ from payload.run.env_runner_number import EnvRunnerNumber
 from payload.run.evaluate import record_under, record_video
 from payload.run.interruption import STALLED_AFTER_S, Interruption
 from payload.run.panel import View
-from payload.run.progress import Progress, Report, reason_to_stop
+from payload.run.progress import Progress, reason_to_stop
 from payload.run.ray_cluster import disconnect, exit_at_once, watch_gcs
 from payload.run.run_folder import LogStream, RunFolder, redirect_output, restore_output
 from payload.run.run_status import RunStatus, State
 from payload.run.scaling import follow_scale, settings_for, tell_learners
+from payload.run.training_callback import TrainingCallback, callback_of
 from payload.tracking.learning_curve import draw_learning_curve
-from payload.tracking.mlflow_callback import MLflowMetrics, callback_of
 from payload.tracking.mlflow_run import MLflowRun, Status, Tracking
+from payload.tracking.report import Report
 from payload.tracking.run_parameters import run_parameters
 
 STATUS_EVERY_S = 5.0
@@ -195,7 +196,7 @@ class Training:
             UserError: None of them can.
         """
         config = algorithm_config(self.experiment, self.settings)
-        config.callbacks(MLflowMetrics)
+        config.callbacks(TrainingCallback)
         algorithm = config.build_algo()
         progress = Progress()
         for checkpoint in resume_from:

@@ -23,10 +23,10 @@ from payload.run.interruption import Interruption
 from payload.run.panel import View
 from payload.run.run_status import RunStatus, State
 from payload.run.train import Training, TrainOptions
+from payload.run.training_callback import callback_of
 from payload.search.folder import SearchFolder, status_file
 from payload.search.plan import Planned
 from payload.tracking.metrics import STEPS, TIME, metrics
-from payload.tracking.mlflow_callback import callback_of
 from payload.tracking.mlflow_run import Status
 
 REASON = "reason"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.up.deploy import WORKERS_HAVE_CHANGED
+from infra.stack import WORKERS_HAVE_CHANGED
 from rehearsal.azure.management.management_faults import Faults
 from rehearsal.azure.management.management_machines import SetMachines
 from rehearsal.azure.resources.resource_kinds import all_of

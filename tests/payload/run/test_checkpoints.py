@@ -13,7 +13,8 @@ import pytest
 from payload.errors import UserError
 from payload.experiment.settings import Experiment, Settings, Stop
 from payload.run.checkpoints import Checkpoint, CheckpointStore, DamagedError, find_checkpoint
-from payload.run.progress import MEAN_OVER, Progress
+from payload.run.progress import Progress
+from payload.tracking.report import MEAN_OVER
 from tests.payload.conftest import FileAlgorithm
 
 Save = Callable[..., Checkpoint]

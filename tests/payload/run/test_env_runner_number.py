@@ -22,9 +22,9 @@ from payload.experiment.read import read_experiment
 from payload.experiment.settings import with_defaults
 from payload.run import env_runner_number
 from payload.run.env_runner_number import EnvRunnerNumber
-from payload.run.progress import Report
+from payload.run.training_callback import TrainingCallback, callback_of
 from payload.tracking.metrics import RESTARTS, metrics
-from payload.tracking.mlflow_callback import MLflowMetrics, callback_of
+from payload.tracking.report import Report
 from tests.payload.command_line import wait_for
 
 CPUS = 3
@@ -114,7 +114,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
         experiment = read_experiment({"run": run, "env": env, "config": config}).experiment
         settings = with_defaults(experiment, atari=game_of(experiment) is not None)
         rllib = algorithm_config(experiment, settings)
-        rllib.callbacks(MLflowMetrics)
+        rllib.callbacks(TrainingCallback)
         said: list[str] = []
         folder = tmp_path_factory.mktemp("training")
         file = folder / "env_runners"

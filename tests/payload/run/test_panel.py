@@ -12,7 +12,8 @@ import pytest
 
 from payload.experiment.settings import Experiment, Stop
 from payload.run.panel import Estimate, View, estimate
-from payload.run.progress import MEAN_OVER, Progress, Report
+from payload.run.progress import Progress
+from payload.tracking.report import MEAN_OVER, Report
 
 MakeReport = Callable[..., Report]
 

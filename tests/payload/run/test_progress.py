@@ -27,14 +27,8 @@ from ray.rllib.utils.metrics import (
 
 from payload.environments.episode_metrics import EPISODE_LENGTHS, EPISODE_RETURNS
 from payload.experiment.settings import Stop
-from payload.run.progress import (
-    MEAN_OVER,
-    RECENT_EPISODES,
-    Progress,
-    Report,
-    TrainResult,
-    reason_to_stop,
-)
+from payload.run.progress import RECENT_EPISODES, Progress, reason_to_stop
+from payload.tracking.report import MEAN_OVER, Report, TrainResult
 from payload.tracking.train_result import train_result
 
 NAN = math.nan

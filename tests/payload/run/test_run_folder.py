@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from payload.errors import UserError
 from payload.experiment.settings import Experiment
 from payload.run.checkpoints import Checkpoint
-from payload.run.progress import Report
 from payload.run.run_folder import (
     LogStream,
     RunFolder,
@@ -29,6 +28,7 @@ from payload.run.run_folder import (
     restore_output,
 )
 from payload.tracking.metrics import METRICS, STEPS, metrics
+from payload.tracking.report import Report
 from tests.payload.conftest import FIRST_REPORT
 
 Save = Callable[..., Checkpoint]

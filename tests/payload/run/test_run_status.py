@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from payload.run.panel import Estimate
-from payload.run.progress import Report
 from payload.run.run_status import RunStatus
+from payload.tracking.report import Report
 
 TRAINING = RunStatus("TRAINING", "/runs/a", mlflow_run="abc")
 

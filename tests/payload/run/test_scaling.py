@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from payload.experiment.settings import Experiment, Settings, Stop, with_defaults
 from payload.run.env_runner_joining import set_number
-from payload.run.progress import MEAN_OVER, Progress
+from payload.run.progress import Progress
 from payload.run.scaling import follow_scale, settings_while_training, tell_learners
+from payload.tracking.report import MEAN_OVER
 from tests.payload.run.conftest import Build, of_learners
 
 pytestmark = [

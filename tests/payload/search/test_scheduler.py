@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from payload.experiment.settings import EPISODE_RETURN_MEAN, Stop
-from payload.run.progress import Report
 from payload.search.folder import SearchFolder
 from payload.search.scheduler import FIRST_RUNG, ResumableASHA
 from payload.tracking.metrics import STEPS
+from payload.tracking.report import Report
 
 END = 27_000
 """Environment steps of the experiment: rungs are at 1,000, 3,000 and 9,000."""

@@ -1,4 +1,4 @@
-"""The MLflow callback: every iteration's metrics on the axis of environment steps."""
+"""RLlib's callback of a training: every iteration becomes a report, and metrics in MLflow."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 
 from payload.run.env_runner_joining import tell_number
 from payload.run.env_runner_losses import EnvRunnerLosses
-from payload.run.progress import Progress, Report
+from payload.run.progress import Progress
 from payload.tracking.metrics import metrics
 from payload.tracking.mlflow_run import MLflowRun
 from payload.tracking.node_metrics import NodeMonitors
+from payload.tracking.report import Report
 from payload.tracking.train_result import train_result
 
 
-class MLflowMetrics(RLlibCallback):
+class TrainingCallback(RLlibCallback):
     """Turns each train result into a Report and logs it.
 
     RLlib makes one in the driver, where `attach` gives it its run, and one in every env
@@ -90,6 +91,6 @@ class MLflowMetrics(RLlibCallback):
         self.run.log_metrics(values, self.report.env_steps)
 
 
-def callback_of(algorithm: Any) -> MLflowMetrics:
-    """Returns the driver's callback of an algorithm built with MLflowMetrics."""
-    return next(c for c in algorithm.callbacks if isinstance(c, MLflowMetrics))
+def callback_of(algorithm: Any) -> TrainingCallback:
+    """Returns the driver's callback of an algorithm built with a TrainingCallback."""
+    return next(c for c in algorithm.callbacks if isinstance(c, TrainingCallback))

@@ -1,18 +1,48 @@
-"""Ends RLlib's IMPALA and APPO learners when one of their threads has died."""
+"""Errors of a learner that RLlib drops: a thread that died, a checkpoint that failed."""
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty
 from typing import Any
 
 from ray.rllib.algorithms.appo.torch.appo_torch_learner import APPOTorchLearner
 from ray.rllib.algorithms.impala.torch.impala_torch_learner import IMPALATorchLearner
+from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.learner.training_data import TrainingData
 
-from payload.impala.checkpoint_errors import CheckpointErrors
-from payload.run.interruption import is_learners
+from payload.impala.learner_threads import is_learner_thread
+
+logger = logging.getLogger(__name__)
+
+
+class CheckpointErrors(TorchLearner):
+    """A learner that keeps such an error instead of raising it.
+
+    RLlib's driver would mark the learner as unhealthy and continue without a learner.
+    """
+
+    checkpoint_error: Exception | None = None
+    """Of the last save or restore in a process of its own; CheckpointStore raises it."""
+
+    def save_to_path(self, *args: Any, **kwargs: Any) -> Any:
+        return self._keep_error(super().save_to_path, *args, **kwargs)
+
+    def restore_from_path(self, *args: Any, **kwargs: Any) -> None:
+        self._keep_error(super().restore_from_path, *args, **kwargs)
+
+    def _keep_error(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self.checkpoint_error = None
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            if self.config.num_learners == 0:
+                raise
+            logger.exception("No checkpoint of this learner.")
+            self.checkpoint_error = error
 
 
 class ThreadWatch(CheckpointErrors):
@@ -44,7 +74,7 @@ class ThreadWatch(CheckpointErrors):
 
     def _on_thread_error(self, args: threading.ExceptHookArgs) -> None:
         threading.__excepthook__(args)
-        if not is_learners(args.thread):
+        if not is_learner_thread(args.thread):
             return
         self._failure = self._failure or args.exc_value
         # An update may wait for room in the queue, or for the end of a batch.
