@@ -7,18 +7,18 @@ from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.algorithms.impala import IMPALAConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
-from payload.algorithms.impala import VolleyAPPO, VolleyIMPALA
 from payload.environments.atari import AtariSettings
 from payload.environments.images import PPOImageCatalog
 from payload.experiment.common_settings import LSTM
 from payload.experiment.settings import Experiment, Settings
-from payload.impala.connector import FragmentsToTrainBatch
 from payload.impala.env_runner import AtariEnvRunner
 from payload.impala.epsilon_greedy import EpsilonGreedyAPPOModule, EpsilonGreedyPPOModule
+from payload.impala.impala_algorithm import VolleyAPPO, VolleyIMPALA
 from payload.impala.learner import SurrogateLearner, VTraceLearner
 from payload.impala.learner_errors import WatchedAPPOLearner, WatchedIMPALALearner
 from payload.impala.module import AtariModule
 from payload.impala.schedule import schedule
+from payload.impala.train_batch import FragmentsToTrainBatch
 
 ALGORITHM_CLASSES = {"IMPALA": VolleyIMPALA, "APPO": VolleyAPPO}
 

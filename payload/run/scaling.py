@@ -7,15 +7,11 @@ from typing import Any
 from payload.environments.atari import game_of
 from payload.experiment.common_settings import CommonSettings
 from payload.experiment.settings import Experiment, Settings, Stop, with_defaults
-from payload.impala.schedule import annealed, near_goal, schedule
-from payload.impala.update_settings import UpdateSettings
+from payload.impala.schedule import update_settings
 from payload.run.progress import Progress
 
 STAY = {"num_envs_per_env_runner", "rollout_fragment_length"}
 """Of an env runner; what it has begun with stays."""
-TEMPERATURE_POWER = 4
-"""The power of the used share with which the temperature falls, most of it near the end: a policy
-that is sampled sharply from early on explores less, and Breakout learned more slowly."""
 
 
 def settings_for(
@@ -55,26 +51,10 @@ def tell_learners(algorithm: Any, progress: Progress, stop: Stop, settings: Comm
     """Sets the UpdateSettings of every VTraceLearner; RLlib's own learner has no use for them."""
     if not isinstance(settings, Settings):
         return
-    assert settings.train_batch_size_per_learner is not None  # It is filled in.
-    used = progress.used(stop)
-    left = 1.0 - used
-    towards = progress.towards(stop)
-    lr = schedule(settings.lr)
-    if settings.lr_at_goal is not None:
-        lr = annealed(lr, settings.lr_at_goal, near_goal(towards))
-    update_settings = UpdateSettings(
-        train_batch_size=settings.train_batch_size_per_learner,
-        minibatch_size=settings.minibatch_size,
-        lr=lr,
-        lr_left=left if settings.anneal_lr else 1.0,
-        entropy_coeff_left=left if settings.anneal_entropy_coeff else 1.0,
-        temperature=annealed(1.0, settings.final_temperature, used**TEMPERATURE_POWER),
-        progress=towards,
-        used=used,
-    )
+    now = update_settings(settings, progress.towards(stop), progress.used(stop))
 
     def tell(learner: Any) -> None:
-        learner.update_settings = update_settings
+        learner.update_settings = now
 
     # 0: the training loop does not wait for learners on other nodes.
     algorithm.learner_group.foreach_learner(tell, timeout_seconds=0.0)

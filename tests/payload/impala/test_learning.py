@@ -37,7 +37,7 @@ def _catch(monkeypatch: pytest.MonkeyPatch) -> None:
         return CatchVectorEnv(num_envs, settings.image_size, settings.frame_stack)
 
     monkeypatch.setattr("payload.impala.env_runner.make_vector_env", make)
-    monkeypatch.setattr("payload.impala.learner.make_vector_env", make)
+    monkeypatch.setattr("payload.impala.module.make_vector_env", make)
 
 
 def return_after_learning(run: str) -> float:

@@ -12,7 +12,7 @@ import ray
 
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import Experiment, with_defaults
-from payload.impala.update_settings import UpdateSettings
+from payload.impala.schedule import UpdateSettings
 from payload.run.checkpoints import Checkpoint
 from payload.run.panel import View
 from payload.run.run_folder import RunFolder

@@ -18,9 +18,8 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
-from payload.impala.connector import FIRST, FRAMES, FragmentsToTrainBatch
-from payload.impala.frame_stack import stack_frames
 from payload.impala.rollout_fragment import RolloutFragment
+from payload.impala.train_batch import FIRST, FRAMES, FragmentsToTrainBatch, stack_frames
 
 PATIENT = settings(deadline=None, max_examples=50)
 """A busy machine must not fail a test."""

@@ -1,4 +1,4 @@
-"""IMPALA and APPO as volley runs them."""
+"""IMPALA and APPO in the driver, which gives every train batch to every learner."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 import ray
 from ray.rllib.algorithms.appo import APPO
 from ray.rllib.algorithms.impala import IMPALA
+from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
-from payload.impala.learner_group import PatientLearnerGroup
 from payload.impala.state_server import StateServer
 
 POLL_S = 0.1
+WAIT_S = 0.01
+"""Of one look at what learners have answered."""
 
 
 class VolleyIMPALA(IMPALA):
@@ -55,3 +57,29 @@ class VolleyIMPALA(IMPALA):
 
 class VolleyAPPO(VolleyIMPALA, APPO):
     """RLlib's APPO with the same changes."""
+
+
+class PatientLearnerGroup(LearnerGroup):
+    """Waits for room where RLlib's own drops a train batch.
+
+    RLlib's also gives it to those of several learners that have room. Learners average each
+    gradient step, so one that skips a batch averages its next one with another's last one.
+    """
+
+    def update(self, *, async_update: bool = False, **kwargs: Any) -> list[Any]:
+        """Returns the results that have come, as RLlib's own; waits until each learner has room."""
+        results: list[Any] = []
+        while async_update and self._has_full_queue():
+            ready = self._worker_manager.fetch_ready_async_reqs(timeout_seconds=WAIT_S)
+            results += self._get_results(ready)
+        results += super().update(async_update=async_update, **kwargs)
+        return results
+
+    def _has_full_queue(self) -> bool:
+        """Whether a learner has as many train batches as RLlib lets wait for it."""
+        manager = self._worker_manager
+        limit = manager._max_remote_requests_in_flight_per_actor
+        return any(
+            manager._remote_actor_states[index].get_num_in_flight_requests() >= limit
+            for index in manager.healthy_actor_ids()
+        )
