@@ -9,6 +9,7 @@ import shlex
 import sys
 import threading
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -275,6 +276,7 @@ def _notes_on_search(experiment: Experiment) -> list[str]:
 def _tune(options: argparse.Namespace) -> int:
     from payload.experiment.placement import place_trials
     from payload.experiment.read import read_experiment
+    from payload.experiment.resume import check_resumable
     from payload.experiment.settings import for_atari_only, notes_on_defaults
     from payload.run.driver_lock import driver_lock
     from payload.run.run_folder import check_writable
@@ -295,7 +297,10 @@ def _tune(options: argparse.Namespace) -> int:
         plan = make_plan(experiment, options.samples, options.seeds)
     else:
         plan = Plan.read(resumed.plan_file)
-        _check_same_search(options, experiment, read_experiment(resumed.experiment_file).experiment)
+        if options.samples is not None or options.seeds is not None:
+            raise UserError("--resume: --samples and --seeds cannot change; start a new search")
+        before = read_experiment(resumed.experiment_file).experiment
+        loaded.notes.extend(check_resumable(before, experiment, f"--resume {resumed.path}"))
     check_writable(options.results)
     trials = [trial.experiment(experiment) for trial in plan.trials()]
     installed, atari = _provide(options, experiment, trials)
@@ -322,16 +327,6 @@ def _tune(options: argparse.Namespace) -> int:
         job = Job(experiment, folder, _train_options(options), named, atari, env_runners)
         notes = loaded.notes + notes_on_defaults(experiment, atari) + _notes_on_plan(plan)
         return search(job, plan, cluster, notes)
-
-
-def _check_same_search(options: argparse.Namespace, given: Experiment, was: Experiment) -> None:
-    """Raises UserError unless a resumed search is still the one that its folder holds."""
-    if options.samples is not None or options.seeds is not None:
-        raise UserError("--resume: --samples and --seeds stay as they were")
-    if (given.run, given.env, given.search) != (was.run, was.env, was.search):
-        raise UserError(
-            "--resume: run, env and search space stay as they were; start a new search for others"
-        )
 
 
 def _notes_on_plan(plan: Plan) -> list[str]:
@@ -419,6 +414,7 @@ def _start_ray(
 def _read_experiment(options: argparse.Namespace, resumed: RunFolder | None) -> LoadedExperiment:
     """Reads the command line over the file, or over what a resumed run was."""
     from payload.experiment.read import read_experiment
+    from payload.experiment.resume import check_resumable
 
     keys = ("run", "env", "stop", "source_directory")
     command_line: dict[str, Any] = {
@@ -433,12 +429,13 @@ def _read_experiment(options: argparse.Namespace, resumed: RunFolder | None) -> 
         newest = resumed.checkpoints().newest_whole()
         if newest is None:
             raise UserError(f"--resume {resumed.path}: every checkpoint is damaged")
-        file, before = file or newest.experiment_file, newest.experiment().env
+        file, before = file or newest.experiment_file, newest.experiment()
     layers = [command_line] if file is None else [file, command_line]
     loaded = read_experiment(*layers)
-    if resumed is not None and loaded.experiment.env != before:
-        raise UserError(f"--env {loaded.experiment.env}: the run in {resumed.path} plays {before}")
-    return loaded
+    if resumed is None or before is None:
+        return loaded
+    changes = check_resumable(before, loaded.experiment, f"--resume {resumed.path}")
+    return replace(loaded, notes=[*loaded.notes, *changes])
 
 
 def _runtime_env(

@@ -9,6 +9,7 @@ from payload.experiment.common_settings import CommonSettings
 from payload.experiment.file import to_yaml
 from payload.experiment.placement import Cluster, Node, place
 from payload.experiment.read import LoadedExperiment, read_experiment
+from payload.experiment.resume import check_resumable, resume_key
 from payload.experiment.search_space import SearchSpace
 from payload.experiment.settings import (
     LEFT_OUT,
@@ -32,10 +33,12 @@ __all__ = [
     "Settings",
     "Stop",
     "UserError",
+    "check_resumable",
     "in_bytes",
     "named_paths",
     "nearest",
     "place",
     "read_experiment",
+    "resume_key",
     "to_yaml",
 ]

@@ -119,7 +119,7 @@ BAD_INPUTS = {
     "nothing to resume": bad("train --resume", "--resume", "results/runs"),
     "nothing to resume in a folder": bad("train --resume empty", "--resume empty", "checkpoint"),
     "resume with another environment": bad(
-        "train --resume --results trained --env Acrobot-v1", "--env Acrobot-v1", "CartPole-v1"
+        "train --resume --results trained --env Acrobot-v1", "env is CartPole-v1", "Acrobot-v1"
     ),
     "evaluate in another environment": bad(
         "evaluate trained/runs/a --env Acrobot-v1", "--env Acrobot-v1", "CartPole-v1"

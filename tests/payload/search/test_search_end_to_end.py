@@ -189,8 +189,8 @@ def test_the_best_setting_is_an_experiment_without_a_search(searched: Searched) 
 
 def test_a_resumed_search_stays_what_it_was(searched: Searched) -> None:
     refused: list[tuple[tuple[str, ...], str]] = [
-        (("--seeds", "2"), "--samples and --seeds stay"),
-        (("--config", '{"lr": {"grid_search": [1, 2]}}'), "search space stay as they were"),
+        (("--seeds", "2"), "--samples and --seeds cannot change"),
+        (("--config", '{"lr": {"grid_search": [1, 2]}}'), "config.lr is"),
     ]
     for options, words in refused:
         done = payload(searched.folder, "tune", "--resume", *options)
