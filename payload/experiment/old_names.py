@@ -37,31 +37,35 @@ IGNORED_CONFIG = {
     "framework": "RLlib's new API stack has torch only",
     "use_pytorch": "RLlib's new API stack has torch only",
     "eager": "RLlib's new API stack has torch only",
-    "vtrace": "IMPALA and APPO always correct with V-trace",
-    "batch_mode": "rollout fragments always have a fixed length",
-    "sample_async": "env runners always sample asynchronously",
-    "compress_observations": "each frame crosses the network once, not stacked",
-    "preprocessor_pref": "the emulator does the usual Atari preprocessing itself",
-    "observation_filter": "the module normalises pixels itself",
+    "batch_mode": "every algorithm samples a fixed number of steps, as with truncate_episodes",
+    "compress_observations": "volley compresses the frames of Atari games, and nothing else",
+    "preprocessor_pref": "Atari games have the usual preprocessing, other environments none",
+    "observation_filter": "there are no filters; the network scales images of bytes, and other "
+    "observations are NOT normalized",
     "num_cpus_for_driver": "a driver outside Tune reserves no CPU",
     "num_gpus_per_worker": "the env runners' network is too small to gain from a GPU",
-    "num_aggregation_workers": "fragments go to the learner directly",
-    "minibatch_buffer_size": "num_epochs passes over a batch need no ring buffer",
-    "learner_queue_timeout": "the learner waits for batches without a limit",
     "opt_type": "the optimizer is Adam",
     "decay": "belongs to RMSProp; the optimizer is Adam",
     "momentum": "belongs to RMSProp; the optimizer is Adam",
     "log_level": "RLlib's log goes to driver_log.txt in full",
 }
+IGNORED_BY_IMPALA = {
+    "vtrace": "IMPALA and APPO always correct with V-trace",
+    "sample_async": "env runners always sample asynchronously",
+    "num_aggregation_workers": "fragments go to the learner directly",
+    "minibatch_buffer_size": "num_epochs passes over a batch need no ring buffer",
+    "learner_queue_timeout": "the learner waits for batches without a limit",
+}
+"""Of the other algorithms they are no settings at all."""
 DURATION = "max_run_duration_seconds"
 """Of Azure ML's ReinforcementLearningEstimator, beside run and env; today stop.time_total_s."""
 RMSPROP = frozenset({"opt_type", "decay", "momentum"})
 """Beside these, `epsilon` is RMSProp's too, as in RLlib's old IMPALA."""
 IGNORED_MODEL = {
     "grayscale": "frames are always gray",
-    "zero_mean": "the module normalises pixels itself",
-    "conv_filters": "the module's convolutions are fixed",
-    "free_log_std": "belongs to continuous actions",
+    "zero_mean": "the network scales pixels itself",
+    "conv_filters": "the convolutions follow from the image's size",
+    "free_log_std": "the network computes the deviation of continuous actions",
     "vf_share_layers": "policy and value always share their layers",
 }
 
@@ -123,7 +127,7 @@ def _check_search(config: dict[str, Any], run: Algorithm) -> None:
     model = config.get("model")
     inner = model if isinstance(model, dict) else {}
     ignored = {f"model.{name}": reason for name, reason in IGNORED_MODEL.items()}
-    ignored |= {key: reason for key, reason in IGNORED_CONFIG.items() if key not in settings}
+    ignored |= {key: reason for key, reason in _ignored(run).items() if key not in settings}
     for key, value in {**config, **{f"model.{k}": v for k, v in inner.items()}}.items():
         if not isinstance(value, SearchSpace):
             continue
@@ -136,7 +140,14 @@ def _check_search(config: dict[str, Any], run: Algorithm) -> None:
 def _reason_to_ignore(key: str, config: dict[str, Any], run: Algorithm) -> str | None:
     if key == "epsilon" and RMSPROP & config.keys():
         return IGNORED_CONFIG["decay"]
-    return None if key in SETTINGS[run].model_fields else IGNORED_CONFIG.get(key)
+    return None if key in SETTINGS[run].model_fields else _ignored(run).get(key)
+
+
+def _ignored(run: Algorithm) -> dict[str, str]:
+    """Returns the reason of each key of `config` that an algorithm ignores."""
+    if run in ("IMPALA", "APPO"):
+        return IGNORED_CONFIG | IGNORED_BY_IMPALA
+    return IGNORED_CONFIG | dict.fromkeys(IGNORED_BY_IMPALA, f"{run} has no such setting")
 
 
 def _exploration(given: Any, run: Algorithm, notes: list[str]) -> tuple[str, Any]:
@@ -201,7 +212,11 @@ def old_names_of(section: str, key: str) -> list[str]:
         return list(RENAMED_STOP)
     if key.startswith("model."):
         return [f"model.{name}" for name in (*RENAMED_MODEL, *IGNORED_MODEL)]
-    return [*RENAMED_CONFIG, *IGNORED_CONFIG] if section == "config" else [DURATION]
+    return (
+        [*RENAMED_CONFIG, *IGNORED_CONFIG, *IGNORED_BY_IMPALA]
+        if section == "config"
+        else [DURATION]
+    )
 
 
 def _rename(

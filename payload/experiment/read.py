@@ -6,6 +6,7 @@ Each layer is translated into today's names and then merged over those before it
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from payload.errors import UserError, nearest
+from payload.errors import UserError
 from payload.experiment.file import read_file
 from payload.experiment.old_names import (
     DURATION,
@@ -246,9 +247,13 @@ def _unknown(model: type[BaseModel], name: str, section: str, run: Algorithm) ->
     known = [field.alias or key for key, field in model.model_fields.items()]
     others = [other for other, settings in SETTINGS.items() if name in settings.model_fields]
     if section == "config" and others:
-        return f"belongs to {' and '.join(others)}; run is {run}"
-    meant = nearest(name, [*known, *old_names_of(section, name)])
-    return f"unknown key{meant}; known: {', '.join(known)}"
+        return f"is a setting of {' and '.join(others)}; this experiment runs {run}"
+    names = [*known, *old_names_of(section, name)]
+    by_lower = {candidate.lower(): candidate for candidate in names}
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)
+    nearest = " or ".join(", ".join(by_lower[match] for match in matches).rsplit(", ", 1))
+    meant = f" (did you mean {nearest}?)" if matches else ""
+    return f"unknown key{meant}; docs/algorithm.md lists all"
 
 
 def _types(annotation: Any) -> list[Any]:

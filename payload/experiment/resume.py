@@ -73,7 +73,7 @@ def _what_stays(experiment: Experiment) -> dict[str, Any]:
     values = {name: value for name, value in experiment.config if name in STAYS}
     if "image_width" in values:
         values["image_width"] = values["image_width"] or values["image_size"]
-    stays = {"run": experiment.run, "env": experiment.env}
+    stays: dict[str, Any] = {"run": experiment.run, "env": experiment.env}
     stays |= {f"config.{name}": value for name, value in values.items()}
     if experiment.search:
         spaces = {name: space.to_plain() for name, space in experiment.search.items()}

@@ -293,7 +293,7 @@ class Training:
         if self.mlflow.problem is not None:
             self.view.where = f"MLflow is away ({self.mlflow.problem}); metrics are kept"
         self.view.update(report, progress, self.env_runners.asked)
-        self.status = self.status.after(report, self.view.ahead)
+        self.status = self.status.after(report, self.view.outlook)
         if time.monotonic() - self._status_at >= STATUS_EVERY_S:
             self._write()
 
