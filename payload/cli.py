@@ -22,13 +22,13 @@ from payload.parser import Parser
 from payload.tracking.mlflow_pages import UI_PORT
 
 if TYPE_CHECKING:
-    from payload.experiment.common_settings import CommonSettings
+    from payload.experiment.algorithm_settings import AlgorithmSettings
     from payload.experiment.placement import Cluster
     from payload.experiment.read import LoadedExperiment
     from payload.experiment.settings import Experiment
     from payload.run.run_folder import RunFolder
     from payload.run.train import TrainOptions
-    from payload.search.plan import Plan
+    from payload.search.search_plan import Plan
 
 DEFAULT_RESULTS = Path("results")
 IS_UNDER = "VOLLEY_IS_UNDER"
@@ -215,8 +215,8 @@ def _add_bench(commands: Any) -> None:
 
 
 def _train(options: argparse.Namespace) -> int:
+    from payload.experiment.defaults import notes_on_defaults, with_defaults
     from payload.experiment.placement import place
-    from payload.experiment.settings import notes_on_defaults, with_defaults
     from payload.run import run_folder
     from payload.run.driver_lock import driver_lock
 
@@ -259,7 +259,7 @@ def _train(options: argparse.Namespace) -> int:
         )
 
 
-def _notes_on_env_runners(options: argparse.Namespace, settings: CommonSettings) -> list[str]:
+def _notes_on_env_runners(options: argparse.Namespace, settings: AlgorithmSettings) -> list[str]:
     if options.env_runners is None or settings.num_env_runners:
         return []
     return [
@@ -274,14 +274,14 @@ def _notes_on_search(experiment: Experiment) -> list[str]:
 
 
 def _tune(options: argparse.Namespace) -> int:
+    from payload.experiment.defaults import for_atari_only, notes_on_defaults
     from payload.experiment.placement import place_trials
     from payload.experiment.read import read_experiment
     from payload.experiment.resume import check_resumable
-    from payload.experiment.settings import for_atari_only, notes_on_defaults
     from payload.run.driver_lock import driver_lock
     from payload.run.run_folder import check_writable
-    from payload.search.folder import create_search_folder, find_search_to_resume
-    from payload.search.plan import Plan, make_plan
+    from payload.search.search_folder import create_search_folder, find_search_to_resume
+    from payload.search.search_plan import Plan, make_plan
 
     _check_run_options(options)
     for option in ("samples", "seeds"):
@@ -314,7 +314,7 @@ def _tune(options: argparse.Namespace) -> int:
             until_end.enter_context(driver_lock(resumed))
         cluster = _start_ray(options, experiment, installed, until_end)
         env_runners = place_trials(experiment.config, cluster, len(trials))
-        from payload.search.search import search
+        from payload.search.run_search import search
         from payload.search.trial import Job
 
         folder = resumed or create_search_folder(options.results, experiment, plan)
@@ -367,7 +367,7 @@ def _provide(
     Returns:
         The folder of what was installed, and whether the environment is an Atari game.
     """
-    from payload.environments.needs import provide, provide_inputs
+    from payload.environments.machine_requirements import provide, provide_inputs
     from payload.environments.probe import probe
     from payload.experiment.placement import place
     from payload.run.ray_cluster import is_job, this_machine
@@ -377,7 +377,7 @@ def _provide(
         provide_inputs(experiment, options.results)
     else:
         installed = provide(experiment, options.results)
-    from payload.algorithms.check import check_algorithm, facts_of_game
+    from payload.algorithms.check_environment import check_algorithm, facts_of_game
     from payload.environments.atari import game_of
 
     atari = game_of(experiment) is not None
@@ -441,7 +441,7 @@ def _read_experiment(options: argparse.Namespace, resumed: RunFolder | None) -> 
 def _runtime_env(
     options: argparse.Namespace, experiment: Experiment, installed: Path | None, staging: str
 ) -> dict[str, Any] | None:
-    from payload.environments.travel import local_runtime_env, runtime_env
+    from payload.environments.runtime_env import local_runtime_env, runtime_env
     from payload.run.ray_cluster import is_job
 
     if is_job():
@@ -473,7 +473,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         raise UserError(f"--env {options.env}: the checkpoint {checkpoint.path} plays {env}")
     if options.video is not None and not options.video.absolute().parent.is_dir():
         raise UserError(f"--video {options.video}: the folder does not exist")
-    from payload.environments.needs import provide
+    from payload.environments.machine_requirements import provide
     from payload.run.evaluate import evaluate, record_video
 
     # RLlib would warn of a deprecated class that it uses itself.

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from payload.environments.folders import copy_folder, files_in
+from payload.environments.copy_folder import copy_folder, files_in
 from payload.errors import UserError
 
 WRITE_BITS = 0o222

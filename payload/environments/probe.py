@@ -23,7 +23,7 @@ import numpy as np
 import psutil
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Space, Tuple
 
-from payload.environments.make import make_env
+from payload.environments.make_env import make_env
 from payload.errors import UserError, raised
 from payload.experiment.settings import Experiment
 from payload.processes import kill

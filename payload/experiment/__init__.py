@@ -5,8 +5,9 @@ experiment here and nowhere else.
 """
 
 from payload.errors import UserError, nearest
-from payload.experiment.common_settings import CommonSettings
+from payload.experiment.algorithm_settings import AlgorithmSettings
 from payload.experiment.file import to_yaml
+from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.placement import Cluster, Node, place
 from payload.experiment.read import LoadedExperiment, read_experiment
 from payload.experiment.resume import check_resumable, resume_key
@@ -15,7 +16,6 @@ from payload.experiment.settings import (
     LEFT_OUT,
     MAX_TRAVEL_BYTES,
     Experiment,
-    Settings,
     Stop,
     in_bytes,
     named_paths,
@@ -24,13 +24,13 @@ from payload.experiment.settings import (
 __all__ = [
     "LEFT_OUT",
     "MAX_TRAVEL_BYTES",
+    "AlgorithmSettings",
     "Cluster",
-    "CommonSettings",
     "Experiment",
+    "ImpalaSettings",
     "LoadedExperiment",
     "Node",
     "SearchSpace",
-    "Settings",
     "Stop",
     "UserError",
     "check_resumable",

@@ -1,6 +1,6 @@
 """IMPALA and APPO on Atari games, the fast path, in the order in which a rollout fragment goes.
 
-1. `env_runner.py` steps all copies of a game in one call and infers all their actions in another.
+1. `atari_env_runner.py` steps all copies of a game in one call, and infers all actions in one.
 2. `rollout_fragment.py` is what it sends: T steps of N games, each frame once.
 3. `impala_algorithm.py`, in the driver, hands fragments on to the learners, as references.
 4. `train_batch.py` makes the train batch of them, adds replayed rows and stacks the frames, all in

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from payload.experiment.settings import Settings
+from payload.experiment.impala_settings import ImpalaSettings
 
 NOT_ANNEALED = 1 / 6
 """The share of a run's limit after which `near_limit` anneals."""
@@ -42,7 +42,7 @@ class UpdateSettings:
     """The share of the time, steps or iterations that is used, whatever the return, in [0, 1]."""
 
 
-def update_settings(settings: Settings, progress: float, used: float) -> UpdateSettings:
+def update_settings(settings: ImpalaSettings, progress: float, used: float) -> UpdateSettings:
     """Returns what updates follow from now on.
 
     Args:

@@ -16,7 +16,7 @@ import ray
 from ray._private.state import actors, available_resources_per_node
 
 from payload.errors import first_line
-from payload.experiment.common_settings import CommonSettings
+from payload.experiment.algorithm_settings import AlgorithmSettings
 from payload.experiment.placement import Cluster, Node, room_for_env_runners
 from payload.run.env_runner_joining import join, set_number
 from payload.run.number_file import NumberFile
@@ -43,7 +43,7 @@ class EnvRunnerNumber:
     """
 
     def __init__(
-        self, file: Path | None, settings: CommonSettings, say: Callable[[str], None]
+        self, file: Path | None, settings: AlgorithmSettings, say: Callable[[str], None]
     ) -> None:
         """
         Args:

@@ -20,11 +20,12 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from payload.environments.atari import AtariSettings, game_of, make_vector_env
-from payload.environments.make import make_env
-from payload.environments.observed import ObservedVector
-from payload.experiment.settings import Experiment, Settings
+from payload.environments.make_env import make_env
+from payload.environments.policy_observation import PolicyObservationVector
+from payload.experiment.impala_settings import ImpalaSettings
+from payload.experiment.settings import Experiment
+from payload.run.checkpoint_policy import Policy
 from payload.run.checkpoints import Checkpoint
-from payload.run.policy import Policy
 
 PICTURES_PER_S = 30
 GAME_PICTURES_PER_S = 120
@@ -97,7 +98,7 @@ def _make_games(
     """Makes copies of a game as the algorithm's env runners see them."""
     threads = os.cpu_count() or 1
     env = make_vector_env(game, num_envs, threads, autoreset=AutoresetMode.NEXT_STEP)
-    return env if isinstance(experiment.config, Settings) else ObservedVector(env)
+    return env if isinstance(experiment.config, ImpalaSettings) else PolicyObservationVector(env)
 
 
 def record_under(run_under: str, checkpoint: Checkpoint, path: Path) -> tuple[float, int]:

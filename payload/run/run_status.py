@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from payload.files import replace_text
+from payload.atomic_file import replace_text
 from payload.run.panel import Outlook
 from payload.tracking.report import Report
 

@@ -7,18 +7,18 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any
 
 import psutil
 
-from payload.algorithms.build import EVALUATION_AT_MOST_S, algorithm_config
+from payload.algorithms.algorithm_config import EVALUATION_AT_MOST_S, algorithm_config
 from payload.errors import UserError, first_line
-from payload.experiment.common_settings import CommonSettings
+from payload.experiment.algorithm_settings import AlgorithmSettings
 from payload.experiment.settings import Experiment
+from payload.run.batch_resizing import follow_scale, settings_for, tell_learners
 from payload.run.checkpoints import Checkpoint
 from payload.run.driver_lock import mark_dead_runs
 from payload.run.env_runner_number import EnvRunnerNumber
@@ -27,9 +27,9 @@ from payload.run.interruption import STALLED_AFTER_S, Interruption
 from payload.run.panel import View
 from payload.run.progress import Progress, reason_to_stop
 from payload.run.ray_cluster import disconnect, exit_at_once, watch_gcs
-from payload.run.run_folder import LogStream, RunFolder, redirect_output, restore_output
+from payload.run.run_folder import RunFolder
 from payload.run.run_status import RunStatus, State
-from payload.run.scaling import follow_scale, settings_for, tell_learners
+from payload.run.terminal import terminal
 from payload.run.training_callback import TrainingCallback, callback_of
 from payload.tracking.learning_curve import draw_learning_curve
 from payload.tracking.mlflow_run import MLflowRun, Status, Tracking
@@ -76,7 +76,7 @@ def stopped(interruption: Interruption) -> Outcome:
 
 def train(
     experiment: Experiment,
-    settings: CommonSettings,
+    settings: AlgorithmSettings,
     folder: RunFolder,
     options: TrainOptions,
     resume_from: list[Checkpoint],
@@ -116,7 +116,7 @@ class Training:
     def __init__(
         self,
         experiment: Experiment,
-        settings: CommonSettings,
+        settings: AlgorithmSettings,
         folder: RunFolder,
         options: TrainOptions,
         view: View,
@@ -388,14 +388,3 @@ def tracking_of(folder: RunFolder, options: TrainOptions) -> Tracking:
     parent = None if options.parent is None else options.parent.mlflow_run_file
     # Another tracking server does not know the run: there it becomes a new one.
     return replace(tracking, run_id=folder.mlflow_run_id(tracking.uri), parent_file=parent)
-
-
-@contextmanager
-def terminal(log: Path) -> Iterator[TextIO]:
-    """Sends all other output of this process to the log; yields the terminal."""
-    descriptors = redirect_output(log)
-    try:
-        with redirect_stdout(LogStream(1)), redirect_stderr(LogStream(2)):
-            yield cast("TextIO", LogStream(descriptors[0]))
-    finally:
-        restore_output(descriptors)

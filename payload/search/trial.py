@@ -16,16 +16,17 @@ from typing import Any
 
 from ray import tune
 
+from payload.experiment.defaults import with_defaults
 from payload.experiment.file import to_yaml
-from payload.experiment.settings import EPISODE_RETURN_MEAN, Experiment, with_defaults
+from payload.experiment.settings import EPISODE_RETURN_MEAN, Experiment
 from payload.run.driver_lock import driver_lock
 from payload.run.interruption import Interruption
 from payload.run.panel import View
 from payload.run.run_status import RunStatus, State
 from payload.run.train import Training, TrainOptions
 from payload.run.training_callback import callback_of
-from payload.search.folder import SearchFolder, status_file
-from payload.search.plan import Planned
+from payload.search.search_folder import SearchFolder, status_file
+from payload.search.search_plan import Planned
 from payload.tracking.metrics import STEPS, TIME, metrics
 from payload.tracking.mlflow_run import Status
 

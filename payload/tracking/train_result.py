@@ -20,7 +20,7 @@ from ray.rllib.utils.metrics import (
 )
 
 from payload.environments.episode_metrics import EPISODE_LENGTHS, EPISODE_RETURNS
-from payload.impala.env_runner import RETURN_SO_FAR_MAX, RETURN_SO_FAR_MIN, REWARDS_SAMPLED
+from payload.impala.atari_env_runner import RETURN_SO_FAR_MAX, RETURN_SO_FAR_MIN, REWARDS_SAMPLED
 from payload.tracking.metrics import METRICS
 from payload.tracking.report import MEAN_OVER, TrainResult
 

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from payload.experiment import Experiment, read_experiment
-from payload.search.folder import PLAN
+from payload.search.search_folder import PLAN
 from tests.infra.boot.boot_scripts import load
 
 

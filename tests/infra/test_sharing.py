@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload.experiment import Cluster, Settings, UserError, place
+from payload.experiment import Cluster, ImpalaSettings, UserError, place
 from payload.experiment import Node as PlacedNode
 from payload.experiment.placement import needs
 from tests.infra.boot.boot_scripts import load
@@ -64,7 +64,7 @@ def test_an_experiment_alone_has_what_it_asks_for_or_what_fits(
 def test_an_experiment_alone_has_what_the_payload_finds_room_for(
     asked: int | None, each: int, learners: int, evaluating: int, cpus: list[int]
 ) -> None:
-    settings = Settings(
+    settings = ImpalaSettings(
         num_env_runners=asked,
         num_cpus_per_env_runner=each,
         num_learners=learners,

@@ -9,7 +9,7 @@ from pathlib import Path
 import gymnasium
 import pytest
 
-from payload.environments.make import make_env
+from payload.environments.make_env import make_env
 from payload.environments.registry import find_spec
 from payload.errors import UserError
 

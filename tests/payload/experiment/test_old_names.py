@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from payload.errors import UserError
+from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.old_names import (
     IGNORED_BY_IMPALA,
     IGNORED_CONFIG,
@@ -20,7 +21,7 @@ from payload.experiment.old_names import (
     translate_config,
     translate_stop,
 )
-from payload.experiment.settings import Algorithm, Settings, Stop
+from payload.experiment.settings import Algorithm, Stop
 from tests.documents import table_rows
 
 IGNORED = IGNORED_CONFIG | IGNORED_BY_IMPALA
@@ -29,7 +30,7 @@ values = st.one_of(st.integers(), st.floats(allow_nan=False), st.text(), st.none
 
 @pytest.mark.parametrize("new", sorted({*RENAMED_CONFIG.values(), *RENAMED_MODEL.values()}))
 def test_a_renamed_setting_exists_under_its_new_name(new: str) -> None:
-    assert new in Settings.model_fields
+    assert new in ImpalaSettings.model_fields
 
 
 @pytest.mark.parametrize("new", sorted(set(RENAMED_STOP.values())))
@@ -49,7 +50,7 @@ def test_the_documented_old_names_are_those_of_the_tables() -> None:
 
 
 def test_no_name_of_today_is_taken_for_an_old_one() -> None:
-    assert not set(Settings.model_fields) & {*RENAMED_CONFIG, *IGNORED}
+    assert not set(ImpalaSettings.model_fields) & {*RENAMED_CONFIG, *IGNORED}
 
 
 def test_no_old_name_is_both_renamed_and_ignored() -> None:

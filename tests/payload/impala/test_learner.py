@@ -29,9 +29,9 @@ from ray.rllib.core.learner.training_data import TrainingData
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 from torch.overrides import TorchFunctionMode
 
-from payload.algorithms.build import algorithm_config
+from payload.algorithms.algorithm_config import algorithm_config
+from payload.experiment.defaults import with_defaults
 from payload.experiment.read import read_experiment
-from payload.experiment.settings import with_defaults
 from payload.impala import train_batch as batches
 from payload.impala.learner import Adam, SurrogateLearner, VTraceLearner
 from payload.impala.loss import PROXIMAL_LOGP, RunningNormalizer, vtrace

@@ -16,9 +16,9 @@ from ray.rllib.core.learner.learner import Learner
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 
-from payload.algorithms.build import algorithm_config
+from payload.algorithms.algorithm_config import algorithm_config
+from payload.experiment.defaults import with_defaults
 from payload.experiment.read import read_experiment
-from payload.experiment.settings import with_defaults
 from payload.impala.learner import VTraceLearner
 from payload.impala.rollout_fragment import RolloutFragment
 from tests.payload.impala.test_learner import SPACES, STEPS, made_up

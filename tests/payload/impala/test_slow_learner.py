@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import ray
 
-from payload.algorithms.build import algorithm_config
+from payload.algorithms.algorithm_config import algorithm_config
+from payload.experiment.defaults import with_defaults
 from payload.experiment.read import read_experiment
-from payload.experiment.settings import with_defaults
 from payload.impala.learner import VTraceLearner
 from payload.run.training_callback import TrainingCallback, callback_of
 from tests.payload.command_line import wait_for

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import ray
 
+from payload.experiment.defaults import with_defaults
 from payload.experiment.read import read_experiment
-from payload.experiment.settings import Experiment, with_defaults
+from payload.experiment.settings import Experiment
 from payload.impala.schedule import UpdateSettings
 from payload.run.checkpoints import Checkpoint
 from payload.run.panel import View

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from payload.environments.needs import PACKAGES
+from payload.environments.machine_requirements import PACKAGES
 from payload.environments.packages import install_packages
 from payload.experiment.read import read_experiment
 from tests.payload.command_line import payload, run_folder, wait_for

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from payload.run.run_status import RunStatus
-from payload.search.folder import SearchFolder, status_file
-from payload.search.plan import Planned
 from payload.search.ranking import Record, ranking, read_record
+from payload.search.search_folder import SearchFolder, status_file
+from payload.search.search_plan import Planned
 from payload.tracking.report import Report
 
 

@@ -19,7 +19,7 @@ from mlflow.entities import Run
 
 from payload.experiment.read import read_experiment
 from payload.run.run_status import RunStatus
-from payload.search.folder import SearchFolder, status_file
+from payload.search.search_folder import SearchFolder, status_file
 from payload.tracking.metrics import ITERATION, STEPS
 from tests.payload.command_line import payload, running, tracked_runs, wait_for
 

@@ -14,9 +14,9 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED, NUM_ENV_STEPS_SAMPLED_LIFETIME
 
 from payload.environments.atari import AtariSettings, make_vector_env
+from payload.environments.checked_vector import FinishedEpisode
+from payload.environments.environment_faults import Recovering
 from payload.environments.episode_metrics import log_episodes
-from payload.environments.faults import Recovering
-from payload.environments.watched import FinishedEpisode
 from payload.impala.epsilon_greedy import mixture_logp
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.impala.schedule import value_at

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from payload.experiment.settings import EPISODE_RETURN_MEAN, Stop
-from payload.search.folder import SearchFolder
-from payload.search.scheduler import FIRST_RUNG, ResumableASHA
+from payload.search.asha import FIRST_RUNG, ResumableASHA
+from payload.search.search_folder import SearchFolder
 from payload.tracking.metrics import STEPS
 from payload.tracking.report import Report
 

@@ -7,11 +7,11 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+from payload.atomic_file import replace_text
 from payload.experiment.settings import EPISODE_RETURN_MEAN
-from payload.files import replace_text
-from payload.search.folder import SearchFolder
-from payload.search.plan import in_words
 from payload.search.ranking import Ranked, progress_rows
+from payload.search.search_folder import SearchFolder
+from payload.search.search_plan import in_words
 from payload.tracking.metrics import STEPS, TIME
 
 NAMED = 10

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv, VectorWrapper
 
-from payload.environments.faults import EnvironmentFaultError, StepTimeout
+from payload.environments.environment_faults import EnvironmentFaultError, StepTimeout
 
 ROUNDING = 1e-5
 """How far beyond its bounds a value may be, in parts of the bound: spaces are float32."""
@@ -24,7 +24,7 @@ class FinishedEpisode(NamedTuple):
     """Sum of the environment's own rewards, neither clipped nor discounted."""
 
 
-class Watched(VectorWrapper):
+class CheckedVector(VectorWrapper):
     """A vector environment that resets in the step after the end of an episode.
 
     Raises:

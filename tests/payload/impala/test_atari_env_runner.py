@@ -22,12 +22,13 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.env import INPUT_ENV_SINGLE_SPACES
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED, NUM_EPISODES, WEIGHTS_SEQ_NO
 
-from payload.algorithms.build import algorithm_config
+from payload.algorithms.algorithm_config import algorithm_config
 from payload.environments.atari import AtariSettings, game_of, make_vector_env
 from payload.environments.episode_metrics import EPISODE_LENGTHS, EPISODE_RETURNS
+from payload.experiment.defaults import with_defaults
 from payload.experiment.read import read_experiment
-from payload.experiment.settings import Experiment, with_defaults
-from payload.impala.env_runner import (
+from payload.experiment.settings import Experiment
+from payload.impala.atari_env_runner import (
     RETURN_SO_FAR_MAX,
     RETURN_SO_FAR_MIN,
     REWARDS_SAMPLED,

@@ -34,7 +34,7 @@ def provide(experiment: Experiment, results: Path) -> Path | None:
     Raises:
         UserError: A folder is missing, a package cannot be installed, the machine lacks something.
     """
-    check_needs(experiment)
+    check_requirements(experiment)
     os.environ.update(experiment.environment_variables)
     provide_inputs(experiment, results)
     installed = install_packages(experiment, results / PACKAGES)
@@ -51,7 +51,7 @@ def provide_inputs(experiment: Experiment, results: Path) -> None:
     os.environ.update(input_variables(experiment.inputs, results / INPUTS))
 
 
-def check_needs(experiment: Experiment) -> None:
+def check_requirements(experiment: Experiment) -> None:
     """Raises UserError unless what the experiment names is there, and this machine has the rest."""
     check_folders(experiment)
     check_machine(experiment)

@@ -6,16 +6,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from payload.experiment.common_settings import (
+from payload.experiment.algorithm_settings import (
+    AlgorithmSettings,
     ByEnvironment,
-    CommonSettings,
     EpsilonGreedySettings,
     LSTMSettings,
     Schedule,
 )
 
 
-class StandardSettings(CommonSettings):
+class RLlibSettings(AlgorithmSettings):
     """What PPO, DQN and SAC have in common."""
 
     grad_clip: float | None = Field(None, gt=0)
@@ -26,7 +26,7 @@ class StandardSettings(CommonSettings):
     """RLlib: tanh."""
 
 
-class PPOSettings(StandardSettings, LSTMSettings, EpsilonGreedySettings):
+class PPOSettings(RLlibSettings, LSTMSettings, EpsilonGreedySettings):
     """What `config` of PPO may contain. On Atari games the defaults are CleanRL's."""
 
     num_envs_per_env_runner: int = Field(8, ge=1)
@@ -61,7 +61,7 @@ class PPOSettings(StandardSettings, LSTMSettings, EpsilonGreedySettings):
     """Policy and value share all layers but the last. RLlib: false."""
 
 
-class ReplaySettings(StandardSettings):
+class ReplaySettings(RLlibSettings):
     """What DQN and SAC have in common."""
 
     train_batch_size_per_learner: int | None = Field(None, ge=1)

@@ -15,10 +15,10 @@ from ray.rllib.algorithms.sac.sac_catalog import SACCatalog
 from ray.rllib.algorithms.sac.torch.sac_torch_learner import SACTorchLearner
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
-from payload.environments.images import ImageCatalog, PPOImageCatalog
-from payload.experiment.common_settings import LSTM, CommonSettings
+from payload.algorithms.image_networks import ImageCatalog, PPOImageCatalog
+from payload.experiment.algorithm_settings import LSTM, AlgorithmSettings
+from payload.experiment.ppo_dqn_sac_settings import PPOSettings, ReplaySettings, RLlibSettings
 from payload.experiment.settings import Algorithm
-from payload.experiment.standard_settings import PPOSettings, ReplaySettings, StandardSettings
 from payload.impala.epsilon_greedy import EpsilonGreedyPPOModule
 from payload.impala.learner_errors import CheckpointErrors
 from payload.impala.schedule import schedule
@@ -56,11 +56,11 @@ BUFFER = {"replay_buffer_capacity", "prioritized_replay_alpha", "prioritized_rep
 SCHEDULES = ("lr", "entropy_coeff", "epsilon", "actor_lr", "critic_lr", "alpha_lr")
 
 
-def standard_config(run: Algorithm, settings: StandardSettings) -> AlgorithmConfig:
+def standard_config(run: Algorithm, settings: RLlibSettings) -> AlgorithmConfig:
     """Returns RLlib's config with the settings that only these algorithms have."""
     config_class, learner_class, catalog_class = PARTS[run]
     config = config_class()
-    own = set(type(settings).model_fields) - set(CommonSettings.model_fields) - MODEL - BUFFER
+    own = set(type(settings).model_fields) - set(AlgorithmSettings.model_fields) - MODEL - BUFFER
     if run == "PPO":
         own.remove("epsilon")
     training = {

@@ -9,16 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload.experiment.scale import scale_of
-from payload.experiment.settings import Algorithm, Experiment, Settings, with_defaults
+from payload.experiment.batch_sizes import batch_sizes_for
+from payload.experiment.defaults import with_defaults
+from payload.experiment.impala_settings import ImpalaSettings
+from payload.experiment.settings import Algorithm, Experiment
 
 NUMBERS = st.integers(0, 2000)
 
 
-def filled(num_env_runners: int, run: Algorithm = "IMPALA", **config: object) -> Settings:
+def filled(num_env_runners: int, run: Algorithm = "IMPALA", **config: object) -> ImpalaSettings:
     experiment = Experiment.model_validate({"run": run, "config": config})
     settings = with_defaults(experiment, atari=True, num_env_runners=num_env_runners)
-    assert isinstance(settings, Settings)
+    assert isinstance(settings, ImpalaSettings)
     return settings
 
 
@@ -42,7 +44,7 @@ def test_a_minibatch_is_whole_rows_within_the_batch(run: Algorithm, number: int)
 
 @given(NUMBERS, NUMBERS)
 def test_more_env_runners_never_have_a_smaller_batch_or_rate(one: int, other: int) -> None:
-    less, more = (scale_of(number) for number in sorted((one, other)))
+    less, more = (batch_sizes_for(number) for number in sorted((one, other)))
     assert less.factor <= more.factor
     assert less.lr_factor <= more.lr_factor
     assert less.num_envs_per_env_runner >= more.num_envs_per_env_runner
@@ -84,5 +86,5 @@ def test_elsewhere_a_minibatch_is_the_train_batch_unless_given(run: str) -> None
     for given_size in (None, 64):
         raw = {"run": run, "env": "CartPole-v1", "config": {"minibatch_size": given_size}}
         settings = with_defaults(Experiment.model_validate(raw), atari=False)
-        assert isinstance(settings, Settings)
+        assert isinstance(settings, ImpalaSettings)
         assert settings.minibatch_size == given_size

@@ -38,7 +38,7 @@ class AtariOnly:
     """Marks a setting that has no effect on other environments."""
 
 
-class CommonSettings(BaseModel):
+class AlgorithmSettings(BaseModel):
     """Settings that every algorithm has; RLlib's names where RLlib has the setting."""
 
     model_config = STRICT
@@ -90,7 +90,7 @@ class CommonSettings(BaseModel):
         return self
 
 
-class LSTMSettings(CommonSettings):
+class LSTMSettings(AlgorithmSettings):
     """Of algorithms that RLlib trains with an LSTM; it stands behind the other layers."""
 
     use_lstm: bool = False
@@ -99,10 +99,10 @@ class LSTMSettings(CommonSettings):
     """Steps over which a gradient goes back in time."""
 
 
-LSTM = LSTMSettings.model_fields.keys() - CommonSettings.model_fields.keys()
+LSTM = LSTMSettings.model_fields.keys() - AlgorithmSettings.model_fields.keys()
 
 
-class EpsilonGreedySettings(CommonSettings):
+class EpsilonGreedySettings(AlgorithmSettings):
     """Of algorithms that may take a random action now and then."""
 
     epsilon: Schedule | None = None

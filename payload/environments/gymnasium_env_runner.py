@@ -11,11 +11,11 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import DictInfoToList
 
 from payload.environments.atari import AtariSettings, make_vector_env
+from payload.environments.checked_vector import CheckedVector
+from payload.environments.environment_faults import Recovering, StepTimeout
 from payload.environments.episode_metrics import log_episodes
-from payload.environments.faults import Recovering, StepTimeout
-from payload.environments.make import EnvironmentSettings, make_vector
-from payload.environments.observed import ObservedVector
-from payload.environments.watched import Watched
+from payload.environments.make_env import EnvironmentSettings, make_vector
+from payload.environments.policy_observation import PolicyObservationVector
 
 STEPS_AT_ONCE = 32
 """Of each environment, while complete episodes are played."""
@@ -31,7 +31,7 @@ class GymnasiumEnvRunner(Recovering):
     env: DictInfoToList | None
 
     def __init__(self, **kwargs: Any) -> None:
-        self._watched: Watched | None = None
+        self._watched: CheckedVector | None = None
         super().__init__(**kwargs)
 
     def sample(self, *, num_episodes: int | None = None, **kwargs: Any) -> Any:
@@ -85,9 +85,9 @@ class GymnasiumEnvRunner(Recovering):
     def _timeout(self) -> StepTimeout:
         return StepTimeout(self._settings.step_timeout_s, may_exit=self.worker_index > 0)
 
-    def _make_vector(self) -> Watched:
+    def _make_vector(self) -> CheckedVector:
         env = make_vector(self.config.env, self._settings.kwargs, self.num_envs)
-        return Watched(env, check_space=self._settings.check_space, timeout=self._timeout)
+        return CheckedVector(env, check_space=self._settings.check_space, timeout=self._timeout)
 
     def get_metrics(self) -> Any:
         """Returns the metrics since the last call, every finished episode among them."""
@@ -104,11 +104,11 @@ class GymnasiumEnvRunner(Recovering):
 class AtariGameEnvRunner(GymnasiumEnvRunner):
     """The same on an Atari game, whose copies are stepped in one call."""
 
-    def _make_vector(self) -> Watched:
+    def _make_vector(self) -> CheckedVector:
         kwargs = self._settings.kwargs
         game = AtariSettings(**kwargs["game"])
         threads = max(1, int(self.config.num_cpus_per_env_runner))
         env = make_vector_env(game, self.num_envs, threads, autoreset=AutoresetMode.NEXT_STEP)
-        return Watched(
-            ObservedVector(env), clip_rewards=kwargs["clip_rewards"], timeout=self._timeout
+        return CheckedVector(
+            PolicyObservationVector(env), clip_rewards=kwargs["clip_rewards"], timeout=self._timeout
         )

@@ -14,23 +14,24 @@ from typing import Any
 import ray
 from ray import tune
 
+from payload.atomic_file import replace_text
 from payload.errors import first_line
 from payload.experiment.file import to_yaml
 from payload.experiment.placement import Cluster, cpus_of_trials_driver
 from payload.experiment.settings import EPISODE_RETURN_MEAN
-from payload.files import replace_text
 from payload.run.driver_lock import mark_dead_runs
 from payload.run.interruption import Interruption
 from payload.run.ray_cluster import disconnect, exit_at_once, watch_gcs
 from payload.run.run_status import RunStatus, State
-from payload.run.train import Outcome, terminal, tracking_of
-from payload.search.folder import status_file
-from payload.search.picture import draw_trials, write_table
-from payload.search.plan import Plan, in_words
+from payload.run.terminal import terminal
+from payload.run.train import Outcome, tracking_of
+from payload.search.asha import ResumableASHA
 from payload.search.ranking import ranking, read_record
-from payload.search.scheduler import ResumableASHA
+from payload.search.search_folder import status_file
+from payload.search.search_panel import SearchView
+from payload.search.search_plan import Plan, in_words
 from payload.search.trial import IDLE, REASON, SECONDS, UPDATED, Job, Trial, bundles, state_of
-from payload.search.view import SearchView
+from payload.search.trials_report import draw_trials, write_table
 from payload.tracking.metrics import STEPS
 from payload.tracking.mlflow_run import MLflowRun
 from payload.tracking.run_parameters import run_parameters

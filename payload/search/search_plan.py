@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
+from payload.atomic_file import replace_text
 from payload.errors import UserError
 from payload.experiment.search_space import SearchSpace
 from payload.experiment.settings import Experiment
-from payload.files import replace_text
 
 DEFAULT_SAMPLES = 10
 """Settings that are drawn where a search space is random."""

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from payload.environments.needs import check_needs, provide
-from payload.environments.travel import runtime_env
+from payload.environments.machine_requirements import check_requirements, provide
+from payload.environments.runtime_env import runtime_env
 from payload.errors import UserError
 from payload.experiment.settings import MAX_TRAVEL_BYTES, Experiment
 
 
 def refusal(experiment: Experiment) -> str:
     with pytest.raises(UserError) as error:
-        check_needs(experiment)
+        check_requirements(experiment)
     return str(error.value)
 
 

@@ -10,7 +10,7 @@ import pytest
 from payload.errors import UserError
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import Experiment
-from payload.search.plan import DEFAULT_SAMPLES, Plan, make_plan
+from payload.search.search_plan import DEFAULT_SAMPLES, Plan, make_plan
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

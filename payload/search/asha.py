@@ -10,8 +10,8 @@ from typing import Any
 from ray.tune.schedulers import ASHAScheduler
 
 from payload.experiment.settings import EPISODE_RETURN_MEAN, Stop
-from payload.search.folder import SearchFolder
 from payload.search.ranking import progress_rows
+from payload.search.search_folder import SearchFolder
 from payload.tracking.metrics import STEPS
 
 REDUCTION_FACTOR = 3

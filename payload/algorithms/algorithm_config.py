@@ -7,13 +7,14 @@ from typing import Any
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
 from payload.algorithms.impala_config import impala_config
-from payload.algorithms.standard_config import standard_config
+from payload.algorithms.ppo_dqn_sac_config import standard_config
 from payload.environments.atari import game_of
-from payload.environments.env_runner import AtariGameEnvRunner, GymnasiumEnvRunner
-from payload.environments.make import EnvironmentSettings
-from payload.experiment.common_settings import CommonSettings
-from payload.experiment.settings import Experiment, Settings
-from payload.experiment.standard_settings import StandardSettings
+from payload.environments.gymnasium_env_runner import AtariGameEnvRunner, GymnasiumEnvRunner
+from payload.environments.make_env import EnvironmentSettings
+from payload.experiment.algorithm_settings import AlgorithmSettings
+from payload.experiment.impala_settings import ImpalaSettings
+from payload.experiment.ppo_dqn_sac_settings import RLlibSettings
+from payload.experiment.settings import Experiment
 
 RESTART_DELAY_S = 5.0
 """Pause of an env runner that fails again and again."""
@@ -23,13 +24,13 @@ EVALUATION_SEED = 1_000_003
 """Added to the seed, so that no episode of an evaluation starts as one of the training does."""
 
 
-def algorithm_config(experiment: Experiment, settings: CommonSettings) -> AlgorithmConfig:
+def algorithm_config(experiment: Experiment, settings: AlgorithmSettings) -> AlgorithmConfig:
     """Builds RLlib's config; `settings` is what `with_defaults` returned."""
     game = game_of(experiment)
-    if isinstance(settings, Settings):
+    if isinstance(settings, ImpalaSettings):
         config = impala_config(experiment, settings, game)
     else:
-        assert isinstance(settings, StandardSettings)
+        assert isinstance(settings, RLlibSettings)
         config = standard_config(experiment.run, settings)
     config.env_runners(
         num_env_runners=settings.num_env_runners,
@@ -37,7 +38,7 @@ def algorithm_config(experiment: Experiment, settings: CommonSettings) -> Algori
         num_cpus_per_env_runner=settings.num_cpus_per_env_runner,
         explore=settings.explore,
     )
-    if game is None or not isinstance(settings, Settings):
+    if game is None or not isinstance(settings, ImpalaSettings):
         if game is None:
             kwargs, env_runner_class = settings.env_config, GymnasiumEnvRunner
         else:
@@ -70,7 +71,7 @@ def algorithm_config(experiment: Experiment, settings: CommonSettings) -> Algori
     return config
 
 
-def _evaluate(config: AlgorithmConfig, settings: CommonSettings) -> None:
+def _evaluate(config: AlgorithmConfig, settings: AlgorithmSettings) -> None:
     """Evaluates after an iteration, while training waits: of the weights that are saved then.
 
     With a seed, all evaluations have the same episodes' starts.

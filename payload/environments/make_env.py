@@ -10,7 +10,7 @@ import gymnasium
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from payload.environments.observed import Observed, ObservedVector
+from payload.environments.policy_observation import PolicyObservation, PolicyObservationVector
 from payload.environments.registry import find_spec
 from payload.errors import UserError
 
@@ -49,7 +49,7 @@ def make_env(
                 'metadata["render_modes"]'
             )
         env_config = {**env_config, "render_mode": render_mode}
-    return Observed(gymnasium.make(spec, **env_config))
+    return PolicyObservation(gymnasium.make(spec, **env_config))
 
 
 def make_vector(
@@ -65,8 +65,8 @@ def make_vector(
             spec, num_envs, vectorization_mode="vector_entry_point", **env_config
         )
         if env.metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP:
-            return ObservedVector(env)
+            return PolicyObservationVector(env)
         env.close()
     return gymnasium.make_vec(
-        spec, num_envs, vectorization_mode="sync", wrappers=[Observed], **env_config
+        spec, num_envs, vectorization_mode="sync", wrappers=[PolicyObservation], **env_config
     )

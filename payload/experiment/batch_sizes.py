@@ -19,7 +19,7 @@ million, where those of a laptop take 0.9 million."""
 
 
 @dataclass(frozen=True)
-class Scale:
+class BatchSizes:
     """Of a number of env runners."""
 
     factor: int
@@ -35,13 +35,13 @@ class Scale:
         return self.num_envs_per_env_runner * self.rollout_fragment_length
 
 
-def scale_of(num_env_runners: int) -> Scale:
+def batch_sizes_for(num_env_runners: int) -> BatchSizes:
     """Returns the sizes for a number of env runners; 0 counts as a laptop's."""
     factor = max(1, num_env_runners // KEPT_UP_WITH)
     games, length = next(
         (games, length) for least, games, length in TRAJECTORIES if num_env_runners >= least
     )
-    return Scale(factor, games, length, lr_factor=math.sqrt(factor))
+    return BatchSizes(factor, games, length, lr_factor=math.sqrt(factor))
 
 
-LAPTOP = scale_of(0)
+LAPTOP = batch_sizes_for(0)

@@ -13,10 +13,10 @@ import pytest
 from gymnasium.spaces import Box
 from gymnasium.vector import SyncVectorEnv
 
-from payload.environments.faults import EnvironmentFaultError, StepTimeout
-from payload.environments.watched import Watched
+from payload.environments.checked_vector import CheckedVector
+from payload.environments.environment_faults import EnvironmentFaultError, StepTimeout
 
-MakeWatched = Callable[..., Watched]
+MakeWatched = Callable[..., CheckedVector]
 
 
 class Returning(gymnasium.Env[Any, Any]):
@@ -41,12 +41,12 @@ class Returning(gymnasium.Env[Any, Any]):
 def watched() -> MakeWatched:
     """Two environments of which the second returns a value; the first stays at the lower bound."""
 
-    def make(space: Box, value: float, reward: float = 0.0, **options: Any) -> Watched:
+    def make(space: Box, value: float, reward: float = 0.0, **options: Any) -> CheckedVector:
         low = float(space.low.min())
         env = SyncVectorEnv(
             [lambda: Returning(space, low), lambda: Returning(space, value, reward)]
         )
-        watched = Watched(env, **options)
+        watched = CheckedVector(env, **options)
         watched.reset()
         return watched
 
@@ -91,7 +91,7 @@ def test_an_environment_that_hangs_is_interrupted_where_it_hangs() -> None:
     timeout = StepTimeout(0.2, may_exit=False)
     with timeout.watch():
         timeout.renew()
-        with pytest.raises(EnvironmentFaultError, match=r"no answer for 0.2 s .*test_watched.py"):
+        with pytest.raises(EnvironmentFaultError, match=r"no answer for 0.2 s .*checked_vector.py"):
             time.sleep(10)
 
 

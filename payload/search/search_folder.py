@@ -8,7 +8,7 @@ from pathlib import Path
 from payload.errors import UserError
 from payload.experiment.settings import Experiment
 from payload.run.run_folder import RUNS, RunFolder, create_run_folder
-from payload.search.plan import Plan
+from payload.search.search_plan import Plan
 
 PLAN = "search.json"
 

@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from payload.run.panel import PLAIN_LINE_EVERY_S, View, clock, number
-from payload.search.plan import in_words
 from payload.search.ranking import Ranked, Record, ranking
+from payload.search.search_plan import in_words
 
 STYLES = {"TRAINING": "bold", "FAILED": "red", "WAITING": "dim", "STARTING": "dim"}
 LINES_BESIDE = 8

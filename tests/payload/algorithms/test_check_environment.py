@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from payload.algorithms.check import check_algorithm
+from payload.algorithms.check_environment import check_algorithm
 from payload.environments.probe import EnvironmentFacts
 from payload.errors import UserError
 from payload.experiment.read import read_experiment

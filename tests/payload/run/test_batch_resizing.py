@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload.experiment.settings import Experiment, Settings, Stop, with_defaults
+from payload.experiment.defaults import with_defaults
+from payload.experiment.impala_settings import ImpalaSettings
+from payload.experiment.settings import Experiment, Stop
+from payload.run.batch_resizing import follow_scale, settings_while_training, tell_learners
 from payload.run.env_runner_joining import set_number
 from payload.run.progress import Progress
-from payload.run.scaling import follow_scale, settings_while_training, tell_learners
 from payload.tracking.report import MEAN_OVER
 from tests.payload.run.conftest import Build, of_learners
 
@@ -64,8 +66,8 @@ def test_batches_hold_whole_trajectories_of_the_length_that_a_training_began_wit
     experiment = Experiment.model_validate({"run": run, "config": {"num_learners": num_learners}})
     began = with_defaults(experiment, atari=True, num_env_runners=begun_with)
     settings = settings_while_training(experiment, began, now)
-    assert isinstance(began, Settings)
-    assert isinstance(settings, Settings)
+    assert isinstance(began, ImpalaSettings)
+    assert isinstance(settings, ImpalaSettings)
     assert settings.rollout_fragment_length == began.rollout_fragment_length
     assert settings.num_envs_per_env_runner == began.num_envs_per_env_runner
     assert settings.minibatch_size is not None

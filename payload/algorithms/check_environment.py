@@ -6,9 +6,10 @@ import psutil
 
 from payload.environments.probe import EnvironmentFacts
 from payload.errors import UserError
-from payload.experiment.common_settings import EpsilonGreedySettings
-from payload.experiment.settings import Experiment, Settings
-from payload.experiment.standard_settings import ReplaySettings
+from payload.experiment.algorithm_settings import EpsilonGreedySettings
+from payload.experiment.impala_settings import ImpalaSettings
+from payload.experiment.ppo_dqn_sac_settings import ReplaySettings
+from payload.experiment.settings import Experiment
 
 FREE = 0.8
 """Part of the free memory that a replay buffer may take."""
@@ -47,7 +48,7 @@ def check_algorithm(experiment: Experiment, facts: EnvironmentFacts) -> None:
             "config.evaluation_num_env_runners: 0 is too few with run_under, which the driver "
             "does without; at least 1"
         )
-    if facts.atari and isinstance(settings, Settings) and settings.use_lstm:
+    if facts.atari and isinstance(settings, ImpalaSettings) and settings.use_lstm:
         raise UserError(
             f"config.use_lstm: {experiment.run} has a network of its own for Atari games, without "
             "an LSTM; allowed: run PPO, or another environment"

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from payload.environments.make import make_vector
-from payload.environments.observed import see, seen_space
+from payload.environments.make_env import make_vector
+from payload.environments.policy_observation import policy_space, to_policy
 from payload.errors import UserError
 
 PIXELS: dict[str, Any] = {"low": 0, "high": 255, "dtype": np.uint8}
@@ -33,15 +33,15 @@ PIXELS: dict[str, Any] = {"low": 0, "high": 255, "dtype": np.uint8}
 def test_an_observation_is_a_vector_or_an_image(
     space: spaces.Space[Any], shape: tuple[int, ...]
 ) -> None:
-    seen = seen_space(space)
+    seen = policy_space(space)
     space.seed(0)
-    observation = see(space, space.sample())
+    observation = to_policy(space, space.sample())
     assert seen.shape == observation.shape == shape
     assert observation in seen
 
 
 def test_bytes_of_an_image_stay_bytes() -> None:
-    assert seen_space(spaces.Box(shape=(64, 64, 3), **PIXELS)).dtype == np.uint8
+    assert policy_space(spaces.Box(shape=(64, 64, 3), **PIXELS)).dtype == np.uint8
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_bytes_of_an_image_stay_bytes() -> None:
 )
 def test_what_rllib_has_no_network_for_is_refused(space: spaces.Space[Any]) -> None:
     with pytest.raises(UserError, match="allowed: Box of 1 to 3 dimensions"):
-        seen_space(space)
+        policy_space(space)
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "FrozenLake-v1"])

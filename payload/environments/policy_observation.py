@@ -22,14 +22,14 @@ MAX_CHANNELS = 16
 SUPPORTED = "Box of 1 to 3 dimensions, Discrete, MultiBinary, MultiDiscrete, Dict, Tuple"
 
 
-def seen_space(space: spaces.Space[Any]) -> spaces.Box:
+def policy_space(space: spaces.Space[Any]) -> spaces.Box:
     """Returns the space of what the policy sees: float32 [D], or an image [H, W, C].
 
     Raises:
         UserError: RLlib has no network for it.
     """
     if isinstance(space, spaces.Box) and _is_image(space):
-        low, high = see(space, space.low), see(space, space.high)
+        low, high = to_policy(space, space.low), to_policy(space, space.high)
         return spaces.Box(low, high, dtype=cast("Any", low.dtype.type))
     if isinstance(space, spaces.Box) and len(space.shape) > 3:
         raise UserError(f"a box of {len(space.shape)} dimensions; allowed: {SUPPORTED}")
@@ -41,7 +41,7 @@ def seen_space(space: spaces.Space[Any]) -> spaces.Box:
     return spaces.Box(low, high, dtype=np.float32)
 
 
-def see(space: spaces.Space[Any], observation: Any) -> npt.NDArray[Any]:
+def to_policy(space: spaces.Space[Any], observation: Any) -> npt.NDArray[Any]:
     """Returns an observation as the policy sees it."""
     if not isinstance(space, spaces.Box) or not _is_image(space):
         return np.asarray(spaces.flatten(space, observation), np.float32)
@@ -60,26 +60,26 @@ def _has_channels_first(space: spaces.Box) -> bool:
     return channels <= MAX_CHANNELS < last
 
 
-class Observed(gymnasium.ObservationWrapper[Any, Any, Any]):
+class PolicyObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
     """An environment whose observations are what the policy sees."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
-        self.observation_space = seen_space(env.observation_space)
+        self.observation_space = policy_space(env.observation_space)
 
     def observation(self, observation: Any) -> npt.NDArray[Any]:
-        return see(self.env.observation_space, observation)
+        return to_policy(self.env.observation_space, observation)
 
 
-class ObservedVector(gymnasium.vector.VectorObservationWrapper):
+class PolicyObservationVector(gymnasium.vector.VectorObservationWrapper):
     """The same for a vector environment of its own."""
 
     def __init__(self, env: gymnasium.vector.VectorEnv[Any, Any, Any]) -> None:
         super().__init__(env)
-        self.single_observation_space = seen_space(env.single_observation_space)
+        self.single_observation_space = policy_space(env.single_observation_space)
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
 
     def observations(self, observations: Any) -> Any:
         single = self.env.single_observation_space
         each = iterate(self.env.observation_space, observations)
-        return np.stack([see(single, observation) for observation in each])
+        return np.stack([to_policy(single, observation) for observation in each])

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from payload.environments.atari import game_of
-from payload.experiment.common_settings import CommonSettings
-from payload.experiment.settings import Experiment, Settings, Stop, with_defaults
+from payload.experiment.algorithm_settings import AlgorithmSettings
+from payload.experiment.defaults import with_defaults
+from payload.experiment.impala_settings import ImpalaSettings
+from payload.experiment.settings import Experiment, Stop
 from payload.impala.schedule import update_settings
 from payload.run.progress import Progress
 
@@ -15,8 +17,8 @@ STAY = {"num_envs_per_env_runner", "rollout_fragment_length"}
 
 
 def settings_for(
-    experiment: Experiment, settings: CommonSettings, num_env_runners: int
-) -> CommonSettings:
+    experiment: Experiment, settings: AlgorithmSettings, num_env_runners: int
+) -> AlgorithmSettings:
     """Returns the settings for this number of env runners; `settings` itself if it is theirs."""
     if num_env_runners == settings.num_env_runners:
         return settings
@@ -24,10 +26,10 @@ def settings_for(
 
 
 def settings_while_training(
-    experiment: Experiment, settings: CommonSettings, num_env_runners: int
-) -> CommonSettings:
+    experiment: Experiment, settings: AlgorithmSettings, num_env_runners: int
+) -> AlgorithmSettings:
     """Returns the settings for this number; each env runner keeps its games and fragments."""
-    if isinstance(settings, Settings):
+    if isinstance(settings, ImpalaSettings):
         kept = settings.model_dump(include=STAY)
         config = experiment.config.model_copy(update=kept)
         experiment = experiment.model_copy(update={"config": config})
@@ -35,11 +37,11 @@ def settings_while_training(
 
 
 def follow_scale(
-    algorithm: Any, experiment: Experiment, settings: CommonSettings
-) -> CommonSettings:
+    algorithm: Any, experiment: Experiment, settings: AlgorithmSettings
+) -> AlgorithmSettings:
     """Returns the settings for the number of env runners of now; gives the train batch its size."""
     now = settings_while_training(experiment, settings, algorithm.config.num_env_runners)
-    if now is not settings and isinstance(now, Settings):
+    if now is not settings and isinstance(now, ImpalaSettings):
         config = algorithm.config.copy(copy_frozen=False)
         config.train_batch_size_per_learner = now.train_batch_size_per_learner
         config.freeze()
@@ -47,9 +49,11 @@ def follow_scale(
     return now
 
 
-def tell_learners(algorithm: Any, progress: Progress, stop: Stop, settings: CommonSettings) -> None:
+def tell_learners(
+    algorithm: Any, progress: Progress, stop: Stop, settings: AlgorithmSettings
+) -> None:
     """Sets the UpdateSettings of every VTraceLearner; RLlib's own learner has no use for them."""
-    if not isinstance(settings, Settings):
+    if not isinstance(settings, ImpalaSettings):
         return
     now = update_settings(settings, progress.towards(stop), progress.used(stop))
 
