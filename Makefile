@@ -16,7 +16,7 @@ PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 CODE := bench infra payload rehearsal tests volley
 SCRIPTS := usr/local/lib/volley
 
-.PHONY: help train test quick chaos lint ui bench bench-scale up preview prices down rehearse rehearse-set-up rehearse-clean
+.PHONY: help train test quick chaos lint docs ui bench bench-scale up preview prices down rehearse rehearse-set-up rehearse-clean
 .PHONY: lock lock-check pack linux clean
 
 help:   ## Show this help
@@ -42,6 +42,10 @@ lint: .venv/dev  ## Lint and types
 	MYPYPATH=$(SCRIPTS:%=infra/boot/files/common/%):$(SCRIPTS:%=infra/boot/files/head/%) \
 	  $(BIN)/mypy --explicit-package-bases infra/boot/files/*/$(SCRIPTS)/*.py
 	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin bench infra payload volley
+
+docs: .venv/dev  ## Write the tables of settings in docs/, and the schemas for editors
+	$(BIN)/python -m payload.experiment.document
+	$(BIN)/python -m infra.config.document
 
 ui: .venv/payload  ## Open MLflow's charts of the newest run, on loopback (port 5000)
 	$(BIN)/python -m payload ui --results $(RESULTS) $(ARGS)

@@ -45,40 +45,50 @@ class AlgorithmSettings(BaseModel):
 
     # Env runners
     num_env_runners: int | None = Field(None, ge=0)
-    """Default: as many as `placement.place` finds room for."""
+    """Env runners. 0: the driver samples itself. Default: as many as fit."""
     num_envs_per_env_runner: int = Field(1, ge=1)
+    """Environments that each env runner steps."""
     num_cpus_per_env_runner: int = Field(1, ge=1)
-    """An env runner steps an Atari game's copies with as many threads."""
+    """CPUs of an env runner, which steps the copies of an Atari game with as many threads."""
     explore: bool = True
-    """False: env runners take the most likely action instead of sampling one."""
+    """Sample actions from the policy; `false` takes the most likely one."""
     env_config: dict[str, Any] = {}
-    """Arguments of gymnasium.make; for an Atari game, overrides of AtariSettings."""
+    """Arguments of `gymnasium.make`; for an Atari game, fields of AtariSettings in
+    payload/environments/atari.py."""
     env_step_timeout_s: float = Field(120.0, gt=0)
-    """Seconds in which an environment must answer a step, a reset or its making."""
+    """Not for IMPALA and APPO on Atari games. Seconds in which an environment must be made and
+    answer a step or a reset."""
     disable_env_checking: bool = False
-    """True: observations may lie outside their space."""
+    """Not on Atari games. Accept observations outside their space."""
     # Preprocessing
     image_size: Annotated[int, AtariOnly] = Field(84, ge=32, le=210)
+    """Height and width of an observation in pixels."""
     frame_stack: Annotated[int, AtariOnly] = Field(4, ge=1, le=16)
+    """Frames in an observation."""
     clip_rewards: Annotated[bool, AtariOnly] = True
+    """Clip the rewards that the algorithm learns from."""
     # Learners
     num_learners: int = Field(0, ge=0)
-    """0: the learner runs in the driver."""
+    """Learner processes. 0: the learner runs in the driver."""
     num_gpus_per_learner: float = Field(0.0, ge=0)
+    """GPUs of each learner, or a part of one."""
     train_batch_size_per_learner: int | None = Field(None, ge=1)
-    """Environment steps."""
+    """Environment steps of a train batch."""
     gamma: float = Field(0.99, ge=0, le=1)
+    """Discount factor."""
     # Evaluation
     evaluation_interval: int | None = Field(None, ge=1)
-    """Iterations between two evaluations. None: no evaluation while it trains."""
+    """Iterations between two evaluations. Default: off."""
     evaluation_duration: int = Field(10, ge=1)
     """Episodes of one evaluation."""
     evaluation_num_env_runners: int = Field(0, ge=0)
-    """Env runners for evaluation alone, beside num_env_runners. 0: the driver plays."""
+    """Env runners that only evaluate, beside num_env_runners. 0: the driver plays."""
     # The run
     seed: int | None = Field(None, ge=0)
-    """Of weights, actions and no-op starts; None: different in every run, and a faster start."""
+    """Seed of weights, actions and no-op starts. A run starts faster without one. Default:
+    different in each run."""
     min_time_s_per_iteration: float = Field(5.0, ge=0)
+    """Shortest time between two reports, in seconds."""
 
     @model_validator(mode="after")
     def _schedules_rise(self) -> Self:
@@ -94,9 +104,12 @@ class LSTMSettings(AlgorithmSettings):
     """Of algorithms that RLlib trains with an LSTM; it stands behind the other layers."""
 
     use_lstm: bool = False
+    """An LSTM behind the other layers, for an environment that does not show all that matters.
+    IMPALA and APPO have none on Atari games."""
     lstm_cell_size: int = Field(256, ge=1)
+    """Units of the LSTM."""
     max_seq_len: int = Field(20, ge=1)
-    """Steps over which a gradient goes back in time."""
+    """Steps over which the LSTM's gradient goes back in time."""
 
 
 LSTM = LSTMSettings.model_fields.keys() - AlgorithmSettings.model_fields.keys()
@@ -106,7 +119,8 @@ class EpsilonGreedySettings(AlgorithmSettings):
     """Of algorithms that may take a random action now and then."""
 
     epsilon: Schedule | None = None
-    """Probability of a random action, each one as likely; discrete actions only. Default: 0."""
+    """Probability of a random action, each one as likely: a number or a schedule; discrete actions
+    only. Default: 0."""
 
     @model_validator(mode="after")
     def _epsilon_is_a_probability(self) -> Self:

@@ -41,14 +41,15 @@ class Stop(BaseModel):
     model_config = ConfigDict(**STRICT, validate_by_name=True, validate_by_alias=True)
 
     episode_return_mean: float | None = Field(None, alias=EPISODE_RETURN_MEAN)
-    """Mean return of the last 100 episodes."""
+    """Mean return of the last 100 episodes is at least this; it needs 100 episodes."""
     evaluation_return_mean: float | None = Field(None, alias=EVALUATION_RETURN_MEAN)
-    """Mean return of an evaluation's episodes."""
+    """Mean return of an evaluation's episodes is at least this; it needs evaluation_interval."""
     time_total_s: float | None = Field(None, gt=0)
-    """Seconds of training, those before a resume included."""
+    """Seconds of training, including those before a resume."""
     num_env_steps_sampled_lifetime: int | None = Field(None, gt=0)
     """Environment steps sampled."""
     training_iteration: int | None = Field(None, gt=0)
+    """Iterations of the training loop."""
 
 
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -67,21 +68,27 @@ class Experiment(BaseModel):
     )
 
     run: Algorithm = "IMPALA"
+    """The algorithm."""
     env: str = "PongNoFrameskip-v4"
     """A Gymnasium id, or "package:EnvId-v0" with the package that registers it."""
     config: SerializeAsAny[AlgorithmSettings] = ImpalaSettings()
-    """Of the algorithm's class in SETTINGS."""
+    """Settings of the algorithm."""
     stop: Stop = Stop()
+    """Training ends when the first criterion is met; without any, after an hour."""
     # What the environment needs
     source_directory: str | None = None
     """A folder from which Python imports, on every machine."""
     pip_packages: list[_Package] = []
+    """Packages of PyPI to install beside volley's own."""
     pip_requirements_file: str | None = None
+    """A requirements file with more of them."""
     environment_variables: dict[_Name, str] = {}
+    """Environment variables of every process of the run."""
     inputs: dict[_Name, str] = {}
     """Folders to read, by name; the environment finds each one at VOLLEY_INPUT_<NAME>."""
     apt_packages: list[_Package] = []
-    """On a cluster of volley they are added to the stack's own."""
+    """Packages of Ubuntu that every machine must have. On a cluster of volley they are added to the
+    stack's own."""
     shm_size: str | None = Field(None, pattern=r"^[0-9]+[bkmgBKMG]?$")
     """Shared memory, as `docker run --shm-size` takes it: 64m, 2g."""
     run_under: str | None = Field(None, min_length=1)

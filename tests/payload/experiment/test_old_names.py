@@ -22,7 +22,6 @@ from payload.experiment.old_names import (
     translate_stop,
 )
 from payload.experiment.settings import Algorithm, Stop
-from tests.documents import table_rows
 
 IGNORED = IGNORED_CONFIG | IGNORED_BY_IMPALA
 values = st.one_of(st.integers(), st.floats(allow_nan=False), st.text(), st.none(), st.booleans())
@@ -36,17 +35,6 @@ def test_a_renamed_setting_exists_under_its_new_name(new: str) -> None:
 @pytest.mark.parametrize("new", sorted(set(RENAMED_STOP.values())))
 def test_a_renamed_criterion_exists_under_its_new_name(new: str) -> None:
     assert new in {field.alias or name for name, field in Stop.model_fields.items()}
-
-
-def test_the_documented_old_names_are_those_of_the_tables() -> None:
-    documented = table_rows("docs/algorithm.md", "Older names")
-    model = {f"model.{old}": new for old, new in RENAMED_MODEL.items()}
-    renamed = {**RENAMED_CONFIG, **model, **RENAMED_STOP}
-    # One old name has two new ones.
-    assert documented.keys() - renamed.keys() == {"num_gpus"}
-    assert {old: documented[old] for old in renamed} == {
-        old: [f"`{new}`"] for old, new in renamed.items()
-    }
 
 
 def test_no_name_of_today_is_taken_for_an_old_one() -> None:
