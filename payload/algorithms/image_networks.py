@@ -39,8 +39,8 @@ class ByteImageEncoder(TorchCNNEncoder):
 
     def _forward(self, inputs: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         pixels = inputs[Columns.OBS].to(torch.float32) / 255.0
-        found: dict[str, Any] = super()._forward({**inputs, Columns.OBS: pixels}, **kwargs)
-        return found
+        outputs: dict[str, Any] = super()._forward({**inputs, Columns.OBS: pixels}, **kwargs)
+        return outputs
 
 
 class ByteImageEncoderConfig(CNNEncoderConfig):
@@ -63,12 +63,12 @@ class ImageCatalog(Catalog):
         if len(observation_space.shape or ()) == 3 and not model_config_dict.get("conv_filters"):
             assert isinstance(observation_space, gymnasium.spaces.Box)
             model_config_dict["conv_filters"] = conv_filters(observation_space)
-        found = super()._get_encoder_config(observation_space, model_config_dict, action_space)
-        if isinstance(found, CNNEncoderConfig) and observation_space.dtype == "uint8":
+        config = super()._get_encoder_config(observation_space, model_config_dict, action_space)
+        if isinstance(config, CNNEncoderConfig) and observation_space.dtype == "uint8":
             return ByteImageEncoderConfig(
-                **{one.name: getattr(found, one.name) for one in fields(found)}
+                **{field.name: getattr(config, field.name) for field in fields(config)}
             )
-        return found
+        return config
 
 
 class PPOImageCatalog(ImageCatalog, PPOCatalog):

@@ -77,12 +77,12 @@ def _key(folder: Path) -> str:
 
     Another content of the same size and time is not noticed, as with rsync.
     """
-    found = hashlib.sha256(os.fsencode(folder.absolute()))
+    digest = hashlib.sha256(os.fsencode(folder.absolute()))
     for path in files_in(folder):
         stat = path.stat()
-        found.update(os.fsencode(path.relative_to(folder)))
-        found.update(f"\0{stat.st_size} {stat.st_mtime_ns}\0".encode())
-    return f"{folder.name}-{found.hexdigest()[:12]}"
+        digest.update(os.fsencode(path.relative_to(folder)))
+        digest.update(f"\0{stat.st_size} {stat.st_mtime_ns}\0".encode())
+    return f"{folder.name}-{digest.hexdigest()[:12]}"
 
 
 @contextmanager

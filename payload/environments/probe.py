@@ -66,16 +66,16 @@ def probe(experiment: Experiment) -> EnvironmentFacts:
         command = [*shlex.split(experiment.run_under or ""), sys.executable]
         command += ["-m", __name__, env, config, str(answer)]
         try:
-            done = _run(command)
+            ended = _run(command)
         except subprocess.TimeoutExpired:
             raise UserError(
                 f"env: {env}: made, reset and stepped once, it did not answer in {PATIENCE_S:.0f} s"
             ) from None
         if not answer.exists():
-            said = " ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-1:])
+            last_line = " ".join((ended.stderr.strip() or ended.stdout.strip()).splitlines()[-1:])
             raise UserError(
-                f"env: {env}: its process ended with exit code {done.returncode}: {said}"
-                f"{_window_hint(experiment, said)}"
+                f"env: {env}: its process ended with exit code {ended.returncode}: {last_line}"
+                f"{_window_hint(experiment, last_line)}"
             )
         facts = EnvironmentFacts(**json.loads(answer.read_text()))
     if facts.problem:
@@ -97,8 +97,8 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
 
-def _window_hint(experiment: Experiment, said: str) -> str:
-    if experiment.run_under is not None or not NO_WINDOW.search(said):
+def _window_hint(experiment: Experiment, output: str) -> str:
+    if experiment.run_under is not None or not NO_WINDOW.search(output):
         return ""
     return "; if it opens a window, run_under: xvfb-run -a gives it an X server"
 

@@ -55,12 +55,12 @@ def _import_failed(env_id: str, package: str, error: Exception) -> UserError:
 
 def _registered_by(package: str) -> list[str]:
     """Returns the ids whose entry point is in a package, which an earlier import registered."""
-    found = []
+    env_ids = []
     for env_id, spec in gymnasium.registry.items():
         entry = spec.entry_point
         module = (
             entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
         )
         if package and f"{module}.".startswith(f"{package}."):
-            found.append(env_id)
-    return sorted(found)
+            env_ids.append(env_id)
+    return sorted(env_ids)

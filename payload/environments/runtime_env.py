@@ -37,22 +37,24 @@ def runtime_env(
     Raises:
         UserError: It is too large for Ray.
     """
-    found: dict[str, Any] = {"py_modules": [str(payload)]}
+    environment: dict[str, Any] = {"py_modules": [str(payload)]}
     if experiment.environment_variables:
-        found["env_vars"] = dict(experiment.environment_variables)
+        environment["env_vars"] = dict(experiment.environment_variables)
     if experiment.run_under is not None:
-        found["py_executable"] = f"{experiment.run_under} {sys.executable}"
+        environment["py_executable"] = f"{experiment.run_under} {sys.executable}"
     folders = list(_folders(experiment, installed))
     if not folders:
-        return found
+        return environment
     _check_size([folder for folder, _ in folders])
     shutil.rmtree(staging, ignore_errors=True)
     for folder, place in folders:
         copy_folder(folder, staging / place)
-    found["working_dir"] = str(staging)
+    environment["working_dir"] = str(staging)
     if experiment.inputs:
-        found["worker_process_setup_hook"] = f"{set_input_variables.__module__}.set_input_variables"
-    return found
+        environment["worker_process_setup_hook"] = (
+            f"{set_input_variables.__module__}.set_input_variables"
+        )
+    return environment
 
 
 def local_runtime_env(experiment: Experiment) -> dict[str, Any] | None:

@@ -89,22 +89,22 @@ def translate_config(config: dict[str, Any], run: Algorithm = "IMPALA") -> Trans
             searched.
     """
     _check_search(config, run)
-    found = Translated()
+    translated = Translated()
 
     def put(old: str, new: str, value: Any) -> None:
-        _rename("config", found, config, old, new, value)
+        _rename("config", translated, config, old, new, value)
 
     for key, value in config.items():
         if key in RENAMED_CONFIG:
             put(key, RENAMED_CONFIG[key], value)
         elif (reason := _reason_to_ignore(key, config, run)) is not None:
-            found.notes.append(f"config.{key} is ignored: {reason}")
+            translated.notes.append(f"config.{key} is ignored: {reason}")
         elif key == "num_gpus":
             num_learners, gpus_each = _learners_of_gpus(value)
             put("num_gpus", "num_learners", num_learners)
             put("num_gpus", "num_gpus_per_learner", gpus_each)
         elif key == "exploration_config":
-            name, setting = _exploration(value, run, found.notes)
+            name, setting = _exploration(value, run, translated.notes)
             put(key, name, setting)
         elif key == "model" and isinstance(value, dict):
             for name, setting in value.items():
@@ -113,12 +113,14 @@ def translate_config(config: dict[str, Any], run: Algorithm = "IMPALA") -> Trans
                 elif name in SETTINGS[run].model_fields:
                     put(f"model.{name}", name, setting)
                 elif name in IGNORED_MODEL:
-                    found.notes.append(f"config.model.{name} is ignored: {IGNORED_MODEL[name]}")
+                    translated.notes.append(
+                        f"config.model.{name} is ignored: {IGNORED_MODEL[name]}"
+                    )
                 else:
-                    found.values[f"model.{name}"] = setting
+                    translated.values[f"model.{name}"] = setting
         else:
-            found.values[key] = value
-    return found
+            translated.values[key] = value
+    return translated
 
 
 def _check_search(config: dict[str, Any], run: Algorithm) -> None:
@@ -197,13 +199,13 @@ def translate_stop(stop: dict[str, Any]) -> Translated:
     Raises:
         UserError: A criterion stands there twice, under its old and its new name.
     """
-    found = Translated()
+    translated = Translated()
     for key, value in stop.items():
         if key in RENAMED_STOP:
-            _rename("stop", found, stop, key, RENAMED_STOP[key], value)
+            _rename("stop", translated, stop, key, RENAMED_STOP[key], value)
         else:
-            found.values[key] = value
-    return found
+            translated.values[key] = value
+    return translated
 
 
 def old_names_of(section: str, key: str) -> list[str]:
@@ -220,13 +222,13 @@ def old_names_of(section: str, key: str) -> list[str]:
 
 
 def _rename(
-    section: str, found: Translated, given: dict[str, Any], old: str, new: str, value: Any
+    section: str, translated: Translated, given: dict[str, Any], old: str, new: str, value: Any
 ) -> None:
-    if new in given or new in found.values:
+    if new in given or new in translated.values:
         raise UserError(f"{section}.{old}: {new} is set too; keep one of the two")
-    found.values[new] = value
-    found.given[new] = old
-    found.notes.append(f"{section}.{old} is now {new}: {value}")
+    translated.values[new] = value
+    translated.given[new] = old
+    translated.notes.append(f"{section}.{old} is now {new}: {value}")
 
 
 def _learners_of_gpus(num_gpus: Any) -> tuple[int, float]:

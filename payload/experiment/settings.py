@@ -107,9 +107,9 @@ class Experiment(BaseModel):
 
     def searching(self, search: dict[str, SearchSpace]) -> Experiment:
         """Returns the experiment with a search over settings of `config`."""
-        found = self.model_copy()
-        found._search = search
-        return found
+        experiment = self.model_copy()
+        experiment._search = search
+        return experiment
 
     def setting(self, values: dict[str, Any]) -> Experiment:
         """Returns the experiment with values in the place of its search space.
@@ -141,12 +141,12 @@ MAX_TRAVEL_BYTES = 512 * 2**20
 
 def named_paths(experiment: Experiment) -> dict[str, str]:
     """Returns every folder and file that an experiment names, by its key."""
-    found = {f"inputs.{name}": folder for name, folder in experiment.inputs.items()}
+    paths = {f"inputs.{name}": folder for name, folder in experiment.inputs.items()}
     if experiment.source_directory is not None:
-        found["source_directory"] = experiment.source_directory
+        paths["source_directory"] = experiment.source_directory
     if experiment.pip_requirements_file is not None:
-        found["pip_requirements_file"] = experiment.pip_requirements_file
-    return found
+        paths["pip_requirements_file"] = experiment.pip_requirements_file
+    return paths
 
 
 def in_bytes(size: str) -> int:

@@ -71,11 +71,11 @@ class Policy:
     def _forward(self, observations: torch.Tensor) -> dict[str, Any]:
         """Returns the module's outputs [N, ...]; an LSTM sees sequences of one step."""
         if not self.module.is_stateful():
-            found: dict[str, Any] = self.module.forward_inference({Columns.OBS: observations})
-            return found
+            outputs: dict[str, Any] = self.module.forward_inference({Columns.OBS: observations})
+            return outputs
         if self._state is None:
             initial = self.module.get_initial_state()
-            self._state = tree_map(lambda one: torch.stack([one] * len(observations)), initial)
+            self._state = tree_map(lambda state: torch.stack([state] * len(observations)), initial)
         batch = {Columns.OBS: observations[:, None], Columns.STATE_IN: self._state}
         outputs = self.module.forward_inference(batch)
         self._state = outputs.pop(Columns.STATE_OUT)

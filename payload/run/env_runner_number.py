@@ -90,7 +90,7 @@ class EnvRunnerNumber:
 
     def end(self) -> None:
         """Ends the env runners that are not in RLlib's group: it would wait for some of them."""
-        for actor in [one.actor for one in self._coming.values()]:
+        for actor in [coming.actor for coming in self._coming.values()]:
             ray.kill(actor)
         for actor, _ in self._leaving.values():
             ray.kill(actor)
@@ -115,21 +115,21 @@ class EnvRunnerNumber:
             self._coming[actor.ping.remote()] = Coming(self._last_index, actor)
 
     def _take_in_who_came(self, algorithm: Any) -> None:
-        came = []
+        newcomers = []
         for answer in _ready(self._coming):
-            one = self._coming.pop(answer)
+            newcomer = self._coming.pop(answer)
             try:
                 ray.get(answer)
             except ray.exceptions.RayError as error:
-                ray.kill(one.actor)
+                ray.kill(newcomer.actor)
                 self._again_at = time.monotonic() + AGAIN_S
                 # As in EnvRunnerGroup: what its constructor has raised is inside.
                 inside = error.args[0] if getattr(error, "actor_init_failed", False) else error
                 self._say_failure(f"An env runner could not start: {first_line(inside)}")
             else:
-                came.append(one)
-        if came:
-            join(algorithm, {one.index: one.actor for one in came})
+                newcomers.append(newcomer)
+        if newcomers:
+            join(algorithm, {newcomer.index: newcomer.actor for newcomer in newcomers})
 
     def _remove(self, group: Any, surplus: int) -> None:
         """Removes those that have not come yet, then those that were lost, then the newest."""

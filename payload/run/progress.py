@@ -50,9 +50,9 @@ class Progress:
 
     def advance(self, result: TrainResult, seconds: float, env_runners: int) -> Report:
         """Takes in the result of an iteration that took `seconds`; returns its report."""
-        env_steps = _known(result.env_steps, self.env_steps)
-        trained = _known(result.env_steps_trained, self.env_steps_trained)
-        self.episodes = _known(result.episodes, self.episodes)
+        env_steps = _count_or(result.env_steps, self.env_steps)
+        trained = _count_or(result.env_steps_trained, self.env_steps_trained)
+        self.episodes = _count_or(result.episodes, self.episodes)
         self.env_steps_dropped += result.env_steps_dropped
         self._look_back_on(result)
         self.returns.extend(result.returns)
@@ -196,7 +196,7 @@ def _fraction(part: float, whole: float) -> float:
     return min(1.0, max(0.0, part / whole)) if whole > 0 else 1.0
 
 
-def _known(value: int | None, otherwise: int) -> int:
+def _count_or(value: int | None, otherwise: int) -> int:
     return otherwise if value is None else value
 
 

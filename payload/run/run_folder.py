@@ -64,8 +64,8 @@ class RunFolder:
         """Returns the id of this run's MLflow run at `tracking_uri`, None if it has none."""
         if not self.mlflow_run_file.exists():
             return None
-        known = json.loads(self.mlflow_run_file.read_text())
-        return str(known["run_id"]) if known["tracking_uri"] == tracking_uri else None
+        run = json.loads(self.mlflow_run_file.read_text())
+        return str(run["run_id"]) if run["tracking_uri"] == tracking_uri else None
 
     def remember_mlflow_run(self, run_id: str, tracking_uri: str) -> None:
         run = {"run_id": run_id, "tracking_uri": tracking_uri}

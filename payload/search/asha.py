@@ -48,5 +48,5 @@ class ResumableASHA(ASHAScheduler):  # type: ignore[misc]
         super().on_trial_add(tune_controller, trial)
         for row in progress_rows(self._folder.trial(trial.config["name"])):
             # NaN while no episode has finished: ASHA leaves out a report without the metric.
-            known = {name: value for name, value in row.items() if not math.isnan(value)}
-            super().on_trial_result(tune_controller, trial, known)
+            values = {name: value for name, value in row.items() if not math.isnan(value)}
+            super().on_trial_result(tune_controller, trial, values)

@@ -216,8 +216,8 @@ class Search:
                 write()
             except OSError as error:  # A full disk must not keep the status from MLflow.
                 say(f"Not written: {error.filename}: {error.strerror}")
-        known = math.isfinite(best.score)
-        if known:
+        has_best = math.isfinite(best.score)
+        if has_best:
             replace_text(folder.best_file, to_yaml(self.job.search.setting(best.values)))
             steps = sum(record.env_steps for record in self.records.values())
             self._mlflow.log_metrics({EPISODE_RETURN_MEAN: best.score}, steps)
@@ -232,11 +232,11 @@ class Search:
         say(f"{outcome.status}: {outcome.reason}")
         self.write_status(outcome.status, outcome.reason)
         say(f"Trials           {folder.table_file}, {folder.picture.name}")
-        if known:
+        if has_best:
             say(f"Best setting     {in_words(best.values)}: return {best.score:.2f}")
         say(f"MLflow           {self._mlflow.page or self.view.where}")
         say("Next:")
-        if known:
+        if has_best:
             say(f"  python -m payload train {folder.best_file}")
         if outcome.status != "FINISHED":
             say(f"  python -m payload tune --resume {folder.path}")

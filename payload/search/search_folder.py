@@ -76,7 +76,7 @@ def find_search_to_resume(results: Path, which: str) -> SearchFolder:
         if not folder.plan_file.is_file():
             raise UserError(f"--resume {which}: no search, {PLAN} is missing in it")
         return folder
-    found = sorted((results / RUNS).glob(f"*/{PLAN}"), key=lambda plan: plan.stat().st_mtime)
-    if not found:
+    plans = sorted((results / RUNS).glob(f"*/{PLAN}"), key=lambda plan: plan.stat().st_mtime)
+    if not plans:
         raise UserError(f"--resume: nothing to resume, no search in {results / RUNS}")
-    return SearchFolder(found[-1].parent)
+    return SearchFolder(plans[-1].parent)

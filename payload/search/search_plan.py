@@ -104,16 +104,18 @@ def draw(search: dict[str, SearchSpace], samples: int, seed: int | None) -> list
 
     space = {name: _for_tune(space) for name, space in search.items()}
     generator = np.random.default_rng(seed)
-    found: list[dict[str, Any]] = []
+    settings: list[dict[str, Any]] = []
     for _ in range(samples):
         for _, values in generate_variants(space, random_state=generator):
             for digits in (DIGITS, ALL_DIGITS):
-                plain = {name: _plain(search[name], one, digits) for name, one in values.items()}
+                plain = {
+                    name: _plain(search[name], value, digits) for name, value in values.items()
+                }
                 # Two drawn numbers may differ only in the digits that are left out.
-                if plain not in found:
-                    found.append(plain)
+                if plain not in settings:
+                    settings.append(plain)
                     break
-    return found
+    return settings
 
 
 def _for_tune(space: SearchSpace) -> Any:

@@ -100,9 +100,9 @@ class Trial(tune.Trainable):  # type: ignore[misc]
             return {"done": True, REASON: self._failure, FAILED: True}
         report = callback_of(self._algorithm).report
         assert report is not None
-        known = metrics(report)
-        result = {name: known[name] for name in (STEPS, EPISODE_RETURN_MEAN) if name in known}
-        result |= {SECONDS: known[TIME], UPDATED: report.env_steps_trained > 0}
+        values = metrics(report)
+        result = {name: values[name] for name in (STEPS, EPISODE_RETURN_MEAN) if name in values}
+        result |= {SECONDS: values[TIME], UPDATED: report.env_steps_trained > 0}
         if reason is None:
             return result
         self._training.write_status("FINISHED", reason)

@@ -119,8 +119,8 @@ class MLflowRun:
         def deliver(client: Any, run_id: str) -> None:
             from mlflow.entities import Param
 
-            known = client.get_run(run_id).data.params
-            new = [Param(k, str(v)[:PARAM_LIMIT]) for k, v in params.items() if k not in known]
+            logged = client.get_run(run_id).data.params
+            new = [Param(k, str(v)[:PARAM_LIMIT]) for k, v in params.items() if k not in logged]
             if new:
                 client.log_batch(run_id, params=new)
 
