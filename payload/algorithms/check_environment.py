@@ -45,8 +45,8 @@ def check_algorithm(experiment: Experiment, facts: EnvironmentFacts) -> None:
     evaluates = settings.evaluation_interval is not None
     if evaluates and experiment.run_under and not settings.evaluation_num_env_runners:
         raise UserError(
-            "config.evaluation_num_env_runners: 0 is too few with run_under, which the driver "
-            "does without; at least 1"
+            "config.evaluation_num_env_runners: must be at least 1 with run_under, because the "
+            "driver has no display"
         )
     if facts.atari and isinstance(settings, ImpalaSettings) and settings.use_lstm:
         raise UserError(

@@ -45,7 +45,7 @@ def make_env(
         metadata = getattr(creator, "metadata", None)  # A function has none.
         if metadata is not None and render_mode not in metadata.get("render_modes", []):
             raise UserError(
-                f"env: {env_id}: it draws no pictures: {render_mode} is not in its class's "
+                f'env: {env_id}: no video: the environment does not list "{render_mode}" in '
                 'metadata["render_modes"]'
             )
         env_config = {**env_config, "render_mode": render_mode}

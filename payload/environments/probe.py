@@ -69,7 +69,7 @@ def probe(experiment: Experiment) -> EnvironmentFacts:
             ended = _run(command)
         except subprocess.TimeoutExpired:
             raise UserError(
-                f"env: {env}: made, reset and stepped once, it did not answer in {PATIENCE_S:.0f} s"
+                f"env: {env}: no answer within {PATIENCE_S:.0f} s to create, reset and one step"
             ) from None
         if not answer.exists():
             last_line = " ".join((ended.stderr.strip() or ended.stdout.strip()).splitlines()[-1:])

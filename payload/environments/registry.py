@@ -42,8 +42,8 @@ def _import(env_id: str, package: str) -> None:
             raise _import_failed(env_id, package, error) from None
         here = nearest(package, [module.name for module in pkgutil.iter_modules()])
         raise UserError(
-            f"env: {env_id}: no package is called {error.name}{here}; give the folder that it is "
-            "in as source_directory, or its distribution in pip_packages"
+            f"env: {env_id}: cannot import {error.name}{here}. Set source_directory to the "
+            "folder that contains it, or add its PyPI package to pip_packages"
         ) from None
     except Exception as error:  # A package's own code may raise anything.
         raise _import_failed(env_id, package, error) from None

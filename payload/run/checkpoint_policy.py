@@ -35,8 +35,8 @@ class Policy:
         except Exception as error:  # A truncated file raises many types.
             reason = " ".join(str(error).split())
             raise UserError(
-                f"{checkpoint.path}: cannot be read ({reason}); give one that is whole and that "
-                "this version has written"
+                f"{checkpoint.path}: cannot be read ({reason}). The checkpoint is damaged or from "
+                "another version of volley or Ray. Try another one"
             ) from None
         # Of this size it gains little from more, and loses much to whatever else the cores do.
         torch.set_num_threads(1)

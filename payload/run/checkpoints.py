@@ -67,7 +67,9 @@ class Checkpoint:
             raise DamagedError(f"{self.path}: {first_line(error)}") from None
         if damaged or not lines:
             raise DamagedError(
-                f"{self.path}: {', '.join(damaged) or CHECKSUMS} is not as it was saved"
+                f"{self.path}: the checkpoint is damaged: checksum of {', '.join(damaged)} is wrong"
+                if damaged
+                else f"{self.path}: the checkpoint is damaged: {CHECKSUMS} is empty"
             )
 
     def restore(self, algorithm: Any) -> None:

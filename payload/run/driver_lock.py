@@ -71,12 +71,12 @@ def mark_dead_runs(results: Path, tracking_uri: str | None = None) -> Iterator[s
             try:
                 marked = end_run(uri, run_id, "KILLED", last_sign)
             except Exception as error:  # Whatever MLflow raises must not prevent a training.
-                yield f"{folder.path} was cut off; MLflow: {first_line(error)}"
+                yield f"Run {folder.path} ended unexpectedly; MLflow: {first_line(error)}"
                 return
             _write(lock, "")
             if marked:
                 at = time.strftime("%Y-%m-%d %H:%M", time.localtime(last_sign))
-                yield f"{folder.path} was cut off at {at}: set to KILLED in MLflow"
+                yield f"Run {folder.path} ended unexpectedly at {at}; marked KILLED in MLflow"
 
 
 def _acquire(lock: TextIO) -> bool:

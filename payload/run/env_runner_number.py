@@ -86,7 +86,7 @@ class EnvRunnerNumber:
         now = group.num_remote_env_runners()
         if now != before:
             set_number(algorithm, now)
-            self._say(f"Env runners: {now} instead of {before}, {self.asked} are asked for")
+            self._say(f"Env runners: now {now} (were {before}, target {self.asked})")
 
     def end(self) -> None:
         """Ends the env runners that are not in RLlib's group: it would wait for some of them."""

@@ -181,14 +181,14 @@ def reason_to_stop(stop: Stop, report: Report, progress: Progress) -> str | None
     goal = stop.evaluation_return_mean
     if goal is not None and report.evaluation_mean >= goal:
         return f"mean return of the evaluation {report.evaluation_mean:.2f} reached {goal:g}"
-    limits: list[tuple[str, float | None, float]] = [
-        ("s", stop.time_total_s, report.time_total_s),
-        ("environment steps", stop.num_env_steps_sampled_lifetime, report.env_steps),
-        ("iterations", stop.training_iteration, report.iteration),
+    limits: list[tuple[str, str, float | None, float]] = [
+        ("time limit", "s", stop.time_total_s, report.time_total_s),
+        ("limit", "environment steps", stop.num_env_steps_sampled_lifetime, report.env_steps),
+        ("limit", "iterations", stop.training_iteration, report.iteration),
     ]
-    for unit, limit, now in limits:
+    for what, unit, limit, now in limits:
         if limit is not None and now >= limit:
-            return f"{limit:,.0f} {unit} passed"
+            return f"{what} of {limit:,.0f} {unit} reached"
     return None
 
 

@@ -254,7 +254,7 @@ class Training:
             self._updated = True
             seconds = time.time() - psutil.Process().create_time()
             # It was up to min_time_s_per_iteration ago: the end of an iteration shows it.
-            self.view.say(f"First learner update within {seconds:.1f} s of the command")
+            self.view.say(f"Training started after {seconds:.0f} s")
             self.status = replace(self.status, state="TRAINING")
             self._status_at = -math.inf
         self._show(report, progress)
@@ -291,7 +291,10 @@ class Training:
 
     def _show(self, report: Report, progress: Progress) -> None:
         if self.mlflow.problem is not None:
-            self.view.where = f"MLflow is away ({self.mlflow.problem}); metrics are kept"
+            problem = self.mlflow.problem
+            self.view.where = (
+                f"MLflow is unreachable ({problem}); metrics are buffered and sent later"
+            )
         self.view.update(report, progress, self.env_runners.asked)
         self.status = self.status.after(report, self.view.outlook)
         if time.monotonic() - self._status_at >= STATUS_EVERY_S:
@@ -312,7 +315,7 @@ class Training:
             self.draw()
         if best is not None and outcome.status == "FINISHED":
             self._record(best)
-        say("Delivering to MLflow ...")
+        say("Uploading results to MLflow ...")
         sys.stdout.flush()
         self.deliver(outcome.status)
         say(f"{outcome.status}: {outcome.reason}")
@@ -334,7 +337,7 @@ class Training:
             say("  make ui")
 
     def deliver(self, status: Status) -> None:
-        """Gives MLflow the artifacts and the status, and waits until it has all."""
+        """Gives MLflow the artifacts and the status, and waits until it has received them."""
         folder, best = self.folder, self.checkpoints.best()
         if best is not None:
             # At the end only: while it trains, a cluster saves the run's folder already.
@@ -346,7 +349,7 @@ class Training:
             self.view.say(f"MLflow did not receive everything: {self.mlflow.problem}")
 
     def draw(self) -> None:
-        """Draws the learning curve; a full disk is said, and ends nothing."""
+        """Draws the learning curve; a full disk gives a line and does not end the run."""
         title = f"{self.experiment.run} on {self.experiment.env}"
         goal = self.experiment.stop.episode_return_mean
         try:

@@ -221,7 +221,7 @@ class Search:
             replace_text(folder.best_file, to_yaml(self.job.search.setting(best.values)))
             steps = sum(record.env_steps for record in self.records.values())
             self._mlflow.log_metrics({EPISODE_RETURN_MEAN: best.score}, steps)
-        say("Delivering to MLflow ...")
+        say("Uploading results to MLflow ...")
         for path in (folder.experiment_file, folder.table_file, folder.picture, folder.best_file):
             self._mlflow.log_artifact(path)
         self._mlflow.log_artifact(folder.log)

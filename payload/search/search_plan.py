@@ -87,8 +87,7 @@ def make_plan(experiment: Experiment, samples: int | None, seeds: int | None) ->
     if not is_random and samples is not None and samples > 1:
         key = "--samples" if samples != experiment.num_samples else "num_samples"
         raise UserError(
-            f"{key} {samples}: nothing is drawn at random, a grid is tried once; "
-            "--seeds repeats each setting"
+            f"{key} {samples}: has no effect on a pure grid; use --seeds to repeat settings"
         )
     samples = samples or (DEFAULT_SAMPLES if is_random else 1)
     settings = draw(search, samples, experiment.config.seed)

@@ -31,7 +31,7 @@ def operate(context: Context, driver: PulumiCli) -> str:
 def _operate(volley: Volley, first: str) -> str:
     trains = f"{first} and {SECOND} train side by side"
     seconds = until(lambda: training(volley) == {first, SECOND}, STARTS_IN_S, trains)
-    if "First learner update" not in volley.type("logs", SECOND, "--lines", "200"):
+    if "Training started after" not in volley.type("logs", SECOND, "--lines", "200"):
         raise UnexpectedError(f"volley logs {SECOND} does not show its first learner update")
     volley.ask("stop", SECOND)
     stopped = volley.ask("pull", SECOND)

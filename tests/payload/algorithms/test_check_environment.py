@@ -85,4 +85,4 @@ def test_sac_takes_discrete_actions() -> None:
 def test_a_key_of_another_algorithm_is_named_as_such(run: str, key: str, owners: str) -> None:
     with pytest.raises(UserError) as error:
         check(TWO_ACTIONS, run, **{key: 1})
-    assert str(error.value) == f"config.{key}: belongs to {owners}; run is {run}"
+    assert str(error.value) == f"config.{key}: is a setting of {owners}; this experiment runs {run}"

@@ -269,10 +269,10 @@ def test_the_number_that_is_there_is_a_metric(story: Story) -> None:
 
 def test_every_change_is_said(story: Story) -> None:
     assert story.said == [
-        "Env runners: 2 instead of 1, 2 are asked for",
-        "Env runners: 1 instead of 2, 1 are asked for",
-        "Env runners: 2 instead of 1, 2 are asked for",
-        "Env runners: 1 instead of 2, 1 are asked for",
+        "Env runners: now 2 (were 1, target 2)",
+        "Env runners: now 1 (were 2, target 1)",
+        "Env runners: now 2 (were 1, target 2)",
+        "Env runners: now 1 (were 2, target 1)",
     ]
 
 

@@ -260,7 +260,7 @@ def test_a_terminal_shows_what_is_waited_for_and_for_how_long() -> None:
 
 
 def test_square_brackets_are_shown_as_they_are(make_report: MakeReport) -> None:
-    where = "MLflow is away (no [/api] at [bold])"
+    where = "MLflow is unreachable (no [/api] at [bold])"
     assert where in visible(shown(make_report(), Progress(), where))
 
 

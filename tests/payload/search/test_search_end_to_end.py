@@ -175,7 +175,7 @@ def test_the_search_ends_with_a_table_a_picture_and_the_best_setting(searched: S
     with search.table_file.open() as file:
         table = list(csv.DictReader(file))
     assert [row["rank"] for row in table] == ["1", "2"]
-    assert {row["reason"] for row in table} == {"8 iterations passed"}
+    assert {row["reason"] for row in table} == {"limit of 8 iterations reached"}
     assert search.picture.read_bytes().startswith(b"\x89PNG")
     assert f"Best setting     lr={table[0]['lr']}" in searched.output
     assert not search.tune.exists()

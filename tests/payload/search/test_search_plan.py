@@ -100,7 +100,11 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
     ("config", "samples", "words"),
     [
         ({"lr": 1e-3}, None, ("no search space", "train")),
-        ({"lr": {"grid_search": [1, 2]}}, 3, ("--samples 3", "a grid is tried once", "--seeds")),
+        (
+            {"lr": {"grid_search": [1, 2]}},
+            3,
+            ("--samples 3", "no effect on a pure grid", "--seeds"),
+        ),
         (
             {"minibatch_size": {"randint": [32, 65]}},
             20,
