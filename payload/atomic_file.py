@@ -1,4 +1,4 @@
-"""Files that a crash must not leave half-written."""
+"""Replaces files atomically, so that a crash cannot leave a half-written one."""
 
 from __future__ import annotations
 

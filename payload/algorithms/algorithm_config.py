@@ -1,4 +1,4 @@
-"""From an experiment to RLlib's AlgorithmConfig, whatever the algorithm."""
+"""Builds RLlib's AlgorithmConfig from an experiment, for every algorithm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an algorithm cannot do with an environment, said before anything starts."""
+"""Checks before the start that the algorithm can learn the environment on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from payload.experiment.settings import Experiment
 FREE = 0.8
 """Part of the free memory that a replay buffer may take."""
 BYTES_BESIDE = 200
-"""Of a step in RLlib's replay buffer, besides the observation: action, reward, priority."""
+"""Size of a step in RLlib's replay buffer without its observation: action, reward, priority."""
 
 
 def facts_of_game(experiment: Experiment) -> EnvironmentFacts:

@@ -1,4 +1,4 @@
-"""Watches a vector environment: its episodes' true returns, and what it must not return."""
+"""Checks what a vector environment returns, and records the true returns of its episodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROUNDING = 1e-5
 
 
 class FinishedEpisode(NamedTuple):
-    """What is known of an episode at its end."""
+    """A finished episode."""
 
     length: int
     """Environment steps."""
@@ -33,7 +33,7 @@ class CheckedVector(VectorWrapper):
     """
 
     _over: npt.NDArray[np.bool_]
-    """Whose episode has ended in the last step."""
+    """The environments whose episode ended in the last step."""
 
     def __init__(
         self,
@@ -46,13 +46,13 @@ class CheckedVector(VectorWrapper):
         Args:
             clip_rewards: Return the rewards' signs; the episodes keep the environment's own.
             check_space: Compare observations with their space.
-            timeout: Is renewed in every step.
+            timeout: Renewed in every step.
         """
         super().__init__(env)
         self.clip_rewards, self.timeout = clip_rewards, timeout
         self._bounds = _bounds(env.single_observation_space) if check_space else None
         self.finished: list[FinishedEpisode] = []
-        """Since somebody has emptied it."""
+        """Episodes finished since the list was last emptied."""
         self.wanted: npt.NDArray[np.int64] | None = None
         """Episodes of each environment that still count, [N]; None: all that finish."""
         self._start()

@@ -18,7 +18,7 @@ from payload.environments.make_env import EnvironmentSettings, make_vector
 from payload.environments.policy_observation import PolicyObservationVector
 
 STEPS_AT_ONCE = 32
-"""Of each environment, while complete episodes are played."""
+"""Steps of each environment between two checks whether all episodes are complete."""
 
 
 class GymnasiumEnvRunner(Recovering):
@@ -102,7 +102,7 @@ class GymnasiumEnvRunner(Recovering):
 
 
 class AtariGameEnvRunner(GymnasiumEnvRunner):
-    """The same on an Atari game, whose copies are stepped in one call."""
+    """Samples episodes from an Atari game, whose copies are stepped in one call."""
 
     def _make_vector(self) -> CheckedVector:
         kwargs = self._settings.kwargs

@@ -89,7 +89,7 @@ def _key(folder: Path) -> str:
 def _lock(path: Path) -> Iterator[None]:
     """Waits while another process copies the same folder."""
     with path.open("a") as lock:
-        # A file system without locks must not prevent a training.
+        # A file system without locks may not prevent a training.
         with suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield

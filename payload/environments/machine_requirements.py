@@ -18,7 +18,7 @@ from payload.errors import UserError
 from payload.experiment.settings import Experiment, in_bytes, named_paths
 
 PACKAGES, INPUTS = ".packages", ".inputs"
-"""Of a folder of results, where installed packages and the copies of inputs stay."""
+"""Folders below the results, for installed packages and copies of inputs."""
 SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -87,7 +87,7 @@ def check_machine(experiment: Experiment) -> None:
 
 
 def _is_installed(package: str) -> bool:
-    """Asks dpkg; where there is none, nobody knows, and nothing is refused."""
+    """Asks dpkg; on a machine without dpkg every package counts as installed."""
     if shutil.which("dpkg-query") is None:
         return True
     command = ["dpkg-query", "--show", "--showformat=${db:Status-Status}", package]

@@ -24,7 +24,7 @@ def install_packages(experiment: Experiment, packages: Path) -> Path | None:
     """Installs what the environment that trains does not have; returns the folder, or None.
 
     What it has keeps its version: another one of numpy, gymnasium or torch in the environment
-    runners alone would fail in ways that nobody could explain.
+    runners alone would fail in ways that are hard to explain.
 
     Raises:
         UserError: A package does not exist, or needs another version of one that is there.

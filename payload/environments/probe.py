@@ -128,7 +128,7 @@ def _actions_problem(space: Space[Any]) -> str:
         parts = space.values() if isinstance(space, Dict) else space.spaces
         return next((problem for part in parts if (problem := _actions_problem(part))), "")
     if isinstance(space, Discrete):
-        # RLlib counts actions from 0 whatever the space says.
+        # RLlib counts actions from 0 and ignores the space's start.
         return f"its actions {space} do not start at 0{allowed}" if space.start != 0 else ""
     if isinstance(space, Box):
         floats = np.issubdtype(space.dtype, np.floating)

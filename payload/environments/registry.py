@@ -15,7 +15,7 @@ def find_spec(env_id: str) -> EnvSpec:
     """Imports the package that an id names, if it names one; returns what is registered.
 
     Raises:
-        UserError: No such package, it cannot be imported, or nobody has registered the id.
+        UserError: The package does not exist or cannot be imported, or the id is not registered.
     """
     package, _, name = env_id.rpartition(":")
     before = set(gymnasium.registry)

@@ -1,4 +1,4 @@
-"""What the settings of all algorithms have in common."""
+"""The settings that all algorithms share."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class AlgorithmSettings(BaseModel):
 
 
 class LSTMSettings(AlgorithmSettings):
-    """Of algorithms that RLlib trains with an LSTM; it stands behind the other layers."""
+    """Settings of algorithms that RLlib can train with an LSTM, behind the other layers."""
 
     use_lstm: bool = False
     """An LSTM behind the other layers, for an environment that does not show all that matters.
@@ -116,7 +116,7 @@ LSTM = LSTMSettings.model_fields.keys() - AlgorithmSettings.model_fields.keys()
 
 
 class EpsilonGreedySettings(AlgorithmSettings):
-    """Of algorithms that may take a random action now and then."""
+    """Settings of algorithms that can explore with random actions."""
 
     epsilon: Schedule | None = None
     """Probability of a random action, each one as likely: a number or a schedule; discrete actions

@@ -13,14 +13,14 @@ of fewer games takes more CPU time for each step, and the driver needs as much f
 fewer steps.
 """
 KEPT_UP_WITH = 16
-"""Env runners whose steps one learner on a GPU takes in minibatches as small as a laptop's. Larger
-ones cost environment steps: with minibatches of four times the size Pong was not solved in 1.16
-million, where those of a laptop take 0.9 million."""
+"""With up to so many env runners, one learner on a GPU keeps up with minibatches as small as on a
+laptop. Larger ones cost environment steps: with minibatches of four times the size Pong was not
+solved in 1.16 million, where those of a laptop take 0.9 million."""
 
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """Of a number of env runners."""
+    """Batch sizes and learning rate for a number of env runners."""
 
     factor: int
     """How many times the train batch and the minibatch of a laptop."""

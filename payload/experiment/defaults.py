@@ -65,7 +65,7 @@ def _scaled(
     Where one of TRAJECTORY_SIZES is given, games and fragment length do not follow the scale.
 
     Args:
-        minibatch_steps: Of a laptop's minibatch; None for the whole train batch.
+        minibatch_steps: Steps of a minibatch on a laptop; None for the whole train batch.
     """
     filled: dict[str, Any] = {}
     if not given.model_fields_set & TRAJECTORY_SIZES:

@@ -98,7 +98,7 @@ def _settings(model: type[BaseModel], names: Iterable[str]) -> Iterator[str]:
 
 
 def default_in_words(field: FieldInfo) -> str:
-    """Returns what a setting is that nobody gives, as the tables show it."""
+    """Returns a setting's default, as the tables show it."""
     last = LAST_SENTENCE.search(" ".join((field.description or "").split()))
     if last is not None and last[1] == "Default":
         return SETTING.sub(r"`\1`", last[2])

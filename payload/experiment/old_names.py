@@ -56,9 +56,9 @@ IGNORED_BY_IMPALA = {
     "minibatch_buffer_size": "num_epochs passes over a batch need no ring buffer",
     "learner_queue_timeout": "the learner waits for batches without a limit",
 }
-"""Of the other algorithms they are no settings at all."""
+"""Other algorithms have no such settings."""
 DURATION = "max_run_duration_seconds"
-"""Of Azure ML's ReinforcementLearningEstimator, beside run and env; today stop.time_total_s."""
+"""A key of Azure ML's ReinforcementLearningEstimator, beside run and env; now stop.time_total_s."""
 RMSPROP = frozenset({"opt_type", "decay", "momentum"})
 """Beside these, `epsilon` is RMSProp's too, as in RLlib's old IMPALA."""
 IGNORED_MODEL = {

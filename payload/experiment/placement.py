@@ -67,7 +67,8 @@ def place(settings: AlgorithmSettings, cluster: Cluster, shrink: bool = False) -
     """Returns the number of env runners: what the settings ask for, or as many as fit.
 
     Args:
-        shrink: Take what fits where more was asked for. A cluster may have lost workers.
+        shrink: If the settings request more than fits, take what fits: a cluster may have lost
+            workers.
 
     Raises:
         UserError: The cluster has no room for the env runners or the learners.

@@ -130,7 +130,7 @@ class _Merged:
                 self._merge(key, translate_stop(value))
 
     def split_search(self) -> dict[str, SearchSpace]:
-        """Puts a candidate in the place of every search space; returns the search spaces.
+        """Replaces every search space by a candidate; returns the search spaces.
 
         Raises:
             UserError: A setting cannot be searched, or has a search space that does not exist.

@@ -32,7 +32,7 @@ EPISODE_RETURN_MEAN = "env_runners/episode_return_mean"
 """Where RLlib's result has it, and by what Tune's `stop` and MLflow know it."""
 EVALUATION_RETURN_MEAN = f"evaluation/{EPISODE_RETURN_MEAN}"
 DEFAULT_TIME_TOTAL_S = 3600.0
-"""Of a run without any stop criterion."""
+"""Time limit of a run without any stop criterion."""
 
 
 class Stop(BaseModel):
@@ -112,7 +112,7 @@ class Experiment(BaseModel):
         return experiment
 
     def setting(self, values: dict[str, Any]) -> Experiment:
-        """Returns the experiment with values in the place of its search space.
+        """Returns the experiment with values instead of its search spaces.
 
         Raises:
             pydantic.ValidationError: The values do not go together.

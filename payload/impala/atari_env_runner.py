@@ -30,7 +30,7 @@ RETURN_SO_FAR_MAX = "return_so_far_max"
 
 
 STEPS_AT_ONCE = 32
-"""Of each game, while complete episodes are played; RLlib's config has 1 for that."""
+"""Steps of each game between two checks whether all episodes are complete."""
 
 
 def game_seeds(seed: int, env_runner: int, num_envs: int) -> npt.NDArray[np.int64]:

@@ -15,7 +15,7 @@ from payload.impala.state_server import StateServer
 
 POLL_S = 0.1
 WAIT_S = 0.01
-"""Of one look at what learners have answered."""
+"""Time to wait for results of learners before the queues are looked at again."""
 
 
 class VolleyIMPALA(IMPALA):

@@ -59,9 +59,9 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
             minibatch_size=self.config.learner_config_dict["minibatch_size"],
             lr=self.config.lr,
         )
-        """Of the train batches that are to come."""
+        """What the train batches to come are trained with."""
         self._current = self.update_settings
-        """Of the update in progress."""
+        """What the update in progress is trained with."""
         self._replay = ReplayBuffer(
             self.config.learner_config_dict["replay_buffer_num_slots"],
             self.config.learner_config_dict["replay_proportion"],
@@ -118,7 +118,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         return result
 
     def _without_gaps(self, fragments: list[RolloutFragment]) -> list[RolloutFragment]:
-        """Puts one from before in the place of each fragment that died.
+        """Replaces each fragment that was lost by an earlier one.
 
         Learners average every gradient step: one that makes fewer would halt them all.
         """
@@ -250,7 +250,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
     ) -> Any:
         """Returns RLlib's state with LOSS_STATE; a whole state is of the end of an update.
 
-        Of several learners, the first one's state is saved, and all are restored from it.
+        With several learners, the first one's state is saved, and all are restored from it.
         """
         if not self._check_component(LOSS_STATE, components, not_components):
             return super().get_state(components, not_components=not_components, **kwargs)

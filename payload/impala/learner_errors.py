@@ -26,7 +26,7 @@ class CheckpointErrors(TorchLearner):
     """
 
     checkpoint_error: Exception | None = None
-    """Of the last save or restore in a process of its own; CheckpointStore raises it."""
+    """The error of the last save or restore in a learner's process; CheckpointStore raises it."""
 
     def save_to_path(self, *args: Any, **kwargs: Any) -> Any:
         return self._keep_error(super().save_to_path, *args, **kwargs)
@@ -64,7 +64,7 @@ class ThreadWatch(CheckpointErrors):
         if training_data.episodes == []:
             # What an env runner had sampled is lost with it.
             return {}
-        # _on_thread_error lets go of an update under way; one after it must not start to wait.
+        # _on_thread_error ends an update that waits; later updates may not begin to wait.
         result = (
             super().update(training_data=training_data, **kwargs) if self._failure is None else None
         )

@@ -13,9 +13,9 @@ from ray.rllib.core.columns import Columns
 from payload.impala.train_batch import FIRST
 
 PROXIMAL_LOGP = "proximal_logp"
-"""Of a minibatch, [T, N]: log-probabilities of its actions in the first pass of an update."""
+"""Column of a minibatch, [T, N]: log-probabilities of its actions in an update's first pass."""
 DECAY = 0.99
-"""Of a minibatch's weight with each that comes after it: about the last hundred count."""
+"""How a minibatch's weight decays with each one after it: about the last hundred count."""
 
 PolicyLosses = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """From logp, proximal logp and advantages to the policy's loss of each step; all are [T, N]."""
@@ -197,7 +197,7 @@ class RunningNormalizer:
     ) -> None:
         """
         Args:
-            weight: Of the minibatches remembered, the newest counting 1.
+            weight: Sum of the weights of earlier minibatches; the newest has the weight 1.
             mean: Mean of the advantages.
             square: Mean of their squares.
             device: Where the advantages are: the host never waits for a value.

@@ -26,7 +26,7 @@ LAYERS = {
 """Channels, kernel size and stride: A3C's (Mnih et al. 2016) with a smaller first kernel, the same
 with a smaller first stride, for games where a pixel counts, and that of Mnih et al. (2015)."""
 RESIDUAL_CHANNELS = (16, 32, 32)
-"""Of the deep network of Espeholt et al. (2018), figure 3."""
+"""Channels of the residual network of Espeholt et al. (2018), figure 3."""
 PIXEL_CLIP = 5.0
 PIXEL_STATISTICS_SEED = 12_345
 PIXEL_STD_FLOOR = 8.0
@@ -90,7 +90,7 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
         return self.value(embeddings).squeeze(-1)
 
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, npt.NDArray[Any]]:
-        """Returns RLlib's state, out of one copy of all weights: a GPU is waited for once."""
+        """Returns RLlib's state; one copy of all weights leaves a GPU."""
         tensors = {name: tensor.detach() for name, tensor in self.state_dict().items()}
         flat = torch.cat([tensor.flatten() for tensor in tensors.values()]).cpu()
         parts = flat.split([tensor.numel() for tensor in tensors.values()])
@@ -102,7 +102,7 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
     def _embed(self, batch: dict[str, Any]) -> torch.Tensor:
         """Maps an env runner's stacks or a train batch's frames to float32 [B, hidden].
 
-        The stacks are uint8 [B, K, H, W]. Of a train batch, B is N * (T + 1), row after row.
+        The stacks are uint8 [B, K, H, W]. For a train batch, B is N * (T + 1), row after row.
         """
         if FRAMES not in batch:
             return self.body(self._normalize(batch[Columns.OBS]))

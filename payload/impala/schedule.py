@@ -35,11 +35,11 @@ class UpdateSettings:
     entropy_coeff_left: float = 1.0
     """The share of entropy_coeff that annealing has left, in [0, 1]."""
     temperature: float = 1.0
-    """Of the softmax from which env runners sample with the weights of this update."""
+    """The softmax temperature with which env runners sample from this update's weights."""
     progress: float = 0.0
     """How far the run is on its way to the nearest stop criterion, in [0, 1]."""
     used: float = 0.0
-    """The share of the time, steps or iterations that is used, whatever the return, in [0, 1]."""
+    """The share of the time, steps or iterations that is used, in [0, 1]."""
 
 
 def update_settings(settings: ImpalaSettings, progress: float, used: float) -> UpdateSettings:

@@ -28,8 +28,8 @@ class FragmentsToTrainBatch(ConnectorV2):
 
     A column is [N, T + 1], but for FRAMES and WEIGHTS_SEQ_NO, [N]; the last slot of a row holds
     the bootstrap observation. LOSS_MASK is False there, and at a truncated step: that step's
-    observation bootstraps the one before it, so no final observation has to travel. Takes the
-    place of RLlib's AddOneTsToEpisodesAndTruncate, AddObservationsFromEpisodesToBatch and
+    observation bootstraps the one before it, so no final observation has to travel. Replaces
+    RLlib's AddOneTsToEpisodesAndTruncate, AddObservationsFromEpisodesToBatch and
     NumpyToTensor.
     """
 
@@ -91,7 +91,7 @@ class ReplayBuffer:
         Args:
             num_slots: Train batches that it keeps.
             proportion: Train batches replayed for each new one.
-            seed: Of the draws; None draws others in each run.
+            seed: Seed of the draws; None draws differently in each run.
         """
         self._proportion = proportion
         self._batches: deque[Rows] = deque(maxlen=num_slots)

@@ -13,7 +13,7 @@ from payload.impala.schedule import update_settings
 from payload.run.progress import Progress
 
 STAY = {"num_envs_per_env_runner", "rollout_fragment_length"}
-"""Of an env runner; what it has begun with stays."""
+"""Settings of an env runner that stay as they were when it started."""
 
 
 def settings_for(

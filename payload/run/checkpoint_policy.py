@@ -38,11 +38,11 @@ class Policy:
                 f"{checkpoint.path}: cannot be read ({reason}). The checkpoint is damaged or from "
                 "another version of volley or Ray. Try another one"
             ) from None
-        # Of this size it gains little from more, and loses much to whatever else the cores do.
+        # A network of this size gains little from more, and loses much if other processes are busy.
         torch.set_num_threads(1)
         self.explore = explore
         self._state: Any = None
-        """Of an LSTM, [N, ...]; None at the start of the episodes."""
+        """State of an LSTM, [N, ...]; None at the start of the episodes."""
         self._generator = torch.Generator().manual_seed(0 if seed is None else seed)
 
     def start(self) -> None:

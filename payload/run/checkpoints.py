@@ -22,7 +22,7 @@ ALGORITHM = "algorithm"
 EXPERIMENT_FILE = "experiment.yaml"
 PROGRESS_FILE = "progress.json"
 CHECKSUMS = "SHA256SUMS"
-"""Of every other file, as `sha256sum --check` reads it."""
+"""Checksums of every other file, as `sha256sum --check` reads them."""
 PREFIX = "checkpoint_"
 BEST = "best"
 

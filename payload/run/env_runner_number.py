@@ -36,7 +36,7 @@ class Coming:
 
 
 class EnvRunnerNumber:
-    """Of one training.
+    """Keeps as many env runners running as a file says, for one training.
 
     An env runner joins RLlib's group once it answers, and is removed from it before it ends: RLlib
     neither waits for one that has no place nor restarts one that was removed.
@@ -47,7 +47,7 @@ class EnvRunnerNumber:
     ) -> None:
         """
         Args:
-            file: Holds the number asked for; None keeps that of the settings.
+            file: Holds the target number; None keeps that of the settings.
             say: Shows a person a line.
         """
         self.asked = settings.num_env_runners or 0
@@ -62,7 +62,7 @@ class EnvRunnerNumber:
         self._failure = ""
 
     def that_fit(self) -> int:
-        """Returns how many of those asked for can be placed now, beside the learners."""
+        """Returns how many of the target number can be placed now, beside the learners."""
         if self._file is None:
             return self.asked
         self.asked = self._file.read() or self.asked

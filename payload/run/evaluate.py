@@ -149,7 +149,7 @@ def record_video(checkpoint: Checkpoint, path: Path, seed: int = 0) -> tuple[flo
 
 
 Play = Generator[tuple[float, npt.NDArray[Any]]]
-"""Of each step of an episode, the reward and the picture, [H, W, 3] RGB."""
+"""The reward and the picture, [H, W, 3] RGB, of each step of an episode."""
 
 
 def _play_game(experiment: Experiment, game: AtariSettings, policy: Policy, seed: int) -> Play:

@@ -29,7 +29,7 @@ class Outlook:
     """How far the run is, and when it ends at the latest. No learning curve is extrapolated."""
 
     fraction: float
-    """Of the way to the goal, in [0, 1]; while no goal is measured, of the nearest limit."""
+    """Share of the way to the goal, or of the nearest limit before a goal is measured."""
     latest_end_s: float
     """Seconds until the nearest limit, at the speed so far; NaN without a limit or a speed."""
     text: str

@@ -49,7 +49,7 @@ class Progress:
     lengths: deque[float] = field(default_factory=lambda: deque(maxlen=MEAN_OVER))
 
     def advance(self, result: TrainResult, seconds: float, env_runners: int) -> Report:
-        """Takes in the result of an iteration that took `seconds`; returns its report."""
+        """Adds the result of an iteration that took `seconds`; returns its report."""
         env_steps = _count_or(result.env_steps, self.env_steps)
         trained = _count_or(result.env_steps_trained, self.env_steps_trained)
         self.episodes = _count_or(result.episodes, self.episodes)
@@ -87,7 +87,7 @@ class Progress:
         return report
 
     def _evaluated(self, mean: float) -> None:
-        """Takes in an evaluation's mean return, NaN where there was none."""
+        """Adds an evaluation's mean return, NaN where there was none."""
         self.evaluation_return = -math.inf
         if math.isnan(mean):
             return
@@ -166,7 +166,7 @@ class Progress:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Progress:
         returns, lengths = (deque(values[k], maxlen=MEAN_OVER) for k in ("returns", "lengths"))
-        recent = deque((rewards, steps) for rewards, steps in values.get("recent", []))
+        recent = deque((rewards, steps) for rewards, steps in values["recent"])
         return cls(**{**values, "recent": recent, "returns": returns, "lengths": lengths})
 
 

@@ -48,7 +48,7 @@ class TrainOptions:
 
     results: Path
     tracking_uri: str | None = None
-    """Of an MLflow server; None keeps an embedded database in `results`."""
+    """URI of an MLflow server; None keeps an embedded database in `results`."""
     checkpoint_every_s: float = 60.0
     keep_checkpoints: int = 3
     status: Path | None = None
@@ -129,13 +129,13 @@ class Training:
         self._status_at = -math.inf
         self.mlflow = MLflowRun(tracking_of(folder, options), self._mlflow_started)
         self.saved_iteration = 0
-        """Of the newest checkpoint."""
+        """The iteration of the newest checkpoint."""
         self._saved_at = 0.0
         self._trained_before = 0
         self._updated = False
 
     def run(self, resume_from: list[Checkpoint], interruption: Interruption) -> Outcome:
-        """Builds, trains and stops the algorithm; whatever happens becomes an outcome."""
+        """Builds, trains and stops the algorithm; every error becomes an outcome."""
         algorithm = None
         try:
             with interruption.watch(threading.TIMEOUT_MAX):
@@ -232,7 +232,7 @@ class Training:
         return algorithm
 
     def step(self, algorithm: Any, interruption: Interruption) -> str | None:
-        """Trains an iteration and takes it in; returns the stop criterion that is met, or None.
+        """Trains an iteration and records it; returns the stop criterion that is met, or None.
 
         Writes a checkpoint when one is due, and when the run is over.
         """
@@ -286,7 +286,7 @@ class Training:
         self._status_at = time.monotonic()
         self.status = replace(self.status, mlflow_run=self.mlflow.run_id)
         if self.options.status is not None:
-            with suppress(OSError):  # A full disk must not end a run that trains.
+            with suppress(OSError):  # A full disk may not end a run that trains.
                 self.status.write(self.options.status)
 
     def _show(self, report: Report, progress: Progress) -> None:
@@ -354,7 +354,7 @@ class Training:
         goal = self.experiment.stop.episode_return_mean
         try:
             draw_learning_curve(self.folder.progress_file, self.folder.learning_curve, title, goal)
-        except OSError as error:  # A full disk must not keep the run's status from MLflow.
+        except OSError as error:  # A full disk may not keep the run's status from MLflow.
             self.view.say(f"No learning curve: {error.strerror}: {error.filename}")
 
     def _record(self, checkpoint: Checkpoint) -> None:
@@ -374,7 +374,7 @@ class Training:
             )
 
     def _mlflow_started(self, run_id: str) -> None:
-        with suppress(OSError):  # A full disk must not keep the run from MLflow.
+        with suppress(OSError):  # A full disk may not keep the run from MLflow.
             self.folder.remember_mlflow_run(run_id, self.mlflow.tracking.uri)
         self.view.where = f"MLflow run {run_id}"
         # Above the panel, where no frame breaks the address in two.

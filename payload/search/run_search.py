@@ -93,7 +93,7 @@ class Search:
         self._updated = False
 
     def run(self, cluster: Cluster, interruption: Interruption) -> Outcome:
-        """Runs the trials under Tune; whatever happens becomes an outcome."""
+        """Runs the trials under Tune; every error becomes an outcome."""
         self.write_status("STARTING")
         self._mlflow.start()
         self._mlflow.log_params(self._parameters())
@@ -157,13 +157,13 @@ class Search:
         return run_parameters(search, search.config) | searched | counts
 
     def _mlflow_started(self, run_id: str) -> None:
-        with suppress(OSError):  # A full disk must not keep the run from MLflow.
+        with suppress(OSError):  # A full disk may not keep the run from MLflow.
             self.job.folder.remember_mlflow_run(run_id, self._mlflow.tracking.uri)
         self.view.where = f"MLflow run {run_id}"
         self.view.say(f"MLflow           {self._mlflow.page}")
 
     def take(self, name: str, **changes: Any) -> None:
-        """Takes in what a trial has reached."""
+        """Records what a trial has reached."""
         before = self.records[name]
         record = self.records[name] = replace(before, **changes)
         if record.state != before.state and record.state in ("FINISHED", "FAILED"):
@@ -174,7 +174,7 @@ class Search:
             self.view.ended(record)
 
     def show(self) -> None:
-        """Shows all trials; one whose process has begun says so in its folder."""
+        """Shows all trials; a trial's folder tells when its process has started."""
         for name, record in self.records.items():
             if record.state == "WAITING":
                 status = read_record(self.job.folder, record.trial).state
@@ -214,7 +214,7 @@ class Search:
         ):
             try:
                 write()
-            except OSError as error:  # A full disk must not keep the status from MLflow.
+            except OSError as error:  # A full disk may not keep the status from MLflow.
                 say(f"Not written: {error.filename}: {error.strerror}")
         has_best = math.isfinite(best.score)
         if has_best:
@@ -253,7 +253,7 @@ class Follower(tune.Callback):  # type: ignore[misc]
         self._shown_at = -math.inf
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tune saves its callbacks for Tuner.restore, which nobody calls."""
+        """Tune saves its callbacks for Tuner.restore, which volley does not call."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:

@@ -17,7 +17,7 @@ from payload.search.search_plan import in_words
 
 STYLES = {"TRAINING": "bold", "FAILED": "red", "WAITING": "dim", "STARTING": "dim"}
 LINES_BESIDE = 8
-"""Of a terminal, that are not for trials."""
+"""Lines of a terminal that do not show trials."""
 PIPE_WIDTH = 160
 """Columns of the ranking without a terminal."""
 

@@ -22,9 +22,9 @@ from payload.experiment.settings import Experiment
 DEFAULT_SAMPLES = 10
 """Settings that are drawn where a search space is random."""
 DIGITS = 4
-"""Of a drawn number: more say nothing about a setting, and make it hard to read."""
+"""Significant digits of a drawn number: more make a setting hard to read and change nothing."""
 ALL_DIGITS = 17
-"""Of a double."""
+"""Significant digits of a double."""
 
 
 @dataclass(frozen=True)

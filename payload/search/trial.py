@@ -52,7 +52,7 @@ class Job:
     trials: dict[str, Planned]
     atari: bool
     env_runners: int
-    """Of each trial."""
+    """Env runners of each trial."""
 
 
 class Trial(tune.Trainable):  # type: ignore[misc]

@@ -240,7 +240,7 @@ class MLflowRun:
 def mlflow_client(tracking_uri: str) -> Any:
     """Returns an MlflowClient. MLflow sends no usage data unless the user turns that on."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    # MLflow would repeat a request for two minutes and tell nobody; MLflowRun repeats it and does.
+    # MLflow would silently repeat a request for two minutes; MLflowRun repeats it and reports it.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     import mlflow
 

@@ -27,12 +27,12 @@ class TrainResult:
     return_so_far_max: float = math.nan
     """Lowest and highest return so far of the episodes in progress."""
     returns: list[float] = field(default_factory=list)
-    """Of the episodes that finished in this iteration."""
+    """Returns of the episodes that finished in this iteration."""
     lengths: list[float] = field(default_factory=list)
     values: dict[str, float] = field(default_factory=dict)
     """Metrics that RLlib's result contains under their names, see payload/tracking/metrics.py."""
     evaluation_returns: list[float] = field(default_factory=list)
-    """Of the evaluation after this iteration, if there was one."""
+    """Returns of the evaluation after this iteration, if there was one."""
     evaluation_lengths: list[float] = field(default_factory=list)
 
 
@@ -63,7 +63,7 @@ class Report:
     env_steps_dropped: int = 0
     """Because the learners' queue was full, those before a resume included."""
     evaluation_returns: list[float] = field(default_factory=list)
-    """Of the evaluation after this iteration, if there was one."""
+    """Returns of the evaluation after this iteration, if there was one."""
     evaluation_lengths: list[float] = field(default_factory=list)
 
     @property
