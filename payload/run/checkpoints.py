@@ -66,11 +66,10 @@ class Checkpoint:
         except (OSError, ValueError) as error:
             raise DamagedError(f"{self.path}: {first_line(error)}") from None
         if damaged or not lines:
-            raise DamagedError(
-                f"{self.path}: the checkpoint is damaged: checksum of {', '.join(damaged)} is wrong"
-                if damaged
-                else f"{self.path}: the checkpoint is damaged: {CHECKSUMS} is empty"
+            what = (
+                f"checksum of {', '.join(damaged)} is wrong" if lines else f"{CHECKSUMS} is empty"
             )
+            raise DamagedError(f"{self.path}: the checkpoint is damaged: {what}")
 
     def restore(self, algorithm: Any) -> None:
         """Puts an algorithm and its learners, wherever they are, into the state saved.

@@ -174,7 +174,7 @@ def test_a_file_that_is_gone_or_empty_is_noticed(
 def test_the_file_that_is_damaged_is_named(folder: Path, save_checkpoint: Save) -> None:
     checkpoint = save_checkpoint(folder)
     flip_a_byte(checkpoint.path / "algorithm" / "weights")
-    with pytest.raises(DamagedError, match="checkpoint_000001: algorithm/weights is not"):
+    with pytest.raises(DamagedError, match=r"checkpoint_000001: .* checksum of algorithm/weights"):
         checkpoint.verify()
 
 
