@@ -1,4 +1,4 @@
-"""Settings that follow the number of env runners, and what learners are told of them."""
+"""Batch sizes that follow the number of env runners, and what learners are told of them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def settings_while_training(
     return settings_for(experiment, settings, num_env_runners)
 
 
-def follow_scale(
+def resize_batches(
     algorithm: Any, experiment: Experiment, settings: AlgorithmSettings
 ) -> AlgorithmSettings:
     """Returns the settings for the number of env runners of now; gives the train batch its size."""

@@ -18,7 +18,7 @@ from payload.algorithms.algorithm_config import EVALUATION_AT_MOST_S, algorithm_
 from payload.errors import UserError, first_line
 from payload.experiment.algorithm_settings import AlgorithmSettings
 from payload.experiment.settings import Experiment
-from payload.run.batch_resizing import follow_scale, settings_for, tell_learners
+from payload.run.batch_resizing import resize_batches, settings_for, tell_learners
 from payload.run.checkpoints import Checkpoint
 from payload.run.driver_lock import mark_dead_runs
 from payload.run.env_runner_number import EnvRunnerNumber
@@ -241,7 +241,7 @@ class Training:
         best_before = progress.best_evaluation
         with interruption.watch(self._limit_s(algorithm)):
             self.env_runners.follow(algorithm)
-            settings = follow_scale(algorithm, self.experiment, self.settings)
+            settings = resize_batches(algorithm, self.experiment, self.settings)
             if settings is not self.settings:
                 self.settings = settings
                 # Before the first train batch of the new size.

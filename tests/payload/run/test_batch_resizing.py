@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from payload.experiment.defaults import with_defaults
 from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.settings import Experiment, Stop
-from payload.run.batch_resizing import follow_scale, settings_while_training, tell_learners
+from payload.run.batch_resizing import resize_batches, settings_while_training, tell_learners
 from payload.run.env_runner_joining import set_number
 from payload.run.progress import Progress
 from payload.tracking.report import MEAN_OVER
@@ -28,7 +28,7 @@ def grown(build: Build, experiment: Experiment, number: int) -> tuple[Any, Any]:
     """An algorithm that began without env runners, and its settings with so many."""
     algorithm, settings = build(experiment), with_defaults(experiment, atari=True)
     set_number(algorithm, number)
-    settings = follow_scale(algorithm, experiment, settings)
+    settings = resize_batches(algorithm, experiment, settings)
     tell_learners(algorithm, Progress(), experiment.stop, settings)
     return algorithm, settings
 
