@@ -22,7 +22,6 @@ from payload.run.batch_resizing import resize_batches, settings_for, tell_learne
 from payload.run.checkpoints import Checkpoint
 from payload.run.driver_lock import mark_dead_runs
 from payload.run.env_runner_number import EnvRunnerNumber
-from payload.run.evaluate import record_under, record_video
 from payload.run.interruption import STALLED_AFTER_S, Interruption
 from payload.run.panel import View
 from payload.run.progress import Progress, reason_to_stop
@@ -31,6 +30,7 @@ from payload.run.run_folder import RunFolder
 from payload.run.run_status import RunStatus, State
 from payload.run.terminal import terminal
 from payload.run.training_callback import TrainingCallback, callback_of
+from payload.run.video import record_under, record_video
 from payload.tracking.learning_curve import draw_learning_curve
 from payload.tracking.mlflow_run import MLflowRun, Status, Tracking
 from payload.tracking.report import Report
