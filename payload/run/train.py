@@ -168,14 +168,14 @@ class Training:
 
         RLlib would wait without end for env runners that cannot be placed.
         """
-        number = self.env_runners.that_fit()
-        if number < min(1, self.env_runners.asked):
+        number = self.env_runners.number_that_fits()
+        if number < min(1, self.env_runners.target):
             self.view.wait_for("Waiting for free CPUs")
-        while number < min(1, self.env_runners.asked):
+        while number < min(1, self.env_runners.target):
             if interruption.requested:
                 return False
             time.sleep(ROOM_EVERY_S)
-            number = self.env_runners.that_fit()
+            number = self.env_runners.number_that_fits()
         self.settings = settings_for(self.experiment, self.settings, number)
         return True
 
@@ -295,7 +295,7 @@ class Training:
             self.view.where = (
                 f"MLflow is unreachable ({problem}); metrics are buffered and sent later"
             )
-        self.view.update(report, progress, self.env_runners.asked)
+        self.view.update(report, progress, self.env_runners.target)
         self.status = self.status.after(report, self.view.outlook)
         if time.monotonic() - self._status_at >= STATUS_EVERY_S:
             self._write()

@@ -284,7 +284,7 @@ def test_only_as_many_are_added_as_have_room(start: Start) -> None:
     training.ask(10)
     training.until(CPUS, training.train)
     training.train()
-    assert not training.number._coming
+    assert not training.number._starting
 
 
 @dataclass(frozen=True)
@@ -305,7 +305,7 @@ def pending(start: Start) -> Pending:
     def ask_for_too_many() -> None:
         training.ask(CPUS + 1)
         training.until(CPUS, training.train)
-        assert len(training.number._coming) == 1
+        assert len(training.number._starting) == 1
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(env_runner_number, "free_nodes", lambda: [Node(CPUS + 1)])
@@ -313,7 +313,7 @@ def pending(start: Start) -> Pending:
         train_s = seconds(training.train)
         training.ask(CPUS)
         training.train()
-        there = len(training.indices()), len(training.number._coming)
+        there = len(training.indices()), len(training.number._starting)
         ask_for_too_many()
         return Pending(train_s, there, seconds(training.stop))
 
