@@ -9,6 +9,7 @@ import shlex
 import sys
 import threading
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -21,13 +22,13 @@ from payload.parser import Parser
 from payload.tracking.mlflow_pages import UI_PORT
 
 if TYPE_CHECKING:
-    from payload.experiment.common_settings import CommonSettings
+    from payload.experiment.algorithm_settings import AlgorithmSettings
     from payload.experiment.placement import Cluster
     from payload.experiment.read import LoadedExperiment
     from payload.experiment.settings import Experiment
     from payload.run.run_folder import RunFolder
     from payload.run.train import TrainOptions
-    from payload.search.plan import Plan
+    from payload.search.search_plan import Plan
 
 DEFAULT_RESULTS = Path("results")
 IS_UNDER = "VOLLEY_IS_UNDER"
@@ -214,8 +215,8 @@ def _add_bench(commands: Any) -> None:
 
 
 def _train(options: argparse.Namespace) -> int:
+    from payload.experiment.defaults import notes_on_defaults, with_defaults
     from payload.experiment.placement import place
-    from payload.experiment.settings import notes_on_defaults, with_defaults
     from payload.run import run_folder
     from payload.run.driver_lock import driver_lock
 
@@ -258,7 +259,7 @@ def _train(options: argparse.Namespace) -> int:
         )
 
 
-def _notes_on_env_runners(options: argparse.Namespace, settings: CommonSettings) -> list[str]:
+def _notes_on_env_runners(options: argparse.Namespace, settings: AlgorithmSettings) -> list[str]:
     if options.env_runners is None or settings.num_env_runners:
         return []
     return [
@@ -273,13 +274,14 @@ def _notes_on_search(experiment: Experiment) -> list[str]:
 
 
 def _tune(options: argparse.Namespace) -> int:
+    from payload.experiment.defaults import for_atari_only, notes_on_defaults
     from payload.experiment.placement import place_trials
     from payload.experiment.read import read_experiment
-    from payload.experiment.settings import for_atari_only, notes_on_defaults
+    from payload.experiment.resume import check_resumable
     from payload.run.driver_lock import driver_lock
     from payload.run.run_folder import check_writable
-    from payload.search.folder import create_search_folder, find_search_to_resume
-    from payload.search.plan import Plan, make_plan
+    from payload.search.search_folder import create_search_folder, find_search_to_resume
+    from payload.search.search_plan import Plan, make_plan
 
     _check_run_options(options)
     for option in ("samples", "seeds"):
@@ -295,7 +297,10 @@ def _tune(options: argparse.Namespace) -> int:
         plan = make_plan(experiment, options.samples, options.seeds)
     else:
         plan = Plan.read(resumed.plan_file)
-        _check_same_search(options, experiment, read_experiment(resumed.experiment_file).experiment)
+        if options.samples is not None or options.seeds is not None:
+            raise UserError("--resume: --samples and --seeds cannot change; start a new search")
+        before = read_experiment(resumed.experiment_file).experiment
+        loaded.notes.extend(check_resumable(before, experiment, f"--resume {resumed.path}"))
     check_writable(options.results)
     trials = [trial.experiment(experiment) for trial in plan.trials()]
     installed, atari = _provide(options, experiment, trials)
@@ -309,7 +314,7 @@ def _tune(options: argparse.Namespace) -> int:
             until_end.enter_context(driver_lock(resumed))
         cluster = _start_ray(options, experiment, installed, until_end)
         env_runners = place_trials(experiment.config, cluster, len(trials))
-        from payload.search.search import search
+        from payload.search.run_search import search
         from payload.search.trial import Job
 
         folder = resumed or create_search_folder(options.results, experiment, plan)
@@ -322,16 +327,6 @@ def _tune(options: argparse.Namespace) -> int:
         job = Job(experiment, folder, _train_options(options), named, atari, env_runners)
         notes = loaded.notes + notes_on_defaults(experiment, atari) + _notes_on_plan(plan)
         return search(job, plan, cluster, notes)
-
-
-def _check_same_search(options: argparse.Namespace, given: Experiment, was: Experiment) -> None:
-    """Raises UserError unless a resumed search is still the one that its folder holds."""
-    if options.samples is not None or options.seeds is not None:
-        raise UserError("--resume: --samples and --seeds stay as they were")
-    if (given.run, given.env, given.search) != (was.run, was.env, was.search):
-        raise UserError(
-            "--resume: run, env and search space stay as they were; start a new search for others"
-        )
 
 
 def _notes_on_plan(plan: Plan) -> list[str]:
@@ -372,7 +367,7 @@ def _provide(
     Returns:
         The folder of what was installed, and whether the environment is an Atari game.
     """
-    from payload.environments.needs import provide, provide_inputs
+    from payload.environments.machine_requirements import provide, provide_inputs
     from payload.environments.probe import probe
     from payload.experiment.placement import place
     from payload.run.ray_cluster import is_job, this_machine
@@ -382,7 +377,7 @@ def _provide(
         provide_inputs(experiment, options.results)
     else:
         installed = provide(experiment, options.results)
-    from payload.algorithms.check import check_algorithm, facts_of_game
+    from payload.algorithms.check_environment import check_algorithm, facts_of_game
     from payload.environments.atari import game_of
 
     atari = game_of(experiment) is not None
@@ -419,6 +414,7 @@ def _start_ray(
 def _read_experiment(options: argparse.Namespace, resumed: RunFolder | None) -> LoadedExperiment:
     """Reads the command line over the file, or over what a resumed run was."""
     from payload.experiment.read import read_experiment
+    from payload.experiment.resume import check_resumable
 
     keys = ("run", "env", "stop", "source_directory")
     command_line: dict[str, Any] = {
@@ -433,18 +429,19 @@ def _read_experiment(options: argparse.Namespace, resumed: RunFolder | None) -> 
         newest = resumed.checkpoints().newest_whole()
         if newest is None:
             raise UserError(f"--resume {resumed.path}: every checkpoint is damaged")
-        file, before = file or newest.experiment_file, newest.experiment().env
+        file, before = file or newest.experiment_file, newest.experiment()
     layers = [command_line] if file is None else [file, command_line]
     loaded = read_experiment(*layers)
-    if resumed is not None and loaded.experiment.env != before:
-        raise UserError(f"--env {loaded.experiment.env}: the run in {resumed.path} plays {before}")
-    return loaded
+    if resumed is None or before is None:
+        return loaded
+    changes = check_resumable(before, loaded.experiment, f"--resume {resumed.path}")
+    return replace(loaded, notes=[*loaded.notes, *changes])
 
 
 def _runtime_env(
     options: argparse.Namespace, experiment: Experiment, installed: Path | None, staging: str
 ) -> dict[str, Any] | None:
-    from payload.environments.travel import local_runtime_env, runtime_env
+    from payload.environments.runtime_env import local_runtime_env, runtime_env
     from payload.run.ray_cluster import is_job
 
     if is_job():
@@ -476,8 +473,9 @@ def _evaluate(options: argparse.Namespace) -> int:
         raise UserError(f"--env {options.env}: the checkpoint {checkpoint.path} plays {env}")
     if options.video is not None and not options.video.absolute().parent.is_dir():
         raise UserError(f"--video {options.video}: the folder does not exist")
-    from payload.environments.needs import provide
-    from payload.run.evaluate import evaluate, record_video
+    from payload.environments.machine_requirements import provide
+    from payload.run.evaluate import evaluate
+    from payload.run.video import record_video
 
     # RLlib would warn of a deprecated class that it uses itself.
     logging.getLogger("ray._common.deprecation").setLevel(logging.ERROR)

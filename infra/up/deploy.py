@@ -45,7 +45,7 @@ TEMPORARY_ERRORS = {
     "AnotherOperationInProgress": "another operation on the resource has not ended",
     "RetryableError": "another operation on the resource has not ended",
 }
-"""Codes of errors that go away by themselves, and their reason."""
+"""Codes of errors that end by themselves, and what Azure is busy with."""
 EXISTS = "cannot create already existing resource"
 
 

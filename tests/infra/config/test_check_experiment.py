@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from infra.config.check_experiment import check_experiment, cluster, with_stack_layer
 from infra.config.stack_settings import StackSettings
 from payload.experiment import place
-from tests.project import ROOT
 
 
 def stack(folder: Path, experiment: str, **settings: object) -> StackSettings:
@@ -93,13 +91,3 @@ def test_a_number_of_the_stack_that_does_not_fit_is_the_stacks_problem(tmp_path:
 def test_a_head_of_4_and_workers_of_10_vcpus_have_13_env_runners(tmp_path: Path) -> None:
     settings = stack(tmp_path, "run: IMPALA", maxWorkers=5)
     assert place(with_stack_layer(settings, tmp_path).config, cluster(settings)) == 4 + 5 * 2 - 1
-
-
-def test_infra_imports_of_the_payload_only_the_experiment_and_the_parcel() -> None:
-    files = [file for file in (ROOT / "infra").rglob("*.py") if "files" not in file.parts]
-    imports = {
-        package
-        for file in files
-        for package in re.findall(r"(?:from|import) (payload(?:\.\w+)?)\b", file.read_text())
-    }
-    assert imports == {"payload.experiment", "payload.parcel"}
