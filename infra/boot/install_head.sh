@@ -57,7 +57,7 @@ systemctl start sync-results.timer cluster-sleep.timer
 
 # Once, on a new head. It fails where it is running already.
 if ((FIRST_WORKERS)) && [[ ! -e $home/cluster-workers.json ]]; then
-  systemd-run --quiet --unit=first-workers --collect --uid=ray --setenv=PYTHONPATH="$lib/software" \
+  systemd-run --quiet --unit=first-workers --collect --uid=ray --setenv=PYTHONPATH="$lib/software" --working-directory=/ \
     --property=EnvironmentFile=/etc/volley/machine.env \
     python3 -m head.autoscaler.first_workers "$FIRST_WORKERS" || true
 fi

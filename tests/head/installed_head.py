@@ -38,7 +38,8 @@ class InstalledHead:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"VOLLEY_ROOT": str(self.root), "PYTHONPATH": str(self.software)}
+        software = {"PYTHONPATH": str(self.software), "PYTHONSAFEPATH": "1"}
+        return {"VOLLEY_ROOT": str(self.root), **software}
 
     def boot(self, name: str) -> None:
         (self.root / "proc/sys/kernel/random/boot_id").write_text(f"{name}\n")
