@@ -21,9 +21,9 @@ SENSITIVE = (
     "tests/test_conftest.py",
     "tests/test_makefile.py",
     "tests/infra/test_documented.py",
-    "tests/infra/boot/test_boot.py",
+    "tests/infra/up/test_deploy.py",
 )
-"""Tests that start programs, make among them, or look at the modes of files."""
+"""Tests that start programs, make among them, and write programs."""
 WITHOUT_PULUMI = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
 MAKEFILE = """\
 check:
