@@ -17,7 +17,7 @@ from rehearsal.clean import clean, host_state
 from rehearsal.drivers.driver import Driver
 from rehearsal.drivers.in_process import InProcess
 from rehearsal.drivers.pulumi_cli import PulumiCli
-from rehearsal.paths import ROOT, RUN
+from rehearsal.host_paths import ROOT, RUN
 from rehearsal.rehearsal_lock import RehearsalRunningError, rehearsal_lock
 from rehearsal.scenario.acts_of_elastic import run_elastic
 from rehearsal.scenario.acts_of_life import run_life

@@ -16,11 +16,11 @@ from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.pulumi_provider import serve
 from rehearsal.azure.resources.resource_kinds import Resource, Resources
 from rehearsal.azure.resources.run_commands import Execution
+from rehearsal.host_paths import MANAGEMENT, METADATA, RESOURCES, RUN, STORAGE
 from rehearsal.host_plan import Plan, plan
 from rehearsal.machines import vm_agent
-from rehearsal.machines.machine import Machine, all_machines
+from rehearsal.machines.nspawn_machine import Machine, all_machines
 from rehearsal.network import bridges
-from rehearsal.paths import MANAGEMENT, METADATA, RESOURCES, RUN, STORAGE
 
 MANAGEMENT_SERVICE = "rehearsal.serve_management"
 """The module that serves management.azure.com for a Backend."""

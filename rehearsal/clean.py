@@ -12,11 +12,11 @@ import psutil
 from rehearsal.azure.management import management_service
 from rehearsal.azure.metadata import metadata_service
 from rehearsal.backend import storage_accounts
+from rehearsal.host_paths import MACHINES, MANAGEMENT, METADATA, RUN
 from rehearsal.host_shell import run
 from rehearsal.machines import cgroup
-from rehearsal.machines.machine import Machine
+from rehearsal.machines.nspawn_machine import Machine
 from rehearsal.network import bridges
-from rehearsal.paths import MACHINES, MANAGEMENT, METADATA, RUN
 
 PROVIDER = "rehearsal.backend"
 """The module that Pulumi's engine runs as azure-native's provider."""

@@ -14,8 +14,8 @@ from rehearsal.azure.resources.resource_kinds import SUBSCRIPTION, Properties, R
 from rehearsal.azure.resources.roles import RoleAssignment, role_assignments
 from rehearsal.azure.resources.virtual_machines import VirtualMachine, virtual_machines
 from rehearsal.azure.resources.virtual_network import Subnet, subnets
+from rehearsal.host_paths import PREFIX
 from rehearsal.machines.disk import MachineSpec
-from rehearsal.paths import PREFIX
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rehearsal.paths import LOCK
+from rehearsal.host_paths import LOCK
 
 
 class RehearsalRunningError(Exception):

@@ -31,7 +31,7 @@ from rehearsal.azure.resources.property_values import plain_value
 from rehearsal.azure.resources.resource_kinds import SUBSCRIPTION, Properties, kind_of, short_type
 from rehearsal.drivers.driver import STACK, Operation, Result
 from rehearsal.drivers.hooks import Hooks
-from rehearsal.paths import ROOT
+from rehearsal.host_paths import ROOT
 
 MAX_ATTEMPTS = 100
 """Pulumi's engine, pkg/resource/deploy/retries.go: maxErrorHookRetries."""

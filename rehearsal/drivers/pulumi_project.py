@@ -14,8 +14,8 @@ from typing import Any, Self
 
 import yaml
 
+from rehearsal.host_paths import ROOT
 from rehearsal.host_shell import CommandError
-from rehearsal.paths import ROOT
 
 FOLDERS = ("head", "infra", "payload", "experiments", "requirements")
 FILES = ("pyproject.toml", "README.md", "Pulumi.dev.yaml")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rehearsal.paths import PREFIX
+from rehearsal.host_paths import PREFIX
 
 MOUNT = Path("/sys/fs/cgroup")
 

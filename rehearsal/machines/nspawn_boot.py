@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rehearsal.host_paths import ENVIRONMENT, PREFIX
 from rehearsal.machines.disk import MachineSpec
-from rehearsal.paths import ENVIRONMENT, PREFIX
 
 REBOOT = 133
 """systemd-nspawn's exit code when the machine reboots."""

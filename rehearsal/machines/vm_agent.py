@@ -6,7 +6,7 @@ import time
 
 from rehearsal.azure.resources.run_commands import Execution
 from rehearsal.host_shell import CommandError
-from rehearsal.machines.machine import Machine
+from rehearsal.machines.nspawn_machine import Machine
 
 FOLDER = "/var/lib/waagent/run-command"
 TIMED_OUT = 124

@@ -12,10 +12,10 @@ from pathlib import Path
 from infra.config.check_access import PRIVATE
 from rehearsal import addresses
 from rehearsal.azure.management.management_service import HOST
+from rehearsal.host_paths import OWN_INTERFACE, PREFIX, RUN
 from rehearsal.host_plan import Plan
 from rehearsal.host_shell import run
 from rehearsal.network import nftables
-from rehearsal.paths import OWN_INTERFACE, PREFIX, RUN
 
 PLATFORM = f"{PREFIX}-azure"
 """The interface with the addresses of Azure's own services."""

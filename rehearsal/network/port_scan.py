@@ -27,8 +27,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rehearsal.host_paths import ROOT
 from rehearsal.host_shell import run
-from rehearsal.paths import ROOT
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from rehearsal.azure.resources.resource_kinds import all_of
 from rehearsal.azure.resources.run_commands import RUN_COMMAND
 from rehearsal.backend import Backend
 from rehearsal.host_shell import CommandError
-from rehearsal.machines.machine import all_machines
+from rehearsal.machines.nspawn_machine import all_machines
 from rehearsal.scenario import head_commands, machine_faults, read_only_acts, stack_changes
 from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, Context
 from rehearsal.scenario.outcomes import Outcomes, UnexpectedError

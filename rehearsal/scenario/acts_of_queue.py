@@ -15,10 +15,10 @@ from payload.parcel.experiment_files import experiment_name
 from rehearsal.addresses import INTERNET_GATEWAY
 from rehearsal.drivers.driver import Driver
 from rehearsal.drivers.pulumi_cli import PulumiCli
+from rehearsal.host_paths import ROOT
 from rehearsal.host_shell import run
-from rehearsal.machines.machine import all_machines
+from rehearsal.machines.nspawn_machine import all_machines
 from rehearsal.network.bridges import INTERNET
-from rehearsal.paths import ROOT
 from rehearsal.scenario import head_commands, machine_faults, stack_changes
 from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, Context
 from rehearsal.scenario.outcomes import Outcomes, UnexpectedError

@@ -9,8 +9,8 @@ from rehearsal.addresses import ADMIN_ADDRESS
 from rehearsal.azure.resources.resource_kinds import SUBSCRIPTION
 from rehearsal.azure.resources.run_commands import RUN_COMMAND
 from rehearsal.drivers.driver import Driver, Result
-from rehearsal.machines.machine import Machine, all_machines
-from rehearsal.paths import ROOT, RUN
+from rehearsal.host_paths import ROOT, RUN
+from rehearsal.machines.nspawn_machine import Machine, all_machines
 from rehearsal.scenario.laptop import Laptop, Tunnel, newest_run
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import Training, until

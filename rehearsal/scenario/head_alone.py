@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from infra.stack.retention import CONTAINER
 from rehearsal.backend import storage_accounts
-from rehearsal.machines.machine import all_machines
+from rehearsal.machines.nspawn_machine import all_machines
 from rehearsal.scenario import python_environments, read_only_acts, stack_changes
 from rehearsal.scenario.context import Context
 from rehearsal.scenario.head_commands import save_results

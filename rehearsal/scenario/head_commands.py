@@ -11,7 +11,7 @@ from typing import Any
 
 from head import paths
 from head.queue.record import STATE, STATUS
-from rehearsal.machines.machine import Machine
+from rehearsal.machines.nspawn_machine import Machine
 
 EXPERIMENTS = str(paths.EXPERIMENTS)
 LIBRARY = "/usr/local/lib/volley"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from bench.limited_link import add_limit
 from bench.scale import FRAGMENTS, LINK_MBIT_PER_S, TWO_CORES_PER_S, measurements
+from rehearsal.host_paths import ROOT
 from rehearsal.host_shell import run
-from rehearsal.machines.machine import Machine, all_machines
-from rehearsal.paths import ROOT
+from rehearsal.machines.nspawn_machine import Machine, all_machines
 from rehearsal.scenario import head_commands
 from rehearsal.scenario.context import WORKERS, Context
 from rehearsal.scenario.head_commands import AS_RAY, PYTHON

@@ -16,9 +16,9 @@ from rehearsal.azure.management.scale_set_changes import SetMachines
 from rehearsal.azure.metadata import metadata_state
 from rehearsal.azure.resources.resource_kinds import all_of
 from rehearsal.backend import Backend
-from rehearsal.machines.machine import Machine, all_machines
+from rehearsal.host_paths import MANAGEMENT, METADATA
+from rehearsal.machines.nspawn_machine import Machine, all_machines
 from rehearsal.network import bridges
-from rehearsal.paths import MANAGEMENT, METADATA
 from rehearsal.scenario.context import WORKERS, Context
 from rehearsal.scenario.head_commands import software_digest
 from rehearsal.scenario.outcomes import UnexpectedError

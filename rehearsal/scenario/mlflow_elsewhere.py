@@ -9,8 +9,8 @@ from infra.ports import MLFLOW
 from payload.tracking.metrics import STEPS
 from rehearsal import background_process
 from rehearsal.addresses import MLFLOW_ADDRESS
-from rehearsal.machines.machine import all_machines
-from rehearsal.paths import RUN
+from rehearsal.host_paths import RUN
+from rehearsal.machines.nspawn_machine import all_machines
 from rehearsal.scenario import python_environments, stack_changes
 from rehearsal.scenario.context import EXPERIMENT, Context
 from rehearsal.scenario.laptop import LEAN_MLFLOW, ON_THE_INTERNET, runs

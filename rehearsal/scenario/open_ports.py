@@ -10,7 +10,7 @@ from rehearsal.addresses import ADMIN_ADDRESS, STRANGER_ADDRESS
 from rehearsal.azure.network.nsg_evaluation import open_ports
 from rehearsal.backend import Backend
 from rehearsal.host_plan import plan
-from rehearsal.machines.machine import all_machines
+from rehearsal.machines.nspawn_machine import all_machines
 from rehearsal.network.bridges import INTERNET
 from rehearsal.network.port_scan import scan_from
 from rehearsal.scenario.outcomes import UnexpectedError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from payload.parcel.experiment_files import experiment_name
 from rehearsal.drivers.pulumi_cli import PulumiCli
-from rehearsal.paths import ROOT
+from rehearsal.host_paths import ROOT
 from rehearsal.scenario import head_commands
 from rehearsal.scenario.context import Context
 from rehearsal.scenario.outcomes import UnexpectedError

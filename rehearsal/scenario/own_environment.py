@@ -7,8 +7,8 @@ from functools import partial
 
 from payload.parcel.experiment_files import experiment_name
 from rehearsal.drivers.pulumi_cli import PulumiCli
-from rehearsal.machines.machine import Machine, all_machines
-from rehearsal.paths import ROOT
+from rehearsal.host_paths import ROOT
+from rehearsal.machines.nspawn_machine import Machine, all_machines
 from rehearsal.scenario.context import EXPERIMENT as BEFORE
 from rehearsal.scenario.context import Context
 from rehearsal.scenario.head_commands import AS_RAY, EXPERIMENTS, PYTHON, run_status

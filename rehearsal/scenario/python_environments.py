@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rehearsal.machines.machine import Machine
+from rehearsal.machines.nspawn_machine import Machine
 from rehearsal.network import bridges
 from rehearsal.scenario.head_commands import ENVIRONMENT_SHARED, PYTHON_ENVIRONMENT_UNIT
 from rehearsal.scenario.outcomes import UnexpectedError

@@ -9,7 +9,7 @@ from collections import Counter
 from rehearsal.azure.resources.resource_kinds import all_of
 from rehearsal.azure.resources.scale_set_machines import machines_of
 from rehearsal.backend import Backend
-from rehearsal.machines.machine import all_machines
+from rehearsal.machines.nspawn_machine import all_machines
 from rehearsal.scenario.context import Context
 from rehearsal.scenario.laptop import runs
 from rehearsal.scenario.outcomes import UnexpectedError

@@ -15,9 +15,9 @@ from mlflow import MlflowClient
 from infra.stack.retention import CONTAINER
 from payload.tracking.metrics import STEPS
 from rehearsal.backend import storage_accounts
+from rehearsal.host_paths import RUN
 from rehearsal.host_shell import CommandError
-from rehearsal.machines.machine import all_machines
-from rehearsal.paths import RUN
+from rehearsal.machines.nspawn_machine import all_machines
 from rehearsal.scenario.context import Context
 from rehearsal.scenario.laptop import LEAN_MLFLOW, runs
 from rehearsal.scenario.outcomes import UnexpectedError

@@ -7,7 +7,7 @@ import time
 from rehearsal.azure.resources.resource_kinds import all_of
 from rehearsal.azure.resources.roles import ROLE_DELAY_S
 from rehearsal.backend import Backend
-from rehearsal.machines.machine import Machine, all_machines
+from rehearsal.machines.nspawn_machine import Machine, all_machines
 from rehearsal.scenario import head_commands
 from rehearsal.scenario.context import Context
 from rehearsal.scenario.outcomes import UnexpectedError

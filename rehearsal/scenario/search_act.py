@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rehearsal.paths import ROOT
+from rehearsal.host_paths import ROOT
 from rehearsal.scenario.context import Context
 from rehearsal.scenario.laptop import Laptop, runs
 from rehearsal.scenario.outcomes import UnexpectedError

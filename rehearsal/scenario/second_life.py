@@ -11,7 +11,7 @@ from rehearsal.azure.blob.blob_proxy import HOST_SUFFIX
 from rehearsal.azure.network.private_endpoints import private_endpoints
 from rehearsal.azure.resources.resource_kinds import Resources
 from rehearsal.backend import Backend, storage_accounts
-from rehearsal.machines.machine import Machine, all_machines
+from rehearsal.machines.nspawn_machine import Machine, all_machines
 from rehearsal.scenario import python_environments, stack_changes
 from rehearsal.scenario.context import Context
 from rehearsal.scenario.existing_network import ExistingNetwork

@@ -11,8 +11,8 @@ from rehearsal.azure.resources.resource_kinds import Properties, all_of
 from rehearsal.azure.resources.run_commands import RUN_COMMAND
 from rehearsal.backend import Backend
 from rehearsal.drivers.pulumi_cli import PulumiCli
-from rehearsal.machines.machine import Machine, all_machines
-from rehearsal.paths import ROOT
+from rehearsal.host_paths import ROOT
+from rehearsal.machines.nspawn_machine import Machine, all_machines
 from rehearsal.scenario import head_commands
 from rehearsal.scenario.context import Context
 from rehearsal.scenario.head_commands import POLL_RULE

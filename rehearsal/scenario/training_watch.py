@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from payload.tracking.metrics import STEPS
-from rehearsal.machines.machine import Machine, all_machines
+from rehearsal.machines.nspawn_machine import Machine, all_machines
 from rehearsal.scenario import head_commands
 from rehearsal.scenario.head_commands import AS_RAY, PYTHON
 

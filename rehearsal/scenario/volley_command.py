@@ -11,7 +11,7 @@ from typing import Any
 
 from rehearsal.backend import storage_accounts
 from rehearsal.drivers.pulumi_project import PulumiProject
-from rehearsal.paths import ROOT
+from rehearsal.host_paths import ROOT
 from rehearsal.scenario.laptop import ON_THE_INTERNET, Laptop
 from rehearsal.scenario.outcomes import UnexpectedError
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv4Network
 
-from rehearsal.paths import OWN_INTERFACE
+from rehearsal.host_paths import OWN_INTERFACE
 
 LINK_LOCAL = IPv4Network("169.254.0.0/16")
 """Many desktops have a route to this whole network, which conflicts with nothing (RFC 3927)."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from rehearsal.host_paths import BASE
 from rehearsal.host_shell import CommandError
-from rehearsal.paths import BASE
 from rehearsal.set_up.atomic import Report, in_namespaces, made_aside, text_of, timed
 from rehearsal.set_up.package_sources import RELEASE, PackageSources, fingerprint, package_sources
 from rehearsal.set_up.tools import DEBIAN_KEYRING

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from ipaddress import IPv4Network
 from pathlib import Path
 
+from rehearsal.host_paths import AZURITE, BASE, ENVIRONMENT, HOME, RUN
 from rehearsal.host_shell import run
-from rehearsal.paths import AZURITE, BASE, ENVIRONMENT, HOME, RUN
 from rehearsal.set_up.address_conflicts import find_conflicts, host_networks, package_servers
 from rehearsal.set_up.kernel_checks import (
     check_bridge_filter,

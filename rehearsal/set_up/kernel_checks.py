@@ -8,9 +8,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from rehearsal.host_paths import PREFIX
 from rehearsal.host_shell import run
 from rehearsal.machines.cgroup import Cgroup
-from rehearsal.paths import PREFIX
 
 BRIDGE_FILTER = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 

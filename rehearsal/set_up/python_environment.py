@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from infra.boot.cloud_config import FILES, PYTHON_VERSION, REQUIREMENTS
-from rehearsal.paths import BASE, ENVIRONMENT
+from rehearsal.host_paths import BASE, ENVIRONMENT
 from rehearsal.set_up.atomic import Report, in_namespaces, made_aside, text_of, timed
 from rehearsal.set_up.package_sources import package_sources
 

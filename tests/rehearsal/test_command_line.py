@@ -9,7 +9,7 @@ import pytest
 
 from rehearsal import __main__ as command_line
 from rehearsal.__main__ import SCENARIOS, main
-from rehearsal.paths import ROOT
+from rehearsal.host_paths import ROOT
 
 Call = tuple[object, Path]
 

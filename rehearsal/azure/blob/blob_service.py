@@ -12,7 +12,7 @@ from rehearsal import background_process
 from rehearsal.azure import certificates
 from rehearsal.azure.blob import blob_proxy
 from rehearsal.azure.blob.blob_proxy import HOST_SUFFIX, LOOPBACK
-from rehearsal.paths import AZURITE, NODE, ROOT
+from rehearsal.host_paths import AZURITE, NODE, ROOT
 
 PROGRAM = AZURITE / "node_modules/azurite/dist/src/blob/main.js"
 OPTIONS = ("--oauth", "basic", "--skipApiVersionCheck", "--disableTelemetry", "--silent")

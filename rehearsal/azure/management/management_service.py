@@ -25,7 +25,7 @@ from rehearsal.azure.management.delayed_changes import make_due_changes
 from rehearsal.azure.management.management_faults import FaultsFile
 from rehearsal.azure.management.request_routing import Management
 from rehearsal.azure.resources.azure_stand_in import Azure
-from rehearsal.paths import ROOT
+from rehearsal.host_paths import ROOT
 
 HOST = "management.azure.com"
 FAULTS = "faults.json"

@@ -1,6 +1,6 @@
 """A stand-in for management.azure.com: who may ask, what goes wrong, and who answers a request.
 
-https://learn.microsoft.com/azure/azure-resource-manager/management/request-limits-and-throttling
+https://learn.microsoft.com/azure/azure-resource-context/management/request-limits-and-throttling
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from urllib.parse import parse_qs, urlsplit
 
 from rehearsal.azure.management import scale_set_requests, vm_requests
 from rehearsal.azure.management.management_faults import FaultsFile
-from rehearsal.azure.management.resource_manager import (
+from rehearsal.azure.management.request_context import (
     COMPUTE,
     Request,
-    ResourceManager,
+    RequestContext,
     forbidden,
 )
 from rehearsal.azure.management.response_bodies import Answer, RefusedError
@@ -30,7 +30,7 @@ SET = rf"(?P<id>{GROUP}/providers/{COMPUTE}/virtualMachineScaleSets/[^/]+)"
 VM = rf"(?P<id>{GROUP}/providers/{COMPUTE}/virtualMachines/(?P<name>[^/]+))"
 OPERATION = rf"/subscriptions/[^/]+/providers/{COMPUTE}/locations/[^/]+/operations/(?P<name>[^/]+)"
 
-Route = Callable[[ResourceManager, Request], Answer]
+Route = Callable[[RequestContext, Request], Answer]
 ROUTES: tuple[tuple[str, str, Route], ...] = (
     ("GET", SET, scale_set_requests.get_scale_set),
     ("PATCH", SET, scale_set_requests.patch_scale_set),
@@ -40,7 +40,7 @@ ROUTES: tuple[tuple[str, str, Route], ...] = (
     ("POST", f"{VM}/(?P<verb>deallocate|start)", vm_requests.change_power),
     ("POST", f"{VM}/simulateEviction", vm_requests.evict),
     ("POST", f"{VM}/runCommand", vm_requests.run_command),
-    ("GET", OPERATION, ResourceManager.get_operation),
+    ("GET", OPERATION, RequestContext.get_operation),
 )
 
 
@@ -60,7 +60,7 @@ class Management:
         """
         self._faults = faults
         self.machines = machines or SetMachines(azure)
-        self._manager = ResourceManager(azure, self.machines, page)
+        self._context = RequestContext(azure, self.machines, page)
         self.asked: list[str] = []
         """Every request, "PATCH /subscriptions/..."."""
 
@@ -97,7 +97,7 @@ class Management:
             raise RefusedError(429, "OperationNotAllowed", "The request was throttled.", wait)
         if faults.happens("forbidden"):
             raise forbidden(request.principal, "any action", request.path)
-        answer = route(self._manager, request)
+        answer = route(self._context, request)
         changes = request.method != "GET" and answer.status < 300
         return None if changes and faults.happens("lost_answers") else answer
 

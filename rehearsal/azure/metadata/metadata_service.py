@@ -26,7 +26,7 @@ from rehearsal.addresses import METADATA_ADDRESS
 from rehearsal.azure.metadata import managed_identity, metadata_documents, metadata_state
 from rehearsal.azure.metadata.metadata_documents import Answer, Query
 from rehearsal.azure.metadata.metadata_state import Instance, State
-from rehearsal.paths import ROOT
+from rehearsal.host_paths import ROOT
 
 METADATA = "/metadata"
 

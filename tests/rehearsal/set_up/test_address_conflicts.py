@@ -7,7 +7,7 @@ from ipaddress import IPv4Interface, IPv4Network
 
 import pytest
 
-from rehearsal.paths import PREFIX
+from rehearsal.host_paths import PREFIX
 from rehearsal.set_up.address_conflicts import (
     HostNetwork,
     find_conflicts,

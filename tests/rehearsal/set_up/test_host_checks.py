@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.paths import HOME, PREFIX, RUN
+from rehearsal.host_paths import HOME, PREFIX, RUN
 from rehearsal.set_up.host_checks import (
     cpu_problems,
     disk_problems,

@@ -16,11 +16,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, cast
 
+from rehearsal.host_paths import MACHINES, PREFIX
 from rehearsal.host_shell import CLEAN_ENVIRONMENT, CommandError, run
 from rehearsal.machines.cgroup import Cgroup
 from rehearsal.machines.disk import MachineSpec, make_disk
 from rehearsal.machines.nspawn_boot import BOOT_UNTIL_OFF, boot_command
-from rehearsal.paths import MACHINES, PREFIX
 
 SHUTDOWN_S = 30.0
 """How long a machine may take to shut down before it loses its power."""

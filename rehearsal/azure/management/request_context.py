@@ -1,6 +1,6 @@
 """Azure Resource Manager's part in every request: permissions, and operations that take a while.
 
-https://learn.microsoft.com/azure/azure-resource-manager/management/async-operations
+https://learn.microsoft.com/azure/azure-resource-context/management/async-operations
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class ResourceManager:
+class RequestContext:
     """What the answers to all requests share."""
 
     azure: Azure
