@@ -12,9 +12,10 @@ import yaml
 
 from infra.boot.packed_scripts import contents, packed_path, packed_scripts
 from infra.ports import DASHBOARD, MLFLOW, reserved_ports
+from infra.project_files import PROJECT
 
 FILES = Path(__file__).parent / "files"
-REQUIREMENTS = Path(__file__).parents[2] / "requirements"
+REQUIREMENTS = PROJECT / "requirements"
 LOCK = "machine.txt.gz"
 MAX_CUSTOM_DATA = 65_535
 """Bytes, before base64; https://learn.microsoft.com/azure/virtual-machines/custom-data."""

@@ -16,6 +16,7 @@ from typing import Any, TextIO, cast
 import psutil
 
 from payload.algorithms.build import EVALUATION_AT_MOST_S, algorithm_config
+from payload.command_name import command_name, ui_command
 from payload.errors import UserError, first_line
 from payload.experiment.common_settings import CommonSettings
 from payload.experiment.settings import Experiment
@@ -326,11 +327,12 @@ class Training:
         say(f"Learning curve   {folder.learning_curve}")
         say(f"MLflow           {self.mlflow.page or self.view.where}")
         say("Next:")
-        say(f"  python -m payload evaluate {folder.path} --video best.mp4")
+        volley = command_name()
+        say(f"  {volley} evaluate {folder.path} --video best.mp4")
         if outcome.status != "FINISHED":
-            say(f"  python -m payload train --resume {folder.path}")
+            say(f"  {volley} train --resume {folder.path}")
         if self.options.tracking_uri is None:
-            say("  make ui")
+            say(f"  {ui_command(self.options.results)}")
 
     def deliver(self, status: Status) -> None:
         """Gives MLflow the artifacts and the status, and waits until it has all."""

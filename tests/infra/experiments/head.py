@@ -17,7 +17,6 @@ from typing import Any
 from payload.parcel.experiment_files import archive
 from payload.parcel.payload_archive import payload_archive
 from tests.infra.boot.boot_scripts import install_scripts
-from tests.project import ROOT
 
 WITHOUT_AZURE = """\
 import sys
@@ -47,7 +46,7 @@ def cartpole(stop: str = LONG, env_runners: int | str = 1) -> str:
 
 @cache
 def payload() -> bytes:
-    return payload_archive(ROOT)
+    return payload_archive()
 
 
 def sent(experiment: str) -> bytes:

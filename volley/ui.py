@@ -1,11 +1,11 @@
-"""`python -m payload ui`: MLflow's web pages of the runs in a folder of results, on loopback."""
+"""`volley ui`: MLflow's web pages of the runs in a folder of results, on loopback."""
 
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from payload.errors import UserError
+from payload.run.driver_lock import mark_dead_runs
 from payload.tracking.mlflow_pages import UI_HOST, experiment_page, run_page
 from payload.tracking.mlflow_run import (
     DATABASE,
@@ -24,60 +25,65 @@ from payload.tracking.mlflow_run import (
     Tracking,
     mlflow_client,
 )
+from volley.errors import refused
+from volley.ports import check_port, has_desktop
 
 START_TIMEOUT_S = 120.0
 END_TIMEOUT_S = 5.0
+LAST_LINES = 20
+"""Of the server's output, printed if it fails."""
 
 
-def serve_ui(results: Path, port: int, browser: bool) -> int:
+def ui(results: Path, port: int, browser: bool) -> int:
     """Serves the embedded MLflow until Ctrl-C; prints the address of the newest run's charts.
 
     Args:
-        browser: Open that address as well, where there is a desktop.
+        browser: Open that address as well, if there is a desktop.
 
     Returns:
         The exit code of MLflow's server.
 
     Raises:
-        UserError: No run exists yet, or the port is taken.
+        UserError: No run exists yet, or the port is in use.
     """
-    tracking = Tracking.embedded(results, "")
     if not (results / DATABASE).is_file():
-        raise UserError(f"--results {results}: no {DATABASE} in it; train first (make train)")
-    _check_free(port)
-    server = f"http://{UI_HOST}:{port}"
-    page = _newest_page(tracking.uri, server)
+        raise refused(f"--results {results}: no run there yet", "volley train")
+    check_port(port, "volley ui --port")
+    for line in mark_dead_runs(results):
+        print(line)
+    uri, server = Tracking.embedded(results, "").uri, f"http://{UI_HOST}:{port}"
+    page = newest_page(uri, server)
+    print("Starting MLflow ...", flush=True)
     command = [sys.executable, "-m", "mlflow", "ui", "--host", UI_HOST, "--port", str(port)]
-    with subprocess.Popen(
-        [*command, "--backend-store-uri", tracking.uri],
-        # Its job runners, seven processes, are for evaluations of language models.
-        env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
-    ) as process:
+    with (
+        tempfile.TemporaryFile("w+", errors="replace") as log,
+        subprocess.Popen(
+            [*command, "--backend-store-uri", uri],
+            # Its job runners, seven processes, are for evaluations of language models.
+            env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+            stdout=log,
+            stderr=log,
+        ) as process,
+    ):
         try:
             if _answers(server, process):
                 print(f"\nCharts  {page}\nStop with Ctrl-C.\n", flush=True)
-                if browser and _has_desktop():
+                if browser and has_desktop():
                     webbrowser.open(page)
-            return process.wait()
+            code = process.wait()
         except KeyboardInterrupt:
             _end(process)
             return 130
+        log.seek(0)
+        print(*log.read().splitlines()[-LAST_LINES:], sep="\n", file=sys.stderr)
+        raise UserError(f"MLflow's server ended with exit code {code}")
 
 
-def _check_free(port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((UI_HOST, port))
-        except OSError as error:
-            raise UserError(f"--port {port}: {error.strerror}; give another one") from None
-
-
-def _newest_page(tracking_uri: str, server: str) -> str:
+def newest_page(tracking_uri: str, server: str) -> str:
     """Returns the page of the run that started last.
 
-    It is the experiment's page before the first run, and where the run is a trial of a search:
-    that page has the curves of all trials.
+    It is the experiment's page before the first run, and if the run is a trial of a search: that
+    page has the curves of all trials.
     """
     client = mlflow_client(tracking_uri)
     experiment = client.get_experiment_by_name(EXPERIMENT_NAME)
@@ -114,9 +120,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     for worker in below:
         with suppress(psutil.NoSuchProcess):
             worker.kill()
-
-
-def _has_desktop() -> bool:
-    return sys.platform == "darwin" or bool(
-        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    )
