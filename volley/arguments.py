@@ -135,7 +135,8 @@ def _add_machines(cluster: Group) -> None:
         help="show every experiment, not only the next and the last ten",
     )
     _add(cluster, "cost", "show what the cluster costs", as_json=True)
-    _add(cluster, "start", "start the sleeping cluster; needs a login at Azure", as_json=True)
+    start = _add(cluster, "start", "start the sleeping cluster; needs a login at Azure", True)
+    start.add_argument("name", nargs="?", help=argparse.SUPPRESS)
     sleep = _add(cluster, "sleep", "save the results, delete the workers, stop the head", True)
     sleep.add_argument(
         "--now",

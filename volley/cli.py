@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 from payload.errors import UserError
 from volley.arguments import parse, parser
-from volley.errors import as_typed, not_installed
+from volley.errors import as_typed, not_installed, refused
 from volley.stack import Stack
 
 CONTINUES = {
@@ -148,6 +148,10 @@ def _pull(options: argparse.Namespace) -> int:
 
 
 def _start(options: argparse.Namespace) -> int:
+    if options.name is not None:
+        raise refused(
+            "start starts the cluster, not an experiment", f"volley resume {options.name}"
+        )
     from volley.start import start
 
     return start(Stack(options.stack), options.as_json)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+import sys
 from pathlib import Path
 
 from payload.command_name import command_name
@@ -29,5 +31,5 @@ def as_typed(text: str) -> str:
 def not_installed(package: str, extra: str) -> UserError:
     """Returns the error of a missing package, with the extra of pyproject.toml that has it."""
     in_clone = (CLONE / "Makefile").exists()
-    install = f"make .venv/{extra}" if in_clone else f"pip install 'volley-rl[{extra}]'"
-    return refused(f"{package} is not installed", install)
+    pip = f"{shlex.quote(sys.executable)} -m pip install 'volley-rl[{extra}]'"
+    return refused(f"{package} is not installed", f"make .venv/{extra}" if in_clone else pip)

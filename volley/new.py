@@ -52,5 +52,6 @@ def new(folder: Path) -> int:
     print("Next:")
     print(f"  cd {shlex.quote(str(folder))}")
     print(f"  {volley} train experiments/pong.yaml")
-    print(f"  {volley} up --stack dev  (on Azure; first set the two values in Pulumi.dev.yaml)")
+    print("  pulumi stack init dev  # on Azure; then set the two values in Pulumi.dev.yaml")
+    print(f"  {volley} up")
     return 0

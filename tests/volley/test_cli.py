@@ -83,6 +83,11 @@ def test_an_unknown_verb_is_told_with_the_nearest(capsys: pytest.CaptureFixture[
     assert line.endswith("volley --help")
 
 
+def test_the_start_of_an_experiment_is_told_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["start", "pong"]) == 2
+    assert capsys.readouterr().err.endswith("not an experiment. Next: volley resume pong\n")
+
+
 def test_an_unknown_option_is_told_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--jsno"]) == 2
     assert "--jsno (did you mean --json?)" in capsys.readouterr().err
@@ -146,12 +151,15 @@ def test_a_completion_script_is_printed(laptop: Laptop, shell: str) -> None:
 
 
 @pytest.mark.slow
-def test_bash_completes_the_experiments_of_the_last_status(
-    connected: Laptop, head: LocalHead
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [("volley logs p", ["pong"]), ("volley train --res", ["--results", "--resume"])],
+)
+def test_bash_completes_options_and_the_experiments_of_the_last_status(
+    connected: Laptop, head: LocalHead, line: str, completed: list[str]
 ) -> None:
     head.experiment("pong")
     connected.volley("status")
-    line = "volley logs p"
     done = subprocess.run(
         [sys.executable, "-m", "volley"],
         cwd=connected.folder,
@@ -166,7 +174,7 @@ def test_bash_completes_the_experiments_of_the_last_status(
         check=True,
     )
     assert done.returncode == 0
-    assert (connected.folder / "completions").read_text().strip() == "pong"
+    assert sorted((connected.folder / "completions").read_text().split()) == completed
 
 
 def test_nothing_of_the_laptop_travels_to_the_cluster() -> None:

@@ -15,11 +15,15 @@ import yaml
 
 from infra.project_files import PROJECT
 from payload.parcel.payload_archive import payload_archive
+from tests.infra.declared_stack import REQUIRED
+from tests.infra.up.engine_stack import Stack as EngineStack
+from tests.infra.up.engine_stack import needs_pulumi
 from tests.project import ROOT
 
 pytestmark = pytest.mark.slow
 
-TINY = {"num_env_runners": 1, "num_envs_per_env_runner": 1, "train_batch_size": 64}
+FAILING_AZURE = "tests.infra.up.failing_azure"
+TINY = {"num_env_runners": 1, "num_envs_per_env_runner": 1, "train_batch_size_per_learner": 256}
 CARTPOLE = {
     "run": "PPO",
     "env": "CartPole-v1",
@@ -119,6 +123,25 @@ def test_a_new_project_has_the_clones_settings_and_a_program_of_its_own(project:
     assert own["runtime"] == {"name": "python", "options": {"toolchain": "pip"}}
     stack = yaml.safe_load((project / "Pulumi.dev.yaml").read_text())["config"]
     assert (project / stack["volley:experiment"]).exists()
+
+
+@needs_pulumi
+def test_up_and_down_work_in_a_new_project(
+    installed: Installed, project: Path, tmp_path: Path
+) -> None:
+    file = str(tmp_path / "azure.json")
+    engine = EngineStack.make(tmp_path / "engine", "other", FAILING_AZURE, AZURE_FILE=file)
+    others = {key: value for key, value in engine.environment.items() if key != "PYTHONPATH"}
+    stack = EngineStack(project, "dev", others)
+    assert stack.pulumi("stack", "init", "dev").returncode == 0
+    stack.configure({**REQUIRED, "checkQuota": "false"})
+    volley = str(installed.environment / "bin/volley")
+    up = stack.run(volley, "up", "--stack", "dev", "--yes", "--skip-preview")
+    assert up.returncode == 0, up.stdout + up.stderr
+    assert "VirtualMachine" in stack.kinds()
+    down = stack.run(volley, "down", "--stack", "dev", "--yes", "--skip-preview")
+    assert down.returncode == 0, down.stdout + down.stderr
+    assert "VirtualMachine" not in stack.kinds()
 
 
 def test_a_folder_with_something_in_it_is_left_alone(installed: Installed, project: Path) -> None:

@@ -62,7 +62,9 @@ def test_a_changed_experiment_only_runs_the_training_again(declared: Stack) -> N
 
 def test_a_changed_payload_only_runs_the_training_again(declared: Stack) -> None:
     declared.edit(
-        "payload/cli.py", 'DEFAULT_RESULTS = Path("results")', 'DEFAULT_RESULTS = Path("r")'
+        "payload/commands/arguments.py",
+        'DEFAULT_RESULTS = Path("results")',
+        'DEFAULT_RESULTS = Path("r")',
     )
     assert declared.steps() == {"update": {"VirtualMachineRunCommandByVirtualMachine"}}
 
