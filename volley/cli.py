@@ -87,7 +87,7 @@ def _ui(options: argparse.Namespace) -> int:
         raise not_installed("MLflow", "payload")
     from volley.ui import ui
 
-    return ui(options.results, options.port, not options.no_browser)
+    ui(options.results, options.port, not options.no_browser)
 
 
 def _new(options: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -10,10 +11,10 @@ import time
 import urllib.error
 import urllib.request
 import webbrowser
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-
-import psutil
+from typing import IO, NoReturn
 
 from payload.errors import UserError
 from payload.run.driver_lock import mark_dead_runs
@@ -34,17 +35,14 @@ LAST_LINES = 20
 """Of the server's output, printed if it fails."""
 
 
-def ui(results: Path, port: int, browser: bool) -> int:
+def ui(results: Path, port: int, browser: bool) -> NoReturn:
     """Serves the embedded MLflow until Ctrl-C; prints the address of the newest run's charts.
 
     Args:
         browser: Open that address as well, if there is a desktop.
 
-    Returns:
-        The exit code of MLflow's server.
-
     Raises:
-        UserError: No run exists yet, or the port is in use.
+        UserError: No run exists yet, the port is in use, or MLflow's server fails.
     """
     if not (results / DATABASE).is_file():
         raise refused(f"--results {results}: no run there yet", "volley train")
@@ -54,26 +52,12 @@ def ui(results: Path, port: int, browser: bool) -> int:
     uri, server = Tracking.embedded(results, "").uri, f"http://{UI_HOST}:{port}"
     page = newest_page(uri, server)
     print("Starting MLflow ...", flush=True)
-    command = [sys.executable, "-m", "mlflow", "ui", "--host", UI_HOST, "--port", str(port)]
-    with (
-        tempfile.TemporaryFile("w+", errors="replace") as log,
-        subprocess.Popen(
-            [*command, "--backend-store-uri", uri],
-            # Its job runners, seven processes, are for evaluations of language models.
-            env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
-            stdout=log,
-            stderr=log,
-        ) as process,
-    ):
-        try:
-            if _answers(server, process):
-                print(f"\nCharts  {page}\nStop with Ctrl-C.\n", flush=True)
-                if browser and has_desktop():
-                    webbrowser.open(page)
-            code = process.wait()
-        except KeyboardInterrupt:
-            _end(process)
-            return 130
+    with tempfile.TemporaryFile("w+", errors="replace") as log, _server(uri, port, log) as process:
+        if _answers(server, process):
+            print(f"\nCharts  {page}\nStop with Ctrl-C.\n", flush=True)
+            if browser and has_desktop():
+                webbrowser.open(page)
+        code = process.wait()
         log.seek(0)
         print(*log.read().splitlines()[-LAST_LINES:], sep="\n", file=sys.stderr)
         raise UserError(f"MLflow's server ended with exit code {code}")
@@ -97,6 +81,30 @@ def newest_page(tracking_uri: str, server: str) -> str:
     return run_page(server, experiment.experiment_id, runs[0].info.run_id)
 
 
+@contextmanager
+def _server(uri: str, port: int, log: IO[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Starts MLflow's server, and ends it with the block: on Ctrl-C, SIGTERM and SIGHUP too."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _exit)
+    command = [sys.executable, "-m", "mlflow", "ui", "--host", UI_HOST, "--port", str(port)]
+    process = subprocess.Popen(
+        [*command, "--backend-store-uri", uri],
+        # Its job runners, seven processes, are for evaluations of language models.
+        env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        _end(process)
+
+
+def _exit(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
 def _answers(server: str, process: subprocess.Popen[bytes]) -> bool:
     """Waits until the server answers; False if it ended, or did not answer in time."""
     end = time.monotonic() + START_TIMEOUT_S
@@ -111,12 +119,11 @@ def _answers(server: str, process: subprocess.Popen[bytes]) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a server and its workers; one that is just starting may miss uvicorn's signal."""
-    below = psutil.Process(process.pid).children(recursive=True)
-    process.terminate()
+    """Ends a server and all its workers; a starting one may ignore SIGTERM."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
         process.wait(timeout=END_TIMEOUT_S)
-    process.kill()
-    for worker in below:
-        with suppress(psutil.NoSuchProcess):
-            worker.kill()
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -42,7 +42,10 @@ def results(tmp_path: Path) -> Path:
 def ui(results: Path, port: int) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "volley", "ui", "--results", str(results)]
     with subprocess.Popen(
-        [*command, "--port", str(port), "--no-browser"], stdout=subprocess.PIPE, text=True
+        [*command, "--port", str(port), "--no-browser"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as process:
         try:
             yield process
@@ -63,11 +66,24 @@ def test_ctrl_c_ends_a_server_whose_workers_do_not_answer(ui: subprocess.Popen[s
     assert set(states) <= {psutil.STATUS_ZOMBIE}
 
 
+def test_a_terminated_ui_leaves_no_server(ui: subprocess.Popen[str]) -> None:
+    assert ui.stdout is not None
+    next(line for line in ui.stdout if line.startswith("Charts"))
+    server = psutil.Process(ui.pid).children(recursive=True)
+    ui.terminate()
+    assert ui.wait(timeout=30) == 128 + signal.SIGTERM
+    states = [process.status() for process in server if process.is_running()]
+    assert set(states) <= {psutil.STATUS_ZOMBIE}
+
+
 def test_the_newest_runs_charts_are_named_when_they_are_there(
     ui: subprocess.Popen[str], results: Path, port: int
 ) -> None:
     assert ui.stdout is not None
-    page = next(line.split()[1] for line in ui.stdout if line.startswith("Charts"))
+    # MLflow's own messages are not between these lines.
+    assert [ui.stdout.readline() for _ in range(2)] == ["Starting MLflow ...\n", "\n"]
+    name, page = ui.stdout.readline().split()
+    assert name == "Charts"
     client = MlflowClient(Tracking.embedded(results, "").uri)
     experiment = client.get_experiment_by_name(EXPERIMENT_NAME).experiment_id
     (newest,) = client.search_runs([experiment], "attributes.run_name = 'new'")
