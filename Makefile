@@ -14,11 +14,10 @@ LAPTOPS := x86_64-manylinux_2_28 aarch64-manylinux_2_28 aarch64-apple-darwin
 WHEELS := MACOSX_DEPLOYMENT_TARGET=14.0 $(BIN)/uv pip install --quiet --require-hashes --only-binary :all:
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-CODE := bench infra payload rehearsal tests volley
-SCRIPTS := usr/local/lib/volley
+CODE := bench head infra payload rehearsal tests volley
 
 .PHONY: help train test quick chaos lint ui bench bench-scale up preview prices down rehearse rehearse-set-up rehearse-clean
-.PHONY: lock lock-check pack linux clean
+.PHONY: lock lock-check linux clean
 
 help:   ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,9 +38,7 @@ lint: .venv/dev  ## Lint and types
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
-	MYPYPATH=$(SCRIPTS:%=infra/boot/files/common/%):$(SCRIPTS:%=infra/boot/files/head/%) \
-	  $(BIN)/mypy --explicit-package-bases infra/boot/files/*/$(SCRIPTS)/*.py
-	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin bench infra payload volley
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin bench head infra payload volley
 
 ui: .venv/payload  ## Open MLflow's charts of the newest run (ARGS="--port 5001")
 	$(BIN)/volley ui --results $(RESULTS) $(ARGS)
@@ -83,9 +80,6 @@ lock: .venv/dev  ## Resolve requirements/*.txt again
 	$(COMPILE) $(MACHINE) -c requirements/payload.txt pyproject.toml \
 	  --extra payload --extra cluster -o build/pylock.toml
 	$(BIN)/python -m infra.boot.machine_lock build/pylock.toml requirements/machine.txt
-
-pack: .venv/infra  ## Compress the machines' scripts that have changed, for customData
-	$(BIN)/python -m infra.boot.packed_scripts
 
 lock-check: .venv/uv  ## Download infra's wheels for each laptop, verify them; look for training's
 	rm -rf build/wheels

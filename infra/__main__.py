@@ -17,6 +17,7 @@ from infra.config.stack_settings import StackSettings
 from infra.outputs import outputs
 from infra.stack.cpu_autoscale import CpuRules
 from infra.stack.head import Head
+from infra.stack.head_software import HeadSoftware
 from infra.stack.identity import Identities
 from infra.stack.machine_environment import check_custom_data
 from infra.stack.naming import Common, stack_prefix, tags
@@ -24,7 +25,6 @@ from infra.stack.network import Network
 from infra.stack.prerequisites import Foundation
 from infra.stack.results_account import ResultsAccount
 from infra.stack.run_command_script import ScriptTooLargeError
-from infra.stack.scaling import Scaling
 from infra.stack.training import Training, TrainingScript, training_script
 from infra.stack.workers import Workers
 
@@ -62,10 +62,10 @@ def declare(settings: StackSettings, script: TrainingScript) -> dict[str, Any]:
     foundation = Foundation(common, settings, network, results, identities, grants)
     head = Head(foundation)
     workers = Workers(foundation, head)
-    scaling = Scaling(common, settings, head, workers)
+    software = HeadSoftware(common, settings, head, workers)
     if not settings.has_autoscaler:
         CpuRules(common, settings, workers)
-    Training(common, settings, script, head, [scaling.run_command])
+    Training(common, settings, script, head, [software.run_command])
 
     return outputs(common, settings, script.num_env_runners, head, results)
 

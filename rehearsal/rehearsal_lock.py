@@ -1,4 +1,4 @@
-"""One rehearsal at a time on a machine: addresses, bridges and the base image are shared."""
+"""A lock for one rehearsal at a time: addresses, bridges and the base image are shared."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RehearsalRunningError(Exception):
 
 @contextmanager
 def rehearsal_lock(path: Path = LOCK) -> Iterator[None]:
-    """Held by the process that changes this machine; the kernel releases it with the process.
+    """Holds the lock of the process that changes this machine; the kernel releases it at its end.
 
     Raises:
         RehearsalRunningError: Another process holds it.

@@ -14,6 +14,8 @@ DOCUMENTS = sorted(
     str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
 )
 FOLDERS = (
+    "bench",
+    "head",
     "payload",
     "infra",
     "volley",
@@ -24,6 +26,7 @@ FOLDERS = (
     "docs",
     ".github",
 )
+SUFFIXES = (".py", ".sh")
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -37,6 +40,38 @@ def test_every_link_in_a_document_leads_somewhere(name: str) -> None:
     links = re.findall(r"\]\(([^)\s]+)\)", document(name))
     relative = [link for link in links if not link.startswith("https://")]
     assert [link for link in relative if not leads_somewhere(link, name)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "heading", "ours"),
+    [
+        ("docs/operate.md", "When something is wrong", ""),
+        ("docs/azure.md", "Troubleshooting", "(volley: |The )"),  # Others are Azure's.
+    ],
+)
+def test_every_quoted_message_is_printed(name: str, heading: str, ours: str) -> None:
+    messages = [quote for quote in quoted_messages(name, heading) if re.match(ours, quote)]
+    assert messages
+    parts = [part for message in messages for part in message.split("...")]
+    code = printing_code()
+    assert [part for part in parts if part.removeprefix("volley: ").strip() not in code] == []
+
+
+def quoted_messages(name: str, heading: str) -> list[str]:
+    """The messages in the first column of the table below a heading."""
+    _, below = document(name).split(f"\n## {heading}\n")
+    section, *_ = below.split("\n## ")
+    cells = re.findall(r"^\| ([^|]*`[^|]*) \|", section, re.MULTILINE)
+    return [quote for cell in cells for quote in re.findall(r"`([^`]*)`", cell) if " " in quote]
+
+
+def printing_code() -> str:
+    """The code that prints messages, each string in one line."""
+    folders = ("head", "infra", "volley")
+    files = [
+        path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES
+    ]
+    return re.sub(r'"\s*\n\s*f?"', "", "\n".join(path.read_text() for path in sorted(files)))
 
 
 def leads_somewhere(link: str, name: str) -> bool:

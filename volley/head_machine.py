@@ -7,19 +7,27 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Mapping
 
 from azure.core.credentials import TokenCredential
-from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 
+from head.resource_manager import (
+    NO_ANSWER,
+    NOT_LOGGED_IN,
+    PUBLIC_CLOUD,
+    ResourceManager,
+    ResourceManagerError,
+)
 from payload.errors import UserError
 from volley.azure_login import credential, how_to_log_in
 from volley.errors import refused
-from volley.resource_manager import OperationError, ResourceManager
 
-API_VERSION = "2024-07-01"
+API_VERSION = {"api-version": "2024-07-01"}
+FORBIDDEN, NOT_FOUND = 403, 404
 RUNNING = "PowerState/running"
+POLL_S = 5.0
+"""Between two questions about the start, if Azure names no time."""
 NO_CAPACITY = (
     "AllocationFailed",
     "OverconstrainedAllocationRequest",
@@ -39,10 +47,11 @@ class HeadMachine:
         """
         Args:
             head_id: The VM's resource id.
-            environment: The variables of pulumi-azure-native, and ARM_ENDPOINT.
+            environment: The variables of pulumi-azure-native; ARM_ENDPOINT is the endpoint outside
+                the public cloud.
         """
         self._id, self._environment = head_id, environment
-        self._azure = ResourceManager(login, environment)
+        self._azure = ResourceManager(login, environment.get("ARM_ENDPOINT", PUBLIC_CLOUD))
 
     def is_running(self) -> bool:
         """Whether the VM is running; a sleeping head is deallocated.
@@ -50,9 +59,10 @@ class HeadMachine:
         Raises:
             UserError: Azure refuses, or does not answer.
         """
-        url = f"{self._id}?$expand=instanceView&api-version={API_VERSION}"
-        with self._in_words():
-            vm = self._azure.request("GET", url).json()
+        try:
+            vm = self._azure.get(self._id, {**API_VERSION, "$expand": "instanceView"})
+        except ResourceManagerError as error:
+            raise self._in_words(error) from None
         statuses = vm["properties"]["instanceView"]["statuses"]
         return any(status["code"] == RUNNING for status in statuses)
 
@@ -65,40 +75,42 @@ class HeadMachine:
         Raises:
             UserError: Azure refuses, has no capacity for this size, or does not answer.
         """
-        with self._in_words():
-            # Starting a VM twice has no effect, so the request may be repeated.
-            accepted = self._azure.request("POST", f"{self._id}/start?api-version={API_VERSION}")
-            self._azure.wait(accepted, waiting)
-
-    @contextmanager
-    def _in_words(self) -> Iterator[None]:
-        """Raises UserError for an error of Azure."""
         try:
-            yield
-        except OperationError as error:
-            raise _not_started(error.code, str(error.message)) from None
-        except HttpResponseError as error:
-            if isinstance(error, ClientAuthenticationError) or error.status_code == 401:
-                raise refused(
-                    f"not logged in to Azure: {_first_line(error)}",
-                    how_to_log_in(self._environment),
-                ) from None
-            raise self._refusal(error) from None
-        except AzureError as error:
-            raise refused(f"Azure does not answer: {_first_line(error)}", "volley start") from None
+            # Starting a VM twice has no effect, so the request may be repeated.
+            url = self._azure.write(
+                "POST", f"{self._id}/start", API_VERSION, body={}, repeatable=True
+            )
+            pause_s = POLL_S
+            while url:
+                waiting()
+                time.sleep(pause_s)
+                operation = self._azure.operation(url)
+                if operation.status == "Succeeded":
+                    return
+                if operation.ended:
+                    raise _not_started(operation.code, operation.message)
+                pause_s = operation.retry_after_s or POLL_S
+        except ResourceManagerError as error:
+            raise self._in_words(error) from None
 
-    def _refusal(self, error: HttpResponseError) -> UserError:
-        code, message = _code_and_message(error)
-        if error.status_code == 403:
+    def _in_words(self, error: ResourceManagerError) -> UserError:
+        """Returns an error of Azure as people read it."""
+        message = error.message.rstrip(".")
+        if error.status == NO_ANSWER:
+            return refused(message, "volley start")
+        if error.status == NOT_LOGGED_IN:
+            login = how_to_log_in(self._environment)
+            return refused(f"not logged in to Azure: {message}", login)
+        if error.status == FORBIDDEN:
             group = self._id.partition("/providers/")[0]
             return refused(
-                f"your Azure login may not start the head: {message.rstrip('.')}",
+                f"your Azure login may not start the head: {message}",
                 "an owner of the subscription types: az role assignment create "
                 f'--role "Virtual Machine Contributor" --scope {group} --assignee YOU',
             )
-        if error.status_code == 404:
-            return refused(f"the head does not exist in Azure: {message.rstrip('.')}", "volley up")
-        return _not_started(code, message)
+        if error.status == NOT_FOUND:
+            return refused(f"the head does not exist in Azure: {message}", "volley up")
+        return _not_started(error.code, message)
 
 
 def head_machine(head_id: str) -> HeadMachine:
@@ -115,18 +127,3 @@ def _not_started(code: str, message: str) -> UserError:
         return refused(f"Azure has no capacity for the head's VM size now ({code})", later)
     reason = ": ".join(text for text in (code, message.rstrip(".")) if text)
     return refused(f"Azure did not start the head: {reason or 'it gave no reason'}", later)
-
-
-def _code_and_message(error: HttpResponseError) -> tuple[str, str]:
-    """Returns the parts of Azure's answer: {"error": {"code", "message"}}."""
-    try:
-        assert error.response is not None
-        answer = error.response.json()["error"]
-        return str(answer["code"]), str(answer["message"])
-    except (ValueError, LookupError, TypeError):
-        return "", f"HTTP {error.status_code} {error.reason}"
-
-
-def _first_line(error: AzureError) -> str:
-    lines = str(error.message).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -10,13 +10,14 @@ from typing import Any, Literal
 
 import yaml
 
-from infra.boot.packed_scripts import contents, packed_path, packed_scripts
+import head.blob
 from infra.ports import DASHBOARD, MLFLOW, reserved_ports
 from infra.project_files import PROJECT
 
 FILES = Path(__file__).parent / "files"
 REQUIREMENTS = PROJECT / "requirements"
 LOCK = "machine.txt.gz"
+LIBRARY = "/usr/local/lib/volley"
 MAX_CUSTOM_DATA = 65_535
 """Bytes, before base64; https://learn.microsoft.com/azure/virtual-machines/custom-data."""
 PYTHON_VERSION = "3.11"
@@ -25,16 +26,11 @@ APT_PACKAGES = ("python3-venv", "zstd")
 
 Role = Literal["head", "worker"]
 UNITS: dict[Role, list[str]] = {
-    "head": [
-        "ray-head.service",
-        "mlflow.service",
-        "sync-results.timer",
-        "experiments.service",
-        "scheduled-events.service",
-        "share-environment.service",
-    ],
+    "head": ["ray-head.service", "scheduled-events.service", "share-environment.service"],
     "worker": ["ray-worker.service", "scheduled-events.service"],
 }
+HEAD_SOFTWARE_UNITS = ["experiments.service", "mlflow.service", "sync-results.timer"]
+"""Units of the head's software, which arrive later: infra/boot/install_head.sh."""
 STOP_BEFORE_EVICTION: dict[Role, str] = {
     "head": "experiments.service sync-results.timer ray-head.service",
     "worker": "ray-worker.service",
@@ -83,7 +79,7 @@ class MachineEnvironment:
             # Where Ray's JobSubmissionClient looks for the dashboard.
             "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{DASHBOARD}",
             "PYTHON_VERSION": PYTHON_VERSION,
-            "UNITS": " ".join(UNITS[self.role]),
+            "UNITS": " ".join(UNITS[self.role] + HEAD_SOFTWARE_UNITS * (self.role == "head")),
             "STOP_BEFORE_EVICTION": STOP_BEFORE_EVICTION[self.role],
         }
 
@@ -112,10 +108,7 @@ def cloud_config(machine: MachineEnvironment) -> str:
 
 
 def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
-    """Returns cloud-init's write_files: common files, the role's files, and rendered ones.
-
-    Python scripts are an archive, which runcmd unpacks.
-    """
+    """Returns cloud-init's write_files: common files, the role's files, and rendered ones."""
     files = []
     for root in (FILES / "common", FILES / machine.role):
         for path in sorted(p for p in root.rglob("*") if p.is_file()):
@@ -124,8 +117,7 @@ def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
                 continue
             target = f"/{path.relative_to(root)}"
             script = path.suffix == "" and "/lib/volley/" in target
-            if path.suffix != ".py":
-                files.append(_file(target, path.read_text(), "0755" if script else "0644"))
+            files.append(_file(target, path.read_text(), "0755" if script else "0644"))
     apt_packages = [*APT_PACKAGES, *machine.apt_packages]
     return [
         *files,
@@ -136,7 +128,7 @@ def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
         _file("/etc/volley/uv.txt", (REQUIREMENTS / "uv.txt").read_text()),
         _file("/etc/sysctl.d/60-ray-ports.conf", RESERVED_PORTS),
         _binary("/etc/volley/requirements.txt", (REQUIREMENTS / LOCK).read_bytes(), "gz+b64"),
-        *(_binary(_archive(root), packed_scripts(root), "b64") for root in _roots(machine.role)),
+        _file(f"{LIBRARY}/blob.py", Path(head.blob.__file__).read_text()),
         *([_file("/etc/volley/mlflow-elsewhere", "")] if machine.mlflow_elsewhere else []),
         *([_shared_memory(machine)] if machine.shared_memory_gib else []),
         *([_hosts(machine)] if machine.results_address else []),
@@ -146,7 +138,6 @@ def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
 def run_commands(machine: MachineEnvironment) -> list[list[str]]:
     """Returns cloud-init's runcmd, which runs once, after the files are written."""
     return [
-        *(["python3", "-m", "tarfile", "-e", _archive(root), "/"] for root in _roots(machine.role)),
         ["systemd-sysusers"],
         ["systemd-tmpfiles", "--create", "/etc/tmpfiles.d/volley.conf"],
         ["systemctl", "daemon-reload"],
@@ -164,15 +155,6 @@ def _file(path: str, content: str, permissions: str = "0644") -> dict[str, Any]:
 
 def _binary(path: str, content: bytes, encoding: str) -> dict[str, Any]:
     return {**_file(path, base64.b64encode(content).decode()), "encoding": encoding}
-
-
-def _roots(role: Role) -> list[Path]:
-    """Returns the folders whose Python scripts a machine has."""
-    return [root for root in (FILES / "common", FILES / role) if contents(root)]
-
-
-def _archive(root: Path) -> str:
-    return f"/usr/local/lib/volley/{packed_path(root).name}"
 
 
 def _shared_memory(machine: MachineEnvironment) -> dict[str, Any]:

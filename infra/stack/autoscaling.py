@@ -1,4 +1,4 @@
-"""The configuration of Ray's autoscaler on the head: which workers there may be, and for how long.
+"""Ray's autoscaler on the head: how many workers, and how long an idle worker is kept.
 
 https://docs.ray.io/en/latest/cluster/vms/references/ray-cluster-configuration.html
 """
@@ -10,31 +10,27 @@ from typing import Any
 
 import yaml
 
-from infra.boot.autoscaler.cluster_workers import FILE
-from infra.boot.cluster_package import PACKAGE
+from head.resource_manager import PUBLIC_CLOUD
 from infra.config.vm_sizes import Machine
 
-PROVIDER = f"{PACKAGE}.autoscaler.scale_set_provider.ScaleSetProvider"
-ENDPOINT = "https://management.azure.com"
-REPORT = f"/var/lib/volley/{FILE}"
-"""What the autoscaler knows of the workers, on the head."""
+PROVIDER = "head.autoscaler.scale_set_provider.ScaleSetProvider"
 HEAD, WORKER = "head", "worker"
 JOIN_MINUTES = 20
 """A worker that has not joined Ray by then is deleted; its first boot takes 5 to 10 minutes."""
 
 
 @dataclass(frozen=True)
-class Scaling:
-    """How many workers there are to be."""
+class WorkerLimits:
+    """The number of workers, and how long an idle worker is kept."""
 
     min_workers: int
     max_workers: int
     idle_minutes: float
-    """A worker is deleted after it has run nothing for so long."""
+    """An idle worker is deleted after this time."""
 
 
 def autoscaling_config(
-    scale_set_id: str, head_ip: str, head: Machine, worker: Machine, scaling: Scaling
+    scale_set_id: str, head_ip: str, head: Machine, worker: Machine, limits: WorkerLimits
 ) -> str:
     """Returns the file for `ray start --head --autoscaling-config`.
 
@@ -42,10 +38,10 @@ def autoscaling_config(
     """
     config: dict[str, Any] = {
         "cluster_name": "volley",
-        "max_workers": scaling.max_workers,
+        "max_workers": limits.max_workers,
         # All that are wanted at once; Ray's default doubles the cluster each time.
         "upscaling_speed": 100,
-        "idle_timeout_minutes": scaling.idle_minutes,
+        "idle_timeout_minutes": limits.idle_minutes,
         "provider": {
             "type": "external",
             "module": PROVIDER,
@@ -57,14 +53,13 @@ def autoscaling_config(
             "scale_set": scale_set_id,
             "head_ip": head_ip,
             "join_minutes": JOIN_MINUTES,
-            "endpoint": ENDPOINT,
-            "report": REPORT,
+            "endpoint": PUBLIC_CLOUD,
         },
         "auth": {},
         "head_node_type": HEAD,
         "available_node_types": {
             HEAD: _node_type(head, 0, 0),
-            WORKER: _node_type(worker, scaling.min_workers, scaling.max_workers),
+            WORKER: _node_type(worker, limits.min_workers, limits.max_workers),
         },
         "file_mounts": {},
         "cluster_synced_files": [],

@@ -16,7 +16,7 @@ from typing import TypeVar
 import pulumi
 from pulumi_azure_native import compute
 
-TRAINING, SCALING = "training", "scaling"
+TRAINING, HEAD_SOFTWARE = "training", "head-software"
 """The names of the run commands in Azure."""
 SUCCEEDED = "Succeeded"
 STOPPED = (

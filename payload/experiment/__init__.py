@@ -7,7 +7,7 @@ experiment here and nowhere else.
 from payload.errors import UserError, nearest
 from payload.experiment.common_settings import CommonSettings
 from payload.experiment.file import to_yaml
-from payload.experiment.placement import Cluster, Node, place
+from payload.experiment.placement import Cluster, place
 from payload.experiment.read import LoadedExperiment, read_experiment
 from payload.experiment.search_space import SearchSpace
 from payload.experiment.settings import (
@@ -19,6 +19,7 @@ from payload.experiment.settings import (
     in_bytes,
     named_paths,
 )
+from payload.room import Node
 
 __all__ = [
     "LEFT_OUT",

@@ -1,6 +1,7 @@
 """Placement: from the CPUs and GPUs of head and workers to env runners and learners.
 
-The preview of a stack, the head and the payload all ask here, so that they agree.
+The preview of a stack and the payload both ask here; the head's queue shares a cluster by the same
+rules, which are in payload/room.py.
 """
 
 from __future__ import annotations
@@ -10,15 +11,7 @@ from dataclasses import dataclass
 
 from payload.errors import UserError
 from payload.experiment.common_settings import CommonSettings
-
-
-@dataclass(frozen=True)
-class Node:
-    """What a machine has for Ray."""
-
-    cpus: int
-    gpus: float | None = 0.0
-    """None: not known yet."""
+from payload.room import Needs, Node, Room
 
 
 @dataclass(frozen=True)
@@ -33,20 +26,6 @@ class Cluster:
     @property
     def cpus(self) -> int:
         return sum(node.cpus for node in self.nodes)
-
-
-@dataclass(frozen=True)
-class Needs:
-    """What an experiment asks of a cluster; the head's queue shares the cluster by it."""
-
-    num_env_runners: int | None
-    """None: as many as it gets."""
-    cpus_per_env_runner: int
-    evaluation_env_runners: int
-    cpu_learners: int
-    """Each of them takes a CPU."""
-    gpu_learners: int
-    gpus_per_learner: float
 
 
 def needs(settings: CommonSettings) -> Needs:
@@ -118,24 +97,18 @@ def cpus_of_trials_driver(settings: CommonSettings, cluster: Cluster, env_runner
 
 
 def room_for_env_runners(settings: CommonSettings, cluster: Cluster, trials: int = 1) -> int:
-    """Returns how many env runners fit beside the learners and the drivers of some trials.
-
-    An env runner has all its CPUs on one node. Learners and drivers take single CPUs.
-    """
-    each = settings.num_cpus_per_env_runner
-    slots = sum(node.cpus // each for node in cluster.nodes) - _for_evaluation(settings)
-    spare = sum(node.cpus % each for node in cluster.nodes)
-    learners = trials * _cpu_learners(settings)
-    room = slots - _slots(learners - spare, each)
-    if cluster.local or learners > 0:
-        return max(0, room)
-    # Ray reserves nothing for the driver: a cluster of one CPU trains as well.
-    return max(min(1, slots), slots - _slots(trials - spare, each))
-
-
-def _slots(cpus: int, each: int) -> int:
-    """Returns how many env runners of `each` CPUs give up their place for `cpus` CPUs."""
-    return -(-max(0, cpus) // each)
+    """Returns how many env runners fit beside the learners and the drivers of some trials."""
+    asked = needs(settings)
+    room = Room(cluster.nodes)
+    for _ in range(trials * asked.cpu_learners):
+        room.take_cpu(asked.cpus_per_env_runner)
+    room.take_env_runners(asked, asked.evaluation_env_runners)
+    # The first env runner comes before the drivers: a cluster of one CPU trains as well.
+    first = 0 if cluster.local else room.take_env_runners(asked, 1)
+    if not cluster.local:
+        for _ in range(trials):
+            room.take_driver(asked)
+    return first + room.take_env_runners(asked, cluster.cpus)
 
 
 def _for_evaluation(settings: CommonSettings) -> int:

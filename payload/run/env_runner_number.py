@@ -17,7 +17,8 @@ from ray._private.state import actors, available_resources_per_node
 
 from payload.errors import first_line
 from payload.experiment.common_settings import CommonSettings
-from payload.experiment.placement import Cluster, Node, room_for_env_runners
+from payload.experiment.placement import Cluster, room_for_env_runners
+from payload.room import Node
 from payload.run.env_runner_joining import join, set_number
 from payload.run.number_file import NumberFile
 

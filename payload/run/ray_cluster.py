@@ -19,9 +19,10 @@ import psutil
 
 from payload.environments.needs import check_machine
 from payload.errors import UserError
-from payload.experiment.placement import Cluster, Node
+from payload.experiment.placement import Cluster
 from payload.experiment.settings import Experiment
 from payload.processes import kill
+from payload.room import Node
 from payload.run.run_folder import redirect_output, restore_output
 
 GCS_GONE_AFTER_S = 5.0

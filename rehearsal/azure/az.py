@@ -13,7 +13,7 @@ from datetime import datetime
 from rehearsal.azure.metadata.managed_identity import TOKEN_S, access_token
 from rehearsal.azure.metadata.metadata_state import Identity
 from rehearsal.azure.resources.resource_kinds import SUBSCRIPTION
-from rehearsal.azure.roles import OWNER
+from rehearsal.azure.resources.roles import OWNER
 
 
 def main(arguments: list[str]) -> int:

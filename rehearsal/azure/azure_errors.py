@@ -1,10 +1,9 @@
-"""What Azure says when it does not do what it is asked, as azure-native passes it on."""
+"""Azure's errors, in the words in which azure-native passes them on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from rehearsal.azure.resources.resource_kinds import Properties
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -32,13 +31,13 @@ class AzureError(Exception):
 class HalfMadeError(Exception):
     """A resource exists but did not come up; the next `up` updates it."""
 
-    def __init__(self, reason: str, added: Properties) -> None:
+    def __init__(self, reason: str, added: dict[str, Any]) -> None:
         super().__init__(reason)
         self.added = added
-        """What create or update would have returned."""
+        """The properties that create or update would have returned."""
 
 
 def not_found(resource_id: str) -> AzureError:
-    """Returns the answer to a GET of something that does not exist."""
+    """Returns the answer to a GET of a resource that does not exist."""
     message = f"The Resource '{resource_id.partition('/providers/')[2]}' was not found."
     return AzureError(ArmError("ResourceNotFound", message, 404))

@@ -1,11 +1,11 @@
-"""A throw-away certificate authority, and certificates of it for servers' names."""
+"""A throw-away certificate authority, and its certificates for servers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
 
-from rehearsal.shell import run
+from rehearsal.host_shell import run
 
 CURVE = "ec_paramgen_curve:prime256v1"
 DAYS = 365
@@ -30,7 +30,7 @@ subjectAltName = {names}
 
 
 def authority(folder: Path) -> Path:
-    """Returns the authority's certificate in a folder; makes one where there is none."""
+    """Returns the certificate of a folder's authority; makes the authority if it is missing."""
     certificate = folder / "ca.pem"
     if not certificate.exists():
         _make(folder, "ca", "authority", "IP:127.0.0.1")
@@ -43,7 +43,7 @@ def server_certificate(
     """Makes a certificate for names and addresses; returns it and its key.
 
     Args:
-        ca: The authority's certificate, beside its key; by default the folder's own authority.
+        ca: The authority's certificate, with the key beside it; default: the folder's authority.
     """
     ca = ca or authority(folder)
     alternatives = [
@@ -56,7 +56,7 @@ def server_certificate(
 def _make(
     folder: Path, name: str, extensions: str, alternatives: str, ca: Path | None = None
 ) -> tuple[Path, Path]:
-    """Makes a key and its certificate; complete only when the certificate is there."""
+    """Makes a key and its certificate; the certificate comes last, when both are complete."""
     configuration = folder / "openssl.cnf"
     configuration.write_text(OPENSSL.format(names=alternatives))
     certificate, key = folder / f"{name}.pem", folder / f"{name}.key"

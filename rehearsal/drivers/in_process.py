@@ -25,10 +25,10 @@ from infra.__main__ import declare
 from infra.config.read_stack import ConfigError, read_settings
 from infra.stack.training import training_script
 from rehearsal.azure.azure_errors import AzureError, HalfMadeError
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.property_changes import changes
 from rehearsal.azure.resources.property_values import plain_value
 from rehearsal.azure.resources.resource_kinds import SUBSCRIPTION, Properties, kind_of, short_type
-from rehearsal.azure.resources.resources import Azure
 from rehearsal.drivers.driver import STACK, Operation, Result
 from rehearsal.drivers.hooks import Hooks
 from rehearsal.paths import ROOT

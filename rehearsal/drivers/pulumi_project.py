@@ -14,10 +14,10 @@ from typing import Any, Self
 
 import yaml
 
+from rehearsal.host_shell import CommandError
 from rehearsal.paths import ROOT
-from rehearsal.shell import CommandError
 
-FOLDERS = ("infra", "payload", "experiments", "requirements")
+FOLDERS = ("head", "infra", "payload", "experiments", "requirements")
 FILES = ("pyproject.toml", "README.md", "Pulumi.dev.yaml")
 
 

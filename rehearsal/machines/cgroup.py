@@ -1,4 +1,4 @@
-"""A machine's cgroups: everything in them can be found and killed, even if its parents are gone.
+"""A machine's cgroups: all processes in them can be found and killed, even orphans.
 
 They are below this process's own cgroup in every hierarchy (v1, v2 or both at once), which needs
 no rights on the host.
@@ -30,23 +30,23 @@ class Cgroup:
                 _inherit_cpus(path)
 
     def enter_command(self) -> str:
-        """Returns shell text by which a process puts itself, and what it starts, into them."""
+        """Returns shell code that moves its process, and thereby its children, into the cgroups."""
         return "".join(f"echo 0 > '{path}/cgroup.procs' || :\n" for path in self.paths)
 
     def processes(self) -> set[int]:
-        """Returns the processes in any of them, however deep."""
-        found: set[int] = set()
+        """Returns the processes in the cgroups and below."""
+        pids: set[int] = set()
         for path in self.paths:
             for folder, _, _ in os.walk(path):
                 procs = Path(folder, "cgroup.procs")
                 try:
-                    found.update(int(pid) for pid in procs.read_text().split())
+                    pids.update(int(pid) for pid in procs.read_text().split())
                 except OSError:
                     continue
-        return found - {0, os.getpid()}
+        return pids - {0, os.getpid()}
 
     def kill(self, timeout_s: float = 10) -> None:
-        """Kills everything in them: a killed systemd-nspawn would leave its container running."""
+        """Kills all processes in them: a killed systemd-nspawn leaves its container running."""
         end = time.monotonic() + timeout_s
         while (alive := self.processes()) and time.monotonic() < end:
             for pid in alive:
@@ -68,16 +68,16 @@ def all_names() -> set[str]:
 
 
 def remove_all() -> None:
-    """Removes the empty cgroups of all machines, and what held them."""
+    """Removes the empty cgroups of all machines, and their parents."""
     for top in _own():
         _remove_tree(top / PREFIX)
 
 
 def _own() -> Iterator[Path]:
-    """Yields this process's cgroup in each hierarchy that is mounted.
+    """Yields this process's cgroup in each mounted hierarchy, except memory.
 
-    But for memory: hosts give each process a cgroup of its own there, where the next would
-    not find what this one has made.
+    Some hosts give each process its own memory cgroup, so another process of the rehearsal would
+    not find the cgroups that this one makes there.
     """
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -92,7 +92,7 @@ def _own() -> Iterator[Path]:
 
 
 def _inherit_cpus(path: Path) -> None:
-    """A cpuset of v1 starts empty, and no process may enter an empty one."""
+    """Fills a new cpuset of v1: no process may enter an empty one."""
     for folder in (path.parent, path):
         for file in ("cpuset.cpus", "cpuset.mems"):
             if (folder / file).exists() and not (folder / file).read_text().strip():

@@ -1,4 +1,4 @@
-"""A machine's disk, an overlay over the base image, as the image and the platform make it."""
+"""A machine's disk: an overlay over the base image, with what Azure would put there."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from rehearsal.host_shell import run
+from rehearsal.name_servers import name_servers
 from rehearsal.paths import BASE, PREFIX
-from rehearsal.set_up.package_sources import name_servers
-from rehearsal.shell import run
 
 DEAD_SOURCE = "deb [trusted=yes] https://packages.third-party.invalid/debian stable main\n"
 
 
 @dataclass(frozen=True)
 class MachineSpec:
-    """What a machine is made from."""
+    """What a machine is made of."""
 
     name: str
     """Its host name."""
@@ -29,15 +29,15 @@ class MachineSpec:
     admin_username: str
     ssh_public_key: str
     has_environment: bool
-    """Whether its image carries the Python environment of the lock."""
+    """Whether its image contains the Python environment of the lock."""
 
 
 def make_disk(folder: Path, spec: MachineSpec, hosts: str, certificate: Path) -> None:
-    """Mounts a machine's disk at `folder`/root, with all that it needs for its first boot.
+    """Mounts a machine's disk at `folder`/root, ready for its first boot.
 
     Args:
         hosts: Lines of /etc/hosts, in place of Azure's name server.
-        certificate: Of the CA that signed the accounts' certificates.
+        certificate: The certificate of the accounts' certificate authority.
     """
     for part in ("upper", "work", "root"):
         (folder / part).mkdir(parents=True)
@@ -47,19 +47,19 @@ def make_disk(folder: Path, spec: MachineSpec, hosts: str, certificate: Path) ->
     _write_seed(root, spec)
     (root / "etc/hosts").write_text(f"127.0.0.1 localhost {spec.name}\n{hosts}")
     (root / "etc/resolv.conf").write_bytes(name_servers().read_bytes())
-    # As an image has them: a source that nothing needs, and that does not answer.
+    # Images may have package sources that do not answer, and that nothing needs.
     (root / "etc/apt/sources.list.d/third-party.list").write_text(DEAD_SOURCE)
-    # These machines share this machine's disk, and none survives a power cut of it.
+    # No machine survives a power cut of this host, so dpkg need not sync.
     (root / "etc/dpkg/dpkg.cfg.d/unsafe-io").write_text("force-unsafe-io\n")
     _trust(root, certificate)
 
 
 def _write_seed(root: Path, spec: MachineSpec) -> None:
-    """What Azure's data source would say: customData, key, host name and address."""
+    """Writes cloud-init's seed: customData, key, host name and address."""
     seed = root / "var/lib/cloud/seed/nocloud"
     seed.mkdir(parents=True)
     metadata = {
-        # cloud-init runs once for each instance id: a replaced machine is another instance.
+        # cloud-init runs once for each instance id: a replaced machine needs a new one.
         "instance-id": str(uuid.uuid4()),
         "local-hostname": spec.name,
         "public-keys": [spec.ssh_public_key],
@@ -93,7 +93,7 @@ def _trust(root: Path, certificate: Path) -> None:
     folder = root / "etc/systemd/system.conf.d"
     folder.mkdir(parents=True, exist_ok=True)
     inside = f"/{bundle.relative_to(root)}"
-    # Python's packages bring a bundle of their own.
+    # Python packages bring their own bundles.
     (folder / "10-ca.conf").write_text(
         f"[Manager]\nDefaultEnvironment=REQUESTS_CA_BUNDLE={inside} SSL_CERT_FILE={inside}\n"
     )

@@ -1,7 +1,6 @@
 """A declared VM as a container: real systemd, real cloud-init, its real customData.
 
-Its hypervisor is systemd-nspawn. Everything that is known of a machine is in its folder, so that
-any process can use it.
+Its folder holds its whole state, so that any process can use it. nspawn_boot.py boots it.
 """
 
 from __future__ import annotations
@@ -17,24 +16,22 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, cast
 
+from rehearsal.host_shell import CLEAN_ENVIRONMENT, CommandError, run
 from rehearsal.machines.cgroup import Cgroup
 from rehearsal.machines.disk import MachineSpec, make_disk
-from rehearsal.paths import ENVIRONMENT, MACHINES, PREFIX
-from rehearsal.shell import CLEAN_ENVIRONMENT, CommandError, run
+from rehearsal.machines.nspawn_boot import BOOT_UNTIL_OFF, boot_command
+from rehearsal.paths import MACHINES, PREFIX
 
-REBOOT = 133
-"""systemd-nspawn's exit code when the machine reboots."""
-SHARED_MEMORY = "2g"
 SHUTDOWN_S = 30.0
 """How long a machine may take to shut down before it loses its power."""
 POWER_OFF = signal.SIGRTMIN + 4
-"""What systemd takes for the power button: https://man7.org/linux/man-pages/man1/systemd.1.html"""
+"""systemd's signal for the power button: https://man7.org/linux/man-pages/man1/systemd.1.html"""
 
 Power = Literal["on", "shutting down", "off"]
 
 
 class Machine:
-    """One machine that exists."""
+    """A machine that exists."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -73,13 +70,12 @@ class Machine:
         self._power_file.unlink(missing_ok=True)
         run("ip", "link", "del", self.interface, check=False)
         self.cgroup.make()
-        nspawn = _nspawn_command(self)
-        again = f'while :; do "$@"; [ $? = {REBOOT} ] || exit; done'
-        # It outlives this process, whose child it therefore is not.
-        detached = ["setsid", "--fork", "bash", "-c", self.cgroup.enter_command() + again]
+        # It outlives this process, so it must not be its child.
+        script = self.cgroup.enter_command() + BOOT_UNTIL_OFF
+        detached = ["setsid", "--fork", "bash", "-c", script, "nspawn"]
         with open(self.folder / "console.log", "ab") as log:
             subprocess.run(
-                [*detached, "nspawn", *nspawn],
+                [*detached, *boot_command(self.spec, self.root)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -88,16 +84,16 @@ class Machine:
             )
 
     def kill(self) -> None:
-        """Takes the power away: everything in it is killed, without notice."""
+        """Cuts the power: all of its processes are killed without notice."""
         self.cgroup.kill()
 
     @property
     def power(self) -> Power:
-        """What Azure has done with it last; one whose power was lost otherwise is on."""
+        """Azure's view of its power; `kill` does not change it."""
         return cast("Power", self._power_file.read_text()) if self._power_file.exists() else "on"
 
     def shut_down(self) -> None:
-        """Presses its power button, and returns; `switch_off` ends it when it has shut down."""
+        """Presses its power button and returns; call `switch_off` when it has shut down."""
         self._power_file.write_text("shutting down")
         leader = self.leader
         if leader is not None:
@@ -106,14 +102,14 @@ class Machine:
 
     @property
     def has_shut_down(self) -> bool:
-        """Whether it has done so since `shut_down`, or has had its time."""
+        """Whether it has shut down since `shut_down`, or has exceeded its time."""
         if self.power != "shutting down":
             return False
         overdue = time.time() > self._power_file.stat().st_mtime + SHUTDOWN_S
         return overdue or not self.cgroup.processes()
 
     def switch_off(self) -> None:
-        """Takes the power away; the disk stays."""
+        """Cuts the power; the disk stays."""
         self.kill()
         self._power_file.write_text("off")
 
@@ -128,7 +124,7 @@ class Machine:
 
     @property
     def leader(self) -> int | None:
-        """Process id of its systemd, as the host sees it; None while it does not run."""
+        """The host's process id of its systemd; None while it does not run."""
         for pid in sorted(self.cgroup.processes()):
             try:
                 status = Path(f"/proc/{pid}/status").read_text()
@@ -142,7 +138,7 @@ class Machine:
     # Inside
 
     def inside(self, *command: str | Path) -> list[str]:
-        """Returns a command as the host runs it inside this machine, as root.
+        """Returns the host's command line for a command inside this machine, as root.
 
         Raises:
             CommandError: The machine does not run.
@@ -185,30 +181,3 @@ def all_machines() -> list[Machine]:
         for folder in sorted(MACHINES.iterdir())
         if (folder / "spec.json").exists()
     ]
-
-
-def _nspawn_command(machine: Machine) -> list[str]:
-    return [
-        "systemd-nspawn",
-        "--quiet",
-        f"--directory={machine.root}",
-        f"--machine={PREFIX}-{machine.name}",
-        f"--hostname={machine.name}",
-        "--boot",
-        # The host has no system bus where a container manager could be told.
-        "--register=no",
-        "--keep-unit",
-        f"--network-bridge={machine.spec.bridge}",
-        "--resolv-conf=off",
-        "--timezone=off",
-        "--link-journal=no",
-        "--console=read-only",
-        f"--tmpfs=/dev/shm:size={SHARED_MEMORY},mode=1777",
-        *(f"--bind-ro={part}:/opt/volley/{part.name}" for part in _environment(machine.spec)),
-    ]
-
-
-def _environment(spec: MachineSpec) -> list[Path]:
-    """The parts of the image's Python environment; the training's folder is the machine's own."""
-    parts = sorted(ENVIRONMENT.iterdir()) if spec.has_environment else []
-    return [path for path in parts if path.is_dir()]

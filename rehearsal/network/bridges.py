@@ -1,4 +1,4 @@
-"""The network on this machine: a bridge for each subnet, and an internet of a few addresses."""
+"""The network on this machine: a bridge for each subnet, and an internet with a few addresses."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 from infra.config.check_access import PRIVATE
 from rehearsal import addresses
 from rehearsal.azure.management.management_service import HOST
+from rehearsal.host_plan import Plan
+from rehearsal.host_shell import run
 from rehearsal.network import nftables
 from rehearsal.paths import OWN_INTERFACE, PREFIX, RUN
-from rehearsal.plan import Plan
-from rehearsal.shell import run
 
 PLATFORM = f"{PREFIX}-azure"
-"""The interface with the addresses of what Azure itself provides."""
+"""The interface with the addresses of Azure's own services."""
 INTERNET = f"{PREFIX}-internet"
 """A network namespace, and the host's end of the cable to it."""
 HOSTS = Path("/etc/netns") / INTERNET / "hosts"
@@ -28,21 +28,19 @@ ADDRESSES_TABLE = f"{PREFIX}_addresses"
 PLATFORM_TABLE = f"{PREFIX}_platform"
 SETTINGS = {
     "net.ipv4.ip_forward": "1",
-    # The kernel has no connection tracking on bridges; so packets within a subnet pass the NSGs.
+    # Not every kernel tracks connections on bridges; this leads packets in a subnet to the NSGs.
     "net.bridge.bridge-nf-call-iptables": "1",
 }
 SAVED_SETTINGS = RUN / "sysctl.json"
 
 
 def open_network() -> None:
-    """Makes what is there before any subnet: Azure's own addresses and the internet."""
+    """Makes what exists before any subnet: Azure's own addresses and the internet."""
     for name, value in SETTINGS.items():
         _set(name, value)
     run("ip", "link", "add", PLATFORM, "type", "bridge")
-    for address in (
-        *(addresses.METADATA_ADDRESS, addresses.BLOB_ADDRESS),
-        addresses.MANAGEMENT_ADDRESS,
-    ):
+    azure = (addresses.METADATA_ADDRESS, addresses.BLOB_ADDRESS, addresses.MANAGEMENT_ADDRESS)
+    for address in azure:
         run("ip", "address", "add", f"{address}/32", "dev", PLATFORM)
     run("ip", "link", "set", PLATFORM, "up")
     gateway, prefix = addresses.INTERNET_GATEWAY, addresses.INTERNET.partition("/")[2]
@@ -51,10 +49,8 @@ def open_network() -> None:
     run("ip", "address", "add", f"{gateway}/{prefix}", "dev", INTERNET)
     run("ip", "link", "set", INTERNET, "up")
     inside = ["ip", "-n", INTERNET]
-    for address in (
-        *(addresses.ADMIN_ADDRESS, addresses.STRANGER_ADDRESS),
-        addresses.MLFLOW_ADDRESS,
-    ):
+    internet = (addresses.ADMIN_ADDRESS, addresses.STRANGER_ADDRESS, addresses.MLFLOW_ADDRESS)
+    for address in internet:
         run(*inside, "address", "add", f"{address}/{prefix}", "dev", "eth0")
     # `ip netns exec` shows it as /etc/hosts.
     HOSTS.parent.mkdir(parents=True, exist_ok=True)
@@ -63,13 +59,13 @@ def open_network() -> None:
         run(*inside, "link", "set", name, "up")
     run(*inside, "route", "add", "default", "via", gateway)
     run("nft", "-f", "-", text=nftables.traffic_rules([_uplink(), INTERNET], TRAFFIC_TABLE))
-    # Who comes without NAT gets no answer.
+    # Packets that arrive without NAT get no answer.
     for private in PRIVATE:
         run(*inside, "route", "add", "unreachable", str(private))
 
 
 def apply(plan: Plan) -> None:
-    """Makes bridges and rules what the plan says."""
+    """Makes the bridges and rules of a plan; removes others."""
     there = set(_links("bridge")) - {PLATFORM}
     for name in there - set(plan.bridges):
         run("ip", "link", "del", name)
@@ -94,7 +90,7 @@ def apply(plan: Plan) -> None:
 
 
 def received(address: str) -> int:
-    """Returns how many bytes a machine's address has got from the internet so far."""
+    """Returns how many bytes a machine has received from the internet so far."""
     shown = run("nft", "-j", "list", "set", "ip", TRAFFIC_TABLE, nftables.RECEIVED).stdout
     return nftables.counted(shown).get(address, 0)
 
@@ -114,10 +110,10 @@ def setting(name: str) -> str:
 
 
 def close_network() -> None:
-    """Removes all of it, whatever is left of it."""
+    """Removes whatever exists of the network."""
     for table in (NSG_TABLE, ADDRESSES_TABLE, PLATFORM_TABLE, TRAFFIC_TABLE):
         run("nft", "delete", "table", "ip", table, check=False)
-    # A namespace without a name would remain with what runs in it.
+    # A namespace outlives its name while processes run in it.
     for process in run("ip", "netns", "pids", INTERNET, check=False).stdout.split():
         with suppress(ProcessLookupError):
             os.kill(int(process), signal.SIGKILL)
@@ -132,7 +128,7 @@ def close_network() -> None:
 
 
 def _set(name: str, value: str) -> None:
-    """Sets a kernel parameter and saves what it was."""
+    """Sets a kernel parameter and saves its old value."""
     saved = json.loads(SAVED_SETTINGS.read_text()) if SAVED_SETTINGS.exists() else {}
     saved.setdefault(name, setting(name))
     SAVED_SETTINGS.write_text(json.dumps(saved))
@@ -140,10 +136,10 @@ def _set(name: str, value: str) -> None:
 
 
 def _set_addresses(bridge: str, wanted: set[str]) -> None:
-    """Gives a bridge these addresses, with the lengths of their prefixes, and no others."""
+    """Gives a bridge exactly these addresses, which include their prefix lengths."""
     shown = json.loads(run("ip", "-4", "-json", "address", "show", "dev", bridge).stdout)
-    known = [one for interface in shown for one in interface.get("addr_info", [])]
-    there = {f"{one['local']}/{one['prefixlen']}" for one in known}
+    entries = [entry for interface in shown for entry in interface.get("addr_info", [])]
+    there = {f"{entry['local']}/{entry['prefixlen']}" for entry in entries}
     for address in there - wanted:
         run("ip", "address", "del", address, "dev", bridge)
     for address in wanted - there:
@@ -156,8 +152,8 @@ def _file(name: str) -> Path:
 
 def _links(kind: str) -> list[str]:
     """Returns this rehearsal's interfaces of a kind."""
-    found = json.loads(run("ip", "-json", "link", "show", "type", kind).stdout or "[]")
-    names = [link["ifname"] for link in found if link]
+    links = json.loads(run("ip", "-json", "link", "show", "type", kind).stdout or "[]")
+    names = [link["ifname"] for link in links if link]
     return [name for name in names if OWN_INTERFACE.fullmatch(name)]
 
 

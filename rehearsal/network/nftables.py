@@ -11,19 +11,19 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from rehearsal.addresses import BLOB_ADDRESS, MANAGEMENT_ADDRESS, METADATA_ADDRESS
-from rehearsal.azure.network.nsg import Nsg, filters
+from rehearsal.azure.network.nsg_evaluation import Nsg, filters
 from rehearsal.azure.network.security_rules import ANYWHERE, Networks, Rule
 
 RECEIVED = "received"
-"""The set of machines that have got something from the internet."""
+"""The set of machines that have received something from the internet."""
 HOOKS = ("forward", "output", "input")
 """Between machines; from this host to a machine; from a machine to this host."""
 
 
 def nsg_rules(nsgs: Sequence[Nsg], table: str) -> str:
-    """Returns the rules of NSGs. Established connections outlive a change, as on Azure.
+    """Returns the rules of NSGs. Established connections survive a change, as on Azure.
 
-    Every rule has a counter, and a comment that names it: see `comment`.
+    Every rule has a counter and a comment with its name: see `comment`.
     """
     jumps, chains = [], []
     for place, (direction, nsg, rules) in enumerate(filters(nsgs)):
@@ -51,7 +51,7 @@ def address_rules(
     uplinks: Iterable[str],
     table: str,
 ) -> str:
-    """Returns the rules by which public addresses lead to machines, and machines to the internet.
+    """Returns the rules that lead public addresses to machines, and machines to the internet.
 
     Args:
         public_addresses: Public to private.
@@ -82,11 +82,11 @@ def platform_rules(
 
     Args:
         interfaces: Those that lead to machines.
-        storage_clients: CIDRs that pass the firewall of a storage account. All accounts share
-            one address here, so it is the union of theirs.
-        endpoints: Of the accounts' private endpoints, whom no firewall refuses: the CIDRs of
-            the virtual network by the endpoint's address.
-        managers: The machines that reach management.azure.com; by default none does.
+        storage_clients: CIDRs that pass the firewall of a storage account. All accounts share an
+            address here, so these are the CIDRs of all accounts.
+        endpoints: CIDRs of the virtual network by the address of an account's private endpoint,
+            which has no firewall.
+        managers: The machines that reach management.azure.com; by default none.
     """
     let_in = sorted(set(storage_clients))
     if "0.0.0.0/0" in let_in:
@@ -109,7 +109,7 @@ def platform_rules(
 
 
 def traffic_rules(uplinks: Iterable[str], table: str) -> str:
-    """Returns the rules that count what comes from the internet, by the machine that gets it."""
+    """Returns the rules that count bytes from the internet by the receiving machine."""
     count = f"iifname {_names(uplinks)} add @{RECEIVED} {{ ip daddr counter }}"
     return _table(
         table,
@@ -119,14 +119,14 @@ def traffic_rules(uplinks: Iterable[str], table: str) -> str:
 
 
 def counted(shown: str) -> dict[str, int]:
-    """Returns the bytes by address, from what `nft -j list set` has shown."""
-    (known,) = [one["set"] for one in json.loads(shown)["nftables"] if "set" in one]
-    elements = [one["elem"] for one in known.get("elem", [])]
-    return {one["val"]: one["counter"]["bytes"] for one in elements}
+    """Returns the bytes by address from the output of `nft -j list set`."""
+    (listed_set,) = [item["set"] for item in json.loads(shown)["nftables"] if "set" in item]
+    elements = [item["elem"] for item in listed_set.get("elem", [])]
+    return {element["val"]: element["counter"]["bytes"] for element in elements}
 
 
 def _rule(nsg: str, rule: Rule) -> str:
-    """Returns one rule of an NSG; what it allows continues to the next NSG."""
+    """Returns a rule of an NSG; an allowed packet goes on to the next NSG."""
     matches = [
         *_match("meta l4proto", rule.protocols),
         *_match("ip saddr", _unless_anywhere(rule.sources)),

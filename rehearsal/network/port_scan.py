@@ -27,8 +27,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rehearsal.host_shell import run
 from rehearsal.paths import ROOT
-from rehearsal.shell import run
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,9 @@ def scan_from(namespace: Path | None, source: str, target: str) -> Reached:
     Raises:
         CommandError: Not root, `source` is not in that namespace, or `target` has no route.
     """
-    said = run(
-        *("nsenter", f"--net={namespace or '/proc/self/ns/net'}", f"--wd={ROOT}"),
-        *(sys.executable, "-m", "rehearsal.network.port_scan", source, target),
-    )
-    answers = json.loads(said.stdout)
+    enter = ["nsenter", f"--net={namespace or '/proc/self/ns/net'}", f"--wd={ROOT}"]
+    scan_command = [sys.executable, "-m", "rehearsal.network.port_scan", source, target]
+    answers = json.loads(run(*enter, *scan_command).stdout)
     return Reached(frozenset(answers["listening"]), frozenset(answers["refused"]))
 
 

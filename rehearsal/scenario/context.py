@@ -13,16 +13,17 @@ from rehearsal.machines.machine import Machine, all_machines
 from rehearsal.paths import ROOT, RUN
 from rehearsal.scenario.laptop import Laptop, Tunnel, newest_run
 from rehearsal.scenario.outcomes import UnexpectedError
-from rehearsal.scenario.training_watch import Training
+from rehearsal.scenario.training_watch import Training, until
 
 EXPERIMENT = ROOT / "rehearsal/scenario/rehearsal_experiment.yaml"
 WORKERS = 2
+NEW_RUN_S = 30.0
 IMAGES = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/images/providers/Microsoft.Compute/images"
 IMAGE_WITH_ENVIRONMENT = f"{IMAGES}/with-environment"
 
 
 class Context:
-    """One rehearsal, as far as it has come."""
+    """The state of one rehearsal."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
@@ -32,9 +33,9 @@ class Context:
         self.head = Machine("head")
         self.training = Training(self.head)
         self.run_id = ""
-        """Of the newest MLflow run."""
+        """The newest MLflow run's."""
         self.experiment_id = ""
-        """Of its MLflow experiment."""
+        """Its MLflow experiment's."""
         self.account = ""
         """The storage account that `destroy` leaves."""
 
@@ -63,7 +64,8 @@ class Context:
         """Changes the experiment.
 
         Raises:
-            UnexpectedError: More than the run command has changed, or the old MLflow run continues.
+            UnexpectedError: More than the run command has changed.
+            TimeoutError: The old MLflow run continues.
         """
         before = {machine.name: machine.leader for machine in all_machines()}
         result = self.up(**changes)
@@ -71,9 +73,15 @@ class Context:
             raise UnexpectedError(result.error or str(sorted(result.operations)))
         if before != {machine.name: machine.leader for machine in all_machines()}:
             raise UnexpectedError("a machine was started again")
-        old, self.run_id = self.run_id, self.newest_run()["info"]["run_id"]
-        if self.run_id == old:
-            raise UnexpectedError("the old MLflow run continues")
+        # `up` ends with the first learner update, and the payload makes its run after that.
+        old, mlflow = self.run_id, self.outputs["mlflow"]
+        with self.tunnel() as laptop:
+
+            def is_new() -> bool:
+                self.run_id = newest_run(laptop, mlflow)["info"]["run_id"]
+                return self.run_id != old
+
+            until(is_new, NEW_RUN_S, "a new MLflow run", pause_s=0.5)
 
 
 def stack_config(public_key: str) -> dict[str, str]:

@@ -1,12 +1,12 @@
-"""A virtual network that exists before the stack: somebody else's, in a group of its own."""
+"""Somebody else's virtual network, which exists before the stack in its own resource group."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from rehearsal.addresses import EXISTING_SUBNETS, EXISTING_VNET
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import KINDS, Properties
-from rehearsal.azure.resources.resources import Azure
 
 GROUP = {"resourceGroupName": "theirs"}
 VNET = {**GROUP, "virtualNetworkName": "their-vnet"}
@@ -21,7 +21,7 @@ class ExistingNetwork:
 
 
 def make_existing_network(azure: Azure) -> ExistingNetwork:
-    """Makes it: two subnets with a NAT gateway, without NSG and without service endpoint."""
+    """Makes the network: two subnets with a NAT gateway, no NSG and no service endpoint."""
     _make(azure, "resources", "ResourceGroup", GROUP)
     address = {"publicIpAddressName": "their-nat-ip", "publicIPAllocationMethod": "Static"}
     address_id = _make(azure, "network", "PublicIPAddress", {**GROUP, **address})
@@ -29,15 +29,14 @@ def make_existing_network(azure: Azure) -> ExistingNetwork:
     nat_id = _make(azure, "network", "NatGateway", {**GROUP, **nat})
     space = {"addressSpace": {"addressPrefixes": [EXISTING_VNET]}}
     _make(azure, "network", "VirtualNetwork", {**VNET, **space})
-    # Azure answers a subnet's addresses as the subnet was made: one prefix, or a list.
-    one, other = EXISTING_SUBNETS
-    subnets: list[Properties] = [
-        {"subnetName": "one", "addressPrefix": one},
-        {"subnetName": "other", "addressPrefixes": [other]},
-    ]
-    way_out = {"natGateway": {"id": nat_id}}
+    # Azure returns a subnet's addresses as they were sent: one prefix, or a list.
+    head_cidr, worker_cidr = EXISTING_SUBNETS
+    shared = {**VNET, "natGateway": {"id": nat_id}}
+    head = {**shared, "subnetName": "one", "addressPrefix": head_cidr}
+    worker = {**shared, "subnetName": "other", "addressPrefixes": [worker_cidr]}
     return ExistingNetwork(
-        *(_make(azure, "network", "Subnet", {**VNET, **subnet, **way_out}) for subnet in subnets)
+        head_subnet=_make(azure, "network", "Subnet", head),
+        worker_subnet=_make(azure, "network", "Subnet", worker),
     )
 
 

@@ -10,16 +10,21 @@ from types import TracebackType
 from typing import Any
 
 from rehearsal.addresses import ADMIN_ADDRESS
+from rehearsal.host_shell import CommandError, run
 from rehearsal.network.bridges import INTERNET
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import until
-from rehearsal.shell import CommandError, run
 
 ON_THE_INTERNET = ["ip", "netns", "exec", INTERNET]
+LEAN_MLFLOW = {
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+}
+"""Environment of a server without its seven processes for evaluations of language models."""
 
 
 class Laptop:
-    """A machine on the internet, with the key that the stack knows."""
+    """A machine on the internet; the stack knows its public key."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -39,7 +44,7 @@ class Laptop:
         return self.key.with_suffix(".pub").read_text().strip()
 
     def ssh(self, command: str) -> str:
-        """Runs what an output of the stack says, "ssh volley@198.51.100.1 ..."."""
+        """Runs a command from the stack's outputs, "ssh volley@198.51.100.1 ..."."""
         return run(*self.with_key(command), timeout_s=30).stdout
 
     def with_key(self, command: str) -> list[str]:
@@ -49,7 +54,7 @@ class Laptop:
         return [*ON_THE_INTERNET, "ssh", "-F", str(self.ssh_config), *rest]
 
     def get(self, url: str, body: dict[str, Any] | None = None, token: str = "") -> Any:
-        """Asks for JSON from this laptop, through whatever tunnel is open."""
+        """Requests JSON from this laptop, through the open tunnel if the URL is on loopback."""
         command = [*ON_THE_INTERNET, "curl", "--silent", "--fail", "--max-time", "20"]
         if body is not None:
             command += ["--json", json.dumps(body)]
@@ -59,7 +64,7 @@ class Laptop:
 
 
 class Tunnel:
-    """The stack's tunnel command, running."""
+    """Runs the stack's tunnel command while it is open."""
 
     def __init__(self, laptop: Laptop, command: str) -> None:
         self.laptop, self.command = laptop, command
@@ -91,16 +96,16 @@ def newest_run(laptop: Laptop, mlflow: str) -> dict[str, Any]:
     Raises:
         UnexpectedError: There is none.
     """
-    found = runs(laptop, mlflow)
-    if not found:
+    all_runs = runs(laptop, mlflow)
+    if not all_runs:
         raise UnexpectedError(f"{mlflow} has no run")
-    return found[0]
+    return all_runs[0]
 
 
 def runs(laptop: Laptop, mlflow: str) -> list[dict[str, Any]]:
     """Returns MLflow's runs, the newest first."""
-    found = laptop.get(f"{mlflow}/api/2.0/mlflow/experiments/search", {"max_results": 100})
-    ids = [experiment["experiment_id"] for experiment in found["experiments"]]
+    page = laptop.get(f"{mlflow}/api/2.0/mlflow/experiments/search", {"max_results": 100})
+    ids = [experiment["experiment_id"] for experiment in page["experiments"]]
     query = {"experiment_ids": ids, "order_by": ["attributes.start_time DESC"]}
     answer = laptop.get(f"{mlflow}/api/2.0/mlflow/runs/search", query)
     return list(answer.get("runs", []))

@@ -1,4 +1,4 @@
-"""The act that compares the ports that are open between machines with those that are declared."""
+"""The act that compares the open ports between machines with the declared ones."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rehearsal.addresses import ADMIN_ADDRESS, STRANGER_ADDRESS
-from rehearsal.azure.network.nsg import open_ports
+from rehearsal.azure.network.nsg_evaluation import open_ports
 from rehearsal.backend import Backend
+from rehearsal.host_plan import plan
 from rehearsal.machines.machine import all_machines
 from rehearsal.network.bridges import INTERNET
 from rehearsal.network.port_scan import scan_from
-from rehearsal.plan import plan
 from rehearsal.scenario.outcomes import UnexpectedError
 
 
 def ports_as_declared() -> str:
-    """Tries all ports from each machine, and from the internet, to each machine.
+    """Scans all ports of each machine from each other machine and from the internet.
 
     Raises:
-        UnexpectedError: A port is open that should not be, or the other way round.
+        UnexpectedError: A port is open and should be closed, or the other way round.
     """
     declared = plan(Backend().resources())
     wrong, tried = [], 0
@@ -33,9 +33,9 @@ def ports_as_declared() -> str:
             allowed = open_ports(declared.nsgs, source.address, inner)
             passed = scan_from(source.namespace, source.address, address).passed
             tried += 1
-            for text, ports in (("open", passed - allowed), ("shut", allowed - {0} - passed)):
+            for state, ports in (("open", passed - allowed), ("closed", allowed - {0} - passed)):
                 if ports:
-                    wrong.append(f"{source.name} to {target.name}: {text}: {_ranges(ports)}")
+                    wrong.append(f"{source.name} to {target.name}: {state}: {_ranges(ports)}")
     if wrong:
         raise UnexpectedError("; ".join(wrong))
     return f"65,535 ports on {tried} ways, all as declared"
@@ -43,13 +43,13 @@ def ports_as_declared() -> str:
 
 @dataclass(frozen=True)
 class _Source:
-    """A machine or a person that tries the ports."""
+    """A machine or a person who scans the ports."""
 
     name: str
     namespace: Path
     address: str
     outside: bool = False
-    """On the internet."""
+    """It is on the internet."""
 
 
 def _sources() -> Iterator[_Source]:
@@ -64,7 +64,7 @@ def _sources() -> Iterator[_Source]:
 
 
 def _ranges(ports: Set[int]) -> str:
-    """Writes ports as people do: 22, 8076-8077."""
+    """Writes ports as numbers and ranges: 22, 8076-8077."""
     parts: list[list[int]] = []
     for port in sorted(ports):
         if parts and port == parts[-1][1] + 1:

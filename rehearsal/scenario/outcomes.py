@@ -1,4 +1,4 @@
-"""What each act expected and what was seen: told as it happens, then as a table and as JSON."""
+"""What each act expected and what was seen: printed as it happens, then as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ class Outcome:
 
 
 class UnexpectedError(Exception):
-    """What an act saw is not what was expected."""
+    """An act did not see what it expected."""
 
 
 class Outcomes:
     """The acts so far."""
 
     def __init__(self) -> None:
-        # A pipe has no width to fit into.
+        # A pipe has no width.
         width = None if sys.stdout.isatty() else WIDTH
         self.console = Console(highlight=False, width=width)
         self.start = time.monotonic()
         self.all: list[Outcome] = []
 
     def act(self, name: str, expected: str, act: Callable[..., str], *arguments: Any) -> bool:
-        """Calls an act, which returns what it saw; says whether that was expected.
+        """Runs an act, which returns what it saw; returns whether it was as expected.
 
         An act that raises has failed; the scenario continues.
         """
@@ -72,12 +72,13 @@ class Outcomes:
         return all(outcome.ok for outcome in self.all)
 
     def sum_up(self, not_rehearsed: list[str], file: Path) -> None:
-        """Prints the table and what was not rehearsed; writes both to a file as JSON."""
+        """Prints the table and the list of what was not rehearsed; writes both to a JSON file."""
         table = Table("act", "expected", "seen", "s", title="Rehearsal")
-        for one in self.all:
-            seen = one.seen if one.ok else f"NOT AS EXPECTED: {one.seen}"
-            style = None if one.ok else "red"
-            table.add_row(one.act, one.expected, seen, f"{one.seconds:.1f}", style=style)
+        for outcome in self.all:
+            seen = outcome.seen if outcome.ok else f"NOT AS EXPECTED: {outcome.seen}"
+            seconds = f"{outcome.seconds:.1f}"
+            style = None if outcome.ok else "red"
+            table.add_row(outcome.act, outcome.expected, seen, seconds, style=style)
         self.console.print(table)
         self.console.print("Declared, not rehearsed:")
         for line in not_rehearsed:

@@ -1,4 +1,4 @@
-"""Acts in which another stack continues with kept results, in a network of somebody else."""
+"""Acts in which another stack continues with kept results, in somebody else's network."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from rehearsal.azure.network.private_endpoints import private_endpoints
 from rehearsal.azure.resources.resource_kinds import Resources
 from rehearsal.backend import Backend, storage_accounts
 from rehearsal.machines.machine import Machine, all_machines
-from rehearsal.scenario import environments, stack_changes
+from rehearsal.scenario import python_environments, stack_changes
 from rehearsal.scenario.context import Context
 from rehearsal.scenario.existing_network import ExistingNetwork
+from rehearsal.scenario.head_commands import queue_log
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import until
 
@@ -22,14 +23,14 @@ DATABASE = "mlflow.db"
 SAVED_S = 90.0
 """The head saves every 30 s."""
 SILENCE_S = 3
-"""After this a firewall has dropped what was sent."""
+"""No answer for so long means that a firewall has dropped the request."""
 TIMED_OUT = 28
-"""curl's exit code."""
+"""curl's exit code for a timeout."""
 RESUMED = re.compile(r"Resumed from \S+ at ([\d,]+) environment steps")
 
 
 def second_life(context: Context, existing: ExistingNetwork) -> str:
-    """Runs `up` with the kept account, in somebody's subnets, with one worker."""
+    """Runs `up` with the kept account, in somebody else's subnets, with one worker."""
     saved = _database(context)
     experiment_id = context.experiment_id
     seen = stack_changes.up(
@@ -49,12 +50,12 @@ def second_life(context: Context, existing: ExistingNetwork) -> str:
         raise UnexpectedError("the run is in another MLflow experiment")
     until(lambda: _database(context) != saved, SAVED_S, f"a change of {DATABASE} in the account")
     resumed = _resumed_at(context.head)
-    environment = environments.taken(all_machines())
+    environment = python_environments.taken(all_machines())
     return f"{seen}; the same MLflow run, resumed at {resumed} environment steps; {environment}"
 
 
 def destroy(context: Context, before: Resources) -> str:
-    """Runs `destroy`; compares what is left with what was there before."""
+    """Runs `destroy`; compares the resources that are left with those from before."""
     result = context.driver.destroy()
     if result.error:
         raise UnexpectedError(result.error)
@@ -67,38 +68,37 @@ def destroy(context: Context, before: Resources) -> str:
 
 
 def _database(context: Context) -> bytes:
-    """Returns what the account has of MLflow's database."""
+    """Returns MLflow's database as it is saved in the account."""
     return storage_accounts().read(context.account, CONTAINER, DATABASE)
 
 
 def _check_place(machine: Machine) -> None:
-    """The machine is in the network of somebody else."""
+    """Checks that a machine is in somebody else's network."""
     if IPv4Address(machine.spec.address) not in IPv4Network(EXISTING_VNET):
         raise UnexpectedError(f"{machine.name} has the address {machine.spec.address}")
 
 
 def _check_way(machine: Machine, host: str, endpoint: str) -> None:
-    """The machine finds the account at its endpoint only, and the public address is shut."""
-    found = machine.run("getent", "ahostsv4", host).stdout.split("\n")
-    addresses = {line.split()[0] for line in found if line}
+    """Checks that the machine reaches the account at its private endpoint only."""
+    lines = machine.run("getent", "ahostsv4", host).stdout.splitlines()
+    addresses = {line.split()[0] for line in lines}
     if addresses != {endpoint}:
         raise UnexpectedError(f"{machine.name} finds the account at {sorted(addresses)}")
-    answered = {address: _curl(machine, host, address) for address in (endpoint, BLOB_ADDRESS)}
-    if answered != {endpoint: 0, BLOB_ADDRESS: TIMED_OUT}:
-        raise UnexpectedError(f"{machine.name}: curl's exit codes by address: {answered}")
+    exit_codes = {address: _curl(machine, host, address) for address in (endpoint, BLOB_ADDRESS)}
+    if exit_codes != {endpoint: 0, BLOB_ADDRESS: TIMED_OUT}:
+        raise UnexpectedError(f"{machine.name}: curl's exit codes by address: {exit_codes}")
 
 
 def _curl(machine: Machine, host: str, address: str) -> int:
-    """Asks for the account at an address; any answer of it is 0."""
+    """Asks for the account at an address; returns curl's exit code, 0 for any answer."""
     where = ("--resolve", f"{host}:443:{address}", f"https://{host}/")
     quiet = ("--silent", "--output", "/dev/null", "--max-time", str(SILENCE_S))
     return machine.run("curl", *quiet, *where, check=False).returncode
 
 
 def _resumed_at(head: Machine) -> str:
-    """Returns the environment steps at which the payload has continued a checkpoint."""
-    said = head.run("journalctl", "--unit=experiments", "--output=cat").stdout
-    found = RESUMED.search(said)
-    if found is None:
-        raise UnexpectedError("the training has started from the beginning")
-    return found[1]
+    """Returns the environment steps of the checkpoint that the training continued from."""
+    resumed = RESUMED.search(queue_log(head))
+    if resumed is None:
+        raise UnexpectedError("the training started from the beginning")
+    return resumed[1]

@@ -13,18 +13,23 @@ from rehearsal.backend import Backend
 from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.machines.machine import Machine, all_machines
 from rehearsal.paths import ROOT
+from rehearsal.scenario import head_commands
 from rehearsal.scenario.context import Context
+from rehearsal.scenario.head_commands import POLL_RULE
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import NodeWatch, until
 
 ARTICLES_EXPERIMENT = ROOT / "rehearsal/scenario/articles_experiment.yaml"
 MISSING_PACKAGE = "volley-package-that-does-not-exist"
-BROKEN = "/run/systemd/system/sync-results.service.d/broken.conf"
-"""Makes the service fail that saves the results."""
 KEPT = [
-    *("BlobContainer", "BlobContainer", "BlobServiceProperties", "ManagementPolicy"),
-    *("ResourceGroup", "StorageAccount"),
+    "BlobContainer",
+    "BlobContainer",
+    "BlobServiceProperties",
+    "ManagementPolicy",
+    "ResourceGroup",
+    "StorageAccount",
 ]
+"""The types of the resources that `destroy` leaves."""
 
 
 def up(context: Context, **changes: str) -> str:
@@ -46,12 +51,12 @@ def scale(context: Context, nodes: NodeWatch, workers: int) -> str:
     result = context.up(maxWorkers=str(workers))
     if result.error or result.operations != {("update", RUN_COMMAND)}:
         raise UnexpectedError(result.error or str(sorted(result.operations)))
-    found = 1 + workers
-    seconds = until(lambda: len(nodes.alive) == found, 120, f"{found} nodes")
-    gone = until(lambda: len(all_machines()) == found, 60, f"{found} machines")
+    number = 1 + workers
+    seconds = until(lambda: len(nodes.alive) == number, 120, f"{number} nodes")
+    later = until(lambda: len(all_machines()) == number, 60, f"{number} machines")
     continued = context.training.continues(30)
     return (
-        f"{found} nodes after {seconds:.0f} s, machines {gone:.0f} s later; training continued "
+        f"{number} nodes after {seconds:.0f} s, machines {later:.0f} s later; training continued "
         f"within {continued:.0f} s"
     )
 
@@ -63,13 +68,12 @@ def experiment(context: Context) -> str:
 
 
 def failed_start(context: Context) -> str:
-    """A change of the start alone, but the results cannot be saved; then `up` with no change.
+    """Starts the training again while results cannot be saved; then runs `up` without a change.
 
     Azure does not execute an unchanged run command again, so `up` has to change it.
     """
-    _break(context.head)
-    failed = context.up(clusterCoordinationTimeoutSeconds="181")
-    _mend(context.head)
+    with head_commands.saving_does(context.head, "/bin/false"):
+        failed = context.up(clusterCoordinationTimeoutSeconds="181")
     if "the results cannot be saved" not in failed.error:
         raise UnexpectedError(failed.error or "`up` succeeded")
     again = context.up()
@@ -78,16 +82,18 @@ def failed_start(context: Context) -> str:
     context.check_same_run()
     if third := context.up().operations:
         raise UnexpectedError(str(sorted(third)))
-    return "failed with its reason; the next `up` started the training, and another one nothing"
+    return "failed with its reason; the next `up` started the training, a third changed nothing"
 
 
 def up_killed(context: Context, driver: PulumiCli) -> str:
-    """`make up` is killed twice, each time while the head starts the training; then it may end."""
-    # The training starts again for it.
+    """Kills `make up` twice while the head starts the training; the third `make up` completes."""
+    # This change starts the training again.
     config = {**context.config, "numEnvRunners": "2"}
-    for _ in range(2):
-        earlier = _execution()["executionId"]
-        driver.killed_make_up(config, partial(_wait_for_another, earlier))
+    # A start ends with saving results: none completes before the next `make up` looks at it.
+    with head_commands.saving_does(context.head, "/bin/sleep infinity"):
+        for _ in range(2):
+            earlier = _execution()["executionId"]
+            driver.killed_make_up(config, partial(_wait_for_another, earlier))
     result = driver.make_up()
     if result.error:
         raise UnexpectedError(result.error)
@@ -100,8 +106,47 @@ def up_killed(context: Context, driver: PulumiCli) -> str:
     return "the third `make up` started the training, the same MLflow run"
 
 
+def queue_rule(context: Context, driver: PulumiCli) -> str:
+    """Changes a rule of the queue in the project, runs `up`, and looks at what still runs."""
+    head, file = context.head, driver.project.folder / POLL_RULE.project_file
+    machines = {machine.name: machine.leader for machine in all_machines()}
+    training, reloads = context.training.processes(), _queue_reloads(head)
+    file.write_text(replaced_once(file.read_text(), POLL_RULE.before, POLL_RULE.after))
+    result = context.up()
+    if result.error or result.operations != {("update", RUN_COMMAND)}:
+        raise UnexpectedError(result.error or str(sorted(result.operations)))
+    if machines != {machine.name: machine.leader for machine in all_machines()}:
+        raise UnexpectedError("a machine was started again")
+    if POLL_RULE.after not in head.run("cat", POLL_RULE.head_file).stdout:
+        raise UnexpectedError(f"{POLL_RULE.head_file} has not changed")
+    seconds = until(lambda: _queue_reloads(head) > reloads, 60, "the queue loads its new version")
+    context.training.continues(60)
+    if ended := training - context.training.processes():
+        raise UnexpectedError(f"ended: {', '.join(sorted(ended))}")
+    context.check_same_run()
+    return (
+        f"one run command; the queue loaded its new version {seconds:.0f} s later, "
+        f"all {len(training)} processes of the training continued"
+    )
+
+
+def _queue_reloads(head: Machine) -> int:
+    return head_commands.queue_log(head).count(head_commands.QUEUE_RELOADED)
+
+
+def replaced_once(text: str, before: str, after: str) -> str:
+    """Returns the text with one replacement.
+
+    Raises:
+        UnexpectedError: What to replace is not there exactly once.
+    """
+    if text.count(before) != 1:
+        raise UnexpectedError(f"{before!r} is there {text.count(before)} times")
+    return text.replace(before, after)
+
+
 def failing_boot(context: Context) -> str:
-    """Asks for an apt package that does not exist; the machines are replaced and fail to boot."""
+    """Adds an apt package that does not exist: the machines are replaced and fail to boot."""
     result = context.up(aptPackages=json.dumps([MISSING_PACKAGE]))
     if MISSING_PACKAGE not in result.error:
         raise UnexpectedError(result.error or "`up` succeeded")
@@ -124,23 +169,14 @@ def destroy(context: Context) -> str:
 
 
 def _execution() -> Properties:
-    """What Azure knows of the last start of the training."""
-    commands = all_of(Backend().resources(), RUN_COMMAND).values()
-    (view,) = [one.instance_view for one in commands if one.inputs["runCommandName"] == TRAINING]
+    """Returns what Azure knows of the last start of the training."""
+    (view,) = [
+        command.instance_view
+        for command in all_of(Backend().resources(), RUN_COMMAND).values()
+        if command.inputs["runCommandName"] == TRAINING
+    ]
     return view
 
 
 def _wait_for_another(earlier: str) -> None:
     until(lambda: _execution()["executionId"] != earlier, 120, "another start of the training")
-
-
-def _break(head: Machine) -> None:
-    """Lets the head's results not be saved."""
-    fails = "[Service]\nExecStartPre=/bin/false\n"
-    head.run("install", "-D", "-m", "0644", "/dev/stdin", BROKEN, text=fails)
-    head.run("systemctl", "daemon-reload")
-
-
-def _mend(head: Machine) -> None:
-    head.run("rm", BROKEN)
-    head.run("systemctl", "daemon-reload")

@@ -1,9 +1,8 @@
-"""What is seen of the cluster from this machine: Ray's nodes, and how fast the training is."""
+"""What this machine sees of the cluster: Ray's nodes, and how fast the training is."""
 
 from __future__ import annotations
 
 import csv
-import json
 import os
 import re
 import signal
@@ -11,17 +10,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from payload.tracking.metrics import STEPS
 from rehearsal.machines.machine import Machine, all_machines
+from rehearsal.scenario import head_commands
+from rehearsal.scenario.head_commands import AS_RAY, PYTHON
 
-AS_RAY = ["runuser", "--user", "ray", "--", "env", "HOME=/var/lib/volley"]
-AS_RAY += ["RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN_PATH=/var/lib/volley/ray-token"]
-PYTHON = "/opt/volley/venv/bin/python"
-VOLLEY_HEAD = "/usr/local/bin/volley-head"
 WATCH = """
 import ray, time
 ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
@@ -34,26 +30,29 @@ while True:
     time.sleep(0.2)
 """
 ENV_RUNNER = re.compile(r"ray::(Atari|Gymnasium)EnvRunner\b")
-WINDOW_S = 8.0
-"""Over which throughput is measured."""
+DRIVER = "-m payload train"
+WINDOW_S = 5.0
+"""The throughput is measured over so many seconds."""
+PROCESS_POLL_S = 1.0
+"""Pause between two questions that each start a process here: the cluster needs the CPUs."""
 
 
-def until(true: Callable[[], Any], timeout_s: float, what: str) -> float:
-    """Waits; returns the seconds that it took.
+def until(condition: Callable[[], Any], timeout_s: float, what: str, pause_s: float = 0.1) -> float:
+    """Waits for a condition; returns the seconds that it took.
 
     Raises:
-        TimeoutError: `what`, and how long it was waited for.
+        TimeoutError: `what` did not happen in time.
     """
     start = time.monotonic()
-    while not true():
+    while not condition():
         if time.monotonic() - start > timeout_s:
             raise TimeoutError(f"{what}: not within {timeout_s:g} s")
-        time.sleep(0.1)
+        time.sleep(pause_s)
     return time.monotonic() - start
 
 
 class NodeWatch:
-    """Ray's own list of the nodes that are alive, kept up to date while this is open."""
+    """Ray's own list of the nodes that are alive, up to date while this is open."""
 
     def __init__(self, head: Machine) -> None:
         self.head = head
@@ -74,7 +73,7 @@ class NodeWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
     ) -> None:
-        # What nsenter has started ends with it.
+        # The group includes what nsenter has started.
         os.killpg(self._process.pid, signal.SIGKILL)
         self._reader.join()
         self._process.communicate()
@@ -91,26 +90,24 @@ class NodeWatch:
 
 
 class Training:
-    """What the payload writes on the head while it trains, and its processes."""
+    """The experiments of a head: what the payload writes there, and its processes."""
 
     def __init__(self, head: Machine) -> None:
         self.head = head
 
     def started(self) -> float:
-        """Returns time.monotonic() at the start of its job, after all nodes have joined."""
-        newest = max(one["started"] or 0.0 for one in self.experiments())
+        """Returns time.monotonic() at the start of the newest job; all nodes had joined by then."""
+        newest = max(experiment["started"] or 0.0 for experiment in self.experiments())
         return newest - time.time() + time.monotonic()
 
     def experiments(self) -> list[dict[str, Any]]:
-        """Returns what the head says of all experiments."""
-        said = self.head.run(VOLLEY_HEAD, "status").stdout
-        found: list[dict[str, Any]] = json.loads(said)["experiments"]
-        return found
+        """Returns all experiments as the head reports them."""
+        experiments: list[dict[str, Any]] = head_commands.status(self.head)["experiments"]
+        return experiments
 
     def steps(self) -> int:
         """Returns the environment steps of the newest run so far; 0 before its first iteration."""
-        runs = Path(f"/proc/{self.head.leader}/root/var/lib/volley/runs")
-        files = sorted(runs.glob("*/runs/*/progress.csv"), key=lambda file: file.stat().st_mtime)
+        files = head_commands.progress_files(self.head)
         if not files:
             return 0
         with files[-1].open(newline="") as file:
@@ -132,9 +129,9 @@ class Training:
             while now - samples[1][0] >= WINDOW_S:
                 del samples[0]
             then, before = samples[0]
-            found = (steps - before) / (now - then)
-            if now - start >= WINDOW_S and (found >= enough or now - start > timeout_s):
-                return found, now - start
+            rate = (steps - before) / (now - then)
+            if now - start >= WINDOW_S and (rate >= enough or now - start > timeout_s):
+                return rate, now - start
 
     def continues(self, timeout_s: float) -> float:
         """Waits for another iteration; returns the seconds that it took."""
@@ -145,3 +142,12 @@ class Training:
         """Returns how many env runners each machine runs."""
         running = {machine.name: machine.run("ps", "-eo", "args") for machine in all_machines()}
         return {name: len(ENV_RUNNER.findall(done.stdout)) for name, done in running.items()}
+
+    def processes(self) -> frozenset[str]:
+        """Returns the driver and env runners of all experiments, each as machine and process id."""
+        return frozenset(
+            f"{machine.name} {line.split()[0]}"
+            for machine in all_machines()
+            for line in machine.run("ps", "-eo", "pid=,args=").stdout.splitlines()
+            if ENV_RUNNER.search(line) or DRIVER in line
+        )

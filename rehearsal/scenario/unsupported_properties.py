@@ -1,4 +1,4 @@
-"""What is declared but has no effect in a rehearsal: reported at the end."""
+"""Finds declared properties that have no effect in a rehearsal, for the report at the end."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ SUPPORTED: dict[str, tuple[str, ...]] = {
     "ResourceGroup": (),
     "VirtualNetwork": ("addressSpace.addressPrefixes",),
     "Subnet": (
-        *("addressPrefix", "addressPrefixes", "natGateway", "networkSecurityGroup"),
-        *("serviceEndpoints", "defaultOutboundAccess"),
+        "addressPrefix",
+        "addressPrefixes",
+        "natGateway",
+        "networkSecurityGroup",
+        "serviceEndpoints",
+        "defaultOutboundAccess",
     ),
     "NetworkSecurityGroup": ("securityRules",),
     "NatGateway": (),
@@ -25,45 +29,58 @@ SUPPORTED: dict[str, tuple[str, ...]] = {
     "UserAssignedIdentity": (),
     "RoleAssignment": ("principalId", "principalType", "roleDefinitionId", "scope"),
     "VirtualMachine": (
-        *("identity", "networkProfile", "osProfile", "priority", "hardwareProfile.vmSize"),
+        "identity",
+        "networkProfile",
+        "osProfile",
+        "priority",
+        "hardwareProfile.vmSize",
         *OS_DISK,
     ),
     "VirtualMachineScaleSet": (
-        *("identity", "sku", "orchestrationMode"),
-        *(f"virtualMachineProfile.{one}" for one in ("osProfile", "networkProfile", "priority")),
-        *(f"virtualMachineProfile.{one}" for one in OS_DISK),
+        "identity",
+        "sku",
+        "orchestrationMode",
+        *(f"virtualMachineProfile.{name}" for name in ("osProfile", "networkProfile", "priority")),
+        *(f"virtualMachineProfile.{name}" for name in OS_DISK),
     ),
     "VirtualMachineRunCommandByVirtualMachine": (
-        *("source", "timeoutInSeconds"),
-        *("treatFailureAsDeploymentFailure", "asyncExecution"),
+        "source",
+        "timeoutInSeconds",
+        "treatFailureAsDeploymentFailure",
+        "asyncExecution",
     ),
 }
-"""Properties by type of resource, with everything below them; besides names, location and tags."""
+"""Properties that have an effect, by type of resource, besides names, location and tags. Each
+stands for everything below it too."""
 OTHER_DIFFERENCES = (
     "sizes: each machine has all of this one's CPUs and memory; the stack's RAY_OVERRIDE_RESOURCES "
     "gives each node one CPU",
-    "images: Debian 12 with cloud-init stands for each; an image of one's own carries the Python "
+    "images: Debian 12 with cloud-init stands for every image; a custom image has the Python "
     "environment of the lock",
-    "names: a machine is told an account's public name only where the account's firewall lets its "
-    "subnet in",
+    "names: a machine resolves an account's public name only if the account's firewall admits its "
+    "subnet",
     "waits: a training that restarts waits 30 s for its workers (WORKERS_TIMEOUT_S) instead of 120",
     "prices, quota, encryption, the time that Azure takes",
 )
 
 
 def unsupported_properties(resources: Resources) -> list[str]:
-    """Returns each type and property that has no effect here, and what else differs from Azure."""
-    found = {line for one in resources.values() for line in _of(one.kind, one.inputs)}
-    return [*sorted(found), *OTHER_DIFFERENCES]
+    """Returns each type and property that has no effect here, and other differences from Azure."""
+    lines = {
+        line
+        for resource in resources.values()
+        for line in _without_effect(resource.kind, resource.inputs)
+    }
+    return [*sorted(lines), *OTHER_DIFFERENCES]
 
 
-def _of(kind: str, inputs: Properties) -> Iterator[str]:
+def _without_effect(kind: str, inputs: Properties) -> Iterator[str]:
     if kind not in SUPPORTED:
         yield f"{kind}: all of it"
         return
     supported = ("location", "tags", *KINDS[kind].parameters, *SUPPORTED[kind])
     for path, value in _leaves("", inputs):
-        if not any(f"{path}.".startswith(f"{known}.") for known in supported):
+        if not any(f"{path}.".startswith(f"{name}.") for name in supported):
             yield f"{kind}: {path} = {value}"
 
 

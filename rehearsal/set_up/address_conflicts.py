@@ -1,4 +1,4 @@
-"""Finds addresses of the rehearsal that this machine uses already."""
+"""Finds addresses of the rehearsal that this machine already uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ipaddress import IPv4Interface, IPv4Network
 from rehearsal.paths import OWN_INTERFACE
 
 LINK_LOCAL = IPv4Network("169.254.0.0/16")
-"""Many desktops have a route to all of it, which conflicts with nothing (RFC 3927)."""
+"""Many desktops have a route to this whole network, which conflicts with nothing (RFC 3927)."""
 
 
 @dataclass(frozen=True)
@@ -25,35 +25,35 @@ class HostNetwork:
 def host_networks(addresses: str, routes: str) -> list[HostNetwork]:
     """Reads what `ip -j addr` and `ip -j route show table all` print.
 
-    Leaves out the rehearsal's own interfaces, and routes that are for everything: the default
-    route, and the two halves by which a VPN takes its place.
+    Leaves out the rehearsal's own interfaces and routes for everything: the default route, and the
+    two halves with which a VPN replaces it.
     """
-    found = {entry.network: entry for entry in _routes(routes)}
-    # Of an interface and the route that the kernel makes for it, the interface says more.
-    found |= {entry.network: entry for entry in _interfaces(addresses)}
-    return sorted(found.values(), key=lambda entry: (entry.network, entry.use))
+    entries = {entry.network: entry for entry in _routes(routes)}
+    # An interface says more than the route that the kernel makes for it.
+    entries |= {entry.network: entry for entry in _interfaces(addresses)}
+    return sorted(entries.values(), key=lambda entry: (entry.network, entry.use))
 
 
 def package_servers(resolv_conf: str, resolved: str) -> list[HostNetwork]:
     """Reads resolv.conf(5) and what `getent ahostsv4` prints of the servers that have packages.
 
-    They are reached by the default route, which does not tell their addresses.
+    They are reached by the default route, which does not show their addresses.
     """
-    found = {}
+    uses = {}
     for line in resolv_conf.splitlines():
         match line.split():
             case ["nameserver", address, *_] if ":" not in address:
-                found[IPv4Network(address)] = f"name server {address}"
+                uses[IPv4Network(address)] = f"name server {address}"
     name = ""
     for line in resolved.splitlines():
         address, _, *names = line.split()
         name = names[0] if names else name
-        found[IPv4Network(address)] = f"{name} ({address})"
-    return [HostNetwork(network, use) for network, use in found.items()]
+        uses[IPv4Network(address)] = f"{name} ({address})"
+    return [HostNetwork(network, use) for network, use in uses.items()]
 
 
 def find_conflicts(networks: Sequence[IPv4Network], host: Sequence[HostNetwork]) -> list[str]:
-    """Returns a line for each two that overlap."""
+    """Returns a line for each overlap."""
     return [
         f"addresses {network} of the rehearsal: in use here by {used.use}; they must be free"
         for network in networks

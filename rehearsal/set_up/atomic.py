@@ -1,4 +1,4 @@
-"""Making large folders so that no ending, not even SIGKILL, leaves half of one or a mount."""
+"""Makes large folders so that nothing, not even SIGKILL, leaves half of one or a mount."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rehearsal.shell import CLEAN_ENVIRONMENT, CommandError
+from rehearsal.host_shell import CLEAN_ENVIRONMENT, CommandError
 
 Report = Callable[[str], None]
 
 RETRY_PAUSES_S = (5.0, 30.0)
-"""A mirror that does not answer once must not cost the whole set-up."""
+"""A mirror that fails to answer once must not fail the whole set-up."""
 
 
 @contextmanager
 def made_aside(target: Path) -> Iterator[Path]:
-    """Yields a path to make; only when the body has ended well it becomes `target`.
+    """Yields a path to make; it becomes `target` only if the body succeeds.
 
-    What was at `target` is removed first: it is of no use any more, and large.
+    An existing `target` is removed first: it is out of date, and large.
     """
     aside = target.with_name(f"{target.name}.making")
     _remove(aside)
@@ -32,7 +32,7 @@ def made_aside(target: Path) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield aside
-        # A machine that loses its power must not find the name without what it stands for.
+        # After a power loss the name must not exist without its content.
         os.sync()
         aside.rename(target)
     except BaseException:
@@ -51,11 +51,11 @@ def in_namespaces(
 
     Args:
         timeout_s: For each try.
-        retry: Whether to try again what a network may have failed.
+        retry: Whether to retry, since a network may have failed.
 
     Raises:
-        CommandError: It failed, or took longer than `timeout_s`; the message ends with what it
-            said, and has no variables in it.
+        CommandError: It failed or took longer than `timeout_s`; the message ends with its output
+            and contains no variables.
     """
     for pause_s in RETRY_PAUSES_S if retry else ():
         try:
@@ -67,7 +67,7 @@ def in_namespaces(
 
 @contextmanager
 def timed(what: str, report: Report) -> Iterator[None]:
-    """Reports that something is being made, and how long it took.
+    """Reports when something begins, and how long it took.
 
     Raises:
         CommandError: The body's, with `what` before it.
@@ -82,7 +82,7 @@ def timed(what: str, report: Report) -> Iterator[None]:
 
 
 def text_of(path: Path) -> str | None:
-    """Returns what is in a file; None if there is none."""
+    """Returns the content of a file; None if there is no file."""
     return path.read_text().strip() if path.exists() else None
 
 

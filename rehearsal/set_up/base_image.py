@@ -1,22 +1,23 @@
-"""The base image of all machines: Debian with cloud-init, and how this host reaches packages."""
+"""The base image of all machines: Debian with cloud-init and this host's package sources."""
 
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
 
+from rehearsal.host_shell import CommandError
 from rehearsal.paths import BASE
 from rehearsal.set_up.atomic import Report, in_namespaces, made_aside, text_of, timed
 from rehearsal.set_up.package_sources import RELEASE, PackageSources, fingerprint, package_sources
 from rehearsal.set_up.tools import DEBIAN_KEYRING
-from rehearsal.shell import CommandError
 
 PACKAGES = (
-    *("systemd", "systemd-sysv", "dbus", "udev", "libpam-systemd", "sudo", "openssh-server"),
-    *("iproute2", "netbase", "ifupdown", "nftables", "curl", "ca-certificates", "procps"),
-    *("python3", "python3-venv", "xz-utils", "zstd"),
+    "systemd,systemd-sysv,dbus,udev,libpam-systemd,sudo,openssh-server,"
+    "iproute2,netbase,ifupdown,nftables,curl,ca-certificates,procps,"
+    "python3,python3-venv,xz-utils,zstd,xvfb,xauth"
 )
-"""As Azure's image has them too; cloud-init comes after them."""
+"""Azure's images have them too, except the last two, which a custom image may have. cloud-init is
+installed after them."""
 CLOUD_CONFIG = "datasource_list: [NoCloud, None]\nlocale: false\n"
 DEBOOTSTRAP = """rm -rf "$1"
 exec debootstrap --variant=minbase --keyring="$4" --include="$5" "$2" "$1" ${3:+"$3"}"""
@@ -31,7 +32,7 @@ def has_base_image() -> bool:
 
 
 def make_base_image(report: Report) -> None:
-    """Makes the image unless it is there.
+    """Makes the image if it is missing or out of date.
 
     Raises:
         CommandError: It could not be made, or would change beneath a running machine.
@@ -47,7 +48,11 @@ def make_base_image(report: Report) -> None:
         sources = package_sources()
         in_namespaces(
             DEBOOTSTRAP,
-            *(root, RELEASE, sources.mirrors.get(RELEASE, ""), DEBIAN_KEYRING, ",".join(PACKAGES)),
+            root,
+            RELEASE,
+            sources.mirrors.get(RELEASE, ""),
+            DEBIAN_KEYRING,
+            PACKAGES,
             variables=sources.proxy | sources.variables,
             timeout_s=900,
             retry=True,
@@ -57,22 +62,29 @@ def make_base_image(report: Report) -> None:
 
 
 def recipe_digest(host: str) -> str:
-    """Returns what tells one base image from another; `host` is the host's fingerprint."""
-    recipe = (RELEASE, PACKAGES, DEBOOTSTRAP, CLOUD_CONFIG, INSTALL_CLOUD_INIT, host)
+    """Returns a digest that identifies a base image; `host` is the host's fingerprint."""
+    recipe = (
+        RELEASE,
+        tuple(PACKAGES.split(",")),
+        DEBOOTSTRAP,
+        CLOUD_CONFIG,
+        INSTALL_CLOUD_INIT,
+        host,
+    )
     return hashlib.sha256(repr(recipe).encode()).hexdigest()
 
 
 def overlays_on(base: Path, mountinfo: str) -> list[str]:
-    """Reads in /proc/self/mountinfo where an overlay over `base` is mounted."""
-    found = []
+    """Reads in /proc/self/mountinfo where overlays over `base` are mounted."""
+    mounts = []
     for line in mountinfo.splitlines():
         mount, _, file_system = line.partition(" - ")
         kind, _, options = file_system.split(" ", 2)
         lower = [value for value in options.split(",") if value.startswith("lowerdir")]
         layers = ":".join(value.partition("=")[2] for value in lower).split(":")
         if kind == "overlay" and str(base) in layers:
-            found.append(mount.split()[4])
-    return found
+            mounts.append(mount.split()[4])
+    return mounts
 
 
 def _configure(root: Path, sources: PackageSources) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from ipaddress import IPv4Network
 from pathlib import Path
 
+from rehearsal.host_shell import run
 from rehearsal.paths import AZURITE, BASE, ENVIRONMENT, HOME, RUN
 from rehearsal.set_up.address_conflicts import find_conflicts, host_networks, package_servers
 from rehearsal.set_up.kernel_checks import (
@@ -21,19 +22,18 @@ from rehearsal.set_up.kernel_checks import (
 )
 from rehearsal.set_up.package_sources import package_sources
 from rehearsal.set_up.tools import TOOLS, missing_tools, tool_is_there
-from rehearsal.shell import run
 
 OLDEST = {"debian": (12,), "ubuntu": (22, 4)}
 MIN_CPUS = 2
 MIN_MEMORY_GIB = 7.25
-"""What a machine of 8 GB, counted in tens, has left when its kernel has taken its share."""
-DISK_GB = {BASE: 0.5, AZURITE: 0.7, ENVIRONMENT: 7.5, RUN: 2.0}
-"""Measured, with what lies there only while they are made."""
+"""What the kernel leaves of 8 GB (powers of ten)."""
+DISK_GB = {BASE: 0.7, AZURITE: 0.7, ENVIRONMENT: 7.5, RUN: 2.0}
+"""Measured, including what lies there only while they are made."""
 RESOLV_CONF = Path("/etc/resolv.conf")
 
 
 def problems(networks: Sequence[IPv4Network]) -> list[str]:
-    """Returns a line for each thing that keeps a rehearsal from this machine.
+    """Returns a line for each reason why this machine cannot rehearse.
 
     Args:
         networks: All addresses that the rehearsal will use.
@@ -66,7 +66,7 @@ def root_problems(user_id: int) -> Iterator[str]:
 
 
 def machine_problems(architecture: str, os_release: Mapping[str, str]) -> Iterator[str]:
-    """Looks at os-release(5); Debian's testing has no version, and is newer than any that has."""
+    """Checks os-release(5); Debian's testing has no version and is newer than all that have one."""
     if architecture != "x86_64":
         needed = "x86_64 is needed, for which requirements/machine.txt is pinned"
         yield _line("processor", architecture, needed)
@@ -89,7 +89,7 @@ def cpu_problems(cpus: int) -> Iterator[str]:
 
 
 def memory_problems(meminfo: str) -> Iterator[str]:
-    """Looks at /proc/meminfo, whose kB are 1,024 bytes."""
+    """Checks /proc/meminfo, whose kB are 1,024 bytes."""
     (kib,) = re.findall(r"^MemTotal: +(\d+) kB$", meminfo, re.MULTILINE)
     gib = int(kib) / 2**20
     if gib < MIN_MEMORY_GIB:
@@ -97,7 +97,7 @@ def memory_problems(meminfo: str) -> Iterator[str]:
 
 
 def disk_problems(folder: Path, free: int, absent: Collection[Path]) -> Iterator[str]:
-    """Compares the free bytes in `folder` with what has still to be put there."""
+    """Compares the free bytes in `folder` with the size of what is still to be made there."""
     needed = sum(DISK_GB[path] for path in absent)
     if free < needed * 1e9:
         parts = " + ".join(f"{path.name} {DISK_GB[path]:g}" for path in absent)
@@ -105,18 +105,18 @@ def disk_problems(folder: Path, free: int, absent: Collection[Path]) -> Iterator
         yield _line(f"free disk in {folder}", f"{free / 1e9:.1f} GB", wanted)
 
 
-def kernel_problems(what: str, said: str, needed: str, cure: str = "") -> Iterator[str]:
-    """`said` is what a trial in namespaces of its own said; nothing when it succeeded."""
-    if said:
-        yield _line(what, " ".join(said.split())[-200:], needed, cure)
+def kernel_problems(what: str, error: str, needed: str, cure: str = "") -> Iterator[str]:
+    """`error` comes from a trial in separate namespaces; it is empty after a success."""
+    if error:
+        yield _line(what, " ".join(error.split())[-200:], needed, cure)
 
 
-def _line(what: str, found: object, needed: str, cure: str = "") -> str:
-    return "; ".join([f"{what}: {found}", *filter(None, [needed, cure and f"cure: {cure}"])])
+def _line(what: str, value: object, needed: str, cure: str = "") -> str:
+    return "; ".join([f"{what}: {value}", *filter(None, [needed, cure and f"cure: {cure}"])])
 
 
 def _all_kernel_problems() -> Iterator[str]:
-    """Tries what a rehearsal does, where a list of the kernel's features would only promise it."""
+    """Tries what a rehearsal does: a list of the kernel's features would only promise it."""
     where = _existing(HOME)
     needed = "a kernel with overlayfs, and a file system that can be below one, are needed"
     yield from kernel_problems(
@@ -134,7 +134,7 @@ def _read(path: Path) -> str:
 
 
 def _resolved(names: Collection[str]) -> str:
-    """Returns what getent says; nothing where no name server answers soon."""
+    """Returns getent's output; empty if no name server answers soon."""
     if not names:
         return ""
     try:

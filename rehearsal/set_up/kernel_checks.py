@@ -1,4 +1,4 @@
-"""Tries what a rehearsal needs of the kernel; each check returns the error, or nothing."""
+"""Tries what a rehearsal needs from the kernel; each check returns the error, or nothing."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from rehearsal.host_shell import run
 from rehearsal.machines.cgroup import Cgroup
 from rehearsal.paths import PREFIX
-from rehearsal.shell import run
 
 BRIDGE_FILTER = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 
-# In namespaces of their own: nothing of it is left.
+# They run in separate namespaces and leave nothing behind.
 OVERLAY = """cd "$1" && mkdir lower upper work root
 mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work root"""
 NETWORK = """ip link add name bridge0 type bridge
@@ -37,13 +37,13 @@ def check_network() -> str:
 
 
 def check_bridge_filter() -> str:
-    """Loads br_netfilter, by which packets within a bridge pass the rules."""
+    """Loads br_netfilter, which passes packets within a bridge to the rules."""
     if BRIDGE_FILTER.exists():
         return ""
     if shutil.which("modprobe") is None:
         return "no modprobe to load it (apt package kmod)"
-    said = _error_of("modprobe", "br_netfilter")
-    return said if said or BRIDGE_FILTER.exists() else f"no {BRIDGE_FILTER}"
+    error = _error_of("modprobe", "br_netfilter")
+    return error if error or BRIDGE_FILTER.exists() else f"no {BRIDGE_FILTER}"
 
 
 def check_cgroup() -> str:

@@ -12,46 +12,45 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rehearsal.shell import run
+from rehearsal.host_shell import run
+from rehearsal.name_servers import name_servers
 
 RELEASE = "bookworm"
 SUITES = (RELEASE, f"{RELEASE}-updates", f"{RELEASE}-security")
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 FILES = ("etc/apt/auth.conf", "etc/pip.conf", "etc/uv/uv.toml")
 FOLDERS = ("etc/apt/auth.conf.d", "etc/apt/keyrings", "etc/apt/trusted.gpg.d")
-VARIABLES = (
-    *("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"),
-    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
-    *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST"),
-    *("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_INSECURE_HOST"),
+VARIABLES = re.compile(
+    "(?i:(http|https|ftp|all|no)_proxy)|PIP_((EXTRA_)?INDEX_URL|TRUSTED_HOST)|"
+    "UV_(DEFAULT_INDEX|INDEX|(EXTRA_)?INDEX_URL|INSECURE_HOST)"
 )
 REACHING = ("http", "https", "ftp", "Check-Valid-Until", "Check-Date", "ForceIPv4", "ForceIPv6")
-"""Of apt's Acquire:: settings those that say how packages are reached."""
+"""The settings of apt's Acquire:: that say how packages are reached."""
 
 
 @dataclass(frozen=True)
 class PackageSources:
-    """All of it, as the host has it now."""
+    """The host's current package sources."""
 
     mirrors: dict[str, str]
-    """Suite of Debian to mirror; empty where debootstrap's own has to do."""
+    """Mirrors by Debian suite; empty: debootstrap uses its default."""
     apt_settings: str
     variables: dict[str, str]
 
     @property
     def proxy(self) -> dict[str, str]:
         """The variable for debootstrap, which does not read apt's settings."""
-        found = re.search(r'^Acquire::http::Proxy "(\S+)";$', self.apt_settings, re.MULTILINE)
-        return {"http_proxy": found[1]} if found and found[1] != "DIRECT" else {}
+        setting = re.search(r'^Acquire::http::Proxy "(\S+)";$', self.apt_settings, re.MULTILINE)
+        return {"http_proxy": setting[1]} if setting and setting[1] != "DIRECT" else {}
 
     @property
     def servers(self) -> frozenset[str]:
-        """The names of the hosts that packages come from, as far as they are configured."""
+        """The names of the configured package hosts."""
         places = [*self.mirrors.values(), *" ".join(self.variables.values()).split()]
         return frozenset(name for place in places if (name := urlsplit(place).hostname))
 
     def carry_into(self, root: Path) -> None:
-        """Writes it below `root`; a machine's services find the variables in their environment."""
+        """Writes the sources below `root`; a machine's services get the variables."""
         for name in FOLDERS:
             if (folder := Path("/", name)).is_dir():
                 shutil.copytree(folder, root / name, dirs_exist_ok=True)
@@ -81,7 +80,7 @@ def package_sources() -> PackageSources:
 
 
 def fingerprint() -> str:
-    """Returns a digest of all that may change what `package_sources` finds; takes milliseconds."""
+    """Returns a digest of everything that `package_sources` depends on; takes milliseconds."""
     apt = Path("/etc/apt")
     files = [host_bundle(os.environ), apt / "sources.list", apt / "apt.conf"]
     files += [Path("/", name) for name in FILES]
@@ -96,19 +95,19 @@ def fingerprint() -> str:
 def debian_mirrors(os_release: Mapping[str, str], targets: str) -> dict[str, str]:
     """Reads the mirrors of a Debian host from `apt-get indextargets`, for its own or our release.
 
-    The origin is known where the host has run `apt-get update`; it tells Debian from the others
-    that name their suites like Debian's.
+    The origin is known once the host has run `apt-get update`; it distinguishes Debian from
+    distributions that use the same names for suites.
     """
     codename = os_release.get("VERSION_CODENAME", "")
     if os_release.get("ID") != "debian" or not codename:
         return {}
-    found: dict[str, str] = {}
+    mirrors: dict[str, str] = {}
     for line in targets.splitlines():
         suite, component, uri, origin = line.split(maxsplit=3)
         ours = suite.replace(codename, RELEASE)
         if component == "main" and ours in SUITES and origin in ("Debian", "$(ORIGIN)"):
-            found.setdefault(ours, uri.rstrip("/"))
-    return found
+            mirrors.setdefault(ours, uri.rstrip("/"))
+    return mirrors
 
 
 def apt_sources(mirrors: Mapping[str, str]) -> str:
@@ -117,7 +116,7 @@ def apt_sources(mirrors: Mapping[str, str]) -> str:
 
 
 def apt_settings(dump: str) -> str:
-    """Picks from `apt-config dump Acquire` what reaching packages takes, and no translations."""
+    """Picks from `apt-config dump Acquire` what is needed to reach packages; no translations."""
     names = "|".join(REACHING)
     wanted = re.compile(rf'Acquire::({names})(::(?!Proxy-?Auto-?Detect)\S+)? ".+";')
     kept = [line for line in dump.splitlines() if wanted.fullmatch(line)]
@@ -125,9 +124,11 @@ def apt_settings(dump: str) -> str:
 
 
 def package_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Picks what the host's tools are told, with the machines' own path of the CA bundle."""
-    told = {name: environment[name] for name in VARIABLES if environment.get(name)}
-    return told | {"SSL_CERT_FILE": BUNDLE, "PIP_CERT": BUNDLE}
+    """Picks the host's package variables, with the path of the CA bundle on the machines."""
+    variables = {
+        name: value for name, value in environment.items() if value and VARIABLES.fullmatch(name)
+    }
+    return variables | {"SSL_CERT_FILE": BUNDLE, "PIP_CERT": BUNDLE}
 
 
 def manager_settings(variables: Mapping[str, str]) -> str:
@@ -145,12 +146,6 @@ def host_bundle(environment: Mapping[str, str]) -> Path:
         environment[name] for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE") if name in environment
     )
     return Path(next(named, BUNDLE))
-
-
-def name_servers() -> Path:
-    """Returns the host's resolv.conf(5), or what is behind it where it is a stub on loopback."""
-    own, behind = Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf")
-    return behind if "nameserver 127.0.0.53" in own.read_text() and behind.exists() else own
 
 
 def _write(path: Path, text: str, mode: int = 0o644) -> None:

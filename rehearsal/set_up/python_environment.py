@@ -1,4 +1,4 @@
-"""The machines' Python environment, made once for each lock by the machines' own script."""
+"""The machines' Python environment, made once for each lock with the machines' own script."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ mount --bind "$opt" root/opt/volley
 TMPDIR=/opt/volley/tmp chroot root "/usr/local/lib/volley/${script##*/}"
 rm -r "$opt/tmp" "$opt"/uv*
 """
-"""Leaves what machines must find in /opt/volley, and no more."""
+"""Leaves in the folder exactly what machines must find in /opt/volley."""
 
 
 def has_python_environment() -> bool:
@@ -36,13 +36,17 @@ def has_python_environment() -> bool:
 
 
 def make_python_environment(report: Report) -> None:
-    """Makes the environment unless it is there, on a disk over the base image as a machine's."""
+    """Makes the environment if it is missing, on a disk like a machine's."""
     if has_python_environment():
         return
     with timed("Python environment", report), made_aside(ENVIRONMENT) as opt:
         in_namespaces(
             MAKE_ENVIRONMENT,
-            *(BASE, opt, SCRIPT, LOCK, REQUIREMENTS / "uv.txt"),
+            BASE,
+            opt,
+            SCRIPT,
+            LOCK,
+            REQUIREMENTS / "uv.txt",
             variables=package_sources().variables | {"PYTHON_VERSION": PYTHON_VERSION},
             timeout_s=1800,
             retry=True,
@@ -50,5 +54,5 @@ def make_python_environment(report: Report) -> None:
 
 
 def lock_digest(lock: bytes) -> str:
-    """Returns the script's lock.sha256 where the user asks for no more packages."""
+    """Returns the script's lock.sha256 for a user who adds no packages."""
     return hashlib.sha256(lock).hexdigest()

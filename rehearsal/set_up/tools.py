@@ -1,4 +1,4 @@
-"""The tools of this host that a rehearsal calls, and their apt packages."""
+"""The host's tools that a rehearsal uses, and their apt packages."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from rehearsal.host_shell import CLEAN_ENVIRONMENT, run
 from rehearsal.set_up.atomic import Report, timed
-from rehearsal.shell import CLEAN_ENVIRONMENT, run
 
 DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 TOOLS = {
@@ -23,7 +23,7 @@ TOOLS = {
     "unshare": "util-linux",
     "mount": "mount",
 }
-"""Each with the apt package that has it, by the same name in Debian and Ubuntu."""
+"""Each with its apt package, which has the same name in Debian and Ubuntu."""
 
 
 def missing_tools(is_there: Callable[[str], bool]) -> list[str]:
@@ -33,7 +33,7 @@ def missing_tools(is_there: Callable[[str], bool]) -> list[str]:
 def tool_is_there(tool: str) -> bool:
     if tool.startswith("/"):
         return Path(tool).exists()
-    # Others than root do not have root's folders on their PATH.
+    # Other users do not have root's folders on their PATH.
     path = None if os.geteuid() == 0 else CLEAN_ENVIRONMENT["PATH"]
     return shutil.which(tool, path=path) is not None
 

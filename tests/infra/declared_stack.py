@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rehearsal.azure.management.management_faults import Faults
-from rehearsal.azure.management.management_machines import SetMachines
-from rehearsal.azure.network.nsg import applied_nsgs, open_ports
+from rehearsal.azure.management.scale_set_changes import SetMachines
+from rehearsal.azure.network.nsg_evaluation import applied_nsgs, open_ports
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import SUBSCRIPTION, Properties, Resource, all_of
-from rehearsal.azure.resources.resources import Azure
 from rehearsal.azure.resources.virtual_machines import virtual_machines
 from rehearsal.drivers.in_process import PROVIDER, InProcess
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.shell import run
+from rehearsal.host_shell import run
 
 CLONE_NEWNET = 0x40000000
 OWN = "/proc/thread-self/ns/net"

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rehearsal.shell import run
+from rehearsal.host_shell import run
 from tests.project import ROOT
 
 SET_UP = """
@@ -45,11 +45,10 @@ def run_python(
     Raises:
         CommandError: The code failed.
     """
-    known = {"localhost": "127.0.0.1", **names}
-    hosts.write_text("".join(f"{address} {name}\n" for name, address in known.items()))
+    all_names = {"localhost": "127.0.0.1", **names}
+    hosts.write_text("".join(f"{address} {name}\n" for name, address in all_names.items()))
     apart = ["unshare", "--net", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child"]
-    return run(
-        *(*apart, "env", f"PYTHONPATH={ROOT}", "sh", "-c", SET_UP, "sh"),
-        *(hosts, machine, " ".join(addresses), sys.executable, "-c", code, *arguments),
-        timeout_s=timeout_s,
-    ).stdout
+    shell = ["env", f"PYTHONPATH={ROOT}", "sh", "-c", SET_UP, "sh"]
+    network = [str(hosts), machine, " ".join(addresses)]
+    program = [sys.executable, "-c", code, *map(str, arguments)]
+    return run(*apart, *shell, *network, *program, timeout_s=timeout_s).stdout

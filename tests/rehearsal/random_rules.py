@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from rehearsal.addresses import METADATA_ADDRESS
-from rehearsal.azure.network.nsg import Nsg
+from rehearsal.azure.network.nsg_evaluation import Nsg
 from rehearsal.azure.network.security_rules import Packet
 from rehearsal.azure.resources.resource_kinds import Properties
 
@@ -38,8 +38,15 @@ def declared_rule(direction: str, priority: int, access: str, **others: Any) -> 
 MACHINES = ("10.42.0.4", "10.42.0.5", "10.42.1.4")
 ADDRESSES = (
     *MACHINES,
-    *("10.42.255.255", "10.43.0.0", "10.50.0.9", "10.50.1.0"),
-    *("168.63.129.16", "168.63.129.17", METADATA_ADDRESS, "8.8.8.8", "203.0.113.7"),
+    "10.42.255.255",
+    "10.43.0.0",
+    "10.50.0.9",
+    "10.50.1.0",
+    "168.63.129.16",
+    "168.63.129.17",
+    METADATA_ADDRESS,
+    "8.8.8.8",
+    "203.0.113.7",
 )
 PORTS = (0, 1, 21, 22, 23, 80, 443, 65534, 65535)
 PACKETS = [
@@ -64,8 +71,8 @@ ADDRESS_SPACES = (("10.42.0.0/16", "10.50.0.0/24"), ("10.42.0.0/23",), ())
 
 def packets() -> st.SearchStrategy[list[Packet]]:
     """First packets of connections, each from or to a machine, and none like another's answer."""
-    one = st.sampled_from(PACKETS)
-    return st.lists(one, min_size=10, max_size=25, unique_by=_connection)
+    packet = st.sampled_from(PACKETS)
+    return st.lists(packet, min_size=10, max_size=25, unique_by=_connection)
 
 
 def _connection(packet: Packet) -> object:
@@ -117,6 +124,6 @@ def _one_or_several(
     values: tuple[str, ...], property_: str, plural: str
 ) -> st.SearchStrategy[Properties]:
     """Everything, one value or several, so that rules neither match all nor nothing."""
-    one = st.sampled_from(("*",) * len(values) + values)
+    single = st.sampled_from(("*",) * len(values) + values)
     several = st.lists(st.sampled_from(values), min_size=2, max_size=5)
-    return st.builds(dict, **{property_: one}) | st.builds(dict, **{property_ + plural: several})
+    return st.builds(dict, **{property_: single}) | st.builds(dict, **{property_ + plural: several})

@@ -17,17 +17,17 @@ Call = tuple[object, Path]
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     """What would be rehearsed; nothing is."""
-    found: list[Call] = []
+    scenarios: list[Call] = []
 
     def rehearse(_: object, scenario: object, file: Path) -> int:
-        found.append((scenario, file))
+        scenarios.append((scenario, file))
         return 0
 
     monkeypatch.setattr(command_line, "rehearse", rehearse)
     for name in ("problems", "set_up", "_driver"):
         monkeypatch.setattr(command_line, name, lambda *_: None)
     monkeypatch.setattr(command_line, "rehearsal_lock", nullcontext)
-    return found
+    return scenarios
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_an_unknown_scenario_is_refused_with_the_nearest_name(
     with pytest.raises(SystemExit) as refused:
         main(["run", "stack"])
     assert refused.value.code == 2
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said.endswith(
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert message.endswith(
         "'stack': must be life or stacks or elastic or queue (did you mean stacks?)"
     )
     assert calls == []

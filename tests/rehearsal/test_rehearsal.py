@@ -26,9 +26,9 @@ def why_not() -> str:
     """Returns what keeps a rehearsal from this machine; empty when it can."""
     if os.geteuid() != 0:
         return "a rehearsal needs root"
-    found = problems([IPv4Network(network) for network in addresses.ALL])
-    if found:
-        return "; ".join(found)
+    reasons = problems([IPv4Network(network) for network in addresses.ALL])
+    if reasons:
+        return "; ".join(reasons)
     return "" if is_set_up() else "`make rehearse-set-up` has not been run"
 
 
@@ -77,4 +77,4 @@ def test_the_training_continues(cluster: Context) -> None:
 
 def test_destroy_leaves_nothing_but_the_results(cluster: Context) -> None:
     assert not cluster.driver.destroy().error
-    assert sorted(one.kind for one in Backend().resources().values()) == KEPT
+    assert sorted(resource.kind for resource in Backend().resources().values()) == KEPT

@@ -16,11 +16,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from head.queue.record import Record
+from head.queue.store import Store
 from tests.free_port import free_port
-from tests.infra.boot.boot_scripts import load
-from tests.infra.experiments.head import Head
+from tests.head.queue.queue_head import Head
 
-STORE: Any = load("experiment_store")
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
 WHY_NOT = (
     "sshd is not installed (openssh-server)"
@@ -30,6 +30,7 @@ WHY_NOT = (
     else ""
 )
 CUT = """\
+export VOLLEY_ROOT="{root}"
 if [ "$(cat {cut}/verb 2>/dev/null)" = "$1" ]; then
   bytes=$(cat {cut}/bytes)
   rm -r {cut}
@@ -50,7 +51,7 @@ class LocalHead:
         self.folder, self.root = folder, folder / "root"
         self._head = Head(self.root)
         self.experiments = self._head.experiments
-        self.record, self.store = self._head.record, STORE.Store(self.experiments)
+        self.record, self.store = self._head.record, Store(self.experiments)
         self.port = free_port()
         self.log = folder / "sshd.log"
         self.key = make_key(folder / "laptop_key")
@@ -114,7 +115,7 @@ class LocalHead:
         """Writes an experiment; returns its folder."""
         folder = self.experiments / name
         folder.mkdir()
-        STORE.Record(name, state, key=f"{name}-key", **fields).write(folder)
+        Record(name, state, key=f"{name}-key", **fields).write(folder)
         (folder / "output.log").write_text("first line\n")
         return folder
 
@@ -149,7 +150,11 @@ class LocalHead:
         program(folder / "runuser", 'shift 3; exec "$@"')  # --user ray --
         program(folder / "python3", f'exec {sys.executable} "$@"')
         program(folder / "journalctl", 'echo "journalctl $*"')
-        paths = {"cut": self.root / "cut", "volley_head": self._head.scripts / "volley-head"}
+        paths = {
+            "root": self.root,
+            "cut": self.root / "cut",
+            "volley_head": self._head.scripts / "volley-head",
+        }
         program(folder / "volley-head", CUT.format(**paths))
 
 

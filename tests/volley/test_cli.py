@@ -183,7 +183,9 @@ def test_nothing_of_the_laptop_travels_to_the_cluster() -> None:
 
 
 def imports_of_the_cluster() -> list[str]:
-    files = [path for folder in ("payload", "infra") for path in (ROOT / folder).rglob("*.py")]
+    files = [
+        path for folder in ("payload", "infra", "head") for path in (ROOT / folder).rglob("*.py")
+    ]
     lines = [line for path in files for line in path.read_text().splitlines()]
     return [line for line in lines if re.match(r"\s*(from|import) ", line)]
 
@@ -197,6 +199,7 @@ def test_the_laptop_imports_of_the_other_packages_what_it_may() -> None:
     allowed = {
         "bench.arguments",
         "bench.command",
+        "head.resource_manager",
         "infra.__main__",
         "infra.project_files",
         "infra.up.deploy",

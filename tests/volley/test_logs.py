@@ -99,7 +99,7 @@ def test_stop_waits_for_the_checkpoint(connected: Laptop, head: LocalHead) -> No
 def test_a_stop_whose_checkpoint_takes_long_says_where_to_look(
     connected: Laptop, head: LocalHead
 ) -> None:
-    command = head.root / "usr/local/lib/volley/volley_head.py"
+    command = head.root / "usr/local/lib/volley/software/head/command/__main__.py"
     command.write_text(command.read_text().replace("STOPS_WITHIN_S = 180.0", "STOPS_WITHIN_S = 0"))
     head.experiment("pong")
     first, second = connected.volley("stop", "pong").splitlines()

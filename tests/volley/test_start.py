@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rehearsal.azure import roles
+from rehearsal.azure.resources import roles
 from rehearsal.azure.resources.virtual_machines import RUNS, power_state
 from tests.free_port import free_port
 from tests.local_server import json_server
@@ -221,7 +221,7 @@ def test_an_azure_that_does_not_answer_is_told(
 ) -> None:
     monkeypatch.setenv("ARM_ENDPOINT", "http://127.0.0.1:9")
     said = asleep.volley("start", code=2)
-    assert said.startswith("Azure does not answer: ")
+    assert said.startswith("no answer from Azure: ")
     assert said.endswith("Next: volley start")
 
 

@@ -230,8 +230,8 @@ def test_what_the_head_knows_is_shown(connected: Laptop, head: LocalHead) -> Non
     head.knows({**NODE, "state": "ALIVE"}, {**WORKER, "state": "ALIVE"})
     folder = head.experiment("pong", order=1)
     (folder / "status.json").write_text(json.dumps({"state": "TRAINING", "run": "a", **RUN}))
-    head.experiment("breakout", "QUEUED", order=2, reason="no room beside pong")
-    head.experiment("cart", "QUEUED", order=3, reason="waits for those before it")
+    head.experiment("breakout", "QUEUED", order=2, reason="waiting for CPUs or GPUs in use by pong")
+    head.experiment("cart", "QUEUED", order=3, reason="waiting for its turn")
     head.write("var/lib/volley/saved-at", b"")
     memory = "sys/fs/cgroup/system.slice/experiments.service/memory.current"
     head.write(memory, str(61 * 2**20).encode())

@@ -1,4 +1,4 @@
-"""What stands before Azurite, which knows no roles: each request needs a role that allows it.
+"""A proxy in front of Azurite, which has no roles: it passes requests that a role allows.
 
 https://learn.microsoft.com/rest/api/storageservices/authorize-with-azure-active-directory
 
@@ -24,7 +24,13 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from rehearsal import shared_file
 from rehearsal.azure import certificates
 from rehearsal.azure.metadata.managed_identity import claims
-from rehearsal.azure.roles import BLOBS, CONTAINERS, DELEGATION_KEY, RoleAssignment, is_allowed
+from rehearsal.azure.resources.roles import (
+    BLOBS,
+    CONTAINERS,
+    DELEGATION_KEY,
+    RoleAssignment,
+    is_allowed,
+)
 
 LOOPBACK = "127.0.0.1"
 HOST_SUFFIX = ".blob.core.windows.net"
@@ -49,17 +55,18 @@ class Access:
 
     @staticmethod
     def read(folder: Path) -> Access:
-        """Returns what was written last; before that nobody may do anything."""
+        """Returns what was written last; nobody may do anything before the first time."""
         file = folder / "access.json"
         if not file.exists():
             return Access({}, ())
-        known = json.loads(file.read_text())
+        content = json.loads(file.read_text())
         return Access(
-            known["accounts"], tuple(RoleAssignment(**one) for one in known["assignments"])
+            content["accounts"],
+            tuple(RoleAssignment(**assignment) for assignment in content["assignments"]),
         )
 
     def allows(self, method: str, host: str, url: str, authorization: str, now: float) -> bool:
-        """Says whether a request is allowed; Azurite looks at the token's audience and age."""
+        """Returns whether a request is allowed; Azurite checks the token's audience and age."""
         path, query = unquote(urlsplit(url).path), parse_qs(urlsplit(url).query)
         account_id = self.accounts.get(host.partition(HOST_SUFFIX)[0])
         action = needed_action(method, {key: values[0] for key, values in query.items()})
@@ -72,10 +79,10 @@ class Access:
 
 
 def needed_action(method: str, query: Mapping[str, str]) -> str | None:
-    """Returns the permission that an operation needs; None for one that is not known here."""
+    """Returns the permission that an operation needs; None for an unsupported operation."""
     if method == "POST":
         return DELEGATION_KEY if query.get("comp") == "userdelegationkey" else None
-    # A list of a container's blobs reads blobs; one of an account's containers reads containers.
+    # Listing a container's blobs reads blobs; listing an account's containers reads containers.
     lists, of_container = query.get("comp") == "list", query.get("restype") == "container"
     return f"{BLOBS if lists == of_container else CONTAINERS}/{PERMISSIONS[method]}"
 
@@ -87,7 +94,7 @@ def serve(folder: Path, address: str, port: int, azurite_port: int) -> None:
     with _Server((address, port), _Handler) as server:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(folder / "server.pem", folder / "server.key")
-        # The handshake is the thread's of a connection: a slow client holds up nobody else.
+        # Each connection's thread does its own handshake: a slow client delays no other.
         server.socket = context.wrap_socket(
             server.socket, server_side=True, do_handshake_on_connect=False
         )
@@ -148,7 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
             azurite.close()
 
     def _pass_on(self, response: HTTPResponse) -> None:
-        """Sends an answer in parts: a Python environment has gigabytes."""
+        """Sends an answer in parts: a Python environment is gigabytes large."""
         length = response.getheader("Content-Length")
         content = b"" if length else response.read()
         self.send_response_only(response.status, response.reason)
@@ -161,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
             shutil.copyfileobj(response, self.wfile, PART)
         finally:
-            # What is half sent cannot be answered otherwise: the client sees the connection end.
+            # Half of an answer cannot be replaced by an error: the connection ends instead.
             self.close_connection = self.close_connection or bool(response.length)
 
     def _refuse(self, status: int, code: str, message: str) -> None:

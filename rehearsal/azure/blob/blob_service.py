@@ -1,4 +1,4 @@
-"""The processes of the Blob service: Azurite on loopback, and proxies that know the roles."""
+"""The processes of the Blob service: Azurite on loopback, and proxies that check roles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPTIONS = ("--oauth", "basic", "--skipApiVersionCheck", "--disableTelemetry", "-
 
 @dataclass(frozen=True)
 class BlobService:
-    """All of them, with certificates of a throw-away authority; all state is in the folder."""
+    """The processes, with certificates of a throw-away authority; all state is in the folder."""
 
     folder: Path
     address: str
@@ -29,27 +29,27 @@ class BlobService:
 
     @property
     def azurite_url(self) -> str:
-        """Where Azurite itself answers, for who needs no role."""
+        """Azurite's own address, where no role is needed."""
         return f"https://{LOOPBACK}:{self._port_file.read_text()}"
 
     def start(self, keys: Mapping[str, str]) -> None:
-        """Starts what does not run.
+        """Starts the processes that do not run.
 
         Args:
             keys: Of the accounts, by their names.
 
         Raises:
-            background_process.StartError: One of them did not come up.
+            background_process.StartError: One of them did not start.
         """
         if not background_process.alive(self._azurite):
             self._start_azurite(keys)
         self._start_proxy(self.address)
 
     def answer_at(self, addresses: Collection[str]) -> None:
-        """Starts a proxy at each of these addresses, and ends those at others but the own one.
+        """Starts a proxy at each of these addresses; ends those elsewhere, except at its own.
 
         Raises:
-            background_process.StartError: One of them did not come up.
+            background_process.StartError: One of them did not start.
         """
         kept = {self._proxy(address) for address in (self.address, *addresses)}
         for proxy in self._proxies() - kept:
@@ -58,7 +58,7 @@ class BlobService:
             self._start_proxy(address)
 
     def stop(self) -> None:
-        """Ends what runs; accounts and blobs stay."""
+        """Ends the processes; accounts and blobs stay."""
         for proxy in self._proxies():
             background_process.stop(proxy)
         background_process.stop(self._azurite)

@@ -1,7 +1,7 @@
 """Storage accounts with their containers and blobs, and who may use them.
 
-They answer under their real names, on one address for all. Machines must find it by name, and
-must trust the authority of its certificate.
+All accounts answer at one address, under their real names. Machines must resolve these names and
+trust the authority of the certificate.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REQUEST_S = 60
 
 @dataclass(frozen=True)
 class BlobStorage:
-    """All accounts. Their state is in the folder, so that another process can use it too."""
+    """All accounts. Their state is in the folder, so that several processes can use it."""
 
     folder: Path
     address: str = BLOB_ADDRESS
@@ -48,21 +48,21 @@ class BlobStorage:
 
     @property
     def ca_certificate(self) -> Path:
-        """What a machine must trust, in PEM; made when it is asked for first."""
+        """The certificate that a machine must trust, in PEM; made at the first use."""
         with self._locked():
             return certificates.authority(self.folder)
 
     def grant(self, access: Access) -> None:
-        """Replaces what the roles allow; at first nobody may do anything."""
+        """Replaces the permissions; at first nobody may do anything."""
         with self._locked():
             access.write(self.folder)
 
     def add_account(self, name: str) -> None:
-        """Makes an account, if there is none; the service is away for a second.
+        """Makes an account if it is missing; the service is down for a second.
 
         Raises:
-            ValueError: Azure has no account with such a name.
-            background_process.StartError: Azurite did not come up.
+            ValueError: Azure does not allow such a name.
+            background_process.StartError: Azurite did not start.
         """
         if not re.fullmatch("[a-z0-9]{3,24}", name):
             raise ValueError(f"{name}: an account's name is 3 to 24 lowercase letters and digits")
@@ -75,7 +75,7 @@ class BlobStorage:
             self._start()
 
     def remove_account(self, name: str) -> None:
-        """Deletes an account, if it is there, with all its blobs."""
+        """Deletes an account if it exists, with all its blobs."""
         with self._locked():
             keys = self._keys()
             if name in keys:
@@ -88,7 +88,7 @@ class BlobStorage:
             self._start()
 
     def answer_at(self, addresses: Collection[str]) -> None:
-        """Lets machines use the accounts at these addresses too, and no longer at others.
+        """Serves the accounts at these addresses too, and no longer at others.
 
         Raises:
             background_process.StartError: This machine does not have such an address.
@@ -106,11 +106,11 @@ class BlobStorage:
                 self._stop()
 
     def create_container(self, account: str, container: str) -> None:
-        """Makes a container, if there is none."""
+        """Makes a container if it is missing."""
         self._ask("PUT", f"{account}/{container}", CONTAINER, expected=EXISTS)
 
     def delete_container(self, account: str, container: str) -> None:
-        """Deletes a container, if it is there, with all its blobs."""
+        """Deletes a container if it exists, with all its blobs."""
         self._ask("DELETE", f"{account}/{container}", CONTAINER, expected=MISSING)
 
     def containers(self, account: str) -> Sequence[str]:
@@ -122,10 +122,10 @@ class BlobStorage:
         return self._names(f"{account}/{container}", "Blob", {**CONTAINER, "prefix": prefix})
 
     def read(self, account: str, container: str, blob: str) -> bytes:
-        """Returns what is in a blob.
+        """Returns the content of a blob.
 
         Raises:
-            FileNotFoundError: No such blob.
+            FileNotFoundError: The blob does not exist.
         """
         content = self._ask("GET", f"{account}/{container}/{blob}", {}, expected=MISSING)
         if content is None:
@@ -133,20 +133,20 @@ class BlobStorage:
         return content
 
     def _names(self, path: str, kind: str, parameters: Mapping[str, str]) -> Sequence[str]:
-        found: Sequence[str] = []
+        names: Sequence[str] = []
         marker = ""
         while True:
             page = self._ask("GET", path, {"comp": "list", "marker": marker, **parameters})
             tree = ElementTree.fromstring(page or b"")
-            found = [*found, *(one.findtext("Name", "") for one in tree.iter(kind))]
+            names = [*names, *(element.findtext("Name", "") for element in tree.iter(kind))]
             marker = tree.findtext("NextMarker", "")
             if not marker:
-                return found
+                return names
 
     def _ask(
         self, method: str, path: str, parameters: Mapping[str, str], expected: int | None = None
     ) -> bytes | None:
-        """Sends a request to Azurite itself, for Azure; None is the answer `expected`."""
+        """Sends a request to Azurite as Azure itself; returns None for the status `expected`."""
         token = access_token(AUDIENCE, NOBODY, Identity(NOBODY), int(time.time()))
         request = urllib.request.Request(
             f"{self._service.azurite_url}/{quote(path)}?{urlencode(parameters)}",
@@ -168,7 +168,7 @@ class BlobStorage:
         return content
 
     def _start(self) -> None:
-        """Starts the service, unless it runs or no account exists."""
+        """Starts the service unless it runs or no account exists."""
         if keys := self._keys():
             self._service.start(keys)
 

@@ -1,4 +1,4 @@
-"""What goes wrong at Azure's management endpoint, switched on by whoever rehearses it."""
+"""Faults of Azure's management endpoint, which tests and acts switch on."""
 
 from __future__ import annotations
 
@@ -13,50 +13,50 @@ from rehearsal import shared_file
 
 @dataclass
 class Faults:
-    """Nothing goes wrong by default. A number counts down as it happens."""
+    """No fault is on by default. A number counts down whenever its fault happens."""
 
     machines: int | None = None
-    """How many machines a scale set can have; None is enough for all."""
+    """How many machines a scale set can have; None: any number."""
     sold_out_code: str = "AllocationFailed"
-    """What Azure says then; SkuNotAvailable is said at once, the others when the operation ends."""
+    """The error then. SkuNotAvailable comes at once, others when the operation ends."""
     counts: bool = False
-    """Whether a larger capacity makes the difference to the one before, whatever is there."""
+    """Whether a larger capacity adds the difference to the old capacity, however many exist."""
     keeps_capacity: bool = False
-    """Whether a failed allocation and an eviction leave the capacity as it was."""
+    """Whether a failed allocation and an eviction keep the capacity."""
     leaves_failed: bool = False
     """Whether a failed allocation leaves a failed machine behind."""
     provisioning_fails: int = 0
-    """New machines that fail although there was room for them."""
+    """New machines whose provisioning fails although there is room."""
     never_join: int = 0
     """New machines that do not join Ray."""
     starts_sold_out: int = 0
-    """Starts of a VM that find no machine for it; sold_out_code says how."""
+    """Starts of a VM that fail for lack of room, with sold_out_code."""
     throttled: int = 0
-    """Requests that are answered by 429."""
+    """Requests answered with 429."""
     retry_after_s: int = 1
     forbidden: int = 0
-    """Requests that are answered by 403, as if a role had not propagated yet."""
+    """Requests answered with 403, as if a role had not propagated yet."""
     lists_fail: int = 0
-    """Lists of machines, or pages of one, that are answered by 500."""
+    """Lists of machines, or pages of a list, answered with 500."""
     whole_pages: int = 0
-    """Pages that are answered before a list fails."""
+    """Pages sent before a list fails."""
     lost_answers: int = 0
-    """Changes that are made, but whose answer does not arrive."""
+    """Changes that Azure makes but whose answer does not arrive."""
     changed_between: int = 0
-    """Changes of a scale set that somebody else's precedes: 412."""
+    """Changes of a scale set answered with 412: somebody else changed it first."""
     deallocations_refused: int = 0
-    """Deallocations that are answered by 409."""
+    """Deallocations answered with 409."""
 
-    def happens(self, what: str) -> bool:
+    def happens(self, name: str) -> bool:
         """Counts a fault down; returns whether it happens."""
-        left: int = getattr(self, what)
-        setattr(self, what, max(0, left - 1))
+        left: int = getattr(self, name)
+        setattr(self, name, max(0, left - 1))
         return left > 0
 
 
 @dataclass(frozen=True)
 class FaultsFile:
-    """The faults, for several processes."""
+    """The faults, shared by several processes."""
 
     path: Path
 
@@ -65,7 +65,7 @@ class FaultsFile:
 
     @contextmanager
     def changed(self) -> Iterator[Faults]:
-        """Yields the faults, and keeps what they have become, also after an exception."""
+        """Yields the faults, and writes them back even after an exception."""
         with shared_file.locked(self.path):
             faults = self.read()
             try:

@@ -21,10 +21,10 @@ from typing import ClassVar
 from rehearsal import background_process
 from rehearsal.addresses import MANAGEMENT_ADDRESS
 from rehearsal.azure import certificates
-from rehearsal.azure.management.management import Management
+from rehearsal.azure.management.delayed_changes import make_due_changes
 from rehearsal.azure.management.management_faults import FaultsFile
-from rehearsal.azure.resources.delayed_changes import make_due_changes
-from rehearsal.azure.resources.resources import Azure
+from rehearsal.azure.management.request_routing import Management
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.paths import ROOT
 
 HOST = "management.azure.com"
@@ -42,12 +42,12 @@ def start(
     """Starts the service under its real name, unless it runs; returns when it answers.
 
     Args:
-        folder: Where it keeps what is its own.
+        folder: Holds the service's own files.
         ca: Signs its certificate; its key is beside it.
-        module: Which one serves it: with or without something real behind the resources.
+        module: Serves it, with or without real machines behind the resources.
 
     Raises:
-        background_process.StartError: It did not come up.
+        background_process.StartError: It did not start.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     certificates.server_certificate(folder, [HOST], [], ca)
@@ -67,7 +67,7 @@ def stop(folder: Path) -> None:
 
 
 def main(azure_of: Callable[[Path], Azure], arguments: Sequence[str]) -> None:
-    """Serves the Azure of a state file until it is ended; makes what is due meanwhile."""
+    """Serves the Azure of a state file until it is ended; makes delayed changes meanwhile."""
     state_file, folder = Path(arguments[0]), Path(arguments[1])
     azure = azure_of(state_file)
     stand_in = Management(azure, FaultsFile(folder / FAULTS))
@@ -81,10 +81,10 @@ def main(azure_of: Callable[[Path], Azure], arguments: Sequence[str]) -> None:
 def server(
     management: Management, address: str, port: int, folder: Path | None = None
 ) -> Iterator[ThreadingTCPServer]:
-    """Yields a server that answers as soon as it is told to serve.
+    """Yields a server; it answers once `serve_forever` runs.
 
     Args:
-        folder: With the certificate; None is plain HTTP.
+        folder: Holds the certificate; None for plain HTTP.
     """
 
     class Handler(_Handler):
@@ -95,7 +95,7 @@ def server(
         if folder:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(folder / "server.pem", folder / "server.key")
-            # The handshake is the thread's of a connection: a slow client holds up nobody else.
+            # Each connection's thread does its own handshake: a slow client delays no other.
             made.socket = context.wrap_socket(
                 made.socket, server_side=True, do_handshake_on_connect=False
             )
@@ -112,9 +112,9 @@ class _Handler(BaseHTTPRequestHandler):
     scheme: ClassVar[str]
     protocol_version = "HTTP/1.1"
     wbufsize = -1
-    """One packet for an answer: two would wait for the first one's acknowledgement."""
+    """An answer is one packet: with two, the second would wait for an acknowledgement."""
     timeout = 60
-    """Seconds until a connection that is kept without a request is closed."""
+    """Seconds after which an idle connection is closed."""
 
     def do_GET(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -140,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Leaves out what the autoscaler asks every few seconds."""
+        """Leaves out the autoscaler's requests, which come every few seconds."""
         if self.command != "GET" or code != 200:
             super().log_request(code, size)
 

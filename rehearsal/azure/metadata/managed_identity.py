@@ -18,32 +18,32 @@ NOT_READY = (
     Answer(410, {"error": "gone", "error_description": "IMDS is available again in 70 seconds"}),
     Answer(429, {"error": "too_many_requests", "error_description": "Too many requests"}),
 )
-"""The first answers to a machine that has booted; whoever asks must retry."""
+"""The first answers to a machine that has booted; clients must retry."""
 
 
 def token(to: Instance, query: Query, now: int) -> Answer:
     """Returns an access token for an identity that is assigned to the machine.
 
-    The token is not signed: it says who it is for, and that is all that a rehearsal checks.
+    The token is not signed: a rehearsal only checks whom it is for.
     """
     resource = query.get("resource")
     if not resource:
         return _refused("Required audience parameter not specified")
-    found = {
+    matching = {
         client_id: identity
         for client_id, identity in to.identities.items()
         if query.get("client_id", client_id) == client_id
         and query.get("object_id", identity.principal_id) == identity.principal_id
         and query.get("msi_res_id", identity.resource_id) == identity.resource_id
     }
-    if not found:
+    if not matching:
         return _refused("Identity not found")
-    if len(found) > 1:
+    if len(matching) > 1:
         return _refused(
             "Multiple user assigned identities exist, please specify the clientId / resourceId "
             "of the identity in the token request"
         )
-    ((client_id, identity),) = found.items()
+    ((client_id, identity),) = matching.items()
     body = {
         "access_token": access_token(resource, client_id, identity, now),
         "client_id": client_id,
@@ -74,13 +74,13 @@ def access_token(resource: str, client_id: str, identity: Identity, now: int) ->
 
 
 def claims(authorization: str) -> dict[str, Any]:
-    """Returns what a header with a bearer token says; nothing for any other header."""
+    """Returns the claims of a bearer token; an empty dictionary for any other header."""
     try:
         text = authorization.removeprefix("Bearer ").split(".")[1]
-        found = json.loads(base64.urlsafe_b64decode(f"{text}=="))
+        content = json.loads(base64.urlsafe_b64decode(f"{text}=="))
     except (ValueError, LookupError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _refused(description: str) -> Answer:

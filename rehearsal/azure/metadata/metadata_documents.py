@@ -1,4 +1,4 @@
-"""What Azure's metadata service answers to which machine: the documents and the refusals.
+"""Documents and refusals of Azure's metadata service.
 
 The documentation is named in metadata_service.py.
 """
@@ -27,18 +27,18 @@ EVENT_VERSIONS = "2020-07-01 2019-08-01 2019-04-01 2019-01-01 2017-11-01 2017-08
 
 @dataclass(frozen=True)
 class Answer:
-    """What is sent back."""
+    """An answer over HTTP."""
 
     status: int
     body: Json
-    """Text, or what is sent as JSON."""
+    """Text, or a value to send as JSON."""
 
 
 NOT_FOUND = Answer(404, {"error": "Not found"})
 
 
 def refusal(path: str, query: Mapping[str, list[str]], headers: Mapping[str, str]) -> Answer | None:
-    """Returns why Azure does not even look at a request; headers are named As-This."""
+    """Returns the refusal of a malformed request; names of headers are written As-This."""
     if headers.get("Metadata") != "true":
         what = "Required metadata header not specified"
         if path.startswith("/metadata/identity/"):
@@ -58,7 +58,7 @@ def refusal(path: str, query: Mapping[str, list[str]], headers: Mapping[str, str
 
 
 def instance(of: Instance) -> dict[str, Any]:
-    """Returns /metadata/instance: what a rehearsal knows of it, all values text."""
+    """Returns /metadata/instance as far as a rehearsal has it; all values are text."""
     group = f"/subscriptions/{of.subscription_id}/resourceGroups/{of.resource_group}"
     compute = f"{group}/providers/Microsoft.Compute"
     scale_set = f"{compute}/virtualMachineScaleSets/{of.scale_set}" if of.scale_set else ""
@@ -118,18 +118,18 @@ def part(of: Json, route: list[str], query: Query) -> Answer:
 
 
 def events(state: State, to: Instance, now: float) -> list[dict[str, Any]]:
-    """Returns the events that a machine is told: its own, and those of its scale set."""
+    """Returns the events that a machine sees: its own and its scale set's."""
     mates = {
-        one.name
-        for one in state.instances.values()
-        if one.name == to.name or (to.scale_set and one.scale_set == to.scale_set)
+        instance.name
+        for instance in state.instances.values()
+        if instance.name == to.name or (to.scale_set and instance.scale_set == to.scale_set)
     }
-    told = []
+    documents = []
     for event in state.events.values():
         so_far = event.status(now)
         if so_far and mates & set(event.resources):
             later = so_far == "Scheduled"
-            told.append(
+            documents.append(
                 {
                     "EventId": event.event_id,
                     "EventStatus": so_far,
@@ -142,10 +142,10 @@ def events(state: State, to: Instance, now: float) -> list[dict[str, Any]]:
                     "DurationInSeconds": event.duration_s,
                 }
             )
-    return told
+    return documents
 
 
 def _names(of: Json) -> list[str]:
-    """Returns the next keys or indexes of a route; those that continue end in a slash."""
+    """Returns the next keys or indexes of a route; those with more below end in a slash."""
     pairs = of.items() if isinstance(of, dict) else enumerate(of)
     return [f"{key}" if isinstance(value, str) else f"{key}/" for key, value in pairs]

@@ -1,4 +1,4 @@
-"""Azure's instance metadata service for all machines: the source address says who asks.
+"""Azure's instance metadata service, which identifies a machine by its source address.
 
 https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service
 https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events
@@ -35,7 +35,7 @@ def start(state_file: Path, log: Path, address: str = METADATA_ADDRESS, port: in
     """Starts the service, unless it runs; returns when it answers.
 
     Raises:
-        background_process.StartError: It did not come up.
+        background_process.StartError: It did not start.
     """
     background_process.start(
         [sys.executable, "-m", __name__, state_file, address, str(port)],
@@ -61,19 +61,19 @@ def serve(state_file: Path, address: str, port: int) -> None:
 
 @dataclass
 class Service:
-    """Answers each request from what the state file says then."""
+    """Answers each request from the current state file."""
 
     state_file: Path
     incarnations: dict[str, tuple[int, list[Any]]] = field(default_factory=dict)
-    """How often a machine's events have changed, and the events that it was told last."""
+    """By machine: how often its events have changed, and the last events that it saw."""
     not_ready: dict[str, list[Answer]] = field(default_factory=dict)
-    """What each machine, by its vmId, is still told before it gets a token."""
+    """By vmId: the refusals that a machine still gets before its first token."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(
         self, method: str, url: str, caller: str, headers: Mapping[str, str], body: bytes
     ) -> Answer:
-        """Returns what Azure would."""
+        """Returns Azure's answer."""
         path, query = urlsplit(url).path.rstrip("/"), parse_qs(urlsplit(url).query)
         refusal = metadata_documents.refusal(path, query, headers)
         if refusal is not None:
@@ -81,10 +81,12 @@ class Service:
         parameters = {key: values[0] for key, values in query.items()}
         with self.lock:
             state = metadata_state.read(self.state_file)
-            found = [one for one in state.instances.values() if one.address == caller]
-            if not found:
-                return Answer(403, {"error": f"{caller} is none of the machines"})
-            return self._route(method, path, parameters, state, found[0], body)
+            callers = [
+                instance for instance in state.instances.values() if instance.address == caller
+            ]
+            if not callers:
+                return Answer(403, {"error": f"{caller} does not belong to a machine"})
+            return self._route(method, path, parameters, state, callers[0], body)
 
     def _route(
         self, method: str, path: str, query: Query, state: State, instance: Instance, body: bytes
@@ -108,27 +110,29 @@ class Service:
 
     def _events(self, state: State, instance: Instance) -> dict[str, Any]:
         events = metadata_documents.events(state, instance, time.time())
-        incarnation, told = self.incarnations.get(instance.name, (0, None))
-        if events != told:
+        incarnation, last_events = self.incarnations.get(instance.name, (0, None))
+        if events != last_events:
             incarnation += 1
             self.incarnations[instance.name] = (incarnation, events)
         return {"DocumentIncarnation": incarnation, "Events": events}
 
     def _start(self, state: State, instance: Instance, body: bytes) -> Answer:
-        told = {event["EventId"] for event in self._events(state, instance)["Events"]}
+        event_ids = {event["EventId"] for event in self._events(state, instance)["Events"]}
         try:
-            asked = {request["EventId"] for request in json.loads(body)["StartRequests"]}
+            requested = {request["EventId"] for request in json.loads(body)["StartRequests"]}
         except (ValueError, KeyError, TypeError):
             return Answer(400, {"error": "Bad request. The payload is malformed"})
-        if not asked <= told:
-            return Answer(400, {"error": f"Bad request. Unknown events: {sorted(asked - told)}"})
-        metadata_state.acknowledge(self.state_file, asked)
-        print(f"{instance.name} starts {', '.join(sorted(asked))}", flush=True)
+        if not requested <= event_ids:
+            return Answer(
+                400, {"error": f"Bad request. Unknown events: {sorted(requested - event_ids)}"}
+            )
+        metadata_state.acknowledge(self.state_file, requested)
+        print(f"{instance.name} starts {', '.join(sorted(requested))}", flush=True)
         return Answer(200, {})
 
 
 class _Server(ThreadingTCPServer):
-    """Not http.server.HTTPServer: that asks a name server who the address is."""
+    """Not http.server.HTTPServer, which looks up the address's name."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -138,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
     service: ClassVar[Service]
     protocol_version = "HTTP/1.1"
     timeout = 60
-    """Seconds until a connection that is kept without a request is closed."""
+    """Seconds after which an idle connection is closed."""
 
     def do_GET(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -158,7 +162,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Leaves out what each machine asks every second."""
+        """Leaves out the machines' polls, one a second."""
         if code != 200 or not self.path.startswith(f"{METADATA}/scheduledevents"):
             super().log_request(code, size)
 

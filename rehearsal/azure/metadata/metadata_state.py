@@ -1,6 +1,6 @@
-"""What the metadata service knows: the machines, and what is scheduled for them.
+"""The metadata service's state: the machines and the events that are scheduled for them.
 
-It is a file, since `pulumi up`, the scenario and the service are processes of their own.
+It is a file, since `pulumi up`, the scenario and the service are separate processes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rehearsal import shared_file
 
 NOBODY = "00000000-0000-0000-0000-000000000000"
 STARTED_S = 5.0
-"""How long an event that has started is still shown; on Azure until the machine is gone."""
+"""How long a started event is still shown; on Azure until the machine is gone."""
 
 EventType = Literal["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"]
 EventStatus = Literal["Scheduled", "Started"]
@@ -39,13 +39,13 @@ class Instance:
 
     name: str
     address: str
-    """The private one, by which the service knows who asks."""
+    """Its private address, by which the service identifies it."""
     location: str
     vm_size: str
     resource_group: str
     priority: Literal["Regular", "Spot"] = "Regular"
     scale_set: str = ""
-    """Its name; empty for a machine of its own."""
+    """The scale set's name; empty for a VM outside scale sets."""
     tags: dict[str, str] = field(default_factory=dict)
     identities: dict[str, Identity] = field(default_factory=dict)
     """By client id."""
@@ -58,13 +58,13 @@ class Instance:
 
 @dataclass(frozen=True)
 class ScheduledEvent:
-    """Something that Azure will do to machines. All times are seconds since the epoch."""
+    """An event that Azure announces to machines. All times are seconds since the epoch."""
 
     event_type: EventType
     resources: tuple[str, ...]
     """The machines' names."""
     not_before: float
-    """When it starts, unless a machine acknowledges it before."""
+    """When it starts, unless a machine acknowledges it earlier."""
     event_source: Literal["Platform", "User"] = "Platform"
     description: str = ""
     duration_s: int = -1
@@ -72,7 +72,7 @@ class ScheduledEvent:
     acknowledged: float | None = None
 
     def status(self, now: float) -> EventStatus | None:
-        """Returns how far it is; None when it is over."""
+        """Returns its status; None when it is over."""
         start = min(self.acknowledged or self.not_before, self.not_before)
         if now < start:
             return "Scheduled"
@@ -90,7 +90,7 @@ class State:
 
 
 def put_instance(state_file: Path, instance: Instance) -> None:
-    """Makes a machine known, or changes what is known of it.
+    """Adds a machine or replaces its entry.
 
     Raises:
         ValueError: Another machine has its address.
@@ -103,7 +103,7 @@ def put_instance(state_file: Path, instance: Instance) -> None:
 
 
 def remove_instance(state_file: Path, name: str) -> None:
-    """Forgets a machine, and the events that were its own."""
+    """Removes a machine and the events of no other machine."""
     with _changed(state_file) as state:
         state.instances.pop(name, None)
         for event in list(state.events.values()):
@@ -112,14 +112,14 @@ def remove_instance(state_file: Path, name: str) -> None:
 
 
 def schedule(state_file: Path, event: ScheduledEvent) -> str:
-    """Lets the machines see an event; returns its id."""
+    """Announces an event to its machines; returns its id."""
     with _changed(state_file) as state:
         state.events[event.event_id] = event
     return event.event_id
 
 
 def acknowledge(state_file: Path, event_ids: set[str]) -> None:
-    """Keeps that a machine has asked for the start of events; only the first time counts."""
+    """Records that a machine has acknowledged events; only the first time counts."""
     with _changed(state_file) as state:
         for event_id in event_ids:
             event = state.events[event_id]
@@ -128,23 +128,29 @@ def acknowledge(state_file: Path, event_ids: set[str]) -> None:
 
 
 def acknowledged(state_file: Path, event_id: str) -> bool:
-    """Whether a machine has asked Azure to start the event."""
+    """Whether a machine has acknowledged the event."""
     return read(state_file).events[event_id].acknowledged is not None
 
 
 def read(state_file: Path) -> State:
-    """Returns what the file says; nothing is known where there is none."""
+    """Returns the state in the file; an empty state if there is no file."""
     if not state_file.exists():
         return State()
-    found = json.loads(state_file.read_text())
-    instances = [_instance(one) for one in found["instances"]]
-    events = [ScheduledEvent(**{**e, "resources": tuple(e["resources"])}) for e in found["events"]]
-    return State({one.name: one for one in instances}, {one.event_id: one for one in events})
+    content = json.loads(state_file.read_text())
+    instances = [_instance(entry) for entry in content["instances"]]
+    events = [
+        ScheduledEvent(**{**entry, "resources": tuple(entry["resources"])})
+        for entry in content["events"]
+    ]
+    return State(
+        {instance.name: instance for instance in instances},
+        {event.event_id: event for event in events},
+    )
 
 
-def _instance(found: dict[str, Any]) -> Instance:
-    identities = {key: Identity(**one) for key, one in found["identities"].items()}
-    return Instance(**{**found, "identities": identities})
+def _instance(values: dict[str, Any]) -> Instance:
+    identities = {key: Identity(**identity) for key, identity in values["identities"].items()}
+    return Instance(**{**values, "identities": identities})
 
 
 @contextmanager
@@ -153,7 +159,7 @@ def _changed(state_file: Path) -> Iterator[State]:
         state = read(state_file)
         yield state
         lists = {
-            "instances": [asdict(one) for one in state.instances.values()],
-            "events": [asdict(one) for one in state.events.values()],
+            "instances": [asdict(instance) for instance in state.instances.values()],
+            "events": [asdict(event) for event in state.events.values()],
         }
         shared_file.replace(state_file, json.dumps(lists))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rehearsal.azure.network.virtual_network import Subnet, address_space, subnets
 from rehearsal.azure.resources.resource_kinds import Properties, Resources, all_of
+from rehearsal.azure.resources.virtual_network import Subnet, address_space, subnets
 
 BLOB = "blob"
-"""The part of an account that an endpoint leads to; the others are not here."""
+"""The only service of an account that endpoints lead to here."""
 
 
 @dataclass(frozen=True)
@@ -22,21 +22,21 @@ class PrivateEndpoint:
     address: str
     subnet: Subnet
     clients: tuple[str, ...]
-    """CIDRs of its virtual network, from where alone it is reached."""
+    """CIDRs of its virtual network; it cannot be reached from elsewhere."""
 
 
 def private_endpoints(resources: Resources) -> list[PrivateEndpoint]:
-    """Returns those whose account exists; no other leads anywhere."""
+    """Returns the endpoints whose account exists."""
     by_id = {subnet.resource_id: subnet for subnet in subnets(resources)}
-    found = []
+    endpoints = []
     for endpoint in all_of(resources, "PrivateEndpoint").values():
         if _leads_to_blob(endpoint.inputs, resources):
             subnet = by_id[endpoint.inputs["subnet"]["id"]]
             (config,) = endpoint.added["customDnsConfigs"]
             (address,) = config["ipAddresses"]
             clients = tuple(address_space(resources, [subnet.vnet_id]))
-            found.append(PrivateEndpoint(address, subnet, clients))
-    return found
+            endpoints.append(PrivateEndpoint(address, subnet, clients))
+    return endpoints
 
 
 def _leads_to_blob(endpoint: Properties, resources: Resources) -> bool:

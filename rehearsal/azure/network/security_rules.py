@@ -1,6 +1,6 @@
-"""A security rule as it is declared, read as networks and port ranges.
+"""Reads a declared security rule as networks and port ranges.
 
-What Azure would refuse, or what a rehearsal cannot honour, is an error.
+A rule that Azure would refuse, or that a rehearsal cannot enforce, is an error.
 https://learn.microsoft.com/azure/virtual-network/network-security-groups-overview
 """
 
@@ -20,13 +20,18 @@ ALL_PORTS = range(65536)
 PROTOCOLS = {"Tcp": ("tcp",), "Udp": ("udp",), "Icmp": ("icmp",), "*": ()}
 ENDS = ("AddressPrefix", "AddressPrefixes", "PortRange", "PortRanges")
 PROPERTIES = {
-    *("name", "description", "priority", "direction", "access", "protocol"),
+    "name",
+    "description",
+    "priority",
+    "direction",
+    "access",
+    "protocol",
     *(f"{end}{what}" for end in ("source", "destination") for what in ENDS),
 }
 
 
 class UnsupportedRuleError(Exception):
-    """A rule says what Azure would refuse or what the rehearsal cannot honour."""
+    """Azure would refuse a rule, or the rehearsal cannot enforce it."""
 
     def __init__(self, rule: object, property_: str, value: object, supported: str) -> None:
         super().__init__(f"rule {rule}: {property_} {value!r}: supported is {supported}")
@@ -36,7 +41,7 @@ class Packet(NamedTuple):
     """The first packet of a connection."""
 
     protocol: str
-    """tcp, udp or icmp, whose ports mean nothing."""
+    """tcp, udp, or icmp, where the ports have no meaning."""
     source: str
     source_port: int
     destination: str
@@ -45,16 +50,16 @@ class Packet(NamedTuple):
 
 @dataclass(frozen=True)
 class Rule:
-    """Matches a packet that all of its fields match."""
+    """A rule; it matches a packet if all of its fields do."""
 
     name: str
     allows: bool
     protocols: tuple[str, ...] = ()
-    """Empty: every one."""
+    """Empty: all."""
     sources: Networks = ANYWHERE
     destinations: Networks = ANYWHERE
     source_ports: tuple[range, ...] = ()
-    """Empty: every one, and packets without ports."""
+    """Empty: all, including packets without ports."""
     destination_ports: tuple[range, ...] = ()
 
     def matches(self, packet: Packet) -> bool:
@@ -75,10 +80,10 @@ def read_rule(declared: Mapping[str, Any], tags: Mapping[str, Networks]) -> Rule
     """Reads a rule as azure-native declares it.
 
     Args:
-        tags: The service tags that it may name; see `service_tags`.
+        tags: The service tags that it may contain; see `service_tags`.
 
     Raises:
-        UnsupportedRuleError: It cannot be honoured.
+        UnsupportedRuleError: The rule cannot be enforced.
     """
     name = azure_name(declared.get("name"))
     for property_, value in declared.items():
@@ -109,7 +114,7 @@ def azure_name(name: Any) -> str:
     """Returns the name of an NSG or of a rule.
 
     Raises:
-        UnsupportedRuleError: Azure does not take such a name.
+        UnsupportedRuleError: Azure does not allow such a name.
     """
     if not re.fullmatch(r"(?a:\w([\w.-]{0,78}\w)?)", str(name)):
         raise UnsupportedRuleError(name, "name", name, "1 to 80 letters, digits, _, . and -")
@@ -117,7 +122,7 @@ def azure_name(name: Any) -> str:
 
 
 def service_tags(address_space: Sequence[str]) -> dict[str, Networks]:
-    """Returns what each service tag stands for in a virtual network with these CIDRs."""
+    """Returns the networks of each service tag in a virtual network with these CIDRs."""
     vnet = tuple(collapse_addresses(map(IPv4Network, address_space)))
     internet = ANYWHERE
     for taken in (*vnet, *LOAD_BALANCER):
@@ -138,25 +143,25 @@ def _one_of(declared: Mapping[str, Any], property_: str, supported: Collection[s
 
 
 def _values(declared: Mapping[str, Any], property_: str, plural: str) -> list[str]:
-    """Returns what a rule declares in the singular or, an augmented rule, in the plural."""
-    one, several = declared.get(property_), declared.get(plural)
-    if bool(one) == bool(several):
+    """Returns the values of a property, which an augmented rule declares in the plural."""
+    single, several = declared.get(property_), declared.get(plural)
+    if bool(single) == bool(several):
         supported = f"this or {plural}, one of them"
-        raise UnsupportedRuleError(declared["name"], property_, one, supported)
-    return [str(value) for value in several or [one]]
+        raise UnsupportedRuleError(declared["name"], property_, single, supported)
+    return [str(value) for value in several or [single]]
 
 
 def _networks(
     declared: Mapping[str, Any], property_: str, tags: Mapping[str, Networks]
 ) -> Networks:
-    found: list[IPv4Network] = []
+    networks: list[IPv4Network] = []
     for prefix in _values(declared, property_, f"{property_}es"):
         try:
-            found += tags[prefix] if prefix in tags else [IPv4Network(prefix)]
+            networks += tags[prefix] if prefix in tags else [IPv4Network(prefix)]
         except ValueError as error:
             supported = f"a CIDR of IPv4, {', '.join(tags)}"
             raise UnsupportedRuleError(declared["name"], property_, prefix, supported) from error
-    return tuple(found)
+    return tuple(networks)
 
 
 def _ports(declared: Mapping[str, Any], property_: str) -> tuple[range, ...]:

@@ -1,4 +1,4 @@
-"""What Azure adds to a resource when it makes it: names, addresses, principals."""
+"""Properties that Azure adds to a resource: names, addresses, principals."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from datetime import UTC, datetime
 from ipaddress import IPv4Network
 
 from rehearsal.addresses import PUBLIC_ADDRESSES
-from rehearsal.azure.network.virtual_network import FIRST_HOST, subnet_cidr
 from rehearsal.azure.resources.resource_kinds import Properties, Resources, all_of
 from rehearsal.azure.resources.virtual_machines import virtual_machines
+from rehearsal.azure.resources.virtual_network import FIRST_HOST, subnet_cidr
 
 LATEST = "22.04.2026021601"
-"""The image's version that `latest` stands for."""
+"""The version that an image's `latest` resolves to."""
 
 
 def added_properties(
     kind: str, resource_id: str, inputs: Properties, resources: Resources
 ) -> Properties:
-    """Returns what Azure adds; the addresses of a resource that exists stay."""
+    """Returns the properties that Azure adds; an existing resource keeps its addresses."""
     added: Properties = {"name": resource_id.rpartition("/")[2]}
-    known = resources[resource_id].added if resource_id in resources else None
-    if "identity" in inputs:  # Declared as a list, answered as keys.
+    before = resources[resource_id].added if resource_id in resources else None
+    if "identity" in inputs:  # Declared as a list, returned as keys.
         named: Properties = {key: {} for key in inputs["identity"]["userAssignedIdentities"]}
         added["identity"] = {**inputs["identity"], "userAssignedIdentities": named}
     match kind:
         case "PublicIPAddress":
-            added["ipAddress"] = known["ipAddress"] if known else _free_public_address(resources)
+            added["ipAddress"] = before["ipAddress"] if before else _free_public_address(resources)
         case "NetworkInterface":
             (configuration,) = inputs["ipConfigurations"]
-            if known:
-                address = known["ipConfigurations"][0]["privateIPAddress"]
+            if before:
+                address = before["ipConfigurations"][0]["privateIPAddress"]
             else:
                 address = _free_address(resources, configuration["subnet"]["id"])
             added["ipConfigurations"] = [{**configuration, "privateIPAddress": address}]
         case "PrivateEndpoint":
             configs = [{"ipAddresses": [_free_address(resources, inputs["subnet"]["id"])]}]
-            added["customDnsConfigs"] = known["customDnsConfigs"] if known else configs
+            added["customDnsConfigs"] = before["customDnsConfigs"] if before else configs
         case "VirtualMachine":
-            added["vmId"] = known["vmId"] if known else str(uuid.uuid4())
+            added["vmId"] = before["vmId"] if before else str(uuid.uuid4())
             if "storageProfile" in inputs:
                 added["storageProfile"] = _with_exact_version(inputs["storageProfile"])
         case "UserAssignedIdentity":
@@ -46,12 +46,12 @@ def added_properties(
                 added[f"{what}Id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, what + resource_id))
         case "RoleAssignment":
             now = datetime.now(UTC).isoformat()
-            added["createdOn"] = known["createdOn"] if known else now
+            added["createdOn"] = before["createdOn"] if before else now
     return added
 
 
 def _with_exact_version(profile: Properties) -> Properties:
-    """Returns a storage profile with the disk and the image's version that Azure has taken."""
+    """Returns a storage profile with the disk and image version that Azure has chosen."""
     reference = profile["imageReference"]
     version = reference.get("version", "")
     exact = {"exactVersion": LATEST if version == "latest" else version}
@@ -60,11 +60,14 @@ def _with_exact_version(profile: Properties) -> Properties:
 
 
 def _free_address(resources: Resources, subnet_id: str) -> str:
-    """Returns the lowest address of a subnet that nothing has."""
+    """Returns the lowest free address of a subnet."""
     cidr = subnet_cidr(resources[subnet_id])
     taken = {vm.address for vm in virtual_machines(resources)}
     for interface in all_of(resources, "NetworkInterface").values():
-        taken |= {one["privateIPAddress"] for one in interface.added["ipConfigurations"]}
+        taken |= {
+            configuration["privateIPAddress"]
+            for configuration in interface.added["ipConfigurations"]
+        }
     for endpoint in all_of(resources, "PrivateEndpoint").values():
         taken |= set(endpoint.added["customDnsConfigs"][0]["ipAddresses"])
     hosts = (str(cidr[place]) for place in range(FIRST_HOST, cidr.num_addresses - 1))

@@ -1,4 +1,4 @@
-"""What azure-native takes for a change of a resource, in a preview and in a refresh.
+"""Changes of a resource as azure-native sees them, in a preview and in a refresh.
 
 https://github.com/pulumi/pulumi-azure-native, diff.go and provider.go in provider/pkg/provider
 """
@@ -17,9 +17,9 @@ ABSENT: Any = object()
 
 
 def changes(old: Properties, new: Properties) -> dict[str, list[str]]:
-    """Returns the inputs that changed, each with the innermost paths that changed in it.
+    """Returns the changed inputs, each with the innermost changed paths in it.
 
-    replace_on_changes names such paths: "osProfile.customData".
+    replace_on_changes contains such paths: "osProfile.customData".
     """
     keys = [key for key in sorted({*old, *new}) if not same(old.get(key), new.get(key))]
     return {key: list(_changed_paths(key, old.get(key), new.get(key))) for key in keys}
@@ -33,42 +33,42 @@ def _changed_paths(path: str, old: Any, new: Any) -> Iterator[str]:
         yield f"{path}.{inner}"
 
 
-def same(one: Any, other: Any) -> bool:
-    """Whether two values are the same: the start of an id has no case.
+def same(old: Any, new: Any) -> bool:
+    """Whether two values are equal, ignoring the case of the start of an id.
 
     stringsEqualCaseInsensitiveAzureIds in diff.go.
     """
-    if isinstance(one, str) and isinstance(other, str):
-        return _folded(one) == _folded(other)
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other)
+    if isinstance(old, str) and isinstance(new, str):
+        return _folded(old) == _folded(new)
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old.keys() == new.keys() and all(same(old[key], new[key]) for key in old)
+    if isinstance(old, list) and isinstance(new, list):
+        return len(old) == len(new) and all(map(same, old, new))
+    return bool(old == new)
 
 
 def inputs_after_read(inputs: Properties, before: Properties, after: Properties) -> Properties:
     """Returns the inputs that a refresh puts into the state: Read in provider.go.
 
-    The old inputs, changed by what differs between two answers. What Azure answered from the
+    They are the old inputs with the differences between two answers. What Azure returned from the
     beginning is not an input.
 
     Args:
-        before: The resource's outputs in the state, which are an earlier answer.
+        before: The resource's outputs in the state, an earlier answer.
         after: Azure's answer now.
     """
-    found: Properties = _changed(inputs, before, after)
-    return found
+    changed: Properties = _changed(inputs, before, after)
+    return changed
 
 
 def _changed(inputs: Any, before: Any, after: Any) -> Any:
     if isinstance(before, dict) and isinstance(after, dict) and isinstance(inputs, dict):
         keys = [*inputs, *(key for key in after if key not in inputs)]
-        found = {
+        values = {
             key: _changed(inputs.get(key, ABSENT), before.get(key, ABSENT), after.get(key, ABSENT))
             for key in keys
         }
-        return {key: value for key, value in found.items() if value is not ABSENT}
+        return {key: value for key, value in values.items() if value is not ABSENT}
     lists = isinstance(before, list) and isinstance(after, list) and isinstance(inputs, list)
     if lists and len(inputs) == len(before) == len(after):
         return [_changed(*items) for items in zip(inputs, before, after, strict=True)]

@@ -1,4 +1,4 @@
-"""Pulumi's property values to plain Python's and back."""
+"""Converts Pulumi's property values to plain Python values and back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PropertyValues = Mapping[str, PropertyValue]
 
 
 def plain(values: PropertyValues) -> Properties:
-    """Returns the values without the engine's own, and without what is secret about them."""
+    """Returns the values without the engine's own keys and without secrecy."""
     return {key: plain_value(value) for key, value in without(values).items()}
 
 
@@ -22,12 +22,12 @@ def wrapped(values: Properties) -> dict[str, PropertyValue]:
 
 
 def without(values: PropertyValues, *keys: str) -> dict[str, PropertyValue]:
-    """Returns all but these keys and the engine's own, "__createBeforeDelete"."""
+    """Returns all but these keys and the engine's own, such as "__createBeforeDelete"."""
     return {k: v for k, v in values.items() if k not in keys and not k.startswith("__")}
 
 
 def plain_value(value: Any) -> Any:
-    """Whole numbers, which travel as floats, are integers."""
+    """Returns a plain value; whole numbers, which travel as floats, become integers."""
     value = value.value if isinstance(value, PropertyValue) else value
     if isinstance(value, float):
         return int(value) if value.is_integer() else value

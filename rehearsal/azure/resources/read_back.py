@@ -1,7 +1,7 @@
-"""What Azure answers to a GET: not quite what it was sent.
+"""Azure's answer to a GET, which differs from what was sent.
 
-Ids have another case, lists another order, and Azure has added properties, some of them later than
-it has made the resource.
+Ids have another case and lists another order. Azure also adds properties, some of them some time
+after it made the resource.
 """
 
 from __future__ import annotations
@@ -13,35 +13,36 @@ from rehearsal.azure.resources.resource_kinds import Properties, Resource, Resou
 
 
 def answered(resource_id: str, resource: Resource, others: Resources, settled: bool) -> Properties:
-    """Returns what Azure answers for a resource.
+    """Returns a resource as Azure reads it back.
 
     Args:
-        settled: Whether Azure has had the time to finish what is around the resource. It had not
-            when azure-native read the resource at the end of a PUT.
+        settled: Whether Azure has finished what surrounds the resource. When azure-native reads a
+            resource at the end of a PUT, it has not.
     """
-    known = {**resource.inputs, **resource.added}
-    if resource.kind == "StorageAccount" and "networkRuleSet" in known:
+    answer = {**resource.inputs, **resource.added}
+    if resource.kind == "StorageAccount" and "networkRuleSet" in answer:
         state = "Succeeded" if settled else "Provisioning"
-        rules = known["networkRuleSet"].get("virtualNetworkRules") or []
+        rules = answer["networkRuleSet"].get("virtualNetworkRules") or []
         stated = [{**rule, "state": state} for rule in rules]
-        known["networkRuleSet"] = {**known["networkRuleSet"], "virtualNetworkRules": stated}
+        answer["networkRuleSet"] = {**answer["networkRuleSet"], "virtualNetworkRules": stated}
     if resource.kind == "PublicIPAddress" and settled:
         for gateway in _gateways_of(resource_id, others):
-            known["natGateway"] = {"id": gateway}
-    return {key: _normalised(value, settled) for key, value in known.items()}
+            answer["natGateway"] = {"id": gateway}
+    return {key: _normalised(value, settled) for key, value in answer.items()}
 
 
 def _gateways_of(address_id: str, resources: Resources) -> list[str]:
-    """Returns the NAT gateways that have a public address."""
+    """Returns the NAT gateways that use a public address."""
     return [
         gateway_id
         for gateway_id, gateway in all_of(resources, "NatGateway").items()
-        if address_id in [one["id"] for one in gateway.inputs.get("publicIpAddresses") or []]
+        if address_id
+        in [address["id"] for address in gateway.inputs.get("publicIpAddresses") or []]
     ]
 
 
 def _normalised(value: Any, settled: bool) -> Any:
-    """Returns a value as Azure writes it: resource groups in capitals, once all is settled."""
+    """Returns a value as Azure writes it: settled resource groups are in capitals."""
     if isinstance(value, dict):
         return {key: _normalised(item, settled) for key, item in value.items()}
     if isinstance(value, list):

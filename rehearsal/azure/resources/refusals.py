@@ -1,4 +1,4 @@
-"""What Azure refuses for a while after something was deleted or has failed.
+"""What Azure refuses for a while after a deletion or a failure, and while something is in use.
 
 The times are Azure's, divided by TIME_FACTOR.
 """
@@ -15,14 +15,14 @@ from rehearsal.azure.resources.resource_kinds import Properties, Resource, Resou
 
 TIME_FACTOR = 30
 INTERFACE_LINGERS_S = 60 / TIME_FACTOR
-"""DELETE of a scale set returns while network interfaces of its machines still exist. Azure
+"""DELETE of a scale set returns while its machines' network interfaces still exist. Azure
 documents no time: https://github.com/gardener/machine-controller-manager-provider-azure"""
 INTERFACE_RESERVED_S = 180 / TIME_FACTOR
-"""For a VM whose creation has failed: https://github.com/taskcluster/taskcluster/issues/7196"""
+"""For the VM whose creation failed: https://github.com/taskcluster/taskcluster/issues/7196"""
 CONTAINER_NAME_S = 30 / TIME_FACTOR
 """https://learn.microsoft.com/rest/api/storageservices/delete-container"""
 ACCOUNT_NAME_S = 120 / TIME_FACTOR
-"""A storage account's name is free some minutes after its deletion; Azure documents no time."""
+"""A storage account's name becomes free minutes after its deletion; Azure documents no time."""
 IN_SUBNETS = ("NetworkInterface", "PrivateEndpoint", "VirtualMachineScaleSet")
 IN_USE = {
     "Subnet": ("InUseSubnetCannotBeDeleted", IN_SUBNETS),
@@ -35,7 +35,7 @@ IN_USE = {
     "NetworkInterface": ("NicInUse", ("VirtualMachine",)),
     "VirtualNetwork": ("InUseSubnetCannotBeDeleted", IN_SUBNETS),
 }
-"""What cannot be deleted while a resource of these types names it."""
+"""By type: the error of a deletion while resources of the listed types refer to it."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Hold:
     """Seconds since the epoch."""
     error: ArmError = field(default_factory=lambda: ArmError("", ""))
     by: str = ""
-    """A resource that may all the same."""
+    """A resource that is exempt."""
 
     def refuses(self, operation: str, resource_id: str, by: str, now: float) -> bool:
         asked = (operation, resource_id.lower()) == (self.operation, self.resource_id.lower())
@@ -56,7 +56,7 @@ class Hold:
 
 
 def after_deletion(deleted: Resources, now: float) -> Iterator[Hold]:
-    """Yields what Azure refuses after these resources were deleted."""
+    """Yields what Azure refuses after the deletion of these resources."""
     for resource_id, resource in deleted.items():
         name = resource_id.rpartition("/")[2]
         if resource.kind == "VirtualMachineScaleSet" and resource.inputs["sku"]["capacity"] > 0:
@@ -80,7 +80,7 @@ def after_deletion(deleted: Resources, now: float) -> Iterator[Hold]:
 
 
 def after_failed_creation(vm_id: str, inputs: Properties, now: float) -> Iterator[Hold]:
-    """Yields what Azure refuses after a VM could not be made: its interface stays reserved."""
+    """Yields what Azure refuses after a VM's creation failed: its interface stays reserved."""
     for interface in interfaces_of(inputs):
         message = (
             f"Nic(s) in request is reserved for another Virtual Machine for 180 seconds. "
@@ -91,7 +91,7 @@ def after_failed_creation(vm_id: str, inputs: Properties, now: float) -> Iterato
 
 
 def users_of(resource_id: str, resources: Resources) -> ArmError | None:
-    """Returns why a resource cannot be deleted: what uses it."""
+    """Returns why a resource cannot be deleted: another one uses it."""
     code, kinds = IN_USE.get(resources[resource_id].kind, ("", ()))
     for other_id, other in resources.items():
         if other.kind in kinds and _names(other, resource_id):
@@ -101,7 +101,9 @@ def users_of(resource_id: str, resources: Resources) -> ArmError | None:
 
 def interfaces_of(vm: Properties) -> list[str]:
     """Returns the ids of a VM's network interfaces."""
-    return [one["id"] for one in vm.get("networkProfile", {}).get("networkInterfaces", [])]
+    return [
+        interface["id"] for interface in vm.get("networkProfile", {}).get("networkInterfaces", [])
+    ]
 
 
 def _subnets_of(scale_set: Properties) -> Iterable[str]:

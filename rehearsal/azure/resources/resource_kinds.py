@@ -1,6 +1,6 @@
-"""The types of resources that a stack declares: their ids, their names and what replaces them.
+"""The types of resources that a stack declares: their ids, names and replacing changes.
 
-All of it is as in the azure-native provider.
+They follow the azure-native provider.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from infra.up.resource_ids import RESOURCE_IDS, names_of, resource_id
 Properties = dict[str, Any]
 
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
-"""Of the stack."""
+"""The stack's."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Resource:
     """The last part of its type, "VirtualMachine"."""
     inputs: Properties
     added: Properties
-    """What Azure has added: name, addresses, principals."""
+    """Properties that Azure has added: name, addresses, principals."""
     instance_view: Properties = field(default_factory=dict)
-    """What happens inside, which Azure answers only when it is asked for."""
+    """The current state inside, which Azure returns only on request."""
 
 
 Resources = Mapping[str, Resource]
@@ -43,8 +43,8 @@ class Kind:
     type: str
     """The last part of its type, "VirtualMachine"."""
     chosen: Literal["random", "same", "uuid"] = "random"
-    """How the provider names it where the program does not: the program's name with eight digits,
-    the program's name, or a UUID."""
+    """The name that the provider chooses by default: the program's name with eight digits, the
+    program's name, or a UUID."""
     replaced_by: frozenset[str] = frozenset()
     """Inputs whose change replaces the resource, besides the names in its id."""
 
@@ -73,7 +73,7 @@ class Kind:
         return resource_id(self.type, inputs, subscription)
 
     def replaces(self, changed: Iterable[str]) -> list[str]:
-        """Returns those of the changed inputs for which Azure makes another resource."""
+        """Returns the changed inputs that need a new resource."""
         return [key for key in changed if key in {*self.parameters, *self.replaced_by}]
 
 

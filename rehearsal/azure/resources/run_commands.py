@@ -1,13 +1,13 @@
-"""Managed run commands: what Azure executes, and what it says of it.
+"""Managed run commands: what Azure executes, and what it reports.
 
-- A script is executed when its resource is made, and again when its script changes. The same script
-  under the same name is not executed again, whether or not it has failed:
+- Azure executes a script when its resource is made, and again when the script changes. It does not
+  execute the same script under the same name again, whether or not it has failed:
   https://github.com/Azure/azure-sdk-for-net/issues/47307
   https://github.com/MicrosoftDocs/azure-compute-docs/pull/178
-- Only instanceView is documented to carry the last 4 KB of output and error; what the failed
-  deployment says of them is not:
+- Only instanceView is documented to contain the last 4 KB of output and error; the error of a
+  failed deployment is not:
   https://learn.microsoft.com/azure/virtual-machines/linux/run-command-managed
-- A script that has been started ends whether or not anybody waits for it.
+- A started script runs to its end, whether or not a client waits for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RUN_COMMAND = "VirtualMachineRunCommandByVirtualMachine"
 GET = "getVirtualMachineRunCommandByVirtualMachine"
 RUNNING = "Running"
 SHOWN = 4096
-"""Azure keeps the last bytes of output and error, so many of each."""
+"""Azure keeps so many last bytes of output and of error."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class Execution:
 
 
 def started(execution_id: str) -> Properties:
-    """Returns the instanceView of a script that runs."""
+    """Returns the instanceView of a running script."""
     return {"executionState": RUNNING, "startTime": _now(), "executionId": execution_id}
 
 
 def ended(view: Properties, execution: Execution) -> Properties:
-    """Returns the instanceView of a script that has ended; `view` is from when it ran."""
+    """Returns the instanceView of a script that has ended; `view` is the one while it ran."""
     state = "Succeeded" if execution.succeeded else "Failed"
     return {
         **view,
@@ -58,7 +58,7 @@ def ended(view: Properties, execution: Execution) -> Properties:
 
 
 def deployment_error(name: str, execution: Execution) -> ArmError:
-    """Returns what a deployment says of a failed script: not what the script has said."""
+    """Returns a deployment's error for a failed script, which lacks the script's output."""
     why = "timed out" if execution.timed_out else f"exited with code {execution.exit_code}"
     message = (
         f"VM has reported a failure when processing extension '{name}' (publisher "

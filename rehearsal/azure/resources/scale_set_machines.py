@@ -1,6 +1,6 @@
-"""The machines of a scale set in Flexible orchestration: each has a name, a state and an end.
+"""The machines of a scale set in Flexible orchestration: their names, states and times.
 
-They are in the scale set's instance view. What takes a while is kept as the time when it ends.
+The scale set's instance view holds them. A change that takes a while is kept as its end time.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ class SetMachine:
     name: str
     """Unique: no machine gets the name of another that is gone."""
     place: int
-    """Of its address among those that machines of the subnet may have."""
+    """Of its address, among the subnet's addresses for machines."""
     created: float
     ready: float
     """When it is provisioned."""
     gone: float | None = None
     """When it is deleted; None for a machine that stays."""
     error: str = ""
-    """Why it is not provisioned, in the end: a code of Azure's."""
+    """Azure's error code if its provisioning fails."""
     joins: bool = True
     """Whether it will join Ray."""
     deallocated: bool = False
@@ -39,19 +39,19 @@ class SetMachine:
         return "Failed" if self.error else "Succeeded"
 
     def is_up(self, now: float) -> bool:
-        """Whether it has power, unless it is deallocated, and does what its customData says."""
+        """Whether it boots with its customData; a deallocated one has no power all the while."""
         return self.state(now) == "Succeeded" and self.joins
 
 
 def machines_of(scale_set: Resource, now: float) -> list[SetMachine]:
-    """Returns the machines that exist, those that are being deleted too."""
-    known = [SetMachine(**one) for one in scale_set.instance_view.get("machines", [])]
-    return [one for one in known if one.gone is None or now < one.gone]
+    """Returns the machines that exist, including those that are being deleted."""
+    machines = [SetMachine(**values) for values in scale_set.instance_view.get("machines", [])]
+    return [machine for machine in machines if machine.gone is None or now < machine.gone]
 
 
 def with_machines(scale_set: Resource, machines: Iterable[SetMachine]) -> Resource:
     """Returns the scale set with these machines and no others."""
-    view = {**scale_set.instance_view, "machines": [asdict(one) for one in machines]}
+    view = {**scale_set.instance_view, "machines": [asdict(machine) for machine in machines]}
     return replace(scale_set, instance_view=view)
 
 
@@ -66,21 +66,21 @@ def with_more(
     """Returns the scale set with more machines, at the lowest free addresses.
 
     Args:
-        errors: Of machines besides, which are left behind as failed.
+        errors: Error codes of further machines, which stay behind as failed.
         never_join: How many of the new machines do not join Ray.
     """
-    found = machines_of(scale_set, now)
+    machines = machines_of(scale_set, now)
     made = int(scale_set.instance_view.get("made", 0))
     prefix = scale_set.inputs["virtualMachineProfile"]["osProfile"]["computerNamePrefix"]
     for number, error in enumerate([""] * count + list(errors)):
-        taken = {one.place for one in found}
-        place = next(place for place in range(len(found) + 1) if place not in taken)
+        taken = {machine.place for machine in machines}
+        place = next(place for place in range(len(machines) + 1) if place not in taken)
         joins = number >= never_join and not error
         name = f"{prefix}{made + number}"
-        found.append(SetMachine(name, place, now, ready, error=error, joins=joins))
+        machines.append(SetMachine(name, place, now, ready, error=error, joins=joins))
     made += count + len(errors)
     view = {**scale_set.instance_view, "made": made}
-    return with_machines(replace(scale_set, instance_view=view), found)
+    return with_machines(replace(scale_set, instance_view=view), machines)
 
 
 def without(scale_set: Resource, names: Collection[str], now: float, gone: float) -> Resource:
@@ -88,32 +88,34 @@ def without(scale_set: Resource, names: Collection[str], now: float, gone: float
     return with_machines(
         scale_set,
         [
-            replace(one, gone=gone) if one.name in names and one.gone is None else one
-            for one in machines_of(scale_set, now)
+            replace(machine, gone=gone)
+            if machine.name in names and machine.gone is None
+            else machine
+            for machine in machines_of(scale_set, now)
         ],
     )
 
 
 def with_capacity(scale_set: Resource, capacity: int) -> Resource:
-    """Returns the scale set with a capacity that somebody else than Pulumi has given it."""
+    """Returns the scale set with a capacity that did not come from Pulumi."""
     sku: Properties = {**scale_set.inputs["sku"], "capacity": capacity}
     return replace(scale_set, inputs={**scale_set.inputs, "sku": sku})
 
 
 def resized(scale_set: Resource, now: float, spot_machines: int | None) -> Resource:
-    """Returns the scale set with as many machines as its capacity says, ready at once.
+    """Returns the scale set with the number of machines of its capacity, ready at once.
 
     The oldest are deleted first, as Azure's scale-in policy has it:
     https://learn.microsoft.com/azure/virtual-machine-scale-sets/virtual-machine-scale-sets-scale-in-policy
 
     Args:
-        spot_machines: How many Spot machines there are; None is enough.
+        spot_machines: How many Spot machines Azure has; None: no limit.
     """
     wanted = int(scale_set.inputs["sku"]["capacity"])
     if scale_set.inputs["virtualMachineProfile"].get("priority") == "Spot":
         wanted = wanted if spot_machines is None else min(wanted, spot_machines)
-    stay = [one for one in machines_of(scale_set, now) if one.gone is None]
+    stay = [machine for machine in machines_of(scale_set, now) if machine.gone is None]
     if wanted >= len(stay):
         return with_more(scale_set, wanted - len(stay), now, now)
-    oldest = {one.name for one in stay[: len(stay) - wanted]}
+    oldest = {machine.name for machine in stay[: len(stay) - wanted]}
     return without(scale_set, oldest, now, now)

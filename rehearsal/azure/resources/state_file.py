@@ -1,4 +1,4 @@
-"""What Azure knows, in a file: each `pulumi up` is a process of its own."""
+"""Azure's state in a file, since each `pulumi up` is a separate process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class State:
                 raise AzureError(hold.error)
 
     def lingers_in(self, group_id: str) -> bool:
-        """Says whether something in a group cannot be deleted yet."""
+        """Returns whether something in a group cannot be deleted yet."""
         now = time.time()
         return any(
             hold.operation == "delete"
@@ -50,13 +50,16 @@ class StateFile:
     def read(self) -> State:
         if not self.path.exists():
             return State()
-        known = json.loads(self.path.read_text())
-        holds = [Hold(**{**one, "error": ArmError(**one["error"])}) for one in known["holds"]]
-        return State({key: Resource(**one) for key, one in known["resources"].items()}, holds)
+        content = json.loads(self.path.read_text())
+        holds = [
+            Hold(**{**values, "error": ArmError(**values["error"])}) for values in content["holds"]
+        ]
+        resources = {key: Resource(**values) for key, values in content["resources"].items()}
+        return State(resources, holds)
 
     @contextmanager
     def changed(self) -> Iterator[State]:
-        """Yields the state, and writes what it has become; an exception leaves it as it was."""
+        """Yields the state, and writes it when it has changed; not after an exception."""
         with shared_file.locked(self.path):
             state = self.read()
             yield state

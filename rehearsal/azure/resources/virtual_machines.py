@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rehearsal.azure.azure_errors import ArmError
-from rehearsal.azure.network.virtual_network import FIRST_HOST, Subnet, subnets
 from rehearsal.azure.resources.resource_kinds import Properties, Resource, Resources, all_of
 from rehearsal.azure.resources.scale_set_machines import machines_of
+from rehearsal.azure.resources.virtual_network import FIRST_HOST, Subnet, subnets
 
 RUNS = "PowerState/running"
 NOT_RUNNING = ArmError(
     "OperationNotAllowed", "Cannot modify extensions in the VM when the VM is not running."
 )
-"""The answer to a run command for a VM that is stopped."""
+"""The answer to a run command for a stopped VM."""
 
 
 @dataclass(frozen=True)
@@ -25,19 +25,19 @@ class VirtualMachine:
     resource_id: str
     host_name: str
     inputs: Properties
-    """Of the VM or of its scale set."""
+    """The VM's or its scale set's."""
     profile: Properties
     """With osProfile and priority: the VM's own inputs, or virtualMachineProfile."""
     size: str
     subnet: Subnet
     address: str
     nsg_id: str | None
-    """Of its network interface; the subnet may have another NSG."""
+    """Its network interface's; the subnet may have another NSG."""
     public_address: str = ""
     scale_set: str = ""
-    """Its name; empty for a machine of its own."""
+    """The scale set's name; empty for a VM outside scale sets."""
     exists: bool = True
-    """False while it is being made or deleted, and if it failed or will never join Ray."""
+    """False while it is being made or deleted, if it failed, and if it will never join Ray."""
     deallocated: bool = False
     """It exists and is off; its disk is kept."""
 
@@ -48,7 +48,7 @@ def virtual_machines(resources: Resources) -> list[VirtualMachine]:
 
 
 def power_state(vm: Resource) -> str:
-    """Returns what instanceView says of a VM; a stopped one is declared like one that runs."""
+    """Returns a VM's power state, which is in its instanceView only."""
     return str(vm.instance_view.get("powerState", RUNS))
 
 

@@ -26,21 +26,15 @@ MACHINE_FOLDERS = (
 )
 
 
-def load(name: str, home: Path | None = None) -> ModuleType:
-    """Imports a script again; what it keeps in /var/lib/volley is in `home`."""
+def load(name: str) -> ModuleType:
+    """Imports a Python script of the boot."""
     (path,) = FILES.glob(f"*/{SCRIPTS}/{name}.py")
-    for folder in FILES.glob(f"*/{SCRIPTS}"):
-        if str(folder) not in sys.path:
-            sys.path.append(str(folder))
     spec = importlib.util.spec_from_file_location(f"machine_{name}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    for constant, value in vars(module).items():
-        if home is not None and isinstance(value, Path) and value.is_relative_to("/var/lib/volley"):
-            setattr(module, constant, home / value.relative_to("/var/lib/volley"))
     return module
 
 

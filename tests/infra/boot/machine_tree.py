@@ -1,10 +1,9 @@
-"""A machine's files as cloud-init writes them, below a folder."""
+"""A machine's files below a folder: customData's, and the units of the head's software."""
 
 from __future__ import annotations
 
 import gzip
-import io
-import tarfile
+import shutil
 from base64 import b64decode
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import yaml
 
 from infra import ports
 from infra.boot.cloud_config import MachineEnvironment, Role, cloud_config
+from infra.boot.head_wheel import UNITS
 
 ROLES: list[Role] = ["head", "worker"]
 
@@ -35,13 +35,12 @@ def write_tree(environment: MachineEnvironment, folder: Path) -> Path:
     for file in yaml.safe_load(cloud_config(environment))["write_files"]:
         path = folder / file["path"].lstrip("/")
         content = decoded(file)
-        if path.name.endswith(".tar.xz"):
-            with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-                archive.extractall(folder, filter="data")
-            continue
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         path.chmod(int(file["permissions"], 8))
+    if environment.role == "head":
+        # The head's run command brings them.
+        shutil.copytree(UNITS, folder / "etc/systemd/system", dirs_exist_ok=True)
     return folder
 
 
@@ -51,7 +50,5 @@ def decoded(file: dict[str, Any]) -> bytes:
     match file.get("encoding"):
         case "gz+b64":
             return gzip.decompress(b64decode(content))
-        case "b64":
-            return b64decode(content)
         case _:
             return content.encode()

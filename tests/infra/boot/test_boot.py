@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from infra.boot.cloud_config import (
     Role,
     cloud_config,
 )
-from infra.boot.packed_scripts import PACKED, contents
 from infra.config.read_stack import read_settings
 from infra.stack.last_start import FIRST_LINES
 from infra.stack.machine_environment import check_custom_data
@@ -37,6 +35,8 @@ from tests.infra.declared_stack import REQUIRED, Declared
 from tests.project import ROOT
 
 Stack = Callable[[str], Declared]
+MAX_OWN_CUSTOM_DATA = 40_000
+"""Bytes of the head's customData without a user's packages and variables."""
 SHELLCHECK = Path(sys.executable).parent / "shellcheck"
 
 
@@ -101,20 +101,6 @@ def test_every_unit_that_is_started_is_there(tree: Path, role: Role) -> None:
         assert (tree / "etc/systemd/system" / unit).is_file()
 
 
-@pytest.mark.parametrize("folder", ["common", "head"])
-def test_the_packed_scripts_are_up_to_date(folder: str) -> None:
-    # Otherwise each laptop packs them itself, with its own liblzma: `make pack`.
-    with tarfile.open(PACKED / f"{folder}.tar.xz") as archive:
-        packed = {member.name: read(archive, member) for member in archive}
-    assert packed == contents(FILES / folder)
-
-
-def read(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    file = archive.extractfile(member)
-    assert file is not None
-    return file.read()
-
-
 def test_scripts_may_be_run(tree: Path) -> None:
     for path in (tree / "usr/local/lib/volley").iterdir():
         assert bool(path.stat().st_mode & 0o100) == path.read_text().startswith("#!")
@@ -125,6 +111,10 @@ def test_scripts_may_be_run(tree: Path) -> None:
 
 def test_custom_data_fits(any_stack: Declared, role: Role) -> None:
     assert len(any_stack.custom_data(role).encode()) <= MAX_CUSTOM_DATA
+
+
+def test_the_heads_custom_data_has_room_for_packages_and_variables() -> None:
+    assert len(cloud_config(machine()).encode()) <= MAX_OWN_CUSTOM_DATA
 
 
 def test_custom_data_that_does_not_fit_is_refused() -> None:
@@ -153,7 +143,7 @@ def test_the_same_machine_gives_the_same_bytes(role: Role) -> None:
 
 
 @pytest.mark.parametrize(
-    "left", ["__pycache__/sync_results.cpython-311.pyc", ".DS_Store", ".run_experiments.py.swp"]
+    "left", ["__pycache__/blob.cpython-311.pyc", ".DS_Store", ".volley-head.swp"]
 )
 def test_what_python_the_finder_and_editors_leave_is_not_a_boot_file(
     left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -16,10 +16,13 @@ from typing import Any
 import pytest
 import torch
 
+from head.queue.record import Record
+from head.queue.store import Store
 from infra.stack.training import run_command_script
 from payload.parcel.experiment_files import ExperimentFiles
-from tests.infra.boot.boot_scripts import Machine, install_scripts, load
-from tests.infra.experiments.head import payload
+from tests.head.installed_head import InstalledHead
+from tests.head.queue.queue_head import payload
+from tests.infra.boot.boot_scripts import Machine
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +47,7 @@ journal=journal/${unit%.service}
 
 
 RUNUSER = """\
-[[ $* != *volley_head.py* ]] || exec "${@:4}"
+[[ $* != *head.command* ]] || exec "${@:4}"
 echo 1
 """
 """The head's command, or the number of nodes."""
@@ -60,8 +63,8 @@ class Head(Machine):
         self.command("journalctl", JOURNALCTL)
         self.command("runuser", RUNUSER)
         self.cloud_init("done", 0)
-        install_scripts(root)
-        self.store = load("experiment_store").Store(root / "var/lib/volley/experiments")
+        self._environment = InstalledHead(root).environment
+        self.store = Store(root / "var/lib/volley/experiments")
         self.training_becomes(state="TRAINING")
 
     def training_becomes(self, **changes: Any) -> None:
@@ -103,7 +106,7 @@ class Head(Machine):
             timeout_s=timeout_s,
         )
         with self.queue():
-            return self.run(script)
+            return self.run(script, self._environment)
 
 
 @pytest.fixture
@@ -217,7 +220,7 @@ def test_a_training_that_waits_for_others_says_its_place_and_is_no_failure(head:
     head.training_becomes(reason="no room beside other")
     other = head.root / "var/lib/volley/experiments/other"
     other.mkdir()
-    load("experiment_record").Record("other", "TRAINING").write(other)
+    Record("other", "TRAINING").write(other)
     done = head.start_training()
     assert done.returncode == 0, done.stderr
     assert "pong is queued, position 1, behind other; it starts when there is room" in done.stdout
@@ -257,7 +260,7 @@ def test_what_a_failed_experiment_has_written_is_shown(head: Head) -> None:
         written.write_text("of the environment: a traceback\n")
         return change(record, **changes)
 
-    head.store.change = write_and_change
+    head.store.change = write_and_change  # type: ignore[method-assign]
     done = head.start_training()
     assert done.returncode == 1
     assert "of the environment: a traceback\npong: the environment is broken\n" in done.stderr

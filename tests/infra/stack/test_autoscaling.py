@@ -8,13 +8,13 @@ import yaml
 from ray.autoscaler._private.util import validate_config
 
 from infra.config.vm_sizes import Machine
-from infra.stack.autoscaling import Scaling, autoscaling_config
+from infra.stack.autoscaling import WorkerLimits, autoscaling_config
 
 HEAD, GPU = Machine.named("Standard_D4as_v5"), Machine.named("Standard_NC4as_T4_v3")
 
 
-def config(worker: Machine = HEAD, scaling: Scaling = Scaling(1, 4, 5)) -> dict[str, Any]:  # noqa: B008
-    text = autoscaling_config("/scale/set", "10.42.0.4", HEAD, worker, scaling)
+def config(worker: Machine = HEAD, limits: WorkerLimits = WorkerLimits(1, 4, 5)) -> dict[str, Any]:  # noqa: B008
+    text = autoscaling_config("/scale/set", "10.42.0.4", HEAD, worker, limits)
     found: dict[str, Any] = yaml.safe_load(text)
     return found
 

@@ -19,9 +19,10 @@ def test_the_training_starts_when_head_and_workers_are_there(any_stack: Declared
     machines = {
         any_stack.resource(kind).name for kind in ("VirtualMachine", "VirtualMachineScaleSet")
     }
-    scaling, training = (any_stack.resource(RUN_COMMAND, name) for name in ("scaling", "training"))
-    assert machines <= scaling.waits_for
-    assert scaling.name in training.waits_for
+    software = any_stack.resource(RUN_COMMAND, "head-software")
+    training = any_stack.resource(RUN_COMMAND, "training")
+    assert machines <= software.waits_for
+    assert software.name in training.waits_for
 
 
 def test_the_second_subnet_waits_for_the_first(any_stack: Declared) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pulumi
 import pytest
 
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import all_of
-from rehearsal.azure.resources.resources import Azure
 from rehearsal.azure.resources.run_commands import RUN_COMMAND
 from rehearsal.drivers.in_process import InProcess
 from tests.infra.declared_stack import REQUIRED

@@ -8,9 +8,9 @@ import pytest
 
 from infra.up.deploy import WORKERS_HAVE_CHANGED
 from rehearsal.azure.management.management_faults import Faults
-from rehearsal.azure.management.management_machines import SetMachines
+from rehearsal.azure.management.scale_set_changes import SetMachines
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import all_of
-from rehearsal.azure.resources.resources import Azure
 from rehearsal.drivers.in_process import InProcess
 from tests.infra.declared_stack import REQUIRED
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import Resource
-from rehearsal.azure.resources.resources import Azure
 from rehearsal.drivers.pulumi_project import PulumiProject
 from tests.infra.declared_stack import REQUIRED
 

@@ -10,9 +10,9 @@ from typing import NoReturn, TypeVar
 
 from infra.stack.last_start import TRAINING
 from rehearsal.azure.azure_errors import ArmError, HalfMadeError
-from rehearsal.azure.resources.provider import serve
+from rehearsal.azure.resources.azure_stand_in import Azure
+from rehearsal.azure.resources.pulumi_provider import serve
 from rehearsal.azure.resources.resource_kinds import Properties, Resource, all_of, short_type
-from rehearsal.azure.resources.resources import Azure
 from rehearsal.azure.resources.run_commands import RUN_COMMAND, Execution
 
 T = TypeVar("T")

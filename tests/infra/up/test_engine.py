@@ -7,9 +7,9 @@ import pytest
 from infra.config.read_stack import SECRET
 from infra.stack.last_start import TRAINING
 from rehearsal.azure.management.management_faults import Faults
-from rehearsal.azure.management.management_machines import SetMachines
+from rehearsal.azure.management.scale_set_changes import SetMachines
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import Properties, all_of
-from rehearsal.azure.resources.resources import Azure
 from rehearsal.azure.resources.run_commands import RUN_COMMAND
 from rehearsal.scenario.stack_changes import KEPT
 from tests.infra.up import engine_stack

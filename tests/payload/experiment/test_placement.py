@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from payload.errors import UserError
 from payload.experiment.placement import (
     Cluster,
-    Node,
     cpus_of_trials_driver,
     place,
     place_trials,
     room_for_env_runners,
 )
 from payload.experiment.settings import Settings
+from payload.room import Node
 
 ARTICLES = Cluster([Node(6, gpus=1.0), *[Node(2)] * 4])
 """A head of 6 vCPUs with a GPU, and workers of 8 vCPUs in all."""

@@ -17,9 +17,9 @@ from ray._private.state import actors
 
 from payload.algorithms.build import algorithm_config
 from payload.environments.atari import game_of
-from payload.experiment.placement import Node
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import with_defaults
+from payload.room import Node
 from payload.run import env_runner_number
 from payload.run.env_runner_number import EnvRunnerNumber
 from payload.run.progress import Report

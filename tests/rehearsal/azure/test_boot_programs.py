@@ -19,7 +19,7 @@ pytestmark = needs("mount", "unshare")
 START = """
 import os, subprocess, sys, time
 from pathlib import Path
-from rehearsal.azure import metadata_service, metadata_state
+from rehearsal.azure.metadata import metadata_service, metadata_state
 
 folder, scripts, azurite = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
 state = folder / "metadata.json"
@@ -44,7 +44,7 @@ print(metadata_state.acknowledged(state, event_id))
 STORAGE = """
 from infra.stack.identity import BLOB_DATA_CONTRIBUTOR
 from rehearsal.azure.blob.blob_proxy import Access
-from rehearsal.azure.roles import RoleAssignment
+from rehearsal.azure.resources.roles import RoleAssignment
 from rehearsal.azure.blob.blob_storage import BlobStorage
 storage = BlobStorage(folder / "blobs", program=azurite)
 storage.add_account("results")
@@ -90,7 +90,10 @@ needs_azurite = pytest.mark.skipif(
 def run(code: str, folder: Path) -> list[str]:
     """Runs code on a machine of Azure's; returns the lines that it prints."""
     return run_python(
-        *(START + code, folder, FILES / "common/usr/local/lib/volley", PROGRAM),
+        START + code,
+        folder,
+        FILES / "common/usr/local/lib/volley",
+        PROGRAM,
         machine="10.0.0.5",
         names={"results.blob.core.windows.net": BLOB_ADDRESS},
         addresses=[METADATA_ADDRESS, BLOB_ADDRESS],

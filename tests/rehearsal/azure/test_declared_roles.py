@@ -14,8 +14,8 @@ from infra.stack.identity import BLOB_DATA_CONTRIBUTOR
 from infra.stack.retention import CONTAINER
 from rehearsal.addresses import BLOB_ADDRESS, METADATA_ADDRESS
 from rehearsal.azure.blob.blob_service import PROGRAM
-from rehearsal.azure.roles import RoleAssignment, role_assignments
-from rehearsal.plan import plan
+from rehearsal.azure.resources.roles import RoleAssignment, role_assignments
+from rehearsal.host_plan import plan
 from tests.infra.declared_stack import Declared, declare_stack
 from tests.rehearsal.network_namespaces import needs
 from tests.rehearsal.private_network import run_python
@@ -29,10 +29,10 @@ READER = "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1"
 SERVE = """
 import json, os, subprocess, sys
 from pathlib import Path
-from rehearsal.azure import metadata_service, metadata_state
+from rehearsal.azure.metadata import metadata_service, metadata_state
 from rehearsal.azure.blob.blob_proxy import Access
 from rehearsal.azure.blob.blob_storage import BlobStorage
-from rehearsal.azure.roles import RoleAssignment
+from rehearsal.azure.resources.roles import RoleAssignment
 
 given = json.loads(Path(sys.argv[1]).read_text())
 folder = Path(sys.argv[1]).parent
@@ -53,15 +53,15 @@ environment = os.environ | {
 }
 
 def attempt(verb, container, assignments):
-    known = tuple(RoleAssignment(**one) for one in assignments)
-    storage.grant(Access({given["account"]: given["account_id"]}, known))
+    roles = tuple(RoleAssignment(**values) for values in assignments)
+    storage.grant(Access({given["account"]: given["account_id"]}, roles))
     command = [sys.executable, given["blob"], verb, container, "ray-token", folder / "file"]
     pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with subprocess.Popen(command, env=environment, **pipe) as program:
         # Without a role the program retries for long.
-        said = next(line for line in program.stdout if "ray-token: " in line)
+        answer = next(line for line in program.stdout if "ray-token: " in line)
         program.kill()
-    return said
+    return answer
 
 for verb, container, assignments in given["attempts"]:
     print(json.dumps(attempt(verb, container, assignments)), flush=True)
@@ -95,20 +95,21 @@ def attempts_of(
         "containers": planned.containers,
         "blob": str(FILES / "common/usr/local/lib/volley/blob.py"),
         "attempts": [
-            (verb, container, [asdict(one) for one in assignments])
+            (verb, container, [asdict(assignment) for assignment in assignments])
             for verb, container, assignments in attempts
         ],
     }
     file = folder / "given.json"
     file.write_text(json.dumps(given))
-    said = run_python(
-        *(SERVE, file),
+    output = run_python(
+        SERVE,
+        file,
         machine="10.0.0.5",
         names={f"{account}.blob.core.windows.net": BLOB_ADDRESS},
         addresses=[METADATA_ADDRESS, BLOB_ADDRESS],
         hosts=folder / "hosts",
     )
-    return [json.loads(line) for line in said.splitlines()]
+    return [json.loads(line) for line in output.splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -124,15 +125,15 @@ def attempts_of(
 def test_without_a_role_or_with_less_of_it_a_machine_is_refused(
     declared: Declared, tmp_path: Path, role: str, verb: str
 ) -> None:
-    everyone = [replace(one, effective=0) for one in role_assignments(declared.azure)]
+    everyone = [replace(assignment, effective=0) for assignment in role_assignments(declared.azure)]
     who, what = role.split("-")
-    one = declared.one("RoleAssignment", role)
+    inputs = declared.one("RoleAssignment", role)
     (mine,) = (
-        known
-        for known in everyone
-        if (known.principal_id, known.scope) == (one["principalId"], one["scope"])
+        assignment
+        for assignment in everyone
+        if (assignment.principal_id, assignment.scope) == (inputs["principalId"], inputs["scope"])
     )
-    others = [known for known in everyone if known != mine]
+    others = [assignment for assignment in everyone if assignment != mine]
     container = mine.scope.rpartition("/")[2]
     assert container.startswith(what)
     first = (
@@ -157,10 +158,10 @@ def test_without_a_role_or_with_less_of_it_a_machine_is_refused(
 def test_workers_may_write_nothing_and_not_read_the_results(
     declared: Declared, tmp_path: Path
 ) -> None:
-    everyone = [replace(one, effective=0) for one in role_assignments(declared.azure)]
+    everyone = [replace(assignment, effective=0) for assignment in role_assignments(declared.azure)]
     ((_, account),) = plan(declared.azure).accounts.items()
     attempts = [
         ("get" if name == CONTAINER else "put", name, everyone) for name in account.containers
     ]
-    said = attempts_of(declared, tmp_path, "workers", attempts)
-    assert [REFUSED in one for one in said] == [True, True, True]
+    answers = attempts_of(declared, tmp_path, "workers", attempts)
+    assert [REFUSED in answer for answer in answers] == [True, True, True]

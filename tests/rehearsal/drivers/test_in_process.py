@@ -14,8 +14,8 @@ import pytest
 from pulumi.runtime.settings import SETTINGS
 
 from rehearsal.azure.azure_errors import ArmError
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import Resource
-from rehearsal.azure.resources.resources import Azure
 from rehearsal.azure.resources.run_commands import RUN_COMMAND, Execution
 from rehearsal.drivers.driver import Result
 from rehearsal.drivers.in_process import InProcess

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rehearsal.shell import run
+from rehearsal.host_shell import run
 from tests.rehearsal.network_namespaces import BRIDGED, NetworkNamespace, ip, network_namespace
 
 

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 
 from hypothesis import Phase, given, settings
 
-from rehearsal.azure.network.nsg import Nsg, decisions
+from rehearsal.azure.network.nsg_evaluation import Nsg, decisions
 from rehearsal.azure.network.security_rules import Packet
+from rehearsal.host_shell import run
 from rehearsal.network.nftables import comment, nsg_rules
-from rehearsal.shell import run
 from tests.rehearsal.network_namespaces import ip, needs, network_namespace
 from tests.rehearsal.random_rules import declared_rule, nsgs, packets
 
@@ -30,8 +30,10 @@ def test_the_kernel_decides_as_azure_does(applied: list[Nsg], sent: list[Packet]
     with ruled(applied):
         passed = [passes(packet) for packet in sent]
         counted = counters()
-    assert passed == [all(one.allows for one in each) for each in decided]
-    assert counted == Counter(comment(one.nsg, one.rule) for each in decided for one in each)
+    assert passed == [all(decision.allows for decision in each) for each in decided]
+    assert counted == Counter(
+        comment(decision.nsg, decision.rule) for each in decided for decision in each
+    )
 
 
 @contextmanager

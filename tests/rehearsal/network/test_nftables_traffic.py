@@ -9,7 +9,7 @@ from threading import Event, Thread
 import pytest
 
 from rehearsal.addresses import METADATA_ADDRESS
-from rehearsal.azure.network.nsg import Nsg
+from rehearsal.azure.network.nsg_evaluation import Nsg
 from rehearsal.network.nftables import nsg_rules
 from tests.rehearsal.network.cloud import Cloud
 from tests.rehearsal.network.cloud import cloud as make_cloud
@@ -73,9 +73,9 @@ def test_a_connection_outlives_the_rule_that_let_it_in(cloud: Cloud) -> None:
         cloud.apply(nsg_rules([over_worker("Inbound", "Deny")], "nsg"))
         assert not cloud.is_open(HEAD, *server.getsockname())
         with accepted:
-            for one, other in ((client, accepted), (accepted, client)):
-                one.sendall(b"still here")
-                assert other.recv(10) == b"still here"
+            for sender, receiver in ((client, accepted), (accepted, client)):
+                sender.sendall(b"still here")
+                assert receiver.recv(10) == b"still here"
 
 
 def test_nothing_slips_through_while_the_rules_are_replaced(cloud: Cloud) -> None:

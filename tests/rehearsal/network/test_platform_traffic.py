@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from rehearsal.addresses import BLOB_ADDRESS, MLFLOW_ADDRESS, STRANGER_ADDRESS
-from rehearsal.azure.network.nsg import Nsg
+from rehearsal.azure.network.nsg_evaluation import Nsg
+from rehearsal.host_shell import run
 from rehearsal.network.nftables import (
     RECEIVED,
     address_rules,
@@ -17,7 +18,6 @@ from rehearsal.network.nftables import (
     platform_rules,
     traffic_rules,
 )
-from rehearsal.shell import run
 from tests.rehearsal.network.cloud import Cloud
 from tests.rehearsal.network.cloud import cloud as make_cloud
 from tests.rehearsal.network_namespaces import ip, needs

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from rehearsal.host_shell import CommandError, run
 from rehearsal.network.port_scan import Reached, scan_from
-from rehearsal.shell import CommandError, run
 from tests.rehearsal.network_namespaces import NetworkNamespace, ip, needs, network_namespace
 
 SOURCE, TARGET = "10.77.0.1", "10.77.0.2"
@@ -78,16 +78,16 @@ def no_rules(machines: Machines) -> None:
 
 def test_exactly_the_allowed_ports_are_found(machines: Machines) -> None:
     machines.network_rules(f"{ALLOW}; drop")
-    found = machines.scan()
-    assert found.passed == ALLOWED
-    assert found.listening == {6379}
+    reached = machines.scan()
+    assert reached.passed == ALLOWED
+    assert reached.listening == {6379}
 
 
 def test_without_rules_every_port_is_found(machines: Machines) -> None:
-    found = machines.scan()
-    assert found.passed == PORTS
-    assert found.listening == LISTENING
-    assert found.refused == PORTS - LISTENING
+    reached = machines.scan()
+    assert reached.passed == PORTS
+    assert reached.listening == LISTENING
+    assert reached.refused == PORTS - LISTENING
 
 
 def test_none_is_found_when_all_is_dropped(machines: Machines) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.azure.network.virtual_network import subnets
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.refusals import CONTAINER_NAME_S
 from rehearsal.azure.resources.resource_kinds import Resource, all_of
-from rehearsal.azure.resources.resources import Azure
+from rehearsal.azure.resources.virtual_network import subnets
 from rehearsal.drivers.driver import Result
 from rehearsal.drivers.in_process import InProcess
 from rehearsal.scenario.existing_network import make_existing_network
@@ -46,7 +46,7 @@ class Lives:
 
     @property
     def made(self) -> dict[str, Resource]:
-        return {key: one for key, one in self.declared.items() if key not in self.before}
+        return {key: resource for key, resource in self.declared.items() if key not in self.before}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Lives:
 
 def test_the_second_stack_makes_no_network_and_no_account(lives: Lives) -> None:
     assert not lives.up.error
-    kinds = {one.kind for one in lives.made.values()}
+    kinds = {resource.kind for resource in lives.made.values()}
     assert kinds.isdisjoint({"VirtualNetwork", "Subnet", "NatGateway", "StorageAccount"})
     assert "PrivateEndpoint" in kinds
 
@@ -70,8 +70,8 @@ def test_up_and_destroy_leave_what_was_there_as_it_was(lives: Lives) -> None:
 def test_the_existing_subnets_have_a_way_out_and_neither_nsg_nor_service_endpoint(
     lives: Lives,
 ) -> None:
-    found = subnets(lives.before)
-    assert [(one.has_nat, one.nsg_id, one.reaches_storage) for one in found] == [
+    existing = subnets(lives.before)
+    assert [(subnet.has_nat, subnet.nsg_id, subnet.reaches_storage) for subnet in existing] == [
         (True, None, False)
     ] * 2
 

@@ -65,10 +65,10 @@ FREE = {
 @pytest.mark.parametrize("case", COLLIDING)
 def test_addresses_in_use_are_told_with_their_interface_or_route(case: str) -> None:
     addresses, routes, use = COLLIDING[case]
-    found = find_conflicts(
+    conflicts = find_conflicts(
         [IPv4Network("10.42.0.0/24")], host_networks(addresses, json.dumps(routes))
     )
-    assert found == [
+    assert conflicts == [
         f"addresses 10.42.0.0/24 of the rehearsal: in use here by {use}; they must be free"
     ]
 
@@ -100,8 +100,10 @@ def test_servers_that_machines_get_packages_from_are_told_by_name() -> None:
         "203.0.113.9  STREAM mirror.example\n203.0.113.9  DGRAM  \n198.51.100.1 STREAM other\n"
     )
     resolv_conf = "search example\nnameserver 2001:db8::1\nnameserver 203.0.113.53\n"
-    found = find_conflicts([IPv4Network("203.0.113.0/24")], package_servers(resolv_conf, resolved))
-    assert [line.partition("in use here by ")[2] for line in found] == [
+    conflicts = find_conflicts(
+        [IPv4Network("203.0.113.0/24")], package_servers(resolv_conf, resolved)
+    )
+    assert [line.partition("in use here by ")[2] for line in conflicts] == [
         "name server 203.0.113.53; they must be free",
         "mirror.example (203.0.113.9); they must be free",
     ]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from rehearsal.host_shell import CommandError
 from rehearsal.set_up import atomic
 from rehearsal.set_up.atomic import in_namespaces, made_aside
-from rehearsal.shell import CommandError
 from tests.project import ROOT
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="root is needed for namespaces")

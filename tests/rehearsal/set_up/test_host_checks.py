@@ -82,8 +82,8 @@ GOOD: dict[str, list[str]] = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_a_bad_machine_is_told_in_one_line(case: str) -> None:
-    found, line = BAD[case]
-    assert found == [line]
+    lines, line = BAD[case]
+    assert lines == [line]
 
 
 @pytest.mark.parametrize("case", GOOD)

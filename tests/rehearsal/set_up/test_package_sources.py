@@ -24,8 +24,8 @@ bookworm main https://apt.example/other/ Other Co
 
 
 def test_a_debian_host_lends_its_mirrors_but_not_those_of_others() -> None:
-    found = debian_mirrors(BOOKWORM, TARGETS)
-    assert found == {
+    mirrors = debian_mirrors(BOOKWORM, TARGETS)
+    assert mirrors == {
         "bookworm": "https://mirror.example/debian",
         "bookworm-security": "https://mirror.example/debian-security",
     }

@@ -19,7 +19,7 @@ from rehearsal.azure.blob.blob_service import PROGRAM
 from rehearsal.azure.blob.blob_storage import BlobStorage
 from rehearsal.azure.metadata.managed_identity import access_token
 from rehearsal.azure.metadata.metadata_state import Identity
-from rehearsal.azure.roles import RoleAssignment
+from rehearsal.azure.resources.roles import RoleAssignment
 from rehearsal.background_process import StartError
 from tests.free_port import EVERY_ADDRESS, free_port
 
@@ -33,27 +33,27 @@ pytestmark = [
 
 def make(folder: Path) -> BlobStorage:
     """Returns storage that one principal may use as it likes, whatever the account."""
-    found = BlobStorage(folder, "127.0.0.3", free_port(EVERY_ADDRESS))
+    storage = BlobStorage(folder, "127.0.0.3", free_port(EVERY_ADDRESS))
     accounts = dict.fromkeys(("results", "first", "second", "kept", "removed"), "/accounts")
     all_ = RoleAssignment("principal", BLOB_DATA_CONTRIBUTOR, "/accounts", 0)
-    found.grant(Access(accounts, (all_,)))
-    return found
+    storage.grant(Access(accounts, (all_,)))
+    return storage
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlobStorage]:
     """With the account `results`, for tests that leave it as it is."""
-    found = make(tmp_path_factory.mktemp("storage") / "blobs")
-    found.add_account("results")
-    yield found
-    found.stop()
+    storage = make(tmp_path_factory.mktemp("storage") / "blobs")
+    storage.add_account("results")
+    yield storage
+    storage.stop()
 
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Iterator[BlobStorage]:
-    found = make(tmp_path / "blobs")
-    yield found
-    found.stop()
+    storage = make(tmp_path / "blobs")
+    yield storage
+    storage.stop()
 
 
 def connect(storage: BlobStorage, account: str) -> http.client.HTTPConnection:

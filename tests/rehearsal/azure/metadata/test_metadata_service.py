@@ -80,8 +80,8 @@ class Service:
             return response.status, json.loads(text) if is_json else text
 
     def events(self, caller: Instance) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.ask(EVENTS, caller)[1]["Events"]
-        return found
+        events: list[dict[str, Any]] = self.ask(EVENTS, caller)[1]["Events"]
+        return events
 
     def approve(self, event_id: str, caller: Instance) -> int:
         return self.ask(EVENTS, caller, body={"StartRequests": [{"EventId": event_id}]})[0]
@@ -92,14 +92,14 @@ class Service:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    found = Service(tmp_path_factory.mktemp("cloud"))
-    found.start()
+    service = Service(tmp_path_factory.mktemp("cloud"))
+    service.start()
     for instance in (HEAD, WORKER, OTHER_WORKER):
-        put_instance(found.state_file, instance)
+        put_instance(service.state_file, instance)
         for _ in NOT_READY:
-            found.ask(STORAGE_TOKEN, instance)
-    yield found
-    metadata_service.stop(found.state_file)
+            service.ask(STORAGE_TOKEN, instance)
+    yield service
+    metadata_service.stop(service.state_file)
 
 
 @pytest.fixture
@@ -283,8 +283,8 @@ def test_events_go_with_the_last_of_their_machines(cloud: Service) -> None:
 
 def test_the_incarnation_rises_when_the_events_change_and_only_then(cloud: Service) -> None:
     def incarnation() -> int:
-        found: int = cloud.ask(EVENTS, WORKER)[1]["DocumentIncarnation"]
-        return found
+        number: int = cloud.ask(EVENTS, WORKER)[1]["DocumentIncarnation"]
+        return number
 
     first = incarnation()
     assert incarnation() == first
@@ -307,8 +307,8 @@ def test_changes_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     file = tmp_path / "metadata.json"
     many = [replace(WORKER, name=f"w{i}", address=f"127.0.1.{i}") for i in range(40)]
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda one: put_instance(file, one), many))
-    assert metadata_state.read(file).instances == {one.name: one for one in many}
+        list(threads.map(lambda instance: put_instance(file, instance), many))
+    assert metadata_state.read(file).instances == {instance.name: instance for instance in many}
 
 
 def test_two_machines_cannot_have_one_address(tmp_path: Path) -> None:

@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rehearsal.azure.management.management import Management
 from rehearsal.azure.management.management_faults import FaultsFile
-from rehearsal.azure.management.management_machines import SetMachines
 from rehearsal.azure.management.management_service import server
+from rehearsal.azure.management.request_routing import Management
+from rehearsal.azure.management.scale_set_changes import SetMachines
 from rehearsal.azure.metadata.managed_identity import access_token
 from rehearsal.azure.metadata.metadata_state import Identity
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import KINDS, SUBSCRIPTION, Properties
-from rehearsal.azure.resources.resources import Azure
+from rehearsal.azure.resources.roles import IDENTITY_OPERATOR, VM_CONTRIBUTOR
 from rehearsal.azure.resources.scale_set_machines import SetMachine, machines_of
-from rehearsal.azure.roles import IDENTITY_OPERATOR, VM_CONTRIBUTOR
 
 GROUP = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/g"
 IN_GROUP: Properties = {"resourceGroupName": "g", "location": "eastus"}
@@ -46,8 +46,8 @@ class Cloud:
 
     def machines(self) -> dict[str, SetMachine]:
         """Returns the machines that are there, by name, those that are being deleted too."""
-        found = self.azure.resources()[SCALE_SET]
-        return {one.name: one for one in machines_of(found, time.time())}
+        scale_set = self.azure.resources()[SCALE_SET]
+        return {machine.name: machine for machine in machines_of(scale_set, time.time())}
 
     @property
     def capacity(self) -> int:
@@ -59,7 +59,7 @@ class Cloud:
 
     def count(self, request: str) -> int:
         """Returns how often a request has come, "PATCH" or "GET .../workers"."""
-        return sum(one.startswith(request) for one in self.management.asked)
+        return sum(asked.startswith(request) for asked in self.management.asked)
 
 
 @contextmanager

@@ -10,8 +10,8 @@ import pytest
 
 from rehearsal.azure.azure_errors import ArmError, AzureError
 from rehearsal.azure.resources import refusals as holds
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import KINDS, Properties
-from rehearsal.azure.resources.resources import Azure
 
 GROUP = {"resourceGroupName": "g"}
 VNET = {**GROUP, "virtualNetworkName": "v"}
@@ -113,7 +113,7 @@ def test_a_group_is_deleted_when_nothing_lingers_in_it(
     waits: list[float] = []
     now = time.time()
     clock = SimpleNamespace(time=lambda: now + len(waits), sleep=waits.append)
-    for module in ("resources.resources", "resources.state_file"):
+    for module in ("resources.azure_stand_in", "resources.state_file"):
         monkeypatch.setattr(f"rehearsal.azure.{module}.time", clock)
     make(azure, "VirtualMachineScaleSet", WORKERS)
     azure.delete(WORKERS_ID)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rehearsal.azure.azure_errors import AzureError, HalfMadeError
+from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import KINDS, Properties, Resource
-from rehearsal.azure.resources.resources import Azure
 from rehearsal.azure.resources.run_commands import GET, RUN_COMMAND, Execution
 
 TOKEN = f"azure-native:compute:{RUN_COMMAND}"
@@ -49,11 +49,9 @@ def azure(tmp_path: Path) -> Executing:
 
 
 def view(azure: Azure) -> Properties:
-    found: Properties = azure.invoke(
-        f"azure-native:compute:{GET}", {**NAMES, "expand": "instanceView"}
-    )
-    known: Properties = found["instanceView"]
-    return known
+    command = azure.invoke(f"azure-native:compute:{GET}", {**NAMES, "expand": "instanceView"})
+    instance_view: Properties = command["instanceView"]
+    return instance_view
 
 
 def test_a_script_is_executed_when_it_is_made_and_when_it_changes(azure: Executing) -> None:

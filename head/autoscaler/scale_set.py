@@ -1,0 +1,81 @@
+"""The workers' scale set, as Azure's REST API shows it: its VMs and its capacity.
+
+In Flexible orchestration a VM's instance id is its name.
+https://learn.microsoft.com/rest/api/compute/virtual-machine-scale-sets
+https://learn.microsoft.com/rest/api/compute/virtual-machines/list
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from ..resource_manager import Json, ResourceManager
+
+VERSION = {"api-version": "2024-07-01"}
+
+
+@dataclass(frozen=True)
+class VirtualMachine:
+    """A VM of the scale set."""
+
+    name: str
+    state: str
+    """provisioningState: Creating, Updating, Succeeded, Failed or Deleting."""
+    created: float
+    """In seconds since the epoch."""
+    error: str = ""
+    """Azure's reason for its failure, if any."""
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """The number of VMs that Azure counts for the scale set."""
+
+    machines: int
+    sku: Json
+    etag: str
+
+
+class ScaleSet:
+    """Each method raises ResourceManagerError if Azure refuses or does not answer."""
+
+    def __init__(self, azure: ResourceManager, resource_id: str) -> None:
+        self._azure = azure
+        self._id = resource_id
+        self._compute = resource_id.partition("/virtualMachineScaleSets/")[0]
+
+    def machines(self) -> list[VirtualMachine]:
+        """Returns all VMs, including those that are being deleted; never a part of the list."""
+        belongs = f"'virtualMachineScaleSet/id' eq '{self._id}'"
+        query = {**VERSION, "$filter": belongs, "$expand": "instanceView"}
+        return [_machine(vm) for vm in self._azure.pages(f"{self._compute}/virtualMachines", query)]
+
+    def capacity(self) -> Capacity:
+        content = self._azure.get(self._id, VERSION)
+        return Capacity(int(content["sku"]["capacity"]), content["sku"], content.get("etag", ""))
+
+    def set_capacity(self, present: Capacity, machines: int) -> str:
+        """Changes the capacity, unless it has changed meanwhile; returns the operation's URL."""
+        sku = {**present.sku, "capacity": machines}
+        return self._azure.write("PATCH", self._id, VERSION, {"sku": sku}, present.etag)
+
+    def delete(self, names: Iterable[str]) -> str:
+        """Deletes VMs and lowers the capacity by their number; returns the operation's URL."""
+        body = {"instanceIds": sorted(names)}
+        return self._azure.write("POST", f"{self._id}/delete", VERSION, body)
+
+
+def _machine(vm: Json) -> VirtualMachine:
+    properties = vm["properties"]
+    statuses = (properties.get("instanceView") or {}).get("statuses") or []
+    errors: list[Json] = [status for status in statuses if status.get("level") == "Error"]
+    error = errors[0] if errors else {}
+    code = str(error.get("code", "")).rpartition("/")[2]
+    return VirtualMachine(
+        str(vm["name"]),
+        str(properties["provisioningState"]),
+        datetime.fromisoformat(properties["timeCreated"]).timestamp(),
+        ": ".join(filter(None, (code, error.get("message")))),
+    )

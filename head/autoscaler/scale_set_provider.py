@@ -1,0 +1,199 @@
+"""Ray's autoscaler on the workers' scale set: a node provider for `ray start --autoscaling-config`.
+
+Ray decides how many workers there should be; Azure is asked for them here.
+https://docs.ray.io/en/latest/cluster/vms/user-guides/community/index.html
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ray.autoscaler._private.util import NodeID
+from ray.autoscaler.batching_node_provider import BatchingNodeProvider, NodeData, ScaleRequest
+from ray.autoscaler.tags import NODE_KIND_HEAD, NODE_KIND_WORKER, STATUS_UP_TO_DATE
+
+from ..resource_manager import (
+    CHANGED,
+    NO_ANSWER,
+    ResourceManager,
+    ResourceManagerError,
+    for_machine,
+)
+from .first_workers import take_operation
+from .growth import Gap, Pause
+from .operations import Operations
+from .ray_nodes import joined_addresses
+from .scale_set import ScaleSet, VirtualMachine
+from .worker_report import Workers, write_report
+
+HEAD, WORKER = "head", "worker"
+"""Ray's node types."""
+BOOTING = "booting"
+DELETE_AGAIN_S = 300.0
+"""A VM that still exists after this time is deleted again."""
+
+
+class ScaleSetProvider(BatchingNodeProvider):
+    """The VMs of a scale set in Flexible orchestration are Ray's workers.
+
+    It asks Azure nothing before the first update: an exception in a constructor ends Ray's
+    monitor, and `ray start --block` with it, while one in an update is logged.
+    """
+
+    def __init__(self, provider_config: dict[str, Any], cluster_name: str) -> None:
+        super().__init__(provider_config, cluster_name)
+        self._config = provider_config
+        self._connected: tuple[ResourceManager, ScaleSet] | None = None
+        self._started = time.time()
+        self._machines: list[VirtualMachine] = []
+        self._joined: set[str] = set()
+        """Names of the VMs that have joined since the monitor started."""
+        self._leaving: dict[str, float] = {}
+        """Names of the VMs that must go, and the time of the next request to delete each."""
+        self._operations = Operations()
+        self._allocation, self._joining, self._gap = Pause(), Pause(), Gap()
+        self._unreachable, self._undeleted = "", ""
+        """Reasons why Azure does not answer, and why it does not delete."""
+
+    def get_node_data(self) -> dict[NodeID, NodeData]:
+        """Returns the head and the workers that stay, from a complete list.
+
+        Raises:
+            ResourceManagerError: Azure does not answer; Ray tries again in its next update.
+        """
+        try:
+            azure, scale_set = self._azure()
+            self._machines = scale_set.machines()
+        except Exception as error:
+            self._unreachable = str(error)
+            self._report(None)
+            raise
+        self._unreachable = ""
+        self._follow_operations(azure)
+        addresses = joined_addresses()
+        self._remove_unfit(addresses)
+        head = NodeData(NODE_KIND_HEAD, HEAD, self._config["head_ip"], STATUS_UP_TO_DATE)
+        return {HEAD: head, **{vm.name: _worker(vm, addresses) for vm in self._staying()}}
+
+    def submit_scale_request(self, scale_request: ScaleRequest) -> None:
+        """Deletes by name, and grows; the capacity is never lowered."""
+        for name in scale_request.workers_to_delete:
+            self._leaving.setdefault(name, 0)
+        self._delete()
+        self._grow(scale_request.desired_num_workers.get(WORKER, 0))
+
+    def post_process(self) -> None:
+        wanted = self.scale_request.desired_num_workers.get(WORKER, 0)
+        try:
+            super().post_process()
+        finally:
+            self._report(wanted)
+
+    def _azure(self) -> tuple[ResourceManager, ScaleSet]:
+        if self._connected is None:
+            azure = for_machine(self._config["endpoint"])
+            self._connected = azure, ScaleSet(azure, self._config["scale_set"])
+            self._operations.add(take_operation())
+        return self._connected
+
+    def _staying(self) -> list[VirtualMachine]:
+        return [
+            vm for vm in self._machines if vm.state != "Deleting" and vm.name not in self._leaving
+        ]
+
+    def _remove_unfit(self, addresses: dict[str, str]) -> None:
+        """Deletes VMs that have failed or never joined: Ray would count on them forever."""
+        now, join_s = time.time(), 60.0 * self._config["join_minutes"]
+        names = {vm.name for vm in self._machines}
+        if (addresses.keys() & names) - self._joined:
+            self._joining.reset()
+        self._joined = addresses.keys() & names
+        self._leaving = {name: at for name, at in self._leaving.items() if name in names}
+        self._undeleted = self._undeleted if self._leaving else ""
+        for vm in self._staying():
+            if vm.name in self._joined:
+                continue
+            if vm.state == "Failed":
+                self._leaving[vm.name] = 0
+                self._allocation.begin(vm.error or f"{vm.name} has failed", now)
+            elif now - max(vm.created, self._started) > join_s:
+                self._leaving[vm.name] = 0
+                self._joining.begin(f"{vm.name} did not join Ray in {join_s / 60:.0f} min", now)
+        self._delete()
+
+    def _delete(self) -> None:
+        now = time.time()
+        due = tuple(sorted(name for name, at in self._leaving.items() if at <= now))
+        if not due:
+            return
+        _, scale_set = self._azure()
+        try:
+            self._operations.add(scale_set.delete(due), due)
+            again_s, self._undeleted = DELETE_AGAIN_S, ""
+        except ResourceManagerError as error:
+            self._undeleted = f"{', '.join(due)} cannot be deleted: {error}"
+            again_s = max(error.retry_after_s, 30)
+        self._leaving.update(dict.fromkeys(due, now + again_s))
+
+    def _grow(self, wanted: int) -> None:
+        now = time.time()
+        if wanted <= len(self._machines):
+            self._gap = Gap()
+            return
+        if now < self._paused_until:
+            return
+        _, scale_set = self._azure()
+        capacity = scale_set.capacity()
+        if wanted <= capacity.machines and self._operations.growing:
+            return
+        machines = self._gap.next_capacity(wanted, capacity.machines, len(self._machines), now)
+        if machines is None:
+            return
+        try:
+            self._operations.add(scale_set.set_capacity(capacity, machines))
+        except ResourceManagerError as error:
+            # Without an answer the capacity itself will say what became of the request.
+            if error.status not in {NO_ANSWER, CHANGED}:
+                self._has_not_grown(str(error), error.retry_after_s)
+
+    def _has_not_grown(self, why: str, retry_after_s: float = 0) -> None:
+        self._allocation.begin(why, time.time(), retry_after_s)
+        self._gap = Gap()
+
+    def _follow_operations(self, azure: ResourceManager) -> None:
+        for operation, deletes in self._operations.take_ended(azure):
+            if deletes and operation.failed:
+                again = self._leaving.keys() & set(deletes)
+                self._leaving.update(dict.fromkeys(again, time.time()))
+            elif operation.failed:
+                self._has_not_grown(operation.error)
+            elif not deletes:
+                self._allocation.reset()
+
+    @property
+    def _paused_until(self) -> float:
+        return max(self._allocation.until, self._joining.until)
+
+    def _report(self, wanted: int | None) -> None:
+        staying = self._staying()
+        there = [vm.name for vm in staying if vm.name in self._joined]
+        coming = [vm.name for vm in staying if vm.name not in self._joined]
+        pause = max(self._allocation, self._joining, key=lambda pause: pause.until)
+        write_report(
+            Workers(
+                wanted=len(staying) if wanted is None else wanted,
+                there=there,
+                coming=coming,
+                leaving=[vm.name for vm in self._machines if vm not in staying],
+                why=pause.reason,
+                next_try=pause.until or None,
+                problem=self._unreachable or self._undeleted,
+            )
+        )
+
+
+def _worker(vm: VirtualMachine, addresses: dict[str, str]) -> NodeData:
+    """Returns a worker; up to date once it has joined, when Ray begins to expect heartbeats."""
+    address = addresses.get(vm.name)
+    return NodeData(NODE_KIND_WORKER, WORKER, address, STATUS_UP_TO_DATE if address else BOOTING)

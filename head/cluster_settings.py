@@ -1,0 +1,71 @@
+"""The stack's settings of the cluster as a whole: its size, its limits and its prices.
+
+The head's run command brings them: a change of them changes no machine and no training.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from .paths import CLUSTER_SETTINGS
+from .room import Node
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Estimated prices, in US dollars per hour."""
+
+    head: float
+    worker: float
+    """Of each worker, with its disk."""
+    always: float
+    """Billed while the head sleeps, too: its disk, addresses and the NAT gateway."""
+    estimate: str
+    """Location and date of the prices: "eastus, 2026-01-31"."""
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """Settings of the stack; infra/stack/head_software.py writes them."""
+
+    scaling: str
+    """demand, fixed or cpu: what decides the number of workers."""
+    min_workers: int
+    max_workers: int
+    sleep_after_minutes: int
+    """The head deallocates itself after this time without use; 0 disables it."""
+    max_hours: int
+    """The head deallocates itself this long after its start; 0 disables it."""
+    budget: int
+    """The head deallocates itself when the cluster has cost this much, in US dollars; 0 disables
+    it."""
+    endpoint: str
+    """Of Azure Resource Manager."""
+    scale_set: str
+    """Resource id."""
+    head_vm: str
+    """Resource id."""
+    head: Node
+    """What Ray gets of the head."""
+    worker: Node
+    """What Ray gets of each worker."""
+    prices: Prices
+
+    @property
+    def largest(self) -> list[Node]:
+        """The nodes of the cluster with all its workers."""
+        return [self.head, *[self.worker] * self.max_workers]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1)
+
+
+def read_settings() -> ClusterSettings | None:
+    """Returns the settings; None before the run command has brought them."""
+    try:
+        values = json.loads(CLUSTER_SETTINGS.read_text())
+    except FileNotFoundError:
+        return None
+    nodes = {role: Node(**values[role]) for role in ("head", "worker")}
+    return ClusterSettings(**{**values, **nodes, "prices": Prices(**values["prices"])})

@@ -1,0 +1,1 @@
+"""volley-head, the command that `volley` runs on the head over SSH."""

@@ -1,0 +1,98 @@
+"""`volley-head logs`, `manifest` and `files`: logs, and the files of runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import sys
+import tarfile
+import time
+from argparse import Namespace
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from ..paths import BOOT_LOG, RUNS
+from ..queue.record import OUTPUT
+from ..queue.store import RefusedError, Store
+
+POLL_S = 0.5
+
+
+def logs(store: Store, options: Namespace) -> None:
+    """Prints the end of a log; with --follow also new lines, until the experiment has ended."""
+    lines = str(options.lines)
+    if options.unit is not None:
+        command = ["journalctl", f"--unit={options.unit}", "--no-pager", f"--lines={lines}"]
+        os.execvp("journalctl", command + ["--follow"] * options.follow)
+    if options.boot:
+        os.execvp("tail", ["tail", "-n", lines, *["--follow"] * options.follow, str(BOOT_LOG)])
+    if options.name is None:
+        raise RefusedError("which log? NAME, --unit UNIT or --boot", "volley logs NAME")
+    name = store.get(options.name).name
+    output = store.folder(name) / OUTPUT
+    while not output.exists():
+        if not options.follow or store.get(name).over or _reader_is_gone():
+            return
+        time.sleep(POLL_S)
+    with output.open("rb") as file:
+        sys.stdout.buffer.writelines(deque(file, options.lines))
+        while True:
+            ended = not options.follow or store.get(name).over
+            shutil.copyfileobj(file, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+            if ended or _reader_is_gone():
+                return
+            time.sleep(POLL_S)
+
+
+def manifest(store: Store, options: Namespace) -> dict[str, Any]:
+    """Returns every file of an experiment's runs."""
+    root = _root(store, options)
+    entries = []
+    for parent, folders, names in os.walk(root):
+        # Names that start with a dot belong to files that are being written.
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        links = [name for name in folders if Path(parent, name).is_symlink()]
+        for path in (Path(parent, name) for name in sorted(names) + links):
+            if not path.name.startswith("."):
+                entries.append(_entry(root, path))
+    return {"root": str(root), "files": entries}
+
+
+def files(store: Store, options: Namespace) -> None:
+    """Writes a tar file to stdout; the paths of its members are a JSON list on stdin.
+
+    Files that have gone meanwhile are left out.
+    """
+    root = _root(store, options).resolve()
+    names = json.load(sys.stdin)
+    for path in (root / name for name in names):
+        if ".." in path.parts or not path.parent.resolve().is_relative_to(root):
+            raise RefusedError(f"{path} is not below {root}")
+    with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
+        for name in names:
+            if os.path.lexists(root / name):
+                archive.add(root / name, arcname=name, recursive=False)
+
+
+def _root(store: Store, options: Namespace) -> Path:
+    return RUNS / store.get(options.name).key
+
+
+def _entry(root: Path, path: Path) -> dict[str, Any]:
+    state = path.lstat()
+    entry = {"path": str(path.relative_to(root)), "size": state.st_size}
+    entry["mtime_ns"] = state.st_mtime_ns
+    if path.is_symlink():
+        entry["link"] = os.readlink(path)
+    return entry
+
+
+def _reader_is_gone() -> bool:
+    """Whether the other end of stdout is closed."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return bool(poll.poll(0))

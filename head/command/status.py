@@ -1,0 +1,66 @@
+"""`volley-head status`: nodes, experiments, saved results, sleep and cost, read from files."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+from ..files import read_json
+from ..machine import uptime_s
+from ..paths import CGROUPS, COST, SAVED, WORKERS
+from ..queue.cluster_state import read_cluster_state
+from ..queue.record import Record, read_status
+from ..queue.store import Store
+from ..sleep_record import record_of_this_boot
+
+SERVICES = ("experiments.service", "scheduled-events.service")
+"""volley's own services that always run."""
+SLEEP_SHOWN = ("idle_since", "sleeps_at", "going", "warning", "problem", "next_try")
+COST_SHOWN = ("so_far", "per_hour", "estimate")
+
+
+def status(store: Store, options: Namespace) -> dict[str, Any]:
+    records = store.records()
+    cluster, sleep = read_cluster_state(), record_of_this_boot()
+    places = positions(records)
+    shown = records if options.name is None else [store.get(options.name)]
+    return {
+        "time": time.time(),
+        "nodes": [asdict(node) for node in cluster.nodes],
+        "nodes_time": cluster.time or None,
+        "experiments": [
+            {
+                **asdict(record),
+                "status": read_status(store.folder(record.name)) or None,
+                "position": places.get(record.name),
+            }
+            for record in shown
+        ],
+        "saved": {"time": SAVED.stat().st_mtime if SAVED.exists() else None},
+        "head": {"uptime_s": uptime_s(), "memory_bytes": _memory()},
+        "sleep": _only(SLEEP_SHOWN, asdict(sleep)) if sleep else None,
+        "cost": _only(COST_SHOWN, read_json(COST)),
+        "workers": read_json(WORKERS) or None,
+    }
+
+
+def positions(records: Sequence[Record]) -> dict[str, int]:
+    """Returns the place of each experiment in the queue; the next one has 1."""
+    queued = [record.name for record in records if record.state == "QUEUED"]
+    return {name: place for place, name in enumerate(queued, start=1)}
+
+
+def _only(keys: Sequence[str], values: dict[str, Any]) -> dict[str, Any] | None:
+    return {key: values[key] for key in keys} if values else None
+
+
+def _memory() -> int:
+    total = 0
+    for service in SERVICES:
+        with suppress(OSError):  # A stopped service has no file.
+            total += int((CGROUPS / service / "memory.current").read_text())
+    return total

@@ -1,0 +1,104 @@
+"""`volley-head submit`: unpacks an experiment, checks it, and puts it into the queue."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import IO, Any
+
+from ..cluster_settings import read_settings
+from ..queue.cluster_state import read_cluster_state
+from ..queue.plan import EXPERIMENT, FILES, REFUSAL, STACK, key_of, process
+from ..queue.record import Record
+from ..queue.sharing import fits
+from ..queue.store import RefusedError, Store
+from ..room import Needs, Node
+
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+PAYLOAD = "payload.tar"
+
+
+def submit(store: Store, name: str, stream: IO[bytes], now: bool, replaces: bool) -> Record:
+    """Puts the experiment of a tar stream into the queue.
+
+    Raises:
+        RefusedError: The name, the files or the experiment cannot be used, or it never fits.
+    """
+    if not NAME.fullmatch(name):
+        raise RefusedError(f"{name!r} is not a name: at most 40 of a-z, 0-9 and -")
+    content = Path(tempfile.mkdtemp(prefix=".incoming-", dir=store.root))
+    try:
+        digest = _unpack(stream, content)
+        needs = _needs(content)
+        _check_room(Needs(**needs))
+        record = Record(name, digest=digest, key=key_of(name, content), needs=needs)
+        record = Record(**{**vars(record), "now": now, "up": replaces})
+        return store.submit(record, content, replaces)
+    finally:
+        shutil.rmtree(content, ignore_errors=True)
+
+
+def _unpack(stream: IO[bytes], folder: Path) -> str:
+    """Unpacks the files of an experiment; returns the hash of all of them."""
+    try:
+        with tarfile.open(fileobj=stream, mode="r|*") as archive:
+            for member in archive:
+                name = member.name.removeprefix("./")
+                file = archive.extractfile(member) if member.isfile() else None
+                if name in (PAYLOAD, EXPERIMENT, STACK, FILES) and file is not None:
+                    with (folder / name).open("wb") as copy:
+                        shutil.copyfileobj(file, copy)
+    except (tarfile.TarError, EOFError) as error:
+        raise RefusedError(f"the files did not arrive whole: {error}") from None
+    digest = hashlib.sha256()
+    for name in (EXPERIMENT, STACK, PAYLOAD, FILES):
+        path = folder / name
+        if path.exists():
+            digest.update(f"{name} {path.stat().st_size}\n".encode() + path.read_bytes())
+        elif name != FILES:
+            raise RefusedError(f"the files did not arrive whole: {name} is missing")
+    for name in (PAYLOAD, FILES):
+        if (folder / name).exists():
+            tar = ["tar", "--extract", "--no-same-owner", "--file", name]
+            subprocess.run(tar, cwd=folder, check=True)
+    (folder / PAYLOAD).unlink()
+    return digest.hexdigest()
+
+
+def _needs(folder: Path) -> dict[str, Any]:
+    """Returns what the experiment asks of the cluster, as the payload reads it."""
+    command, environment = process("head.queue.plan", folder)
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode == REFUSAL:
+        raise RefusedError(done.stdout.strip())
+    if done.returncode != 0:
+        raise RefusedError(f"the experiment cannot be read: exit code {done.returncode}")
+    needs: dict[str, Any] = json.loads(done.stdout)
+    return needs
+
+
+def _check_room(needs: Needs) -> None:
+    settings = read_settings()
+    seen = [Node(node.cpus, node.gpus) for node in read_cluster_state().nodes]
+    nodes = settings.largest if settings else seen
+    if not nodes or fits(needs, nodes):
+        return
+    cpus, gpus = sum(node.cpus for node in nodes), sum(node.gpus or 0 for node in nodes)
+    raise RefusedError(
+        f"needs {_in_words(needs)}; the cluster has at most {cpus} CPUs and {gpus:g} GPUs "
+        f"({len(nodes)} machines)"
+    )
+
+
+def _in_words(needs: Needs) -> str:
+    """Returns what an experiment cannot train without."""
+    env_runners = max(needs.least, 1) + needs.evaluation_env_runners
+    cpus = env_runners * needs.cpus_per_env_runner + needs.cpu_learners
+    gpus = needs.gpu_learners * needs.gpus_per_learner
+    return f"{gpus:g} GPUs and {cpus} CPUs" if gpus else f"{cpus} CPUs"

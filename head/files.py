@@ -1,0 +1,42 @@
+"""Small files that several processes of the head share."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Returns the object in a file; an empty one if the file is missing or damaged."""
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def replace_json(path: Path, values: Mapping[str, Any], mode: int = 0o644) -> None:
+    replace(path, json.dumps(values).encode(), mode)
+
+
+def replace(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """Replaces a file atomically: readers see the old content or the new, also after a crash.
+
+    The temporary file has a new name each time: root writes into folders of the user ray, where an
+    experiment's code could have placed a link under a name that it can guess.
+    """
+    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            os.fchmod(file.fileno(), mode)
+        os.replace(aside, path)
+    except BaseException:
+        os.unlink(aside)
+        raise

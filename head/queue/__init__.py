@@ -1,0 +1,1 @@
+"""The queue: experiments run as Ray jobs and share the cluster."""

@@ -1,0 +1,187 @@
+"""The queue's step: it starts experiments where there is room and follows them to their end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+
+from ray.job_submission import JobDetails
+
+from ..cluster_settings import read_settings
+from ..files import replace
+from ..room import Needs, Node
+from .cluster_state import ClusterState, RayNode, read_cluster_state
+from .journal_copy import JournalCopy
+from .ray_api import RayCluster
+from .record import ENV_RUNNERS, OUTPUT, STATUS, Record, read_status
+from .restart_rules import STARTS_AN_HOUR, Ends
+from .sharing import Claim, share
+from .store import Store
+from .worker_demand import usable_workers
+
+Jobs = Mapping[str, JobDetails]
+
+REQUEST_AGAIN_S = 30.0
+WORKERS_TIMEOUT_S = float(os.environ.get("WORKERS_TIMEOUT_S", "120"))
+"""A search keeps the env runners that it starts with, so after a boot it waits for its workers.
+They reconnect after about 24 s; an evicted worker may never return. A rehearsal waits less."""
+
+
+class Queue:
+    """The experiments of a store, on a cluster."""
+
+    def __init__(self, store: Store, cluster: RayCluster) -> None:
+        self._store, self._cluster = store, cluster
+        self._ends = Ends(store)
+        self._starting: dict[str, subprocess.Popen[bytes]] = {}
+        """The processes that submit jobs, by the name of the experiment."""
+        self._told_to_stop: set[str] = set()
+        self._journal = JournalCopy(store)
+        self._settles_until = time.monotonic() + WORKERS_TIMEOUT_S
+        self._requested_workers, self._requested_at = 0, time.monotonic()
+        self._cpus_before = sum(node.cpus for node in read_cluster_state().nodes)
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether a job is being submitted; only this process knows how that ends."""
+        return bool(self._starting)
+
+    def step(self, closing: bool) -> bool:
+        """Follows what trains and starts what there is room for; returns whether anything trains.
+
+        Raises:
+            RayAwayError
+        """
+        self._journal.copy()
+        # First: a process that has ended has submitted its job.
+        submitted = {
+            name: code
+            for name, process in self._starting.items()
+            if (code := process.poll()) is not None
+        }
+        (jobs, drivers), nodes = self._cluster.jobs(), self._cluster.nodes()
+        for record in self._store.records():
+            if record.live:
+                self._follow(record, jobs, submitted, closing)
+        for name in submitted:
+            del self._starting[name]
+        self._stop_strays(jobs)
+        running = {name for name, job in jobs.items() if not job.status.is_terminal()}
+        if nodes and not closing:
+            self._share(nodes, running)
+            ClusterState(time.time(), nodes, drivers).write()
+        return bool(running or self._starting)
+
+    def _follow(self, record: Record, jobs: Jobs, submitted: dict[str, int], closing: bool) -> None:
+        job = jobs.get(record.job)
+        leaves = closing or bool(record.wish)
+        if job is not None and not job.status.is_terminal():
+            status = read_status(self._store.folder(record.name))
+            if leaves:
+                self._stop(record.job)
+            elif record.state == "STARTING" and status.get("state") == "TRAINING":
+                self._store.change(record, state="TRAINING", reason="", not_before=0.0)
+        elif job is not None:
+            self._ends.of_job(record, job.status, job.driver_exit_code, closing)
+        elif record.name in self._starting and record.name not in submitted:
+            if leaves:
+                os.killpg(self._starting[record.name].pid, signal.SIGTERM)
+        elif submitted.get(record.name):
+            self._ends.of_start(record, submitted[record.name], closing)
+        elif record.wish:
+            self._ends.leave(record)
+
+    def _stop(self, job: str) -> None:
+        if job not in self._told_to_stop:
+            self._cluster.stop(job)
+            self._told_to_stop.add(job)
+
+    def _stop_strays(self, jobs: Jobs) -> None:
+        """Stops jobs that belong to no experiment any more."""
+        wanted = {record.job for record in self._store.records() if record.live}
+        for name, job in jobs.items():
+            if name not in wanted and not job.status.is_terminal():
+                self._stop(name)
+
+    def _share(self, nodes: Sequence[RayNode], running: set[str]) -> None:
+        records = [record for record in self._store.records() if not record.over]
+        claims = [self._claim(record, running) for record in records]
+        self._request_workers(claims, nodes)
+        cpus = sum(node.cpus for node in nodes)
+        if cpus < self._cpus_before and time.monotonic() < self._settles_until:
+            claims = _without_searches(claims)
+        shares = share(claims, [Node(node.cpus, node.gpus) for node in nodes])
+        waiting = 0
+        for record in records:
+            number = shares.env_runners.get(record.name)
+            trains = any(claim.name == record.name and claim.running for claim in claims)
+            if record.name in shares.requeued:
+                self._store.change(record, wish=record.wish or "requeue")
+            elif number is None:
+                self._waits(record, waiting, list(shares.env_runners))
+                waiting += 1
+            elif not trains:
+                self._start(record, number)
+            elif not record.needs.get("search") and number not in (0, record.num_env_runners):
+                replace(self._store.folder(record.name) / ENV_RUNNERS, str(number).encode())
+                self._store.change(record, num_env_runners=number)
+
+    def _request_workers(self, claims: list[Claim], nodes: Sequence[RayNode]) -> None:
+        settings = read_settings()
+        if settings is None or settings.scaling != "demand":
+            return
+        count, now = usable_workers(claims, nodes, settings), time.monotonic()
+        # A restarted GCS has forgotten the request.
+        if count != self._requested_workers or now - self._requested_at > REQUEST_AGAIN_S:
+            self._cluster.request_workers(count)
+            self._requested_workers, self._requested_at = count, now
+
+    def _claim(self, record: Record, running: set[str]) -> Claim:
+        trains = record.job in running or record.name in self._starting
+        # One that has failed keeps its place until it is tried again.
+        trains = trains or record.not_before > time.time()
+        number = record.num_env_runners or 0
+        return Claim(record.name, Needs(**record.needs), trains, number, record.now)
+
+    def _waits(self, record: Record, before: int, training: list[str]) -> None:
+        names = ", ".join(training)
+        room = f"waiting for CPUs or GPUs in use by {names}" if names else "no room on the nodes"
+        reason = "waiting for its turn" if before else room
+        if record.reason != reason:
+            self._store.change(record, reason=reason)
+
+    def _start(self, record: Record, number: int) -> None:
+        if self._ends.too_often(record):
+            return
+        folder = self._store.folder(record.name)
+        now = time.time()
+        # An earlier queue may have submitted this start already: Ray accepts a job's id once.
+        job = record.job or f"{record.key}-{now:.0f}"
+        started = self._store.change(
+            record,
+            state="STARTING",
+            reason="",
+            job=job,
+            num_env_runners=number,
+            started=now,
+            attempts=record.attempts + 1,
+            starts=[*record.starts[1 - STARTS_AN_HOUR :], now],
+            not_before=0.0,
+        )
+        if started is None or started.job != job or started.wish:
+            return
+        (folder / STATUS).unlink(missing_ok=True)
+        replace(folder / ENV_RUNNERS, str(number).encode())
+        print(f"{record.name}: starting with {number} env runners", flush=True)
+        self._starting[record.name] = self._cluster.start(folder, job, number, folder / OUTPUT)
+
+
+def _without_searches(claims: list[Claim]) -> list[Claim]:
+    """Returns the claims without the first search that waits and those that wait behind it."""
+    for place, claim in enumerate(claims):
+        if claim.needs.search and not claim.running:
+            return claims[:place] + [later for later in claims[place:] if later.running]
+    return claims

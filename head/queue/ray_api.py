@@ -1,0 +1,115 @@
+"""Ray's nodes and jobs, as the queue asks for them through the dashboard."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from ray._private.ray_constants import AUTOSCALER_RESOURCE_REQUEST_CHANNEL
+from ray._private.services import canonicalize_bootstrap_address_or_die
+from ray._raylet import GcsClient  # type: ignore[attr-defined]
+from ray.experimental.internal_kv import _initialize_internal_kv, _internal_kv_put
+from ray.job_submission import JobDetails, JobSubmissionClient
+from ray.util.state import list_nodes
+
+from .cluster_state import RayNode
+from .plan import process
+
+MOST_NODES = 10_000
+WORKER = "worker"
+"""A resource of which each worker has one: infra/boot/files/worker/.../start-ray-worker."""
+
+Answer = TypeVar("Answer")
+
+
+class RayAwayError(Exception):
+    """Ray or its dashboard does not answer."""
+
+
+class RayCluster:
+    """The cluster of this head."""
+
+    def nodes(self) -> list[RayNode]:
+        """Returns the nodes that are alive, the head first.
+
+        Raises:
+            RayAwayError
+        """
+        address = os.environ["RAY_API_SERVER_ADDRESS"]
+        # With a filter for those alive, Ray takes the dead ones for missing.
+        nodes = [
+            RayNode(
+                name=node.node_name,
+                address=node.node_ip,
+                role="head" if node.is_head_node else "worker",
+                cpus=int(node.resources_total.get("CPU", 0)),
+                gpus=node.resources_total.get("GPU", 0.0),
+            )
+            for node in _ask(lambda: list_nodes(address, limit=MOST_NODES))
+            if node.state == "ALIVE"
+        ]
+        return sorted(nodes, key=lambda node: (node.role, node.address, node.name))
+
+    def jobs(self) -> tuple[Mapping[str, JobDetails], int]:
+        """Returns the jobs of experiments by submission id, and the number of other live jobs.
+
+        The others belong to people who are connected to Ray or have submitted a job.
+
+        Raises:
+            RayAwayError
+        """
+        jobs = _ask(lambda: JobSubmissionClient().list_jobs())
+        experiments = {
+            job.submission_id: job
+            for job in jobs
+            if job.submission_id is not None and "experiment" in (job.metadata or {})
+        }
+        live = sum(not job.status.is_terminal() for job in jobs)
+        return experiments, live - sum(not job.status.is_terminal() for job in experiments.values())
+
+    def stop(self, job: str) -> None:
+        """Tells a job to write its checkpoint and end, and does not wait for it.
+
+        Raises:
+            RayAwayError
+        """
+        _ask(lambda: JobSubmissionClient().stop_job(job))
+
+    def request_workers(self, count: int) -> None:
+        """Requests at least this many workers from Ray's autoscaler, until the next request.
+
+        ray.autoscaler.sdk.request_resources does the same, but needs a driver.
+
+        Raises:
+            RayAwayError
+        """
+        bundles = json.dumps([{WORKER: 1}] * count)
+
+        def put() -> None:
+            gcs = GcsClient(address=canonicalize_bootstrap_address_or_die("auto"))
+            _initialize_internal_kv(gcs)
+            _internal_kv_put(AUTOSCALER_RESOURCE_REQUEST_CHANNEL, bundles, overwrite=True)
+
+        _ask(put)
+
+    def start(
+        self, folder: Path, job: str, env_runners: int, output: Path
+    ) -> subprocess.Popen[bytes]:
+        """Starts the process that submits an experiment as a job."""
+        command, environment = process("head.queue.start", folder, job, str(env_runners))
+        with output.open("ab") as file:
+            return subprocess.Popen(
+                command, env=environment, stdout=file, stderr=file, start_new_session=True
+            )
+
+
+def _ask(question: Callable[[], Answer]) -> Answer:
+    try:
+        return question()
+    except Exception as error:  # requests, the job client and the state API raise different ones.
+        reason = " ".join(str(error).split())[:300]
+        raise RayAwayError(f"{type(error).__name__}: {reason}") from None

@@ -1,0 +1,85 @@
+"""The head's record of one experiment: state.json in the experiment's folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ..files import read_json, replace_json
+
+LIVE = ("STARTING", "TRAINING")
+ENDED = ("FINISHED", "FAILED", "STOPPED")
+STATES = ("QUEUED", *LIVE, *ENDED)
+STATE = "state.json"
+STATUS = "status.json"
+"""The payload writes it: RunStatus in payload/run/run_status.py."""
+ENV_RUNNERS = "env_runners"
+"""The number of env runners that the experiment shall have now; the payload reads it."""
+OUTPUT = "output.log"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What state.json holds. Times are seconds since the epoch."""
+
+    name: str
+    state: str = "QUEUED"
+    """One of STATES."""
+    reason: str = ""
+    """Why it waits, failed or ended."""
+    submitted: float = 0.0
+    order: int = 0
+    """Experiments are served in this order."""
+    started: float | None = None
+    ended: float | None = None
+    attempts: int = 0
+    starts: list[float] = field(default_factory=list)
+    """Within the last hour."""
+    not_before: float = 0.0
+    """Time of the next try; 0 unless it has failed."""
+    job: str = ""
+    """Ray's submission id."""
+    num_env_runners: int | None = None
+    """Its present share."""
+    digest: str = ""
+    """Hash of everything that was submitted."""
+    key: str = ""
+    """Its runs belong to this key: another experiment of the same name has other runs."""
+    needs: dict[str, Any] = field(default_factory=dict)
+    """Needs of payload/room.py, as JSON."""
+    wish: str = ""
+    """What the queue shall do with it while it trains: "stop", "requeue" or "replace"."""
+    now: bool = False
+    """It was submitted with --now."""
+    up: bool = False
+    """Submitted by `pulumi up`, which trains one experiment at a time."""
+
+    @property
+    def live(self) -> bool:
+        return self.state in LIVE
+
+    @property
+    def over(self) -> bool:
+        return self.state in ENDED
+
+    def write(self, folder: Path) -> None:
+        replace_json(folder / STATE, asdict(self))
+
+
+def read_record(folder: Path) -> Record | None:
+    """Returns the experiment in a folder; None if there is none."""
+    try:
+        values = json.loads((folder / STATE).read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        return Record(folder.name, "FAILED", f"{STATE} cannot be read")
+    names = {entry.name for entry in fields(Record)}
+    return Record(**{name: value for name, value in values.items() if name in names})
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """Returns what the payload has written; nothing before it has."""
+    return read_json(folder / STATUS)

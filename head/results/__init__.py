@@ -1,0 +1,1 @@
+"""Saves results to Blob storage and restores them."""

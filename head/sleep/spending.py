@@ -1,0 +1,69 @@
+"""The cost of the cluster so far, by the estimated prices of cluster-settings.json.
+
+It starts with the first run on this head: a replaced head begins at 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..cluster_settings import Prices
+from ..files import read_json, replace_json
+from ..machine import Moment
+from ..paths import COST, WORKERS
+from ..queue.cluster_state import read_cluster_state
+
+HOUR_S = 3600.0
+SHORT_S = 300.0
+"""A machine that was off for less time has only rebooted: Azure has billed it."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What cost.json holds, in US prices."""
+
+    so_far: float
+    per_hour: float
+    """Now."""
+    estimate: str
+    """Location and date of the prices."""
+    time: float
+    """The end of the time that so_far covers, in seconds since the epoch."""
+    boot: str
+
+
+def update(prices: Prices, now: Moment) -> Cost:
+    """Adds what has been spent since the last run to cost.json."""
+    before = read_json(COST)
+    per_hour = prices.head + prices.always + prices.worker * _workers(now)
+    spent = added(before, now, per_hour, prices.always)
+    cost = Cost(before.get("so_far", 0.0) + spent, per_hour, prices.estimate, now.time, now.boot)
+    replace_json(COST, asdict(cost))
+    return cost
+
+
+def added(before: dict[str, Any], now: Moment, per_hour: float, always: float) -> float:
+    """Returns the dollars spent since cost.json was written; without one, since the boot.
+
+    Args:
+        before: The content of cost.json.
+        per_hour: While the head is up, in prices.
+        always: While it sleeps, in dollars per hour.
+    """
+    since: float = before.get("time", now.booted)
+    passed = max(0.0, now.time - since)
+    slept = 0.0
+    if before.get("boot", now.boot) != now.boot and passed > SHORT_S:
+        slept = min(passed, max(0.0, now.booted - since))
+    return ((passed - slept) * per_hour + slept * always) / HOUR_S
+
+
+def _workers(now: Moment) -> int:
+    """Returns how many workers exist or are coming; files written before the boot are old."""
+    workers = read_json(WORKERS)
+    if workers.get("time", 0) >= now.booted:
+        return len(workers["there"]) + len(workers["coming"])
+    cluster = read_cluster_state()
+    nodes = cluster.nodes if cluster.time >= now.booted else []
+    return sum(node.role == "worker" for node in nodes)

@@ -1,0 +1,57 @@
+"""The package head/ as a wheel: the head's software, which a run command installs."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import zipfile
+from pathlib import Path
+
+import head
+from payload import __version__
+
+PACKAGE = Path(head.__file__).parent
+UNITS = PACKAGE / "units"
+NAME = "volley_head"
+EPOCH = (1980, 1, 1, 0, 0, 0)
+"""The earliest time in a zip file: the same code gives the same bytes."""
+
+
+def wheel_name() -> str:
+    return f"{NAME}-{__version__}-py3-none-any.whl"
+
+
+def head_files() -> dict[str, bytes]:
+    """Returns the package's files by their paths in the wheel."""
+    suffixes = (".py", ".service", ".timer")
+    paths = [path for path in sorted(PACKAGE.rglob("[!.]*")) if path.suffix in suffixes]
+    return {f"head/{path.relative_to(PACKAGE).as_posix()}": path.read_bytes() for path in paths}
+
+
+def head_wheel() -> bytes:
+    """Returns the wheel.
+
+    https://packaging.python.org/specifications/binary-distribution-format/
+    """
+    info = f"{NAME}-{__version__}.dist-info"
+    files = {
+        **head_files(),
+        f"{info}/METADATA": (
+            f"Metadata-Version: 2.1\nName: {NAME.replace('_', '-')}\nVersion: {__version__}\n"
+        ).encode(),
+        f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: volley\n"
+        b"Root-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = [f"{name},sha256={_digest(content)},{len(content)}" for name, content in files.items()]
+    files[f"{info}/RECORD"] = "\n".join([*record, f"{info}/RECORD,,", ""]).encode()
+    packed = io.BytesIO()
+    # Not compressed: the run command compresses all of it at once.
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as wheel:
+        for name, content in files.items():
+            wheel.writestr(zipfile.ZipInfo(name, EPOCH), content)
+    return packed.getvalue()
+
+
+def _digest(content: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")

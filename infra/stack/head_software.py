@@ -1,0 +1,139 @@
+"""The head's software: a run command that brings the wheel of head/ and the cluster's settings.
+
+A change of either replaces no machine. Trainings continue, unless Ray has to restart because its
+autoscaler has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+
+import pulumi
+import yaml
+
+from head.cluster_settings import ClusterSettings, Prices
+from head.resource_manager import PUBLIC_CLOUD
+from head.room import Node
+from infra.boot.head_wheel import head_files, head_wheel, wheel_name
+from infra.config.cost import hourly
+from infra.config.prices import prices
+from infra.config.stack_settings import StackSettings
+from infra.config.vm_sizes import Machine
+from infra.stack.autoscaling import WorkerLimits, autoscaling_config
+from infra.stack.head import Head
+from infra.stack.last_start import HEAD_SOFTWARE
+from infra.stack.naming import Common
+from infra.stack.run_command import run_command_on_head
+from infra.stack.run_command_script import script_with_files
+from infra.stack.workers import Workers
+
+INSTALL = Path(__file__).parents[1] / "boot" / "install_head.sh"
+TIMEOUT_S = 900
+"""How long the run command waits for cloud-init on a new head."""
+NOT_IN_RAY = tuple(f"head/{part}" for part in ("queue", "command", "sleep", "results", "units"))
+"""Parts of the wheel that Ray's autoscaler does not import."""
+
+
+class HeadSoftware(pulumi.ComponentResource):
+    """Installs the head's software, and again when it or a setting of the cluster changes."""
+
+    def __init__(
+        self, common: Common, settings: StackSettings, head: Head, workers: Workers
+    ) -> None:
+        super().__init__("volley:infra:HeadSoftware", common.name("head-software"))
+        script = pulumi.Output.all(workers.scale_set.id, head.vm.id, head.private_ip).apply(
+            lambda ids: install_script(settings, *ids)
+        )
+        self.run_command = run_command_on_head(
+            self, common, head, HEAD_SOFTWARE, script, TIMEOUT_S, after=[workers.scale_set]
+        )
+        self.register_outputs({"runCommand": self.run_command.id})
+
+
+def install_script(
+    settings: StackSettings, scale_set_id: str, head_vm_id: str, head_ip: str
+) -> str:
+    """Returns the run command's script.
+
+    Raises:
+        ScriptTooLargeError: It is larger than a run command should be.
+    """
+    wheel = wheel_name()
+    cluster = cluster_settings(settings, scale_set_id, head_vm_id)
+    files = {wheel: head_wheel(), "cluster-settings.json": cluster.to_json().encode()}
+    autoscaling, first_workers = "", 0
+    if settings.has_autoscaler:
+        limits = _worker_limits(settings)
+        first_workers = limits.min_workers
+        autoscaling = autoscaling_config(
+            scale_set_id, head_ip, settings.head, settings.worker, limits
+        )
+        files["autoscaling.yaml"] = autoscaling.encode()
+    variables = {
+        "WHEEL": wheel,
+        "RAY_RESTARTS_WITH": _ray_restarts_with(autoscaling),
+        "FIRST_WORKERS": first_workers,
+        "TIMEOUT_S": TIMEOUT_S,
+        "SUMMARY": _summary(settings),
+    }
+    lines = [f"{name}={shlex.quote(str(value))}\n" for name, value in variables.items()]
+    return script_with_files(files, "".join(lines) + INSTALL.read_text())
+
+
+def cluster_settings(
+    settings: StackSettings, scale_set_id: str, head_vm_id: str
+) -> ClusterSettings:
+    """Returns what the head has to know of its cluster."""
+    listed = prices()
+    cost = hourly(settings)
+    return ClusterSettings(
+        scaling=settings.scaling,
+        min_workers=settings.min_workers,
+        max_workers=settings.max_workers,
+        sleep_after_minutes=settings.sleep_after_minutes,
+        max_hours=settings.max_hours,
+        budget=settings.budget,
+        endpoint=PUBLIC_CLOUD,
+        scale_set=scale_set_id,
+        head_vm=head_vm_id,
+        head=_node(settings.head),
+        worker=_node(settings.worker),
+        prices=Prices(**asdict(cost), estimate=f"{listed.location}, {listed.as_of}"),
+    )
+
+
+def _worker_limits(settings: StackSettings) -> WorkerLimits:
+    fixed = settings.scaling == "fixed"
+    return WorkerLimits(
+        min_workers=settings.max_workers if fixed else settings.min_workers,
+        max_workers=settings.max_workers,
+        idle_minutes=settings.idle_minutes,
+    )
+
+
+def _summary(settings: StackSettings) -> str:
+    """Returns the run command's last line of output."""
+    most = settings.max_workers
+    workers = f"{settings.min_workers} to {most} workers"
+    return {
+        "demand": f"{workers}; an idle worker is deleted after {settings.idle_minutes} min",
+        "fixed": f"{most} workers",
+        "cpu": f"{workers}, by Azure's rules for their CPU load",
+    }[settings.scaling]
+
+
+def _node(machine: Machine) -> Node:
+    return Node(machine.vcpus, machine.gpus)
+
+
+def _ray_restarts_with(autoscaling: str) -> str:
+    """Returns a hash of everything that Ray reads only when it starts."""
+    provider = yaml.safe_load(autoscaling)["provider"] if autoscaling else None
+    digest = hashlib.sha256(yaml.safe_dump(provider).encode())
+    for name, content in head_files().items():
+        if not name.startswith(NOT_IN_RAY):
+            digest.update(name.encode() + content)
+    return digest.hexdigest()

@@ -1,0 +1,90 @@
+"""Azure Resource Manager's part in every request: permissions, and operations that take a while.
+
+https://learn.microsoft.com/azure/azure-resource-manager/management/async-operations
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rehearsal.azure.azure_errors import ArmError
+from rehearsal.azure.management.async_operations import Operation, Operations
+from rehearsal.azure.management.management_faults import Faults
+from rehearsal.azure.management.response_bodies import Answer, Json, RefusedError
+from rehearsal.azure.management.scale_set_changes import SetMachines
+from rehearsal.azure.resources.azure_stand_in import Azure
+from rehearsal.azure.resources.roles import is_allowed, role_assignments
+
+COMPUTE = "Microsoft.Compute"
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request, with the parts of its path by name."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    if_match: str
+    body: Json
+    base: str
+    """The start of the links in the answer."""
+    principal: str
+    parts: Mapping[str, str]
+    faults: Faults
+    """They may happen to this request."""
+
+
+@dataclass(frozen=True)
+class ResourceManager:
+    """What the answers to all requests share."""
+
+    azure: Azure
+    machines: SetMachines
+    page: int
+    """Machines on a page of a list."""
+    operations: Operations = field(default_factory=Operations)
+
+    def allow(self, request: Request, action: str, scope: str) -> None:
+        """
+        Raises:
+            RefusedError: The request's principal may not do this.
+        """
+        assignments = role_assignments(self.azure.resources())
+        if not is_allowed(assignments, request.principal, action, scope, time.time()):
+            raise forbidden(request.principal, action, scope)
+
+    def accepted(
+        self,
+        request: Request,
+        location: str,
+        error: ArmError | None = None,
+        body: Json | None = None,
+    ) -> Answer:
+        """Begins an operation, which may end in an error; returns the answer that names it."""
+        until = time.time() + self.machines.operation_s
+        name = self.operations.begin(Operation(request.parts["group"], until, error))
+        subscription = request.path.split("/")[2]
+        provider = f"/subscriptions/{subscription}/providers/{COMPUTE}"
+        path = f"{provider}/locations/{location}/operations/{name}"
+        url = f"{request.base}{path}?api-version=2024-07-01"
+        return Answer(202, body, {"Azure-AsyncOperation": url, "Retry-After": "1"})
+
+    def get_operation(self, request: Request) -> Answer:
+        name = request.parts["name"]
+        operation = self.operations.by_name.get(name)
+        if operation is None:
+            raise RefusedError(404, "NotFound", f"No operation is called {name}.")
+        self.allow(request, f"{COMPUTE}/locations/operations/read", operation.group_id)
+        return Answer(200, operation.body(name, time.time()))
+
+
+def forbidden(principal: str, action: str, scope: str) -> RefusedError:
+    return RefusedError(
+        403,
+        "AuthorizationFailed",
+        f"The client '{principal}' does not have authorization to perform action '{action}' over "
+        f"scope '{scope}'. If access was recently granted, please refresh your credentials.",
+    )

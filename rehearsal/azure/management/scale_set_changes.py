@@ -1,0 +1,141 @@
+"""Changes that Azure makes to a scale set and its machines: resize, deletion, eviction, power.
+
+The faults have a switch for whatever Azure's documents leave open: whether the capacity is a goal
+or a count of requested machines, and what an eviction and a failed allocation do to it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from rehearsal.azure.azure_errors import ArmError
+from rehearsal.azure.management.management_faults import Faults
+from rehearsal.azure.management.response_bodies import RefusedError, etag, not_found, refused
+from rehearsal.azure.resources import vcpu_usage
+from rehearsal.azure.resources.azure_stand_in import Azure
+from rehearsal.azure.resources.refusals import TIME_FACTOR
+from rehearsal.azure.resources.resource_kinds import Resource, Resources
+from rehearsal.azure.resources.scale_set_machines import (
+    machines_of,
+    with_capacity,
+    with_machines,
+    with_more,
+    without,
+)
+
+OPERATION_S = 90 / TIME_FACTOR
+"""A machine takes so long to be provisioned or deleted."""
+EVICTION_S = 30 / TIME_FACTOR
+SAID_AT_ONCE = "SkuNotAvailable"
+FAILED = "OSProvisioningTimedOut"
+SOLD_OUT = "Allocation failed. We do not have sufficient capacity for the requested VM size."
+
+
+@dataclass
+class SetMachines:
+    """Changes scale sets in Azure's state; each method is one request."""
+
+    azure: Azure
+    operation_s: float = OPERATION_S
+
+    def resize(
+        self, set_id: str, capacity: int, if_match: str, faults: Faults
+    ) -> tuple[Resource, ArmError | None]:
+        """Sets the capacity; returns the scale set and the error that the operation will end in.
+
+        Raises:
+            RefusedError: Nothing has changed.
+        """
+        now = time.time()
+        with self.azure.changing() as state:
+            before = scale_set_of(state.resources, set_id)
+            changed = if_match not in {"", etag(before)}
+            if changed or faults.happens("changed_between"):
+                raise RefusedError(412, "PreconditionFailed", "The scale set has been modified.")
+            after, error = self._grown(with_capacity(before, capacity), before, faults, now)
+            if not_enough := vcpu_usage.exceeded(
+                state.resources, {**state.resources, set_id: after}, self.azure.quota
+            ):
+                raise refused(not_enough)
+            state.resources[set_id] = after
+        return after, error
+
+    def delete(self, set_id: str, names: Collection[str]) -> None:
+        """Deletes machines by name; the capacity falls by as many.
+
+        Raises:
+            RefusedError: One of them does not belong to the scale set; nothing has changed.
+        """
+        now = time.time()
+        with self.azure.changing() as state:
+            scale_set = scale_set_of(state.resources, set_id)
+            existing = {machine.name for machine in machines_of(scale_set, now)}
+            if unknown := sorted(set(names) - existing):
+                what = f"The provided instanceId {unknown[0]} is not an active VM of the scale set."
+                raise RefusedError(400, "InvalidParameter", what)
+            state.resources[set_id] = _less(scale_set, names, now, now + self.operation_s)
+
+    def evict(self, set_id: str, name: str, faults: Faults) -> None:
+        """Takes a Spot machine away, as POST .../simulateEviction does."""
+        now = time.time()
+        with self.azure.changing() as state:
+            before = scale_set_of(state.resources, set_id)
+            after = _less(before, [name], now, now + EVICTION_S)
+            if faults.keeps_capacity:
+                after = with_capacity(after, int(before.inputs["sku"]["capacity"]))
+            state.resources[set_id] = after
+
+    def set_power(self, set_id: str, name: str, deallocated: bool) -> None:
+        """Stops or starts one machine."""
+        with self.azure.changing() as state:
+            scale_set = scale_set_of(state.resources, set_id)
+            machines = {machine.name: machine for machine in machines_of(scale_set, time.time())}
+            if name in machines:
+                machines[name] = replace(machines[name], deallocated=deallocated)
+            state.resources[set_id] = with_machines(scale_set, machines.values())
+
+    def _grown(
+        self, wanted: Resource, before: Resource, faults: Faults, now: float
+    ) -> tuple[Resource, ArmError | None]:
+        """Returns the scale set with the machines for its new capacity, and the error if any."""
+        stay = [machine for machine in machines_of(before, now) if machine.gone is None]
+        capacity = int(wanted.inputs["sku"]["capacity"])
+        counted = int(before.inputs["sku"]["capacity"]) if faults.counts else len(stay)
+        more, ready = capacity - counted, now + self.operation_s
+        if more < 0:
+            oldest = {machine.name for machine in stay[:-more]}
+            return without(wanted, oldest, now, ready), None
+        room = more if faults.machines is None else max(0, faults.machines - len(stay))
+        made = min(more, room)
+        error = ArmError(faults.sold_out_code, SOLD_OUT) if made < more else None
+        if error and error.code == SAID_AT_ONCE:
+            raise refused(error)
+        failing = sum(faults.happens("provisioning_fails") for _ in range(made))
+        errors = [FAILED] * failing
+        if error and faults.leaves_failed:
+            errors.append(error.code)
+        silent = sum(faults.happens("never_join") for _ in range(made - failing))
+        grown = with_more(wanted, made - failing, now, ready, errors, silent)
+        if error and not faults.keeps_capacity:
+            grown = with_capacity(grown, len(stay) + made - failing + len(errors))
+        return grown, error or (ArmError(FAILED, "A VM was not provisioned.") if failing else None)
+
+
+def scale_set_of(resources: Resources, set_id: str) -> Resource:
+    """Returns a scale set.
+
+    Raises:
+        RefusedError: No scale set has this id.
+    """
+    scale_set = resources.get(set_id)
+    if scale_set is None or scale_set.kind != "VirtualMachineScaleSet":
+        raise not_found(set_id)
+    return scale_set
+
+
+def _less(scale_set: Resource, names: Collection[str], now: float, gone: float) -> Resource:
+    stay = {machine.name for machine in machines_of(scale_set, now) if machine.gone is None}
+    capacity = max(0, int(scale_set.inputs["sku"]["capacity"]) - len(stay & set(names)))
+    return with_capacity(without(scale_set, names, now, gone), capacity)

@@ -1,0 +1,167 @@
+"""The acts of the scenario `elastic`, in order: Ray's autoscaler makes and deletes workers."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from rehearsal.azure.resources.resource_kinds import all_of
+from rehearsal.azure.resources.run_commands import RUN_COMMAND
+from rehearsal.backend import Backend
+from rehearsal.host_shell import CommandError
+from rehearsal.machines.machine import all_machines
+from rehearsal.scenario import head_commands, machine_faults, read_only_acts, stack_changes
+from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, Context
+from rehearsal.scenario.outcomes import Outcomes, UnexpectedError
+from rehearsal.scenario.training_watch import NodeWatch, until
+
+WORKERS = 2
+ENV_RUNNERS = 2
+"""Each of three machines has one CPU for Ray, and the driver takes one."""
+RULES = "AutoscaleSetting"
+IDLE_MINUTES = 1
+COMES_S = 180.0
+"""The autoscaler acts every 10 s; Azure's stand-in takes seconds, and a boot half a minute."""
+LEAVES_S = 60.0 * IDLE_MINUTES + 90.0
+ASLEEP_S = 60.0 * IDLE_MINUTES + 180.0
+"""The head checks every minute."""
+GROWN = f"{WORKERS} workers come, and the training has them without a restart"
+EVICTED = "another worker comes, the training continues"
+IDLE = f"after {IDLE_MINUTES} idle min no worker is left"
+RESUMED = "the workers come again"
+ASLEEP = f"after {IDLE_MINUTES} idle min no machine runs"
+AWAKE = "the head boots from its disk, the workers come, the run continues"
+AZURE_SCALES = "no machine is changed, the head loses its roles, the training continues"
+SAME = "nothing changes, no worker is deleted"
+
+
+def run_elastic(context: Context, outcomes: Outcomes) -> list[str]:
+    """Runs the acts; the scenario `life` reports what is declared and not rehearsed."""
+    act = outcomes.act
+    up = partial(
+        stack_changes.up,
+        image=IMAGE_WITH_ENVIRONMENT,
+        minWorkers="0",
+        maxWorkers=str(WORKERS),
+        idleMinutes=str(IDLE_MINUTES),
+    )
+    if not act("up", "the head trains at once, without workers", up, context):
+        return []
+    act("metrics", "through the tunnel of the outputs", read_only_acts.metrics, context)
+    with NodeWatch(context.head) as nodes:
+        if act("growth", GROWN, growth, context, nodes):
+            act("spot eviction", EVICTED, eviction, context, nodes)
+            act("up again", SAME, up_again, context)
+            act("idle", IDLE, idle, context, nodes)
+            act("resume", RESUMED, resume, context, nodes)
+    if act("sleep", ASLEEP, sleep, context):
+        act("wake", AWAKE, wake, context)
+        act("azure scales", AZURE_SCALES, azure_scales, context)
+    act("destroy", "only the results are left", stack_changes.destroy, context)
+    return []
+
+
+def growth(context: Context, nodes: NodeWatch) -> str:
+    before = _experiment(context)
+    joined = until(lambda: len(nodes.alive) == 1 + WORKERS, COMES_S, f"{WORKERS} workers")
+    grown = until(lambda: _env_runners(context) == ENV_RUNNERS, 90, f"{ENV_RUNNERS} env runners")
+    _check_same_job(context, before)
+    return (
+        f"joined after {joined:.0f} s, {ENV_RUNNERS} env runners {grown:.0f} s later, the same job"
+    )
+
+
+def eviction(context: Context, nodes: NodeWatch) -> str:
+    before, everybody = _experiment(context), set(nodes.alive)
+    victim = machine_faults.worker_that_trains(context.training)
+    left = machine_faults.evict(victim)
+    until(lambda: victim.name not in nodes.alive, 90, f"{victim.name} leaves")
+    back = until(lambda: len(nodes.alive) == 1 + WORKERS, COMES_S, "another worker")
+    until(lambda: _env_runners(context) == ENV_RUNNERS, 90, f"{ENV_RUNNERS} env runners")
+    _check_same_job(context, before)
+    (new,) = nodes.alive - everybody
+    return f"{victim.name} left after {left:.0f} s, {new} joined {back:.0f} s later, the same job"
+
+
+def up_again(context: Context) -> str:
+    before = {machine.name: machine.leader for machine in all_machines()}
+    result = context.up()
+    if result.error or result.operations:
+        raise UnexpectedError(result.error or str(sorted(result.operations)))
+    if before != {machine.name: machine.leader for machine in all_machines()}:
+        raise UnexpectedError("another machine")
+    return f"{len(before)} machines as before"
+
+
+def idle(context: Context, nodes: NodeWatch) -> str:
+    head_commands.stop(context.head, _experiment(context)["name"])
+    left = until(lambda: nodes.alive == {"head"}, LEAVES_S, "the workers leave Ray")
+    gone = until(lambda: len(all_machines()) == 1, 60, "the workers are deleted")
+    return f"they left Ray after {left:.0f} s, deleted {gone:.0f} s later; the head stays"
+
+
+def resume(context: Context, nodes: NodeWatch) -> str:
+    head_commands.resume(context.head, _experiment(context)["name"])
+    joined = until(lambda: len(nodes.alive) == 1 + WORKERS, COMES_S, f"{WORKERS} workers")
+    grown = until(lambda: _env_runners(context) == ENV_RUNNERS, 90, f"{ENV_RUNNERS} env runners")
+    return f"joined after {joined:.0f} s, {ENV_RUNNERS} env runners {grown:.0f} s later"
+
+
+def sleep(context: Context) -> str:
+    """Changes sleepAfterMinutes alone, then stops the experiment."""
+    result = context.up(sleepAfterMinutes=str(IDLE_MINUTES))
+    if result.error or result.operations != {("update", RUN_COMMAND)}:
+        raise UnexpectedError(result.error or str(sorted(result.operations)))
+    head_commands.stop(context.head, _experiment(context)["name"])
+    off = until(lambda: context.head.power == "off", ASLEEP_S, "the head is deallocated")
+    machines = [machine.name for machine in all_machines()]
+    if machines != ["head"]:
+        raise UnexpectedError(f"machines: {', '.join(machines)}")
+    return f"the head was off after {off:.0f} s, without workers"
+
+
+def wake(context: Context) -> str:
+    Backend().start(_head_id())
+    booted = until(context.head.cloud_init_done, 120, "the head is up again")
+    until(lambda: head_commands.queue_is_active(context.head), 120, "the queue runs")
+    with NodeWatch(context.head) as nodes:
+        resumed = resume(context, nodes)
+    context.check_same_run()
+    return f"up after {booted:.0f} s; {resumed}; the same MLflow run"
+
+
+def azure_scales(context: Context) -> str:
+    """Changes `scaling` alone: Ray starts again, without its autoscaler."""
+    before = {machine.name: machine.leader for machine in all_machines()}
+    result = context.up(scaling="cpu", minWorkers=str(WORKERS))
+    expected = {("create", RULES), ("delete", "RoleAssignment"), ("update", RUN_COMMAND)}
+    if result.error or result.operations != expected:
+        raise UnexpectedError(result.error or str(sorted(result.operations)))
+    if before != {machine.name: machine.leader for machine in all_machines()}:
+        raise UnexpectedError("another machine")
+    grown = until(lambda: _env_runners(context) == ENV_RUNNERS, 120, f"{ENV_RUNNERS} env runners")
+    context.check_same_run()
+    return f"{ENV_RUNNERS} env runners {grown:.0f} s after `up`, the same MLflow run"
+
+
+def _head_id() -> str:
+    (head_id,) = all_of(Backend().resources(), "VirtualMachine")
+    return head_id
+
+
+def _experiment(context: Context) -> dict[str, Any]:
+    (experiment,) = context.training.experiments()
+    return experiment
+
+
+def _env_runners(context: Context) -> int:
+    try:
+        return sum(context.training.env_runners().values())
+    except CommandError:  # A machine is just being deleted.
+        return 0
+
+
+def _check_same_job(context: Context, before: dict[str, Any]) -> None:
+    now = _experiment(context)
+    if (now["job"], now["attempts"], now["state"]) != (before["job"], 1, "TRAINING"):
+        raise UnexpectedError(f"{now['state']}, {now['attempts']} starts, {now['reason']}")

@@ -1,0 +1,65 @@
+"""The acts of the scenario `life`, in order: from the first `up` to what `destroy` leaves."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+from rehearsal.backend import Backend
+from rehearsal.drivers.pulumi_cli import PulumiCli
+from rehearsal.scenario import machine_faults, own_environment, read_only_acts, stack_changes
+from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, Context
+from rehearsal.scenario.limited_network import limited_network
+from rehearsal.scenario.open_ports import ports_as_declared
+from rehearsal.scenario.operate_by_volley import operate
+from rehearsal.scenario.outcomes import Outcomes
+from rehearsal.scenario.role_faults import roles_removed
+from rehearsal.scenario.training_watch import NodeWatch
+from rehearsal.scenario.unsupported_properties import unsupported_properties
+
+LOOPBACK = "dashboard and MLflow listen there only, the dashboard with a token"
+ROLES_REMOVED = "nothing is saved, no worker joins; both work when the roles are back"
+OWN_ENVIRONMENT = "it learns from a window; its env runners on workers have X servers"
+LIMITED_NETWORK = "a twentieth of Azure's carries 9 times what two cores train"
+QUEUE_RULE = "one run command: no machine is touched, no training stops"
+OPERATED = "`volley` submits, stops, resumes and pulls a second experiment"
+UP_KILLED = "twice; then `make up` starts the training"
+
+
+def run_life(context: Context, outcomes: Outcomes) -> list[str]:
+    """Runs the acts; if the first one fails, there is no cluster for the others.
+
+    Returns:
+        What was declared and not rehearsed.
+    """
+    act, driver = outcomes.act, context.driver
+    packages = json.dumps(own_environment.STACK_PACKAGES)
+    up = partial(stack_changes.up, image=IMAGE_WITH_ENVIRONMENT, aptPackages=packages)
+    if not act("up", "every resource is made, the training runs", up, context):
+        return []
+    unsupported = unsupported_properties(Backend().resources())
+    with NodeWatch(context.head) as nodes:
+        act("nodes", "head and workers in Ray", read_only_acts.nodes_join, nodes)
+        act("metrics", "through the tunnel of the outputs", read_only_acts.metrics, context)
+        act("loopback", LOOPBACK, read_only_acts.loopback, context)
+        act("ports", "exactly the declared ones are open", ports_as_declared)
+        before, _ = context.training.throughput()
+        for fault in machine_faults.WORKER_FAULTS:
+            act(fault.name, fault.expected, fault.act, context.training, nodes, before)
+        scaled = "by a run command alone; Ray's autoscaler asks Azure"
+        act("more workers", scaled, stack_changes.scale, context, nodes, 3)
+        act("fewer workers", scaled, stack_changes.scale, context, nodes, 2)
+        act("limited network", LIMITED_NETWORK, limited_network, context)
+        act("roles removed", ROLES_REMOVED, roles_removed, context, nodes)
+    act("failed start", "the next `up` starts the training", stack_changes.failed_start, context)
+    if isinstance(driver, PulumiCli):
+        act("up killed", UP_KILLED, stack_changes.up_killed, context, driver)
+        act("queue rule", QUEUE_RULE, stack_changes.queue_rule, context, driver)
+        act("operate", OPERATED, operate, context, driver)
+    act("own environment", OWN_ENVIRONMENT, own_environment.own_environment, context)
+    act("experiment", "only the training starts again", stack_changes.experiment, context)
+    act("head reboots", machine_faults.HEAD_REBOOTS, machine_faults.head_reboots, context)
+    act("failing boot", "`up` names the package", stack_changes.failing_boot, context)
+    act("destroy", "only the results are left", stack_changes.destroy, context)
+    act("results", "MLflow opens them on the laptop", read_only_acts.results, context)
+    return unsupported

@@ -1,0 +1,169 @@
+"""volley's programs, files and units on the head: no other module of the rehearsal names them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from head import paths
+from head.queue.record import STATE, STATUS
+from rehearsal.machines.machine import Machine
+
+EXPERIMENTS = str(paths.EXPERIMENTS)
+LIBRARY = "/usr/local/lib/volley"
+SOFTWARE = str(paths.SOFTWARE)
+VOLLEY_HEAD = "/usr/local/bin/volley-head"
+PYTHON = str(paths.PYTHON)
+AS_RAY = ["runuser", "--user", "ray", "--", "env", f"HOME={paths.HOME}"]
+AS_RAY += ["RAY_AUTH_MODE=token", f"RAY_AUTH_TOKEN_PATH={paths.HOME}/ray-token"]
+
+QUEUE_UNIT = "experiments.service"
+SAVE_UNIT = "sync-results.service"
+SERVICES = ("head.queue", "watch_scheduled_events.py")
+"""The programs that run on the head all the time, besides Ray and MLflow."""
+SAVE_FAULT = f"/run/systemd/system/{SAVE_UNIT}.d/fault.conf"
+
+TOKEN_PUBLISHED = f"{paths.HOME}/ray-token.published"
+PUBLISH_TOKEN = f"{LIBRARY}/publish-ray-token"
+PUT_BLOB = f"{PYTHON} {LIBRARY}/blob.py put"
+TAKE_ENVIRONMENT = f"/usr/bin/python3 {LIBRARY}/take_environment.py"
+
+PYTHON_ENVIRONMENT_UNIT = "python-environment.service"
+ENVIRONMENT_SHARED = f"{paths.HOME}/environment.shared"
+
+IN_STORE = (*AS_RAY, f"PYTHONPATH={SOFTWARE}", PYTHON, "-c")
+SUBMIT_COPIES = """
+import shutil
+from head.queue.record import Record
+from head.queue.store import Store
+store = Store()
+like = store.get("{like}")
+for number in range({count}):
+    content = store.root / f".copy-{{number}}"
+    shutil.copytree(store.folder(like.name), content)
+    name = f"copy-{{number}}"
+    store.submit(Record(name, digest=name, key=name, needs=like.needs), content, False)
+"""
+STOP_COPIES = """
+from head.queue.store import Store
+for number in range({count}):
+    Store().stop(f"copy-{{number}}")
+"""
+
+
+@dataclass(frozen=True)
+class QueueRule:
+    """A line of the head's software, in the project and on the head."""
+
+    project_file: str
+    """Relative to the project's folder."""
+    head_file: str
+    before: str
+    after: str
+
+
+POLL_RULE = QueueRule(
+    project_file="head/queue/__main__.py",
+    head_file=f"{SOFTWARE}/head/queue/__main__.py",
+    before="POLL_S = 1.0",
+    after="POLL_S = 1.1",
+)
+"""How often the queue looks at its experiments."""
+QUEUE_RELOADED = "loading the new version of the queue"
+"""The queue's log when it has changed."""
+
+
+def status(head: Machine) -> dict[str, Any]:
+    """Returns what `volley-head status` prints."""
+    answer: dict[str, Any] = json.loads(head.run(VOLLEY_HEAD, "status").stdout)
+    return answer
+
+
+def stop(head: Machine, experiment: str) -> None:
+    head.run(VOLLEY_HEAD, "stop", experiment)
+
+
+def resume(head: Machine, experiment: str) -> None:
+    head.run(VOLLEY_HEAD, "resume", experiment)
+
+
+def states(head: Machine) -> dict[str, str]:
+    """Reads the state of each experiment from the head's disk, which costs the head no process."""
+    files = _on_disk(head, paths.EXPERIMENTS).glob(f"*/{STATE}")
+    return {file.parent.name: json.loads(file.read_text())["state"] for file in files}
+
+
+def run_status(head: Machine, experiment: str) -> dict[str, Any]:
+    """Reads what the training of an experiment has written about itself."""
+    file = _on_disk(head, paths.EXPERIMENTS) / experiment / STATUS
+    run: dict[str, Any] = json.loads(file.read_text())
+    return run
+
+
+def progress_files(head: Machine) -> list[Path]:
+    """Returns progress.csv of all runs, the newest last, as this machine sees them."""
+    files = _on_disk(head, paths.RUNS).glob("*/runs/*/progress.csv")
+    return sorted(files, key=lambda file: file.stat().st_mtime)
+
+
+def submit_copies(head: Machine, like: str, count: int) -> None:
+    """Queues copies of an experiment on the head itself: over SSH each would take a second."""
+    head.run(*IN_STORE, SUBMIT_COPIES.format(like=like, count=count), timeout_s=240)
+
+
+def stop_copies(head: Machine, count: int) -> None:
+    head.run(*IN_STORE, STOP_COPIES.format(count=count), timeout_s=240)
+
+
+def services_memory_mib(head: Machine) -> float:
+    """Returns the memory of SERVICES: a container has no memory cgroup to ask."""
+    lines = head.run("ps", "-eo", "rss,args").stdout.splitlines()
+    kibibytes = [line.split()[0] for line in lines if any(name in line for name in SERVICES)]
+    return sum(map(int, kibibytes)) / 1024
+
+
+def queue_log(head: Machine) -> str:
+    return head.run("journalctl", f"--unit={QUEUE_UNIT}", "--output=cat").stdout
+
+
+def queue_is_active(head: Machine) -> bool:
+    return head.run("systemctl", "--quiet", "is-active", QUEUE_UNIT, check=False).returncode == 0
+
+
+def software_digest(head: Machine) -> str:
+    """Returns a digest of the head's software."""
+    files = f"cd {SOFTWARE}/ && find . -name '*.py' -exec sha256sum {{}} + | sort | sha256sum"
+    return head.run("sh", "-c", files).stdout
+
+
+def save_results(head: Machine) -> None:
+    """Saves results to the account now; returns when that is done."""
+    head.run("systemctl", "start", SAVE_UNIT)
+
+
+@contextmanager
+def saving_does(head: Machine, command: str) -> Iterator[None]:
+    """Lets saving run a command first: "/bin/false" to fail, "/bin/sleep infinity" to hang."""
+    fault = f"[Service]\nExecStartPre={command}\n"
+    head.run("install", "-D", "-m", "0644", "/dev/stdin", SAVE_FAULT, text=fault)
+    head.run("systemctl", "daemon-reload")
+    try:
+        yield
+    finally:
+        head.run("rm", SAVE_FAULT)
+        head.run("systemctl", "daemon-reload")
+        head.run("systemctl", "stop", SAVE_UNIT)
+
+
+def workers_problem(head: Machine) -> str:
+    """Returns why Ray's autoscaler cannot ask Azure; empty if it can."""
+    return str(json.loads(head.run("cat", paths.WORKERS).stdout)["problem"])
+
+
+def _on_disk(machine: Machine, path: Path) -> Path:
+    """Returns a path of a running machine as this machine sees it."""
+    return Path(f"/proc/{machine.leader}/root", path.relative_to("/"))

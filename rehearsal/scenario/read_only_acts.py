@@ -1,0 +1,105 @@
+"""Acts that change nothing: they look at Ray's nodes, MLflow, the ports on loopback and results."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import Any
+from urllib.parse import urlsplit
+
+from mlflow import MlflowClient
+
+from infra.stack.retention import CONTAINER
+from payload.tracking.metrics import STEPS
+from rehearsal.backend import storage_accounts
+from rehearsal.host_shell import CommandError
+from rehearsal.machines.machine import all_machines
+from rehearsal.paths import RUN
+from rehearsal.scenario.context import Context
+from rehearsal.scenario.laptop import LEAN_MLFLOW, runs
+from rehearsal.scenario.outcomes import UnexpectedError
+from rehearsal.scenario.training_watch import NodeWatch, until
+
+
+def nodes_join(nodes: NodeWatch) -> str:
+    names = {machine.name for machine in all_machines()}
+    nodes.wait_for(names, 30)
+    return f"{len(names)} nodes"
+
+
+def metrics(context: Context) -> str:
+    """Reads MLflow as the administrator does."""
+    run: dict[str, Any] = {}
+
+    with context.tunnel() as laptop:
+
+        def has_metrics() -> bool:
+            # `up` ends with the first learner update, and the payload makes its run after that.
+            for newest in runs(laptop, context.outputs["mlflow"])[:1]:
+                run.update(newest)
+            return bool(run and run["data"].get("metrics"))
+
+        until(has_metrics, 60, "metrics in MLflow", pause_s=0.5)
+    context.run_id, context.experiment_id = run["info"]["run_id"], run["info"]["experiment_id"]
+    values = {metric["key"]: metric["value"] for metric in run["data"]["metrics"]}
+    return f"{len(values)} metrics, {values[STEPS]:,.0f} environment steps"
+
+
+def loopback(context: Context) -> str:
+    """Checks that dashboard and MLflow listen on loopback only, and that one needs its token."""
+    outputs = context.outputs
+    lines = context.head.run("ss", "-Hltn").stdout.splitlines()
+    listening = [line.split()[3] for line in lines]
+    for declared in (urlsplit(outputs[name]).netloc for name in ("mlflow", "dashboard")):
+        port = declared.split(":")[-1]
+        addresses = [address for address in listening if address.split(":")[-1] == port]
+        if addresses != [declared]:
+            raise UnexpectedError(f"declared {declared}, listens on {addresses}")
+    token = context.laptop.ssh(outputs["dashboardToken"]).strip()
+    with context.tunnel() as laptop:
+        dashboard = f"{outputs['dashboard']}/api/version"
+        version = laptop.get(dashboard, token=token)["ray_version"]
+        try:
+            laptop.get(dashboard)
+        except CommandError:
+            return f"127.0.0.1 only; Ray {version} with the token, nothing without"
+    raise UnexpectedError("the dashboard answers without a token")
+
+
+def results(context: Context) -> str:
+    """Opens the results as their owner would: MLflow on a copy of the saved database."""
+    database = RUN / "kept" / "mlflow.db"
+    database.parent.mkdir()
+    storage = storage_accounts()
+    database.write_bytes(storage.read(context.account, CONTAINER, "mlflow.db"))
+    blobs = storage.list(context.account, CONTAINER)
+    checkpoints = sum("/checkpoints/" in blob and blob.endswith("metadata.json") for blob in blobs)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "mlflow", "ui", "--port", str(port), "--workers", "1"]
+    command += ["--backend-store-uri", f"sqlite:///{database}"]
+    with subprocess.Popen(
+        command,
+        env={**os.environ, **LEAN_MLFLOW},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as ui:
+        try:
+            until(lambda: _answers(port), 120, "mlflow ui")
+            mlflow = MlflowClient(f"http://127.0.0.1:{port}")
+            experiments = [experiment.experiment_id for experiment in mlflow.search_experiments()]
+            kept = mlflow.search_runs(experiments)
+        finally:
+            os.killpg(ui.pid, signal.SIGKILL)
+    if context.run_id not in {run.info.run_id for run in kept}:
+        raise UnexpectedError(f"the run {context.run_id} is not among the {len(kept)} kept runs")
+    return f"{len(kept)} runs in MLflow, {checkpoints} checkpoints, {len(blobs)} blobs"
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0

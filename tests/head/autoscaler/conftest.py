@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.core.credentials import AccessToken
+from azure.core.pipeline.transport import RequestsTransport
+from ray.autoscaler._private import autoscaler, providers
+
+from head.autoscaler import first_workers, ray_nodes, scale_set_provider, worker_report
+from head.resource_manager import ResourceManager
+from infra.stack.autoscaling import WorkerLimits
+from rehearsal.azure.resources import roles
+from tests.head.autoscaler.cluster import Clock, Cluster, Gcs
+from tests.rehearsal.azure.resources.scale_set_cloud import ROLES, Cloud, cloud
+
+HEARTBEAT_S = 180
+MakeCluster = Callable[..., Cluster]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(time, "time", found)
+    return found
+
+
+@pytest.fixture
+def make_cluster(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[MakeCluster]:
+    """Makes a cluster of up to four workers, which go after five idle minutes."""
+    monkeypatch.setattr(roles, "ROLE_DELAY_S", 0)
+    monkeypatch.setattr(autoscaler, "AUTOSCALER_HEARTBEAT_TIMEOUT_S", HEARTBEAT_S)
+    with ExitStack() as running:
+
+        def make(
+            limits: WorkerLimits = WorkerLimits(0, 4, 5),  # noqa: B008
+            capacity: int = 0,
+            has_roles: tuple[str, ...] = tuple(ROLES),
+        ) -> Cluster:
+            azure = running.enter_context(cloud(tmp_path, capacity, has_roles))
+            gcs = Gcs(azure, clock)
+            monkeypatch.setattr(
+                RequestsTransport, "sleep", lambda _, seconds: clock.advance(seconds)
+            )
+            monkeypatch.setattr(ray_nodes, "internal_kv_get_gcs_client", lambda: gcs)
+            monkeypatch.setattr(scale_set_provider, "for_machine", partial(client, azure))
+            monkeypatch.setattr(worker_report, "WORKERS", tmp_path / "cluster-workers.json")
+            monkeypatch.setattr(first_workers, "WORKERS", tmp_path / "cluster-workers.json")
+            monkeypatch.setattr(first_workers, "FIRST_WORKERS", tmp_path / "first-workers")
+            return Cluster(azure, gcs, tmp_path, limits)
+
+        yield make
+    providers._clear_provider_cache()
+
+
+class Identity:
+    """The head's identity, whose tokens the stand-in accepts."""
+
+    def __init__(self, azure: Cloud) -> None:
+        self._azure = azure
+
+    def get_token(self, *_: str, **__: Any) -> AccessToken:
+        return AccessToken(self._azure.token(), int(time.time()) + 3600)
+
+
+def client(azure: Cloud, endpoint: str) -> ResourceManager:
+    return ResourceManager(Identity(azure), endpoint)

@@ -1,0 +1,72 @@
+"""The first workers are asked for before Ray's autoscaler runs, once, and it counts them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from head.autoscaler import first_workers
+from infra.config.stack_settings import StackSettings
+from infra.stack.autoscaling import WorkerLimits
+from infra.stack.head_software import cluster_settings
+from tests.head.autoscaler.cluster import Cluster
+from tests.head.autoscaler.conftest import MakeCluster
+from tests.infra.declared_stack import REQUIRED
+from tests.rehearsal.azure.resources.scale_set_cloud import SCALE_SET
+
+pytestmark = pytest.mark.slow
+
+TWO = WorkerLimits(2, 4, 5)
+
+
+@pytest.fixture
+def cluster(make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """A head whose Ray has not started."""
+    cluster = make_cluster(TWO)
+    settings = cluster_settings(StackSettings.model_validate(REQUIRED), SCALE_SET, "/head")
+    settings = replace(settings, endpoint=cluster.cloud.url)
+    monkeypatch.setattr(first_workers, "read_settings", lambda: settings)
+    monkeypatch.setattr(first_workers, "_token", lambda _: cluster.cloud.token())
+    monkeypatch.setattr(first_workers, "PAUSE_S", 0)
+    return cluster
+
+
+def test_azure_is_asked_once_and_rays_autoscaler_counts_them(cluster: Cluster) -> None:
+    for _ in range(2):
+        assert first_workers.main(2) == 0
+    assert cluster.there == ["worker0", "worker1"]
+    cluster.update(300)
+    assert (cluster.there, cluster.cloud.count("PATCH")) == (["worker0", "worker1"], 1)
+
+
+def test_what_azure_refuses_for_a_moment_is_asked_again(cluster: Cluster) -> None:
+    with cluster.cloud.faults.changed() as faults:
+        faults.forbidden = 2
+    assert first_workers.main(2) == 0
+    assert cluster.there == ["worker0", "worker1"]
+
+
+def test_a_lost_answer_makes_no_worker_more(cluster: Cluster) -> None:
+    with cluster.cloud.faults.changed() as faults:
+        faults.lost_answers = 2
+    assert first_workers.main(2) == 0
+    cluster.update(300)
+    assert cluster.there == ["worker0", "worker1"]
+
+
+def test_a_shortage_is_told_by_rays_autoscaler_in_its_first_updates(cluster: Cluster) -> None:
+    with cluster.cloud.faults.changed() as faults:
+        faults.machines, faults.keeps_capacity, faults.counts = 1, True, True
+    assert first_workers.main(2) == 0
+    cluster.update(60)
+    report = cluster.report()
+    assert report["missing"] == 1
+    assert report["why"].startswith("AllocationFailed")
+
+
+def test_rays_autoscaler_that_has_reported_asks_alone(cluster: Cluster) -> None:
+    cluster.update()
+    before = cluster.cloud.count("")
+    assert first_workers.main(2) == 0
+    assert cluster.cloud.count("") == before

@@ -1,0 +1,54 @@
+"""A Ray of two CPUs with a dashboard, and heads that share it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import chdir
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from ray.cluster_utils import Cluster
+
+from tests.free_port import free_port
+from tests.head.queue.queue_head import Head
+
+
+@pytest.fixture(scope="module")
+def ray_with_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("RAY_JOB_STOP_WAIT_TIME_S", "20")
+        # Jobs find their own Ray there, whatever else is started on this machine.
+        environment.setenv("RAY_TMPDIR", tempfile.mkdtemp(prefix="ray-"))
+        arguments = {"num_cpus": 2, "include_dashboard": True}
+        ports = {"dashboard_port": free_port(), "dashboard_agent_listen_port": free_port()}
+        # Jobs run in this folder, and MLflow keeps artifacts there.
+        with chdir(tmp_path_factory.mktemp("jobs")):
+            cluster = Cluster(initialize_head=True, head_node_args={**arguments, **ports})
+        try:
+            yield cluster
+        finally:
+            cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def mlflow_database(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An embedded database; two trainings at once cannot both create it."""
+    uri = f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/mlflow.db"
+    MlflowClient(uri).search_experiments()
+    return uri
+
+
+@pytest.fixture
+def head(tmp_path: Path) -> Head:
+    return Head(tmp_path)
+
+
+@pytest.fixture
+def cluster_head(tmp_path: Path, ray_with_dashboard: Cluster, mlflow_database: str) -> Head:
+    """A head with the Ray."""
+    dashboard = f"http://{ray_with_dashboard.webui_url}"
+    return Head(
+        tmp_path, {"RAY_API_SERVER_ADDRESS": dashboard, "MLFLOW_TRACKING_URI": mlflow_database}
+    )

@@ -1,0 +1,179 @@
+"""The head's command, without a queue: what it answers, refuses, and leaves as it is."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from infra.config.stack_settings import StackSettings
+from infra.stack.head_software import cluster_settings
+from tests.head.queue.queue_head import Head, cartpole, sent
+from tests.infra.declared_stack import REQUIRED
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_submitted_experiment_waits_with_all_its_files(head: Head) -> None:
+    answer = head.submit("pong", cartpole())
+    assert answer == {"name": "pong", "state": "QUEUED", "position": 1}
+    folder = head.experiments / "pong"
+    assert (folder / "experiment.yaml").read_text() == cartpole()
+    assert (folder / "payload/__init__.py").exists()
+    assert head.record("pong")["needs"]["num_env_runners"] == 1
+
+
+def test_submitting_twice_changes_nothing(head: Head) -> None:
+    head.submit("pong", cartpole())
+    before = head.record("pong")
+    assert head.submit("pong", cartpole())["position"] == 1
+    assert head.record("pong") == before
+
+
+def test_two_that_submit_at_once_submit_one(head: Head) -> None:
+    with ThreadPoolExecutor() as threads:
+        answers = list(threads.map(lambda _: head.submit("pong", cartpole()), range(4)))
+    assert {answer["state"] for answer in answers} == {"QUEUED"}
+    assert len(head.ask("status")["experiments"]) == 1
+    assert sorted(path.name for path in head.experiments.iterdir()) == [".lock", "pong"]
+
+
+def test_another_experiment_of_the_name_is_refused(head: Head) -> None:
+    head.submit("pong", cartpole())
+    answer = head.submit("pong", cartpole(env_runners=2))
+    assert answer == {
+        "error": "an experiment pong is QUEUED with other files",
+        "next": "volley submit ... --name OTHER (or volley stop pong)",
+    }
+
+
+def test_one_of_pulumi_up_replaces_its_own_and_keeps_its_place(head: Head) -> None:
+    head.submit("pong", cartpole(), "--replace")
+    head.submit("other", cartpole())
+    assert head.submit("pong", cartpole(env_runners=2), "--replace")["position"] == 1
+    # Also under another name.
+    assert head.submit("breakout", cartpole(), "--replace")["position"] == 1
+    assert head.states() == {"breakout": "QUEUED", "pong": "STOPPED", "other": "QUEUED"}
+
+
+def test_one_for_now_is_the_next(head: Head) -> None:
+    head.submit("pong", cartpole())
+    assert head.submit("urgent", cartpole(), "--now")["position"] == 1
+
+
+def test_one_that_waits_is_stopped_at_once_and_resumed_at_the_end(head: Head) -> None:
+    head.submit("pong", cartpole())
+    head.submit("other", cartpole())
+    assert head.ask("stop", "pong")["state"] == "STOPPED"
+    assert head.ask("resume", "pong") == {"name": "pong", "state": "QUEUED", "position": 2}
+    assert head.ask("resume", "pong")["position"] == 2
+
+
+def test_a_name_that_does_not_exist_is_told_with_the_nearest(head: Head) -> None:
+    head.submit("pong", cartpole())
+    assert head.ask("stop", "pomg") == {
+        "error": "no experiment is called pomg (did you mean pong?)",
+        "next": "volley status",
+    }
+
+
+@pytest.mark.parametrize("name", ["Pong", "a/b", "..", "-x", "a" * 41])
+def test_a_name_that_is_no_name_is_refused(head: Head, name: str) -> None:
+    answer = head.ask("submit", *(["--", name] if name[0] == "-" else [name]), stdin=b"")
+    assert "is not a name" in answer["error"]
+    assert list(head.experiments.iterdir()) == []
+
+
+def test_what_the_payload_refuses_is_refused_at_once(head: Head) -> None:
+    answer = head.submit("pong", "config: {num_wrokers: 2}\n")
+    assert "num_wrokers" in answer["error"]
+    assert "did you mean" in answer["error"]
+    assert list(head.experiments.glob("*")) == []
+
+
+def test_files_that_did_not_arrive_whole_are_refused(head: Head) -> None:
+    answer = head.ask("submit", "pong", stdin=sent(cartpole())[:5000])
+    assert "did not arrive whole" in answer["error"]
+
+
+def test_an_experiment_that_never_fits_is_refused(head: Head) -> None:
+    node = {"name": "head", "address": "10.0.0.4", "role": "head", "cpus": 2, "gpus": 0}
+    nodes = json.dumps({"time": 0, "nodes": [{**node, "state": "ALIVE"}], "drivers": 0})
+    (head.experiments / ".cluster.json").write_text(nodes)
+    answer = head.submit("pong", "config: {num_learners: 2}\n")
+    assert answer["error"] == (
+        "needs 3 CPUs; the cluster has at most 2 CPUs and 0 GPUs (1 machines)"
+    )
+
+
+def test_one_that_fits_on_workers_that_are_not_there_yet_is_taken(head: Head) -> None:
+    settings = StackSettings.model_validate({**REQUIRED, "headSize": "Standard_D2as_v5"})
+    file = head.experiments.parent / "cluster-settings.json"
+    file.write_text(cluster_settings(settings, "set", "vm").to_json())
+    assert head.submit("pong", "config: {num_learners: 2}\n")["state"] == "QUEUED"
+    answer = head.submit("pong-2", "config: {num_learners: 20}\n")
+    assert answer["error"].endswith("the cluster has at most 10 CPUs and 0 GPUs (5 machines)")
+
+
+def test_the_status_of_two_hundred_experiments_takes_less_than_two_seconds(head: Head) -> None:
+    head.submit("pong", cartpole())
+    text = (head.experiments / "pong/state.json").read_text()
+    for number in range(200):
+        folder = head.experiments / f"e{number}"
+        folder.mkdir()
+        (folder / "state.json").write_text(text.replace('"pong"', f'"e{number}"'))
+        (folder / "status.json").write_text('{"state": "TRAINING", "run": "r", "reason": ""}')
+    start = time.monotonic()
+    answer = head.ask("status")
+    assert time.monotonic() - start < 2
+    assert len(answer["experiments"]) == 201
+
+
+def test_one_experiments_status_is_all_that_is_known_of_it(head: Head) -> None:
+    head.submit("pong", cartpole())
+    head.submit("other", cartpole())
+    (found,) = head.ask("status", "--name", "other")["experiments"]
+    assert (found["name"], found["position"], found["status"]) == ("other", 2, None)
+
+
+def test_the_last_lines_of_an_experiment_are_shown(head: Head) -> None:
+    head.submit("pong", cartpole())
+    (head.experiments / "pong/output.log").write_text("one\ntwo\nthree\n")
+    assert head.volley_head("logs", "pong", "--lines", "2").stdout == b"two\nthree\n"
+
+
+def test_the_files_of_the_runs_are_listed_and_sent(head: Head) -> None:
+    head.submit("pong", cartpole())
+    root = head.root / "var/lib/volley/runs" / head.record("pong")["key"]
+    write(root / "runs/one/checkpoints/checkpoint_1/state", "weights")
+    write(root / "runs/one/checkpoints/.checkpoint_2/state", "half")
+    (root / "runs/one/best").symlink_to("checkpoints/checkpoint_1")
+    answer = head.ask("manifest", "pong")
+    assert answer["root"] == str(root)
+    found = {one["path"]: one for one in answer["files"]}
+    assert sorted(found) == ["runs/one/best", "runs/one/checkpoints/checkpoint_1/state"]
+    assert found["runs/one/best"]["link"] == "checkpoints/checkpoint_1"
+    assert found["runs/one/checkpoints/checkpoint_1/state"]["size"] == len("weights")
+    asked = json.dumps([*found, "gone"]).encode()
+    done = head.volley_head("files", "pong", stdin=asked)
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        assert sorted(archive.getnames()) == sorted(found)
+
+
+@pytest.mark.parametrize("path", ["../../mlflow.db", "/etc/passwd", ".."])
+def test_files_elsewhere_are_not_sent(head: Head, path: str) -> None:
+    head.submit("pong", cartpole())
+    write(head.root / "var/lib/volley/runs" / head.record("pong")["key"] / "file", "")
+    done = head.volley_head("files", "pong", stdin=json.dumps([path]).encode())
+    assert done.returncode == 2
+    assert b"is not below" in done.stdout
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)

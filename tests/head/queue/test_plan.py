@@ -1,0 +1,158 @@
+"""What is read of an experiment, which run continues, and the command line."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from head.queue import plan
+from payload.experiment import Experiment, read_experiment
+from payload.search.folder import PLAN
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Callable[..., Path]:
+    """Makes the folder that the head keeps of an experiment."""
+
+    def make(experiment: str, stack: str = "{}") -> Path:
+        (tmp_path / "experiment.yaml").write_text(experiment)
+        (tmp_path / "stack.yaml").write_text(stack)
+        return tmp_path
+
+    return make
+
+
+# The experiment
+
+
+@pytest.mark.parametrize(
+    ("experiment", "stack", "expected"),
+    [
+        ("run: IMPALA", "{}", None),
+        ("config: {num_workers: 13}", "{}", 13),
+        ("config: {num_workers: 13}", '{"config": {"num_env_runners": 5}}', 5),
+        ("pong: {run: IMPALA, config: {num_workers: 3}}", "{}", 3),
+    ],
+)
+def test_the_stacks_number_is_read_over_the_experiments(
+    training: Callable[..., Path],
+    experiment: str,
+    stack: str,
+    expected: int | None,
+) -> None:
+    assert plan.read_plan(training(experiment, stack)).config.num_env_runners == expected
+
+
+def test_the_stacks_number_is_the_payloads(
+    training: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    folder = training("config: {num_workers: 13}", '{"config": {"num_env_runners": 5}}')
+    command = plan.payload_command(folder, Path("/r"), None, 4, plan.read_plan(folder))
+    # As the payload reads it: the file, and over it the command line.
+    (given,) = [json.loads(b) for a, b in itertools.pairwise(command) if a == "--config"]
+    read = read_experiment(folder / "experiment.yaml", {"config": given})
+    assert read.experiment.config.num_env_runners == 5
+
+
+def test_a_training_follows_its_number_of_env_runners(
+    training: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    folder = training("run: IMPALA")
+    command = plan.payload_command(folder, Path("/r"), None, 4, plan.read_plan(folder))
+    assert command[1:4] == ["-m", "payload", "train"]
+    assert ("--env-runners", str(folder / "env_runners")) in itertools.pairwise(command)
+    assert "--config" not in command
+
+
+def test_a_driver_that_samples_follows_no_number(
+    training: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    folder = training("config: {num_workers: 0}")
+    command = plan.payload_command(folder, Path("/r"), None, 0, plan.read_plan(folder))
+    assert "--env-runners" not in command
+
+
+@pytest.mark.parametrize(
+    ("asked", "options"),
+    [("", []), ("num_workers: 6, ", ["--config", '{"num_env_runners": 4}'])],
+)
+def test_the_trials_of_a_search_share_the_cpus_unless_a_number_is_asked_for(
+    training: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    asked: str,
+    options: list[str],
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    folder = training(f"config: {{{asked}lr: {{grid_search: [1e-3, 1e-4]}}}}")
+    command = plan.payload_command(folder, Path("/r"), None, 4, plan.read_plan(folder))
+    assert command[1:4] == ["-m", "payload", "tune"]
+    assert "--env-runners" not in command
+    assert command[command.index("http://127.0.0.1:5000") + 1 :] == options
+
+
+def test_another_file_or_another_name_has_other_runs(training: Callable[..., Path]) -> None:
+    folder = training("run: IMPALA")
+    key = plan.key_of("pong", folder)
+    assert re.fullmatch(r"pong-[0-9a-f]{12}", key)
+    assert plan.key_of("other", folder) != key
+    (folder / "stack.yaml").write_text('{"config": {"num_env_runners": 5}}')
+    assert plan.key_of("pong", folder) == key
+    (folder / "files.tar").write_bytes(b"source")
+    assert plan.key_of("pong", folder) != key
+
+
+# Which run
+
+
+def make_run(results: Path, name: str, checkpoints: int = 1) -> Path:
+    run = results / "runs" / name
+    run.mkdir(parents=True)
+    for number in range(checkpoints):
+        (run / f"checkpoints/checkpoint_{number:06d}").mkdir(parents=True)
+    return run
+
+
+def test_a_new_experiment_resumes_nothing(tmp_path: Path) -> None:
+    assert plan.run_to_resume(tmp_path) is None
+
+
+def test_the_newest_run_with_a_checkpoint_is_resumed(tmp_path: Path) -> None:
+    # Runs that were restored have been written in any order.
+    second = make_run(tmp_path, "IMPALA_Pong_2026-11-21_22-00-00")
+    make_run(tmp_path, "IMPALA_Pong_2026-11-21_21-00-00")
+    make_run(tmp_path, "IMPALA_Pong_2026-11-21_23-00-00", checkpoints=0)
+    assert plan.run_to_resume(tmp_path) == second
+
+
+def test_an_experiment_that_is_over_starts_a_new_run(tmp_path: Path) -> None:
+    make_run(tmp_path, "IMPALA_Pong_2026-11-21_21-00-00")
+    plan.finish_runs(tmp_path)
+    assert plan.run_to_resume(tmp_path) is None
+    # Also where the new run is interrupted before its first checkpoint, and after it.
+    again = make_run(tmp_path, "IMPALA_Pong_2026-11-21_22-00-00", checkpoints=0)
+    assert plan.run_to_resume(tmp_path) is None
+    (again / "checkpoints/checkpoint_000001").mkdir(parents=True)
+    assert plan.run_to_resume(tmp_path) == again
+
+
+def test_a_search_is_resumed_also_before_its_first_checkpoint(tmp_path: Path) -> None:
+    search = make_run(tmp_path, "tune_IMPALA_Pong_2026-11-21_21-00-00", checkpoints=0)
+    (search / PLAN).write_text("{}")
+    assert plan.run_to_resume(tmp_path) == search
+    plan.finish_runs(tmp_path)
+    assert plan.run_to_resume(tmp_path) is None
+
+
+def test_the_run_to_resume_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    run = make_run(tmp_path, "IMPALA_Pong_2026-11-21_21-00-00")
+    command = plan.payload_command(tmp_path, tmp_path, run, 1, Experiment())
+    assert command[-2:] == ["--resume", str(run)]

@@ -1,0 +1,26 @@
+"""A module of the head's software whose paths are below a folder."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+
+def relocated(name: str, root: Path) -> ModuleType:
+    """Imports a module of head/ anew; its paths on the machine are below `root`."""
+    original = importlib.import_module(name)
+    assert original.__file__ is not None
+    copy = f"{name}_below_{root.name}"
+    spec = importlib.util.spec_from_file_location(copy, original.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[copy] = module
+    spec.loader.exec_module(module)
+    for constant, value in vars(module).items():
+        if isinstance(value, Path) and value.is_absolute():
+            setattr(module, constant, root / value.relative_to("/"))
+    return module

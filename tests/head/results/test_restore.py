@@ -1,0 +1,112 @@
+"""Restoring from a real Blob service: the next cluster continues with the results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from head import blob
+from tests.head.results.cluster import KEY, Make
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_next_cluster_continues_with_the_database(make: Make) -> None:
+    first, second = make(), make()
+    first.log_metric(1)
+    first.save()
+    second.results.restore(second.blobs)
+    second.log_metric(2)
+    assert second.save()
+    assert second.saved_metrics() == [1, 2]
+
+
+def test_a_restore_that_was_interrupted_is_repeated(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = make(), make()
+    first.log_metric(1)
+    first.save()
+    write = second.results.replace
+    written: list[Path] = []
+
+    def write_once(path: Path, content: bytes, mode: int) -> None:
+        if written:
+            raise OSError("the power went")
+        written.append(path)
+        write(path, content, mode)
+
+    with monkeypatch.context() as crash:
+        crash.setattr(second.results, "replace", write_once)
+        with pytest.raises(OSError, match="power"):
+            second.results.restore(second.blobs)
+    second.results.restore(second.blobs)
+    second.log_metric(2)
+    assert second.save()
+    assert second.saved_metrics() == [1, 2]
+
+
+def test_runs_are_restored_whole_after_an_interruption(make: Make) -> None:
+    first, second = make(), make()
+    paths = ["a/checkpoints/checkpoint_1/weights", "a/experiment.yaml", "a/progress.csv"]
+    for path in paths:
+        first.write_run(path, path)
+    first.save()
+    second.lose_once("GET", "a/experiment.yaml")
+    from azure.core.exceptions import AzureError
+
+    with pytest.raises(AzureError):
+        second.results.restore_runs(second.blobs, KEY)
+    second.results.restore_runs(second.blobs, KEY)
+    for path in paths:
+        assert (second.home / "runs" / KEY / "runs" / path).read_text() == path
+    assert second.save()
+    assert second.saved_runs() == paths
+
+
+def test_the_best_checkpoint_is_still_known(make: Make) -> None:
+    first, second = make(), make()
+    first.write_run("a/checkpoints/checkpoint_1/weights", "learned")
+    first.write_run("a/checkpoints/checkpoint_2/weights", "unlearned")
+    runs = Path("runs", KEY, "runs")
+    best = runs / "a/checkpoints/best"
+    (first.home / best).symlink_to("checkpoint_1")
+    first.save()
+    second.results.restore_runs(second.blobs, KEY)
+    assert (second.home / best / "weights").read_text() == "learned"
+
+
+def test_runs_of_this_machine_are_left_as_they_are(make: Make) -> None:
+    first, second = make(), make()
+    first.write_run("a/progress.csv", "old")
+    first.save()
+    mine = second.write_run("a/progress.csv", "mine")
+    second.results.restore_runs(second.blobs, KEY)
+    assert mine.read_text() == "mine"
+
+
+def test_a_role_that_is_not_known_yet_is_waited_for(
+    make: Make, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first, second = make(), make()
+    first.write_run("a/progress.csv", "1\n")
+    first.save()
+    monkeypatch.setattr(blob, "PAUSE_S", 0.01)
+    second.token.refused = 2
+    blob.retry("runs", lambda: second.results.restore_runs(second.blobs, KEY))
+    assert (second.home / "runs" / KEY / "runs/a/progress.csv").read_text() == "1\n"
+    assert capfd.readouterr().out.count("runs: ") == 2
+
+
+def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    from azure.core.exceptions import AzureError
+
+    monkeypatch.setattr(blob, "PAUSE_S", 0.01)
+    monkeypatch.setattr(blob, "RETRY_FOR_S", 0.05)
+
+    def refuse() -> None:
+        raise AzureError("")
+
+    with pytest.raises(AzureError):
+        blob.retry("runs", refuse)

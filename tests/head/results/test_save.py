@@ -1,0 +1,169 @@
+"""Saving to a real Blob service: what goes wrong, and what is saved nevertheless."""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+import time
+from shutil import rmtree
+from typing import Any
+
+import pytest
+
+from tests.head.results.cluster import KEY, Cluster, Make
+
+pytestmark = pytest.mark.slow
+
+# The database
+
+
+def test_a_database_that_changed_is_saved_again(cluster: Cluster) -> None:
+    for value in (1, 2):
+        cluster.log_metric(value)
+        assert cluster.save()
+    assert cluster.saved_metrics() == [1, 2]
+
+
+@pytest.mark.parametrize("saves_before", [0, 1])
+def test_a_lost_answer_does_not_end_all_saving(cluster: Cluster, saves_before: int) -> None:
+    for value in range(saves_before):
+        cluster.log_metric(value)
+        assert cluster.save()
+    cluster.log_metric(10)
+    cluster.lose_once("PUT", "mlflow.db")
+    assert not cluster.save()
+    cluster.log_metric(11)
+    assert cluster.save()
+    assert cluster.saved_metrics()[-2:] == [10, 11]
+
+
+def test_a_crash_before_the_etag_is_known_does_not_end_all_saving(cluster: Cluster) -> None:
+    cluster.log_metric(1)
+    cluster.save()
+    (cluster.home / "mlflow.db.etag").unlink()
+    cluster.log_metric(2)
+    assert cluster.save()
+    assert cluster.saved_metrics() == [1, 2]
+
+
+def test_a_database_that_somebody_removed_is_saved_again(cluster: Cluster) -> None:
+    cluster.log_metric(1)
+    cluster.save()
+    cluster.blobs.delete_blob("mlflow.db")
+    cluster.log_metric(2)
+    assert cluster.save()
+    assert cluster.saved_metrics() == [1, 2]
+
+
+def test_two_clusters_do_not_overwrite_each_other(
+    make: Make, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first, second = make(), make()
+    first.log_metric(1)
+    first.save()
+    second.results.restore(second.blobs)
+    first.log_metric(2)
+    assert first.save()
+    second.log_metric(3)
+    assert not second.save()
+    assert "two clusters cannot share one results account" in capfd.readouterr().err
+    assert first.saved_metrics() == [1, 2]
+
+
+# The runs
+
+
+def test_files_that_changed_are_saved_and_what_is_being_written_is_not(cluster: Cluster) -> None:
+    progress = cluster.write_run("a/progress.csv", "1\n")
+    cluster.write_run("a/checkpoints/.checkpoint_1.77/weights", "half")
+    cluster.save()
+    assert cluster.saved_runs() == ["a/progress.csv"]
+    progress.write_text("1\n2\n")
+    assert cluster.save()
+    assert cluster.blobs.download_blob(f"runs/{KEY}/runs/a/progress.csv").readall() == b"1\n2\n"
+
+
+def test_what_is_removed_is_removed_from_the_account(make: Make) -> None:
+    first, second = make(), make()
+    for number in (1, 2, 3):
+        first.write_run(f"a/checkpoints/checkpoint_{number}/weights", "learned")
+    first.save()
+    rmtree(first.home / "runs" / KEY / "runs/a/checkpoints/checkpoint_1")
+    first.save()
+    second.results.restore_runs(second.blobs, KEY)
+    rmtree(second.home / "runs" / KEY / "runs/a/checkpoints/checkpoint_2")
+    assert second.save()
+    assert second.saved_runs() == ["a/checkpoints/checkpoint_3/weights"]
+
+
+def test_what_was_restored_is_not_saved_again(make: Make) -> None:
+    first, second = make(), make()
+    first.write_run("a/progress.csv", "1\n")
+    first.save()
+    second.results.restore_runs(second.blobs, KEY)
+    asked: list[str] = []
+    second.before_request = lambda request: asked.append(request.method)
+    second.save()
+    assert "PUT" not in asked
+
+
+def test_the_database_does_not_wait_for_the_runs(cluster: Cluster) -> None:
+    cluster.write_run("a/progress.csv", "1\n")
+    cluster.log_metric(1)
+    asked: list[str] = []
+    cluster.before_request = lambda request: asked.append(request.url)
+    cluster.save()
+    assert "mlflow.db" in asked[0]
+
+
+def test_runs_are_saved_where_the_database_cannot_be(make: Make) -> None:
+    first, second = make(), make()
+    first.log_metric(1)
+    first.save()
+    second.log_metric(2)
+    second.write_run("a/progress.csv", "1\n")
+    assert not second.save()
+    assert second.saved_runs() == ["a/progress.csv"]
+
+
+def test_the_database_is_saved_where_the_runs_cannot_be(cluster: Cluster) -> None:
+    cluster.write_run("a/progress.csv", "1\n")
+    # A file where a folder of marks should be.
+    (cluster.home / "saved").mkdir()
+    (cluster.home / "saved" / KEY).touch()
+    cluster.log_metric(1)
+    assert not cluster.save()
+    assert cluster.saved_metrics() == [1]
+
+
+@pytest.mark.parametrize("what", ["folders", "files"])
+def test_checkpoints_that_are_removed_meanwhile_end_no_save(cluster: Cluster, what: str) -> None:
+    for name in ("checkpoint_1/algorithm", "checkpoint_1/weights", "checkpoint_2/weights"):
+        cluster.write_run(f"a/checkpoints/{name}", name)
+    checkpoints = cluster.home / "runs" / KEY / "runs/a/checkpoints"
+
+    def prune(request: Any) -> None:
+        """While the first checkpoint is saved, the others are removed."""
+        saving = [c for c in checkpoints.iterdir() if f"/{c.name}/" in request.url]
+        for other in set(checkpoints.iterdir()) - set(saving) if saving else ():
+            rmtree(other) if what == "folders" else (other / "weights").unlink(missing_ok=True)
+
+    cluster.before_request = prune
+    cluster.write_run("b/progress.csv", "1\n")
+    cluster.log_metric(1)
+    assert cluster.save()
+    assert "b/progress.csv" in cluster.saved_runs()
+    assert cluster.saved_metrics() == [1]
+
+
+def test_what_comes_after_a_save_has_begun_is_saved_by_the_next_one(cluster: Cluster) -> None:
+    cluster.write_run("a/progress.csv", "1\n")
+    with (cluster.home / "save.lock").open("w") as running:
+        fcntl.flock(running, fcntl.LOCK_EX)
+        last = threading.Thread(target=cluster.save)
+        last.start()
+        time.sleep(0.3)
+        assert cluster.saved_runs() == []
+        cluster.write_run("a/finished", "")
+    last.join(30)
+    assert cluster.saved_runs() == ["a/finished", "a/progress.csv"]

@@ -1,0 +1,154 @@
+"""A head that may sleep: its software and processes are real, its paths are below a folder.
+
+Each run is a process as the timer starts it. Azure and the identity's tokens are the rehearsal's,
+over HTTP; systemctl and runuser write down how they were called.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.head.installed_head import InstalledHead
+from tests.infra.boot.boot_scripts import Machine
+from tests.rehearsal.azure.resources.scale_set_cloud import HEAD, SCALE_SET, Cloud
+
+HOUR = 3600.0
+PRICES = {"head": 2.0, "worker": 0.5, "always": 0.25, "estimate": "eastus, 2026-01-31"}
+SETTINGS: dict[str, Any] = {
+    "scaling": "demand",
+    "min_workers": 0,
+    "max_workers": 4,
+    "sleep_after_minutes": 30,
+    "max_hours": 0,
+    "budget": 0,
+    "scale_set": SCALE_SET,
+    "head_vm": HEAD,
+    "head": {"cpus": 4, "gpus": 0},
+    "worker": {"cpus": 2, "gpus": 0},
+    "prices": PRICES,
+}
+SYSTEMCTL = """\
+[[ ! -e fails || "$*" != $(cat fails) ]] || { echo "Job failed." >&2; exit 1; }
+[[ ! -e kills || "$*" != $(cat kills) ]] || { rm kills; kill -9 $PPID; }
+[[ ! -e submits || "$*" != stop* ]] || mv submits var/lib/volley/experiments/late
+"""
+RUNUSER = 'shift 3; exec "$@"'
+SAVE = """\
+import sys
+from pathlib import Path
+
+print("saved")
+sys.exit(Path("{root}/unsaved").exists())
+"""
+"""Instead of head/results, which tests/head/results holds."""
+
+
+class SleepingHead(InstalledHead):
+    """It has been up for an hour, and nobody needs it.
+
+    Args:
+        identity: The address where the machine's identity gets its tokens.
+    """
+
+    def __init__(self, root: Path, cloud: Cloud, identity: str) -> None:
+        super().__init__(root)
+        self.cloud, self.identity = cloud, identity
+        self.replace_module("results/__main__.py", SAVE.format(root=self.root))
+        self.shorten_waits(POLL_S=0.2)
+        self.machine = Machine(self.root)
+        self.machine.command("systemctl", SYSTEMCTL)
+        self.machine.command("runuser", RUNUSER)
+        self.set()
+        self.queue_sees()
+
+    def set(self, **settings: Any) -> None:
+        """Brings the settings."""
+        endpoint = {"endpoint": self.cloud.url}
+        self.write("cluster-settings.json", {**SETTINGS, **endpoint, **settings})
+
+    def shorten_waits(self, **constants: float) -> None:
+        path = self.software / "head/sleep/deallocation.py"
+        for name, value in constants.items():
+            text = re.sub(rf"^{name} = .*", f"{name} = {value}", path.read_text(), flags=re.M)
+            path.write_text(text)
+
+    def queue_sees(self, drivers: int = 0, workers: int = 0, age_s: float = 0) -> None:
+        roles = ["head", *["worker"] * workers]
+        nodes = [
+            {"name": role, "address": "", "role": role, "cpus": 2, "gpus": 0} for role in roles
+        ]
+        seen = {"time": time.time() - age_s, "nodes": nodes, "drivers": drivers}
+        self.write("experiments/.cluster.json", seen)
+
+    def experiment(self, name: str, state: str, folder: Path | None = None) -> None:
+        folder = folder or self.home / "experiments" / name
+        folder.mkdir()
+        (folder / "state.json").write_text(json.dumps({"name": name, "state": state}))
+
+    def sees_process(self, pid: int) -> None:
+        """Shows the head a process of this machine."""
+        (self.root / f"proc/{pid}").symlink_to(f"/proc/{pid}")
+
+    def run(self, expected: int = 0) -> str:
+        """Runs once; returns what it says."""
+        done = subprocess.run(
+            [sys.executable, "-m", "head.sleep"],
+            env={
+                "PATH": f"{self.root}/bin:/usr/bin:/bin",
+                **self.environment,
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "AZURE_CLIENT_ID": "head-client",
+                "AZURE_POD_IDENTITY_AUTHORITY_HOST": self.identity,
+                "HOME": str(self.root),
+                "MLFLOW_TRACKING_URI": os.environ.get("MLFLOW_TRACKING_URI", ""),
+            },
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == expected, done.stderr
+        return done.stdout
+
+    def run_when_idle_for(self, minutes: float) -> str:
+        """Runs after nobody has needed the head for so long."""
+        self.run()
+        self.change("sleep.json", idle_since=time.time() - 60 * minutes)
+        return self.run()
+
+    @property
+    def sleep(self) -> dict[str, Any]:
+        """What `volley-head status` says of it."""
+        found: dict[str, Any] = self.ask("status")["sleep"]
+        return found
+
+    @property
+    def calls(self) -> list[str]:
+        return [call.replace(str(self.root), "") for call in self.machine.called()]
+
+    @property
+    def is_deallocated(self) -> bool:
+        view = self.cloud.azure.resources()[HEAD].instance_view
+        return bool(view.get("powerState") == "PowerState/deallocated")
+
+    def read(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.home / name).read_text())
+        return found
+
+    def write(self, name: str, values: dict[str, Any]) -> None:
+        (self.home / name).write_text(json.dumps(values))
+
+    def change(self, name: str, **values: Any) -> None:
+        self.write(name, {**self.read(name), **values})
+
+    def fault(self, **values: int) -> None:
+        with self.cloud.faults.changed() as faults:
+            for name, value in values.items():
+                setattr(faults, name, value)
