@@ -16,7 +16,7 @@ PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 CODE := bench head infra payload rehearsal tests volley
 
-.PHONY: help train test quick chaos lint ui bench bench-scale up preview prices down rehearse rehearse-set-up rehearse-clean
+.PHONY: help train test quick chaos lint docs ui bench bench-scale up preview prices down rehearse rehearse-set-up rehearse-clean
 .PHONY: lock lock-check linux clean
 
 help:   ## Show this help
@@ -37,8 +37,13 @@ chaos: .venv/dev  ## Kill, cut off and fill up whatever a run needs while it tra
 lint: .venv/dev  ## Lint and types
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/mypy
 	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin bench head infra payload volley
+
+docs: .venv/dev  ## Write the tables of settings in docs/, and the schemas for editors
+	$(BIN)/python -m payload.experiment.document
+	$(BIN)/python -m infra.config.document
 
 ui: .venv/payload  ## Open MLflow's charts of the newest run (ARGS="--port 5001")
 	$(BIN)/volley ui --results $(RESULTS) $(ARGS)

@@ -34,15 +34,17 @@ from ray.rllib.utils.metrics import (
 from bench.limited_link import ray_over_link
 from bench.process import thread_cpu_s
 from bench.trainer import SETTLE_S
-from payload.algorithms.build import algorithm_config
+from payload.algorithms.algorithm_config import algorithm_config
 from payload.environments.atari import AtariSettings, game_of, make_vector_env
 from payload.errors import first_line
-from payload.experiment.scale import LAPTOP
-from payload.experiment.settings import Experiment, Settings, with_defaults
-from payload.impala.env_runner import AtariEnvRunner
+from payload.experiment.batch_sizes import LAPTOP
+from payload.experiment.defaults import with_defaults
+from payload.experiment.impala_settings import ImpalaSettings
+from payload.experiment.settings import Experiment
+from payload.impala.atari_env_runner import AtariEnvRunner
 from payload.impala.learner import VTraceLearner
+from payload.impala.learner_threads import LEARNER_THREADS
 from payload.impala.rollout_fragment import RolloutFragment
-from payload.run.interruption import LEARNER_THREADS
 from payload.run.ray_cluster import available_cpus, connect
 
 WARM_UP_S = 1.0
@@ -238,7 +240,7 @@ def measure_callback(limit: Limit) -> dict[str, float]:
     start_ray(1)
     config, _ = trainer_config(limit)
     config.env_runners(env_runner_cls=SyntheticEnvRunner)
-    config.reporting(min_time_s_per_iteration=Settings().min_time_s_per_iteration)
+    config.reporting(min_time_s_per_iteration=ImpalaSettings().min_time_s_per_iteration)
     return {"percent": 100 * callback_share(config, limit.seconds)}
 
 
@@ -263,7 +265,7 @@ def start_ray(cpus: int) -> None:
     )
 
 
-def trainer_config(limit: Limit) -> tuple[Any, Settings]:
+def trainer_config(limit: Limit) -> tuple[Any, ImpalaSettings]:
     """Returns the trainer's own default config, but for what a measurement changes."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     config: dict[str, Any] = {
@@ -278,7 +280,7 @@ def trainer_config(limit: Limit) -> tuple[Any, Settings]:
         config["rollout_fragment_length"] = limit.fragments * LAPTOP.fragment_steps // games
     experiment = Experiment.model_validate({"config": config})
     settings = with_defaults(experiment, atari=True, num_env_runners=limit.env_runners)
-    assert isinstance(settings, Settings)
+    assert isinstance(settings, ImpalaSettings)
     return algorithm_config(experiment, settings), settings
 
 

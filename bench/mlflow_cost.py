@@ -10,11 +10,11 @@ from typing import Any
 from bench.process import thread_cpu_s
 from bench.trainer import SETTLE_S
 from payload.run.progress import Progress
-from payload.tracking.mlflow_callback import MLflowMetrics, callback_of
+from payload.run.training_callback import TrainingCallback, callback_of
 from payload.tracking.mlflow_run import MLflowRun, Tracking
 
 
-class TimedMLflowMetrics(MLflowMetrics):
+class TimedMLflowMetrics(TrainingCallback):
     """The trainer's callback with a stop watch."""
 
     seconds = 0.0

@@ -15,7 +15,7 @@ from bench.limits import Limit
 from bench.parts import Part, measure
 from bench.scale_model import CORES, HEAD_LINK, Costs, Prediction, predict
 from bench.table import Figure, figure_table, machine, number, write_json
-from payload.experiment.scale import LAPTOP, TRAJECTORIES
+from payload.experiment.batch_sizes import LAPTOP, TRAJECTORIES
 
 UNITS = {
     "steps_per_s": "steps/s",

@@ -23,7 +23,7 @@ from bench.limits import (
 )
 from payload.environments.atari import AtariSettings, game_of
 from payload.experiment.settings import Experiment
-from payload.impala.env_runner import AtariEnvRunner
+from payload.impala.atari_env_runner import AtariEnvRunner
 from payload.impala.rollout_fragment import RolloutFragment
 
 FRAGMENTS = 8

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from payload.experiment.scale import scale_of
-from payload.experiment.settings import MINIBATCH_STEPS
+from payload.experiment.batch_sizes import batch_sizes_for
+from payload.experiment.impala_settings import MINIBATCH_STEPS
 
 HEAD_LINK = 8e9 / 8
 """Bytes per second of a Standard_NC4as_T4_v3 (8 Gbit/s), the default head with a GPU."""
@@ -66,7 +66,7 @@ class Prediction:
     @property
     def seconds_to_solve_pong(self) -> float:
         """Returns the time from the command to a mean return of 18, and the last games' end."""
-        scale = scale_of(self.cores)
+        scale = batch_sizes_for(self.cores)
         steps = PONG_STEPS * (1 + scale.factor / CRITICAL_FACTOR) / (1 + 1 / CRITICAL_FACTOR)
         games = self.cores * scale.num_envs_per_env_runner
         return START_S + (steps + max(0, games - 100) * PONG_EPISODE_STEPS) / self.throughput
@@ -78,7 +78,7 @@ def predict(costs: Costs, cores: int, gpu: bool) -> Prediction:
     What a GPU computes in a second is not part of it: only its host's share of a gradient step
     was measured, and that is the same for each of several learners.
     """
-    scale = scale_of(cores)
+    scale = batch_sizes_for(cores)
     minibatch = MINIBATCH_STEPS["IMPALA"] * scale.factor
     host = {"learner's host": minibatch * 1e6 / costs.gradient_step_us}
     learning = host if gpu else {"learner on a core": 1e6 / costs.learner_us}

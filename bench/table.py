@@ -17,10 +17,9 @@ import psutil
 from rich.table import Table
 
 from bench.trainer import Learned
-from payload.files import replace_text
+from payload.atomic_file import replace_text
 from payload.run.ray_cluster import available_cpus
-from payload.tracking.git_commit import git_commit
-from payload.tracking.run_parameters import PACKAGES
+from payload.tracking.run_parameters import PACKAGES, git_commit
 
 
 @dataclass(frozen=True)

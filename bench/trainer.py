@@ -17,9 +17,9 @@ from bench.process import Child, MeasurementError
 from payload.experiment.file import to_yaml
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import EPISODE_RETURN_MEAN, Experiment
-from payload.run.progress import MEAN_OVER
 from payload.run.run_folder import RUNS, RunFolder
 from payload.tracking.metrics import EPISODES, STEPS, STEPS_TRAINED_PER_S, TIME
+from payload.tracking.report import MEAN_OVER
 
 START_TIMEOUT_S = 300.0
 """How long the first learner update may take."""

@@ -10,22 +10,23 @@ import pulumi
 from pulumi_azure_native import resources
 
 from infra.boot.cloud_config import CustomDataTooLargeError
-from infra.config.check_experiment import said_of_needs
+from infra.config.check_experiment import needs_of_every_machine
 from infra.config.quota import QuotaError, check_quota
 from infra.config.read_stack import ConfigError, read_settings, stack_config
 from infra.config.stack_settings import StackSettings
 from infra.outputs import outputs
-from infra.stack.cpu_autoscale import CpuRules
+from infra.stack.cpu_autoscale import CpuAutoscale
 from infra.stack.head import Head
 from infra.stack.head_software import HeadSoftware
 from infra.stack.identity import Identities
 from infra.stack.machine_environment import check_custom_data
-from infra.stack.naming import Common, stack_prefix, tags
+from infra.stack.naming import Naming, stack_prefix, tags
 from infra.stack.network import Network
-from infra.stack.prerequisites import Foundation
+from infra.stack.prerequisites import Prerequisites
 from infra.stack.results_account import ResultsAccount
 from infra.stack.run_command_script import ScriptTooLargeError
 from infra.stack.training import Training, TrainingScript, training_script
+from infra.stack.type_aliases import without_type_aliases
 from infra.stack.workers import Workers
 
 
@@ -41,33 +42,34 @@ def main() -> None:
     except (ConfigError, CustomDataTooLargeError, ScriptTooLargeError, QuotaError) as error:
         pulumi.log.error(str(error))
         sys.exit(1)
-    if said := said_of_needs(settings, root):
-        pulumi.log.info(said)
+    if needs := needs_of_every_machine(settings, root):
+        pulumi.log.info(needs)
     for name, value in declare(settings, script).items():
         pulumi.export(name, value)
 
 
 def declare(settings: StackSettings, script: TrainingScript) -> dict[str, Any]:
     """Declares the whole stack, with the script that starts its training; returns its outputs."""
+    pulumi.runtime.register_stack_transformation(without_type_aliases)
     prefix = stack_prefix()
     group = resources.ResourceGroup(prefix, location=settings.location, tags=tags(settings))
-    common = Common(prefix, settings.location, tags(settings), group)
+    naming = Naming(prefix, settings.location, tags(settings), group)
 
-    network = Network(common, settings)
-    results = ResultsAccount(common, settings, network)
-    identities = Identities(common)
+    network = Network(naming, settings)
+    results = ResultsAccount(naming, settings, network)
+    identities = Identities(naming)
     grants = identities.grant(results)
     if settings.has_autoscaler:
         grants += identities.grant_scaling(settings)
-    foundation = Foundation(common, settings, network, results, identities, grants)
-    head = Head(foundation)
-    workers = Workers(foundation, head)
-    software = HeadSoftware(common, settings, head, workers)
+    prerequisites = Prerequisites(naming, settings, network, results, identities, grants)
+    head = Head(prerequisites)
+    workers = Workers(prerequisites, head)
+    software = HeadSoftware(naming, settings, head, workers)
     if not settings.has_autoscaler:
-        CpuRules(common, settings, workers)
-    Training(common, settings, script, head, [software.run_command])
+        CpuAutoscale(naming, settings, workers)
+    Training(naming, settings, script, head, [software.run_command])
 
-    return outputs(common, settings, script.num_env_runners, head, results)
+    return outputs(naming, settings, script.num_env_runners, head, results)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Stack outputs: how to connect, what it costs, where the results are."""
+"""Stack outputs: how to connect, the cost, the place of the results."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from infra.config.prices import prices
 from infra.config.stack_settings import StackSettings
 from infra.ports import DASHBOARD, MLFLOW
 from infra.stack.head import Head
-from infra.stack.naming import Common
+from infra.stack.naming import Naming
 from infra.stack.results_account import ResultsAccount
 from infra.stack.retention import CONTAINER
 
 TOKEN_FILE = "/var/lib/volley/ray-token"
 FIRST_EXPERIMENT = 1
-"""The id of the experiment that the training makes in a new database of MLflow."""
+"""Id of the experiment that the training creates in a new MLflow database."""
 README = """\
 # volley: {stack}
 
@@ -44,7 +44,7 @@ The storage of the results is extra, and is billed after that too.
 
 
 def outputs(
-    common: Common,
+    naming: Naming,
     settings: StackSettings,
     num_env_runners: int,
     head: Head,
@@ -54,12 +54,12 @@ def outputs(
     login = pulumi.Output.concat(settings.admin_username, "@", head.public_ip)
     forward = " ".join(f"-L {port}:127.0.0.1:{port}" for port in (MLFLOW, DASHBOARD))
     tracking_uri = (settings.mlflow_tracking_uri or f"http://127.0.0.1:{MLFLOW}").rstrip("/")
-    # On a server that exists already the experiment may have any id.
+    # On an existing server the experiment may have any id.
     experiment = "" if settings.mlflow_tracking_uri else f"/{FIRST_EXPERIMENT}/runs"
     charts = f"{tracking_uri}/#/experiments{experiment}?compareRunsMode=CHART"
     estimated = f"(estimated, {prices().location}, {prices().as_of})"
-    known = {
-        "resourceGroup": common.group,
+    values = {
+        "resourceGroup": naming.group,
         "ssh": pulumi.Output.concat("ssh ", login),
         "headName": head.vm.name,
         "headId": head.vm.id,
@@ -83,12 +83,12 @@ def outputs(
     }
     kept = settings.keep_results or settings.results_account_id
     fate = "keeps the results" if kept else "deletes the results too"
-    readme = pulumi.Output.all(**known).apply(
-        lambda values: README.format(
-            stack=pulumi.get_stack(), fate=fate, cost=cost_table(settings), **values
+    readme = pulumi.Output.all(**values).apply(
+        lambda resolved: README.format(
+            stack=pulumi.get_stack(), fate=fate, cost=cost_table(settings), **resolved
         )
     )
-    return {**known, "readme": readme}
+    return {**values, "readme": readme}
 
 
 def arithmetic(settings: StackSettings, num_env_runners: int) -> str:
@@ -101,5 +101,5 @@ def arithmetic(settings: StackSettings, num_env_runners: int) -> str:
     text = f"{head} + {workers} - 1 = {num_env_runners}"
     if settings.min_workers == settings.max_workers:
         return text
-    # The training may start with fewer workers.
+    # Training may start with fewer workers.
     return f"{text} with all {settings.max_workers} workers"

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.project import ROOT
+from tests.started_make import run_make
 
 pytestmark = pytest.mark.slow
 
@@ -31,14 +32,8 @@ def make(tmp_path: Path) -> Make:
         for name, script in answers.items():
             (programs / name).write_text(script)
             (programs / name).chmod(0o755)
-        return subprocess.run(
-            ["make", *arguments],
-            cwd=tmp_path,
-            env={"PATH": f"{programs}:{os.environ['PATH']}"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        path = {"PATH": f"{programs}:{os.environ['PATH']}"}
+        return run_make(*arguments, folder=tmp_path, environment=path)
 
     return run
 
@@ -69,5 +64,5 @@ def test_a_python_that_no_lock_is_for_is_refused(make: Make, tmp_path: Path, ver
 
 def test_help_says_what_each_target_does(make: Make) -> None:
     targets = re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    said = dict(re.findall(r"^  make ([a-z-]+) +(\S.*)$", make("help").stdout, re.MULTILINE))
-    assert set(said) == set(targets) - {"linux"}
+    shown = dict(re.findall(r"^  make ([a-z-]+) +(\S.*)$", make("help").stdout, re.MULTILINE))
+    assert set(shown) == set(targets) - {"linux"}

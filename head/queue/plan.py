@@ -72,11 +72,11 @@ def job_environment(experiment: Experiment, folder: Path) -> dict[str, Any]:
     Raises:
         UserError: A package cannot be installed, the head lacks something, or it is too large.
     """
-    from payload.environments.needs import check_needs
+    from payload.environments.machine_requirements import check_requirements
     from payload.environments.packages import install_packages
-    from payload.environments.travel import runtime_env
+    from payload.environments.runtime_env import runtime_env
 
-    check_needs(experiment)
+    check_requirements(experiment)
     installed = install_packages(experiment, PACKAGES)
     return runtime_env(experiment, folder / "payload", installed, folder / "working-directory")
 

@@ -12,22 +12,22 @@ from infra.config.problem import Problem
 from infra.config.stack_settings import StackSettings
 
 LARGEST_ADMIN_NETWORK = 16
-"""Length of a prefix; a larger network needs allowPublicSsh."""
+"""Prefix length; a larger network needs allowPublicSsh."""
 PRIVATE = [IPv4Network(cidr) for cidr in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")]
 """RFC 1918: private at any size."""
-TAKEN_USERNAMES = frozenset(
-    (
-        # Azure refuses these: osProfile.adminUsername in
-        # https://learn.microsoft.com/rest/api/compute/virtual-machines/create-or-update
-        *("administrator", "admin", "user", "user1", "test", "user2", "test1", "user3", "admin1"),
-        *("a", "actuser", "adm", "admin2", "aspnet", "backup", "console", "david", "guest"),
-        *("john", "owner", "root", "server", "sql", "support", "support_388945a0", "sys"),
-        *("test2", "test3", "user4", "user5"),
-        # Users or groups that exist on the machines; the last one is volley's.
-        *("daemon", "bin", "sync", "games", "man", "lp", "mail", "news", "uucp", "proxy"),
-        *("www-data", "list", "irc", "nobody", "nogroup", "sudo", "docker", "ray"),
-    )
-)
+_REFUSED_BY_AZURE = """\
+administrator admin user user1 test user2 test1 user3 admin1 a actuser adm admin2 aspnet backup
+console david guest john owner root server sql support support_388945a0 sys test2 test3 user4
+user5
+"""
+"""osProfile.adminUsername in
+https://learn.microsoft.com/rest/api/compute/virtual-machines/create-or-update
+"""
+_ON_THE_MACHINES = """\
+daemon bin sync games man lp mail news uucp proxy www-data list irc nobody nogroup sudo docker ray
+"""
+"""Users and groups; `ray` is volley's."""
+TAKEN_USERNAMES = frozenset(f"{_REFUSED_BY_AZURE}{_ON_THE_MACHINES}".split())
 
 
 def check_access(settings: StackSettings) -> Iterator[Problem]:
@@ -38,7 +38,7 @@ def check_access(settings: StackSettings) -> Iterator[Problem]:
 
 
 def check_admin_cidr(settings: StackSettings) -> Iterator[Problem]:
-    """SSH is open to one network, and not to the whole internet."""
+    """SSH is open to one network, not to the whole internet."""
     key, value = "adminCidr", settings.admin_cidr
     if not value:
         yield Problem(

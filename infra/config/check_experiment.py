@@ -72,10 +72,10 @@ def with_needs(settings: StackSettings, root: Path) -> StackSettings:
     )
 
 
-def said_of_needs(settings: StackSettings, root: Path) -> str:
-    """Returns what the experiment asks of every machine, for the preview; empty if nothing.
+def needs_of_every_machine(settings: StackSettings, root: Path) -> str:
+    """Returns what the experiment needs on every machine, for the preview; empty if nothing.
 
-    A machine's customData has both, but packed: the preview alone would show that it has changed.
+    A machine's customData is packed: without this the preview would only show that it changes.
     """
     experiment = read_experiment(root / settings.experiment).experiment
     needs = []
@@ -98,13 +98,13 @@ def with_stack_layer(settings: StackSettings, root: Path) -> Experiment:
 
 
 def stack_layer(settings: StackSettings) -> dict[str, dict[str, int]]:
-    """Returns what the stack says of an experiment, as a layer of it."""
+    """Returns the stack's own settings of an experiment, as a layer over the file."""
     number = settings.num_env_runners
     return {"config": {"num_env_runners": number}} if number else {}
 
 
 def cluster(settings: StackSettings) -> Cluster:
-    """Returns what Ray has when all machines are there."""
+    """Returns what Ray has when all machines run."""
     head, worker = settings.head, settings.worker
     workers = [Node(worker.vcpus, worker.gpus)] * settings.max_workers
     return Cluster([Node(head.vcpus, head.gpus), *workers])

@@ -16,11 +16,12 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(=[A-Za-z0-9.+~:-]+)?")
 """https://www.debian.org/doc/debian-policy/ch-controlfields.html#source, and =version for apt."""
 CREDENTIALS = re.compile(r"://(?!git@)[^/\s]*@")
-LEGIBLE = "has credentials in it, which every user of the machines could read"
+NEVER_SLEEPS = "has no effect with scaling: cpu (such a cluster never sleeps); use demand or fixed"
+LEGIBLE = "contains credentials, which every user of the machines could read"
 
 
 def check_machines(settings: StackSettings) -> Iterator[Problem]:
-    """Azure offers the machines, and they can do what the settings ask for."""
+    """Azure offers the machines, and they fit the settings."""
     yield from check_sizes(settings)
     yield from check_limits(settings)
     yield from check_location(settings)
@@ -47,11 +48,11 @@ def check_sizes(settings: StackSettings) -> Iterator[Problem]:
 
 
 def check_limits(settings: StackSettings) -> Iterator[Problem]:
-    """A cluster that Azure scales does not sleep, whatever its limits say."""
+    """A cluster that Azure scales never sleeps, so its limits would have no effect."""
     if settings.scaling == "cpu":
         for key, value in (("maxHours", settings.max_hours), ("budget", settings.budget)):
             if value:
-                yield Problem(key, value, "needs scaling demand or fixed: with cpu no head sleeps")
+                yield Problem(key, value, NEVER_SLEEPS)
 
 
 def check_location(settings: StackSettings) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""Checks of the network: addresses, room for the workers, and resources that exist."""
+"""Checks of the network: address ranges, room for the workers, and ids of existing resources."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from infra.config.problem import Problem
 from infra.config.stack_settings import StackSettings
 
 AZURE_RESERVED_ADDRESSES = 5
-"""Of each subnet: network, gateway, two for DNS, broadcast."""
+"""Azure reserves these in each subnet: network, gateway, two for DNS, broadcast."""
 SMALLEST_SUBNET = 29
 
 
 def check_network(settings: StackSettings) -> Iterator[Problem]:
-    """Every machine gets an address, in subnets that are made here or exist."""
+    """Every machine gets an address, in new or existing subnets."""
     yield from check_workers(settings)
     yield from check_subnets(settings)
     yield from check_resource_ids(settings)

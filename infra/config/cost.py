@@ -1,4 +1,4 @@
-"""What a stack costs: everything that Azure bills, per hour and for each `up`."""
+"""The cost of a stack: everything that Azure bills, per hour and for each `up`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from infra.config.prices import prices
 from infra.config.stack_settings import StackSettings
-from infra.stack.vm_arguments import is_ephemeral
 
 HOURS_PER_MONTH = 730
 """Azure's own number: https://azure.microsoft.com/pricing/calculator"""
 DOWNLOADED_GB = 3.5
-"""What a machine downloads through the NAT gateway for its Python environment.
+"""Download of a machine through the NAT gateway, for its Python environment.
 
 The act `head alone` of the rehearsal measures it.
 """
@@ -29,12 +28,12 @@ class Billed:
 
 @dataclass(frozen=True)
 class Hourly:
-    """What an hour costs by what is there, in US dollars."""
+    """The price of an hour by part of the cluster, in US dollars."""
 
     head: float
     """While the head runs."""
     worker: float
-    """For each worker, with its disk."""
+    """Per worker, with its disk."""
     always: float
     """Until `make down`, while the head sleeps too."""
 
@@ -44,7 +43,7 @@ def hourly(settings: StackSettings) -> Hourly:
         head=_machine_hour(settings.head_size, settings.head_spot),
         worker=_machine_hour(settings.worker_size, settings.worker_spot)
         + _worker_disk_hour(settings),
-        always=sum(one.per_hour for one in _always(settings)),
+        always=sum(item.per_hour for item in _always(settings)),
     )
 
 
@@ -54,18 +53,18 @@ def billed(settings: StackSettings) -> list[Billed]:
 
 
 def per_hour(settings: StackSettings) -> float:
-    return sum(one.per_hour for one in billed(settings))
+    return sum(item.per_hour for item in billed(settings))
 
 
 def per_up(settings: StackSettings) -> float:
-    """Returns what a first `up` costs besides the hours."""
-    return sum(one.per_up for one in billed(settings))
+    """Returns the cost of a first `up` in addition to the hours."""
+    return sum(item.per_up for item in billed(settings))
 
 
 def per_day(settings: StackSettings, worked_hours: float = 1.0) -> float:
-    """Returns what a day costs on which all workers trained for a while and nothing followed.
+    """Returns the cost of a day on which all workers train for some hours and are idle afterwards.
 
-    The workers stay for idleMinutes more and the head for sleepAfterMinutes, as the stack has it.
+    The workers stay for idleMinutes more, and the head for sleepAfterMinutes.
     """
     price = hourly(settings)
     head = worked_hours + settings.sleep_after_minutes / 60
@@ -80,14 +79,13 @@ def per_day(settings: StackSettings, worked_hours: float = 1.0) -> float:
 
 
 def cost_table(settings: StackSettings) -> str:
-    """Returns all of it as a table in Markdown, with the sum in its last line."""
+    """Returns everything that is billed as a table in Markdown, with the sum in its last line."""
     total = Billed("**all**", per_hour(settings), per_up(settings))
     lines = [
-        f"| {one.what} | {one.per_hour:.3f} | {one.per_up:.2f} |"
-        for one in [*billed(settings), total]
+        f"| {item.what} | {item.per_hour:.3f} | {item.per_up:.2f} |"
+        for item in [*billed(settings), total]
     ]
-    known = prices()
-    head = f"| US dollars, {known.location}, {known.as_of} | an hour | an `up` |"
+    head = f"| US dollars, {prices().location}, {prices().as_of} | an hour | an `up` |"
     return "\n".join([head, "|---|--:|--:|", *lines])
 
 
@@ -114,13 +112,13 @@ def _worker_disks(settings: StackSettings) -> Iterator[Billed]:
 
 
 def _worker_disk_hour(settings: StackSettings) -> float:
-    if is_ephemeral(settings.worker, settings):
+    if settings.has_ephemeral_worker_disks:
         return 0.0
     return prices().disk_month(settings.os_disk_gib, premium=False) / HOURS_PER_MONTH
 
 
 def _always(settings: StackSettings) -> Iterator[Billed]:
-    """What a deallocated head keeps, and the network."""
+    """The disk that a deallocated head keeps, and the network."""
     size = settings.os_disk_gib
     head = prices().disk_month(size, premium=True) / HOURS_PER_MONTH
     yield Billed(f"OS disk of the head, {size} GiB Premium SSD", head)
@@ -128,15 +126,15 @@ def _always(settings: StackSettings) -> Iterator[Billed]:
 
 
 def _network(settings: StackSettings) -> Iterator[Billed]:
-    known = prices()
+    price = prices()
     made = not settings.head_subnet_id
     addresses = 2 if made else 1
-    yield Billed("public IP addresses", addresses * known.public_address_hour)
+    yield Billed("public IP addresses", addresses * price.public_address_hour)
     if made:
         downloaded = DOWNLOADED_GB * (1 + settings.max_workers)
-        yield Billed("NAT gateway", known.nat_gateway_hour)
+        yield Billed("NAT gateway", price.nat_gateway_hour)
         yield Billed(
-            f"{downloaded:g} GB through the NAT gateway", per_up=downloaded * known.nat_gateway_gb
+            f"{downloaded:g} GB through the NAT gateway", per_up=downloaded * price.nat_gateway_gb
         )
     if settings.results_account_id:
-        yield Billed("private endpoint of the results account", known.private_endpoint_hour)
+        yield Billed("private endpoint of the results account", price.private_endpoint_hour)

@@ -1,4 +1,4 @@
-"""Azure's prices, from one dated file; `make prices` makes it again."""
+"""Azure's prices, from one dated file that `make prices` updates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DISK_SIZES_GIB = (64, 128, 256, 512, 1024, 2048)
 
 
 class VmPrice(BaseModel):
-    """Per hour, Linux."""
+    """Price per hour of a VM with Linux."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -47,5 +47,5 @@ class Prices(BaseModel):
 
 @cache
 def prices() -> Prices:
-    """Returns what the file says."""
+    """Returns the prices in the file."""
     return Prices.model_validate_json(FILE.read_text())

@@ -1,4 +1,4 @@
-"""vCPU quota, checked before anything is made: Azure itself refuses after network and head exist.
+"""Checks the vCPU quota before anything is created; Azure refuses only when network and head exist.
 
 https://learn.microsoft.com/rest/api/compute/usage/list
 """
@@ -22,7 +22,7 @@ MANAGEMENT = "https://management.azure.com"
 USAGES = "/providers/Microsoft.Compute/locations/{}/usages?api-version=2024-07-01"
 GROUPS = "/resourcegroups?api-version=2021-04-01"
 REGION, SPOT = "cores", "lowPriorityCores"
-"""The quotas of a location besides those of the VM families. Spot VMs need the second one alone."""
+"""The quotas of a location besides those of the VM families. Spot VMs need only the second."""
 TIMEOUT_S = 20
 
 
@@ -36,11 +36,11 @@ class Usage:
 
 
 class QuotaError(Exception):
-    """A quota is too small for a stack that is new."""
+    """A quota is too small for a new stack."""
 
 
 def check_quota(settings: StackSettings, prefix: str) -> None:
-    """Compares what a new stack needs with what Azure says is free; warns where it says nothing.
+    """Compares what a new stack needs with the free quota; warns if Azure does not show it.
 
     The quota of a stack that exists is not checked: Azure counts its machines as used.
 
@@ -51,11 +51,11 @@ def check_quota(settings: StackSettings, prefix: str) -> None:
         QuotaError: Names each quota that is too small.
     """
     try:
-        known = [] if _exists(prefix) else list(_usages(settings.location))
+        usages = [] if _exists(prefix) else list(_usages(settings.location))
     except Exception as error:  # The check needs rights that `up` itself does not need.
         pulumi.log.warn(f"The quota for vCPUs was not checked: {error}")
         return
-    if missing := list(too_small(needed_vcpus(settings), known)):
+    if missing := list(too_small(needed_vcpus(settings), usages)):
         lines = "\n".join(f"  {line}" for line in missing)
         raise QuotaError(
             f"The quota in {settings.location} is too small; nothing was created.\n{lines}\n"
@@ -78,9 +78,9 @@ def needed_vcpus(settings: StackSettings) -> Counter[str]:
 
 def too_small(needed: Mapping[str, int], usages: Iterable[Usage]) -> Iterator[str]:
     """Yields a line for each quota that is too small; one that Azure does not list is skipped."""
-    known = {_key(usage.name): usage for usage in usages}
+    by_key = {_key(usage.name): usage for usage in usages}
     for name, vcpus in needed.items():
-        usage = known.get(_key(name))
+        usage = by_key.get(_key(name))
         if usage is not None and usage.used + vcpus > usage.limit:
             yield (
                 f"{usage.name}: {vcpus} vCPUs are needed, {max(0, usage.limit - usage.used)} are "
@@ -89,13 +89,13 @@ def too_small(needed: Mapping[str, int], usages: Iterable[Usage]) -> Iterator[st
 
 
 def _exists(prefix: str) -> bool:
-    """Says whether the stack's resource group exists, whose name ends with Pulumi's suffix."""
+    """Whether the stack's resource group exists; its name ends with Pulumi's suffix."""
     return any(re.fullmatch(f"{prefix}[0-9a-f]{{8}}", group["name"]) for group in _list(GROUPS))
 
 
 def _usages(location: str) -> Iterator[Usage]:
-    for one in _list(USAGES.format(location)):
-        yield Usage(one["name"]["value"], one["currentValue"], one["limit"])
+    for usage in _list(USAGES.format(location)):
+        yield Usage(usage["name"]["value"], usage["currentValue"], usage["limit"])
 
 
 def _list(path: str) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The stack's configuration, typed."""
+"""The stack's settings: `make docs` writes Pulumi.yaml and docs/configuration.md from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from infra.config.vm_sizes import Machine, canonical_size
 
 
 class StackSettings(BaseModel):
-    """Every configuration key, here in snake case; Pulumi.yaml describes them.
+    """Every configuration key, here in snake case.
 
     Pulumi has no optional keys: a key that is not set is empty, or 0.
     """
@@ -22,51 +22,105 @@ class StackSettings(BaseModel):
         extra="forbid",
         frozen=True,
         coerce_numbers_to_str=True,
+        use_attribute_docstrings=True,
     )
 
     # Access
     admin_cidr: str = ""
+    """Required. Addresses (CIDR) that may use SSH on the head, for example 203.0.113.7/32"""
     ssh_public_key: str = ""
+    """Required. Your SSH public key, the line in ~/.ssh/id_ed25519.pub or id_rsa.pub"""
     admin_username: str = Field("volley", pattern=r"^[a-z_][a-z0-9_-]{0,31}$")
+    """User name for SSH"""
     allow_public_ssh: bool = False
+    """Allow an adminCidr larger than a /16 of the internet, for example 0.0.0.0/0"""
     # Machines
     location: str = "eastus"
+    """Azure region of all resources"""
     check_quota: bool = True
+    """Compare the vCPU quota with what the machines need before anything is created"""
     head_size: str = "Standard_NC4as_T4_v3"
+    """VM size of the head; on a size without a GPU, training uses the CPUs"""
     head_spot: bool = False
+    """Use a Spot VM for the head. An evicted head is deallocated and keeps its disk; training
+    continues when you start it"""
     worker_size: str = "Standard_D2as_v5"
+    """VM size of the workers"""
     worker_spot: bool = True
+    """Use Spot VMs for the workers; training continues when a worker is evicted"""
     min_workers: int = Field(0, ge=0)
+    """Number of workers that training waits for; idle workers are not deleted below this number"""
     max_workers: int = Field(4, ge=0, le=100)
+    """Maximum number of workers, 0 to 100"""
     scaling: Literal["demand", "fixed", "cpu"] = "demand"
+    """What decides the number of workers. `demand`: Ray's autoscaler on the head creates them when
+    experiments need them. `fixed`: it always keeps maxWorkers. `cpu`: Azure scales by CPU load, for
+    work that is not run by volley"""
     idle_minutes: int = Field(5, ge=1, le=1440)
+    """With `demand`, a worker is deleted after it was idle for this many minutes, down to
+    minWorkers"""
     sleep_after_minutes: int = Field(30, ge=0, le=10_080)
+    """The cluster goes to sleep after this many minutes in which no experiment was running or
+    queued and nobody was logged in: the head saves the results, deletes the workers and deallocates
+    itself. `volley start` wakes it. 0 disables sleep; with `cpu` the cluster never sleeps"""
     max_hours: int = Field(0, ge=0)
+    """The cluster sleeps this many hours after its head has started, even if experiments are
+    running: they write a checkpoint and continue after `volley start`. 0 disables the limit"""
     budget: int = Field(0, ge=0)
+    """The cluster sleeps when its estimated cost has reached this many US dollars, even if
+    experiments are running, but not in the first 15 minutes after a start. 0 disables the limit"""
     image: str = "microsoft-dsvm:ubuntu-hpc:2204:latest"
+    """VM image, publisher:offer:sku:version, or the resource id of your own image"""
     trusted_launch: bool = False
+    """Use Trusted Launch with a virtual TPM, for images that support it"""
     os_disk_gib: int = Field(128, ge=64, le=2048)
+    """Size of each OS disk in GiB"""
     shared_memory_gib: int = Field(0, ge=0)
+    """Size of Ray's object store and of /dev/shm on each machine in GiB, at most 80 % of the
+    smaller machine's memory; 0 uses Ray's default, 30 %"""
     environment_variables: dict[str, str] = {}
+    """Environment variables of Ray and the training on all machines. Not for secrets: everyone who
+    can read the stack can read them"""
     pip_packages: list[str] = []
+    """Python packages to install on all machines in addition to the lock"""
     apt_packages: list[str] = []
+    """Ubuntu packages to install on all machines"""
     # Network
     vnet_cidr: str = "10.42.0.0/16"
+    """Address range of the virtual network; set it before the first `pulumi up`"""
     head_subnet_cidr: str = "10.42.0.0/24"
+    """Address range of the head's subnet; set it before the first `pulumi up`"""
     worker_subnet_cidr: str = "10.42.1.0/24"
+    """Address range of the workers' subnet; set it before the first `pulumi up`"""
     head_subnet_id: str = ""
+    """Resource id of an existing subnet for the head, in the stack's subscription and region, with
+    the service endpoint Microsoft.Storage and its own outbound access (a NAT gateway, for example);
+    set it before the first `pulumi up`"""
     worker_subnet_id: str = ""
+    """Resource id of an existing subnet for the workers, in the stack's subscription and region,
+    with the service endpoint Microsoft.Storage and its own outbound access (a NAT gateway, for
+    example); set it before the first `pulumi up`"""
     # Training
     experiment: str = "experiments/pong.yaml"
+    """Experiment file to train, with run, env, config and stop"""
     num_env_runners: int = Field(0, ge=0)
+    """Number of env runners, at most the vCPUs of the cluster minus one; 0 uses all of these"""
     cluster_coordination_timeout_seconds: int = Field(900, ge=60, le=5400)
+    """Seconds that `pulumi up` waits for minWorkers to join, in addition to 10 minutes for boot and
+    first learner update"""
     # Results
     keep_results: bool = True
+    """Keep the results account on `pulumi destroy`; a change takes effect with the next
+    `pulumi up`"""
     results_account_id: str = ""
+    """Resource id of an existing results account, to continue with its results"""
     mlflow_tracking_uri: str = ""
+    """URI of an existing MLflow tracking server; without one the head runs MLflow"""
     # Tags
     owner: str = ""
+    """Value of the tag `owner` on all resources"""
     cost_centre: str = ""
+    """Value of the tag `cost-centre` on all resources"""
 
     @field_validator("head_size", "worker_size")
     @classmethod
@@ -85,3 +139,8 @@ class StackSettings(BaseModel):
     @property
     def worker(self) -> Machine:
         return Machine.named(self.worker_size)
+
+    @property
+    def has_ephemeral_worker_disks(self) -> bool:
+        """Whether a worker's OS disk is on its local disk, which is free and created faster."""
+        return self.worker.fits_os_disk(self.os_disk_gib)

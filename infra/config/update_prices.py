@@ -1,4 +1,4 @@
-"""`make prices`: makes infra/config/prices.json again, from Azure's public retail prices.
+"""`make prices`: updates infra/config/prices.json from Azure's public retail prices.
 
 https://learn.microsoft.com/rest/api/cost-management/retail-prices/azure-retail-prices
 """
@@ -23,12 +23,12 @@ from payload.experiment import nearest
 ADDRESS = "https://prices.azure.com/api/retail/prices"
 TIMEOUT_S = 60
 TIERS = (6, 10, 15, 20, 30, 40)
-"""Of the disks in DISK_SIZES_GIB: P6 and E6 have 64 GiB."""
+"""Numbers of Azure's disk tiers for DISK_SIZES_GIB: P6 and E6 have 64 GiB."""
 EVERYWHERE = ("Global", "")
-"""What the API gives for a location where a price is the same in all of them."""
+"""The API's location of a price that is the same everywhere."""
 
 Item = dict[str, Any]
-"""A price, as the API answers it."""
+"""A price, as the API returns it."""
 
 
 class NoPriceError(Exception):
@@ -36,7 +36,7 @@ class NoPriceError(Exception):
 
 
 def main(arguments: list[str], address: str = ADDRESS, file: Path = FILE) -> int:
-    """Returns 0, or 2 if a price is missing; then the file stays as it was."""
+    """Returns 0, or 2 if a price is missing; then the file is unchanged."""
     parser = argparse.ArgumentParser(prog="make prices", description="Update Azure's prices.")
     parser.add_argument("--location", default="eastus", help="Azure region (default: eastus)")
     location: str = parser.parse_args(arguments).location
@@ -45,22 +45,22 @@ def main(arguments: list[str], address: str = ADDRESS, file: Path = FILE) -> int
         print(f"prices: --location {location}: {wrong}", file=sys.stderr)
         return 2
     try:
-        found = read_prices(location, address)
+        prices = read_prices(location, address)
     except (NoPriceError, urllib.error.URLError, TimeoutError) as error:
-        print(f"prices: {error}; {file.name} stays as it was", file=sys.stderr)
+        print(f"prices: {error}; {file.name} is unchanged", file=sys.stderr)
         return 2
     aside = file.with_name(f".{file.name}")
-    aside.write_text(json.dumps(found.model_dump(), indent=1) + "\n")
+    aside.write_text(json.dumps(prices.model_dump(), indent=1) + "\n")
     aside.replace(file)
-    print(f"{file}: {len(found.vm_hour)} VM sizes in {location}, {found.as_of}")
+    print(f"{file}: {len(prices.vm_hour)} VM sizes in {location}, {prices.as_of}")
     return 0
 
 
 def read_prices(location: str, address: str) -> Prices:
-    """Asks Azure for every price.
+    """Reads every price from Azure.
 
     Raises:
-        NoPriceError: One is not there.
+        NoPriceError: Azure lists no price for something.
         urllib.error.URLError: Azure does not answer.
     """
     disks = list(_items(address, f"serviceName eq 'Storage' and armRegionName eq '{location}'"))
@@ -82,33 +82,33 @@ def read_prices(location: str, address: str) -> Prices:
 
 def _vm(location: str, address: str, size: str) -> VmPrice:
     where = f"armRegionName eq '{location}' and armSkuName eq '{size}'"
-    found = _items(address, f"serviceName eq 'Virtual Machines' and {where}")
-    linux = [one for one in found if "Windows" not in one["productName"]]
-    spot = [one for one in linux if one["skuName"].endswith(" Spot")]
-    regular = [one for one in linux if not one["skuName"].endswith((" Spot", " Low Priority"))]
+    items = _items(address, f"serviceName eq 'Virtual Machines' and {where}")
+    linux = [item for item in items if "Windows" not in item["productName"]]
+    spot = [item for item in linux if item["skuName"].endswith(" Spot")]
+    regular = [item for item in linux if not item["skuName"].endswith((" Spot", " Low Priority"))]
     return VmPrice(regular=_first(regular, size), spot=_first(spot, f"{size}, Spot"))
 
 
 def _disks(items: list[Item], location: str, product: str, letter: str) -> dict[int, float]:
-    known = [one for one in items if one["productName"] == product]
+    disks = [item for item in items if item["productName"] == product]
     return {
-        size: _price(known, location, f"{letter}{tier} LRS Disk", "1/Month")
+        size: _price(disks, location, f"{letter}{tier} LRS Disk", "1/Month")
         for size, tier in zip(DISK_SIZES_GIB, TIERS, strict=True)
     }
 
 
 def _price(items: list[Item], location: str, meter: str, unit: str) -> float:
-    """Returns the price of a meter in a location, or else the one that holds everywhere."""
-    named = [one for one in items if (one["meterName"], one["unitOfMeasure"]) == (meter, unit)]
-    here = [one for one in named if one["armRegionName"] == location]
-    return _first(here or [one for one in named if one["armRegionName"] in EVERYWHERE], meter)
+    """Returns the price of a meter in a location, or else the price for all locations."""
+    named = [item for item in items if (item["meterName"], item["unitOfMeasure"]) == (meter, unit)]
+    here = [item for item in named if item["armRegionName"] == location]
+    return _first(here or [item for item in named if item["armRegionName"] in EVERYWHERE], meter)
 
 
 def _first(items: list[Item], what: str) -> float:
     """Returns the price without a discount for quantity."""
     if not items:
         raise NoPriceError(f"Azure lists no price for {what}")
-    return float(min(items, key=lambda one: one["tierMinimumUnits"])["retailPrice"])
+    return float(min(items, key=lambda item: item["tierMinimumUnits"])["retailPrice"])
 
 
 def _items(address: str, where: str) -> Iterator[Item]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+EPHEMERAL_MARGIN_GIB = 1
+"""Azure uses this much of a local disk."""
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -19,6 +22,10 @@ class Machine:
     """Local disk, for an ephemeral OS disk; 0 where the size has none."""
     accelerated_networking: bool = True
     """Every size below has it: https://learn.microsoft.com/azure/virtual-machines/sizes/overview"""
+
+    def fits_os_disk(self, gib: int) -> bool:
+        """Whether an ephemeral OS disk of this size fits on the local disk."""
+        return self.temp_disk_gib >= gib + EPHEMERAL_MARGIN_GIB
 
     @classmethod
     def named(cls, size: str) -> Machine:
@@ -102,21 +109,19 @@ UNSUITABLE = {
 }
 """Sizes that Azure offers and this cluster cannot use."""
 
-LOCATIONS = (
-    *("australiacentral", "australiaeast", "australiasoutheast", "austriaeast", "brazilsouth"),
-    *("canadacentral", "canadaeast", "centralindia", "centralus", "chilecentral", "eastasia"),
-    *("eastus", "eastus2", "francecentral", "germanywestcentral", "indonesiacentral"),
-    *("israelcentral", "italynorth", "japaneast", "japanwest", "koreacentral", "koreasouth"),
-    *("malaysiawest", "mexicocentral", "newzealandnorth", "northcentralus", "northeurope"),
-    *("norwayeast", "polandcentral", "qatarcentral", "southafricanorth", "southcentralus"),
-    *("southeastasia", "southindia", "spaincentral", "swedencentral", "switzerlandnorth"),
-    *("uaenorth", "uksouth", "ukwest", "westcentralus", "westeurope", "westindia", "westus"),
-    *("westus2", "westus3"),
-)
+_LOCATIONS = """\
+australiacentral australiaeast australiasoutheast austriaeast brazilsouth canadacentral canadaeast
+centralindia centralus chilecentral eastasia eastus eastus2 francecentral germanywestcentral
+indonesiacentral israelcentral italynorth japaneast japanwest koreacentral koreasouth malaysiawest
+mexicocentral newzealandnorth northcentralus northeurope norwayeast polandcentral qatarcentral
+southafricanorth southcentralus southeastasia southindia spaincentral swedencentral
+switzerlandnorth uaenorth uksouth ukwest westcentralus westeurope westindia westus westus2 westus3
+"""
+LOCATIONS = tuple(_LOCATIONS.split())
 
 
 def canonical_size(text: str) -> str:
     """Returns a size as Azure spells it; STANDARD_D2_V2 and NC6 are understood."""
-    known = {name.lower(): name for name in (*SIZES, *RETIRED, *UNSUITABLE)}
+    spellings = {name.lower(): name for name in (*SIZES, *RETIRED, *UNSUITABLE)}
     lower = text.lower()
-    return known.get(lower) or known.get(f"standard_{lower}") or text
+    return spellings.get(lower) or spellings.get(f"standard_{lower}") or text

@@ -1,6 +1,6 @@
-"""The rules by which Azure itself scales the workers, for whoever runs other work than volley's.
+"""Azure's own autoscale rules for the workers, for work that is not run by volley.
 
-They see the workers' CPUs and nothing of Ray: a worker with an idle env runner may be deleted.
+They see CPU load and not Ray: Azure may delete a worker that has an idle env runner.
 https://learn.microsoft.com/azure/virtual-machine-scale-sets/virtual-machine-scale-sets-autoscale-overview
 """
 
@@ -10,19 +10,19 @@ import pulumi
 from pulumi_azure_native import monitor
 
 from infra.config.stack_settings import StackSettings
-from infra.stack.naming import Common
+from infra.stack.naming import Naming
 from infra.stack.workers import Workers
 
 GROW_ABOVE_PERCENT, GROW_AFTER = 80.0, "PT10M"
 SHRINK_BELOW_PERCENT, SHRINK_AFTER = 20.0, "PT30M"
-"""Of the mean CPU of all workers, over so long: those of Azure's template for Ray."""
+"""Mean CPU of all workers, and for how long; the values of Azure's template for Ray."""
 
 
-class CpuRules(pulumi.ComponentResource):
-    """One worker more above 80 % for 10 minutes, one less below 20 % for 30 minutes."""
+class CpuAutoscale(pulumi.ComponentResource):
+    """Adds a worker after 10 minutes above 80 % CPU, removes one after 30 minutes below 20 %."""
 
-    def __init__(self, common: Common, settings: StackSettings, workers: Workers) -> None:
-        super().__init__("volley:infra:CpuRules", common.name("cpu-rules"))
+    def __init__(self, naming: Naming, settings: StackSettings, workers: Workers) -> None:
+        super().__init__("volley:infra:CpuAutoscale", naming.name("cpu-rules"))
         scale_set = workers.scale_set.id
         # Without a worker there is no CPU to measure, and Azure would never add one.
         least = str(min(max(1, settings.min_workers), settings.max_workers))
@@ -38,15 +38,15 @@ class CpuRules(pulumi.ComponentResource):
             ],
         )
         self.setting = monitor.AutoscaleSetting(
-            common.name("cpu-rules"),
-            **common.in_group,
-            autoscale_setting_name=common.name("cpu-rules"),
-            # Without it Azure shows another name, and each `up` would change it.
-            name=common.name("cpu-rules"),
+            naming.name("cpu-rules"),
+            **naming.in_group,
+            autoscale_setting_name=naming.name("cpu-rules"),
+            # Without it Azure returns another name, and each `up` would change it.
+            name=naming.name("cpu-rules"),
             enabled=True,
             target_resource_uri=scale_set,
             profiles=[profile],
-            opts=common.options(self, depends_on=[workers.scale_set]),
+            opts=naming.options(self, depends_on=[workers.scale_set]),
         )
         self.register_outputs({"setting": self.setting.id})
 
@@ -65,7 +65,7 @@ def _rule(
         time_window=window,
     )
     action = monitor.ScaleActionArgs(
-        # The next change waits until the metric knows of this one.
+        # The next change waits until the metric includes this one.
         direction=direction,
         type="ChangeCount",
         value="1",

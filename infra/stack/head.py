@@ -11,7 +11,7 @@ from pulumi_azure_native import compute, network
 from infra.stack import vm_arguments as parts
 from infra.stack.machine_environment import custom_data, head_environment
 from infra.stack.network import Network
-from infra.stack.prerequisites import Foundation
+from infra.stack.prerequisites import Prerequisites
 
 REPLACED_BY = [
     "osProfile.customData",
@@ -36,40 +36,40 @@ class Head(pulumi.ComponentResource):
     """Where workers connect to Ray; it stays when the VM is replaced."""
     public_ip: pulumi.Output[str]
 
-    def __init__(self, foundation: Foundation) -> None:
-        common, identities = foundation.common, foundation.identities
-        super().__init__("volley:infra:Head", common.name("head"))
-        self._foundation = foundation
-        self._common = common
+    def __init__(self, prerequisites: Prerequisites) -> None:
+        naming, identities = prerequisites.naming, prerequisites.identities
+        super().__init__("volley:infra:Head", naming.name("head"))
+        self._prerequisites = prerequisites
+        self._naming = naming
         self.address = network.PublicIPAddress(
-            common.name("head-ip"),
-            **common.in_group,
-            public_ip_address_name=common.name("head-ip"),
+            naming.name("head-ip"),
+            **naming.in_group,
+            public_ip_address_name=naming.name("head-ip"),
             sku=network.PublicIPAddressSkuArgs(name="Standard"),
             public_ip_allocation_method="Static",
-            opts=common.options(self),
+            opts=naming.options(self),
         )
-        self.nic = self._network_interface(foundation.network)
+        self.nic = self._network_interface(prerequisites.network)
         self.private_ip = self.nic.ip_configurations.apply(_private_ip)
         self.public_ip = self.address.ip_address.apply(str)
-        data = custom_data(head_environment, foundation, identities.head, self.private_ip)
+        data = custom_data(head_environment, prerequisites, identities.head, self.private_ip)
         self.vm = self._virtual_machine(data)
         self.image = self._image()
         self.register_outputs({"privateIp": self.private_ip, "publicIp": self.public_ip})
 
     def _image(self) -> pulumi.Output[str]:
-        asked = self._foundation.settings.image
-        image: pulumi.Output[str] = self.vm.storage_profile.apply(partial(_with_version, asked))
+        name = self._prerequisites.settings.image
+        image: pulumi.Output[str] = self.vm.storage_profile.apply(partial(_with_version, name))
         return image
 
     def _network_interface(self, net: Network) -> network.NetworkInterface:
         nsg = None if net.head_nsg is None else network.NetworkSecurityGroupArgs(id=net.head_nsg)
         return network.NetworkInterface(
-            self._common.name("head-nic"),
-            **self._common.in_group,
-            network_interface_name=self._common.name("head-nic"),
+            self._naming.name("head-nic"),
+            **self._naming.in_group,
+            network_interface_name=self._naming.name("head-nic"),
             network_security_group=nsg,
-            enable_accelerated_networking=self._foundation.settings.head.accelerated_networking,
+            enable_accelerated_networking=self._prerequisites.settings.head.accelerated_networking,
             ip_configurations=[
                 network.NetworkInterfaceIPConfigurationArgs(
                     name="head",
@@ -79,16 +79,16 @@ class Head(pulumi.ComponentResource):
                     public_ip_address=network.PublicIPAddressArgs(id=self.address.id),
                 )
             ],
-            opts=self._common.options(self),
+            opts=self._naming.options(self),
         )
 
     def _virtual_machine(self, data: pulumi.Output[str]) -> compute.VirtualMachine:
-        settings, identities = self._foundation.settings, self._foundation.identities
+        settings, identities = self._prerequisites.settings, self._prerequisites.identities
         return compute.VirtualMachine(
-            self._common.name("head"),
-            **self._common.in_group,
+            self._naming.name("head"),
+            **self._naming.in_group,
             # Azure reserves a network interface for the VM, by name, whose creation has failed.
-            vm_name=self._common.name("head"),
+            vm_name=self._naming.name("head"),
             identity=compute.VirtualMachineIdentityArgs(
                 type=compute.ResourceIdentityType.USER_ASSIGNED,
                 user_assigned_identities=[identities.head.id],
@@ -126,9 +126,9 @@ class Head(pulumi.ComponentResource):
             diagnostics_profile=parts.boot_log(),
             scheduled_events_profile=parts.notice(settings.head_spot),
             **parts.eviction(settings.head_spot, "Deallocate"),
-            opts=self._common.options(
+            opts=self._naming.options(
                 self,
-                depends_on=self._foundation.grants,
+                depends_on=self._prerequisites.grants,
                 replace_on_changes=REPLACED_BY,
                 # A network interface is attached to one VM at a time.
                 delete_before_replace=True,
@@ -137,10 +137,10 @@ class Head(pulumi.ComponentResource):
 
 
 def _with_version(image: str, profile: Any) -> str:
-    """Returns an image with the version that Azure has taken, where `latest` was asked for."""
+    """Returns an image with the version that Azure has chosen for `latest`."""
     reference = profile["image_reference"] if isinstance(profile, dict) else profile.image_reference
-    found = reference["exact_version"] if isinstance(reference, dict) else reference.exact_version
-    return f"{image} ({found})" if found and not image.endswith(f":{found}") else image
+    version = reference["exact_version"] if isinstance(reference, dict) else reference.exact_version
+    return f"{image} ({version})" if version and not image.endswith(f":{version}") else image
 
 
 def _private_ip(configurations: object) -> str:

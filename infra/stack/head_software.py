@@ -25,7 +25,7 @@ from infra.config.vm_sizes import Machine
 from infra.stack.autoscaling import WorkerLimits, autoscaling_config
 from infra.stack.head import Head
 from infra.stack.last_start import HEAD_SOFTWARE
-from infra.stack.naming import Common
+from infra.stack.naming import Naming
 from infra.stack.run_command import run_command_on_head
 from infra.stack.run_command_script import script_with_files
 from infra.stack.workers import Workers
@@ -41,14 +41,14 @@ class HeadSoftware(pulumi.ComponentResource):
     """Installs the head's software, and again when it or a setting of the cluster changes."""
 
     def __init__(
-        self, common: Common, settings: StackSettings, head: Head, workers: Workers
+        self, naming: Naming, settings: StackSettings, head: Head, workers: Workers
     ) -> None:
-        super().__init__("volley:infra:HeadSoftware", common.name("head-software"))
+        super().__init__("volley:infra:HeadSoftware", naming.name("head-software"))
         script = pulumi.Output.all(workers.scale_set.id, head.vm.id, head.private_ip).apply(
             lambda ids: install_script(settings, *ids)
         )
         self.run_command = run_command_on_head(
-            self, common, head, HEAD_SOFTWARE, script, TIMEOUT_S, after=[workers.scale_set]
+            self, naming, head, HEAD_SOFTWARE, script, TIMEOUT_S, after=[workers.scale_set]
         )
         self.register_outputs({"runCommand": self.run_command.id})
 

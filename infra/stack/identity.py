@@ -6,7 +6,7 @@ import pulumi
 from pulumi_azure_native import authorization, managedidentity
 
 from infra.config.stack_settings import StackSettings
-from infra.stack.naming import Common
+from infra.stack.naming import Naming
 from infra.stack.results_account import ResultsAccount
 
 BLOB_DATA_CONTRIBUTOR = "ba92f5b4-2d11-453d-a403-e96b0029c9fe"
@@ -19,73 +19,97 @@ IDENTITY_OPERATOR = "f1a07417-d97a-45cb-824c-7a7467783830"
 class Identities(pulumi.ComponentResource):
     """A user-assigned identity for the head and one for all workers."""
 
-    def __init__(self, common: Common) -> None:
-        super().__init__("volley:infra:Identities", common.name("identities"))
-        self._common = common
+    def __init__(self, naming: Naming) -> None:
+        super().__init__("volley:infra:Identities", naming.name("identities"))
+        self._naming = naming
         self.head = self._identity("head")
         self.workers = self._identity("workers")
         self.register_outputs({"head": self.head.id, "workers": self.workers.id})
 
     def grant(self, results: ResultsAccount) -> list[pulumi.Resource]:
-        """Assigns the roles; returns them, so that machines can depend on them."""
+        """Assigns the roles on the results account; returns them: machines depend on them."""
         head, workers = self.head, self.workers
         return [
             self._role(
-                *("head-results", head, results.container_id, BLOB_DATA_CONTRIBUTOR),
-                "Writes checkpoints, MLflow's artifacts and snapshots of its database",
+                "head-results",
+                head,
+                scope=results.container_id,
+                role=BLOB_DATA_CONTRIBUTOR,
+                reason="Writes checkpoints, MLflow's artifacts and snapshots of its database",
             ),
             self._role(
-                *("head-token", head, results.token_container_id, BLOB_DATA_CONTRIBUTOR),
-                "Writes Ray's token at first boot",
+                "head-token",
+                head,
+                scope=results.token_container_id,
+                role=BLOB_DATA_CONTRIBUTOR,
+                reason="Writes Ray's token at first boot",
             ),
             self._role(
-                *("workers-token", workers, results.token_container_id, BLOB_DATA_READER),
-                "Reads Ray's token",
+                "workers-token",
+                workers,
+                scope=results.token_container_id,
+                role=BLOB_DATA_READER,
+                reason="Reads Ray's token",
             ),
             self._role(
-                *("head-environments", head, results.environments_id, BLOB_DATA_CONTRIBUTOR),
-                "Shares the Python environment that it has made",
+                "head-environments",
+                head,
+                scope=results.environments_id,
+                role=BLOB_DATA_CONTRIBUTOR,
+                reason="Stores the Python environment for other machines",
             ),
             self._role(
-                *("workers-environments", workers, results.environments_id, BLOB_DATA_READER),
-                "Takes the Python environment from there; workers have no other role",
+                "workers-environments",
+                workers,
+                scope=results.environments_id,
+                role=BLOB_DATA_READER,
+                reason="Reads the Python environment; workers have no other role",
             ),
         ]
 
     def grant_scaling(self, settings: StackSettings) -> list[pulumi.Resource]:
-        """Lets the head change the scale set; returns the roles.
+        """Lets the head change the scale set; returns the assignments.
 
         A scale set in Flexible orchestration makes virtual machines, and a role on the scale set
         alone does not allow that:
         https://learn.microsoft.com/azure/virtual-machine-scale-sets/virtual-machine-scale-sets-orchestration-modes
         """
         head, workers = self.head, self.workers
-        roles = [
+        assignments = [
             self._role(
-                *("head-machines", head, self._common.resource_group.id, VM_CONTRIBUTOR),
-                "Makes and deletes workers: root on each machine of this group, and on no other",
+                "head-machines",
+                head,
+                scope=self._naming.resource_group.id,
+                role=VM_CONTRIBUTOR,
+                reason="Creates and deletes workers: root on all machines of this group, no others",
             ),
             self._role(
-                *("head-workers-identity", head, workers.id, IDENTITY_OPERATOR),
-                "Gives new workers their identity",
+                "head-workers-identity",
+                head,
+                scope=workers.id,
+                role=IDENTITY_OPERATOR,
+                reason="Gives new workers their identity",
             ),
         ]
         if settings.worker_subnet_id:
             subnet = pulumi.Output.from_input(settings.worker_subnet_id)
-            roles.append(
+            assignments.append(
                 self._role(
-                    *("head-worker-subnet", head, subnet, VM_CONTRIBUTOR),
-                    "Joins new workers to this subnet, which has nothing else that the role allows",
+                    "head-worker-subnet",
+                    head,
+                    scope=subnet,
+                    role=VM_CONTRIBUTOR,
+                    reason="Joins new workers to this subnet; the role allows nothing else there",
                 )
             )
-        return roles
+        return assignments
 
     def _identity(self, what: str) -> managedidentity.UserAssignedIdentity:
         return managedidentity.UserAssignedIdentity(
-            self._common.name(what),
-            **self._common.in_group,
-            resource_name_=self._common.name(what),
-            opts=self._common.options(self),
+            self._naming.name(what),
+            **self._naming.in_group,
+            resource_name_=self._naming.name(what),
+            opts=self._naming.options(self),
         )
 
     def _role(
@@ -97,7 +121,7 @@ class Identities(pulumi.ComponentResource):
         reason: str,
     ) -> authorization.RoleAssignment:
         return authorization.RoleAssignment(
-            self._common.name(what),
+            self._naming.name(what),
             scope=scope,
             principal_id=identity.principal_id,
             # Without the type, Azure would look up an identity that is not replicated yet.

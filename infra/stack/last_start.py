@@ -1,4 +1,4 @@
-"""What became of the last start of the training: asked of Azure, since Pulumi's state knows it not.
+"""How the last start of the training ended, which Azure knows and Pulumi's state does not.
 
 Azure does not execute a run command again whose script is the same, whether or not it has failed
 (https://github.com/Azure/azure-sdk-for-net/issues/47307). So a script says when it was sent: after
@@ -20,8 +20,8 @@ TRAINING, HEAD_SOFTWARE = "training", "head-software"
 """The names of the run commands in Azure."""
 SUCCEEDED = "Succeeded"
 STOPPED = (
-    "The head is asleep or stopped, so nothing trains. Next: volley start; "
-    "the training continues by itself."
+    "The cluster is asleep or its head is stopped, so nothing trains. Next: volley start; "
+    "the training then continues."
 )
 FIRST_LINES = "#!/bin/bash\n# Sent {time}\n"
 
@@ -34,7 +34,7 @@ class LastStart:
 
     script: str
     state: str
-    """Azure's executionState; empty while the VM's agent says nothing."""
+    """Azure's executionState; empty until the VM's agent has reported."""
     output: str
     """The last 4 KB of what the script has written, output and errors."""
 
@@ -55,19 +55,19 @@ def script_to_send(
         name: Of the run command.
     """
 
-    def sent(known: list[str]) -> str:
-        text, *names = known
+    def with_time(values: list[str]) -> str:
+        text, *names = values
         if name == TRAINING and is_stopped(*names):
             pulumi.log.warn(STOPPED)
         before = last_start(name, *names)
         return FIRST_LINES.format(time=before.time_to_send() if before else _now()) + text
 
-    return pulumi.Output.all(script, group, vm).apply(sent)
+    return pulumi.Output.all(script, group, vm).apply(with_time)
 
 
 def last_start(name: str, group: str, vm: str) -> LastStart | None:
     """Asks Azure; returns None where the VM has no run command of the name."""
-    found = _existing(
+    command = _existing(
         lambda: compute.get_virtual_machine_run_command_by_virtual_machine(
             expand="instanceView",
             resource_group_name=group,
@@ -75,29 +75,29 @@ def last_start(name: str, group: str, vm: str) -> LastStart | None:
             run_command_name=name,
         )
     )
-    if found is None:
+    if command is None:
         return None
-    view = found.instance_view
-    said = "\n".join(text.strip() for text in (view.output, view.error) if text)
-    script = found.source.script if found.source else None
-    return LastStart(script or "", view.execution_state or "", said)
+    view = command.instance_view
+    output = "\n".join(text.strip() for text in (view.output, view.error) if text)
+    script = command.source.script if command.source else None
+    return LastStart(script or "", view.execution_state or "", output)
 
 
 def is_stopped(group: str, vm: str) -> bool:
     """Asks Azure whether the VM exists and does not run; `pulumi refresh` does not see that."""
-    found = _existing(
+    machine = _existing(
         lambda: compute.get_virtual_machine(
             expand="instanceView", resource_group_name=group, vm_name=vm
         )
     )
-    if found is None or found.instance_view is None:
+    if machine is None or machine.instance_view is None:
         return False
-    codes = [one.code or "" for one in found.instance_view.statuses or []]
+    codes = [status.code or "" for status in machine.instance_view.statuses or []]
     return any(code in ("PowerState/deallocated", "PowerState/stopped") for code in codes)
 
 
 def tell_reason(failed: pulumi.ErrorHookArgs) -> bool:
-    """Shows what a failed start has said; Azure's own error need not contain it.
+    """Shows the output of a failed start, which Azure's own error may lack.
 
     Returns:
         False: the engine does not retry.
@@ -105,9 +105,9 @@ def tell_reason(failed: pulumi.ErrorHookArgs) -> bool:
     inputs = failed.new_inputs or {}
     name = inputs["runCommandName"]
     last = last_start(name, inputs["resourceGroupName"], inputs["vmName"])
-    what = "The training did not start" if name == TRAINING else f"The run command {name} failed"
+    failure = "The training did not start" if name == TRAINING else f"The run command {name} failed"
     if last is not None and last.output:
-        pulumi.log.error(f"{what}. The head says:\n{last.output}")
+        pulumi.log.error(f"{failure}. Output on the head:\n{last.output}")
     return False
 
 

@@ -13,7 +13,7 @@ from pulumi_azure_native import managedidentity
 from infra.boot.cloud_config import MachineEnvironment, Role, cloud_config
 from infra.config.stack_settings import StackSettings
 from infra.ports import MLFLOW, head_flags, worker_flags
-from infra.stack.prerequisites import Foundation
+from infra.stack.prerequisites import Prerequisites
 from infra.stack.retention import CONTAINER, ENVIRONMENTS
 
 
@@ -41,20 +41,20 @@ def check_custom_data(settings: StackSettings) -> None:
 
 def custom_data(
     environment: Callable[[StackSettings, Known], MachineEnvironment],
-    foundation: Foundation,
+    prerequisites: Prerequisites,
     identity: managedidentity.UserAssignedIdentity,
     head_ip: pulumi.Output[str],
 ) -> pulumi.Output[str]:
     """Returns a role's cloud-config in base64, as Azure expects it."""
     encoded: pulumi.Output[str] = pulumi.Output.all(
         head_ip=head_ip,
-        account=foundation.results.account_name,
-        account_address=foundation.results.address,
-        token_container=foundation.results.token_container,
+        account=prerequisites.results.account_name,
+        account_address=prerequisites.results.address,
+        token_container=prerequisites.results.token_container,
         client_id=identity.client_id,
     ).apply(
         lambda known: base64.b64encode(
-            cloud_config(environment(foundation.settings, Known(**known))).encode()
+            cloud_config(environment(prerequisites.settings, Known(**known))).encode()
         ).decode()
     )
     return encoded

@@ -12,19 +12,19 @@ from pulumi_azure_native.resources import ResourceGroup
 from infra.config.stack_settings import StackSettings
 
 MAX_PREFIX = 40
-"""A VM's name has at most 64 characters, a container's 63; the rest is for what follows."""
+"""A VM's name has at most 64 characters, a container's 63; the rest is for the suffix."""
 
 
 @dataclass(frozen=True)
-class Common:
-    """Passed to every component."""
+class Naming:
+    """The stack's prefix, location, tags and resource group; passed to every component."""
 
     prefix: str
-    """Of every name in the portal, "volley-dev"; Pulumi adds a suffix of eight digits."""
+    """Start of every name in the portal, "volley-dev"; Pulumi adds a suffix of eight digits."""
     location: str
     tags: dict[str, str]
     resource_group: ResourceGroup
-    """Is deleted with the stack, and everything in it."""
+    """Deleted with the stack, and everything in it."""
 
     def name(self, what: str) -> str:
         return f"{self.prefix}-{what}"
@@ -42,7 +42,7 @@ class Common:
 
     @property
     def in_group(self) -> dict[str, Any]:
-        """The same in the group that is deleted with the stack."""
+        """Arguments of every resource in the group that is deleted with the stack."""
         return {"resource_group_name": self.group, **self.tagged}
 
     def options(self, parent: pulumi.Resource, **more: Any) -> pulumi.ResourceOptions:
@@ -71,10 +71,10 @@ def resource_prefix(project: str, stack: str) -> str:
 
 def tags(settings: StackSettings) -> dict[str, str]:
     """Returns the tags of every resource."""
-    found = {
+    values = {
         "project": pulumi.get_project(),
         "stack": pulumi.get_stack(),
         "owner": settings.owner,
         "cost-centre": settings.cost_centre,
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in values.items() if value}

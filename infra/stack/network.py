@@ -9,7 +9,7 @@ from pulumi_azure_native import network
 
 from infra.config.stack_settings import StackSettings
 from infra.ports import SSH, TO_EVERY_NODE, TO_HEAD, OpenPorts
-from infra.stack.naming import Common
+from infra.stack.naming import Naming
 
 
 @dataclass(frozen=True)
@@ -89,15 +89,15 @@ class Network(pulumi.ComponentResource):
     """
 
     head_subnet: pulumi.Output[str]
-    """Resource ids."""
+    """Resource id of the subnet."""
     worker_subnet: pulumi.Output[str]
     head_nsg: pulumi.Output[str] | None
-    """Of the head's network interface; None where the NSG lies on the subnet."""
+    """NSG of the head's network interface; None where the NSG is on the subnet."""
     worker_nsg: pulumi.Output[str] | None
 
-    def __init__(self, common: Common, settings: StackSettings) -> None:
-        super().__init__("volley:infra:Network", common.name("network"))
-        self._common = common
+    def __init__(self, naming: Naming, settings: StackSettings) -> None:
+        super().__init__("volley:infra:Network", naming.name("network"))
+        self._naming = naming
         if settings.head_subnet_id:
             self._use(settings, settings.head_subnet_id, settings.worker_subnet_id)
         else:
@@ -113,11 +113,11 @@ class Network(pulumi.ComponentResource):
 
     def _make(self, settings: StackSettings) -> None:
         vnet = network.VirtualNetwork(
-            self._common.name("vnet"),
-            **self._common.in_group,
-            virtual_network_name=self._common.name("vnet"),
+            self._naming.name("vnet"),
+            **self._naming.in_group,
+            virtual_network_name=self._naming.name("vnet"),
             address_space=network.AddressSpaceArgs(address_prefixes=[settings.vnet_cidr]),
-            opts=self._common.options(self),
+            opts=self._naming.options(self),
         )
         nat = self._nat_gateway()
         head_cidr, worker_cidr = settings.head_subnet_cidr, settings.worker_subnet_cidr
@@ -131,30 +131,30 @@ class Network(pulumi.ComponentResource):
 
     def _nsg(self, what: str, rules: list[Rule]) -> network.NetworkSecurityGroup:
         return network.NetworkSecurityGroup(
-            self._common.name(f"{what}-nsg"),
-            **self._common.in_group,
-            network_security_group_name=self._common.name(f"{what}-nsg"),
+            self._naming.name(f"{what}-nsg"),
+            **self._naming.in_group,
+            network_security_group_name=self._naming.name(f"{what}-nsg"),
             security_rules=security_rules(rules),
-            opts=self._common.options(self),
+            opts=self._naming.options(self),
         )
 
     def _nat_gateway(self) -> network.NatGateway:
         address = network.PublicIPAddress(
-            self._common.name("nat-ip"),
-            **self._common.in_group,
-            public_ip_address_name=self._common.name("nat-ip"),
+            self._naming.name("nat-ip"),
+            **self._naming.in_group,
+            public_ip_address_name=self._naming.name("nat-ip"),
             sku=network.PublicIPAddressSkuArgs(name="Standard"),
             public_ip_allocation_method="Static",
             # Azure adds it with the gateway; after a refresh `up` would take it away.
-            opts=self._common.options(self, ignore_changes=["natGateway"]),
+            opts=self._naming.options(self, ignore_changes=["natGateway"]),
         )
         return network.NatGateway(
-            self._common.name("nat"),
-            **self._common.in_group,
-            nat_gateway_name=self._common.name("nat"),
+            self._naming.name("nat"),
+            **self._naming.in_group,
+            nat_gateway_name=self._naming.name("nat"),
             sku=network.NatGatewaySkuArgs(name="Standard"),
             public_ip_addresses=[network.SubResourceArgs(id=address.id)],
-            opts=self._common.options(self),
+            opts=self._naming.options(self),
         )
 
     def _subnet(
@@ -167,10 +167,10 @@ class Network(pulumi.ComponentResource):
         after: list[pulumi.Resource],
     ) -> network.Subnet:
         return network.Subnet(
-            self._common.name(f"{what}-subnet"),
-            resource_group_name=self._common.group,
+            self._naming.name(f"{what}-subnet"),
+            resource_group_name=self._naming.group,
             virtual_network_name=vnet.name,
-            subnet_name=self._common.name(f"{what}-subnet"),
+            subnet_name=self._naming.name(f"{what}-subnet"),
             address_prefix=cidr,
             network_security_group=network.NetworkSecurityGroupArgs(id=nsg.id),
             nat_gateway=network.SubResourceArgs(id=nat.id),
@@ -179,18 +179,18 @@ class Network(pulumi.ComponentResource):
             service_endpoints=[
                 network.ServiceEndpointPropertiesFormatArgs(service="Microsoft.Storage")
             ],
-            opts=self._common.options(self, depends_on=after),
+            opts=self._naming.options(self, depends_on=after),
         )
 
 
 def _cidr_of(subnet_id: str) -> pulumi.Output[str]:
     """Looks up the CIDR of an existing subnet."""
     parts = subnet_id.split("/")
-    found = network.get_subnet_output(
+    subnet = network.get_subnet_output(
         resource_group_name=parts[4], virtual_network_name=parts[8], subnet_name=parts[10]
     )
-    # One prefix or a list, as the subnet was made.
-    cidr: pulumi.Output[str] = found.apply(
-        lambda subnet: str(subnet.address_prefix or subnet.address_prefixes[0])
+    # Azure returns one prefix or a list, depending on how the subnet was created.
+    cidr: pulumi.Output[str] = subnet.apply(
+        lambda answer: str(answer.address_prefix or answer.address_prefixes[0])
     )
     return cidr

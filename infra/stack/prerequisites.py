@@ -1,4 +1,4 @@
-"""What must exist before a machine boots."""
+"""What must exist before a machine boots: network, results account, identities and their roles."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import pulumi
 
 from infra.config.stack_settings import StackSettings
 from infra.stack.identity import Identities
-from infra.stack.naming import Common
+from infra.stack.naming import Naming
 from infra.stack.network import Network
 from infra.stack.results_account import ResultsAccount
 
 
 @dataclass(frozen=True)
-class Foundation:
+class Prerequisites:
     """Passed to the head and to the workers."""
 
-    common: Common
+    naming: Naming
     settings: StackSettings
     network: Network
     results: ResultsAccount
     identities: Identities
     grants: list[pulumi.Resource]
-    """Role assignments, which must exist before a machine boots."""
+    """Role assignments: a machine depends on them."""

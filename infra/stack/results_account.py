@@ -10,7 +10,7 @@ from pulumi_azure_native import Provider, authorization, network, resources, sto
 
 from infra.config.check_access import is_private, is_wide
 from infra.config.stack_settings import StackSettings
-from infra.stack.naming import Common
+from infra.stack.naming import Naming
 from infra.stack.network import Network
 from infra.stack.retention import CONTAINER, ENVIRONMENTS, declare_retention
 
@@ -30,17 +30,17 @@ class ResultsAccount(pulumi.ComponentResource):
     account_id: pulumi.Output[str]
     container_id: pulumi.Output[str]
     environments_id: pulumi.Output[str]
-    """Of its container."""
+    """Resource id of the container of Python environments."""
     token_container: pulumi.Output[str]
     token_container_id: pulumi.Output[str]
     address: pulumi.Output[str]
-    """IP address of the private endpoint; empty where the account is reached by its public name."""
+    """IP address of the private endpoint; empty if machines use the account's public name."""
 
-    def __init__(self, common: Common, settings: StackSettings, net: Network) -> None:
-        super().__init__("volley:infra:Results", common.name("results"))
-        self._common = common
+    def __init__(self, naming: Naming, settings: StackSettings, net: Network) -> None:
+        super().__init__("volley:infra:Results", naming.name("results"))
+        self._naming = naming
         self._provider: Provider | None = None
-        """Of the account's subscription, where that is not the stack's."""
+        """Provider for the account's subscription, if that is not the stack's."""
         self._kept = pulumi.ResourceOptions(parent=self, retain_on_delete=settings.keep_results)
         if settings.results_account_id:
             self._use(settings.results_account_id, net)
@@ -53,7 +53,7 @@ class ResultsAccount(pulumi.ComponentResource):
         _, _, subscription, _, group, _, _, _, account = account_id.split("/")
         if subscription.lower() != authorization.get_client_config().subscription_id.lower():
             self._provider = Provider(
-                self._common.name("results-subscription"),
+                self._naming.name("results-subscription"),
                 subscription_id=subscription,
                 opts=pulumi.ResourceOptions(parent=self),
             )
@@ -66,18 +66,18 @@ class ResultsAccount(pulumi.ComponentResource):
         self.address = self._private_endpoint(account_id, net)
 
     def _private_endpoint(self, account_id: str, net: Network) -> pulumi.Output[str]:
-        """Connects an existing account, whose firewall does not allow this network."""
+        """Connects the network to an existing account, whose firewall does not allow it."""
         endpoint = network.PrivateEndpoint(
-            self._common.name("results-endpoint"),
-            **self._common.in_group,
-            private_endpoint_name=self._common.name("results-endpoint"),
+            self._naming.name("results-endpoint"),
+            **self._naming.in_group,
+            private_endpoint_name=self._naming.name("results-endpoint"),
             subnet=network.SubnetArgs(id=net.head_subnet),
             private_link_service_connections=[
                 network.PrivateLinkServiceConnectionArgs(
                     name="results", private_link_service_id=account_id, group_ids=["blob"]
                 )
             ],
-            opts=self._common.options(self),
+            opts=self._naming.options(self),
         )
         address: pulumi.Output[str] = endpoint.custom_dns_configs.apply(_first_address)
         return address
@@ -85,16 +85,16 @@ class ResultsAccount(pulumi.ComponentResource):
     def _make(self, settings: StackSettings, net: Network) -> None:
         self.address = pulumi.Output.from_input("")
         group = resources.ResourceGroup(
-            self._common.name("results"),
-            **self._common.tagged,
+            self._naming.name("results"),
+            **self._naming.tagged,
             opts=self._kept,
         )
         account = storage.StorageAccount(
-            _account_name(self._common.prefix),
+            _account_name(self._naming.prefix),
             resource_group_name=group.name,
-            **self._common.tagged,
+            **self._naming.tagged,
             kind="StorageV2",
-            # Three copies in one data centre. checkov asks for copies in other regions
+            # Three copies in one data centre. checkov wants copies in other regions
             # (CKV_AZURE_206), at twice the price: a run can be repeated.
             sku=storage.SkuArgs(name="Standard_LRS"),
             access_tier="Hot",
@@ -114,7 +114,7 @@ class ResultsAccount(pulumi.ComponentResource):
             ),
             network_rule_set=storage.NetworkRuleSetArgs(
                 default_action=storage.DefaultAction.DENY,
-                # checkov wants AzureServices let in (CKV_AZURE_36). Nothing here needs it.
+                # checkov wants AzureServices to be allowed (CKV_AZURE_36). Nothing here needs it.
                 bypass="None",
                 virtual_network_rules=[
                     storage.VirtualNetworkRuleArgs(
@@ -137,13 +137,13 @@ class ResultsAccount(pulumi.ComponentResource):
         self.account_id, self.account_name = account.id, account.name
         self.container_id = self._container(CONTAINER, self._kept).id
         self.environments_id = self._container(ENVIRONMENTS, self._kept).id
-        declare_retention(self._common, account, group, self._kept)
+        declare_retention(self._naming, account, group, self._kept)
 
     def _make_token_container(self) -> None:
         options = pulumi.ResourceOptions(parent=self, provider=self._provider)
         # Not "token": Azure refuses the name of a deleted container for 30 s. The group's name is
         # new for each `pulumi up` after a `pulumi destroy`.
-        name = pulumi.Output.concat("token-", self._common.group)
+        name = pulumi.Output.concat("token-", self._naming.group)
         container = self._container("token", options, name)
         self.token_container, self.token_container_id = container.name, container.id
 
@@ -151,7 +151,7 @@ class ResultsAccount(pulumi.ComponentResource):
         self, what: str, options: pulumi.ResourceOptions, name: pulumi.Input[str] = ""
     ) -> storage.BlobContainer:
         return storage.BlobContainer(
-            self._common.name(what),
+            self._naming.name(what),
             container_name=name or what,
             resource_group_name=self._group,
             account_name=self.account_name,
@@ -171,10 +171,10 @@ def _ip_rules(cidr: str) -> list[storage.IPRuleArgs]:
 
     A wide adminCidr opens SSH, but not the results.
     """
-    known = IPv4Network(cidr)
-    if is_wide(known) or is_private(known):
+    admin = IPv4Network(cidr)
+    if is_wide(admin) or is_private(admin):
         return []
-    addresses = [str(address) for address in known] if known.prefixlen > 30 else [cidr]
+    addresses = [str(address) for address in admin] if admin.prefixlen > 30 else [cidr]
     return [storage.IPRuleArgs(i_p_address_or_range=address) for address in addresses]
 
 

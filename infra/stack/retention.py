@@ -1,36 +1,36 @@
-"""How long the results account keeps blobs that were deleted or replaced, and environments."""
+"""How long the results account keeps deleted and replaced blobs, and Python environments."""
 
 from __future__ import annotations
 
 import pulumi
 from pulumi_azure_native import resources, storage
 
-from infra.stack.naming import Common
+from infra.stack.naming import Naming
 
 CONTAINER = "results"
 ENVIRONMENTS = "environments"
 """The container of Python environments."""
 PROTECTED_DAYS = 7
-"""How long a deleted or replaced blob can be restored."""
+"""Time in which a deleted or replaced blob can be restored."""
 ENVIRONMENT_DAYS = 90
-"""After which a Python environment is deleted; the next head makes it again."""
+"""Age at which a Python environment is deleted; the next head creates it again."""
 
 
 def declare_retention(
-    common: Common,
+    naming: Naming,
     account: storage.StorageAccount,
     group: resources.ResourceGroup,
     options: pulumi.ResourceOptions,
 ) -> None:
-    """Keeps what was deleted or replaced for some days, and then deletes it.
+    """Keeps deleted and replaced blobs for some days, and then deletes them.
 
-    MLflow's database cannot be made again; runs and checkpoints are replaced all the time.
+    MLflow's database cannot be reproduced; files of runs are replaced all the time.
     """
     where = {"resource_group_name": group.name, "account_name": account.name}
-    # Azure has both with every account: they are deleted with it, and not before.
+    # Every account has both: Azure deletes them with the account, and not before.
     options = pulumi.ResourceOptions.merge(options, pulumi.ResourceOptions(deleted_with=account))
     storage.BlobServiceProperties(
-        common.name("blob-service"),
+        naming.name("blob-service"),
         **where,
         blob_services_name="default",
         is_versioning_enabled=True,
@@ -40,7 +40,7 @@ def declare_retention(
         opts=options,
     )
     storage.ManagementPolicy(
-        common.name("lifecycle"),
+        naming.name("lifecycle"),
         **where,
         management_policy_name="default",
         policy=storage.ManagementPolicySchemaArgs(

@@ -9,7 +9,7 @@ from pulumi_azure_native import compute
 
 from infra.stack.head import Head
 from infra.stack.last_start import script_to_send, tell_reason
-from infra.stack.naming import Common
+from infra.stack.naming import Naming
 
 REPORTS_WITHIN_S = 60
 """How much longer Azure waits than the script itself."""
@@ -17,7 +17,7 @@ REPORTS_WITHIN_S = 60
 
 def run_command_on_head(
     component: pulumi.Resource,
-    common: Common,
+    naming: Naming,
     head: Head,
     name: str,
     script: str | pulumi.Output[str],
@@ -28,17 +28,17 @@ def run_command_on_head(
 
     Args:
         name: Its name in Azure.
-        script: Without its first lines, which say when it was sent.
-        timeout_s: Within which the script ends by itself.
-        after: What must be there before it runs.
+        script: Without its first lines, which hold the time when it was sent.
+        timeout_s: Time after which the script ends by itself.
+        after: The resources that must exist before it runs.
     """
     return compute.VirtualMachineRunCommandByVirtualMachine(
-        common.name(name),
-        **common.in_group,
+        naming.name(name),
+        **naming.in_group,
         run_command_name=name,
         vm_name=head.vm.name,
         source=compute.VirtualMachineRunCommandScriptSourceArgs(
-            script=script_to_send(name, script, common.group, head.vm.name)
+            script=script_to_send(name, script, naming.group, head.vm.name)
         ),
         timeout_in_seconds=timeout_s + REPORTS_WITHIN_S,
         async_execution=False,

@@ -14,7 +14,7 @@ from infra.config.check_experiment import cluster, stack_layer, with_stack_layer
 from infra.config.stack_settings import StackSettings
 from infra.stack.head import Head
 from infra.stack.last_start import TRAINING
-from infra.stack.naming import Common
+from infra.stack.naming import Naming
 from infra.stack.run_command import run_command_on_head
 from infra.stack.run_command_script import ScriptTooLargeError, script_with_files
 from payload.experiment import place
@@ -47,15 +47,19 @@ class Training(pulumi.ComponentResource):
 
     def __init__(
         self,
-        common: Common,
+        naming: Naming,
         settings: StackSettings,
         script: TrainingScript,
         head: Head,
         after: list[pulumi.Resource],
     ) -> None:
-        super().__init__("volley:infra:Training", common.name("training"))
+        super().__init__("volley:infra:Training", naming.name("training"))
         self.run_command = run_command_on_head(
-            *(self, common, head, TRAINING, script.text),
+            self,
+            naming,
+            head,
+            name=TRAINING,
+            script=script.text,
             timeout_s=_timeout_s(settings),
             after=after,
         )

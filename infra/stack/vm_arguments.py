@@ -1,4 +1,4 @@
-"""Arguments that the head's VM and the scale set's instances share."""
+"""Arguments that are the same for the head's VM and the scale set's instances."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import pulumi
 from pulumi_azure_native import compute
 
 from infra.config.stack_settings import StackSettings
-from infra.config.vm_sizes import Machine
 
-EPHEMERAL_MARGIN_GIB = 1
-"""Azure uses this much of a local disk."""
 NOTICE = "PT5M"
 
 
@@ -41,11 +38,6 @@ def image(settings: StackSettings) -> compute.ImageReferenceArgs:
         return compute.ImageReferenceArgs(id=settings.image)
     publisher, offer, sku, version = settings.image.split(":")
     return compute.ImageReferenceArgs(publisher=publisher, offer=offer, sku=sku, version=version)
-
-
-def is_ephemeral(machine: Machine, settings: StackSettings) -> bool:
-    """Whether the OS disk fits on the local disk, which costs nothing and is created faster."""
-    return machine.temp_disk_gib >= settings.os_disk_gib + EPHEMERAL_MARGIN_GIB
 
 
 def security(settings: StackSettings) -> compute.SecurityProfileArgs:

@@ -1,11 +1,14 @@
-"""The number of workers is not Pulumi's business, and no update of the scale set may change it."""
+"""Refuses an update of the scale set that would change the number of workers.
+
+The head decides how many workers there are, not Pulumi.
+"""
 
 from __future__ import annotations
 
 import pulumi
 from pulumi_azure_native import compute
 
-from infra.up.deploy import WORKERS_HAVE_CHANGED
+from infra.error_codes import WORKERS_HAVE_CHANGED
 
 
 def refuse_other_capacity(update: pulumi.ResourceHookArgs) -> None:
@@ -19,12 +22,12 @@ def refuse_other_capacity(update: pulumi.ResourceHookArgs) -> None:
     """
     inputs = update.new_inputs or {}
     sent = int(inputs["sku"]["capacity"])
-    found = compute.get_virtual_machine_scale_set(
+    scale_set = compute.get_virtual_machine_scale_set(
         resource_group_name=inputs["resourceGroupName"], vm_scale_set_name=inputs["vmScaleSetName"]
     )
-    there = int((found.sku and found.sku.capacity) or 0)
-    if there != sent:
+    running = int((scale_set.sku and scale_set.sku.capacity) or 0)
+    if running != sent:
         raise RuntimeError(
-            f"{WORKERS_HAVE_CHANGED}: the cluster has {there} workers, and the stack's state says "
+            f"{WORKERS_HAVE_CHANGED}: the cluster has {running} workers, the stack's state says "
             f"{sent}; nothing was changed. Next: make up (or pulumi refresh, then pulumi up)"
         )

@@ -10,7 +10,7 @@ from infra.stack import vm_arguments as parts
 from infra.stack.head import Head
 from infra.stack.machine_environment import custom_data, worker_environment
 from infra.stack.network import Network
-from infra.stack.prerequisites import Foundation
+from infra.stack.prerequisites import Prerequisites
 from infra.stack.worker_count import refuse_other_capacity
 
 REPLACED_BY = [
@@ -27,15 +27,15 @@ REPLACED_BY = [
 class Workers(pulumi.ComponentResource):
     """A scale set in flexible orchestration, without public addresses."""
 
-    def __init__(self, foundation: Foundation, head: Head) -> None:
-        common, settings = foundation.common, foundation.settings
-        workers = foundation.identities.workers
-        super().__init__("volley:infra:Workers", common.name("workers"))
-        data = custom_data(worker_environment, foundation, workers, head.private_ip)
+    def __init__(self, prerequisites: Prerequisites, head: Head) -> None:
+        naming, settings = prerequisites.naming, prerequisites.settings
+        workers = prerequisites.identities.workers
+        super().__init__("volley:infra:Workers", naming.name("workers"))
+        data = custom_data(worker_environment, prerequisites, workers, head.private_ip)
         self.scale_set = compute.VirtualMachineScaleSet(
-            common.name("workers"),
-            **common.in_group,
-            vm_scale_set_name=common.name("workers"),
+            naming.name("workers"),
+            **naming.in_group,
+            vm_scale_set_name=naming.name("workers"),
             identity=compute.VirtualMachineScaleSetIdentityArgs(
                 type=compute.ResourceIdentityType.USER_ASSIGNED,
                 user_assigned_identities=[workers.id],
@@ -43,19 +43,19 @@ class Workers(pulumi.ComponentResource):
             sku=compute.SkuArgs(
                 name=settings.worker_size,
                 tier="Standard",
-                # Others ask for machines, so that a shortage cannot fail `up`.
+                # The head creates workers later, so that a shortage cannot fail `up`.
                 capacity=0,
             ),
             orchestration_mode="Flexible",
             platform_fault_domain_count=1,
             single_placement_group=False,
-            virtual_machine_profile=_profile(settings, foundation.network, data),
-            opts=common.options(
+            virtual_machine_profile=_profile(settings, prerequisites.network, data),
+            opts=naming.options(
                 self,
-                depends_on=foundation.grants,
+                depends_on=prerequisites.grants,
                 replace_on_changes=REPLACED_BY,
                 delete_before_replace=True,
-                # Whatever else changes, Azure gets the capacity that the state has.
+                # Every update sends the capacity that is in the state.
                 ignore_changes=["sku.capacity"],
                 hooks=pulumi.ResourceHookBinding(before_update=[_same_capacity()]),
             ),
@@ -91,7 +91,7 @@ def _profile(
 
 
 def _os_disk(settings: StackSettings) -> compute.VirtualMachineScaleSetOSDiskArgs:
-    if parts.is_ephemeral(settings.worker, settings):
+    if settings.has_ephemeral_worker_disks:
         return compute.VirtualMachineScaleSetOSDiskArgs(
             create_option="FromImage",
             caching="ReadOnly",

@@ -1,9 +1,9 @@
-"""`make up` and `make down`: pulumi, also right after a run of it that was killed or has failed.
+"""`make up` and `make down`: pulumi, also right after a run that was killed or has failed.
 
     python -m infra.up.deploy up|destroy [OPTION OF PULUMI ...]
 
-Before pulumi runs, it takes into the stack's state what a killed run has left open. After an error
-that Azure gives for a while only, it says what Azure needs, waits, and runs pulumi again.
+Before pulumi runs, it corrects the stack's state where a killed run has left operations open. After
+an error that goes away by itself, it names the reason, waits, and runs pulumi again.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from infra.error_codes import WORKERS_HAVE_CHANGED
 from infra.up.pending_operations import (
     name_of,
     pending_operations,
@@ -30,10 +31,10 @@ from infra.up.pulumi_run import COMMANDS, pulumi
 
 INSTALL = "https://www.pulumi.com/docs/iac/download-install/"
 PAUSE_S = 30.0
-"""Between two runs."""
+"""Time between two runs."""
 PATIENCE_S = 900.0
-"""How long Azure may need in all."""
-NEEDS_TIME = {
+"""Total time to wait for Azure."""
+TEMPORARY_ERRORS = {
     "InUseSubnetCannotBeDeleted": "network interfaces of deleted machines are still in a subnet",
     "InUseNetworkSecurityGroupCannotBeDeleted": "deleted machines still use an NSG",
     "NicReservedForAnotherVm": "a network interface is reserved for 180 s after a failed creation",
@@ -45,13 +46,11 @@ NEEDS_TIME = {
     "RetryableError": "another operation on the resource has not ended",
 }
 """Codes of errors that end by themselves, and what Azure is busy with."""
-WORKERS_HAVE_CHANGED = "WorkersHaveChanged"
-"""What infra.stack.worker_count says: the state has another number of workers than Azure."""
 EXISTS = "cannot create already existing resource"
 
 
 def main(arguments: Sequence[str], pause_s: float = PAUSE_S) -> int:
-    """Runs pulumi until it has succeeded or Azure's time is not the reason.
+    """Runs pulumi until it succeeds or fails for a reason that time does not change.
 
     Args:
         arguments: "up" or "destroy", and options of pulumi.
@@ -65,84 +64,87 @@ def main(arguments: Sequence[str], pause_s: float = PAUSE_S) -> int:
         print(f"deploy: {command!r}: must be {' or '.join(COMMANDS)}", file=sys.stderr)
         return 2
     if not shutil.which("pulumi"):
-        print(
-            f"deploy: pulumi is not on the PATH; {INSTALL} says how to install it", file=sys.stderr
-        )
+        print(f"deploy: pulumi is not on the PATH. To install it: {INSTALL}", file=sys.stderr)
         return 2
-    refused = take_in_what_is_pending()
-    if refused is not None:
-        return refused
-    if command == "up" and (refused := take_in_capacity()):
-        return refused
+    failure = resolve_pending_operations()
+    if failure is not None:
+        return failure
+    if command == "up" and (failure := refresh_capacity()):
+        return failure
     deadline = time.monotonic() + PATIENCE_S
     while True:
         done = pulumi(command, *options)
-        reasons = [text for code, text in NEEDS_TIME.items() if code in done.errors]
+        reasons = [text for code, text in TEMPORARY_ERRORS.items() if code in done.errors]
         scaled = WORKERS_HAVE_CHANGED in done.errors
         if done.exit_code == 0 or not (reasons or scaled) or time.monotonic() > deadline:
             break
         if reasons:
-            print(f"Azure needs time: {'; '.join(reasons)}. Again in {pause_s:g} s.", flush=True)
+            print(f"Waiting for Azure ({'; '.join(reasons)}), retry in {pause_s:g} s.", flush=True)
             time.sleep(pause_s)
-        if scaled and (refused := take_in_capacity()):
-            return refused
-        # It was approved the first time.
+        if scaled and (failure := refresh_capacity()):
+            return failure
+        # The user approved the first run.
         options = [*arguments[1:], "--yes", "--skip-preview"]
     if EXISTS in done.errors:
-        print("A destroy has not ended: run `make down`, then `make up`.", file=sys.stderr)
+        print("The last `make down` is unfinished. Next: make down, then make up", file=sys.stderr)
     return done.exit_code
 
 
-def take_in_what_is_pending() -> int | None:
+def resolve_pending_operations() -> int | None:
     """Asks Azure how the operations ended in which a run was killed; corrects the stack's state.
 
     Returns:
-        pulumi's exit code if it could not; None if all is well.
+        pulumi's exit code if that failed, otherwise None.
     """
     state = _exported()
     if state is None:
-        return None  # Without a stack, the next run of pulumi says what is wrong.
+        return None  # Without a stack, the next run of pulumi explains what is wrong.
     pending = pending_operations(state)
     if not pending:
         return None
-    print("The last run was killed. Asking Azure what has become of:", flush=True)
+    print("The last run was interrupted. Checking in Azure:", flush=True)
     for operation in pending:
         print(f"  {name_of(operation)} ({operation['type']})", flush=True)
     corrected, urns = without_pending(state, subscription_of(state))
-    if (refused := _imported(corrected)) or not urns:
-        return refused
+    if (failure := _imported(corrected)) or not urns:
+        return failure
     targets = [word for urn in urns for word in ("--target", urn)]
-    asked = pulumi("refresh", "--yes", "--skip-preview", *targets)
-    if asked.exit_code != 0:
-        return asked.exit_code
+    refresh = pulumi("refresh", "--yes", "--skip-preview", *targets)
+    if refresh.exit_code != 0:
+        return refresh.exit_code
     refreshed = _exported()
     return None if refreshed is None else _imported(with_declared_inputs(refreshed, pending))
 
 
-def take_in_capacity() -> int | None:
-    """Refreshes the scale set's capacity in the state; infra.stack.worker_count refuses another.
+def refresh_capacity() -> int | None:
+    """Refreshes the scale set's capacity in the state: infra.stack.worker_count refuses another.
 
     Returns:
-        pulumi's exit code if it could not; None if all is well.
+        pulumi's exit code if that failed, otherwise None.
     """
     state = _exported() or {"deployment": {}}
     resources = state["deployment"].get("resources") or []
-    sets = [one["urn"] for one in resources if one["type"].endswith(":VirtualMachineScaleSet")]
-    targets = [word for urn in sets for word in ("--target", urn)]
-    asked = pulumi("refresh", "--yes", "--skip-preview", *targets) if sets else None
-    return asked.exit_code if asked and asked.exit_code else None
+    scale_sets = [
+        resource["urn"]
+        for resource in resources
+        if resource["type"].endswith(":VirtualMachineScaleSet")
+    ]
+    if not scale_sets:
+        return None
+    targets = [word for urn in scale_sets for word in ("--target", urn)]
+    return pulumi("refresh", "--yes", "--skip-preview", *targets).exit_code or None
 
 
 def subscription_of(state: dict[str, Any]) -> str:
-    """Returns the subscription in which the stack's resources are, or will be; empty if unknown."""
+    """Returns the subscription of the stack's resources, or of the login; empty if unknown."""
     for resource in state["deployment"].get("resources") or []:
         if match := re.match(r"/subscriptions/([^/]+)/", resource.get("id", "")):
             return match[1]
     if "ARM_SUBSCRIPTION_ID" in os.environ:
         return os.environ["ARM_SUBSCRIPTION_ID"]
-    configured = pulumi("config", "get", "azure-native:subscriptionId", read=True).stdout.strip()
-    if configured or not shutil.which("az"):
-        return configured
+    subscription = pulumi("config", "get", "azure-native:subscriptionId", read=True).stdout.strip()
+    if subscription or not shutil.which("az"):
+        return subscription
     account = ["az", "account", "show", "--query", "id", "--output", "tsv"]
     return subprocess.run(account, capture_output=True, text=True, check=False).stdout.strip()
 
@@ -157,7 +159,7 @@ def _exported() -> dict[str, Any] | None:
 
 
 def _imported(state: dict[str, Any]) -> int | None:
-    """Replaces the stack's state; returns pulumi's exit code if it could not."""
+    """Replaces the stack's state; returns pulumi's exit code if that failed."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "state.json"
         file.write_text(json.dumps(state))

@@ -14,8 +14,8 @@ AZURE_NATIVE = "azure-native:"
 
 def pending_operations(state: dict[str, Any]) -> list[dict[str, Any]]:
     """Returns the operations of an exported state in which a run was killed."""
-    found: list[dict[str, Any]] = state["deployment"].get("pending_operations") or []
-    return found
+    operations: list[dict[str, Any]] = state["deployment"].get("pending_operations") or []
+    return operations
 
 
 def name_of(operation: dict[str, Any]) -> str:
@@ -25,12 +25,12 @@ def name_of(operation: dict[str, Any]) -> str:
 
 
 def without_pending(state: dict[str, Any], subscription: str) -> tuple[dict[str, Any], list[str]]:
-    """Returns a state without pending operations, and the URNs of which Azure must be asked.
+    """Returns a state without pending operations, and the URNs that must be refreshed.
 
-    What was being created is in it as if it existed, under the id that follows from its names.
+    A resource that was being created is in the state as if it existed; its id follows from names.
     """
     deployment = dict(state["deployment"])
-    known = list(deployment.get("resources") or [])
+    resources = list(deployment.get("resources") or [])
     urns = []
     for operation in pending_operations(state):
         resource = dict(operation["resource"])
@@ -41,18 +41,18 @@ def without_pending(state: dict[str, Any], subscription: str) -> tuple[dict[str,
                 continue  # Not in Azure, or the first resource group, which is empty then.
             resource["id"] = resource_id(kind, resource["inputs"], subscription)
             resource.setdefault("outputs", {})
-            known.append(resource)
+            resources.append(resource)
         if AZURE_NATIVE in resource["type"]:
             urns.append(urn)
-    deployment |= {"resources": known, "pending_operations": []}
+    deployment |= {"resources": resources, "pending_operations": []}
     return {**state, "deployment": deployment}, urns
 
 
 def with_declared_inputs(state: dict[str, Any], pending: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns a state in which what was being created has the inputs that were declared.
+    """Returns a state in which the resources that were being created have their declared inputs.
 
-    For a resource without outputs a refresh takes all that Azure has added for inputs. The next run
-    would take them away, and replace a VM for that.
+    For a resource without outputs, a refresh records all that Azure has added as inputs. The next
+    run would remove them, and replace a VM for that.
     """
     declared = {
         operation["resource"]["urn"]: operation["resource"]["inputs"]
@@ -60,8 +60,10 @@ def with_declared_inputs(state: dict[str, Any], pending: list[dict[str, Any]]) -
         if operation["type"] == "creating"
     }
     resources = [
-        {**known, "inputs": declared[known["urn"]]} if known["urn"] in declared else known
-        for known in state["deployment"].get("resources") or []
+        {**resource, "inputs": declared[resource["urn"]]}
+        if resource["urn"] in declared
+        else resource
+        for resource in state["deployment"].get("resources") or []
     ]
     return {**state, "deployment": {**state["deployment"], "resources": resources}}
 

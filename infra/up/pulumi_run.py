@@ -1,4 +1,4 @@
-"""Runs of pulumi at this terminal, also where a killed run has left something in their way."""
+"""Runs pulumi at this terminal, also where a killed run has left a lock or a torn file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import IO
 
 COMMANDS = ("up", "destroy")
-"""What changes resources."""
+"""The commands that change resources."""
 LOCK = re.compile(r"created by \S+@(?P<host>\S+) \(pid (?P<pid>\d+)\)")
-"""What pulumi says of each lock in a state that lies in files."""
+"""A line of pulumi's about a lock, where the state is in files."""
 TORN = "failed to load checkpoint: EOF"
 
 
@@ -29,14 +29,14 @@ class Done:
 
     exit_code: int
     stdout: str
-    """Empty unless it was to be read."""
+    """Empty if it was shown instead of read."""
     stderr: str
     errors: str
-    """Its diagnostics, which are in the terminal's display."""
+    """Its diagnostics as JSON, which a terminal shows in pulumi's display."""
 
 
 def pulumi(*arguments: str, read: bool = False) -> Done:
-    """Runs pulumi at this terminal; removes what a killed run has left in its way.
+    """Runs pulumi at this terminal; removes a lock or a torn file that a killed run has left.
 
     Args:
         read: Whether to read its output instead of showing it.
@@ -50,16 +50,16 @@ def pulumi(*arguments: str, read: bool = False) -> Done:
         and locks
         and all(is_dead(lock["host"], int(lock["pid"])) for lock in locks)
     ):
-        print("The run that has locked the stack was killed: removing its lock.", flush=True)
+        print("The run that locked the stack was killed; removing its lock.", flush=True)
         _run(("cancel", "--yes"), read=True)
         done = _run(arguments, read)
     return done
 
 
 def remove_torn_attributes() -> bool:
-    """Removes empty files of attributes beside a state that lies in files.
+    """Removes empty attribute files beside a state that is in files; returns whether any was.
 
-    Pulumi replaces the state's file at once, but not this one; a state without it is complete.
+    Pulumi replaces the state's file atomically, but not this one; the state is complete without it.
     """
     url = json.loads(_run(("whoami", "--json"), read=True).stdout or "{}").get("url", "")
     if not url.startswith("file://"):
@@ -67,21 +67,21 @@ def remove_torn_attributes() -> bool:
     folder = Path(url.removeprefix("file://")).expanduser() / ".pulumi"
     torn = [file for file in folder.rglob("*.attrs") if file.stat().st_size == 0]
     for file in torn:
-        print(f"A killed run has left {file} empty: removing it.", flush=True)
+        print(f"A killed run left {file} empty; removing it.", flush=True)
         file.unlink()
     return bool(torn)
 
 
 def is_dead(host: str, pid: int) -> bool:
-    """Whether a process of this host is not a running pulumi; of another host nobody knows.
+    """Whether a process of this host is not a running pulumi; False for another host.
 
-    A killed one remains as a zombie until its parent looks; not every container's init does.
+    A killed process remains as a zombie until its parent waits; not every container's init does.
     """
     if host != socket.gethostname():
         return False
     command = ["ps", "-p", str(pid), "-o", "stat=", "-o", "comm="]
-    found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    return "pulumi" not in found or found.startswith("Z")
+    state = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return "pulumi" not in state or state.startswith("Z")
 
 
 def _run(arguments: Sequence[str], read: bool) -> Done:
@@ -114,7 +114,7 @@ def _copy(stream: IO[str], kept: list[str], shown: bool) -> None:
 
 
 def _wait(process: subprocess.Popen[str]) -> None:
-    """Waits to the end; a signal is for pulumi, which ends what it has begun."""
+    """Waits for pulumi, which finishes its operations before it ends on a signal."""
     before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     try:
         while process.poll() is None:

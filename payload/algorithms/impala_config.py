@@ -7,18 +7,19 @@ from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.algorithms.impala import IMPALAConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
-from payload.algorithms.impala import VolleyAPPO, VolleyIMPALA
+from payload.algorithms.image_networks import PPOImageCatalog
 from payload.environments.atari import AtariSettings
-from payload.environments.images import PPOImageCatalog
-from payload.experiment.common_settings import LSTM
-from payload.experiment.settings import Experiment, Settings
-from payload.impala.connector import FragmentsToTrainBatch
-from payload.impala.env_runner import AtariEnvRunner
+from payload.experiment.algorithm_settings import LSTM
+from payload.experiment.impala_settings import ImpalaSettings
+from payload.experiment.settings import Experiment
+from payload.impala.atari_env_runner import AtariEnvRunner
 from payload.impala.epsilon_greedy import EpsilonGreedyAPPOModule, EpsilonGreedyPPOModule
+from payload.impala.impala_algorithm import VolleyAPPO, VolleyIMPALA
 from payload.impala.learner import SurrogateLearner, VTraceLearner
+from payload.impala.learner_errors import WatchedAPPOLearner, WatchedIMPALALearner
 from payload.impala.module import AtariModule
 from payload.impala.schedule import schedule
-from payload.impala.thread_watch import WatchedAPPOLearner, WatchedIMPALALearner
+from payload.impala.train_batch import FragmentsToTrainBatch
 
 ALGORITHM_CLASSES = {"IMPALA": VolleyIMPALA, "APPO": VolleyAPPO}
 
@@ -28,7 +29,7 @@ torch would send them before each gradient step."""
 
 
 def impala_config(
-    experiment: Experiment, settings: Settings, game: AtariSettings | None
+    experiment: Experiment, settings: ImpalaSettings, game: AtariSettings | None
 ) -> AlgorithmConfig:
     """Returns RLlib's config with the settings that only IMPALA and APPO have."""
     config = {"IMPALA": IMPALAConfig, "APPO": APPOConfig}[experiment.run]()
@@ -68,7 +69,7 @@ def impala_config(
 
 
 def _fast_path(
-    config: AlgorithmConfig, experiment: Experiment, settings: Settings, game: AtariSettings
+    config: AlgorithmConfig, experiment: Experiment, settings: ImpalaSettings, game: AtariSettings
 ) -> None:
     clip_rewards = settings.clip_rewards
     config.environment(experiment.env, env_config=game.env_config())
@@ -104,7 +105,9 @@ def _fast_path(
     )
 
 
-def _standard_path(config: AlgorithmConfig, experiment: Experiment, settings: Settings) -> None:
+def _standard_path(
+    config: AlgorithmConfig, experiment: Experiment, settings: ImpalaSettings
+) -> None:
     spec = config.get_default_rl_module_spec()
     assert isinstance(spec, RLModuleSpec)
     spec.catalog_class = PPOImageCatalog

@@ -41,8 +41,9 @@ def evaluate(options: argparse.Namespace) -> int:
         )
     if options.video is not None and not options.video.absolute().parent.is_dir():
         raise UserError(f"--video {options.video}: the folder does not exist")
-    from payload.environments.needs import provide
-    from payload.run.evaluate import evaluate, record_video
+    from payload.environments.machine_requirements import provide
+    from payload.run.evaluate import evaluate
+    from payload.run.video import record_video
 
     # RLlib would warn of a deprecated class that it uses itself.
     logging.getLogger("ray._common.deprecation").setLevel(logging.ERROR)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import threading
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,7 @@ def train_options(options: argparse.Namespace) -> TrainOptions:
 def load_experiment(options: argparse.Namespace, resumed: RunFolder | None) -> LoadedExperiment:
     """Reads the command line over the file, or over the newest checkpoint of a resumed run."""
     from payload.experiment.read import read_experiment
+    from payload.experiment.resume import check_resumable
 
     keys = ("run", "env", "stop", "source_directory")
     command_line: dict[str, Any] = {
@@ -71,14 +73,13 @@ def load_experiment(options: argparse.Namespace, resumed: RunFolder | None) -> L
         newest = resumed.checkpoints().newest_whole()
         if newest is None:
             raise UserError(f"--resume {resumed.path}: every checkpoint is damaged")
-        file, before = file or newest.experiment_file, newest.experiment().env
+        file, before = file or newest.experiment_file, newest.experiment()
     layers = [command_line] if file is None else [file, command_line]
     loaded = read_experiment(*layers)
-    if resumed is not None and loaded.experiment.env != before:
-        raise UserError(
-            f"--env {loaded.experiment.env}: the run in {resumed.path} was trained on {before}"
-        )
-    return loaded
+    if resumed is None or before is None:
+        return loaded
+    changes = check_resumable(before, loaded.experiment, f"--resume {resumed.path}")
+    return replace(loaded, notes=[*loaded.notes, *changes])
 
 
 def provide_environment(
@@ -89,7 +90,7 @@ def provide_environment(
     Returns:
         The folder of what was installed, and whether the environment is an Atari game.
     """
-    from payload.environments.needs import provide, provide_inputs
+    from payload.environments.machine_requirements import provide, provide_inputs
     from payload.environments.probe import probe
     from payload.experiment.placement import place
     from payload.run.ray_cluster import is_job, this_machine
@@ -99,7 +100,7 @@ def provide_environment(
         provide_inputs(experiment, options.results)
     else:
         installed = provide(experiment, options.results)
-    from payload.algorithms.check import check_algorithm, facts_of_game
+    from payload.algorithms.check_environment import check_algorithm, facts_of_game
     from payload.environments.atari import game_of
 
     atari = game_of(experiment) is not None
@@ -137,7 +138,7 @@ def start_ray(
 def _runtime_env(
     options: argparse.Namespace, experiment: Experiment, installed: Path | None, staging: str
 ) -> dict[str, Any] | None:
-    from payload.environments.travel import local_runtime_env, runtime_env
+    from payload.environments.runtime_env import local_runtime_env, runtime_env
     from payload.run.ray_cluster import is_job
 
     if is_job():

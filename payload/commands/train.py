@@ -17,7 +17,7 @@ from payload.commands.prepare import (
 from payload.errors import UserError
 
 if TYPE_CHECKING:
-    from payload.experiment.common_settings import CommonSettings
+    from payload.experiment.algorithm_settings import AlgorithmSettings
     from payload.experiment.settings import Experiment
 
 
@@ -27,8 +27,8 @@ def train(options: argparse.Namespace) -> int:
     Raises:
         UserError: The options, the experiment or a checkpoint cannot be used.
     """
+    from payload.experiment.defaults import notes_on_defaults, with_defaults
     from payload.experiment.placement import place
-    from payload.experiment.settings import notes_on_defaults, with_defaults
     from payload.run import run_folder
     from payload.run.driver_lock import driver_lock
 
@@ -73,7 +73,7 @@ def _check_no_search(experiment: Experiment) -> None:
         )
 
 
-def _notes_on_env_runners(options: argparse.Namespace, settings: CommonSettings) -> list[str]:
+def _notes_on_env_runners(options: argparse.Namespace, settings: AlgorithmSettings) -> list[str]:
     if options.env_runners is None or settings.num_env_runners:
         return []
     return [

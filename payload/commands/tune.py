@@ -17,8 +17,7 @@ from payload.commands.prepare import (
 from payload.errors import UserError
 
 if TYPE_CHECKING:
-    from payload.experiment.settings import Experiment
-    from payload.search.plan import Plan
+    from payload.search.search_plan import Plan
 
 
 def tune(options: argparse.Namespace) -> int:
@@ -27,13 +26,14 @@ def tune(options: argparse.Namespace) -> int:
     Raises:
         UserError: The options, the experiment or the search space cannot be used.
     """
+    from payload.experiment.defaults import for_atari_only, notes_on_defaults
     from payload.experiment.placement import place_trials
     from payload.experiment.read import read_experiment
-    from payload.experiment.settings import for_atari_only, notes_on_defaults
+    from payload.experiment.resume import check_resumable
     from payload.run.driver_lock import driver_lock
     from payload.run.run_folder import check_writable
-    from payload.search.folder import create_search_folder, find_search_to_resume
-    from payload.search.plan import Plan, make_plan
+    from payload.search.search_folder import create_search_folder, find_search_to_resume
+    from payload.search.search_plan import Plan, make_plan
 
     check_run_options(options)
     for option in ("samples", "seeds"):
@@ -49,7 +49,10 @@ def tune(options: argparse.Namespace) -> int:
         plan = make_plan(experiment, options.samples, options.seeds)
     else:
         plan = Plan.read(resumed.plan_file)
-        _check_same_search(options, experiment, read_experiment(resumed.experiment_file).experiment)
+        if options.samples is not None or options.seeds is not None:
+            raise UserError("--resume: --samples and --seeds cannot change; start a new search")
+        before = read_experiment(resumed.experiment_file).experiment
+        loaded.notes.extend(check_resumable(before, experiment, f"--resume {resumed.path}"))
     check_writable(options.results)
     trials = [trial.experiment(experiment) for trial in plan.trials()]
     installed, atari = provide_environment(options, experiment, trials)
@@ -63,7 +66,7 @@ def tune(options: argparse.Namespace) -> int:
             until_end.enter_context(driver_lock(resumed))
         cluster = start_ray(options, experiment, installed, until_end)
         env_runners = place_trials(experiment.config, cluster, len(trials))
-        from payload.search.search import search
+        from payload.search.run_search import search
         from payload.search.trial import Job
 
         folder = resumed or create_search_folder(options.results, experiment, plan)
@@ -77,16 +80,6 @@ def tune(options: argparse.Namespace) -> int:
         job = Job(experiment, folder, run, trial_by_name, atari, env_runners)
         notes = loaded.notes + notes_on_defaults(experiment, atari) + _notes_on_plan(plan)
         return search(job, plan, cluster, notes)
-
-
-def _check_same_search(options: argparse.Namespace, given: Experiment, was: Experiment) -> None:
-    """Raises UserError unless a resumed search is still the one that its folder holds."""
-    if options.samples is not None or options.seeds is not None:
-        raise UserError("--resume: --samples and --seeds cannot change; start a new search")
-    if (given.run, given.env, given.search) != (was.run, was.env, was.search):
-        raise UserError(
-            "--resume: run, env and search space cannot change; start a new search for others"
-        )
 
 
 def _notes_on_plan(plan: Plan) -> list[str]:

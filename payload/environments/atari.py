@@ -13,7 +13,8 @@ from gymnasium.vector import AutoresetMode
 
 from payload.environments.registry import find_spec
 from payload.errors import UserError, nearest
-from payload.experiment.settings import Experiment, Settings
+from payload.experiment.impala_settings import ImpalaSettings
+from payload.experiment.settings import Experiment
 
 gymnasium.register_envs(ale_py)
 
@@ -64,7 +65,7 @@ def game_of(experiment: Experiment) -> AtariSettings | None:
     game = _registered_game(experiment.env)
     if game is None:
         return None
-    width = config.image_width if isinstance(config, Settings) else None
+    width = config.image_width if isinstance(config, ImpalaSettings) else None
     values = {
         **game.env_config(),
         "image_size": config.image_size,

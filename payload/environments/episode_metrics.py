@@ -12,7 +12,7 @@ from ray.rllib.utils.metrics import (
     NUM_EPISODES_LIFETIME,
 )
 
-from payload.environments.watched import FinishedEpisode
+from payload.environments.checked_vector import FinishedEpisode
 
 EPISODE_RETURNS = "episode_returns"
 EPISODE_LENGTHS = "episode_lengths"

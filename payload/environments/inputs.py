@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from payload.environments.folders import copy_folder, files_in
+from payload.environments.copy_folder import copy_folder, files_in
 from payload.errors import UserError
 
 WRITE_BITS = 0o222
@@ -77,19 +77,19 @@ def _key(folder: Path) -> str:
 
     Another content of the same size and time is not noticed, as with rsync.
     """
-    found = hashlib.sha256(os.fsencode(folder.absolute()))
+    digest = hashlib.sha256(os.fsencode(folder.absolute()))
     for path in files_in(folder):
         stat = path.stat()
-        found.update(os.fsencode(path.relative_to(folder)))
-        found.update(f"\0{stat.st_size} {stat.st_mtime_ns}\0".encode())
-    return f"{folder.name}-{found.hexdigest()[:12]}"
+        digest.update(os.fsencode(path.relative_to(folder)))
+        digest.update(f"\0{stat.st_size} {stat.st_mtime_ns}\0".encode())
+    return f"{folder.name}-{digest.hexdigest()[:12]}"
 
 
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
     """Waits while another process copies the same folder."""
     with path.open("a") as lock:
-        # A file system without locks must not prevent a training.
+        # A file system without locks may not prevent a training.
         with suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield

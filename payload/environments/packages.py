@@ -24,7 +24,7 @@ def install_packages(experiment: Experiment, packages: Path) -> Path | None:
     """Installs what the environment that trains does not have; returns the folder, or None.
 
     What it has keeps its version: another one of numpy, gymnasium or torch in the environment
-    runners alone would fail in ways that nobody could explain.
+    runners alone would fail in ways that are hard to explain.
 
     Raises:
         UserError: A package does not exist, or needs another version of one that is there.
@@ -47,8 +47,8 @@ def install_packages(experiment: Experiment, packages: Path) -> Path | None:
         (aside / "constraints.txt").write_text("\n".join(here))
         (aside / "requirements.txt").write_text("\n".join(wanted))
         constraints = ("--constraint", str(aside / "constraints.txt"))
-        said = _uv("--dry-run", *constraints, "--requirement", str(aside / "requirements.txt"))
-        missing = MISSING.findall(said)
+        plan = _uv("--dry-run", *constraints, "--requirement", str(aside / "requirements.txt"))
+        missing = MISSING.findall(plan)
         (aside / "site").mkdir()
         if missing:
             _uv("--no-deps", "--target", str(aside / "site"), *missing)
@@ -62,8 +62,11 @@ def install_packages(experiment: Experiment, packages: Path) -> Path | None:
 
 def _distributions() -> list[str]:
     """Returns name==version of everything in the environment that trains."""
-    found = {one.metadata["Name"]: one.version for one in importlib.metadata.distributions()}
-    return sorted(f"{name}=={version}" for name, version in found.items())
+    versions = {
+        distribution.metadata["Name"]: distribution.version
+        for distribution in importlib.metadata.distributions()
+    }
+    return sorted(f"{name}=={version}" for name, version in versions.items())
 
 
 def _uv(*arguments: str) -> str:

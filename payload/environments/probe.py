@@ -23,7 +23,7 @@ import numpy as np
 import psutil
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Space, Tuple
 
-from payload.environments.make import make_env
+from payload.environments.make_env import make_env
 from payload.errors import UserError, raised
 from payload.experiment.settings import Experiment
 from payload.processes import kill
@@ -66,16 +66,16 @@ def probe(experiment: Experiment) -> EnvironmentFacts:
         command = [*shlex.split(experiment.run_under or ""), sys.executable]
         command += ["-m", __name__, env, config, str(answer)]
         try:
-            done = _run(command)
+            ended = _run(command)
         except subprocess.TimeoutExpired:
             raise UserError(
-                f"env: {env}: made, reset and stepped once, it did not answer in {PATIENCE_S:.0f} s"
+                f"env: {env}: no answer within {PATIENCE_S:.0f} s to create, reset and one step"
             ) from None
         if not answer.exists():
-            said = " ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-1:])
+            last_line = " ".join((ended.stderr.strip() or ended.stdout.strip()).splitlines()[-1:])
             raise UserError(
-                f"env: {env}: its process ended with exit code {done.returncode}: {said}"
-                f"{_window_hint(experiment, said)}"
+                f"env: {env}: its process ended with exit code {ended.returncode}: {last_line}"
+                f"{_window_hint(experiment, last_line)}"
             )
         facts = EnvironmentFacts(**json.loads(answer.read_text()))
     if facts.problem:
@@ -97,8 +97,8 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
 
-def _window_hint(experiment: Experiment, said: str) -> str:
-    if experiment.run_under is not None or not NO_WINDOW.search(said):
+def _window_hint(experiment: Experiment, output: str) -> str:
+    if experiment.run_under is not None or not NO_WINDOW.search(output):
         return ""
     return "; if it opens a window, run_under: xvfb-run -a gives it an X server"
 
@@ -128,7 +128,7 @@ def _actions_problem(space: Space[Any]) -> str:
         parts = space.values() if isinstance(space, Dict) else space.spaces
         return next((problem for part in parts if (problem := _actions_problem(part))), "")
     if isinstance(space, Discrete):
-        # RLlib counts actions from 0 whatever the space says.
+        # RLlib counts actions from 0 and ignores the space's start.
         return f"its actions {space} do not start at 0{allowed}" if space.start != 0 else ""
     if isinstance(space, Box):
         floats = np.issubdtype(space.dtype, np.floating)

@@ -15,7 +15,7 @@ def find_spec(env_id: str) -> EnvSpec:
     """Imports the package that an id names, if it names one; returns what is registered.
 
     Raises:
-        UserError: No such package, it cannot be imported, or nobody has registered the id.
+        UserError: The package does not exist or cannot be imported, or the id is not registered.
     """
     package, _, name = env_id.rpartition(":")
     before = set(gymnasium.registry)
@@ -42,8 +42,8 @@ def _import(env_id: str, package: str) -> None:
             raise _import_failed(env_id, package, error) from None
         here = nearest(package, [module.name for module in pkgutil.iter_modules()])
         raise UserError(
-            f"env: {env_id}: no package is called {error.name}{here}; give the folder that it is "
-            "in as source_directory, or its distribution in pip_packages"
+            f"env: {env_id}: cannot import {error.name}{here}. Set source_directory to the "
+            "folder that contains it, or add its PyPI package to pip_packages"
         ) from None
     except Exception as error:  # A package's own code may raise anything.
         raise _import_failed(env_id, package, error) from None
@@ -55,12 +55,12 @@ def _import_failed(env_id: str, package: str, error: Exception) -> UserError:
 
 def _registered_by(package: str) -> list[str]:
     """Returns the ids whose entry point is in a package, which an earlier import registered."""
-    found = []
+    env_ids = []
     for env_id, spec in gymnasium.registry.items():
         entry = spec.entry_point
         module = (
             entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
         )
         if package and f"{module}.".startswith(f"{package}."):
-            found.append(env_id)
-    return sorted(found)
+            env_ids.append(env_id)
+    return sorted(env_ids)

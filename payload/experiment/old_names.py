@@ -37,31 +37,35 @@ IGNORED_CONFIG = {
     "framework": "RLlib's new API stack has torch only",
     "use_pytorch": "RLlib's new API stack has torch only",
     "eager": "RLlib's new API stack has torch only",
-    "vtrace": "IMPALA and APPO always correct with V-trace",
-    "batch_mode": "rollout fragments always have a fixed length",
-    "sample_async": "env runners always sample asynchronously",
-    "compress_observations": "each frame crosses the network once, not stacked",
-    "preprocessor_pref": "the emulator does the usual Atari preprocessing itself",
-    "observation_filter": "the module normalises pixels itself",
+    "batch_mode": "every algorithm samples a fixed number of steps, as with truncate_episodes",
+    "compress_observations": "volley compresses the frames of Atari games, and nothing else",
+    "preprocessor_pref": "Atari games have the usual preprocessing, other environments none",
+    "observation_filter": "there are no filters; the network scales images of bytes, and other "
+    "observations are NOT normalized",
     "num_cpus_for_driver": "a driver outside Tune reserves no CPU",
     "num_gpus_per_worker": "the env runners' network is too small to gain from a GPU",
-    "num_aggregation_workers": "fragments go to the learner directly",
-    "minibatch_buffer_size": "num_epochs passes over a batch need no ring buffer",
-    "learner_queue_timeout": "the learner waits for batches without a limit",
     "opt_type": "the optimizer is Adam",
     "decay": "belongs to RMSProp; the optimizer is Adam",
     "momentum": "belongs to RMSProp; the optimizer is Adam",
     "log_level": "RLlib's log goes to driver_log.txt in full",
 }
+IGNORED_BY_IMPALA = {
+    "vtrace": "IMPALA and APPO always correct with V-trace",
+    "sample_async": "env runners always sample asynchronously",
+    "num_aggregation_workers": "fragments go to the learner directly",
+    "minibatch_buffer_size": "num_epochs passes over a batch need no ring buffer",
+    "learner_queue_timeout": "the learner waits for batches without a limit",
+}
+"""Other algorithms have no such settings."""
 DURATION = "max_run_duration_seconds"
-"""Of Azure ML's ReinforcementLearningEstimator, beside run and env; today stop.time_total_s."""
+"""A key of Azure ML's ReinforcementLearningEstimator, beside run and env; now stop.time_total_s."""
 RMSPROP = frozenset({"opt_type", "decay", "momentum"})
 """Beside these, `epsilon` is RMSProp's too, as in RLlib's old IMPALA."""
 IGNORED_MODEL = {
     "grayscale": "frames are always gray",
-    "zero_mean": "the module normalises pixels itself",
-    "conv_filters": "the module's convolutions are fixed",
-    "free_log_std": "belongs to continuous actions",
+    "zero_mean": "the network scales pixels itself",
+    "conv_filters": "the convolutions follow from the image's size",
+    "free_log_std": "the network computes the deviation of continuous actions",
     "vf_share_layers": "policy and value always share their layers",
 }
 
@@ -85,22 +89,22 @@ def translate_config(config: dict[str, Any], run: Algorithm = "IMPALA") -> Trans
             searched.
     """
     _check_search(config, run)
-    found = Translated()
+    translated = Translated()
 
     def put(old: str, new: str, value: Any) -> None:
-        _rename("config", found, config, old, new, value)
+        _rename("config", translated, config, old, new, value)
 
     for key, value in config.items():
         if key in RENAMED_CONFIG:
             put(key, RENAMED_CONFIG[key], value)
         elif (reason := _reason_to_ignore(key, config, run)) is not None:
-            found.notes.append(f"config.{key} is ignored: {reason}")
+            translated.notes.append(f"config.{key} is ignored: {reason}")
         elif key == "num_gpus":
             num_learners, gpus_each = _learners_of_gpus(value)
             put("num_gpus", "num_learners", num_learners)
             put("num_gpus", "num_gpus_per_learner", gpus_each)
         elif key == "exploration_config":
-            name, setting = _exploration(value, run, found.notes)
+            name, setting = _exploration(value, run, translated.notes)
             put(key, name, setting)
         elif key == "model" and isinstance(value, dict):
             for name, setting in value.items():
@@ -109,12 +113,14 @@ def translate_config(config: dict[str, Any], run: Algorithm = "IMPALA") -> Trans
                 elif name in SETTINGS[run].model_fields:
                     put(f"model.{name}", name, setting)
                 elif name in IGNORED_MODEL:
-                    found.notes.append(f"config.model.{name} is ignored: {IGNORED_MODEL[name]}")
+                    translated.notes.append(
+                        f"config.model.{name} is ignored: {IGNORED_MODEL[name]}"
+                    )
                 else:
-                    found.values[f"model.{name}"] = setting
+                    translated.values[f"model.{name}"] = setting
         else:
-            found.values[key] = value
-    return found
+            translated.values[key] = value
+    return translated
 
 
 def _check_search(config: dict[str, Any], run: Algorithm) -> None:
@@ -123,7 +129,7 @@ def _check_search(config: dict[str, Any], run: Algorithm) -> None:
     model = config.get("model")
     inner = model if isinstance(model, dict) else {}
     ignored = {f"model.{name}": reason for name, reason in IGNORED_MODEL.items()}
-    ignored |= {key: reason for key, reason in IGNORED_CONFIG.items() if key not in settings}
+    ignored |= {key: reason for key, reason in _ignored(run).items() if key not in settings}
     for key, value in {**config, **{f"model.{k}": v for k, v in inner.items()}}.items():
         if not isinstance(value, SearchSpace):
             continue
@@ -136,7 +142,14 @@ def _check_search(config: dict[str, Any], run: Algorithm) -> None:
 def _reason_to_ignore(key: str, config: dict[str, Any], run: Algorithm) -> str | None:
     if key == "epsilon" and RMSPROP & config.keys():
         return IGNORED_CONFIG["decay"]
-    return None if key in SETTINGS[run].model_fields else IGNORED_CONFIG.get(key)
+    return None if key in SETTINGS[run].model_fields else _ignored(run).get(key)
+
+
+def _ignored(run: Algorithm) -> dict[str, str]:
+    """Returns the reason of each key of `config` that an algorithm ignores."""
+    if run in ("IMPALA", "APPO"):
+        return IGNORED_CONFIG | IGNORED_BY_IMPALA
+    return IGNORED_CONFIG | dict.fromkeys(IGNORED_BY_IMPALA, f"{run} has no such setting")
 
 
 def _exploration(given: Any, run: Algorithm, notes: list[str]) -> tuple[str, Any]:
@@ -186,13 +199,13 @@ def translate_stop(stop: dict[str, Any]) -> Translated:
     Raises:
         UserError: A criterion stands there twice, under its old and its new name.
     """
-    found = Translated()
+    translated = Translated()
     for key, value in stop.items():
         if key in RENAMED_STOP:
-            _rename("stop", found, stop, key, RENAMED_STOP[key], value)
+            _rename("stop", translated, stop, key, RENAMED_STOP[key], value)
         else:
-            found.values[key] = value
-    return found
+            translated.values[key] = value
+    return translated
 
 
 def old_names_of(section: str, key: str) -> list[str]:
@@ -201,17 +214,21 @@ def old_names_of(section: str, key: str) -> list[str]:
         return list(RENAMED_STOP)
     if key.startswith("model."):
         return [f"model.{name}" for name in (*RENAMED_MODEL, *IGNORED_MODEL)]
-    return [*RENAMED_CONFIG, *IGNORED_CONFIG] if section == "config" else [DURATION]
+    return (
+        [*RENAMED_CONFIG, *IGNORED_CONFIG, *IGNORED_BY_IMPALA]
+        if section == "config"
+        else [DURATION]
+    )
 
 
 def _rename(
-    section: str, found: Translated, given: dict[str, Any], old: str, new: str, value: Any
+    section: str, translated: Translated, given: dict[str, Any], old: str, new: str, value: Any
 ) -> None:
-    if new in given or new in found.values:
+    if new in given or new in translated.values:
         raise UserError(f"{section}.{old}: {new} is set too; keep one of the two")
-    found.values[new] = value
-    found.given[new] = old
-    found.notes.append(f"{section}.{old} is now {new}: {value}")
+    translated.values[new] = value
+    translated.given[new] = old
+    translated.notes.append(f"{section}.{old} is now {new}: {value}")
 
 
 def _learners_of_gpus(num_gpus: Any) -> tuple[int, float]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from payload.errors import UserError
-from payload.experiment.common_settings import CommonSettings
+from payload.experiment.algorithm_settings import AlgorithmSettings
 from payload.room import Needs, Node, Room
 
 
@@ -28,7 +28,7 @@ class Cluster:
         return sum(node.cpus for node in self.nodes)
 
 
-def needs(settings: CommonSettings) -> Needs:
+def needs(settings: AlgorithmSettings) -> Needs:
     """Returns what `place` looks for on a cluster."""
     gpus = settings.num_gpus_per_learner
     return Needs(
@@ -42,11 +42,12 @@ def needs(settings: CommonSettings) -> Needs:
     )
 
 
-def place(settings: CommonSettings, cluster: Cluster, shrink: bool = False) -> int:
+def place(settings: AlgorithmSettings, cluster: Cluster, shrink: bool = False) -> int:
     """Returns the number of env runners: what the settings ask for, or as many as fit.
 
     Args:
-        shrink: Take what fits where more was asked for. A cluster may have lost workers.
+        shrink: If the settings request more than fits, take what fits: a cluster may have lost
+            workers.
 
     Raises:
         UserError: The cluster has no room for the env runners or the learners.
@@ -67,7 +68,7 @@ def place(settings: CommonSettings, cluster: Cluster, shrink: bool = False) -> i
     return asked
 
 
-def place_trials(settings: CommonSettings, cluster: Cluster, trials: int) -> int:
+def place_trials(settings: AlgorithmSettings, cluster: Cluster, trials: int) -> int:
     """Returns the number of env runners of each trial of a search.
 
     It is what the settings ask for. Otherwise as many of `trials` train at once as have room with
@@ -88,7 +89,7 @@ def place_trials(settings: CommonSettings, cluster: Cluster, trials: int) -> int
     return max(1, room_for_env_runners(settings, cluster, most) // most)
 
 
-def cpus_of_trials_driver(settings: CommonSettings, cluster: Cluster, env_runners: int) -> int:
+def cpus_of_trials_driver(settings: AlgorithmSettings, cluster: Cluster, env_runners: int) -> int:
     """Returns the CPUs that a trial reserves for its own process, by the rules of `place`."""
     if env_runners == 0:
         return 1  # It samples itself.
@@ -96,7 +97,7 @@ def cpus_of_trials_driver(settings: CommonSettings, cluster: Cluster, env_runner
     return int(not cluster.local and _cpu_learners(settings) == 0 and free > 0)
 
 
-def room_for_env_runners(settings: CommonSettings, cluster: Cluster, trials: int = 1) -> int:
+def room_for_env_runners(settings: AlgorithmSettings, cluster: Cluster, trials: int = 1) -> int:
     """Returns how many env runners fit beside the learners and the drivers of some trials."""
     asked = needs(settings)
     room = Room(cluster.nodes)
@@ -111,16 +112,16 @@ def room_for_env_runners(settings: CommonSettings, cluster: Cluster, trials: int
     return first + room.take_env_runners(asked, cluster.cpus)
 
 
-def _for_evaluation(settings: CommonSettings) -> int:
+def _for_evaluation(settings: AlgorithmSettings) -> int:
     """Returns how many env runners do nothing but evaluate."""
     return 0 if settings.evaluation_interval is None else settings.evaluation_num_env_runners
 
 
-def _cpu_learners(settings: CommonSettings) -> int:
+def _cpu_learners(settings: AlgorithmSettings) -> int:
     return settings.num_learners if settings.num_gpus_per_learner == 0 else 0
 
 
-def _check_learners(settings: CommonSettings, cluster: Cluster) -> None:
+def _check_learners(settings: AlgorithmSettings, cluster: Cluster) -> None:
     """Every learner has a CPU, or its GPUs on one node."""
     learners, each = settings.num_learners, settings.num_gpus_per_learner
     if _cpu_learners(settings) > cluster.cpus:

@@ -6,6 +6,7 @@ Each layer is translated into today's names and then merged over those before it
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from payload.errors import UserError, nearest
+from payload.errors import UserError
 from payload.experiment.file import read_file
 from payload.experiment.old_names import (
     DURATION,
@@ -129,24 +130,24 @@ class _Merged:
                 self._merge(key, translate_stop(value))
 
     def split_search(self) -> dict[str, SearchSpace]:
-        """Puts a candidate in the place of every search space; returns the search spaces.
+        """Replaces every search space by a candidate; returns the search spaces.
 
         Raises:
             UserError: A setting cannot be searched, or has a search space that does not exist.
         """
-        found = {}
+        spaces = {}
         for name, value in self.values.get("config", {}).items():
             given = self.given_names.get(f"config.{name}", f"config.{name}")
             field = SETTINGS[self.run].model_fields.get(name)
             if isinstance(value, SearchSpace):
                 check_searched(name, given)
-                found[name] = value
+                spaces[name] = value
             elif field is not None and get_origin(field.annotation) is not dict:
                 check_is_value(given, value)
-        if found:
-            first = {name: space.candidates[0] for name, space in found.items()}
+        if spaces:
+            first = {name: space.candidates[0] for name, space in spaces.items()}
             self.values["config"] = {**self.values["config"], **first}
-        return found
+        return spaces
 
     def limit_duration(self) -> None:
         """Makes the limit of Azure ML's estimator a stop criterion, whichever layer gave it.
@@ -177,19 +178,19 @@ class _Merged:
 
 def _with_spaces(config: dict[str, Any]) -> dict[str, Any]:
     """Returns settings with every search space as a SearchSpace."""
-    found = {}
+    settings = {}
     for key, value in config.items():
         if key == "env_config":
             _check_arguments(value)
-            found[key] = value
+            settings[key] = value
             continue
-        found[key] = search_space(f"config.{key}", value) or value
+        settings[key] = search_space(f"config.{key}", value) or value
         if key == "model" and isinstance(value, dict):
-            found[key] = {
+            settings[key] = {
                 name: search_space(f"config.model.{name}", inner) or inner
                 for name, inner in value.items()
             }
-    return found
+    return settings
 
 
 def _check_arguments(env_config: Any) -> None:
@@ -243,19 +244,23 @@ def _validated(
 
 
 def _unknown(model: type[BaseModel], name: str, section: str, run: Algorithm) -> str:
-    known = [field.alias or key for key, field in model.model_fields.items()]
+    today = [field.alias or key for key, field in model.model_fields.items()]
     others = [other for other, settings in SETTINGS.items() if name in settings.model_fields]
     if section == "config" and others:
-        return f"belongs to {' and '.join(others)}; run is {run}"
-    meant = nearest(name, [*known, *old_names_of(section, name)])
-    return f"unknown key{meant}; known: {', '.join(known)}"
+        return f"is a setting of {' and '.join(others)}; this experiment runs {run}"
+    names = [*today, *old_names_of(section, name)]
+    by_lower = {candidate.lower(): candidate for candidate in names}
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)
+    nearest = " or ".join(", ".join(by_lower[match] for match in matches).rsplit(", ", 1))
+    meant = f" (did you mean {nearest}?)" if matches else ""
+    return f"unknown key{meant}; docs/algorithm.md lists all"
 
 
 def _types(annotation: Any) -> list[Any]:
     """Returns the types of a union, `list` for a list of anything."""
     parts = get_args(annotation) if get_origin(annotation) in (UnionType, Union) else [annotation]
-    found: list[Any] = []
+    types: list[Any] = []
     for part in parts:
         inner = get_args(part)[0] if get_origin(part) is Annotated else part
-        found.append(get_origin(inner) or inner)
-    return found
+        types.append(get_origin(inner) or inner)
+    return types

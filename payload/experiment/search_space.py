@@ -1,4 +1,4 @@
-"""A search space: what stands in `config` in the place of a value, in the words of Ray Tune.
+"""Search spaces, which replace values in `config`, in the words of Ray Tune.
 
 {grid_search: [...]} and {choice: [...]} name the values; {uniform: [a, b]}, {loguniform: [a, b]}
 and {randint: [a, b]} name bounds. Nothing is ever evaluated as Python.

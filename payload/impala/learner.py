@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from contextlib import suppress
 from dataclasses import replace
 from queue import Empty, Queue
 from typing import Any
 
-import numpy as np
 import torch
 from ray.rllib.algorithms.impala.impala import LEARNER_RESULTS_CURR_ENTROPY_COEFF_KEY
 from ray.rllib.algorithms.impala.torch.impala_torch_learner import IMPALATorchLearner
 from ray.rllib.core import DEFAULT_MODULE_ID
-from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.learner import ENTROPY_KEY
 from ray.rllib.core.learner.training_data import TrainingData
 from ray.rllib.utils.metrics import (
@@ -24,25 +21,19 @@ from ray.rllib.utils.metrics import (
     WEIGHTS_SEQ_NO,
 )
 
-from payload.environments.atari import AtariSettings, make_vector_env
-from payload.impala.advantages import RunningNormalizer
-from payload.impala.connector import FIRST
-from payload.impala.module import STACKS
-from payload.impala.replay import ReplayBuffer
+from payload.environments.atari import AtariSettings
+from payload.impala.learner_errors import ThreadWatch
+from payload.impala.loss import RunningNormalizer, clipped_surrogate, loss_terms, policy_gradient
+from payload.impala.module import STACKS, pixel_statistics
 from payload.impala.rollout_fragment import RolloutFragment
-from payload.impala.schedule import annealed, near_goal, near_limit, value_at
-from payload.impala.thread_watch import ThreadWatch
-from payload.impala.update_settings import UpdateSettings
-from payload.impala.vtrace import vtrace
+from payload.impala.schedule import UpdateSettings, annealed, near_goal, near_limit, value_at
+from payload.impala.train_batch import FIRST, ReplayBuffer
 
 logger = logging.getLogger(__name__)
 
-PIXEL_STATISTICS_SEED = 12_345
 LEARNING_RATE = "default_optimizer_learning_rate"
 GRADIENT_NORM = "gradients_default_optimizer_global_norm"
 """RLlib's names of the learning rate and of the gradients' global norm before clipping."""
-PROXIMAL_LOGP = "proximal_logp"
-"""Of a minibatch, [T, N]: log-probabilities of its actions in the first pass of an update."""
 SKIPPED = "skipped"
 """Gradient steps of an update that were not made."""
 UPDATE_SETTINGS = "update_settings"
@@ -68,9 +59,9 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
             minibatch_size=self.config.learner_config_dict["minibatch_size"],
             lr=self.config.lr,
         )
-        """Of the train batches that are to come."""
+        """What the train batches to come are trained with."""
         self._current = self.update_settings
-        """Of the update in progress."""
+        """What the update in progress is trained with."""
         self._replay = ReplayBuffer(
             self.config.learner_config_dict["replay_buffer_num_slots"],
             self.config.learner_config_dict["replay_proportion"],
@@ -94,37 +85,6 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
             params=parameters,
             lr_or_lr_schedule=config.lr,
         )
-
-    def get_state(
-        self, components: Any = None, *, not_components: Any = None, **kwargs: Any
-    ) -> Any:
-        """Returns RLlib's state with LOSS_STATE; a whole state is of the end of an update.
-
-        Of several learners, the first one's state is saved, and all are restored from it.
-        """
-        if not self._check_component(LOSS_STATE, components, not_components):
-            return super().get_state(components, not_components=not_components, **kwargs)
-        with self._updating:
-            state = super().get_state(components, not_components=not_components, **kwargs)
-            return {
-                **state,
-                LOSS_STATE: {
-                    "normalizer": self.normalize.state(),
-                    "progress": self.update_settings.progress,
-                    "used": self.update_settings.used,
-                },
-            }
-
-    def set_state(self, state: Any) -> None:
-        super().set_state(state)
-        if LOSS_STATE in state:
-            loss = state[LOSS_STATE]
-            self.normalize = RunningNormalizer(**loss["normalizer"], device=self._device)
-            # Older checkpoints have no "used".
-            self.update_settings = replace(
-                self.update_settings, progress=loss["progress"], used=loss.get("used", 0.0)
-            )
-            self._replay.clear()
 
     def update(
         self,
@@ -158,7 +118,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         return result
 
     def _without_gaps(self, fragments: list[RolloutFragment]) -> list[RolloutFragment]:
-        """Puts one from before in the place of each fragment that died.
+        """Replaces each fragment that was lost by an earlier one.
 
         Learners average every gradient step: one that makes fewer would halt them all.
         """
@@ -166,6 +126,10 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         missing: int = self.update_settings.train_batch_size // size - len(fragments)
         self._spare = fragments[-1:] or self._spare
         return fragments + missing * self._spare
+
+    def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+        super().before_gradient_based_update(timesteps=timesteps)
+        self._current = timesteps.get(UPDATE_SETTINGS, self.update_settings)
 
     def _update(self, batch: dict[str, Any], **kwargs: Any) -> Any:
         """Makes num_epochs passes over new and replayed rows in minibatches of whole rows.
@@ -215,47 +179,10 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         That is uniform_kl_coeff * KL(uniform || policy) - entropy_coeff * entropy (Pereyra et
         al. 2017, section 3.2: label smoothing and confidence penalty). The first pulls an action
         back with the same force however unlikely it is; the entropy bonus vanishes for it.
-
-        Each is a mean over the steps that LOSS_MASK leaves. The batch's columns are [N, T + 1] (see
-        FragmentsToTrainBatch), the outputs' [N * (T + 1), ...], row after row. A first pass adds
-        PROXIMAL_LOGP to the batch, for the later ones.
         """
         settings = config.learner_config_dict
-
-        def time_major(column: torch.Tensor) -> torch.Tensor:
-            return column.view(len(batch[FIRST]), -1).t()
-
-        values = time_major(fwd_out[Columns.VF_PREDS])
-        all_logp = torch.log_softmax(fwd_out[Columns.ACTION_DIST_INPUTS], dim=-1)
-        actions = batch[Columns.ACTIONS].view(-1, 1)
-        logp = time_major(all_logp.gather(-1, actions))[:-1]
-        entropy = time_major(-(all_logp.exp() * all_logp).sum(-1))[:-1]
-        uniform_kl = time_major(-all_logp.mean(-1) - math.log(all_logp.shape[-1]))[:-1]
-        mask = time_major(batch[Columns.LOSS_MASK])[:-1]
-        log_rhos = logp - time_major(batch[Columns.ACTION_LOGP])[:-1]
-        targets, advantages = vtrace(
-            values=values.detach(),
-            rewards=time_major(batch[Columns.REWARDS])[:-1],
-            discounts=config.gamma * (~time_major(batch[Columns.TERMINATEDS])[:-1]).float(),
-            log_rhos=log_rhos.detach(),
-            mask=mask,
-            lambda_=settings["lambda_"],
-            clip_rho=config.vtrace_clip_rho_threshold,
-            clip_pg_rho=config.vtrace_clip_pg_rho_threshold,
-        )
-        if settings["normalize_advantages"]:
-            advantages = self.normalize(advantages, mask)
-        num_steps = mask.sum()
-
-        def mean(values: torch.Tensor) -> torch.Tensor:
-            # Not values[mask]: the host would wait for the number of its elements.
-            return torch.where(mask, values, 0.0).sum() / num_steps
-
-        errors = targets - values[:-1]
-        proximal_logp = batch.setdefault(PROXIMAL_LOGP, logp.detach())
-        policy_loss = mean(self.policy_losses(logp, proximal_logp, advantages))
-        value_loss = 0.5 * mean(errors.square())
-        mean_entropy = mean(entropy)
+        normalize = self.normalize if settings["normalize_advantages"] else None
+        terms = loss_terms(batch, fwd_out, config, self.policy_losses, normalize)
         entropy_coeff = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
         entropy_coeff *= self._current.entropy_coeff_left
         uniform_kl_coeff = annealed(
@@ -271,34 +198,29 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
             key=module_id,
             window=1,
         )
-        with torch.no_grad():
-            unexplained = mean((errors - mean(errors)).square())
-            variance = mean((targets - mean(targets)).square())
-            self._measured |= {
-                "policy_loss": policy_loss.detach(),
-                "vf_loss": value_loss.detach(),
-                "vf_explained_var": 1.0 - unexplained / variance.clamp(min=1e-8),
-                ENTROPY_KEY: mean_entropy.detach(),
-                "mean_kl_loss": -mean(log_rhos),
-            }
+        self._measured |= {
+            "policy_loss": terms.policy_loss.detach(),
+            "vf_loss": terms.value_loss.detach(),
+            "vf_explained_var": terms.explained_variance,
+            ENTROPY_KEY: terms.entropy.detach(),
+            "mean_kl_loss": terms.kl,
+        }
         return (
-            policy_loss
-            + config.vf_loss_coeff * value_loss
-            + uniform_kl_coeff * mean(uniform_kl)
-            - entropy_coeff * mean_entropy
+            terms.policy_loss
+            + config.vf_loss_coeff * terms.value_loss
+            + uniform_kl_coeff * terms.uniform_kl
+            - entropy_coeff * terms.entropy
         )
 
-    def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
-        super().before_gradient_based_update(timesteps=timesteps)
-        self._current = timesteps.get(UPDATE_SETTINGS, self.update_settings)
+    def uniform_kl_annealed(self) -> float:
+        """Returns how far uniform_kl_coeff is annealed, in [0, 1]: near a goal, or by the limit."""
+        return max(near_goal(self._current.progress), near_limit(self._current.used))
 
-    def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
-        """Sets the learning rate of the next update; RLlib's own comes from the config alone."""
-        env_steps = timesteps.get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0)
-        lr = value_at(self._current.lr, env_steps) * self._current.lr_left
-        optimizer = self.get_optimizer(DEFAULT_MODULE_ID)
-        self._set_optimizer_lr(optimizer, lr=lr)
-        self.metrics.log_value((DEFAULT_MODULE_ID, LEARNING_RATE), lr, window=1)
+    def policy_losses(
+        self, logp: torch.Tensor, proximal_logp: torch.Tensor, advantages: torch.Tensor
+    ) -> torch.Tensor:
+        """Returns each step's loss of the policy; all are [T, N]."""
+        return policy_gradient(logp, advantages)
 
     def apply_gradients(self, gradients_dict: dict[Any, torch.Tensor]) -> None:
         """Clips the gradients and makes the optimizer's step, unless one of them is not finite."""
@@ -315,15 +237,43 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         self._measured[SKIPPED] += optimizer.found_inf
         optimizer.step()
 
-    def uniform_kl_annealed(self) -> float:
-        """Returns how far uniform_kl_coeff is annealed, in [0, 1]: near a goal, or by the limit."""
-        return max(near_goal(self._current.progress), near_limit(self._current.used))
+    def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+        """Sets the learning rate of the next update; RLlib's own comes from the config alone."""
+        env_steps = timesteps.get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0)
+        lr = value_at(self._current.lr, env_steps) * self._current.lr_left
+        optimizer = self.get_optimizer(DEFAULT_MODULE_ID)
+        self._set_optimizer_lr(optimizer, lr=lr)
+        self.metrics.log_value((DEFAULT_MODULE_ID, LEARNING_RATE), lr, window=1)
 
-    def policy_losses(
-        self, logp: torch.Tensor, proximal_logp: torch.Tensor, advantages: torch.Tensor
-    ) -> torch.Tensor:
-        """Of each step, the V-trace policy gradient (IMPALA, section 4.2); all are [T, N]."""
-        return -logp * advantages
+    def get_state(
+        self, components: Any = None, *, not_components: Any = None, **kwargs: Any
+    ) -> Any:
+        """Returns RLlib's state with LOSS_STATE; a whole state is of the end of an update.
+
+        With several learners, the first one's state is saved, and all are restored from it.
+        """
+        if not self._check_component(LOSS_STATE, components, not_components):
+            return super().get_state(components, not_components=not_components, **kwargs)
+        with self._updating:
+            state = super().get_state(components, not_components=not_components, **kwargs)
+            return {
+                **state,
+                LOSS_STATE: {
+                    "normalizer": self.normalize.state(),
+                    "progress": self.update_settings.progress,
+                    "used": self.update_settings.used,
+                },
+            }
+
+    def set_state(self, state: Any) -> None:
+        super().set_state(state)
+        if LOSS_STATE in state:
+            loss = state[LOSS_STATE]
+            self.normalize = RunningNormalizer(**loss["normalizer"], device=self._device)
+            self.update_settings = replace(
+                self.update_settings, progress=loss["progress"], used=loss["used"]
+            )
+            self._replay.clear()
 
 
 class SurrogateLearner(VTraceLearner):
@@ -345,17 +295,7 @@ class SurrogateLearner(VTraceLearner):
     def policy_losses(
         self, logp: torch.Tensor, proximal_logp: torch.Tensor, advantages: torch.Tensor
     ) -> torch.Tensor:
-        """Of each step, the clipped surrogate (Schulman et al. 2017, equation 7).
-
-        The ratio is to the learner's own policy before the minibatch's passes (the decoupled
-        objective of Hilton et al. 2021, section 3), and V-trace's rho, in the advantages, is to the
-        env runner's. A ratio to the env runner's policy, some updates old, would be at the clip
-        before the first pass.
-        """
-        ratios = (logp - proximal_logp).exp()
-        clip = self.config.clip_param
-        clipped = ratios.clamp(1.0 - clip, 1.0 + clip)
-        return -torch.min(ratios * advantages, clipped * advantages)
+        return clipped_surrogate(logp, proximal_logp, advantages, self.config.clip_param)
 
 
 class Adam(torch.optim.Adam):
@@ -368,20 +308,3 @@ class Adam(torch.optim.Adam):
     zero_grad = torch.optim.Adam.zero_grad.__wrapped__
     # The first optimizer of a class wraps its step once more: this one is taken before.
     step = torch.no_grad()(torch.optim.Adam.step.__wrapped__)
-
-
-def pixel_statistics(
-    settings: AtariSettings, num_envs: int = 2, num_steps: int = 500
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns mean and standard-deviation image, [H, W] float32, of random play."""
-    env = make_vector_env(settings, num_envs)
-    rng = np.random.default_rng(PIXEL_STATISTICS_SEED)
-    env.reset(seed=PIXEL_STATISTICS_SEED)
-    num_actions = int(env.single_action_space.n)
-    frames = []
-    for _ in range(num_steps):
-        observations, *_ = env.step(rng.integers(num_actions, size=num_envs))
-        frames.append(observations[:, -1].astype(np.float32))
-    env.close()
-    images = np.concatenate(frames)
-    return images.mean(0), images.std(0)

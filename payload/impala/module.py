@@ -12,13 +12,23 @@ from ray.rllib.core.rl_module.apis.value_function_api import ValueFunctionAPI
 from ray.rllib.core.rl_module.torch import TorchRLModule
 from torch import nn
 
-from payload.impala.connector import FIRST, FRAMES
-from payload.impala.frame_stack import stack_frames
-from payload.impala.networks import convolutions, orthogonal
+from payload.environments.atari import AtariSettings, make_vector_env
+from payload.impala.train_batch import FIRST, FRAMES, stack_frames
 
 STACKS = "stacks"
 """What `AtariModule.stack` returned, for a learner that passes over a minibatch several times."""
+LAYERS = {
+    # A first stride of 3 takes a third more time, and Pong as many steps to learn.
+    "small": ((16, 6, 4), (32, 4, 2)),
+    "fine": ((16, 4, 2), (32, 4, 2)),
+    "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)),
+}
+"""Channels, kernel size and stride: A3C's (Mnih et al. 2016) with a smaller first kernel, the same
+with a smaller first stride, for games where a pixel counts, and that of Mnih et al. (2015)."""
+RESIDUAL_CHANNELS = (16, 32, 32)
+"""Channels of the residual network of Espeholt et al. (2018), figure 3."""
 PIXEL_CLIP = 5.0
+PIXEL_STATISTICS_SEED = 12_345
 PIXEL_STD_FLOOR = 8.0
 """Added to a pixel's standard deviation (grey levels), so that a dead pixel stays quiet."""
 
@@ -36,8 +46,7 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
 
     def setup(self) -> None:
         shape = self.observation_space.shape
-        # Checkpoints of before there were several have no name.
-        conv = convolutions(self.model_config.get("network", "small"), shape)
+        conv = convolutions(self.model_config["network"], shape)
         conv_size = conv(torch.zeros(1, *shape)).shape[1]
         hidden = self.model_config["fcnet_hidden"]
         self.body = nn.Sequential(conv, orthogonal(nn.Linear(conv_size, hidden)), nn.ReLU())
@@ -51,10 +60,6 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
         """Sets the images, each [H, W] in grey levels, that normalise an observation."""
         self.pixel_mean.copy_(torch.as_tensor(mean))
         self.pixel_scale.copy_(1.0 / (torch.as_tensor(std) + PIXEL_STD_FLOOR))
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Sets RLlib's state; one of before there was a temperature has none."""
-        super().set_state({"temperature": np.ones((), np.float32), **state})
 
     def stack(self, batch: dict[str, Any]) -> torch.Tensor:
         """Returns the normalized stacks of a train batch, float32 [N * (T + 1), K, H, W]."""
@@ -85,7 +90,7 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
         return self.value(embeddings).squeeze(-1)
 
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, npt.NDArray[Any]]:
-        """Returns RLlib's state, out of one copy of all weights: a GPU is waited for once."""
+        """Returns RLlib's state; one copy of all weights leaves a GPU."""
         tensors = {name: tensor.detach() for name, tensor in self.state_dict().items()}
         flat = torch.cat([tensor.flatten() for tensor in tensors.values()]).cpu()
         parts = flat.split([tensor.numel() for tensor in tensors.values()])
@@ -97,7 +102,7 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
     def _embed(self, batch: dict[str, Any]) -> torch.Tensor:
         """Maps an env runner's stacks or a train batch's frames to float32 [B, hidden].
 
-        The stacks are uint8 [B, K, H, W]. Of a train batch, B is N * (T + 1), row after row.
+        The stacks are uint8 [B, K, H, W]. For a train batch, B is N * (T + 1), row after row.
         """
         if FRAMES not in batch:
             return self.body(self._normalize(batch[Columns.OBS]))
@@ -110,3 +115,73 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
         """Maps uint8 [..., H, W] to float32, pixel by pixel."""
         normalized = pixels.float().sub_(self.pixel_mean).mul_(self.pixel_scale)
         return normalized.clamp_(-PIXEL_CLIP, PIXEL_CLIP)
+
+
+def convolutions(name: str, shape: tuple[int, int, int]) -> nn.Sequential:
+    """Returns layers that map float32 [B, K, H, W] to float32 [B, features].
+
+    Args:
+        name: small, fine, nature or impala.
+        shape: K, H, W.
+    """
+    channels, *image = shape
+    layers: list[nn.Module] = []
+    if name == "impala":
+        for out in RESIDUAL_CHANNELS:
+            pool = nn.MaxPool2d(3, stride=2, padding=1)
+            convolution = orthogonal(nn.Conv2d(channels, out, 3, padding=1))
+            layers += [convolution, pool, ResidualBlock(out), ResidualBlock(out)]
+            channels = out
+        return nn.Sequential(*layers, nn.ReLU(), nn.Flatten())
+    for out, kernel, stride in LAYERS[name]:
+        # Otherwise the strides would skip the last rows or columns.
+        padding = [(-(size - kernel) % stride + 1) // 2 for size in image]
+        convolution = orthogonal(nn.Conv2d(channels, out, kernel, stride, tuple(padding)))
+        layers += [convolution, nn.ReLU()]
+        image = [
+            (size + 2 * pad - kernel) // stride + 1
+            for size, pad in zip(image, padding, strict=True)
+        ]
+        channels = out
+    return nn.Sequential(*layers, nn.Flatten())
+
+
+class ResidualBlock(nn.Module):
+    """Adds two convolutions of its input to it."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.ReLU(),
+            orthogonal(nn.Conv2d(channels, channels, 3, padding=1)),
+            nn.ReLU(),
+            orthogonal(nn.Conv2d(channels, channels, 3, padding=1)),
+        )
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        added: torch.Tensor = self.layers(images)
+        return images + added
+
+
+def orthogonal(layer: nn.Module, gain: float = 2**0.5) -> nn.Module:
+    """Returns the layer with orthogonal weights and no bias (Engstrom et al. 2020)."""
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def pixel_statistics(
+    settings: AtariSettings, num_envs: int = 2, num_steps: int = 500
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns mean and standard-deviation image, [H, W] float32, of random play."""
+    env = make_vector_env(settings, num_envs)
+    rng = np.random.default_rng(PIXEL_STATISTICS_SEED)
+    env.reset(seed=PIXEL_STATISTICS_SEED)
+    num_actions = int(env.single_action_space.n)
+    frames = []
+    for _ in range(num_steps):
+        observations, *_ = env.step(rng.integers(num_actions, size=num_envs))
+        frames.append(observations[:, -1].astype(np.float32))
+    env.close()
+    images = np.concatenate(frames)
+    return images.mean(0), images.std(0)

@@ -1,13 +1,69 @@
-"""Schedules as RLlib wants them."""
+"""What an update follows while a run progresses: schedules, annealing, sizes."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from payload.experiment.impala_settings import ImpalaSettings
+
 NOT_ANNEALED = 1 / 6
 """The share of a run's limit after which `near_limit` anneals."""
+TEMPERATURE_POWER = 4
+"""The power of the used share with which the temperature falls, most of it near the end: a policy
+that is sampled sharply from early on explores less, and Breakout learned more slowly."""
+
+
+@dataclass(frozen=True)
+class UpdateSettings:
+    """Settings of the updates from now on; the driver sets them on every learner.
+
+    They travel with a train batch through a learner's queue. Several learners would otherwise
+    change them at different updates, and halt or drift apart.
+    """
+
+    train_batch_size: int
+    """Environment steps of a learner's share."""
+    minibatch_size: int | None
+    """Environment steps of a gradient step; None for the whole train batch."""
+    lr: float | list[list[float]]
+    """A number or a schedule."""
+    lr_left: float = 1.0
+    """The share of lr that annealing has left, in [0, 1]."""
+    entropy_coeff_left: float = 1.0
+    """The share of entropy_coeff that annealing has left, in [0, 1]."""
+    temperature: float = 1.0
+    """The softmax temperature with which env runners sample from this update's weights."""
+    progress: float = 0.0
+    """How far the run is on its way to the nearest stop criterion, in [0, 1]."""
+    used: float = 0.0
+    """The share of the time, steps or iterations that is used, in [0, 1]."""
+
+
+def update_settings(settings: ImpalaSettings, progress: float, used: float) -> UpdateSettings:
+    """Returns what updates follow from now on.
+
+    Args:
+        settings: With every default filled in, for the number of env runners of now.
+        progress: How far the run is on its way to the nearest stop criterion, in [0, 1].
+        used: The share of the time, steps or iterations that is used, in [0, 1].
+    """
+    assert settings.train_batch_size_per_learner is not None  # It is filled in.
+    lr = schedule(settings.lr)
+    if settings.lr_at_goal is not None:
+        lr = annealed(lr, settings.lr_at_goal, near_goal(progress))
+    return UpdateSettings(
+        train_batch_size=settings.train_batch_size_per_learner,
+        minibatch_size=settings.minibatch_size,
+        lr=lr,
+        lr_left=1.0 - used if settings.anneal_lr else 1.0,
+        entropy_coeff_left=1.0 - used if settings.anneal_entropy_coeff else 1.0,
+        temperature=annealed(1.0, settings.final_temperature, used**TEMPERATURE_POWER),
+        progress=progress,
+        used=used,
+    )
 
 
 def schedule(value: Any) -> Any:

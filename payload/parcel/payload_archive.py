@@ -10,8 +10,8 @@ from pathlib import Path
 import payload
 from payload.parcel.experiment_files import archive
 
-STAYS = {"parcel", "__pycache__"}
-"""Folders of the payload that only a laptop uses."""
+STAYS = ("payload/parcel/", "payload/experiment/document.py")
+"""Only a laptop uses them."""
 
 
 def payload_archive() -> bytes:
@@ -20,11 +20,11 @@ def payload_archive() -> bytes:
     It is unpacked on a machine, not installed.
     """
     package = Path(payload.__file__).parent
-    modules = sorted(path.relative_to(package.parent) for path in package.rglob("[!.]*.py"))
-    travelling = [path for path in modules if STAYS.isdisjoint(path.parts)]
-    sources = {path.as_posix(): package.parent / path for path in travelling}
+    paths = sorted(package.rglob("[!.]*.py"))
+    modules = {path.relative_to(package.parent).as_posix(): path for path in paths}
+    travelling = {name: path for name, path in modules.items() if not name.startswith(STAYS)}
     return archive(
-        {name: without_words(path.read_text("utf-8")).encode() for name, path in sources.items()}
+        {name: without_words(path.read_text("utf-8")).encode() for name, path in travelling.items()}
     )
 
 

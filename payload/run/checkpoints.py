@@ -22,7 +22,7 @@ ALGORITHM = "algorithm"
 EXPERIMENT_FILE = "experiment.yaml"
 PROGRESS_FILE = "progress.json"
 CHECKSUMS = "SHA256SUMS"
-"""Of every other file, as `sha256sum --check` reads it."""
+"""Checksums of every other file, as `sha256sum --check` reads them."""
 PREFIX = "checkpoint_"
 BEST = "best"
 
@@ -66,9 +66,10 @@ class Checkpoint:
         except (OSError, ValueError) as error:
             raise DamagedError(f"{self.path}: {first_line(error)}") from None
         if damaged or not lines:
-            raise DamagedError(
-                f"{self.path}: {', '.join(damaged) or CHECKSUMS} is not as it was saved"
+            what = (
+                f"checksum of {', '.join(damaged)} is wrong" if lines else f"{CHECKSUMS} is empty"
             )
+            raise DamagedError(f"{self.path}: the checkpoint is damaged: {what}")
 
     def restore(self, algorithm: Any) -> None:
         """Puts an algorithm and its learners, wherever they are, into the state saved.

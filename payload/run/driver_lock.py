@@ -48,7 +48,7 @@ def mark_dead_runs(results: Path, tracking_uri: str | None = None) -> Iterator[s
     Runs whose driver is alive, or was on another host, stay as they are.
 
     Args:
-        tracking_uri: Of an MLflow server; None is the database below `results`.
+        tracking_uri: URI of an MLflow server; None is the database below `results`.
 
     Yields:
         A line for each.
@@ -70,13 +70,13 @@ def mark_dead_runs(results: Path, tracking_uri: str | None = None) -> Iterator[s
             last_sign = max(file.stat().st_mtime for file in folder.path.iterdir())
             try:
                 marked = end_run(uri, run_id, "KILLED", last_sign)
-            except Exception as error:  # Whatever MLflow raises must not prevent a training.
-                yield f"{folder.path} was cut off; MLflow: {first_line(error)}"
+            except Exception as error:  # No error of MLflow may prevent a training.
+                yield f"Run {folder.path} ended unexpectedly; MLflow: {first_line(error)}"
                 return
             _write(lock, "")
             if marked:
                 at = time.strftime("%Y-%m-%d %H:%M", time.localtime(last_sign))
-                yield f"{folder.path} was cut off at {at}: set to KILLED in MLflow"
+                yield f"Run {folder.path} ended unexpectedly at {at}; marked KILLED in MLflow"
 
 
 def _acquire(lock: TextIO) -> bool:
@@ -88,7 +88,7 @@ def _acquire(lock: TextIO) -> bool:
             if time.monotonic() > end:
                 return False
             time.sleep(0.1)
-        except OSError:  # A file system without locks must not prevent a training.
+        except OSError:  # A file system without locks may not prevent a training.
             return True
         else:
             return True

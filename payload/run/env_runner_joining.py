@@ -32,7 +32,7 @@ def tell_number(algorithm: Any, indices: list[int] | None = None) -> None:
     RLlib's env runners compute from it how much they sample, and how far the training is.
 
     Args:
-        indices: Of those to tell; None for all.
+        indices: The env runners to tell; None for all.
     """
     config = algorithm.config
     numbers = {

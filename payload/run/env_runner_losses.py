@@ -18,7 +18,7 @@ class EnvRunnersFailingError(Exception):
 
 
 class EnvRunnerLosses:
-    """Of one run."""
+    """Counts the env runners of one run that were lost or failed and came back."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         """
@@ -31,7 +31,7 @@ class EnvRunnerLosses:
         self._env_steps = 0
 
     def back(self, algorithm: Any, env_runner_group: Any, indices: list[int]) -> None:
-        """Takes in which env runners RLlib has taken back into service.
+        """Notes which env runners RLlib has taken back into service.
 
         Raises:
             EnvRunnersFailingError: One of them came back MOST_IN_A_ROW times without a step.

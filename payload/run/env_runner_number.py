@@ -16,7 +16,7 @@ import ray
 from ray._private.state import actors, available_resources_per_node
 
 from payload.errors import first_line
-from payload.experiment.common_settings import CommonSettings
+from payload.experiment.algorithm_settings import AlgorithmSettings
 from payload.experiment.placement import Cluster, room_for_env_runners
 from payload.room import Node
 from payload.run.env_runner_joining import join, set_number
@@ -29,7 +29,7 @@ AGAIN_S = 30.0
 
 
 @dataclass(frozen=True)
-class Coming:
+class Starting:
     """An env runner that Ray has not placed yet, or that still makes its environments."""
 
     index: int
@@ -37,24 +37,24 @@ class Coming:
 
 
 class EnvRunnerNumber:
-    """Of one training.
+    """Keeps as many env runners running as a file says, for one training.
 
     An env runner joins RLlib's group once it answers, and is removed from it before it ends: RLlib
     neither waits for one that has no place nor restarts one that was removed.
     """
 
     def __init__(
-        self, file: Path | None, settings: CommonSettings, say: Callable[[str], None]
+        self, file: Path | None, settings: AlgorithmSettings, say: Callable[[str], None]
     ) -> None:
         """
         Args:
-            file: Holds the number asked for; None keeps that of the settings.
+            file: Holds the target number; None keeps that of the settings.
             say: Shows a person a line.
         """
-        self.asked = settings.num_env_runners or 0
+        self.target = settings.num_env_runners or 0
         self._settings, self._say = settings, say
-        self._file = None if file is None or self.asked == 0 else NumberFile(file, say)
-        self._coming: dict[ray.ObjectRef, Coming] = {}
+        self._file = None if file is None or self.target == 0 else NumberFile(file, say)
+        self._starting: dict[ray.ObjectRef, Starting] = {}
         """By the answer of each."""
         self._leaving: dict[ray.ObjectRef, tuple[Any, float]] = {}
         """Actor, and when it is killed, by the answer to its end."""
@@ -62,24 +62,24 @@ class EnvRunnerNumber:
         self._again_at = 0.0
         self._failure = ""
 
-    def that_fit(self) -> int:
-        """Returns how many of those asked for can be placed now, beside the learners."""
+    def number_that_fits(self) -> int:
+        """Returns how many of the target number can be placed now, beside the learners."""
         if self._file is None:
-            return self.asked
-        self.asked = self._file.read() or self.asked
+            return self.target
+        self.target = self._file.read() or self.target
         free = Cluster(free_nodes(), local=True)
-        return min(self.asked, room_for_env_runners(self._settings, free))
+        return min(self.target, room_for_env_runners(self._settings, free))
 
     def follow(self, algorithm: Any) -> None:
         """Adds and removes env runners as far as that is possible now, without waiting."""
         if self._file is None:
             return
-        self.asked = self._file.read() or self.asked
+        self.target = self._file.read() or self.target
         group = algorithm.env_runner_group
         before = group.num_remote_env_runners()
-        self._take_in_who_came(algorithm)
-        self._end_who_stayed()
-        missing = self.asked - group.num_remote_env_runners() - len(self._coming)
+        self._add_ready(algorithm)
+        self._kill_overdue()
+        missing = self.target - group.num_remote_env_runners() - len(self._starting)
         if missing > 0:
             self._start(group, missing)
         elif missing < 0:
@@ -87,55 +87,55 @@ class EnvRunnerNumber:
         now = group.num_remote_env_runners()
         if now != before:
             set_number(algorithm, now)
-            self._say(f"Env runners: {now} instead of {before}, {self.asked} are asked for")
+            self._say(f"Env runners: now {now} (were {before}, target {self.target})")
 
     def end(self) -> None:
         """Ends the env runners that are not in RLlib's group: it would wait for some of them."""
-        for actor in [one.actor for one in self._coming.values()]:
+        for actor in [starting.actor for starting in self._starting.values()]:
             ray.kill(actor)
         for actor, _ in self._leaving.values():
             ray.kill(actor)
-        self._coming.clear()
+        self._starting.clear()
         self._leaving.clear()
 
     def _start(self, group: Any, missing: int) -> None:
         if time.monotonic() < self._again_at:
             return
         each = self._settings.num_cpus_per_env_runner
-        # One that is coming may not have taken its CPUs yet.
-        room = sum(node.cpus // each for node in free_nodes()) - len(self._coming)
+        # One that is starting may not have taken its CPUs yet.
+        room = sum(node.cpus // each for node in free_nodes()) - len(self._starting)
         for _ in range(min(missing, room)):
             self._last_index = max(self._last_index, *group._worker_manager.actor_ids()) + 1
             actor = group._make_worker(
                 env_creator=group._env_creator,
                 validate_env=None,
                 worker_index=self._last_index,
-                num_workers=self.asked,
+                num_workers=self.target,
                 config=group._remote_config_obj_ref,
             )
-            self._coming[actor.ping.remote()] = Coming(self._last_index, actor)
+            self._starting[actor.ping.remote()] = Starting(self._last_index, actor)
 
-    def _take_in_who_came(self, algorithm: Any) -> None:
-        came = []
-        for answer in _ready(self._coming):
-            one = self._coming.pop(answer)
+    def _add_ready(self, algorithm: Any) -> None:
+        newcomers = []
+        for answer in _ready(self._starting):
+            newcomer = self._starting.pop(answer)
             try:
                 ray.get(answer)
             except ray.exceptions.RayError as error:
-                ray.kill(one.actor)
+                ray.kill(newcomer.actor)
                 self._again_at = time.monotonic() + AGAIN_S
                 # As in EnvRunnerGroup: what its constructor has raised is inside.
                 inside = error.args[0] if getattr(error, "actor_init_failed", False) else error
                 self._say_failure(f"An env runner could not start: {first_line(inside)}")
             else:
-                came.append(one)
-        if came:
-            join(algorithm, {one.index: one.actor for one in came})
+                newcomers.append(newcomer)
+        if newcomers:
+            join(algorithm, {newcomer.index: newcomer.actor for newcomer in newcomers})
 
     def _remove(self, group: Any, surplus: int) -> None:
         """Removes those that have not come yet, then those that were lost, then the newest."""
-        for answer in list(self._coming)[::-1][:surplus]:
-            ray.kill(self._coming.pop(answer).actor)
+        for answer in list(self._starting)[::-1][:surplus]:
+            ray.kill(self._starting.pop(answer).actor)
             surplus -= 1
         manager = group._worker_manager
         newest_first = sorted(manager.actor_ids(), reverse=True)
@@ -149,7 +149,7 @@ class EnvRunnerNumber:
             # Ray does not restart an actor that ends itself.
             self._leaving[actor.__ray_terminate__.remote()] = (actor, time.monotonic() + LEAVE_S)
 
-    def _end_who_stayed(self) -> None:
+    def _kill_overdue(self) -> None:
         for answer in _ready(self._leaving):
             del self._leaving[answer]
         for answer, (actor, until) in list(self._leaving.items()):

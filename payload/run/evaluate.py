@@ -1,17 +1,10 @@
-"""Plays a checkpoint's policy: mean and deviation over episodes, and a video; needs no cluster."""
+"""Plays a checkpoint's policy: mean and deviation over episodes; needs no cluster."""
 
 from __future__ import annotations
 
-import json
-import math
 import os
-import shlex
-import subprocess
-import sys
 from collections.abc import Generator
 from contextlib import closing
-from itertools import islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -20,17 +13,12 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from payload.environments.atari import AtariSettings, game_of, make_vector_env
-from payload.environments.make import make_env
-from payload.environments.observed import ObservedVector
-from payload.experiment.settings import Experiment, Settings
+from payload.environments.make_env import make_env
+from payload.environments.policy_observation import PolicyObservationVector
+from payload.experiment.impala_settings import ImpalaSettings
+from payload.experiment.settings import Experiment
+from payload.run.checkpoint_policy import Policy
 from payload.run.checkpoints import Checkpoint
-from payload.run.policy import Policy
-
-PICTURES_PER_S = 30
-GAME_PICTURES_PER_S = 120
-"""Twice an Atari game's own speed; its frame skip divides them."""
-MAX_VIDEO_S = 120
-"""A policy that never serves would play for half an hour."""
 
 
 class Evaluation(NamedTuple):
@@ -63,7 +51,7 @@ def evaluate(
         # One for all: an X server resets when its last window is closed, and refuses the next.
         with closing(make_env(experiment.env, experiment.config.env_config)) as env:
             played = [
-                [reward for reward, _ in _play(env, policy, _seed(seed, episode))]
+                [reward for reward, _ in play(env, policy, _seed(seed, episode))]
                 for episode in range(episodes)
             ]
         return Evaluation([sum(rewards) for rewards in played], [len(r) for r in played])
@@ -77,7 +65,7 @@ def _play_vector(
 
     One episode each, so that short episodes do not count more often than long ones.
     """
-    env = _make_games(experiment, game, episodes)
+    env = make_games(experiment, game, episodes)
     observations, _ = env.reset(seed=seed)
     policy.start()
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
@@ -91,92 +79,14 @@ def _play_vector(
     return Evaluation(returns.tolist(), lengths.tolist())
 
 
-def _make_games(
-    experiment: Experiment, game: AtariSettings, num_envs: int
-) -> VectorEnv[Any, Any, Any]:
-    """Makes copies of a game as the algorithm's env runners see them."""
-    threads = os.cpu_count() or 1
-    env = make_vector_env(game, num_envs, threads, autoreset=AutoresetMode.NEXT_STEP)
-    return env if isinstance(experiment.config, Settings) else ObservedVector(env)
-
-
-def record_under(run_under: str, checkpoint: Checkpoint, path: Path) -> tuple[float, int]:
-    """Does what `record_video` does in a process that `run_under` runs.
-
-    Raises:
-        RuntimeError: The process has failed, for this reason.
-    """
-    command = [*shlex.split(run_under), sys.executable, "-m", __name__]
-    command += [str(checkpoint.path), str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError((done.stderr.strip() or done.stdout.strip()).splitlines()[-1])
-    episode_return, length = json.loads(done.stdout.splitlines()[-1])
-    return episode_return, length
-
-
-def record_video(checkpoint: Checkpoint, path: Path, seed: int = 0) -> tuple[float, int]:
-    """Writes one episode as an mp4 that browsers play; returns its return and length."""
-    import av
-
-    experiment = checkpoint.experiment()
-    policy = Policy(checkpoint, explore=False)
-    game = game_of(experiment)
-    if game is None:
-        plays, rate = _play_pictured(experiment, policy, seed), PICTURES_PER_S
-    else:
-        plays = _play_game(experiment, game, policy, seed)
-        rate = max(1, GAME_PICTURES_PER_S // game.frame_skip)
-    aside = path.with_name(f".{path.name}")
-    total, length = 0.0, 0
-    with (
-        closing(plays),
-        av.open(str(aside), "w", format="mp4", options={"movflags": "faststart"}) as container,
-    ):
-        stream: Any = None
-        for reward, screen in islice(plays, MAX_VIDEO_S * rate):
-            total, length = total + reward, length + 1
-            picture = _even(screen)
-            if stream is None:
-                stream = container.add_stream("libx264", rate=rate)
-                stream.height, stream.width = picture.shape[:2]
-                stream.pix_fmt = "yuv420p"
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-        container.mux(stream.encode(None))
-    aside.replace(path)
-    return total, length
-
-
 Play = Generator[tuple[float, npt.NDArray[Any]]]
-"""Of each step of an episode, the reward and the picture, [H, W, 3] RGB."""
+"""The reward and the picture, [H, W, 3] RGB, of each step of an episode."""
 
 
-def _play_game(experiment: Experiment, game: AtariSettings, policy: Policy, seed: int) -> Play:
-    """Plays an episode twice in step: once for the policy's eyes, once for people's."""
-    with (
-        closing(_make_games(experiment, game, 1)) as env,
-        closing(make_vector_env(game, 1, screen=True)) as screen,
-    ):
-        observations, _ = env.reset(seed=seed)
-        screen.reset(seed=seed)
-        policy.start()
-        over = False
-        while not over:
-            actions = policy(observations)
-            observations, rewards, terminated, truncated, _ = env.step(actions)
-            over = bool(terminated[0] | truncated[0])
-            yield float(rewards[0]), screen.step(actions)[0][0, 0]
-
-
-def _play_pictured(experiment: Experiment, policy: Policy, seed: int) -> Play:
-    """Plays an episode of any other Gymnasium environment, which draws it."""
-    with closing(make_env(experiment.env, experiment.config.env_config, "rgb_array")) as env:
-        yield from _play(env, policy, seed, pictured=True)
-
-
-def _play(
+def play(
     env: gymnasium.Env[Any, Any], policy: Policy, seed: int | None, pictured: bool = False
 ) -> Play:
+    """Plays an episode; its pictures are empty unless the environment was made to draw them."""
     observation, _ = env.reset(seed=seed)
     policy.start()
     over = False
@@ -187,16 +97,14 @@ def _play(
         yield float(reward), np.asarray(env.render() if pictured else None)
 
 
-def _even(picture: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Enlarges small pictures and cuts an odd row or column: yuv420p has no half pixels."""
-    zoom = max(1, math.ceil(320 / picture.shape[1]))
-    picture = picture.repeat(zoom, 0).repeat(zoom, 1)
-    return np.ascontiguousarray(picture[: picture.shape[0] & ~1, : picture.shape[1] & ~1])
+def make_games(
+    experiment: Experiment, game: AtariSettings, num_envs: int
+) -> VectorEnv[Any, Any, Any]:
+    """Makes copies of a game as the algorithm's env runners see them."""
+    threads = os.cpu_count() or 1
+    env = make_vector_env(game, num_envs, threads, autoreset=AutoresetMode.NEXT_STEP)
+    return env if isinstance(experiment.config, ImpalaSettings) else PolicyObservationVector(env)
 
 
 def _seed(seed: int | None, episode: int) -> int | None:
     return None if seed is None else seed + episode
-
-
-if __name__ == "__main__":
-    print(json.dumps(record_video(Checkpoint(Path(sys.argv[1])), Path(sys.argv[2]))))

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from payload.errors import first_line
+from payload.impala.learner_threads import is_learner_thread
 
 STALLED_AFTER_S = 300.0
 """No iteration for so long means that training hangs, not that it is slow."""
@@ -20,8 +21,6 @@ SAME_REQUEST_S = 0.5
 """`timeout` sends a signal twice, a terminal and `timeout` send Ctrl-C three times."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What a person, a terminal or a system ends a process with."""
-LEARNER_THREADS = ("_LearnerThread", "_GPULoaderThread")
-"""RLlib's names for the threads of IMPALA's learner."""
 
 
 class TrainingStalledError(Exception):
@@ -109,7 +108,7 @@ class Interruption:
     def _on_thread_error(self, args: Any) -> None:
         self._hook(args)
         # Without one of them, algorithm.train() would wait without end.
-        if is_learners(args.thread):
+        if is_learner_thread(args.thread):
             self.fail(f"the learner failed: {first_line(args.exc_value or args.exc_type())}")
 
     def _on_failure(self, number: int, frame: Any) -> None:
@@ -118,8 +117,3 @@ class Interruption:
             threading.Event().wait()  # The thread of the failure ends the process.
         if self._watching:
             raise TrainingStalledError(self.failure)
-
-
-def is_learners(thread: threading.Thread | None) -> bool:
-    """Whether a thread is one of those of IMPALA's learner."""
-    return thread is not None and thread.name in LEARNER_THREADS

@@ -25,7 +25,7 @@ class NumberFile:
     def read(self) -> int | None:
         """Returns the number, None until there was one; the file is read only if it has changed.
 
-        A file that is missing or holds something else is said once, and leaves the number as it is.
+        If the file is missing or holds something else, a line says so once and the number stays.
         """
         text = ""
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -17,65 +17,83 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from payload.experiment.settings import Experiment
-from payload.run.progress import Progress, Report
+from payload.experiment.settings import Experiment, Stop
+from payload.run.progress import Progress
+from payload.tracking.report import Report
 
 PLAIN_LINE_EVERY_S = 10.0
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """How far the run is on its way to the criterion that will stop it first."""
+class Outlook:
+    """How far the run is, and when it ends at the latest. No learning curve is extrapolated."""
 
     fraction: float
+    """Share of the way to the goal, or of the nearest limit before a goal is measured."""
+    latest_end_s: float
+    """Seconds until the nearest limit, at the speed so far; NaN without a limit or a speed."""
+    text: str
+
+
+@dataclass(frozen=True)
+class _Limit:
+    name: str
+    fraction: float
     remaining_s: float
-    """NaN while unknown."""
-    criterion: str
+    is_exact: bool
 
 
-def estimate(experiment: Experiment, progress: Progress, history: list[Report]) -> Estimate | None:
-    """Returns the criterion that is closest, or None if the run has no end.
-
-    Time and steps are extrapolated from the throughput, the return from its rise over the last
-    quarter of the run. That is a rough estimate: learning curves are not straight lines.
-    """
-    if not history:
+def outlook(stop: Stop, report: Report, progress: Progress) -> Outlook | None:
+    """Returns how far a run is after an iteration; None if it has neither goal nor limit."""
+    limit = min(_limits(stop, report), key=lambda limit: limit.remaining_s, default=None)
+    goals = [
+        ("return", report.return_mean, progress.first_return, stop.episode_return_mean),
+        (
+            "evaluation's return",
+            progress.last_evaluation,
+            progress.first_evaluation,
+            stop.evaluation_return_mean,
+        ),
+    ]
+    for name, value, first, goal in goals:
+        # A mean of fewer than 100 episodes has no first_return yet.
+        if goal is not None and value is not None and first is not None and math.isfinite(first):
+            fraction = (value - first) / (goal - first) if goal > first else 1.0
+            fraction = min(1.0, max(0.0, fraction))
+            percent = 100 if value >= goal else min(99, math.floor(100 * fraction))
+            # Rounded down: 17.96 is not a goal of 18.
+            text = f"{name} {math.floor(10 * value) / 10:.1f}, goal {goal:g} ({percent} %)"
+            if limit is None:
+                return Outlook(fraction, math.nan, text)
+            text += f"; {_end_in_words(limit)} at the latest"
+            return Outlook(fraction, limit.remaining_s, text)
+    if limit is None:
         return None
-    now, stop = history[-1], experiment.stop
-    found = []
+    text = f"{math.floor(100 * limit.fraction)} % of {limit.name}; {_end_in_words(limit)}"
+    if stop.episode_return_mean is not None or stop.evaluation_return_mean is not None:
+        text += " at the latest"
+    return Outlook(limit.fraction, limit.remaining_s, text)
+
+
+def _limits(stop: Stop, report: Report) -> Iterator[_Limit]:
+    """Yields the limits of a run; steps and iterations end at the mean speed so far."""
+    seconds = report.time_total_s
     limits: list[tuple[str, float | None, float]] = [
-        ("time", stop.time_total_s, now.time_total_s),
-        ("steps", stop.num_env_steps_sampled_lifetime, now.env_steps),
-        ("iterations", stop.training_iteration, now.iteration),
+        ("time", stop.time_total_s, seconds),
+        ("steps", stop.num_env_steps_sampled_lifetime, report.env_steps),
+        ("iterations", stop.training_iteration, report.iteration),
     ]
     for name, limit, value in limits:
         if limit is not None:
-            rate = value / now.time_total_s if now.time_total_s else 0.0
-            remaining = max(0.0, limit - value) / rate if rate else math.nan
-            found.append(Estimate(min(1.0, value / limit), remaining, name))
-    if stop.episode_return_mean is not None and progress.has_full_mean:
-        found.append(_estimate_return(stop.episode_return_mean, history))
-    if stop.evaluation_return_mean is not None and progress.first_evaluation is not None:
-        span = stop.evaluation_return_mean - progress.first_evaluation
-        rise = progress.best_evaluation - progress.first_evaluation
-        fraction = min(1.0, max(0.0, rise / span)) if span > 0 else 1.0
-        found.append(Estimate(fraction, math.nan, "evaluation's return"))
-    known = [e for e in found if math.isfinite(e.remaining_s)]
-    return min(known, key=lambda e: e.remaining_s) if known else (found[0] if found else None)
+            left = max(0.0, limit - value)
+            remaining_s = left if name == "time" else left * seconds / value if value else math.inf
+            yield _Limit(name, min(1.0, value / limit), remaining_s, is_exact=name == "time")
 
 
-def _estimate_return(goal: float, history: list[Report]) -> Estimate:
-    now = history[-1]
-    first = next((r for r in history if math.isfinite(r.return_mean)), now)
-    span = goal - first.return_mean
-    fraction = min(1.0, max(0.0, (now.return_mean - first.return_mean) / span)) if span else 1.0
-    earlier = next((r for r in history if r.time_total_s >= 0.75 * now.time_total_s), now)
-    seconds = now.time_total_s - earlier.time_total_s
-    rise = now.return_mean - earlier.return_mean
-    remaining = math.nan
-    if seconds > 0 and rise > 0:
-        remaining = max(0.0, goal - now.return_mean) * seconds / rise
-    return Estimate(fraction, remaining, "return")
+def _end_in_words(limit: _Limit) -> str:
+    if math.isinf(limit.remaining_s):
+        return "its end is not known yet"
+    return f"ends in {'' if limit.is_exact else 'about '}{duration(limit.remaining_s)}"
 
 
 class View:
@@ -86,9 +104,8 @@ class View:
         self.experiment = experiment
         self.where = "MLflow run: not yet started"
         """Where the MLflow run is, or why it waits."""
-        self.ahead: Estimate | None = None
+        self.outlook: Outlook | None = None
         """As of the last report."""
-        self._history: list[Report] = []
         self._last_line = -math.inf
         self._live: Live | None = None
 
@@ -109,31 +126,27 @@ class View:
         self.console.print(line, highlight=False, markup=False)
 
     def update(self, report: Report, progress: Progress, total_env_runners: int) -> None:
-        self._history.append(report)
-        self.ahead = ahead = estimate(self.experiment, progress, self._history)
+        self.outlook = outlook(self.experiment.stop, report, progress)
         if self._live is not None:
-            self._live.update(self._panel(report, progress, ahead, total_env_runners))
+            self._live.update(self._panel(report, progress, total_env_runners))
         elif time.monotonic() - self._last_line >= PLAIN_LINE_EVERY_S:
             self._last_line = time.monotonic()
-            self.say(_plain_line(report, progress, ahead, total_env_runners))
+            self.say(_plain_line(report, progress, self.outlook, total_env_runners))
 
     def stop(self) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None
 
-    def _panel(
-        self, report: Report, progress: Progress, ahead: Estimate | None, total: int
-    ) -> Panel:
+    def _panel(self, report: Report, progress: Progress, total: int) -> Panel:
         table = Table.grid(padding=(0, 2))
         for name, value in _fields(report, progress, total):
             table.add_row(f"[dim]{name}[/dim]", value)
         parts: list[object] = [table]
-        if ahead is not None:
-            bar = Table.grid(padding=(0, 2))
-            bar.add_row(
-                "[dim]progress[/dim]", ProgressBar(1.0, ahead.fraction, width=36), _words(ahead)
-            )
+        if self.outlook is not None:
+            bar = Table.grid()
+            bar.add_row(ProgressBar(1.0, self.outlook.fraction, width=74))
+            bar.add_row(escape(self.outlook.text))
             parts.append(bar)
         parts.append(f"[dim]{escape(self.where)}[/dim]")
         title = f"{self.experiment.run} on {self.experiment.env}"
@@ -160,7 +173,7 @@ def _fields(report: Report, progress: Progress, total: int) -> Iterable[tuple[st
     yield "time", f"{clock(report.time_total_s)}  (iteration {report.iteration})"
 
 
-def _plain_line(report: Report, progress: Progress, ahead: Estimate | None, total: int) -> str:
+def _plain_line(report: Report, progress: Progress, ahead: Outlook | None, total: int) -> str:
     best = "-" if math.isinf(progress.best_return) else f"{progress.best_return:.2f}"
     line = (
         f"{clock(report.time_total_s)}  return {number(report.return_mean)} (best {best})  "
@@ -169,12 +182,7 @@ def _plain_line(report: Report, progress: Progress, ahead: Estimate | None, tota
     )
     if progress.last_evaluation is not None:
         line += f"  evaluation {progress.last_evaluation:.2f} (best {progress.best_evaluation:.2f})"
-    return line if ahead is None else f"{line}  {_words(ahead)}"
-
-
-def _words(ahead: Estimate) -> str:
-    left = f", about {clock(ahead.remaining_s)} left" if math.isfinite(ahead.remaining_s) else ""
-    return f"{100 * ahead.fraction:.0f} % of {ahead.criterion}{left}"
+    return line if ahead is None else f"{line}  {ahead.text}"
 
 
 def number(value: float) -> str:
@@ -185,3 +193,11 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def duration(seconds: float) -> str:
+    """Returns a time that is still to come, rounded up: 30 s, 57 min, 2 h 05 min."""
+    if seconds <= 90:
+        return f"{math.ceil(seconds)} s"
+    minutes = math.ceil(seconds / 60)
+    return f"{minutes} min" if minutes <= 90 else f"{minutes // 60} h {minutes % 60:02d} min"

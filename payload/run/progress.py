@@ -1,4 +1,4 @@
-"""The report of an iteration, the progress of a run, and when to stop."""
+"""The progress of a run from iteration to iteration, and when it stops."""
 
 from __future__ import annotations
 
@@ -11,75 +11,12 @@ from typing import Any
 import numpy as np
 
 from payload.experiment.settings import Stop
+from payload.tracking.report import MEAN_OVER, Report, TrainResult
 
-MEAN_OVER = 100
-"""Episodes in the mean return, as in the papers."""
 RECENT_STEPS = 30_000
 """Environment steps whose rate of reward makes the current return."""
 RECENT_EPISODES = 20
 """Episodes whose mean length does."""
-
-
-@dataclass(frozen=True)
-class TrainResult:
-    """RLlib's result of one iteration; a count is of the whole run, None while unknown."""
-
-    env_steps: int | None = None
-    env_steps_trained: int | None = None
-    env_steps_dropped: int = 0
-    """In this iteration, because the learners' queue was full."""
-    episodes: int | None = None
-    rewards_sampled: float = math.nan
-    """Sum of the game's own rewards over `steps_sampled`, this iteration's environment steps;
-    NaN where the env runner does not report it."""
-    steps_sampled: float = math.nan
-    return_so_far_min: float = math.nan
-    return_so_far_max: float = math.nan
-    """Lowest and highest return so far of the episodes in progress."""
-    returns: list[float] = field(default_factory=list)
-    """Of the episodes that finished in this iteration."""
-    lengths: list[float] = field(default_factory=list)
-    values: dict[str, float] = field(default_factory=dict)
-    """Metrics that RLlib's result contains under their names, see payload/tracking/metrics.py."""
-    evaluation_returns: list[float] = field(default_factory=list)
-    """Of the evaluation after this iteration, if there was one."""
-    evaluation_lengths: list[float] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Report:
-    """One iteration. Steps are environment steps; a mean without episodes is NaN."""
-
-    iteration: int
-    time_total_s: float
-    """Seconds of training, those before a resume included."""
-    env_steps: int
-    env_steps_trained: int
-    sampled_per_s: float
-    trained_per_s: float
-    episodes: int
-    """Episodes finished, those before a resume included."""
-    return_mean: float
-    """Mean, smallest and largest return of the last 100 episodes."""
-    return_min: float
-    return_max: float
-    current_return: float
-    """What an episode would return at the rate of reward of the last steps."""
-    length_mean: float
-    env_runners: int
-    """Env runners alive."""
-    values: dict[str, float]
-    """Metrics that RLlib's result contains under their names, see payload/tracking/metrics.py."""
-    env_steps_dropped: int = 0
-    """Because the learners' queue was full, those before a resume included."""
-    evaluation_returns: list[float] = field(default_factory=list)
-    """Of the evaluation after this iteration, if there was one."""
-    evaluation_lengths: list[float] = field(default_factory=list)
-
-    @property
-    def evaluation_mean(self) -> float:
-        """Returns the mean return of the evaluation, NaN without one."""
-        return _reduce(np.mean, self.evaluation_returns)
 
 
 @dataclass
@@ -112,10 +49,10 @@ class Progress:
     lengths: deque[float] = field(default_factory=lambda: deque(maxlen=MEAN_OVER))
 
     def advance(self, result: TrainResult, seconds: float, env_runners: int) -> Report:
-        """Takes in the result of an iteration that took `seconds`; returns its report."""
-        env_steps = _known(result.env_steps, self.env_steps)
-        trained = _known(result.env_steps_trained, self.env_steps_trained)
-        self.episodes = _known(result.episodes, self.episodes)
+        """Adds the result of an iteration that took `seconds`; returns its report."""
+        env_steps = _count_or(result.env_steps, self.env_steps)
+        trained = _count_or(result.env_steps_trained, self.env_steps_trained)
+        self.episodes = _count_or(result.episodes, self.episodes)
         self.env_steps_dropped += result.env_steps_dropped
         self._look_back_on(result)
         self.returns.extend(result.returns)
@@ -150,7 +87,7 @@ class Progress:
         return report
 
     def _evaluated(self, mean: float) -> None:
-        """Takes in an evaluation's mean return, NaN where there was none."""
+        """Adds an evaluation's mean return, NaN where there was none."""
         self.evaluation_return = -math.inf
         if math.isnan(mean):
             return
@@ -229,7 +166,7 @@ class Progress:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Progress:
         returns, lengths = (deque(values[k], maxlen=MEAN_OVER) for k in ("returns", "lengths"))
-        recent = deque((rewards, steps) for rewards, steps in values.get("recent", []))
+        recent = deque((rewards, steps) for rewards, steps in values["recent"])
         return cls(**{**values, "recent": recent, "returns": returns, "lengths": lengths})
 
 
@@ -244,14 +181,14 @@ def reason_to_stop(stop: Stop, report: Report, progress: Progress) -> str | None
     goal = stop.evaluation_return_mean
     if goal is not None and report.evaluation_mean >= goal:
         return f"mean return of the evaluation {report.evaluation_mean:.2f} reached {goal:g}"
-    limits: list[tuple[str, float | None, float]] = [
-        ("s", stop.time_total_s, report.time_total_s),
-        ("environment steps", stop.num_env_steps_sampled_lifetime, report.env_steps),
-        ("iterations", stop.training_iteration, report.iteration),
+    limits: list[tuple[str, str, float | None, float]] = [
+        ("time limit", "s", stop.time_total_s, report.time_total_s),
+        ("limit", "environment steps", stop.num_env_steps_sampled_lifetime, report.env_steps),
+        ("limit", "iterations", stop.training_iteration, report.iteration),
     ]
-    for unit, limit, now in limits:
+    for what, unit, limit, now in limits:
         if limit is not None and now >= limit:
-            return f"{limit:,.0f} {unit} passed"
+            return f"{what} of {limit:,.0f} {unit} reached"
     return None
 
 
@@ -259,7 +196,7 @@ def _fraction(part: float, whole: float) -> float:
     return min(1.0, max(0.0, part / whole)) if whole > 0 else 1.0
 
 
-def _known(value: int | None, otherwise: int) -> int:
+def _count_or(value: int | None, otherwise: int) -> int:
     return otherwise if value is None else value
 
 

@@ -17,13 +17,13 @@ from typing import Any
 
 import psutil
 
-from payload.environments.needs import check_machine
+from payload.environments.machine_requirements import check_machine
 from payload.errors import UserError
 from payload.experiment.placement import Cluster
 from payload.experiment.settings import Experiment
 from payload.processes import kill
 from payload.room import Node
-from payload.run.run_folder import redirect_output, restore_output
+from payload.run.terminal import redirect_output, restore_output
 
 GCS_GONE_AFTER_S = 5.0
 """Nodes of volley's cluster exit after 10 s without a GCS (ray.env), and drivers with them."""

@@ -6,23 +6,20 @@ import csv
 import io
 import json
 import math
-import os
 import re
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from payload.atomic_file import replace_text
 from payload.errors import UserError
 from payload.experiment.file import to_yaml
 from payload.experiment.settings import Experiment
-from payload.files import replace_text
 from payload.run.checkpoints import CheckpointStore
-from payload.run.progress import Report
 from payload.tracking.metrics import ITERATION, METRICS, STEPS, columns
+from payload.tracking.report import Report
 
 RUNS = "runs"
 
@@ -67,8 +64,8 @@ class RunFolder:
         """Returns the id of this run's MLflow run at `tracking_uri`, None if it has none."""
         if not self.mlflow_run_file.exists():
             return None
-        known = json.loads(self.mlflow_run_file.read_text())
-        return str(known["run_id"]) if known["tracking_uri"] == tracking_uri else None
+        run = json.loads(self.mlflow_run_file.read_text())
+        return str(run["run_id"]) if run["tracking_uri"] == tracking_uri else None
 
     def remember_mlflow_run(self, run_id: str, tracking_uri: str) -> None:
         run = {"run_id": run_id, "tracking_uri": tracking_uri}
@@ -175,53 +172,6 @@ def check_writable(results: Path) -> None:
         raise UserError(
             f"--results {results}: cannot be written ({reason}); give a folder that can"
         ) from None
-
-
-def redirect_output(log: Path) -> tuple[int, int]:
-    """Sends file descriptors 1 and 2 to `log`; returns descriptors of the old ones.
-
-    Ray's C++ core and its worker logs write to the descriptors, past sys.stdout.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    old = os.dup(1), os.dup(2)
-    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    for descriptor in (1, 2):
-        os.dup2(target, descriptor)
-    os.close(target)
-    return old
-
-
-class LogStream(io.TextIOBase):
-    """A stream that drops lines it cannot write, instead of ending the run.
-
-    A disk may be full, a terminal closed, a pipe without a reader.
-    """
-
-    encoding = "utf-8"
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def write(self, text: str) -> int:
-        with suppress(OSError):
-            os.write(self._descriptor, text.encode(errors="replace"))
-        return len(text)
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def isatty(self) -> bool:
-        return os.isatty(self._descriptor)
-
-
-def restore_output(old: tuple[int, int]) -> None:
-    """Takes back what `redirect_output` did."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    for descriptor, saved in zip((1, 2), old, strict=True):
-        os.dup2(saved, descriptor)
-        os.close(saved)
 
 
 def _rounded(value: float) -> float | int:

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from payload.files import replace_text
-from payload.run.panel import Estimate
-from payload.run.progress import Report
+from payload.atomic_file import replace_text
+from payload.run.panel import Outlook
+from payload.tracking.report import Report
 
 State = Literal["STARTING", "TRAINING", "FINISHED", "FAILED", "KILLED"]
 
@@ -32,20 +32,20 @@ class RunStatus:
     episode_return: float | None = None
     """Mean return of the last 100 episodes."""
     seconds_left: float | None = None
-    """Until the nearest stop criterion, as the panel estimates it."""
+    """Until the run ends at the latest, at the speed so far; None without a limit."""
     num_env_runners: int | None = None
     """Env runners alive."""
     mlflow_run: str | None = None
     """The id of the MLflow run."""
 
-    def after(self, report: Report, ahead: Estimate | None) -> RunStatus:
+    def after(self, report: Report, outlook: Outlook | None) -> RunStatus:
         """Returns the status after an iteration."""
         return replace(
             self,
             env_steps=report.env_steps,
-            steps_per_s=_known(report.sampled_per_s),
-            episode_return=_known(report.return_mean),
-            seconds_left=None if ahead is None else _known(ahead.remaining_s),
+            steps_per_s=_finite(report.sampled_per_s),
+            episode_return=_finite(report.return_mean),
+            seconds_left=None if outlook is None else _finite(outlook.latest_end_s),
             num_env_runners=report.env_runners,
         )
 
@@ -64,6 +64,6 @@ class RunStatus:
         return cls(**json.loads(path.read_text()))
 
 
-def _known(value: float) -> float | None:
+def _finite(value: float) -> float | None:
     """JSON has no NaN."""
     return value if math.isfinite(value) else None

@@ -7,33 +7,34 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any
 
 import psutil
 
-from payload.algorithms.build import EVALUATION_AT_MOST_S, algorithm_config
+from payload.algorithms.algorithm_config import EVALUATION_AT_MOST_S, algorithm_config
 from payload.command_name import command_name, ui_command
 from payload.errors import UserError, first_line
-from payload.experiment.common_settings import CommonSettings
+from payload.experiment.algorithm_settings import AlgorithmSettings
 from payload.experiment.settings import Experiment
+from payload.run.batch_resizing import resize_batches, settings_for, tell_learners
 from payload.run.checkpoints import Checkpoint
 from payload.run.driver_lock import mark_dead_runs
 from payload.run.env_runner_number import EnvRunnerNumber
-from payload.run.evaluate import record_under, record_video
 from payload.run.interruption import STALLED_AFTER_S, Interruption
 from payload.run.panel import View
-from payload.run.progress import Progress, Report, reason_to_stop
+from payload.run.progress import Progress, reason_to_stop
 from payload.run.ray_cluster import disconnect, exit_at_once, watch_gcs
-from payload.run.run_folder import LogStream, RunFolder, redirect_output, restore_output
+from payload.run.run_folder import RunFolder
 from payload.run.run_status import RunStatus, State
-from payload.run.scaling import follow_scale, settings_for, tell_learners
+from payload.run.terminal import terminal
+from payload.run.training_callback import TrainingCallback, callback_of
+from payload.run.video import record_under, record_video
 from payload.tracking.learning_curve import draw_learning_curve
-from payload.tracking.mlflow_callback import MLflowMetrics, callback_of
 from payload.tracking.mlflow_run import MLflowRun, Status, Tracking
+from payload.tracking.report import Report
 from payload.tracking.run_parameters import run_parameters
 
 STATUS_EVERY_S = 5.0
@@ -48,7 +49,7 @@ class TrainOptions:
 
     results: Path
     tracking_uri: str | None = None
-    """Of an MLflow server; None keeps an embedded database in `results`."""
+    """URI of an MLflow server; None keeps an embedded database in `results`."""
     checkpoint_every_s: float = 60.0
     keep_checkpoints: int = 3
     status: Path | None = None
@@ -76,7 +77,7 @@ def stopped(interruption: Interruption) -> Outcome:
 
 def train(
     experiment: Experiment,
-    settings: CommonSettings,
+    settings: AlgorithmSettings,
     folder: RunFolder,
     options: TrainOptions,
     resume_from: list[Checkpoint],
@@ -116,7 +117,7 @@ class Training:
     def __init__(
         self,
         experiment: Experiment,
-        settings: CommonSettings,
+        settings: AlgorithmSettings,
         folder: RunFolder,
         options: TrainOptions,
         view: View,
@@ -129,13 +130,13 @@ class Training:
         self._status_at = -math.inf
         self.mlflow = MLflowRun(tracking_of(folder, options), self._mlflow_started)
         self.saved_iteration = 0
-        """Of the newest checkpoint."""
+        """The iteration of the newest checkpoint."""
         self._saved_at = 0.0
         self._trained_before = 0
         self._updated = False
 
     def run(self, resume_from: list[Checkpoint], interruption: Interruption) -> Outcome:
-        """Builds, trains and stops the algorithm; whatever happens becomes an outcome."""
+        """Builds, trains and stops the algorithm; every error becomes an outcome."""
         algorithm = None
         try:
             with interruption.watch(threading.TIMEOUT_MAX):
@@ -168,14 +169,14 @@ class Training:
 
         RLlib would wait without end for env runners that cannot be placed.
         """
-        number = self.env_runners.that_fit()
-        if number < min(1, self.env_runners.asked):
+        number = self.env_runners.number_that_fits()
+        if number < min(1, self.env_runners.target):
             self.view.wait_for("Waiting for free CPUs")
-        while number < min(1, self.env_runners.asked):
+        while number < min(1, self.env_runners.target):
             if interruption.requested:
                 return False
             time.sleep(ROOM_EVERY_S)
-            number = self.env_runners.that_fit()
+            number = self.env_runners.number_that_fits()
         self.settings = settings_for(self.experiment, self.settings, number)
         return True
 
@@ -196,7 +197,7 @@ class Training:
             UserError: None of them can.
         """
         config = algorithm_config(self.experiment, self.settings)
-        config.callbacks(MLflowMetrics)
+        config.callbacks(TrainingCallback)
         algorithm = config.build_algo()
         progress = Progress()
         for checkpoint in resume_from:
@@ -232,7 +233,7 @@ class Training:
         return algorithm
 
     def step(self, algorithm: Any, interruption: Interruption) -> str | None:
-        """Trains an iteration and takes it in; returns the stop criterion that is met, or None.
+        """Trains an iteration and records it; returns the stop criterion that is met, or None.
 
         Writes a checkpoint when one is due, and when the run is over.
         """
@@ -241,7 +242,7 @@ class Training:
         best_before = progress.best_evaluation
         with interruption.watch(self._limit_s(algorithm)):
             self.env_runners.follow(algorithm)
-            settings = follow_scale(algorithm, self.experiment, self.settings)
+            settings = resize_batches(algorithm, self.experiment, self.settings)
             if settings is not self.settings:
                 self.settings = settings
                 # Before the first train batch of the new size.
@@ -254,7 +255,7 @@ class Training:
             self._updated = True
             seconds = time.time() - psutil.Process().create_time()
             # It was up to min_time_s_per_iteration ago: the end of an iteration shows it.
-            self.view.say(f"First learner update within {seconds:.1f} s of the command")
+            self.view.say(f"Training started after {seconds:.0f} s")
             self.status = replace(self.status, state="TRAINING")
             self._status_at = -math.inf
         self._show(report, progress)
@@ -286,14 +287,17 @@ class Training:
         self._status_at = time.monotonic()
         self.status = replace(self.status, mlflow_run=self.mlflow.run_id)
         if self.options.status is not None:
-            with suppress(OSError):  # A full disk must not end a run that trains.
+            with suppress(OSError):  # A full disk may not end a run that trains.
                 self.status.write(self.options.status)
 
     def _show(self, report: Report, progress: Progress) -> None:
         if self.mlflow.problem is not None:
-            self.view.where = f"MLflow is away ({self.mlflow.problem}); metrics are kept"
-        self.view.update(report, progress, self.env_runners.asked)
-        self.status = self.status.after(report, self.view.ahead)
+            problem = self.mlflow.problem
+            self.view.where = (
+                f"MLflow is unreachable ({problem}); metrics are buffered and sent later"
+            )
+        self.view.update(report, progress, self.env_runners.target)
+        self.status = self.status.after(report, self.view.outlook)
         if time.monotonic() - self._status_at >= STATUS_EVERY_S:
             self._write()
 
@@ -312,7 +316,7 @@ class Training:
             self.draw()
         if best is not None and outcome.status == "FINISHED":
             self._record(best)
-        say("Delivering to MLflow ...")
+        say("Uploading results to MLflow ...")
         sys.stdout.flush()
         self.deliver(outcome.status)
         say(f"{outcome.status}: {outcome.reason}")
@@ -335,7 +339,7 @@ class Training:
             say(f"  {ui_command(self.options.results)}")
 
     def deliver(self, status: Status) -> None:
-        """Gives MLflow the artifacts and the status, and waits until it has all."""
+        """Gives MLflow the artifacts and the status, and waits until it has received them."""
         folder, best = self.folder, self.checkpoints.best()
         if best is not None:
             # At the end only: while it trains, a cluster saves the run's folder already.
@@ -347,12 +351,12 @@ class Training:
             self.view.say(f"MLflow did not receive everything: {self.mlflow.problem}")
 
     def draw(self) -> None:
-        """Draws the learning curve; a full disk is said, and ends nothing."""
+        """Draws the learning curve; a full disk gives a line and does not end the run."""
         title = f"{self.experiment.run} on {self.experiment.env}"
         goal = self.experiment.stop.episode_return_mean
         try:
             draw_learning_curve(self.folder.progress_file, self.folder.learning_curve, title, goal)
-        except OSError as error:  # A full disk must not keep the run's status from MLflow.
+        except OSError as error:  # A full disk may not keep the run's status from MLflow.
             self.view.say(f"No learning curve: {error.strerror}: {error.filename}")
 
     def _record(self, checkpoint: Checkpoint) -> None:
@@ -372,7 +376,7 @@ class Training:
             )
 
     def _mlflow_started(self, run_id: str) -> None:
-        with suppress(OSError):  # A full disk must not keep the run from MLflow.
+        with suppress(OSError):  # A full disk may not keep the run from MLflow.
             self.folder.remember_mlflow_run(run_id, self.mlflow.tracking.uri)
         self.view.where = f"MLflow run {run_id}"
         # Above the panel, where no frame breaks the address in two.
@@ -389,14 +393,3 @@ def tracking_of(folder: RunFolder, options: TrainOptions) -> Tracking:
     parent = None if options.parent is None else options.parent.mlflow_run_file
     # Another tracking server does not know the run: there it becomes a new one.
     return replace(tracking, run_id=folder.mlflow_run_id(tracking.uri), parent_file=parent)
-
-
-@contextmanager
-def terminal(log: Path) -> Iterator[TextIO]:
-    """Sends all other output of this process to the log; yields the terminal."""
-    descriptors = redirect_output(log)
-    try:
-        with redirect_stdout(LogStream(1)), redirect_stderr(LogStream(2)):
-            yield cast("TextIO", LogStream(descriptors[0]))
-    finally:
-        restore_output(descriptors)

@@ -12,8 +12,8 @@ from typing import Any, Literal
 from payload.experiment.settings import EPISODE_RETURN_MEAN
 from payload.run.run_folder import RunFolder
 from payload.run.run_status import RunStatus, State
-from payload.search.folder import SearchFolder, status_file
-from payload.search.plan import Planned
+from payload.search.search_folder import SearchFolder, status_file
+from payload.search.search_plan import Planned
 from payload.tracking.metrics import STEPS, TIME
 
 

@@ -16,17 +16,18 @@ from typing import Any
 
 from ray import tune
 
+from payload.experiment.defaults import with_defaults
 from payload.experiment.file import to_yaml
-from payload.experiment.settings import EPISODE_RETURN_MEAN, Experiment, with_defaults
+from payload.experiment.settings import EPISODE_RETURN_MEAN, Experiment
 from payload.run.driver_lock import driver_lock
 from payload.run.interruption import Interruption
 from payload.run.panel import View
 from payload.run.run_status import RunStatus, State
 from payload.run.train import Training, TrainOptions
-from payload.search.folder import SearchFolder, status_file
-from payload.search.plan import Planned
+from payload.run.training_callback import callback_of
+from payload.search.search_folder import SearchFolder, status_file
+from payload.search.search_plan import Planned
 from payload.tracking.metrics import STEPS, TIME, metrics
-from payload.tracking.mlflow_callback import callback_of
 from payload.tracking.mlflow_run import Status
 
 REASON = "reason"
@@ -51,7 +52,7 @@ class Job:
     trials: dict[str, Planned]
     atari: bool
     env_runners: int
-    """Of each trial."""
+    """Env runners of each trial."""
 
 
 class Trial(tune.Trainable):  # type: ignore[misc]
@@ -99,9 +100,9 @@ class Trial(tune.Trainable):  # type: ignore[misc]
             return {"done": True, REASON: self._failure, FAILED: True}
         report = callback_of(self._algorithm).report
         assert report is not None
-        known = metrics(report)
-        result = {name: known[name] for name in (STEPS, EPISODE_RETURN_MEAN) if name in known}
-        result |= {SECONDS: known[TIME], UPDATED: report.env_steps_trained > 0}
+        values = metrics(report)
+        result = {name: values[name] for name in (STEPS, EPISODE_RETURN_MEAN) if name in values}
+        result |= {SECONDS: values[TIME], UPDATED: report.env_steps_trained > 0}
         if reason is None:
             return result
         self._training.write_status("FINISHED", reason)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from payload.experiment.settings import EPISODE_RETURN_MEAN, EVALUATION_RETURN_MEAN
-from payload.run.progress import Report
+from payload.tracking.report import Report
 
 ITERATION = "training_iteration"
 TIME = "time_total_s"

@@ -122,8 +122,8 @@ class MLflowRun:
         def deliver(client: Any, run_id: str) -> None:
             from mlflow.entities import Param
 
-            known = client.get_run(run_id).data.params
-            new = [Param(k, str(v)[:PARAM_LIMIT]) for k, v in params.items() if k not in known]
+            logged = client.get_run(run_id).data.params
+            new = [Param(k, str(v)[:PARAM_LIMIT]) for k, v in params.items() if k not in logged]
             if new:
                 client.log_batch(run_id, params=new)
 
@@ -243,7 +243,7 @@ class MLflowRun:
 def mlflow_client(tracking_uri: str) -> Any:
     """Returns an MlflowClient. MLflow sends no usage data unless the user turns that on."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    # MLflow would repeat a request for two minutes and tell nobody; MLflowRun repeats it and does.
+    # MLflow would silently repeat a request for two minutes; MLflowRun repeats it and reports it.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     import mlflow
 

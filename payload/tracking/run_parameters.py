@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import ray
 
 import payload
-from payload.experiment.common_settings import CommonSettings
+from payload.experiment.algorithm_settings import AlgorithmSettings
 from payload.experiment.settings import Experiment
-from payload.tracking.git_commit import git_commit
 from payload.tracking.mlflow_run import flatten
 
 PACKAGES = ("ray", "torch", "gymnasium", "ale-py", "mlflow", "numpy")
 
 
-def run_parameters(experiment: Experiment, settings: CommonSettings) -> dict[str, Any]:
+def run_parameters(experiment: Experiment, settings: AlgorithmSettings) -> dict[str, Any]:
     """Returns the whole experiment, versions, seed, git commit and the cluster's shape."""
     nodes = [node for node in ray.nodes() if node["Alive"]]
     resources = ray.cluster_resources()
@@ -34,3 +35,17 @@ def run_parameters(experiment: Experiment, settings: CommonSettings) -> dict[str
         "cluster.cpus": resources.get("CPU", 0.0),
         "cluster.gpus": resources.get("GPU", 0.0),
     }
+
+
+def git_commit() -> str:
+    """Returns the commit of this package's source, with "-dirty" if files differ from it."""
+    try:
+        return subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"

@@ -20,9 +20,9 @@ from ray.rllib.utils.metrics import (
 )
 
 from payload.environments.episode_metrics import EPISODE_LENGTHS, EPISODE_RETURNS
-from payload.impala.env_runner import RETURN_SO_FAR_MAX, RETURN_SO_FAR_MIN, REWARDS_SAMPLED
-from payload.run.progress import MEAN_OVER, TrainResult
+from payload.impala.atari_env_runner import RETURN_SO_FAR_MAX, RETURN_SO_FAR_MIN, REWARDS_SAMPLED
 from payload.tracking.metrics import METRICS
+from payload.tracking.report import MEAN_OVER, TrainResult
 
 
 def train_result(result: dict[str, Any]) -> TrainResult:
@@ -68,14 +68,14 @@ def _series(section: dict[str, Any], each: str) -> list[float]:
 
 def _values(result: dict[str, Any]) -> dict[str, float]:
     """The metrics that stand in the result under their own names."""
-    found = {}
+    values = {}
     for metric in METRICS:
         value = _at(result, metric.name)
         if value is None and metric.instead:
             value = _at(result, metric.instead)
         if metric.of is None and value is not None:
-            found[metric.name] = float(value)
-    return found
+            values[metric.name] = float(value)
+    return values
 
 
 def _at(result: Any, path: str) -> Any:

@@ -1,4 +1,4 @@
-"""What the scenario asks of whatever declares the stack."""
+"""The interface by which a scenario declares and destroys the stack."""
 
 from __future__ import annotations
 

@@ -59,10 +59,10 @@ class Hooks:
         failed = pulumi.ErrorHookArgs(
             urn, "", request.name, request.type, inputs, None, None, operation, errors
         )
-        asked = [
+        answers = [
             self._call(self._error_hooks[name].callback, failed) for name in request.hooks.on_error
         ]
-        return any(asked)
+        return any(answers)
 
     def _call(self, hook: Callable[[Any], Any], args: Any) -> bool:
         answer: Future[Any] = Future()

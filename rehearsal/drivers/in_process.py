@@ -79,7 +79,9 @@ class InProcess:
             # A failure is told once; each resource that waits for it would tell it again.
             asyncio.get_running_loop().set_exception_handler(lambda *_: None)
             pulumi.runtime.set_mocks(
-                *(_Mocks(update), "volley", self.stack),
+                _Mocks(update),
+                project="volley",
+                stack=self.stack,
                 monitor=_Monitor(update),
                 logger=_error_log(update.errors),
             )
@@ -148,8 +150,8 @@ class _Update:
             elif old.failed or old.inputs != inputs:
                 self._update(urn, request, inputs, old)
             resource_id = self.engine.states[key].resource_id
-            known = self.azure.resources()[resource_id]
-        return resource_id, {**known.inputs, **known.added}
+            made = self.azure.resources()[resource_id]
+        return resource_id, {**made.inputs, **made.added}
 
     def delete(self, key: str) -> None:
         """Forgets a resource; deletes it too, unless it is retained or goes with another."""
@@ -172,8 +174,12 @@ class _Update:
             request.type, resource_id, urn, request.retainOnDelete, request.deletedWith, inputs
         )
         self._do(
-            *(operation, urn, request, inputs, state),
-            lambda: self.azure.create(request.type, resource_id, inputs),
+            operation,
+            urn,
+            request,
+            inputs,
+            state,
+            call=lambda: self.azure.create(request.type, resource_id, inputs),
         )
 
     def _update(self, urn: str, request: Any, inputs: Properties, old: State) -> None:
@@ -182,7 +188,7 @@ class _Update:
                 self.hooks.before_update(urn, request, old.inputs, inputs)
             self.azure.update(old.resource_id, inputs)
 
-        self._do("update", urn, request, inputs, replace(old, inputs=inputs), update)
+        self._do("update", urn, request, inputs, replace(old, inputs=inputs), call=update)
 
     def _do(
         self,
@@ -203,15 +209,20 @@ class _Update:
                 break
             except Exception as error:
                 failures.insert(0, str(error))
-                hooks, asked = self.hooks, (urn, request, inputs, operation, failures)
-                last = len(failures) == MAX_ATTEMPTS
-                if not last and hooks is not None and hooks.retry(*asked):
+                is_last = len(failures) == MAX_ATTEMPTS
+                if not is_last and self._retries(urn, request, inputs, operation, failures):
                     continue
                 self.errors.insert(0, f"{state.urn}: {error}")
                 if isinstance(error, HalfMadeError):
                     self.engine.states[key] = replace(state, failed=True)
                 raise
         self.engine.states[key] = replace(state, failed=False)
+
+    def _retries(
+        self, urn: str, request: Any, inputs: Properties, operation: str, failures: list[str]
+    ) -> bool:
+        hooks = self.hooks
+        return hooks is not None and hooks.retry(urn, request, inputs, operation, failures)
 
     def _unmake(self, key: str) -> None:
         state = self.engine.states.pop(key)
@@ -243,15 +254,15 @@ class _Mocks(Mocks):
 class _RefusedError(grpc.RpcError):
     """What the engine answers to the program when a function of Azure's fails."""
 
-    def __init__(self, said: str) -> None:
-        super().__init__(said)
-        self._said = said
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self._message = message
 
     def code(self) -> grpc.StatusCode:
         return grpc.StatusCode.UNKNOWN
 
     def details(self) -> str:
-        return self._said
+        return self._message
 
 
 class _Monitor(MockMonitor):
@@ -261,10 +272,10 @@ class _Monitor(MockMonitor):
 
     def __init__(self, update: _Update) -> None:
         super().__init__(_Mocks(update))
-        self.known = update.engine.requests
+        self.requests = update.engine.requests
 
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802
-        self.known[_key(request)] = request
+        self.requests[_key(request)] = request
         self.now.request = self.make_urn(request.parent, request.type, request.name), request
         return super().RegisterResource(request)
 

@@ -27,7 +27,7 @@ class PulumiCli:
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "pulumi"
         self.said = ""
-        """What the last `pulumi up` or `pulumi destroy` has told its user."""
+        """Output of the last `pulumi up` or `pulumi destroy`."""
 
     @cached_property
     def project(self) -> PulumiProject:
@@ -78,7 +78,11 @@ class PulumiCli:
         log = self._folder.with_name("pulumi-events.json")
         log.unlink(missing_ok=True)
         done = self.project.pulumi(
-            *(command, "--yes", "--skip-preview", "--event-log", str(log)),
+            command,
+            "--yes",
+            "--skip-preview",
+            "--event-log",
+            str(log),
             PULUMI_DEBUG_COMMANDS="true",  # Otherwise the CLI hides --event-log.
         )
         self.said = done.stdout
@@ -94,14 +98,16 @@ def read_events(output: str) -> tuple[frozenset[tuple[Operation, str]], list[str
         output: Of `pulumi up --event-log`, an event a line.
     """
     events = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-    done = [one["resourcePreEvent"]["metadata"] for one in events if "resourcePreEvent" in one]
-    said = [one["diagnosticEvent"] for one in events if "diagnosticEvent" in one]
+    steps = [
+        event["resourcePreEvent"]["metadata"] for event in events if "resourcePreEvent" in event
+    ]
+    diagnostics = [event["diagnosticEvent"] for event in events if "diagnosticEvent" in event]
     operations = frozenset(
-        (one["op"], one["type"].split(":")[-1])
-        for one in done
-        if one["op"] in OPERATIONS and one["type"].startswith("azure-native:")
+        (step["op"], step["type"].split(":")[-1])
+        for step in steps
+        if step["op"] in OPERATIONS and step["type"].startswith("azure-native:")
     )
-    errors = [one["message"].strip() for one in said if one["severity"] == "error"]
+    errors = [event["message"].strip() for event in diagnostics if event["severity"] == "error"]
     return cast("frozenset[tuple[Operation, str]]", operations), errors
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from payload.files import replace_text
+from payload.atomic_file import replace_text
 
 WIDTH = 140
 

@@ -29,7 +29,7 @@ from bench.scale import (
     to_json,
 )
 from bench.scale_model import Costs, predict
-from payload.experiment.scale import LAPTOP
+from payload.experiment.batch_sizes import LAPTOP
 
 COSTS = Costs(
     env_runner_us=dict.fromkeys(GAMES, 400.0),

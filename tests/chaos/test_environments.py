@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from payload.environments.faults import NATIVE_GRACE_S
+from payload.environments.environment_faults import NATIVE_GRACE_S
 from payload.tracking.metrics import RESTARTS
 from tests.chaos.runs import LONG, THROUGHPUT, wait_until
 from tests.payload.command_line import learning, wait_for

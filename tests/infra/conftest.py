@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import cast
 
@@ -54,7 +53,6 @@ STACKS: dict[str, dict[str, str]] = {
 }
 
 
-@cache
 def declared(stack: str) -> Declared:
     """A stack of STACKS; each is declared once for all tests."""
     return declare_stack(**STACKS[stack])

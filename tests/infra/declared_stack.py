@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -102,8 +103,9 @@ class Declared:
         return open_ports(applied_nsgs(self.azure), source, target.address, protocol)
 
 
+@cache
 def declare_stack(stack_name: str = "dev", **config: str) -> Declared:
-    """Declares a stack with this configuration besides what is required."""
+    """Declares a stack with this configuration besides what is required; the same only once."""
     with TemporaryDirectory() as folder:
         azure = Azure(Path(folder, "resources.json"))
         for resource_id, (kind, inputs) in SOMEBODY_ELSES.items():

@@ -61,7 +61,7 @@ def learning(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     with running(folder, *train) as process:
         try:
             assert process.stdout is not None
-            next(line for line in process.stdout if line.startswith("First learner update"))
+            next(line for line in process.stdout if line.startswith("Training started after"))
             yield process
         finally:
             process.terminate()

@@ -11,7 +11,8 @@ import pytest
 
 from payload.experiment.settings import Experiment, Stop
 from payload.run.checkpoints import Checkpoint, CheckpointStore
-from payload.run.progress import Progress, Report
+from payload.run.progress import Progress
+from payload.tracking.report import Report
 
 FIRST_REPORT = Report(
     iteration=1,

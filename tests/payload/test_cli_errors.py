@@ -76,7 +76,10 @@ BAD_INPUTS = {
     "no samples": bad('tune --samples 0 --config {"lr":{"choice":[1,2]}}', "--samples 0", "than 0"),
     "no seeds": bad('tune --seeds 0 --config {"lr":{"choice":[1,2]}}', "--seeds 0", "than 0"),
     "samples of a grid": bad(
-        'tune --samples 5 --config {"lr":{"grid_search":[1,2]}}', "--samples 5", "a grid", "--seeds"
+        'tune --samples 5 --config {"lr":{"grid_search":[1,2]}}',
+        "--samples 5",
+        "pure grid",
+        "--seeds",
     ),
     "no search to resume": bad("tune --resume", "--resume", "no search in results/runs"),
     "a run as a search to resume": bad(
@@ -119,7 +122,7 @@ BAD_INPUTS = {
     "nothing to resume": bad("train --resume", "--resume", "results/runs"),
     "nothing to resume in a folder": bad("train --resume empty", "--resume empty", "checkpoint"),
     "resume with another environment": bad(
-        "train --resume --results trained --env Acrobot-v1", "--env Acrobot-v1", "CartPole-v1"
+        "train --resume --results trained --env Acrobot-v1", "env is CartPole-v1", "Acrobot-v1"
     ),
     "evaluate in another environment": bad(
         "evaluate trained/runs/a --env Acrobot-v1", "--env Acrobot-v1", "CartPole-v1"

@@ -12,7 +12,7 @@ import pytest
 
 from head.queue import plan
 from payload.experiment import Experiment, read_experiment
-from payload.search.folder import PLAN
+from payload.search.search_folder import PLAN
 
 
 @pytest.fixture

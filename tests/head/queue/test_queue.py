@@ -42,7 +42,7 @@ def test_two_experiments_share_the_cpus_and_a_third_starts_when_one_ends(
         assert head.ask("stop", "second")["state"] == "STOPPED"
     journal = head.journal
     assert re.search(r"^third: FINISHED: \S", journal, re.MULTILINE)
-    assert re.search(r"^second: First learner update within", journal, re.MULTILINE)
+    assert re.search(r"^second: Training started after", journal, re.MULTILINE)
 
 
 def runs(head: Head, name: str) -> list[Path]:

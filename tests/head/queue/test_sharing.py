@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from head import room
 from head.queue import sharing
-from payload.experiment import Cluster, Settings, UserError, place
+from payload.experiment import Cluster, ImpalaSettings, UserError, place
 from payload.experiment import Node as PlacedNode
 from payload.experiment.placement import needs
 
@@ -56,7 +56,7 @@ def test_an_experiment_alone_has_what_it_asks_for_or_what_fits(
 def test_an_experiment_alone_has_what_the_payload_finds_room_for(
     asked: int | None, each: int, learners: int, evaluating: int, cpus: list[int]
 ) -> None:
-    settings = Settings(
+    settings = ImpalaSettings(
         num_env_runners=asked,
         num_cpus_per_env_runner=each,
         num_learners=learners,

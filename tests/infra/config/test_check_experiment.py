@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,6 @@ import pytest
 from infra.config.check_experiment import check_experiment, cluster, with_stack_layer
 from infra.config.stack_settings import StackSettings
 from payload.experiment import place
-from tests.project import ROOT
 
 
 def stack(folder: Path, experiment: str, **settings: object) -> StackSettings:
@@ -94,19 +91,3 @@ def test_a_number_of_the_stack_that_does_not_fit_is_the_stacks_problem(tmp_path:
 def test_a_head_of_4_and_workers_of_10_vcpus_have_13_env_runners(tmp_path: Path) -> None:
     settings = stack(tmp_path, "run: IMPALA", maxWorkers=5)
     assert place(with_stack_layer(settings, tmp_path).config, cluster(settings)) == 4 + 5 * 2 - 1
-
-
-@pytest.mark.slow
-def test_of_the_payload_infra_imports_the_experiment_alone() -> None:
-    files = subprocess.run(
-        ["git", "ls-files", "infra/*.py"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split()
-    imports = {
-        module
-        for name in files
-        if "boot/files" not in name
-        for module in re.findall(
-            r"(?:from|import) (payload(?:\.\w+)*)\b", (ROOT / name).read_text()
-        )
-    }
-    assert imports == {"payload.experiment"}

@@ -72,8 +72,8 @@ def problems(**config: str) -> dict[str, str]:
         ("pipPackages", '["--index-url=https://example.com"]', "an option of pip"),
         ("pipPackages", '["-e ."]', "an option of pip"),
         ("pipPackages", '["einops\\n--pre"]', "more than one line"),
-        ("pipPackages", '["a @ https://me:key@example.com/a.whl"]', "has credentials in it"),
-        ("pipPackages", '["git+https://key@github.com/me/a"]', "has credentials in it"),
+        ("pipPackages", '["a @ https://me:key@example.com/a.whl"]', "contains credentials"),
+        ("pipPackages", '["git+https://key@github.com/me/a"]', "contains credentials"),
         ("aptPackages", '["Htop"]', "not a Debian package name"),
         ("aptPackages", '["htop; reboot"]', "not a Debian package name"),
         ("aptPackages", '["-o=Debug::NoLocking=1"]', "not a Debian package name"),
@@ -177,4 +177,4 @@ def test_a_setting_of_an_earlier_version_says_what_to_type() -> None:
 
 @pytest.mark.parametrize("limit", ["maxHours", "budget"])
 def test_a_limit_that_nobody_would_keep_is_refused(limit: str) -> None:
-    assert "needs scaling demand or fixed" in problems(**{limit: "9", "scaling": "cpu"})[limit]
+    assert "has no effect with scaling: cpu" in problems(**{limit: "9", "scaling": "cpu"})[limit]

@@ -124,7 +124,7 @@ def test_a_missing_price_is_named_and_leaves_the_file(
     items[:] = [one for one in items if one["skuName"] != f"{size} Spot"]
     assert main([], address, file) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == f"prices: Azure lists no price for {size}, Spot; prices.json stays as it was"
+    assert line == f"prices: Azure lists no price for {size}, Spot; prices.json is unchanged"
     assert file.read_text() == "before"
 
 

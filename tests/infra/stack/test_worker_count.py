@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.up.deploy import WORKERS_HAVE_CHANGED
+from infra.error_codes import WORKERS_HAVE_CHANGED
 from rehearsal.azure.management.management_faults import Faults
 from rehearsal.azure.management.scale_set_changes import SetMachines
 from rehearsal.azure.resources.azure_stand_in import Azure

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,9 @@ needs_pulumi = pytest.mark.skipif(
 )
 DEPLOY = "import sys; from infra.up.deploy import main; sys.exit(main(sys.argv[1:], pause_s=1))"
 
+PARTS = ("home", "project", "state", "azure.json")
+"""What a run of pulumi changes, below the stack's folder."""
+
 
 class Stack(PulumiProject):
     """A copy of the project with a stack of its own."""
@@ -28,7 +32,7 @@ class Stack(PulumiProject):
         return self.pulumi("up", "--yes", "--skip-preview", *arguments, **environment)
 
     def make_target(self, command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Runs `make up` or `make down`, which waits a second where Azure needs time."""
+        """Runs `make up` or `make down`, with a pause of one second between two runs."""
         return subprocess.run(
             [sys.executable, "-c", DEPLOY, command, "--yes", "--skip-preview"],
             cwd=self.folder,
@@ -37,6 +41,19 @@ class Stack(PulumiProject):
             text=True,
             check=False,
         )
+
+    def is_kept(self, name: str) -> bool:
+        return (self.folder.parent / name).exists()
+
+    def keep(self, name: str) -> None:
+        """Keeps the project, Pulumi's state and Azure under a name."""
+        for part in PARTS:
+            _copy(self.folder.parent / part, self.folder.parent / name / part)
+
+    def reset_to(self, name: str) -> None:
+        """Makes project, Pulumi's state and Azure what they were when they were kept."""
+        for part in PARTS:
+            _copy(self.folder.parent / name / part, self.folder.parent / part)
 
     def config(self, key: str, value: str) -> None:
         assert self.pulumi("config", "set", f"volley:{key}", "--", value).returncode == 0
@@ -49,15 +66,19 @@ class Stack(PulumiProject):
         file.write_text(text.replace(old, new, 1))
 
     def steps(self) -> dict[str, set[str]]:
-        """What `pulumi preview` would do: operation -> last parts of the resources' types."""
+        """What `pulumi preview` would do: operation -> names of the resources, "head-nic"."""
         done = self.pulumi("preview", "--json")
         assert done.returncode == 0, done.stdout + done.stderr
-        found: dict[str, set[str]] = {}
+        steps: dict[str, set[str]] = {}
         for step in json.loads(done.stdout)["steps"]:
-            kind = step["urn"].split("::")[-2].split(":")[-1]
-            if step["op"] != "same" and kind != "Stack":
-                found.setdefault(step["op"], set()).add(kind)
-        return found
+            name = step["urn"].rpartition("::")[2].removeprefix("volley-dev-")
+            if step["op"] != "same" and "pulumi:pulumi:Stack" not in step["urn"].split("::")[-2]:
+                steps.setdefault(step["op"], set()).add(name)
+        return steps
+
+    def expect_no_changes(self) -> None:
+        done = self.up("--expect-no-changes")
+        assert done.returncode == 0, done.stdout + done.stderr
 
     def kinds(self) -> list[str]:
         """The type of everything that exists, as often as it exists."""
@@ -72,17 +93,43 @@ class Stack(PulumiProject):
         return Path(self.environment["AZURE_FILE"])
 
 
-@pytest.fixture
-def stack(tmp_path: Path) -> Stack:
-    file = str(tmp_path / "azure.json")
-    made = Stack.make(tmp_path, "dev", "tests.infra.up.failing_azure", AZURE_FILE=file)
+def _copy(source: Path, target: Path) -> None:
+    """Makes the target a copy of the source, which may not exist."""
+    if target.is_dir():
+        shutil.rmtree(target)
+    target.unlink(missing_ok=True)
+    target.parent.mkdir(exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target)
+    elif source.exists():
+        shutil.copy(source, target)
+
+
+@cache
+def _engine(folder: Path) -> Stack:
+    """One stack for all tests of a process, which each test resets."""
+    folder.mkdir()
+    file = str(folder / "azure.json")
+    made = Stack.make(folder, "dev", "tests.infra.up.failing_azure", AZURE_FILE=file)
     made.configure({**REQUIRED, "checkQuota": "false"})
+    made.keep("new")
     return made
 
 
 @pytest.fixture
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Stack:
+    """A stack of which nothing exists."""
+    engine = _engine(tmp_path_factory.getbasetemp() / "engine")
+    engine.reset_to("new")
+    return engine
+
+
+@pytest.fixture
 def declared(stack: Stack) -> Stack:
-    """A stack that is up."""
-    done = stack.up()
-    assert done.returncode == 0, done.stdout + done.stderr
+    """A stack as its first `up` has left it, which is made once."""
+    if not stack.is_kept("declared"):
+        done = stack.up()
+        assert done.returncode == 0, done.stdout + done.stderr
+        stack.keep("declared")
+    stack.reset_to("declared")
     return stack

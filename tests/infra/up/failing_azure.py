@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -49,36 +51,85 @@ class FailingAzure(Azure):
         return Execution(1, error=REASON) if fails else Execution()
 
 
+@dataclass(frozen=True)
+class Kill:
+    """In which operations the engine is killed."""
+
+    before: int = 0
+    after: int = 0
+    begun: Mapping[str, bool] = field(default_factory=dict)
+    """By type, for the first operation on each: whether Azure has begun it."""
+
+
+def parse_kill(text: str) -> Kill:
+    """Returns what `KillingAzure` was told."""
+    first, *rest = text.split() or [""]
+    if first == "before":
+        return Kill(before=int(rest[0]))
+    if first == "after":
+        return Kill(after=int(rest[0]))
+    return Kill(begun={name.lstrip("-"): name[0] != "-" for name in text.split()})
+
+
 class KillingAzure(FailingAzure):
     """Kills the engine in one of its operations: after Azure has begun it, or before."""
 
     def __init__(self, file: Path, failing: str, kill: str) -> None:
         """
         Args:
-            kill: "after 3" or "before 3": the third operation.
+            kill: "after 3" or "before 3": the third operation. Or types, "Subnet -NatGateway": the
+                first operation on each of them is never answered, and with a minus Azure has not
+                begun it either; the engine is killed when it waits for all of them.
         """
         super().__init__(file, failing)
-        self.when, _, place = kill.partition(" ")
-        self.left = int(place or 0)
+        self.kill = parse_kill(kill)
+        self.operations = 0
+        self.unanswered: set[str] = set()
+        self.hanging = 0
+        self.counting = threading.Lock()
 
     def create(self, token: str, resource_id: str, inputs: Properties) -> Properties:
-        return self._counted(lambda: super(KillingAzure, self).create(token, resource_id, inputs))
+        kind = short_type(token)
+        create = super().create
+        return self._killed(kind, lambda: create(token, resource_id, inputs))
 
     def update(self, resource_id: str, inputs: Properties) -> Properties:
-        return self._counted(lambda: super(KillingAzure, self).update(resource_id, inputs))
+        update = super().update
+        return self._killed(self._kind(resource_id), lambda: update(resource_id, inputs))
 
     def delete(self, resource_id: str) -> None:
-        self._counted(lambda: super(KillingAzure, self).delete(resource_id))
+        delete = super().delete
+        self._killed(self._kind(resource_id), lambda: delete(resource_id))
 
-    def _counted(self, operation: Callable[[], T]) -> T:
-        self.left -= 1
-        is_it = self.left == 0
-        if is_it and self.when == "before":
+    def _kind(self, resource_id: str) -> str:
+        resource = self.resources().get(resource_id)
+        return resource.kind if resource else ""
+
+    def _killed(self, kind: str, operation: Callable[[], T]) -> T:
+        """Does an operation, unless the engine is killed in it."""
+        with self.counting:
+            self.operations += 1
+            place = self.operations
+            is_first = kind in self.kill.begun and kind not in self.unanswered
+            self.unanswered |= {kind} if is_first else set()
+        if place == self.kill.before:
             _kill_engine()
+        if is_first and not self.kill.begun[kind]:
+            self._never_answer()
         result = operation()
-        if is_it:
+        if place == self.kill.after:
             _kill_engine()
+        if is_first:
+            self._never_answer()
         return result
+
+    def _never_answer(self) -> NoReturn:
+        with self.counting:
+            self.hanging += 1
+            if self.hanging == len(self.kill.begun):
+                _kill_engine()
+        threading.Event().wait()
+        raise AssertionError("nothing sets the event")
 
 
 def _kill_engine() -> NoReturn:

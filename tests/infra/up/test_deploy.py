@@ -53,7 +53,7 @@ def test_without_pulumi_it_is_said_where_to_get_it(
 ) -> None:
     monkeypatch.setenv("PATH", "")
     assert main(["up"]) == 2
-    assert "pulumi is not on the PATH; https://" in capsys.readouterr().err
+    assert "pulumi is not on the PATH. To install it: https://" in capsys.readouterr().err
 
 
 def test_what_was_being_created_is_looked_for_under_its_id() -> None:
@@ -167,7 +167,7 @@ def test_what_needs_time_is_said_and_tried_again_without_asking(
     assert "--yes" not in first
     assert len(later) == 2
     assert all("--yes --skip-preview" in call for call in later)
-    assert "Azure needs time: network interfaces of deleted" in capfd.readouterr().out
+    assert "Waiting for Azure (network interfaces of deleted" in capfd.readouterr().out
 
 
 @pytest.mark.slow

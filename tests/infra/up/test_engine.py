@@ -1,4 +1,8 @@
-"""The stack's life with Pulumi's real engine and Azure's stand-in."""
+"""The stack's life with Pulumi's real engine and Azure's stand-in.
+
+Each `up` and each preview takes seconds, so that a test tells a story with all that it shows.
+What changes which resource is held in full by tests/rehearsal/drivers, without the engine.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from infra.stack.last_start import TRAINING
 from rehearsal.azure.management.management_faults import Faults
 from rehearsal.azure.management.scale_set_changes import SetMachines
 from rehearsal.azure.resources.azure_stand_in import Azure
-from rehearsal.azure.resources.resource_kinds import Properties, all_of
+from rehearsal.azure.resources.resource_kinds import all_of
 from rehearsal.azure.resources.run_commands import RUN_COMMAND
 from rehearsal.scenario.stack_changes import KEPT
 from tests.infra.up import engine_stack
@@ -26,8 +30,8 @@ MLFLOW_UNIT = "infra/boot/files/head/etc/systemd/system/mlflow.service"
 def execution_of(stack: Stack) -> str:
     """What names the last start of the training."""
     commands = all_of(stack.azure(), RUN_COMMAND)
-    (found,) = [one for key, one in commands.items() if key.endswith(f"/{TRAINING}")]
-    return str(found.instance_view["executionId"])
+    (training,) = [command for key, command in commands.items() if key.endswith(f"/{TRAINING}")]
+    return str(training.instance_view["executionId"])
 
 
 def set_capacity(stack: Stack, machines: int) -> None:
@@ -37,148 +41,95 @@ def set_capacity(stack: Stack, machines: int) -> None:
 
 
 def capacity(stack: Stack) -> int:
-    (found,) = all_of(stack.azure(), "VirtualMachineScaleSet").values()
-    return int(found.inputs["sku"]["capacity"])
+    (scale_set,) = all_of(stack.azure(), "VirtualMachineScaleSet").values()
+    return int(scale_set.inputs["sku"]["capacity"])
 
 
-def kinds(stack: Stack) -> set[str]:
-    return {key.split("/")[-2] for key in stack.azure()}
+def accounts(stack: Stack) -> list[str]:
+    return list(all_of(stack.azure(), "StorageAccount"))
+
+
+def succeed(stack: Stack, *command: str) -> None:
+    done = stack.pulumi(*command)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# What changes what
 
 
 def test_a_preview_creates_nothing(stack: Stack) -> None:
-    assert "VirtualMachine" in stack.steps()["create"]
+    assert "head" in stack.steps()["create"]
     assert stack.azure() == {}
 
 
 def test_a_second_up_changes_nothing(declared: Stack) -> None:
-    done = declared.up("--expect-no-changes")
-    assert done.returncode == 0, done.stdout
+    declared.expect_no_changes()
 
 
-def test_a_changed_experiment_only_runs_the_training_again(declared: Stack) -> None:
+def test_a_changed_experiment_and_payload_only_run_the_training_again(declared: Stack) -> None:
     declared.edit("experiments/pong-gpu.yaml", "time_total_s: 3600", "time_total_s: 1800")
-    assert declared.steps() == {"update": {"VirtualMachineRunCommandByVirtualMachine"}}
-
-
-def test_a_changed_payload_only_runs_the_training_again(declared: Stack) -> None:
     declared.edit(
         "payload/commands/arguments.py",
         'DEFAULT_RESULTS = Path("results")',
         'DEFAULT_RESULTS = Path("r")',
     )
-    assert declared.steps() == {"update": {"VirtualMachineRunCommandByVirtualMachine"}}
+    assert declared.steps() == {"update": {"training"}}
 
 
-def test_more_workers_only_run_a_command(declared: Stack) -> None:
+def test_more_workers_only_tell_the_head(declared: Stack) -> None:
     declared.config("maxWorkers", "5")
-    assert declared.steps() == {"update": {"VirtualMachineRunCommandByVirtualMachine"}}
+    assert declared.steps() == {"update": {"scaling"}}
 
 
-def test_the_number_of_workers_is_the_heads_business(declared: Stack) -> None:
-    set_capacity(declared, 3)
-    assert declared.steps() == {}
-    assert declared.pulumi("refresh", "--yes", "--skip-preview").returncode == 0
-    assert declared.steps() == {}
-
-
-@pytest.mark.parametrize("command", ["preview", "up --yes --skip-preview"])
-def test_a_change_of_the_scale_set_that_would_delete_workers_is_refused(
-    declared: Stack, command: str
+def test_a_changed_boot_file_replaces_the_head_says_so_and_starts_the_training(
+    declared: Stack,
 ) -> None:
-    set_capacity(declared, 3)
-    declared.config("owner", "somebody")
-    failed = declared.pulumi(*command.split())
-    assert failed.returncode != 0
-    assert "the cluster has 3 workers" in failed.stdout + failed.stderr
-    assert capacity(declared) == 3
-
-
-def test_make_up_makes_a_change_of_the_scale_set_and_keeps_the_workers(declared: Stack) -> None:
-    set_capacity(declared, 3)
-    declared.config("owner", "somebody")
-    done = declared.make_target("up")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert capacity(declared) == 3
-
-
-def test_a_changed_boot_file_replaces_the_head_and_says_so(declared: Stack) -> None:
-    declared.edit(MLFLOW_UNIT, "RestartSec=5", "RestartSec=6")
-    replaced = {"VirtualMachine", "VirtualMachineRunCommandByVirtualMachine"}
-    assert declared.steps() == {"replace": replaced}
-
-
-def test_a_replaced_head_is_told_to_train(declared: Stack) -> None:
     before = execution_of(declared)
     declared.edit(MLFLOW_UNIT, "RestartSec=5", "RestartSec=6")
-    done = declared.up()
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert declared.steps() == {"replace": {"head", "scaling", "training"}}
+    succeed(declared, "up", "--yes", "--skip-preview")
     assert execution_of(declared) != before
 
 
-def test_a_head_for_which_there_was_no_capacity_is_made_by_the_next_up(stack: Stack) -> None:
-    failed = stack.up(AZURE_FAILING="VirtualMachine")
-    assert "SkuNotAvailable" in failed.stdout + failed.stderr
-    # Its network interface is reserved for the VM of that name for a while.
-    done = stack.up()
+def test_no_change_of_the_scale_set_deletes_workers(declared: Stack) -> None:
+    set_capacity(declared, 3)
+    assert declared.steps() == {}  # Their number is the head's business.
+    declared.config("owner", "somebody")
+    for command in ("preview", "up --yes --skip-preview"):
+        failed = declared.pulumi(*command.split())
+        assert failed.returncode != 0
+        assert "the cluster has 3 workers" in failed.stdout + failed.stderr
+        assert capacity(declared) == 3
+    done = declared.make_target("up")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert capacity(declared) == 3
+    tags = next(iter(all_of(declared.azure(), "VirtualMachineScaleSet").values())).inputs["tags"]
+    assert tags["owner"] == "somebody"
 
 
-def test_a_failed_start_says_why(stack: Stack) -> None:
-    failed = stack.up(AZURE_FAILING=RUN_COMMAND)
-    assert failed.returncode != 0
-    assert REASON in failed.stdout + failed.stderr
+# What fails
 
 
-def test_a_training_that_did_not_start_is_started_by_the_next_up(stack: Stack) -> None:
-    stack.up(AZURE_FAILING=RUN_COMMAND)
-    before = execution_of(stack)
-    done = stack.up()
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert execution_of(stack) != before
-
-
-def test_a_training_that_was_started_at_last_is_not_started_again(stack: Stack) -> None:
-    stack.up(AZURE_FAILING=RUN_COMMAND)
-    assert stack.up().returncode == 0
-    before = execution_of(stack)
-    done = stack.up("--expect-no-changes")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert execution_of(stack) == before
-
-
-def test_an_up_that_failed_half_way_is_finished_by_the_next(stack: Stack) -> None:
+def test_after_each_failure_the_next_up_goes_on_until_the_training_runs(stack: Stack) -> None:
     failed = stack.up(AZURE_FAILING="NatGateway")
     assert failed.returncode != 0
     assert "did not come up" in failed.stdout + failed.stderr
-    done = stack.up()
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "runCommands" in kinds(stack)
 
+    failed = stack.up(AZURE_FAILING="VirtualMachine")
+    assert "SkuNotAvailable" in failed.stdout + failed.stderr
 
-def test_destroy_leaves_nothing_but_the_results(declared: Stack) -> None:
-    done = declared.pulumi("destroy", "--yes", "--skip-preview")
-    assert done.returncode == 0, done.stdout + done.stderr
-    groups = {key.split("/")[4] for key in declared.azure()}
-    assert len(groups) == 1
-    assert declared.kinds() == KEPT
+    # The head's network interface is reserved for the VM of its name for a while.
+    failed = stack.up(AZURE_FAILING=RUN_COMMAND)
+    assert failed.returncode != 0
+    assert REASON in failed.stdout + failed.stderr
+    refused = execution_of(stack)
 
+    assert stack.up().returncode == 0
+    started = execution_of(stack)
+    assert started != refused
 
-def test_a_second_life_comes_up_at_once(declared: Stack) -> None:
-    declared.pulumi("destroy", "--yes", "--skip-preview")
-    done = declared.up()
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_a_new_stack_continues_with_the_results_of_an_old_one(declared: Stack) -> None:
-    (account,) = [
-        key for key in declared.azure() if "/storageAccounts/" in key and key.count("/") == 8
-    ]
-    declared.pulumi("destroy", "--yes", "--skip-preview")
-    declared.config("resultsAccountId", account)
-    done = declared.up()
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert kinds(declared) >= {"privateEndpoints", "virtualMachines", "runCommands"}
-    assert sum("/storageAccounts/" in key and key.count("/") == 8 for key in declared.azure()) == 1
+    stack.expect_no_changes()
+    assert execution_of(stack) == started
 
 
 def test_wrong_configuration_creates_nothing_and_is_told_in_full(stack: Stack) -> None:
@@ -202,36 +153,42 @@ def test_a_secret_is_refused_and_not_shown(stack: Stack) -> None:
     assert "s3cret" not in done.stdout + done.stderr
 
 
-def test_packages_that_do_not_fit_create_nothing_and_are_told(stack: Stack) -> None:
-    stack.configure({"pipPackages": [f"package-number-{i}" for i in range(5000)]})
-    failed = stack.up()
-    assert failed.returncode != 0
-    output = failed.stdout + failed.stderr
-    assert "more than Azure's 65,535" in output
-    assert "Traceback" not in output
-    assert stack.azure() == {}
+# Its end, and what others change
 
 
-def test_a_refresh_of_what_nobody_has_changed_changes_nothing(declared: Stack) -> None:
-    assert declared.pulumi("refresh", "--yes", "--skip-preview").returncode == 0
+def test_destroy_leaves_the_results_and_new_lives_begin_with_and_without_them(
+    declared: Stack,
+) -> None:
+    succeed(declared, "destroy", "--yes", "--skip-preview")
+    assert len({key.split("/")[4] for key in declared.azure()}) == 1
+    assert declared.kinds() == KEPT
+    (old,) = accounts(declared)
+
+    # At once, where names of deleted resources are not free yet.
+    succeed(declared, "up", "--yes", "--skip-preview")
+    assert len(accounts(declared)) == 2
+
+    succeed(declared, "destroy", "--yes", "--skip-preview")
+    declared.config("resultsAccountId", old)
+    succeed(declared, "up", "--yes", "--skip-preview")
+    assert {"PrivateEndpoint", "VirtualMachine", RUN_COMMAND} <= set(declared.kinds())
+    assert len(accounts(declared)) == 2
+
+
+def test_refresh_and_up_repair_exactly_what_somebody_has_changed(declared: Stack) -> None:
+    set_capacity(declared, 3)
+    succeed(declared, "refresh", "--yes", "--skip-preview")
     assert declared.steps() == {}
 
-
-@pytest.mark.parametrize(
-    ("kind", "changes"),
-    [
-        ("NetworkSecurityGroup", {"tags": {"somebody": "else"}}),
-        ("NetworkSecurityGroup", {"securityRules": []}),
-    ],
-)
-def test_refresh_and_up_repair_exactly_what_somebody_has_changed(
-    declared: Stack, kind: str, changes: Properties
-) -> None:
     azure = Azure(declared.azure_file)
-    changed = next(key for key, one in declared.azure().items() if one.kind == kind)
-    before = declared.azure()[changed].inputs
-    azure.update(changed, {**before, **changes})
-    assert declared.pulumi("refresh", "--yes", "--skip-preview").returncode == 0
-    assert declared.steps() == {"update": {kind}}
-    assert declared.up().returncode == 0
-    assert declared.azure()[changed].inputs == before
+    before = {
+        key: one.inputs for key, one in all_of(azure.resources(), "NetworkSecurityGroup").items()
+    }
+    head, workers = before
+    azure.update(head, {**before[head], "tags": {"somebody": "else"}})
+    azure.update(workers, {**before[workers], "securityRules": []})
+    succeed(declared, "refresh", "--yes", "--skip-preview")
+    assert declared.steps() == {"update": {"head-nsg", "workers-nsg"}}
+    succeed(declared, "up", "--yes", "--skip-preview")
+    after = all_of(declared.azure(), "NetworkSecurityGroup")
+    assert {key: one.inputs for key, one in after.items()} == before

@@ -7,11 +7,11 @@ import itertools
 import pytest
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
-from payload.algorithms.build import algorithm_config
+from payload.algorithms.algorithm_config import algorithm_config
 from payload.environments.atari import game_of
+from payload.experiment.defaults import with_defaults
 from payload.experiment.read import read_experiment
-from payload.experiment.settings import with_defaults
-from payload.impala.thread_watch import ThreadWatch
+from payload.impala.learner_errors import ThreadWatch
 
 
 @pytest.fixture(

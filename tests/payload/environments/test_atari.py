@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from payload.environments.atari import AtariSettings, game_of, make_vector_env
 from payload.errors import UserError
-from payload.experiment.settings import Experiment, Settings
+from payload.experiment.impala_settings import ImpalaSettings
+from payload.experiment.settings import Experiment
 
 
 def pong(**env_config: Any) -> Experiment:
@@ -37,7 +38,7 @@ def test_another_environment_takes_the_standard_path() -> None:
 
 
 def test_a_game_has_the_experiments_preprocessing() -> None:
-    game = game_of(Experiment(config=Settings(image_size=84, image_width=80, frame_stack=2)))
+    game = game_of(Experiment(config=ImpalaSettings(image_size=84, image_width=80, frame_stack=2)))
     assert game is not None
     assert (game.image_shape, game.frame_stack) == ((84, 80), 2)
 
@@ -54,7 +55,7 @@ def test_a_game_has_the_experiments_preprocessing() -> None:
     ],
 )
 def test_a_game_without_a_width_is_a_square(config: dict[str, Any], shape: tuple[int, int]) -> None:
-    game = game_of(Experiment(config=Settings(**config)))
+    game = game_of(Experiment(config=ImpalaSettings(**config)))
     assert game is not None
     assert game.image_shape == shape
 

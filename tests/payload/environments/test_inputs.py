@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from payload.environments.inputs import input_variables, remove_copies
-from payload.environments.travel import INPUTS, set_input_variables
+from payload.environments.runtime_env import INPUTS, set_input_variables
 from payload.errors import UserError
 
 NOBODY = 65534

@@ -9,7 +9,7 @@ from pathlib import Path
 import gymnasium
 import pytest
 
-from payload.environments.make import make_env
+from payload.environments.make_env import make_env
 from payload.environments.registry import find_spec
 from payload.errors import UserError
 
@@ -50,7 +50,7 @@ def test_the_package_of_an_id_is_imported(folder: Path) -> None:
 def test_a_package_that_does_not_exist_is_named(folder: Path) -> None:
     (folder / "volley_test_maze.py").write_text(MAZE)
     message = refusal("volley_test_mase:Maze-v0")
-    assert "no package is called volley_test_mase (did you mean volley_test_maze?)" in message
+    assert "cannot import volley_test_mase (did you mean volley_test_maze?)" in message
     assert "source_directory" in message
 
 
@@ -91,7 +91,7 @@ def test_an_import_that_fails_says_where(folder: Path, code: str, reason: str) -
 def test_an_environment_that_draws_no_pictures_says_so() -> None:
     gymnasium.register("Blind-v0", "gymnasium:Env")
     try:
-        with pytest.raises(UserError, match=r"Blind-v0: it draws no pictures: rgb_array is not in"):
+        with pytest.raises(UserError, match=r"Blind-v0: no video: the environment does not list"):
             make_env("Blind-v0", {}, "rgb_array")
     finally:
         del gymnasium.registry["Blind-v0"]

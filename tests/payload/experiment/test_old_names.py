@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from payload.errors import UserError
+from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.old_names import (
+    IGNORED_BY_IMPALA,
     IGNORED_CONFIG,
     IGNORED_MODEL,
     RENAMED_CONFIG,
@@ -19,15 +21,15 @@ from payload.experiment.old_names import (
     translate_config,
     translate_stop,
 )
-from payload.experiment.settings import Algorithm, Settings, Stop
-from tests.documents import table_rows
+from payload.experiment.settings import Algorithm, Stop
 
+IGNORED = IGNORED_CONFIG | IGNORED_BY_IMPALA
 values = st.one_of(st.integers(), st.floats(allow_nan=False), st.text(), st.none(), st.booleans())
 
 
 @pytest.mark.parametrize("new", sorted({*RENAMED_CONFIG.values(), *RENAMED_MODEL.values()}))
 def test_a_renamed_setting_exists_under_its_new_name(new: str) -> None:
-    assert new in Settings.model_fields
+    assert new in ImpalaSettings.model_fields
 
 
 @pytest.mark.parametrize("new", sorted(set(RENAMED_STOP.values())))
@@ -35,23 +37,12 @@ def test_a_renamed_criterion_exists_under_its_new_name(new: str) -> None:
     assert new in {field.alias or name for name, field in Stop.model_fields.items()}
 
 
-def test_the_documented_old_names_are_those_of_the_tables() -> None:
-    documented = table_rows("docs/algorithm.md", "Older names")
-    model = {f"model.{old}": new for old, new in RENAMED_MODEL.items()}
-    renamed = {**RENAMED_CONFIG, **model, **RENAMED_STOP}
-    # One old name has two new ones.
-    assert documented.keys() - renamed.keys() == {"num_gpus"}
-    assert {old: documented[old] for old in renamed} == {
-        old: [f"`{new}`"] for old, new in renamed.items()
-    }
-
-
 def test_no_name_of_today_is_taken_for_an_old_one() -> None:
-    assert not set(Settings.model_fields) & {*RENAMED_CONFIG, *IGNORED_CONFIG}
+    assert not set(ImpalaSettings.model_fields) & {*RENAMED_CONFIG, *IGNORED}
 
 
 def test_no_old_name_is_both_renamed_and_ignored() -> None:
-    assert not set(RENAMED_CONFIG) & set(IGNORED_CONFIG)
+    assert not set(RENAMED_CONFIG) & set(IGNORED)
 
 
 def test_no_old_model_name_is_both_renamed_and_ignored() -> None:
@@ -79,14 +70,14 @@ def test_a_renamed_criterion_keeps_its_value(old: str, value: Any) -> None:
     assert translate_stop({old: value}).values == {RENAMED_STOP[old]: value}
 
 
-@pytest.mark.parametrize("old", sorted(IGNORED_CONFIG))
+@pytest.mark.parametrize("old", sorted(IGNORED))
 def test_an_ignored_setting_is_left_out(old: str) -> None:
     assert translate_config({old: 1}).values == {}
 
 
-@pytest.mark.parametrize("old", sorted(IGNORED_CONFIG))
+@pytest.mark.parametrize("old", sorted(IGNORED))
 def test_an_ignored_setting_is_named_with_the_reason(old: str) -> None:
-    assert translate_config({old: 1}).notes == [f"config.{old} is ignored: {IGNORED_CONFIG[old]}"]
+    assert translate_config({old: 1}).notes == [f"config.{old} is ignored: {IGNORED[old]}"]
 
 
 @pytest.mark.parametrize("old", sorted(IGNORED_MODEL))
@@ -197,3 +188,10 @@ def test_what_epsilon_greedy_cannot_take_is_an_error(wrong: dict[str, Any], said
 def test_epsilon_beside_rmsprops_settings_is_rmsprops() -> None:
     found = translate_config({"epsilon": 0.1, "decay": 0.99})
     assert found.values == {}
+
+
+@pytest.mark.parametrize("run", ["PPO", "DQN", "SAC"])
+def test_a_reason_to_ignore_is_true_of_the_algorithm(run: Algorithm) -> None:
+    notes = translate_config({"vtrace": True, "observation_filter": "MeanStdFilter"}, run).notes
+    assert notes[0] == f"config.vtrace is ignored: {run} has no such setting"
+    assert notes[1].endswith("other observations are NOT normalized")

@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from payload.errors import UserError
+from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.placement import (
     Cluster,
     cpus_of_trials_driver,
@@ -16,7 +17,6 @@ from payload.experiment.placement import (
     place_trials,
     room_for_env_runners,
 )
-from payload.experiment.settings import Settings
 from payload.room import Node
 
 ARTICLES = Cluster([Node(6, gpus=1.0), *[Node(2)] * 4])
@@ -29,49 +29,49 @@ def local(cpus: int, gpus: float | None = 0.0) -> Cluster:
 
 def refusal(cluster: Cluster, **config: Any) -> str:
     with pytest.raises(UserError) as error:
-        place(Settings(**config), cluster)
+        place(ImpalaSettings(**config), cluster)
     return str(error.value)
 
 
 def test_a_local_ray_gives_every_cpu_to_an_env_runner() -> None:
-    assert place(Settings(), local(14)) == 14
+    assert place(ImpalaSettings(), local(14)) == 14
 
 
 def test_a_cluster_keeps_one_cpu_for_the_driver() -> None:
-    assert place(Settings(), ARTICLES) == 13
+    assert place(ImpalaSettings(), ARTICLES) == 13
 
 
 def test_a_cluster_of_one_cpu_trains_as_well() -> None:
-    assert place(Settings(), Cluster([Node(1)])) == 1
+    assert place(ImpalaSettings(), Cluster([Node(1)])) == 1
 
 
 @pytest.mark.parametrize(("cluster", "room"), [(local(14), 12), (ARTICLES, 12)])
 def test_learners_without_a_gpu_take_their_cpus_first(cluster: Cluster, room: int) -> None:
-    assert place(Settings(num_learners=2), cluster) == room
+    assert place(ImpalaSettings(num_learners=2), cluster) == room
 
 
 def test_learners_with_a_gpu_take_no_cpu() -> None:
-    settings = Settings(num_learners=2, num_gpus_per_learner=1.0)
+    settings = ImpalaSettings(num_learners=2, num_gpus_per_learner=1.0)
     assert place(settings, local(14, gpus=2.0)) == 14
 
 
 def test_env_runners_of_several_cpus_are_fewer() -> None:
-    assert place(Settings(num_cpus_per_env_runner=4), local(14)) == 3
+    assert place(ImpalaSettings(num_cpus_per_env_runner=4), local(14)) == 3
 
 
 def test_an_env_runner_has_its_cpus_on_one_machine() -> None:
-    settings = Settings(num_cpus_per_env_runner=4)
+    settings = ImpalaSettings(num_cpus_per_env_runner=4)
     assert place(settings, Cluster([Node(4), Node(4), Node(3)])) == 2
 
 
 def test_the_driver_takes_a_cpu_that_no_env_runner_can_use() -> None:
-    settings = Settings(num_cpus_per_env_runner=2)
+    settings = ImpalaSettings(num_cpus_per_env_runner=2)
     assert place(settings, Cluster([Node(5), Node(2)])) == 3
 
 
 @pytest.mark.parametrize("asked", [0, 1, 5, 13])
 def test_env_runners_that_were_asked_for_are_kept(asked: int) -> None:
-    assert place(Settings(num_env_runners=asked), ARTICLES) == asked
+    assert place(ImpalaSettings(num_env_runners=asked), ARTICLES) == asked
 
 
 def test_more_env_runners_than_fit_are_refused() -> None:
@@ -82,11 +82,11 @@ def test_more_env_runners_than_fit_are_refused() -> None:
 
 
 def test_a_cluster_that_has_lost_workers_takes_what_fits() -> None:
-    assert place(Settings(num_env_runners=13), Cluster([Node(6)]), shrink=True) == 5
+    assert place(ImpalaSettings(num_env_runners=13), Cluster([Node(6)]), shrink=True) == 5
 
 
 def test_a_cluster_with_all_its_workers_takes_what_was_asked_for() -> None:
-    assert place(Settings(num_env_runners=7), ARTICLES, shrink=True) == 7
+    assert place(ImpalaSettings(num_env_runners=7), ARTICLES, shrink=True) == 7
 
 
 def test_env_runners_that_only_fit_without_the_learners_are_refused() -> None:
@@ -106,7 +106,7 @@ def test_more_learners_than_cpus_are_refused() -> None:
 
 @pytest.mark.parametrize("shrink", [False, True])
 def test_more_learners_than_gpus_are_refused(shrink: bool) -> None:
-    settings = Settings(num_learners=2, num_gpus_per_learner=1.0)
+    settings = ImpalaSettings(num_learners=2, num_gpus_per_learner=1.0)
     with pytest.raises(UserError, match=r"^config\.num_gpus: 2 is more than the 1 GPUs of 5 mach"):
         place(settings, ARTICLES, shrink)
 
@@ -116,12 +116,12 @@ def test_a_learner_in_the_driver_has_its_gpu_too() -> None:
 
 
 def test_learners_share_a_gpu() -> None:
-    settings = Settings(num_learners=2, num_gpus_per_learner=0.5)
+    settings = ImpalaSettings(num_learners=2, num_gpus_per_learner=0.5)
     assert place(settings, ARTICLES) == 13
 
 
 def test_gpus_that_are_not_known_yet_refuse_nothing() -> None:
-    assert place(Settings(num_learners=1, num_gpus_per_learner=1.0), local(2, gpus=None)) == 2
+    assert place(ImpalaSettings(num_learners=1, num_gpus_per_learner=1.0), local(2, gpus=None)) == 2
 
 
 @given(
@@ -134,7 +134,7 @@ def test_gpus_that_are_not_known_yet_refuse_nothing() -> None:
 def test_what_fits_never_takes_more_cpus_than_there_are(
     cpus: list[int], is_local: bool, num_learners: int, each: int
 ) -> None:
-    settings = Settings(num_learners=num_learners, num_cpus_per_env_runner=each)
+    settings = ImpalaSettings(num_learners=num_learners, num_cpus_per_env_runner=each)
     room = room_for_env_runners(settings, Cluster([Node(n) for n in cpus], is_local))
     slots = sum(n // each for n in cpus)
     assert 0 <= room <= slots
@@ -145,11 +145,11 @@ def test_what_fits_never_takes_more_cpus_than_there_are(
 
 def test_env_runners_that_evaluate_take_the_place_of_others() -> None:
     evaluation = {"evaluation_interval": 5, "evaluation_num_env_runners": 2}
-    assert place(Settings.model_validate(evaluation), local(8)) == 6
+    assert place(ImpalaSettings.model_validate(evaluation), local(8)) == 6
 
 
 def test_env_runners_for_evaluation_take_no_place_where_it_is_off() -> None:
-    assert place(Settings(evaluation_num_env_runners=2), local(8)) == 8
+    assert place(ImpalaSettings(evaluation_num_env_runners=2), local(8)) == 8
 
 
 # Trials of a search
@@ -171,21 +171,21 @@ def test_env_runners_for_evaluation_take_no_place_where_it_is_off() -> None:
     ],
 )
 def test_trials_share_the_cpus(cluster: Cluster, trials: int, each: int) -> None:
-    assert place_trials(Settings(), cluster, trials) == each
+    assert place_trials(ImpalaSettings(), cluster, trials) == each
 
 
 def test_a_trial_has_the_env_runners_that_were_asked_for() -> None:
-    assert place_trials(Settings(num_env_runners=3), local(14), 100) == 3
+    assert place_trials(ImpalaSettings(num_env_runners=3), local(14), 100) == 3
 
 
 def test_trials_are_as_many_as_have_a_gpu() -> None:
-    settings = Settings(num_learners=1, num_gpus_per_learner=1.0)
+    settings = ImpalaSettings(num_learners=1, num_gpus_per_learner=1.0)
     assert place_trials(settings, local(14, gpus=2.0), 100) == 7
 
 
 def test_a_trial_that_does_not_fit_is_refused() -> None:
     with pytest.raises(UserError, match=r"config\.num_env_runners: 15"):
-        place_trials(Settings(num_env_runners=15), local(14), 2)
+        place_trials(ImpalaSettings(num_env_runners=15), local(14), 2)
 
 
 @pytest.mark.parametrize(
@@ -195,4 +195,4 @@ def test_a_trial_that_does_not_fit_is_refused() -> None:
 def test_the_driver_of_a_trial_keeps_a_cpu_where_that_of_a_run_does(
     cluster: Cluster, env_runners: int, cpus: int
 ) -> None:
-    assert cpus_of_trials_driver(Settings(), cluster, env_runners) == cpus
+    assert cpus_of_trials_driver(ImpalaSettings(), cluster, env_runners) == cpus

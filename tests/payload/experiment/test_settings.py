@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-import json
-from itertools import chain
 from typing import Any
 
 import pytest
-from pydantic.fields import FieldInfo
 from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.algorithms.impala import IMPALAConfig
 
-from payload.experiment.common_settings import AtariOnly, ByEnvironment, CommonSettings
-from payload.experiment.settings import (
-    Algorithm,
-    ByAlgorithm,
-    Experiment,
-    Settings,
-    Stop,
-    notes_on_defaults,
-    with_defaults,
-)
-from payload.experiment.standard_settings import DQNSettings, PPOSettings, SACSettings
-from tests.documents import table_rows
+from payload.experiment.defaults import notes_on_defaults, with_defaults
+from payload.experiment.impala_settings import ImpalaSettings
+from payload.experiment.settings import Algorithm, Experiment
 
 DEPENDENT = ["lr", "vf_loss_coeff", "entropy_coeff", "uniform_kl_coeff", "num_epochs"]
 
 
-def filled(run: Algorithm = "IMPALA", atari: bool = True, **config: Any) -> Settings:
+def filled(run: Algorithm = "IMPALA", atari: bool = True, **config: Any) -> ImpalaSettings:
     settings = with_defaults(Experiment.model_validate({"run": run, "config": config}), atari)
-    assert isinstance(settings, Settings)
+    assert isinstance(settings, ImpalaSettings)
     return settings
 
 
 def notes(atari: bool, **config: Any) -> list[str]:
-    experiment = Experiment(env="CartPole-v1", config=Settings(**config))
+    experiment = Experiment(env="CartPole-v1", config=ImpalaSettings(**config))
     return notes_on_defaults(experiment, atari)
 
 
@@ -80,7 +68,7 @@ def test_a_learning_rate_that_was_asked_for_is_kept() -> None:
 
 @pytest.mark.parametrize("key", DEPENDENT)
 def test_a_setting_given_as_null_has_its_default(key: str) -> None:
-    given = Experiment(config=Settings.model_validate({key: None}))
+    given = Experiment(config=ImpalaSettings.model_validate({key: None}))
     assert with_defaults(given, atari=True) == filled()
 
 
@@ -143,60 +131,3 @@ def test_settings_left_alone_are_not_named_elsewhere() -> None:
 
 def test_no_setting_of_an_atari_game_is_called_ignored() -> None:
     assert notes(atari=True, image_size=42, lambda_=0.9) == []
-
-
-# docs/algorithm.md
-
-
-@pytest.fixture(scope="module")
-def documented() -> dict[str, list[str]]:
-    return table_rows("docs/algorithm.md", "Settings")
-
-
-def documented_default(field: FieldInfo) -> str | None:
-    """A default as the document shows it; None where it is neither a number nor a text."""
-    for default in field.metadata:
-        if isinstance(default, ByEnvironment):
-            elsewhere = f", other environments {in_words(default.other)}"
-            return in_words(default.atari) + (elsewhere if default.other is not None else "")
-        if isinstance(default, ByAlgorithm):
-            return in_words(default)
-    return None if field.default is None else in_words(field.default)
-
-
-def in_words(default: Any) -> str:
-    if isinstance(default, ByAlgorithm):
-        return f"{in_words(default.impala)}, APPO {in_words(default.appo)}"
-    return "none" if default is None else f"`{json.dumps(default)}`"
-
-
-def test_the_documented_settings_are_those_of_an_experiment(
-    documented: dict[str, list[str]],
-) -> None:
-    assert set(documented) == set(Settings.model_fields)
-
-
-@pytest.mark.parametrize("name", Settings.model_fields)
-def test_a_documented_default_is_the_default(documented: dict[str, list[str]], name: str) -> None:
-    default = documented_default(Settings.model_fields[name])
-    assert documented[name][0] == default or default is None
-
-
-@pytest.mark.parametrize("name", Settings.model_fields)
-def test_a_setting_for_atari_games_only_is_documented_as_such(
-    documented: dict[str, list[str]], name: str
-) -> None:
-    atari_only = AtariOnly in Settings.model_fields[name].metadata
-    assert documented[name][1].startswith("Atari only. ") == atari_only
-
-
-def test_the_documented_stop_criteria_are_those_of_an_experiment() -> None:
-    criteria = [field.alias or name for name, field in Stop.model_fields.items()]
-    assert list(table_rows("docs/algorithm.md", "Stop criteria")) == criteria
-
-
-def test_every_setting_of_ppo_dqn_and_sac_is_documented() -> None:
-    documented = table_rows("docs/algorithm.md", "Settings of PPO, DQN and SAC")
-    own = chain.from_iterable(m.model_fields for m in (PPOSettings, DQNSettings, SACSettings))
-    changed = {"num_envs_per_env_runner", "train_batch_size_per_learner", "image_size"}
-    assert set(documented) == set(own) - set(CommonSettings.model_fields) | changed

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from payload.impala.frame_stack import stack_frames
 from payload.impala.rollout_fragment import RolloutFragment
+from payload.impala.train_batch import stack_frames
 
 
 def stacks_of(fragment: RolloutFragment) -> npt.NDArray[np.uint8]:

@@ -10,11 +10,11 @@ import pytest
 import torch
 from ray.rllib.core.columns import Columns
 
-from payload.algorithms.build import algorithm_config
-from payload.environments.env_runner import GymnasiumEnvRunner
+from payload.algorithms.algorithm_config import algorithm_config
+from payload.environments.gymnasium_env_runner import GymnasiumEnvRunner
+from payload.experiment.defaults import with_defaults
 from payload.experiment.read import read_experiment
-from payload.experiment.settings import with_defaults
-from payload.impala.env_runner import AtariEnvRunner
+from payload.impala.atari_env_runner import AtariEnvRunner
 from payload.impala.epsilon_greedy import EpsilonGreedyPPOModule, mixture_logp
 from payload.impala.schedule import value_at
 

@@ -29,22 +29,15 @@ from ray.rllib.core.learner.training_data import TrainingData
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 from torch.overrides import TorchFunctionMode
 
-from payload.algorithms.build import algorithm_config
+from payload.algorithms.algorithm_config import algorithm_config
+from payload.experiment.defaults import with_defaults
 from payload.experiment.read import read_experiment
-from payload.experiment.settings import with_defaults
-from payload.impala import frame_stack
-from payload.impala.advantages import RunningNormalizer
-from payload.impala.connector import FIRST, FRAMES, FragmentsToTrainBatch
-from payload.impala.learner import (
-    PROXIMAL_LOGP,
-    Adam,
-    SurrogateLearner,
-    VTraceLearner,
-)
+from payload.impala import train_batch as batches
+from payload.impala.learner import Adam, SurrogateLearner, VTraceLearner
+from payload.impala.loss import PROXIMAL_LOGP, RunningNormalizer, vtrace
 from payload.impala.rollout_fragment import RolloutFragment
-from payload.impala.schedule import annealed, near_limit
-from payload.impala.update_settings import UpdateSettings
-from payload.impala.vtrace import vtrace
+from payload.impala.schedule import UpdateSettings, annealed, near_limit
+from payload.impala.train_batch import FIRST, FRAMES, FragmentsToTrainBatch
 
 pytestmark = pytest.mark.slow
 
@@ -506,7 +499,7 @@ def test_frames_are_stacked_once_for_all_passes(
     stacked: list[torch.Tensor] = []
 
     def stack(*args: torch.Tensor) -> torch.Tensor:
-        stacked.append(frame_stack.stack_frames(*args))
+        stacked.append(batches.stack_frames(*args))
         return stacked[-1]
 
     monkeypatch.setattr("payload.impala.module.stack_frames", stack)
@@ -692,7 +685,7 @@ class HostWaits(TorchFunctionMode):
 def test_an_update_waits_for_the_device_once(
     learners: Learners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frame_stack, "_stack_on_cpu", frame_stack._stack_on_gpu)
+    monkeypatch.setattr(batches, "_stack_on_cpu", batches._stack_on_gpu)
     learner = learners.fresh("APPO with replay")
     batch = train_batch(made_up(num_envs=6))
     learner._update({DEFAULT_MODULE_ID: batch})

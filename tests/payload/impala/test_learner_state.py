@@ -16,10 +16,10 @@ from ray.rllib.core.learner.learner import Learner
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 
-from payload.algorithms.build import algorithm_config
+from payload.algorithms.algorithm_config import algorithm_config
+from payload.experiment.defaults import with_defaults
 from payload.experiment.read import read_experiment
-from payload.experiment.settings import with_defaults
-from payload.impala.learner import LOSS_STATE, VTraceLearner
+from payload.impala.learner import VTraceLearner
 from payload.impala.rollout_fragment import RolloutFragment
 from tests.payload.impala.test_learner import SPACES, STEPS, made_up
 
@@ -143,16 +143,6 @@ def test_a_checkpoint_without_the_learners_own_state_is_restored(
     state = older.get_state("rl_module")
     learner.set_state(state)
     assert learner.update_settings.progress == 0.0
-
-
-def test_a_checkpoint_of_before_the_used_share_was_saved_is_restored(
-    build: Callable[..., VTraceLearner],
-) -> None:
-    learner = build()
-    state = learner.get_state()
-    del state[LOSS_STATE]["used"]
-    learner.set_state(state)
-    assert learner.update_settings.used == 0.0
 
 
 def test_a_state_is_of_the_end_of_an_update(

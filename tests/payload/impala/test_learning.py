@@ -15,11 +15,11 @@ from ray.rllib.core.learner.learner import Learner
 from ray.rllib.core.learner.training_data import TrainingData
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 
-from payload.algorithms.build import algorithm_config
+from payload.algorithms.algorithm_config import algorithm_config
 from payload.environments.atari import AtariSettings
+from payload.experiment.defaults import with_defaults
 from payload.experiment.read import read_experiment
-from payload.experiment.settings import with_defaults
-from payload.impala.env_runner import AtariEnvRunner
+from payload.impala.atari_env_runner import AtariEnvRunner
 from tests.payload.impala.catch import CatchVectorEnv
 
 pytestmark = pytest.mark.slow
@@ -36,8 +36,8 @@ def _catch(monkeypatch: pytest.MonkeyPatch) -> None:
     def make(settings: AtariSettings, num_envs: int, **_: Any) -> CatchVectorEnv:
         return CatchVectorEnv(num_envs, settings.image_size, settings.frame_stack)
 
-    monkeypatch.setattr("payload.impala.env_runner.make_vector_env", make)
-    monkeypatch.setattr("payload.impala.learner.make_vector_env", make)
+    monkeypatch.setattr("payload.impala.atari_env_runner.make_vector_env", make)
+    monkeypatch.setattr("payload.impala.module.make_vector_env", make)
 
 
 def return_after_learning(run: str) -> float:

@@ -25,17 +25,3 @@ def test_no_column_of_an_image_is_lost(network: str, height: int, width: int) ->
     values = module.compute_values({Columns.OBS: one_for_each_column})
     unchanged = (values[1:] == values[0]).nonzero().flatten().tolist()
     assert unchanged == []
-
-
-def test_weights_of_before_there_was_a_temperature_are_sampled_as_they_are() -> None:
-    module = AtariModule(
-        observation_space=Box(0, 255, (4, 42, 42), np.uint8),
-        action_space=Discrete(6),
-        inference_only=True,
-        model_config={"network": "small", "fcnet_hidden": 16},
-    )
-    module.temperature.fill_(0.5)
-    state = module.get_state()
-    del state["temperature"]
-    module.set_state(state)
-    assert module.temperature == 1.0

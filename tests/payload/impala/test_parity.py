@@ -11,9 +11,9 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
+from payload.run.checkpoint_policy import Policy
 from payload.run.checkpoints import find_checkpoint
 from payload.run.evaluate import evaluate
-from payload.run.policy import Policy
 
 pytestmark = pytest.mark.slow
 

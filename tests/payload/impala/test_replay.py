@@ -2,19 +2,18 @@ from __future__ import annotations
 
 import torch
 
-from payload.impala.connector import FIRST
-from payload.impala.replay import Columns, ReplayBuffer
+from payload.impala.train_batch import FIRST, ReplayBuffer, Rows
 
 ROWS = 4
 
 
-def batch(number: int, length: int = 3) -> Columns:
+def batch(number: int, length: int = 3) -> Rows:
     """A train batch whose rows say which one they are, in both of its columns."""
     rows = torch.arange(ROWS) + 10 * number
     return {FIRST: rows[:, None].repeat(1, length), "reward": rows.clone()}
 
 
-def batches_in(columns: Columns) -> list[int]:
+def batches_in(columns: Rows) -> list[int]:
     """Which batches' rows there are, each as often as it is there."""
     numbers = (columns["reward"] // 10).tolist()
     return sorted(numbers)[::ROWS]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from payload.impala import frame_stack
+from payload.impala import train_batch
 from payload.impala.rollout_fragment import RolloutFragment
 from tests.payload.impala.stacks import stacks_of
 
@@ -93,7 +93,7 @@ def test_stacked_observations_are_what_the_policy_saw(play: Play) -> None:
 @PATIENT
 def test_a_gpu_stacks_as_a_cpu_does(play: Play) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(frame_stack, "_stack_on_cpu", frame_stack._stack_on_gpu)
+        monkeypatch.setattr(train_batch, "_stack_on_cpu", train_batch._stack_on_gpu)
         np.testing.assert_array_equal(stacks_of(play.fragment), play.stacks)
 
 

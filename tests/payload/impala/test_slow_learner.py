@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import ray
 
-from payload.algorithms.build import algorithm_config
+from payload.algorithms.algorithm_config import algorithm_config
+from payload.experiment.defaults import with_defaults
 from payload.experiment.read import read_experiment
-from payload.experiment.settings import with_defaults
 from payload.impala.learner import VTraceLearner
-from payload.tracking.mlflow_callback import MLflowMetrics, callback_of
+from payload.run.training_callback import TrainingCallback, callback_of
 from tests.payload.command_line import wait_for
 
 ENV_RUNNERS = 3
@@ -50,7 +50,7 @@ def build() -> Iterator[Callable[..., Any]]:
         ).experiment
         config = algorithm_config(experiment, with_defaults(experiment, atari=True))
         config.learners(learner_class=SlowLearner)
-        config.callbacks(MLflowMetrics)
+        config.callbacks(TrainingCallback)
         algorithms.append(config.build_algo())
         return algorithms[-1]
 

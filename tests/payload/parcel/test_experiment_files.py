@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infra.config.check_experiment import said_of_needs
+from infra.config.check_experiment import needs_of_every_machine
 from infra.config.read_stack import ConfigError, read_settings
 from infra.stack.run_command_script import ScriptTooLargeError
 from infra.stack.training import training_script
@@ -105,7 +105,7 @@ def test_files_that_do_not_fit_a_run_command_are_named(write: WriteExperiment) -
 def test_the_preview_says_what_the_machines_must_have(write: WriteExperiment) -> None:
     path = write("apt_packages: [xvfb]\n")
     settings = read_settings({**REQUIRED, "experiment": str(path)}, path.parent)
-    assert said_of_needs(settings, path.parent) == (
+    assert needs_of_every_machine(settings, path.parent) == (
         f"experiment: {path}: apt_packages xvfb on every machine: "
         "aptPackages is [xvfb], sharedMemoryGib is 0"
     )

@@ -14,7 +14,7 @@ from infra.stack.run_command_script import pack
 from payload.parcel.payload_archive import payload_archive, without_words
 from tests.project import ROOT
 
-MAX_PACKED_BYTES = 83_000
+MAX_PACKED_BYTES = 84_000
 """Of the run command's 100,000: the rest is for an experiment and its environments, compressed."""
 
 
@@ -34,7 +34,8 @@ def files(folder: Path) -> set[str]:
 
 
 def test_the_archive_has_every_file_of_the_payload_but_what_a_laptop_runs(unpacked: Path) -> None:
-    wanted = {file for file in files(ROOT / "payload") if not file.startswith("parcel/")}
+    laptop = ("parcel/", "experiment/document.py")
+    wanted = {file for file in files(ROOT / "payload") if not file.startswith(laptop)}
     assert files(unpacked / "payload") == wanted
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import ray
 
+from payload.experiment.defaults import with_defaults
 from payload.experiment.read import read_experiment
-from payload.experiment.settings import Experiment, with_defaults
-from payload.impala.update_settings import UpdateSettings
+from payload.experiment.settings import Experiment
+from payload.impala.schedule import UpdateSettings
 from payload.run.checkpoints import Checkpoint
 from payload.run.panel import View
 from payload.run.run_folder import RunFolder

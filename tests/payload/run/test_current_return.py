@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from payload.run.progress import Progress, TrainResult
+from payload.run.progress import Progress
+from payload.tracking.report import TrainResult
 
 GAMES = 64
 STEPS = 20_000 // GAMES

@@ -95,8 +95,8 @@ def test_a_run_whose_driver_was_killed_becomes_killed(
     with driver(folder):
         pass
     (line,) = mark_dead_runs(results)
-    assert line.startswith(f"{folder.path} was cut off at ")
-    assert line.endswith(": set to KILLED in MLflow")
+    assert line.startswith(f"Run {folder.path} ended unexpectedly at ")
+    assert line.endswith("; marked KILLED in MLflow")
     assert status(results, run_id) == "KILLED"
 
 
@@ -122,7 +122,7 @@ def test_a_run_of_a_server_whose_driver_was_killed_becomes_killed(tmp_path: Path
     with driver(folder):
         pass
     (line,) = mark_dead_runs(tmp_path / "results", server)
-    assert line.endswith(": set to KILLED in MLflow")
+    assert line.endswith("; marked KILLED in MLflow")
     assert client.get_run(run.run_id).info.status == "KILLED"
 
 
@@ -183,7 +183,7 @@ def test_a_database_that_cannot_be_asked_keeps_nobody_from_training(
 ) -> None:
     (tmp_path / "mlflow.db").write_text("not a database")
     (line,) = mark_dead_runs(tmp_path)
-    assert line.startswith(f"{cut_off.path} was cut off; MLflow: ")
+    assert line.startswith(f"Run {cut_off.path} ended unexpectedly; MLflow: ")
 
 
 @pytest.mark.usefixtures("cut_off")

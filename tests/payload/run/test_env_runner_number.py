@@ -15,16 +15,16 @@ import pytest
 import ray
 from ray._private.state import actors
 
-from payload.algorithms.build import algorithm_config
+from payload.algorithms.algorithm_config import algorithm_config
 from payload.environments.atari import game_of
+from payload.experiment.defaults import with_defaults
 from payload.experiment.read import read_experiment
-from payload.experiment.settings import with_defaults
 from payload.room import Node
 from payload.run import env_runner_number
 from payload.run.env_runner_number import EnvRunnerNumber
-from payload.run.progress import Report
+from payload.run.training_callback import TrainingCallback, callback_of
 from payload.tracking.metrics import RESTARTS, metrics
-from payload.tracking.mlflow_callback import MLflowMetrics, callback_of
+from payload.tracking.report import Report
 from tests.payload.command_line import wait_for
 
 CPUS = 3
@@ -114,7 +114,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
         experiment = read_experiment({"run": run, "env": env, "config": config}).experiment
         settings = with_defaults(experiment, atari=game_of(experiment) is not None)
         rllib = algorithm_config(experiment, settings)
-        rllib.callbacks(MLflowMetrics)
+        rllib.callbacks(TrainingCallback)
         said: list[str] = []
         folder = tmp_path_factory.mktemp("training")
         file = folder / "env_runners"
@@ -269,10 +269,10 @@ def test_the_number_that_is_there_is_a_metric(story: Story) -> None:
 
 def test_every_change_is_said(story: Story) -> None:
     assert story.said == [
-        "Env runners: 2 instead of 1, 2 are asked for",
-        "Env runners: 1 instead of 2, 1 are asked for",
-        "Env runners: 2 instead of 1, 2 are asked for",
-        "Env runners: 1 instead of 2, 1 are asked for",
+        "Env runners: now 2 (were 1, target 2)",
+        "Env runners: now 1 (were 2, target 1)",
+        "Env runners: now 2 (were 1, target 2)",
+        "Env runners: now 1 (were 2, target 1)",
     ]
 
 
@@ -284,7 +284,7 @@ def test_only_as_many_are_added_as_have_room(start: Start) -> None:
     training.ask(10)
     training.until(CPUS, training.train)
     training.train()
-    assert not training.number._coming
+    assert not training.number._starting
 
 
 @dataclass(frozen=True)
@@ -305,7 +305,7 @@ def pending(start: Start) -> Pending:
     def ask_for_too_many() -> None:
         training.ask(CPUS + 1)
         training.until(CPUS, training.train)
-        assert len(training.number._coming) == 1
+        assert len(training.number._starting) == 1
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(env_runner_number, "free_nodes", lambda: [Node(CPUS + 1)])
@@ -313,7 +313,7 @@ def pending(start: Start) -> Pending:
         train_s = seconds(training.train)
         training.ask(CPUS)
         training.train()
-        there = len(training.indices()), len(training.number._coming)
+        there = len(training.indices()), len(training.number._starting)
         ask_for_too_many()
         return Pending(train_s, there, seconds(training.stop))
 

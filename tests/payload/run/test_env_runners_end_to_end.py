@@ -77,8 +77,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_it_grows_and_shrinks(run: Run) -> None:
     lines = [line for line in run.output.splitlines() if line.startswith("Env runners")]
     assert lines == [
-        "Env runners: 2 instead of 1, 2 are asked for",
-        "Env runners: 1 instead of 2, 1 are asked for",
+        "Env runners: now 2 (were 1, target 2)",
+        "Env runners: now 1 (were 2, target 1)",
     ]
 
 

@@ -13,9 +13,10 @@ import pytest
 import yaml
 
 from payload.errors import UserError
+from payload.run.checkpoint_policy import Policy
 from payload.run.checkpoints import EXPERIMENT_FILE, Checkpoint, find_checkpoint
-from payload.run.evaluate import evaluate, record_video
-from payload.run.policy import Policy
+from payload.run.evaluate import evaluate
+from payload.run.video import record_video
 from tests.payload.impala.test_parity import CHECKPOINT
 
 pytestmark = pytest.mark.slow

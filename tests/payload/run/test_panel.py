@@ -1,4 +1,4 @@
-"""What a person sees while it trains: the estimate, plain lines in a pipe, a live panel."""
+"""What a person sees while it trains: how far it is, plain lines in a pipe, a live panel."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from collections.abc import Callable
 import pytest
 
 from payload.experiment.settings import Experiment, Stop
-from payload.run.panel import Estimate, View, estimate
-from payload.run.progress import MEAN_OVER, Progress, Report
+from payload.run.panel import Outlook, View, duration, outlook
+from payload.run.progress import Progress
+from payload.tracking.report import MEAN_OVER, Report
 
 MakeReport = Callable[..., Report]
 
@@ -40,105 +41,104 @@ def full() -> Progress:
     return Progress(returns=deque([0.0] * MEAN_OVER, maxlen=MEAN_OVER), best_return=1.5)
 
 
-def ahead(progress: Progress, history: list[Report], **stop: float) -> Estimate | None:
-    return estimate(Experiment(stop=Stop.model_validate(stop)), progress, history)
+def seen(progress: Progress, report: Report, **stop: float) -> Outlook | None:
+    return outlook(Stop.model_validate(stop), report, progress)
 
 
-# The estimate
+# How far the run is
 
 
 @pytest.mark.parametrize(
     ("stop", "expected"),
     [
-        ({"time_total_s": 40}, Estimate(0.25, 30, "time")),
-        ({"num_env_steps_sampled_lifetime": 4000}, Estimate(0.25, 30, "steps")),
-        ({"training_iteration": 5}, Estimate(0.2, 40, "iterations")),
+        ({"time_total_s": 40}, Outlook(0.25, 30, "25 % of time; ends in 30 s")),
+        (
+            {"num_env_steps_sampled_lifetime": 4000},
+            Outlook(0.25, 30, "25 % of steps; ends in about 30 s"),
+        ),
+        ({"training_iteration": 5}, Outlook(0.2, 40, "20 % of iterations; ends in about 40 s")),
     ],
 )
-def test_a_limit_is_extrapolated_from_the_throughput(
-    make_report: MakeReport, stop: dict[str, float], expected: Estimate
+def test_a_limit_is_reached_at_the_speed_so_far(
+    make_report: MakeReport, stop: dict[str, float], expected: Outlook
 ) -> None:
-    assert ahead(Progress(), [make_report()], **stop) == expected
+    assert seen(Progress(), make_report(), **stop) == expected
 
 
-def test_the_return_is_extrapolated_from_the_last_quarter(
+def test_a_goal_is_shown_with_the_return_and_the_latest_end(
     make_report: MakeReport, full: Progress
 ) -> None:
-    history = [
-        make_report(time_total_s=seconds, return_mean=mean)
-        for seconds, mean in [(10.0, math.nan), (20.0, -20.0), (90.0, -4.0), (100.0, -2.0)]
-    ]
-    found = ahead(full, history, episode_return_mean=18)
-    assert found == Estimate((-2 + 20) / (18 + 20), 100, "return")
+    full.first_return = -20.7
+    found = seen(full, make_report(return_mean=3.04), episode_return_mean=18, time_total_s=3430)
+    text = "return 3.0, goal 18 (61 %); ends in 57 min at the latest"
+    assert found == Outlook((3.04 + 20.7) / 38.7, 3420, text)
 
 
-def test_a_falling_return_has_no_end_in_sight(make_report: MakeReport, full: Progress) -> None:
-    history = [
-        make_report(time_total_s=seconds, return_mean=mean)
-        for seconds, mean in [(10.0, 0.0), (90.0, 4.0), (100.0, -2.0)]
-    ]
-    found = ahead(full, history, episode_return_mean=18)
-    assert found is not None
-    assert math.isnan(found.remaining_s)
-
-
-def test_a_return_below_the_first_one_is_not_progress(
-    make_report: MakeReport, full: Progress
+@pytest.mark.parametrize(
+    ("return_mean", "shown"),
+    [
+        (17.95, "return 17.9, goal 18 (99 %)"),
+        (17.999, "return 17.9, goal 18 (99 %)"),
+        (18.0, "return 18.0, goal 18 (100 %)"),
+        (-21.0, "return -21.0, goal 18 (0 %)"),
+    ],
+)
+def test_a_goal_is_reached_once_it_is_reached(
+    make_report: MakeReport, full: Progress, return_mean: float, shown: str
 ) -> None:
-    history = [make_report(return_mean=0.0), make_report(time_total_s=20.0, return_mean=-2.0)]
-    found = ahead(full, history, episode_return_mean=18)
+    full.first_return = -20.0
+    found = seen(full, make_report(return_mean=return_mean), episode_return_mean=18)
     assert found is not None
-    assert found.fraction == 0
+    assert found.text == shown
+    assert math.isnan(found.latest_end_s)
 
 
-def test_the_criterion_that_is_met_first_counts(make_report: MakeReport) -> None:
-    found = ahead(Progress(), [make_report()], time_total_s=4000, training_iteration=5)
+def test_the_goal_of_an_evaluation_is_shown(make_report: MakeReport) -> None:
+    progress = Progress(first_evaluation=0.0, last_evaluation=9.0)
+    found = seen(progress, make_report(), evaluation_return_mean=18)
     assert found is not None
-    assert found.criterion == "iterations"
+    assert found.text == "evaluation's return 9.0, goal 18 (50 %)"
 
 
-def test_a_known_end_counts_more_than_an_unknown_one(
-    make_report: MakeReport, full: Progress
-) -> None:
-    history = [make_report(return_mean=0.0)]
-    found = ahead(full, history, time_total_s=4000, episode_return_mean=18)
+def test_the_limit_that_is_reached_first_counts(make_report: MakeReport) -> None:
+    found = seen(Progress(), make_report(), time_total_s=4000, training_iteration=5)
     assert found is not None
-    assert found.criterion == "time"
+    assert found.text == "20 % of iterations; ends in about 40 s"
 
 
 def test_steps_that_have_not_begun_have_no_end_in_sight(make_report: MakeReport) -> None:
-    found = ahead(Progress(), [make_report(env_steps=0)], num_env_steps_sampled_lifetime=4000)
+    found = seen(Progress(), make_report(env_steps=0), num_env_steps_sampled_lifetime=4000)
     assert found is not None
-    assert math.isnan(found.remaining_s)
+    assert found.text == "0 % of steps; its end is not known yet"
 
 
-def test_a_return_is_not_estimated_before_100_episodes(make_report: MakeReport) -> None:
-    assert ahead(Progress(), [make_report(return_mean=0.0)], episode_return_mean=18) is None
+def test_a_goal_is_not_measured_before_100_episodes(make_report: MakeReport) -> None:
+    report = make_report(return_mean=0.0)
+    assert seen(Progress(), report, episode_return_mean=18) is None
+    found = seen(Progress(), report, episode_return_mean=18, time_total_s=40)
+    assert found is not None
+    assert found.text == "25 % of time; ends in 30 s at the latest"
 
 
 def test_a_run_without_criteria_has_no_end(make_report: MakeReport, full: Progress) -> None:
-    assert ahead(full, [make_report()]) is None
-
-
-def test_nothing_is_estimated_before_the_first_report() -> None:
-    assert ahead(Progress(), [], time_total_s=60) is None
+    assert seen(full, make_report()) is None
 
 
 @pytest.mark.parametrize(
     "stop", [{"time_total_s": 9}, {"num_env_steps_sampled_lifetime": 900}], ids=["time", "steps"]
 )
 def test_beyond_a_limit_no_time_is_left(make_report: MakeReport, stop: dict[str, float]) -> None:
-    found = ahead(Progress(), [make_report()], **stop)
+    found = seen(Progress(), make_report(), **stop)
     assert found is not None
-    assert (found.fraction, found.remaining_s) == (1, 0)
+    assert (found.fraction, found.latest_end_s) == (1, 0)
 
 
-def test_beyond_the_return_no_time_is_left(make_report: MakeReport, full: Progress) -> None:
-    history = [
-        make_report(time_total_s=seconds, return_mean=mean)
-        for seconds, mean in [(10.0, 0.0), (90.0, 17.0), (100.0, 19.0)]
-    ]
-    assert ahead(full, history, episode_return_mean=18) == Estimate(1, 0, "return")
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(29.2, "30 s"), (90, "90 s"), (91, "2 min"), (3420, "57 min"), (7500, "2 h 05 min")],
+)
+def test_a_time_to_come_is_rounded_up(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
 
 
 # In a pipe
@@ -161,7 +161,7 @@ def view(pipe: io.StringIO) -> View:
         "return -20.50 (best 1.50)",
         "steps 1,000 (100/s)",
         "env runners 2/3",
-        "25 % of time, about 0:30 left",
+        "25 % of time; ends in 30 s",
     ],
 )
 def test_a_pipe_gets_a_line(
@@ -242,7 +242,7 @@ def visible(output: str) -> str:
         "1,000  (100/s sampled, 90/s trained)",
         "2 of 3 alive",
         "0:10  (iteration 1)",
-        "25 % of time, about 0:30 left",
+        "25 % of time; ends in 30 s",
         "run abc",
     ],
 )
@@ -260,7 +260,7 @@ def test_a_terminal_shows_what_is_waited_for_and_for_how_long() -> None:
 
 
 def test_square_brackets_are_shown_as_they_are(make_report: MakeReport) -> None:
-    where = "MLflow is away (no [/api] at [bold])"
+    where = "MLflow is unreachable (no [/api] at [bold])"
     assert where in visible(shown(make_report(), Progress(), where))
 
 

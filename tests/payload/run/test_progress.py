@@ -27,14 +27,8 @@ from ray.rllib.utils.metrics import (
 
 from payload.environments.episode_metrics import EPISODE_LENGTHS, EPISODE_RETURNS
 from payload.experiment.settings import Stop
-from payload.run.progress import (
-    MEAN_OVER,
-    RECENT_EPISODES,
-    Progress,
-    Report,
-    TrainResult,
-    reason_to_stop,
-)
+from payload.run.progress import RECENT_EPISODES, Progress, reason_to_stop
+from payload.tracking.report import MEAN_OVER, Report, TrainResult
 from payload.tracking.train_result import train_result
 
 NAN = math.nan
@@ -371,13 +365,13 @@ def test_a_resumed_run_still_means_over_100_episodes() -> None:
 @pytest.mark.parametrize(
     ("stop", "report", "reason"),
     [
-        (Stop(time_total_s=60), {"time_total_s": 60.0}, "60 s passed"),
+        (Stop(time_total_s=60), {"time_total_s": 60.0}, "time limit of 60 s reached"),
         (
             Stop(num_env_steps_sampled_lifetime=5000),
             {"env_steps": 5120},
-            "5,000 environment steps passed",
+            "limit of 5,000 environment steps reached",
         ),
-        (Stop(training_iteration=3), {"iteration": 3}, "3 iterations passed"),
+        (Stop(training_iteration=3), {"iteration": 3}, "limit of 3 iterations reached"),
         (
             Stop(episode_return_mean=18),
             {"return_mean": 18.25},
@@ -421,7 +415,7 @@ def test_a_mean_return_of_fewer_than_100_episodes_stops_nothing(
 def test_whichever_criterion_is_met_first_stops(make_report: Callable[..., Report]) -> None:
     stop = Stop(episode_return_mean=18, time_total_s=60)
     report = make_report(time_total_s=61.0, return_mean=-21.0)
-    assert reason_to_stop(stop, report, full()) == "60 s passed"
+    assert reason_to_stop(stop, report, full()) == "time limit of 60 s reached"
 
 
 # Evaluation

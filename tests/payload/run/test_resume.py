@@ -56,3 +56,9 @@ def test_a_checkpoint_that_a_learners_process_cannot_write_is_an_error(
     algorithm.learner_group.foreach_learner(fill_disk)
     with pytest.raises(OSError, match="No space left on device"):
         CheckpointStore(tmp_path).save(algorithm, experiment, Progress())
+
+
+def test_a_learning_rate_given_to_a_resume_is_trained_with(build: Build, tmp_path: Path) -> None:
+    before = tiny(lr=1e-3)
+    checkpoint = CheckpointStore(tmp_path).save(build(before), before, Progress())
+    assert of_learners(build(tiny(lr=5e-4), checkpoint))[0].lr == 5e-4

@@ -18,17 +18,10 @@ from hypothesis import strategies as st
 from payload.errors import UserError
 from payload.experiment.settings import Experiment
 from payload.run.checkpoints import Checkpoint
-from payload.run.progress import Report
-from payload.run.run_folder import (
-    LogStream,
-    RunFolder,
-    check_writable,
-    create_run_folder,
-    find_run_to_resume,
-    redirect_output,
-    restore_output,
-)
+from payload.run.run_folder import RunFolder, check_writable, create_run_folder, find_run_to_resume
+from payload.run.terminal import LogStream, redirect_output, restore_output
 from payload.tracking.metrics import METRICS, STEPS, metrics
+from payload.tracking.report import Report
 from tests.payload.conftest import FIRST_REPORT
 
 Save = Callable[..., Checkpoint]

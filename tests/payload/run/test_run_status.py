@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from payload.run.panel import Estimate
-from payload.run.progress import Report
+from payload.run.panel import Outlook
 from payload.run.run_status import RunStatus
+from payload.tracking.report import Report
 
 TRAINING = RunStatus("TRAINING", "/runs/a", mlflow_run="abc")
 
@@ -22,14 +22,15 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_status_is_read_as_it_was_written(file: Path, make_report: Callable[..., Report]) -> None:
-    status = TRAINING.after(make_report(return_mean=2.5), Estimate(0.5, 30.0, "time"))
+    status = TRAINING.after(make_report(return_mean=2.5), Outlook(0.5, 30.0, "time"))
     status.write(file)
     assert RunStatus.read(file) == status
 
 
 def test_a_status_has_the_figures_of_an_iteration(make_report: Callable[..., Report]) -> None:
-    assert TRAINING.after(make_report(return_mean=2.5), Estimate(0.5, 30.0, "time")) == RunStatus(
-        *("TRAINING", "/runs/a"),
+    assert TRAINING.after(make_report(return_mean=2.5), Outlook(0.5, 30.0, "time")) == RunStatus(
+        state="TRAINING",
+        run="/runs/a",
         env_steps=1000,
         steps_per_s=100.0,
         episode_return=2.5,
@@ -39,11 +40,11 @@ def test_a_status_has_the_figures_of_an_iteration(make_report: Callable[..., Rep
     )
 
 
-@pytest.mark.parametrize("ahead", [None, Estimate(0.5, math.nan, "return")], ids=["none", "nan"])
+@pytest.mark.parametrize("outlook", [None, Outlook(0.5, math.nan, "return")], ids=["none", "nan"])
 def test_what_is_not_known_is_null(
-    file: Path, make_report: Callable[..., Report], ahead: Estimate | None
+    file: Path, make_report: Callable[..., Report], outlook: Outlook | None
 ) -> None:
-    TRAINING.after(make_report(), ahead).write(file)
+    TRAINING.after(make_report(), outlook).write(file)
     values = json.loads(file.read_text())
     assert (values["episode_return"], values["seconds_left"]) == (None, None)
 
@@ -56,7 +57,7 @@ def test_a_status_of_three_keys_is_read(file: Path) -> None:
 def test_a_run_that_is_over_has_no_env_runners_and_no_time_left(
     make_report: Callable[..., Report],
 ) -> None:
-    status = TRAINING.after(make_report(), Estimate(0.5, 30.0, "time")).ended("KILLED", "stopped")
+    status = TRAINING.after(make_report(), Outlook(0.5, 30.0, "time")).ended("KILLED", "stopped")
     assert (status.num_env_runners, status.seconds_left, status.steps_per_s) == (0, None, None)
 
 

@@ -48,7 +48,7 @@ def test_old_names_are_translated_before_the_eyes_of_the_user(trained: tuple[Pat
 def test_a_finished_run_says_why_it_stopped_and_what_to_type_next(
     trained: tuple[Path, str],
 ) -> None:
-    assert "FINISHED: 600 environment steps passed" in trained[1]
+    assert "FINISHED: limit of 600 environment steps reached" in trained[1]
     assert "volley evaluate" in trained[1]
 
 

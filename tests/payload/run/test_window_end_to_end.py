@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from payload.environments.needs import PACKAGES
+from payload.environments.machine_requirements import PACKAGES
 from payload.environments.packages import install_packages
 from payload.experiment.read import read_experiment
 from tests.payload.command_line import payload, run_folder, wait_for
@@ -111,8 +111,8 @@ def training(folder: Path, packages: Path, *arguments: str) -> Iterator[Windowed
         windowed = Windowed(process, str(folder))
         try:
             assert process.stdout is not None
-            said = list(_lines_until(process.stdout, "First learner update"))
-            assert "First learner update" in said[-1], "".join(said)
+            said = list(_lines_until(process.stdout, "Training started after"))
+            assert "Training started after" in said[-1], "".join(said)
             yield windowed
         finally:
             process.kill()

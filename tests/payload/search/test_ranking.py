@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-from payload.run.progress import Report
 from payload.run.run_status import RunStatus
-from payload.search.folder import SearchFolder, status_file
-from payload.search.plan import Planned
 from payload.search.ranking import Record, ranking, read_record
+from payload.search.search_folder import SearchFolder, status_file
+from payload.search.search_plan import Planned
+from payload.tracking.report import Report
 
 
 def record(lr: float, seed: int, return_mean: float, state: str = "FINISHED") -> Record:

@@ -19,7 +19,7 @@ from mlflow.entities import Run
 
 from payload.experiment.read import read_experiment
 from payload.run.run_status import RunStatus
-from payload.search.folder import SearchFolder, status_file
+from payload.search.search_folder import SearchFolder, status_file
 from payload.tracking.metrics import ITERATION, STEPS
 from tests.payload.command_line import payload, running, tracked_runs, wait_for
 
@@ -175,7 +175,7 @@ def test_the_search_ends_with_a_table_a_picture_and_the_best_setting(searched: S
     with search.table_file.open() as file:
         table = list(csv.DictReader(file))
     assert [row["rank"] for row in table] == ["1", "2"]
-    assert {row["reason"] for row in table} == {"8 iterations passed"}
+    assert {row["reason"] for row in table} == {"limit of 8 iterations reached"}
     assert search.picture.read_bytes().startswith(b"\x89PNG")
     assert f"Best setting     lr={table[0]['lr']}" in searched.output
     assert not search.tune.exists()
@@ -189,8 +189,8 @@ def test_the_best_setting_is_an_experiment_without_a_search(searched: Searched) 
 
 def test_a_resumed_search_stays_what_it_was(searched: Searched) -> None:
     refused: list[tuple[tuple[str, ...], str]] = [
-        (("--seeds", "2"), "--samples and --seeds stay"),
-        (("--config", '{"lr": {"grid_search": [1, 2]}}'), "search space stay as they were"),
+        (("--seeds", "2"), "--samples and --seeds cannot change"),
+        (("--config", '{"lr": {"grid_search": [1, 2]}}'), "config.lr is"),
     ]
     for options, words in refused:
         done = payload(searched.folder, "tune", "--resume", *options)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from matplotlib.image import imread
 
-from payload.run.progress import Report
 from payload.run.run_folder import RunFolder
 from payload.tracking.learning_curve import draw_learning_curve
+from payload.tracking.report import Report
 
 HEIGHT_WIDTH_RGBA = (540, 960, 4)
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from payload.experiment.settings import Stop
-from payload.run.progress import Report
 from payload.tracking.metrics import METRICS, MODULE, Metric, metrics
+from payload.tracking.report import Report
 from payload.tracking.train_result import train_result
 from tests.documents import table_rows
 

@@ -70,6 +70,28 @@ def test_another_boot_replaces_the_machines_and_the_run_command_with_them(up: Up
     }
 
 
+@pytest.mark.parametrize(
+    ("change", "operations"),
+    [
+        (
+            {"workerSize": "Standard_D4as_v5"},
+            # The run command `scaling` tells the autoscaler the CPUs of a worker.
+            {("replace", "VirtualMachineScaleSet"), ("update", RUN_COMMAND)},
+        ),
+        (
+            {"headSize": "Standard_NC8as_T4_v3"},
+            {("replace", "VirtualMachine"), ("replace", RUN_COMMAND)},
+        ),
+    ],
+    ids=["workers", "head"],
+)
+def test_machines_of_another_size_replace_the_running_ones(
+    up: Up, change: dict[str, str], operations: set[tuple[str, str]]
+) -> None:
+    up()
+    assert up(**change).operations == operations
+
+
 def test_what_is_declared_no_more_is_deleted(
     up: Up, driver: InProcess, azure: FailingAzure
 ) -> None:

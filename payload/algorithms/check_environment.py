@@ -1,0 +1,65 @@
+"""Checks before the start that the algorithm can learn the environment on this machine."""
+
+from __future__ import annotations
+
+import psutil
+
+from payload.environments.probe import EnvironmentFacts
+from payload.errors import UserError
+from payload.experiment.algorithm_settings import EpsilonGreedySettings
+from payload.experiment.impala_settings import ImpalaSettings
+from payload.experiment.ppo_dqn_sac_settings import ReplaySettings
+from payload.experiment.settings import Experiment
+
+FREE = 0.8
+"""Part of the free memory that a replay buffer may take."""
+BYTES_BESIDE = 200
+"""Size of a step in RLlib's replay buffer without its observation: action, reward, priority."""
+
+
+def facts_of_game(experiment: Experiment) -> EnvironmentFacts:
+    """Returns what is known of an Atari game without playing it."""
+    settings = experiment.config
+    size = settings.image_size**2 * settings.frame_stack
+    return EnvironmentFacts(size, discrete=True, atari=True)
+
+
+def check_algorithm(experiment: Experiment, facts: EnvironmentFacts) -> None:
+    """Raises UserError where the algorithm cannot learn the environment on this machine."""
+    if experiment.run == "DQN" and not facts.discrete:
+        raise UserError(
+            f"run: DQN needs discrete actions; {experiment.env} has {facts.actions}; "
+            f"allowed: IMPALA, APPO, PPO{'' if facts.composed else ', SAC'}"
+        )
+    if experiment.run == "SAC" and facts.composed:
+        raise UserError(
+            f"run: SAC needs Discrete or Box actions; {experiment.env} has {facts.actions}; "
+            "allowed: IMPALA, APPO, PPO"
+        )
+    settings = experiment.config
+    if isinstance(settings, EpsilonGreedySettings) and settings.epsilon and not facts.discrete:
+        raise UserError(
+            f"config.epsilon: random actions need discrete ones; {experiment.env} has "
+            f"{facts.actions}, for which {experiment.run} samples from its policy"
+        )
+    evaluates = settings.evaluation_interval is not None
+    if evaluates and experiment.run_under and not settings.evaluation_num_env_runners:
+        raise UserError(
+            "config.evaluation_num_env_runners: must be at least 1 with run_under, because the "
+            "driver has no display"
+        )
+    if facts.atari and isinstance(settings, ImpalaSettings) and settings.use_lstm:
+        raise UserError(
+            f"config.use_lstm: {experiment.run} has a network of its own for Atari games, without "
+            "an LSTM; allowed: run PPO, or another environment"
+        )
+    if not isinstance(settings, ReplaySettings):
+        return
+    each = facts.observation_bytes + BYTES_BESIDE
+    room = int(psutil.virtual_memory().available * FREE / each)
+    if settings.replay_buffer_capacity > room:
+        raise UserError(
+            f"config.replay_buffer_capacity: {settings.replay_buffer_capacity} steps of {each:,} "
+            f"bytes are {settings.replay_buffer_capacity * each / 2**30:,.1f} GB, more than this "
+            f"machine has free; at most {room} fit"
+        )

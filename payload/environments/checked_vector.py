@@ -1,0 +1,126 @@
+"""Checks what a vector environment returns, and records the true returns of its episodes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.spaces import Box
+from gymnasium.vector import VectorEnv, VectorWrapper
+
+from payload.environments.environment_faults import EnvironmentFaultError, StepTimeout
+
+ROUNDING = 1e-5
+"""How far beyond its bounds a value may be, in parts of the bound: spaces are float32."""
+
+
+class FinishedEpisode(NamedTuple):
+    """A finished episode."""
+
+    length: int
+    """Environment steps."""
+    episode_return: float
+    """Sum of the environment's own rewards, neither clipped nor discounted."""
+
+
+class CheckedVector(VectorWrapper):
+    """A vector environment that resets in the step after the end of an episode.
+
+    Raises:
+        EnvironmentFaultError: In `step`, for an observation or a reward that is not finite, and for
+            an observation outside the space.
+    """
+
+    _over: npt.NDArray[np.bool_]
+    """The environments whose episode ended in the last step."""
+
+    def __init__(
+        self,
+        env: VectorEnv[Any, Any, Any],
+        clip_rewards: bool = False,
+        check_space: bool = False,
+        timeout: StepTimeout | None = None,
+    ) -> None:
+        """
+        Args:
+            clip_rewards: Return the rewards' signs; the episodes keep the environment's own.
+            check_space: Compare observations with their space.
+            timeout: Renewed in every step.
+        """
+        super().__init__(env)
+        self.clip_rewards, self.timeout = clip_rewards, timeout
+        self._bounds = _bounds(env.single_observation_space) if check_space else None
+        self.finished: list[FinishedEpisode] = []
+        """Episodes finished since the list was last emptied."""
+        self.wanted: npt.NDArray[np.int64] | None = None
+        """Episodes of each environment that still count, [N]; None: all that finish."""
+        self._start()
+
+    def reset(self, **kwargs: Any) -> Any:
+        self._start()
+        self._renew_timeout()
+        return super().reset(**kwargs)
+
+    def step(self, actions: Any) -> Any:
+        self._renew_timeout()
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        _check_finite("an observation", observations)
+        _check_finite("a reward", rewards)
+        if self._bounds is not None:
+            _check_bounds(observations, *self._bounds)
+        # The first step after the end of an episode is the reset.
+        self._returns += rewards * ~self._over
+        self._lengths += ~self._over
+        self._over = terminated | truncated
+        for index in np.flatnonzero(self._over):
+            if self.wanted is None or self.wanted[index] > 0:
+                self.finished.append(
+                    FinishedEpisode(int(self._lengths[index]), float(self._returns[index]))
+                )
+                if self.wanted is not None:
+                    self.wanted[index] -= 1
+            self._returns[index], self._lengths[index] = 0.0, 0
+        if self.clip_rewards:
+            rewards = np.sign(rewards)
+        return observations, rewards, terminated, truncated, infos
+
+    def _renew_timeout(self) -> None:
+        if self.timeout is not None:
+            self.timeout.renew()
+
+    def _start(self) -> None:
+        self._returns = np.zeros(self.num_envs)
+        self._lengths = np.zeros(self.num_envs, np.int64)
+        self._over = np.zeros(self.num_envs, np.bool_)
+
+
+def _bounds(space: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
+    """Returns what a space allows its observations; None where that is all that they can hold."""
+    if not isinstance(space, Box) or not (space.bounded_below.any() or space.bounded_above.any()):
+        return None
+    if space.dtype == np.uint8 and not space.low.any() and (space.high == 0xFF).all():
+        return None
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    slack = ROUNDING * np.maximum(1.0, np.abs(np.where(np.isfinite([low, high]), [low, high], 0.0)))
+    return low - slack[0], high + slack[1]
+
+
+def _check_finite(what: str, values: npt.NDArray[Any]) -> None:
+    if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
+        index = int(np.argwhere(~np.isfinite(values))[0][0])
+        raise EnvironmentFaultError(f"environment {index} has returned {what} that is not finite")
+
+
+def _check_bounds(
+    observations: npt.NDArray[Any], low: npt.NDArray[Any], high: npt.NDArray[Any]
+) -> None:
+    outside = (observations < low) | (observations > high)
+    if outside.any():
+        index, *place = (int(i) for i in np.argwhere(outside)[0])
+        value = observations[(index, *place)]
+        raise EnvironmentFaultError(
+            f"environment {index} has returned an observation outside observation_space: {value:g} "
+            f"at {place}, allowed {low[tuple(place)]:.4g} to {high[tuple(place)]:.4g} "
+            "(config.disable_env_checking allows it)"
+        )

@@ -1,0 +1,114 @@
+"""RLlib's env runner, on environments as the policy sees them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers.vector import DictInfoToList
+
+from payload.environments.atari import AtariSettings, make_vector_env
+from payload.environments.checked_vector import CheckedVector
+from payload.environments.environment_faults import Recovering, StepTimeout
+from payload.environments.episode_metrics import log_episodes
+from payload.environments.make_env import EnvironmentSettings, make_vector
+from payload.environments.policy_observation import PolicyObservationVector
+
+STEPS_AT_ONCE = 32
+"""Steps of each environment between two checks whether all episodes are complete."""
+
+
+class GymnasiumEnvRunner(Recovering):
+    """Samples episodes from any Gymnasium environment.
+
+    The driver's own env runner gets its environments on the first call of `sample`: it only samples
+    where it is the only one, and the driver may have no window for a simulator.
+    """
+
+    env: DictInfoToList | None
+
+    def __init__(self, **kwargs: Any) -> None:
+        self._watched: CheckedVector | None = None
+        super().__init__(**kwargs)
+
+    def sample(self, *, num_episodes: int | None = None, **kwargs: Any) -> Any:
+        """Samples steps, or plays `num_episodes`; see RLlib's own for the arguments."""
+        if self.env is None:
+            self.make_env()
+        with self._timeout.watch():
+            if num_episodes is not None:
+                return self._play(num_episodes, explore=kwargs.get("explore"))
+            episodes = super().sample(**kwargs)
+        # Schedules go by it. The driver sends its own count, of all env runners, now and then.
+        steps = sum(len(episode) for episode in episodes)
+        self.num_env_steps_sampled_lifetime += steps * max(1, self.config.num_env_runners)
+        return episodes
+
+    def _play(self, num_episodes: int, explore: bool | None) -> list[Any]:
+        """Plays each environment's share from a fresh start, so that short ones are not favoured.
+
+        RLlib's own takes the first ones that end. Only their metrics are kept.
+        """
+        watched = self._watched
+        assert watched is not None
+        share, rest = divmod(num_episodes, self.num_envs)
+        watched.wanted = share + (np.arange(self.num_envs) < rest)
+        force_reset = True
+        while watched.wanted.any():
+            steps = STEPS_AT_ONCE * self.num_envs
+            super().sample(num_timesteps=steps, explore=explore, force_reset=force_reset)
+            force_reset = False
+        watched.wanted = None
+        self._needs_initial_reset = True
+        return []
+
+    def make_env(self) -> None:
+        """Makes the environments, and closes those that were there."""
+        self.num_envs = self.config.num_envs_per_env_runner
+        with self._timeout.watch():
+            self._timeout.renew()
+            if self.env is not None:
+                with suppress(Exception):  # What has failed may fail again.
+                    self.env.close()
+            self._watched = self._make_vector()
+        self.env = DictInfoToList(self._watched)
+        self._needs_initial_reset = True
+
+    @cached_property
+    def _settings(self) -> EnvironmentSettings:
+        return EnvironmentSettings(**self.config.env_config)
+
+    @cached_property
+    def _timeout(self) -> StepTimeout:
+        return StepTimeout(self._settings.step_timeout_s, may_exit=self.worker_index > 0)
+
+    def _make_vector(self) -> CheckedVector:
+        env = make_vector(self.config.env, self._settings.kwargs, self.num_envs)
+        return CheckedVector(env, check_space=self._settings.check_space, timeout=self._timeout)
+
+    def get_metrics(self) -> Any:
+        """Returns the metrics since the last call, every finished episode among them."""
+        if self._watched is not None:
+            window = self.config.metrics_num_episodes_for_smoothing
+            log_episodes(self.metrics, self._watched.finished, window)
+            self._watched.finished.clear()
+        # RLlib would count them too, and with clipped rewards.
+        self._done_episodes_for_metrics.clear()
+        self._ongoing_episodes_for_metrics.clear()
+        return self.metrics.reduce()
+
+
+class AtariGameEnvRunner(GymnasiumEnvRunner):
+    """Samples episodes from an Atari game, whose copies are stepped in one call."""
+
+    def _make_vector(self) -> CheckedVector:
+        kwargs = self._settings.kwargs
+        game = AtariSettings(**kwargs["game"])
+        threads = max(1, int(self.config.num_cpus_per_env_runner))
+        env = make_vector_env(game, self.num_envs, threads, autoreset=AutoresetMode.NEXT_STEP)
+        return CheckedVector(
+            PolicyObservationVector(env), clip_rewards=kwargs["clip_rewards"], timeout=self._timeout
+        )

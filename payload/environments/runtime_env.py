@@ -1,0 +1,106 @@
+"""What travels to the machines of a Ray cluster, as Ray's runtime_env.
+
+Ray's own `pip` would copy the whole Python environment for each machine. Here code, packages and
+inputs are one folder, the workers' working directory, which Ray packs and unpacks.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from payload.environments.copy_folder import copy_folder, files_in
+from payload.environments.inputs import input_variables, remove_copies
+from payload.errors import UserError
+from payload.experiment.settings import MAX_TRAVEL_BYTES, Experiment
+
+INPUTS = "volley_inputs"
+"""In the working directory, the folders of `inputs` by name."""
+
+
+def runtime_env(
+    experiment: Experiment, payload: Path, installed: Path | None, staging: Path
+) -> dict[str, Any]:
+    """Returns Ray's runtime_env for an experiment.
+
+    Args:
+        payload: The folder of this package.
+        installed: What `install_packages` returned.
+        staging: A folder that becomes the workers' working directory.
+
+    Raises:
+        UserError: It is too large for Ray.
+    """
+    environment: dict[str, Any] = {"py_modules": [str(payload)]}
+    if experiment.environment_variables:
+        environment["env_vars"] = dict(experiment.environment_variables)
+    if experiment.run_under is not None:
+        environment["py_executable"] = f"{experiment.run_under} {sys.executable}"
+    folders = list(_folders(experiment, installed))
+    if not folders:
+        return environment
+    _check_size([folder for folder, _ in folders])
+    shutil.rmtree(staging, ignore_errors=True)
+    for folder, place in folders:
+        copy_folder(folder, staging / place)
+    environment["working_dir"] = str(staging)
+    if experiment.inputs:
+        environment["worker_process_setup_hook"] = (
+            f"{set_input_variables.__module__}.set_input_variables"
+        )
+    return environment
+
+
+def local_runtime_env(experiment: Experiment) -> dict[str, Any] | None:
+    """Returns Ray's runtime_env on this machine, whose workers inherit all but run_under."""
+    if experiment.run_under is None:
+        return None
+    start_worker = shlex.quote(str(Path(__file__).with_name("start_worker.py")))
+    return {"py_executable": f"{experiment.run_under} {sys.executable} {start_worker}"}
+
+
+def set_input_variables() -> None:
+    """Ray calls it in every worker: the inputs are below the working directory.
+
+    Their copies are beside Ray's folder of working directories: Ray removes these with
+    shutil.rmtree (ray._private.runtime_env.packaging.delete_package), which fails in folders
+    without a write bit. The copies of a working directory that is gone are removed here.
+    """
+    package = Path.cwd()
+    copies = package.parents[1] / INPUTS
+    for old in copies.glob("*"):
+        if not (package.parent / old.name).exists():
+            remove_copies(old)
+    inputs = {path.name: str(path) for path in (package / INPUTS).iterdir()}
+    os.environ.update(input_variables(inputs, copies / package.name))
+
+
+def _folders(experiment: Experiment, installed: Path | None) -> Iterator[tuple[Path, str]]:
+    """Yields each folder that travels with its place in the working directory."""
+    if installed is not None:
+        yield installed, "."
+    if experiment.source_directory is not None:
+        yield Path(experiment.source_directory), "."
+    for name, folder in experiment.inputs.items():
+        yield Path(folder), f"{INPUTS}/{name}"
+
+
+def _check_size(folders: list[Path]) -> None:
+    """Raises UserError for what Ray would refuse, before anything is copied."""
+    sizes: Counter[Path] = Counter()
+    for folder in folders:
+        for path in files_in(folder):
+            sizes[folder / path.relative_to(folder).parts[0]] += path.stat().st_size
+    if sizes.total() <= MAX_TRAVEL_BYTES:
+        return
+    named = ", ".join(f"{path} {size / 2**20:,.0f} MiB" for path, size in sizes.most_common(3))
+    raise UserError(
+        f"source_directory, pip_packages and inputs have {sizes.total() / 2**20:,.0f} MiB "
+        f"together, more than the {MAX_TRAVEL_BYTES / 2**20:.0f} MiB that Ray distributes: {named}"
+    )

@@ -1,0 +1,131 @@
+"""The settings that all algorithms share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+_Point = Annotated[tuple[Annotated[int, Field(ge=0)], float], Field(strict=False)]
+Schedule = float | Annotated[list[_Point], Field(min_length=1)]
+"""A number, or [[environment steps, value], ...] with values interpolated in between.
+
+Steps are of all env runners together, those before a resume included.
+"""
+
+STRICT = ConfigDict(
+    extra="forbid",
+    frozen=True,
+    strict=True,
+    allow_inf_nan=False,
+    use_attribute_docstrings=True,
+)
+
+
+@dataclass(frozen=True)
+class ByEnvironment:
+    """A default that is one value for Atari games and another one elsewhere.
+
+    Either may be a ByAlgorithm.
+    """
+
+    atari: Any
+    other: Any = None
+
+
+class AtariOnly:
+    """Marks a setting that has no effect on other environments."""
+
+
+class AlgorithmSettings(BaseModel):
+    """Settings that every algorithm has; RLlib's names where RLlib has the setting."""
+
+    model_config = STRICT
+
+    # Env runners
+    num_env_runners: int | None = Field(None, ge=0)
+    """Env runners. 0: the driver samples itself. Default: as many as fit."""
+    num_envs_per_env_runner: int = Field(1, ge=1)
+    """Environments that each env runner steps."""
+    num_cpus_per_env_runner: int = Field(1, ge=1)
+    """CPUs of an env runner, which steps the copies of an Atari game with as many threads."""
+    explore: bool = True
+    """Sample actions from the policy; `false` takes the most likely one."""
+    env_config: dict[str, Any] = {}
+    """Arguments of `gymnasium.make`; for an Atari game, fields of AtariSettings in
+    payload/environments/atari.py."""
+    env_step_timeout_s: float = Field(120.0, gt=0)
+    """Not for IMPALA and APPO on Atari games. Seconds in which an environment must be made and
+    answer a step or a reset."""
+    disable_env_checking: bool = False
+    """Not on Atari games. Accept observations outside their space."""
+    # Preprocessing
+    image_size: Annotated[int, AtariOnly] = Field(84, ge=32, le=210)
+    """Height and width of an observation in pixels."""
+    frame_stack: Annotated[int, AtariOnly] = Field(4, ge=1, le=16)
+    """Frames in an observation."""
+    clip_rewards: Annotated[bool, AtariOnly] = True
+    """Clip the rewards that the algorithm learns from."""
+    # Learners
+    num_learners: int = Field(0, ge=0)
+    """Learner processes. 0: the learner runs in the driver."""
+    num_gpus_per_learner: float = Field(0.0, ge=0)
+    """GPUs of each learner, or a part of one."""
+    train_batch_size_per_learner: int | None = Field(None, ge=1)
+    """Environment steps of a train batch."""
+    gamma: float = Field(0.99, ge=0, le=1)
+    """Discount factor."""
+    # Evaluation
+    evaluation_interval: int | None = Field(None, ge=1)
+    """Iterations between two evaluations. Default: off."""
+    evaluation_duration: int = Field(10, ge=1)
+    """Episodes of one evaluation."""
+    evaluation_num_env_runners: int = Field(0, ge=0)
+    """Env runners that only evaluate, beside num_env_runners. 0: the driver plays."""
+    # The run
+    seed: int | None = Field(None, ge=0)
+    """Seed of weights, actions and no-op starts. A run starts faster without one. Default:
+    different in each run."""
+    min_time_s_per_iteration: float = Field(5.0, ge=0)
+    """Shortest time between two reports, in seconds."""
+
+    @model_validator(mode="after")
+    def _schedules_rise(self) -> Self:
+        for name, value in self:
+            points = value if isinstance(value, list) else []
+            steps = [point[0] for point in points if isinstance(point, tuple)]
+            if sorted(set(steps)) != steps:
+                raise ValueError(f"config.{name}: {steps} are not rising numbers of steps")
+        return self
+
+
+class LSTMSettings(AlgorithmSettings):
+    """Settings of algorithms that RLlib can train with an LSTM, behind the other layers."""
+
+    use_lstm: bool = False
+    """An LSTM behind the other layers, for an environment that does not show all that matters.
+    IMPALA and APPO have none on Atari games."""
+    lstm_cell_size: int = Field(256, ge=1)
+    """Units of the LSTM."""
+    max_seq_len: int = Field(20, ge=1)
+    """Steps over which the LSTM's gradient goes back in time."""
+
+
+LSTM = LSTMSettings.model_fields.keys() - AlgorithmSettings.model_fields.keys()
+
+
+class EpsilonGreedySettings(AlgorithmSettings):
+    """Settings of algorithms that can explore with random actions."""
+
+    epsilon: Schedule | None = None
+    """Probability of a random action, each one as likely: a number or a schedule; discrete actions
+    only. Default: 0."""
+
+    @model_validator(mode="after")
+    def _epsilon_is_a_probability(self) -> Self:
+        given = self.epsilon
+        for value in [given] if isinstance(given, float) else [value for _, value in given or []]:
+            if not 0 <= value <= 1:
+                raise ValueError(f"config.epsilon: {value:g} is not a probability, from 0 to 1")
+        return self

@@ -1,0 +1,122 @@
+"""What a setting is where an experiment does not give it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from payload.experiment.algorithm_settings import AlgorithmSettings, AtariOnly, ByEnvironment
+from payload.experiment.batch_sizes import LAPTOP, BatchSizes, batch_sizes_for
+from payload.experiment.impala_settings import (
+    MINIBATCH_STEPS,
+    TRAJECTORY_SIZES,
+    ByAlgorithm,
+    ImpalaSettings,
+)
+from payload.experiment.settings import Algorithm, Experiment
+
+
+def with_defaults(
+    experiment: Experiment, atari: bool, num_env_runners: int | None = None
+) -> AlgorithmSettings:
+    """Returns the experiment's settings with every default filled in.
+
+    Args:
+        atari: Whether the environment takes the Atari fast path.
+        num_env_runners: What `placement.place` returned; None leaves the setting as it is.
+    """
+    given = experiment.config
+    filled: dict[str, Any] = {}
+    if num_env_runners is not None:
+        filled["num_env_runners"] = num_env_runners
+    for name, field in type(given).model_fields.items():
+        if getattr(given, name) is not None:
+            continue
+        for default in field.metadata:
+            if isinstance(default, ByEnvironment | ByAlgorithm):
+                filled[name] = _default_for(default, experiment.run, atari)
+    if isinstance(given, ImpalaSettings):
+        scale = batch_sizes_for(num_env_runners or 0) if atari else LAPTOP
+        filled |= _scaled(given, MINIBATCH_STEPS[experiment.run] if atari else None, scale)
+        if atari:
+            filled["image_width"] = given.image_width or given.image_size
+        for anneal, value in ("anneal_lr", given.lr), ("anneal_entropy_coeff", given.entropy_coeff):
+            if getattr(given, anneal) is None:
+                filled[anneal] = atari and value is None
+        if given.lr is None:
+            filled["lr"] *= scale.lr_factor
+        if given.entropy_coeff is not None:
+            filled["uniform_kl_coeff"] = given.uniform_kl_coeff or 0.0
+        if given.uniform_kl_coeff is not None:
+            filled.pop("uniform_kl_coeff_at_goal", None)
+    return given.model_copy(update=filled)
+
+
+def _default_for(default: Any, run: Algorithm, atari: bool) -> Any:
+    if isinstance(default, ByEnvironment):
+        return _default_for(default.atari if atari else default.other, run, atari)
+    return getattr(default, run.lower()) if isinstance(default, ByAlgorithm) else default
+
+
+def _scaled(
+    given: ImpalaSettings, minibatch_steps: int | None, scale: BatchSizes
+) -> dict[str, Any]:
+    """Returns the sizes of IMPALA and APPO.
+
+    Where one of TRAJECTORY_SIZES is given, games and fragment length do not follow the scale.
+
+    Args:
+        minibatch_steps: Steps of a minibatch on a laptop; None for the whole train batch.
+    """
+    filled: dict[str, Any] = {}
+    if not given.model_fields_set & TRAJECTORY_SIZES:
+        filled["num_envs_per_env_runner"] = scale.num_envs_per_env_runner
+        filled["rollout_fragment_length"] = scale.rollout_fragment_length
+    sizes = given.model_copy(update=filled)
+    learners = max(1, given.num_learners)
+    if given.minibatch_size is None and minibatch_steps is not None:
+        length = sizes.rollout_fragment_length
+        rows = max(1, round(minibatch_steps * scale.factor / learners / length))
+        filled["minibatch_size"] = rows * length
+    # RLlib collects whole fragments for all learners together and then divides them: one with fewer
+    # fragments than another would halt both.
+    fragments = max(1, scale.factor // learners)
+    if given.train_batch_size_per_learner is not None:
+        fragments = -(-given.train_batch_size_per_learner // sizes.fragment_steps)
+    filled["train_batch_size_per_learner"] = fragments * sizes.fragment_steps
+    return filled
+
+
+def notes_on_defaults(experiment: Experiment, atari: bool) -> list[str]:
+    """Returns a line for each given setting that has no effect, or not the one that was asked."""
+    given = experiment.config
+    asked = given.train_batch_size_per_learner
+    size = with_defaults(experiment, atari).train_batch_size_per_learner
+    notes = []
+    if given.evaluation_interval is None:
+        notes += [
+            f"config.{name} is ignored: evaluation_interval is not set"
+            for name in ("evaluation_duration", "evaluation_num_env_runners")
+            if name in given.model_fields_set
+        ]
+    if isinstance(given, ImpalaSettings) and asked not in (None, size):
+        notes.append(
+            f"config.train_batch_size_per_learner is now {size}: "
+            f"whole rollout fragments of {given.fragment_steps} environment steps"
+        )
+    if not atari:
+        notes += [
+            f"config.{name} is ignored: {experiment.env} is not an Atari game, "
+            "RLlib's own env runner and learner train it"
+            for name in for_atari_only(given)
+        ]
+    return notes
+
+
+def for_atari_only(given: AlgorithmSettings) -> list[str]:
+    """Returns the given settings that have no effect on other environments."""
+    fields = type(given).model_fields
+    return [
+        name
+        for name, field in fields.items()
+        if AtariOnly in field.metadata and name in given.model_fields_set
+    ]

@@ -1,0 +1,216 @@
+"""Writes what documents say of settings: the tables of docs/algorithm.md and a schema for editors.
+
+    python -m payload.experiment.document [ROOT]
+
+The docstring beside a setting is its description. Its last sentence may be "Default: ..." where the
+default is not a value, or "RLlib: ..." with RLlib's default where volley has none of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import models_json_schema
+
+from payload.experiment.algorithm_settings import AlgorithmSettings, AtariOnly, ByEnvironment
+from payload.experiment.impala_settings import ByAlgorithm, ImpalaSettings
+from payload.experiment.old_names import (
+    DURATION,
+    IGNORED_BY_IMPALA,
+    IGNORED_CONFIG,
+    IGNORED_MODEL,
+    RENAMED_CONFIG,
+    RENAMED_MODEL,
+    RENAMED_STOP,
+)
+from payload.experiment.search_space import KINDS, NOT_SEARCHED
+from payload.experiment.settings import SETTINGS, Experiment, Stop
+
+PAGE, SCHEMA = Path("docs/algorithm.md"), Path("docs/experiment.schema.json")
+NAMES = {name for model in SETTINGS.values() for name in model.model_fields}
+UNMISTAKABLE = [name for name in sorted(NAMES) if "_" in name or name == "lr"]
+"""Names of settings that are not words of a sentence."""
+SETTING = re.compile(rf"(?<!`)\b({'|'.join(UNMISTAKABLE)})\b(?!`)")
+LAST_SENTENCE = re.compile(r"\s*\b(Default|RLlib): (.*)\.$")
+
+
+def main(root: Path) -> None:
+    for path, text in documents(root).items():
+        (root / path).write_text(text)
+
+
+def documents(root: Path) -> dict[Path, str]:
+    """Returns the text that each document should have, by its path below the repository's root."""
+    page = (root / PAGE).read_text()
+    for name, lines in _tables().items():
+        begin, end = f"<!-- {name}: written by make docs -->\n", f"<!-- end of {name} -->"
+        before, rest = page.split(begin)
+        _, after = rest.split(end, 1)
+        page = before + begin + "\n".join([*lines, end]) + after
+    return {PAGE: page, SCHEMA: json.dumps(schema(), indent=1) + "\n"}
+
+
+def _tables() -> dict[str, Iterable[str]]:
+    """Returns the lines of each table by its name."""
+    renamed = RENAMED_CONFIG | {f"model.{old}": new for old, new in RENAMED_MODEL.items()}
+    names = [f"| `{old}` | `{new}` |" for old, new in renamed.items()]
+    names.append(
+        "| `num_gpus` | `num_learners` and `num_gpus_per_learner`: a learner for each GPU |"
+    )
+    criteria = [f"| `{old}` | `{new}` |" for old, new in RENAMED_STOP.items()]
+    return {
+        "settings": _settings(ImpalaSettings, ImpalaSettings.model_fields),
+        **{run: _settings(SETTINGS[run], _own(SETTINGS[run])) for run in ("PPO", "DQN", "SAC")},
+        "criteria": [
+            "| criterion | meaning |",
+            "|---|---|",
+            *(f"| `{f.alias or name}` | {_meaning(f)} |" for name, f in Stop.model_fields.items()),
+        ],
+        "old names": ["| older name in `config` | name today |", "|---|---|", *names],
+        "old criteria": ["| older name in `stop` | name today |", "|---|---|", *criteria],
+    }
+
+
+def _own(model: type[AlgorithmSettings]) -> Iterator[str]:
+    """Yields the settings that an algorithm does not share with all others, or has another way."""
+    for name, field in model.model_fields.items():
+        shared = AlgorithmSettings.model_fields.get(name)
+        if shared is None or (shared.default, shared.description) != (
+            field.default,
+            field.description,
+        ):
+            yield name
+    yield "image_size"
+
+
+def _settings(model: type[BaseModel], names: Iterable[str]) -> Iterator[str]:
+    yield from ("| setting | default | meaning |", "|---|---|---|")
+    for name in names:
+        field = model.model_fields[name]
+        yield f"| `{name}` | {default_in_words(field)} | {_meaning(field)} |"
+
+
+def default_in_words(field: FieldInfo) -> str:
+    """Returns a setting's default, as the tables show it."""
+    last = LAST_SENTENCE.search(" ".join((field.description or "").split()))
+    if last is not None and last[1] == "Default":
+        return SETTING.sub(r"`\1`", last[2])
+    value = next((_marked(m) for m in field.metadata if _marked(m)), None)
+    if last is not None:
+        return f"RLlib's: {last[2]}" + (f"; Atari games {value}" if value else "")
+    return value or _value(field.default)
+
+
+def _marked(marker: Any) -> str:
+    if isinstance(marker, ByAlgorithm):
+        return _value(marker)
+    if not isinstance(marker, ByEnvironment):
+        return ""
+    other = f", other environments {_value(marker.other)}" if marker.other is not None else ""
+    return _value(marker.atari) + other
+
+
+def _value(default: Any) -> str:
+    if isinstance(default, ByAlgorithm):
+        return f"{_value(default.impala)}, APPO {_value(default.appo)}"
+    return "none" if default is None else f"`{json.dumps(default)}`"
+
+
+def _meaning(field: FieldInfo) -> str:
+    text = LAST_SENTENCE.sub("", " ".join((field.description or "").split()))
+    text = SETTING.sub(r"`\1`", text.removesuffix(".").replace("|", "\\|"))
+    return f"Atari only. {text}" if AtariOnly in field.metadata else text
+
+
+def schema() -> dict[str, Any]:
+    """Returns the JSON schema of an experiment file; each algorithm has settings of its own."""
+    models = [(model, "validation") for model in {*SETTINGS.values(), Experiment}]
+    _, definitions = models_json_schema(
+        sorted(models, key=lambda pair: pair[0].__name__),  # type: ignore[arg-type]
+        ref_template="#/$defs/{model}",
+    )
+    defs: dict[str, Any] = definitions["$defs"]
+    experiment = defs.pop("Experiment")
+    del defs["AlgorithmSettings"]
+    defs["SearchSpace"] = {
+        "description": "A search space of `volley tune`.",
+        "type": "object",
+        "properties": {kind: {"type": "array", "minItems": 1} for kind in KINDS},
+        "minProperties": 1,
+        "maxProperties": 1,
+        "additionalProperties": False,
+    }
+    ignored = IGNORED_CONFIG | IGNORED_BY_IMPALA
+    for model in SETTINGS.values():
+        properties = defs[model.__name__]["properties"]
+        for name, setting in properties.items():
+            setting.pop("title", None)
+            if name not in NOT_SEARCHED:
+                options = setting.pop("anyOf", None) or [_without_description(setting)]
+                setting["anyOf"] = [*options, {"$ref": "#/$defs/SearchSpace"}]
+        properties |= {
+            old: _deprecated(f"is now {new}")
+            for old, new in RENAMED_CONFIG.items()
+            if new in properties and old not in properties
+        }
+        properties |= {
+            old: _deprecated(f"is ignored: {why}")
+            for old, why in ignored.items()
+            if old not in properties
+        }
+        properties["num_gpus"] = _deprecated("is now num_learners and num_gpus_per_learner")
+        properties["exploration_config"] = _deprecated("is now explore or epsilon")
+        properties["model"] = {
+            "deprecated": True,
+            "properties": {name: {} for name in (*RENAMED_MODEL, *IGNORED_MODEL, *properties)},
+            "additionalProperties": False,
+        }
+    criteria = defs["Stop"]["properties"]
+    criteria |= {old: _deprecated(f"is now {new}") for old, new in RENAMED_STOP.items()}
+    properties = experiment["properties"]
+    # Which settings there are depends on `run`; an empty section of a file is null.
+    properties["config"] = {"description": properties["config"]["description"]}
+    properties["stop"] = {"anyOf": [{"$ref": "#/$defs/Stop"}, {"type": "null"}]}
+    properties[DURATION] = _deprecated("is now stop.time_total_s")
+    others = [run for run in SETTINGS if SETTINGS[run] is not ImpalaSettings]
+    is_other = {"properties": {"run": {"enum": others}}, "required": ["run"]}
+    rules = [{"if": {"not": is_other}, "then": _config_of(ImpalaSettings)}]
+    rules += [
+        {
+            "if": {"properties": {"run": {"const": run}}, "required": ["run"]},
+            "then": _config_of(SETTINGS[run]),
+        }
+        for run in others
+    ]
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        **experiment,
+        "title": "An experiment of volley",
+        "allOf": rules,
+        "$defs": defs,
+    }
+
+
+def _config_of(model: type[BaseModel]) -> dict[str, Any]:
+    options = [{"$ref": f"#/$defs/{model.__name__}"}, {"type": "null"}]
+    return {"properties": {"config": {"anyOf": options}}}
+
+
+def _without_description(setting: dict[str, Any]) -> dict[str, Any]:
+    """Takes what a value must be out of a setting's schema, and returns it."""
+    return {key: setting.pop(key) for key in [*setting] if key not in ("description", "default")}
+
+
+def _deprecated(what: str) -> dict[str, Any]:
+    return {"deprecated": True, "description": f"An older name; it {what}."}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "."))

@@ -1,0 +1,86 @@
+"""What a resumed run may change: one rule for `--resume` and for a cluster's queue.
+
+What decides what is learned stays: algorithm, environment, observation, reward, network, seed. Stop
+criteria, placement, evaluation and what brings the environment to the machines may change. So may
+every other setting, which is a hyperparameter; the run says from where on it has a new value. The
+code of an environment is not compared: a run continues once a bug in it is mended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from payload.errors import UserError
+from payload.experiment.settings import Experiment
+
+STAYS = frozenset(
+    {"env_config", "image_size", "image_width", "frame_stack"}
+    | {"clip_rewards", "end_return_at_lost_life"}
+    | {"network", "fcnet_hidden", "fcnet_hiddens", "fcnet_activation", "vf_share_layers"}
+    | {"use_lstm", "lstm_cell_size", "dueling", "twin_q"}
+    # They count when a run begins.
+    | {"seed", "initial_alpha"}
+)
+"""Settings of `config` that decide what is learned: environment, reward, network, beginning."""
+CHANGES_NOTHING = frozenset(
+    {"num_env_runners", "num_cpus_per_env_runner", "num_learners", "num_gpus_per_learner"}
+    | {"evaluation_interval", "evaluation_duration", "evaluation_num_env_runners"}
+    | {"env_step_timeout_s", "disable_env_checking", "min_time_s_per_iteration"}
+)
+"""Settings of `config` by which nothing else is learned. All others are hyperparameters."""
+
+
+def resume_key(experiment: Experiment) -> str:
+    """Returns a name for what stays: experiments with the same one can continue each other's runs.
+
+    It is 12 hexadecimal digits, the same in every process.
+    """
+    text = json.dumps(_what_stays(experiment), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def check_resumable(before: Experiment, now: Experiment, where: str) -> list[str]:
+    """Returns a line for each hyperparameter that changes.
+
+    Args:
+        before: The experiment of the run, as its checkpoint has it.
+        now: The experiment that is to continue it.
+        where: The option that asks for it, with its value; it begins the error.
+
+    Raises:
+        UserError: Something changes that decides what is learned.
+    """
+    old, new = _what_stays(before), _what_stays(now)
+    for key in dict.fromkeys([*old, *new]):
+        if old.get(key) != new.get(key):
+            raise UserError(
+                f"{where}: {key} is {_in_words(old.get(key))} in this run and cannot become "
+                f"{_in_words(new.get(key))}; start a new run"
+            )
+    searched = now.search.keys()
+    return [
+        f"config.{name} was {_in_words(value)} and is {_in_words(changed)} from here on"
+        for name, value in before.config
+        if name not in STAYS | CHANGES_NOTHING | searched
+        and (changed := getattr(now.config, name)) != value
+    ]
+
+
+def _what_stays(experiment: Experiment) -> dict[str, Any]:
+    """Returns by its key, as JSON has it, everything that a resumed run may not change."""
+    values = {name: value for name, value in experiment.config if name in STAYS}
+    if "image_width" in values:
+        values["image_width"] = values["image_width"] or values["image_size"]
+    stays: dict[str, Any] = {"run": experiment.run, "env": experiment.env}
+    stays |= {f"config.{name}": value for name, value in values.items()}
+    if experiment.search:
+        spaces = {name: space.to_plain() for name, space in experiment.search.items()}
+        stays |= {f"config.{name}": space for name, space in spaces.items()}
+        stays |= {"num_samples": experiment.num_samples, "num_seeds": experiment.num_seeds}
+    return stays
+
+
+def _in_words(value: Any) -> str:
+    return "the default" if value is None else str(value)

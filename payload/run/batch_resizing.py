@@ -1,0 +1,64 @@
+"""Batch sizes that follow the number of env runners, and what learners are told of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from payload.environments.atari import game_of
+from payload.experiment.algorithm_settings import AlgorithmSettings
+from payload.experiment.defaults import with_defaults
+from payload.experiment.impala_settings import ImpalaSettings
+from payload.experiment.settings import Experiment, Stop
+from payload.impala.schedule import update_settings
+from payload.run.progress import Progress
+
+STAY = {"num_envs_per_env_runner", "rollout_fragment_length"}
+"""Settings of an env runner that stay as they were when it started."""
+
+
+def settings_for(
+    experiment: Experiment, settings: AlgorithmSettings, num_env_runners: int
+) -> AlgorithmSettings:
+    """Returns the settings for this number of env runners; `settings` itself if it is theirs."""
+    if num_env_runners == settings.num_env_runners:
+        return settings
+    return with_defaults(experiment, game_of(experiment) is not None, num_env_runners)
+
+
+def settings_while_training(
+    experiment: Experiment, settings: AlgorithmSettings, num_env_runners: int
+) -> AlgorithmSettings:
+    """Returns the settings for this number; each env runner keeps its games and fragments."""
+    if isinstance(settings, ImpalaSettings):
+        kept = settings.model_dump(include=STAY)
+        config = experiment.config.model_copy(update=kept)
+        experiment = experiment.model_copy(update={"config": config})
+    return settings_for(experiment, settings, num_env_runners)
+
+
+def resize_batches(
+    algorithm: Any, experiment: Experiment, settings: AlgorithmSettings
+) -> AlgorithmSettings:
+    """Returns the settings for the number of env runners of now; gives the train batch its size."""
+    now = settings_while_training(experiment, settings, algorithm.config.num_env_runners)
+    if now is not settings and isinstance(now, ImpalaSettings):
+        config = algorithm.config.copy(copy_frozen=False)
+        config.train_batch_size_per_learner = now.train_batch_size_per_learner
+        config.freeze()
+        algorithm.config = config
+    return now
+
+
+def tell_learners(
+    algorithm: Any, progress: Progress, stop: Stop, settings: AlgorithmSettings
+) -> None:
+    """Sets the UpdateSettings of every VTraceLearner; RLlib's own learner has no use for them."""
+    if not isinstance(settings, ImpalaSettings):
+        return
+    now = update_settings(settings, progress.towards(stop), progress.used(stop))
+
+    def tell(learner: Any) -> None:
+        learner.update_settings = now
+
+    # 0: the training loop does not wait for learners on other nodes.
+    algorithm.learner_group.foreach_learner(tell, timeout_seconds=0.0)

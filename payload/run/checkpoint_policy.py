@@ -1,0 +1,82 @@
+"""A checkpoint's policy: observations to actions, without a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import torch
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.rl_module.rl_module import RLModule
+from ray.rllib.utils.numpy import convert_to_numpy
+from ray.rllib.utils.spaces.space_utils import (
+    get_base_struct_from_space,
+    unbatch,
+    unsquash_action,
+)
+from torch.utils._pytree import tree_map
+
+from payload.errors import UserError
+from payload.run.checkpoints import Checkpoint
+
+
+class Policy:
+    """Plays N episodes at once: observations [N, ...] to N actions."""
+
+    def __init__(self, checkpoint: Checkpoint, explore: bool, seed: int | None = None) -> None:
+        """
+        Raises:
+            UserError: The checkpoint is truncated, or of another version's network.
+        """
+        try:
+            self.module = RLModule.from_checkpoint(checkpoint.module)
+        except Exception as error:  # A truncated file raises many types.
+            reason = " ".join(str(error).split())
+            raise UserError(
+                f"{checkpoint.path}: cannot be read ({reason}). The checkpoint is damaged or from "
+                "another version of volley or Ray. Try another one"
+            ) from None
+        # A network of this size gains little from more, and loses much if other processes are busy.
+        torch.set_num_threads(1)
+        self.explore = explore
+        self._state: Any = None
+        """State of an LSTM, [N, ...]; None at the start of the episodes."""
+        self._generator = torch.Generator().manual_seed(0 if seed is None else seed)
+
+    def start(self) -> None:
+        """Forgets the episodes so far."""
+        self._state = None
+
+    @torch.inference_mode()
+    def __call__(self, observations: npt.NDArray[Any]) -> Any:
+        """Returns the actions: an array for discrete ones, otherwise a list."""
+        outputs = self._forward(torch.from_numpy(observations))
+        if Columns.ACTIONS in outputs:  # DQN's are the best ones, and it has no distribution.
+            return np.asarray(outputs[Columns.ACTIONS])
+        inputs = outputs[Columns.ACTION_DIST_INPUTS]
+        space = self.module.action_space
+        if not isinstance(space, gymnasium.spaces.Discrete):
+            distribution = self.module.get_inference_action_dist_cls().from_logits(inputs)
+            if not self.explore:
+                distribution = distribution.to_deterministic()
+            actions = convert_to_numpy(distribution.sample())
+            return unbatch(unsquash_action(actions, get_base_struct_from_space(space)))
+        if not self.explore:
+            return np.asarray(inputs.argmax(-1))
+        probabilities = torch.softmax(inputs, -1)
+        return np.asarray(torch.multinomial(probabilities, 1, generator=self._generator)[:, 0])
+
+    def _forward(self, observations: torch.Tensor) -> dict[str, Any]:
+        """Returns the module's outputs [N, ...]; an LSTM sees sequences of one step."""
+        if not self.module.is_stateful():
+            outputs: dict[str, Any] = self.module.forward_inference({Columns.OBS: observations})
+            return outputs
+        if self._state is None:
+            initial = self.module.get_initial_state()
+            self._state = tree_map(lambda state: torch.stack([state] * len(observations)), initial)
+        batch = {Columns.OBS: observations[:, None], Columns.STATE_IN: self._state}
+        outputs = self.module.forward_inference(batch)
+        self._state = outputs.pop(Columns.STATE_OUT)
+        return {name: column[:, 0] for name, column in outputs.items()}

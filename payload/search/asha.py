@@ -1,0 +1,52 @@
+"""ASHA on environment steps (Li et al. 2020, arXiv 1810.05934; ray.tune's ASHAScheduler)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+from ray.tune.schedulers import ASHAScheduler
+
+from payload.experiment.settings import EPISODE_RETURN_MEAN, Stop
+from payload.search.ranking import progress_rows
+from payload.search.search_folder import SearchFolder
+from payload.tracking.metrics import STEPS
+
+REDUCTION_FACTOR = 3
+"""At each rung the best third continues."""
+RUNGS = 3
+"""Where the environment steps have an end: at 1/27, 1/9 and 1/3 of them."""
+FIRST_RUNG = 100_000
+"""Environment steps, where they have none."""
+NO_END = 10**12
+
+
+class ResumableASHA(ASHAScheduler):  # type: ignore[misc]
+    """ASHA that knows what the trials reported before a resume, which Tune does not save."""
+
+    def __init__(self, folder: SearchFolder, stop: Stop, over: Iterable[str]) -> None:
+        """
+        Args:
+            over: Names of trials that do not run again; later ones are compared to them.
+        """
+        end = stop.num_env_steps_sampled_lifetime
+        super().__init__(
+            time_attr=STEPS,
+            metric=EPISODE_RETURN_MEAN,
+            mode="max",
+            max_t=end or NO_END,
+            grace_period=max(1, end // REDUCTION_FACTOR**RUNGS) if end else FIRST_RUNG,
+            reduction_factor=REDUCTION_FACTOR,
+        )
+        self._folder = folder
+        for name in over:
+            self.on_trial_add(None, SimpleNamespace(trial_id=name, config={"name": name}))
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        super().on_trial_add(tune_controller, trial)
+        for row in progress_rows(self._folder.trial(trial.config["name"])):
+            # NaN while no episode has finished: ASHA leaves out a report without the metric.
+            values = {name: value for name, value in row.items() if not math.isnan(value)}
+            super().on_trial_result(tune_controller, trial, values)

@@ -1,0 +1,298 @@
+"""The search from start to end: its trials under Ray Tune, their ranking, what is left of it."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import time
+import traceback
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import ray
+from ray import tune
+
+from payload.atomic_file import replace_text
+from payload.command_name import command_name, ui_command
+from payload.errors import first_line
+from payload.experiment.file import to_yaml
+from payload.experiment.placement import Cluster, cpus_of_trials_driver
+from payload.experiment.settings import EPISODE_RETURN_MEAN
+from payload.run.driver_lock import mark_dead_runs
+from payload.run.interruption import Interruption
+from payload.run.ray_cluster import disconnect, exit_at_once, watch_gcs
+from payload.run.run_status import RunStatus, State
+from payload.run.terminal import terminal
+from payload.run.train import Outcome, tracking_of
+from payload.search.asha import ResumableASHA
+from payload.search.ranking import ranking, read_record
+from payload.search.search_folder import status_file
+from payload.search.search_panel import SearchView
+from payload.search.search_plan import Plan, in_words
+from payload.search.trial import IDLE, REASON, SECONDS, UPDATED, Job, Trial, bundles, state_of
+from payload.search.trials_report import draw_trials, write_table
+from payload.tracking.metrics import STEPS
+from payload.tracking.mlflow_run import MLflowRun
+from payload.tracking.run_parameters import run_parameters
+
+FOR_TUNE = {
+    # Trials report no return before their first episode has ended.
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+}
+MAX_FAILURES = 3
+"""Times that a trial whose process has died is started again, from its checkpoint."""
+SHOW_EVERY_S = 0.5
+
+
+class SearchInterruptedError(Exception):
+    """Every trial has written its checkpoint after a signal."""
+
+
+def search(job: Job, plan: Plan, cluster: Cluster, notes: list[str]) -> int:
+    """Trains every trial that is not over yet; returns the process's exit code.
+
+    Args:
+        notes: Lines to show first: settings that were translated or ignored.
+    """
+    with terminal(job.folder.log) as output:
+        view = SearchView(output, job.search)
+        dead = mark_dead_runs(job.options.results, job.options.tracking_uri)
+        for note in (*notes, *dead):
+            view.say(note)
+        view.say(f"Search folder {job.folder.path}, log {job.folder.log.name}")
+        own = Search(job, plan, view)
+
+        def end_stuck(reason: str) -> None:
+            own.finish(Outcome("FAILED", reason, 1))
+            exit_at_once(1)
+
+        with Interruption(end_stuck) as interruption:
+            with watch_gcs(end_stuck):
+                outcome = own.run(cluster, interruption)
+            view.stop()
+            disconnect(outcome.exit_code)
+            own.finish(outcome)
+    return outcome.exit_code
+
+
+class Search:
+    """A search's parts, from the first trial to the summary."""
+
+    def __init__(self, job: Job, plan: Plan, view: SearchView) -> None:
+        self.job, self.view = job, view
+        self.records = {trial.name: read_record(job.folder, trial) for trial in plan.trials()}
+        # What failed may go well after a resume; its checkpoint is as good as any.
+        for name, record in self.records.items():
+            if record.state != "FINISHED":
+                self.records[name] = replace(record, state="WAITING", reason="")
+        self._mlflow = MLflowRun(tracking_of(job.folder, job.options), self._mlflow_started)
+        self._updated = False
+
+    def run(self, cluster: Cluster, interruption: Interruption) -> Outcome:
+        """Runs the trials under Tune; every error becomes an outcome."""
+        self.write_status("STARTING")
+        self._mlflow.start()
+        self._mlflow.log_params(self._parameters())
+        self.job.folder.stop_file.unlink(missing_ok=True)
+        waiting = [name for name, record in self.records.items() if record.state != "FINISHED"]
+        if len(waiting) < len(self.records):
+            self.view.say(f"{len(self.records) - len(waiting)} trials are over already")
+        self.view.say(
+            f"{len(waiting)} trials of {self.job.env_runners} env runners each; "
+            "a trial that ASHA ranks low ends early"
+        )
+        try:
+            if waiting:
+                self._tuner(waiting, cluster, interruption).fit()
+        except SearchInterruptedError:
+            by = f"stopped by {interruption.signal_name}"
+            return Outcome("KILLED", by, interruption.exit_code)
+        except KeyboardInterrupt:
+            return Outcome("KILLED", "stopped at once", interruption.exit_code)
+        except Exception as error:  # Tune raises what it likes; the log has the traceback.
+            traceback.print_exc()
+            return Outcome("FAILED", first_line(error), 1)
+        failed = [record for record in self.records.values() if record.state == "FAILED"]
+        if len(failed) == len(self.records):
+            return Outcome("FAILED", f"every trial failed: {failed[0].reason}", 1)
+        also = f", {len(failed)} of them failed" if failed else ""
+        return Outcome("FINISHED", f"{len(self.records)} trials are over{also}", 0)
+
+    def _tuner(
+        self, waiting: list[str], cluster: Cluster, interruption: Interruption
+    ) -> tune.Tuner:
+        job = self.job
+        os.environ.update(FOR_TUNE)
+        cpus = cpus_of_trials_driver(job.search.config, cluster, job.env_runners)
+        resources = bundles(job, cpus, ray.util.get_node_ip_address())
+        over = [name for name in self.records if name not in waiting]
+        return tune.Tuner(
+            tune.with_resources(
+                tune.with_parameters(Trial, job=job), tune.PlacementGroupFactory(resources)
+            ),
+            param_space={"name": tune.grid_search(waiting)},
+            tune_config=tune.TuneConfig(
+                scheduler=ResumableASHA(job.folder, job.search.stop, over),
+                trial_name_creator=lambda trial: trial.config["name"],
+                trial_dirname_creator=lambda trial: trial.config["name"],
+            ),
+            run_config=tune.RunConfig(
+                name="search",
+                storage_path=str(job.folder.tune.absolute()),
+                callbacks=[Follower(self, interruption)],
+                failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                verbose=0,
+            ),
+        )
+
+    def _parameters(self) -> dict[str, Any]:
+        search = self.job.search
+        searched = {f"config.{name}": space for name, space in search.search.items()}
+        counts = {"trials": len(self.records), "trial.num_env_runners": self.job.env_runners}
+        return run_parameters(search, search.config) | searched | counts
+
+    def _mlflow_started(self, run_id: str) -> None:
+        with suppress(OSError):  # A full disk may not keep the run from MLflow.
+            self.job.folder.remember_mlflow_run(run_id, self._mlflow.tracking.uri)
+        self.view.where = f"MLflow run {run_id}"
+        self.view.say(f"MLflow           {self._mlflow.page}")
+
+    def take(self, name: str, **changes: Any) -> None:
+        """Records what a trial has reached."""
+        before = self.records[name]
+        record = self.records[name] = replace(before, **changes)
+        if record.state != before.state and record.state in ("FINISHED", "FAILED"):
+            own = self.job.folder.trial(name)
+            status = RunStatus(record.state, str(own.path), record.reason)
+            with suppress(OSError):  # A full disk.
+                status.write(status_file(own))
+            self.view.ended(record)
+
+    def show(self) -> None:
+        """Shows all trials; a trial's folder tells when its process has started."""
+        for name, record in self.records.items():
+            if record.state == "WAITING":
+                status = read_record(self.job.folder, record.trial).state
+                if status == "STARTING":
+                    self.records[name] = replace(record, state="STARTING")
+        self.view.show(list(self.records.values()))
+
+    def learner_updated(self) -> None:
+        if not self._updated:
+            self._updated = True
+            self.write_status("TRAINING")
+
+    def write_status(self, state: State, reason: str = "") -> None:
+        """Writes the search's state to the file that --status names."""
+        if self.job.options.status is not None:
+            with suppress(OSError):
+                status = RunStatus(state, str(self.job.folder.path), reason)
+                status.write(self.job.options.status)
+
+    def finish(self, outcome: Outcome) -> None:
+        """Ranks, draws, records, uploads, and prints what to do next."""
+        self.view.stop()
+        say, folder = self.view.say, self.job.folder
+        folder.stop_file.unlink(missing_ok=True)
+        shutil.rmtree(folder.tune, ignore_errors=True)
+        for line in mark_dead_runs(self.job.options.results, self.job.options.tracking_uri):
+            say(line)
+        for name, record in self.records.items():
+            if record.state in ("STARTING", "TRAINING"):
+                self.records[name] = replace(record, state="KILLED")
+        settings = ranking(self.records.values())
+        best = settings[0]
+        title = f"{self.job.search.run} on {self.job.search.env}"
+        for write in (
+            lambda: write_table(folder.table_file, settings),
+            lambda: draw_trials(folder, settings, title),
+        ):
+            try:
+                write()
+            except OSError as error:  # A full disk may not keep the status from MLflow.
+                say(f"Not written: {error.filename}: {error.strerror}")
+        has_best = math.isfinite(best.score)
+        if has_best:
+            replace_text(folder.best_file, to_yaml(self.job.search.setting(best.values)))
+            steps = sum(record.env_steps for record in self.records.values())
+            self._mlflow.log_metrics({EPISODE_RETURN_MEAN: best.score}, steps)
+        say("Uploading results to MLflow ...")
+        for path in (folder.experiment_file, folder.table_file, folder.picture, folder.best_file):
+            self._mlflow.log_artifact(path)
+        self._mlflow.log_artifact(folder.log)
+        self._mlflow.close(outcome.status)
+        if self._mlflow.problem is not None:
+            say(f"MLflow did not receive everything: {self._mlflow.problem}")
+        self.view.show_ranking(settings)
+        say(f"{outcome.status}: {outcome.reason}")
+        self.write_status(outcome.status, outcome.reason)
+        say(f"Trials           {folder.table_file}, {folder.picture.name}")
+        if has_best:
+            say(f"Best setting     {in_words(best.values)}: return {best.score:.2f}")
+        say(f"MLflow           {self._mlflow.page or self.view.where}")
+        say("Next:")
+        volley = command_name()
+        if has_best:
+            say(f"  {volley} train {folder.best_file}")
+        if outcome.status != "FINISHED":
+            say(f"  {volley} tune --resume {folder.path}")
+        if self.job.options.tracking_uri is None:
+            say(f"  {ui_command(self.job.options.results)}")
+
+
+class Follower(tune.Callback):  # type: ignore[misc]
+    """Tells the search what Tune does, and ends Tune once all trials are idle after a signal."""
+
+    def __init__(self, search: Search, interruption: Interruption) -> None:
+        self._search, self._interruption = search, interruption
+        self._idle: set[str] = set()
+        self._shown_at = -math.inf
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tune saves its callbacks for Tuner.restore, which volley does not call."""
+        return {}
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._search.take(trial.config["name"], state="TRAINING")
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        name, state = trial.config["name"], state_of(result)
+        if result.get(IDLE):
+            self._idle.add(name)
+            return
+        changes: dict[str, Any] = {"state": state}
+        if STEPS in result:
+            changes["env_steps"] = int(result[STEPS])
+            changes["return_mean"] = result.get(EPISODE_RETURN_MEAN, math.nan)
+            changes["time_total_s"] = result[SECONDS]
+        if state != "TRAINING":
+            changes["reason"] = result.get(REASON, "stopped by ASHA")
+        self._search.take(name, **changes)
+        if result.get(UPDATED):
+            self._search.learner_updated()
+
+    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._search.take(trial.config["name"], state="WAITING")
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        reason = f"its process died {MAX_FAILURES + 1} times, see the log"
+        self._search.take(trial.config["name"], state="FAILED", reason=reason)
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        if time.monotonic() - self._shown_at > SHOW_EVERY_S:
+            self._shown_at = time.monotonic()
+            self._search.show()
+        if not self._interruption.requested:
+            return
+        self._search.job.folder.stop_file.touch()
+        running = {trial.config["name"] for trial in trials if trial.status == "RUNNING"}
+        if running <= self._idle:
+            raise SearchInterruptedError

@@ -1,0 +1,88 @@
+"""What an algorithm cannot do with an environment is one line, before anything starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from payload.algorithms.check_environment import check_algorithm
+from payload.environments.probe import EnvironmentFacts
+from payload.errors import UserError
+from payload.experiment.read import read_experiment
+
+TWO_ACTIONS = EnvironmentFacts(8, "Discrete(2)", discrete=True)
+A_BOX = EnvironmentFacts(8, "Box(-1.0, 1.0, (2,), float32)", discrete=False)
+
+
+def check(facts: EnvironmentFacts, run: str, **config: Any) -> None:
+    check_algorithm(
+        read_experiment({"run": run, "env": "Any-v0", "config": config}).experiment, facts
+    )
+
+
+def refusal(facts: EnvironmentFacts, run: str, **config: Any) -> str:
+    with pytest.raises(UserError) as error:
+        check(facts, run, **config)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("run", ["IMPALA", "APPO", "PPO", "DQN"])
+def test_epsilon_is_for_discrete_actions(run: str) -> None:
+    check(TWO_ACTIONS, run, epsilon=0.1)
+
+
+@pytest.mark.parametrize("run", ["IMPALA", "APPO", "PPO"])
+def test_epsilon_of_continuous_actions_is_refused(run: str) -> None:
+    said = refusal(A_BOX, run, epsilon=[[0, 1.0], [100, 0.1]])
+    assert said.startswith(
+        f"config.epsilon: random actions need discrete ones; Any-v0 has {A_BOX.actions}"
+    )
+
+
+def test_dqn_on_continuous_actions_is_refused() -> None:
+    assert "allowed: IMPALA, APPO, PPO, SAC" in refusal(A_BOX, "DQN")
+
+
+@pytest.mark.parametrize("run", ["DQN", "SAC"])
+def test_a_replay_buffer_beyond_the_memory_is_refused_with_what_fits(run: str) -> None:
+    facts = TWO_ACTIONS if run == "DQN" else A_BOX
+    said = refusal(facts, run, replay_buffer_capacity=10**12)
+    assert said.startswith("config.replay_buffer_capacity: 1000000000000 steps")
+    check(facts, run, replay_buffer_capacity=int(said.split()[-2]) // 2)
+
+
+@pytest.mark.parametrize("run", ["IMPALA", "APPO"])
+def test_an_lstm_on_the_fast_path_of_atari_games_is_refused(run: str) -> None:
+    game = EnvironmentFacts(7056, "Discrete(6)", discrete=True, atari=True)
+    assert "allowed: run PPO, or another environment" in refusal(game, run, use_lstm=True)
+    check(game, "PPO", use_lstm=True)
+    check(TWO_ACTIONS, run, use_lstm=True)
+
+
+SEVERAL = EnvironmentFacts(8, "MultiDiscrete([2 3])", composed=True)
+
+
+@pytest.mark.parametrize("run", ["DQN", "SAC"])
+def test_several_actions_at_once_are_for_policy_gradients(run: str) -> None:
+    assert refusal(SEVERAL, run).endswith("allowed: IMPALA, APPO, PPO")
+    check(SEVERAL, "PPO")
+
+
+def test_sac_takes_discrete_actions() -> None:
+    check(TWO_ACTIONS, "SAC")
+
+
+@pytest.mark.parametrize(
+    ("run", "key", "owners"),
+    [
+        ("PPO", "replay_buffer_capacity", "DQN and SAC"),
+        ("DQN", "use_lstm", "IMPALA and APPO and PPO"),
+        ("SAC", "epsilon", "IMPALA and APPO and PPO and DQN"),
+        ("IMPALA", "actor_lr", "SAC"),
+    ],
+)
+def test_a_key_of_another_algorithm_is_named_as_such(run: str, key: str, owners: str) -> None:
+    with pytest.raises(UserError) as error:
+        check(TWO_ACTIONS, run, **{key: 1})
+    assert str(error.value) == f"config.{key}: is a setting of {owners}; this experiment runs {run}"
