@@ -35,10 +35,16 @@ def submit(store: Store, name: str, stream: IO[bytes], now: bool, replaces: bool
     content = Path(tempfile.mkdtemp(prefix=".incoming-", dir=store.root))
     try:
         digest = _unpack(stream, content)
-        needs = _needs(content)
-        _check_room(Needs(**needs))
-        record = Record(name, digest=digest, key=key_of(name, content), needs=needs)
-        record = Record(**{**vars(record), "now": now, "up": replaces})
+        plan = _read_plan(content)
+        _check_room(Needs(**plan["needs"]))
+        record = Record(
+            name,
+            digest=digest,
+            key=key_of(name, plan["resume_key"], content),
+            needs=plan["needs"],
+            now=now,
+            up=replaces,
+        )
         return store.submit(record, content, replaces)
     finally:
         shutil.rmtree(content, ignore_errors=True)
@@ -71,16 +77,16 @@ def _unpack(stream: IO[bytes], folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _needs(folder: Path) -> dict[str, Any]:
-    """Returns what the experiment asks of the cluster, as the payload reads it."""
+def _read_plan(folder: Path) -> dict[str, Any]:
+    """Returns what head.queue.plan prints: the payload that has arrived reads the experiment."""
     command, environment = process("head.queue.plan", folder)
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode == REFUSAL:
         raise RefusedError(done.stdout.strip())
     if done.returncode != 0:
         raise RefusedError(f"the experiment cannot be read: exit code {done.returncode}")
-    needs: dict[str, Any] = json.loads(done.stdout)
-    return needs
+    plan: dict[str, Any] = json.loads(done.stdout)
+    return plan
 
 
 def _check_room(needs: Needs) -> None:

@@ -1,4 +1,4 @@
-"""head.queue.plan FOLDER: reads an experiment with the payload beside it, and prints its needs.
+"""head.queue.plan FOLDER: reads an experiment with the payload beside it, for the queue.
 
 It runs with FOLDER first on PYTHONPATH. Exit code 2: the payload refuses the experiment; the reason
 is the last line.
@@ -27,7 +27,7 @@ EXPERIMENT, STACK, FILES = "experiment.yaml", "stack.yaml", "files.tar"
 
 
 def main(folder: Path) -> int:
-    from payload.experiment import UserError
+    from payload.experiment import UserError, resume_key
     from payload.experiment.placement import needs
 
     try:
@@ -35,7 +35,8 @@ def main(folder: Path) -> int:
     except UserError as error:
         print(error)
         return REFUSAL
-    print(json.dumps({**asdict(needs(experiment.config)), "search": bool(experiment.search)}))
+    needed = {**asdict(needs(experiment.config)), "search": bool(experiment.search)}
+    print(json.dumps({"needs": needed, "resume_key": resume_key(experiment)}))
     return 0
 
 
@@ -57,12 +58,16 @@ def read_plan(folder: Path) -> Experiment:
     return read_experiment(folder / EXPERIMENT, folder / STACK).experiment
 
 
-def key_of(name: str, folder: Path) -> str:
-    """Returns what runs belong to: the experiment with its files. A changed one is a new run."""
-    digest = hashlib.sha256()
-    for path in (folder / EXPERIMENT, folder / FILES):
-        # An experiment that names no folder has no archive.
-        digest.update(path.read_bytes() if path.exists() else b"")
+def key_of(name: str, resume_key: str, folder: Path) -> str:
+    """Returns the key of an experiment's runs, which decides whether an earlier run continues.
+
+    Args:
+        resume_key: The payload's rule for the experiment: payload/experiment/resume.py.
+        folder: Holds the archive of the experiment's files, if it names any.
+    """
+    files = folder / FILES
+    digest = hashlib.sha256(resume_key.encode())
+    digest.update(files.read_bytes() if files.exists() else b"")
     return f"{name}-{digest.hexdigest()[:12]}"
 
 

@@ -22,11 +22,11 @@ from .plan import (
     REFUSAL,
     entrypoint,
     job_environment,
-    key_of,
     payload_command,
     read_plan,
     run_to_resume,
 )
+from .record import read_record
 
 DASHBOARD_TIMEOUT_S = 120.0
 
@@ -40,7 +40,9 @@ def main(folder: Path, job: str, number: int) -> int:
     except UserError as error:
         print(error, flush=True)
         return REFUSAL
-    key = key_of(folder.name, folder)
+    record = read_record(folder)
+    assert record is not None, "the queue starts experiments of its store"
+    key = record.key
     blobs = os.environ["RESULTS_CONTAINER"]
     retry(f"{blobs}/runs/{key}", lambda: restore_runs(container(blobs), key))
     client = connect()

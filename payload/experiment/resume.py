@@ -1,9 +1,9 @@
 """What a resumed run may change: one rule for `--resume` and for a cluster's queue.
 
-What decides what is learned stays: algorithm, environment, observation, reward, network, seed. Stop
-criteria, placement, evaluation and what brings the environment to the machines may change. So may
-every other setting, which is a hyperparameter; the run says from where on it has a new value. The
-code of an environment is not compared: a run continues once a bug in it is mended.
+Algorithm, environment, observation, reward, network and seed stay. Stop criteria, placement and
+evaluation may change. Every other setting is a hyperparameter: a person may change it with
+`--resume`, and the run reports its new value. The queue, which continues runs by itself, starts a
+new run when a hyperparameter or a file of the experiment changes.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ CHANGES_NOTHING = frozenset(
 
 
 def resume_key(experiment: Experiment) -> str:
-    """Returns a name for what stays: experiments with the same one can continue each other's runs.
+    """Returns a hash of everything that affects what is learned, hyperparameters included.
 
-    It is 12 hexadecimal digits, the same in every process.
+    The queue continues the unfinished run of an experiment with the same key.
     """
-    text = json.dumps(_what_stays(experiment), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    config = experiment.config.model_dump(mode="json", exclude=set(CHANGES_NOTHING))
+    settings = {f"config.{name}": value for name, value in config.items()}
+    text = json.dumps({**settings, **_what_stays(experiment)}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def check_resumable(before: Experiment, now: Experiment, where: str) -> list[str]:

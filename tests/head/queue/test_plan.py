@@ -98,15 +98,39 @@ def test_the_trials_of_a_search_share_the_cpus_unless_a_number_is_asked_for(
     assert command[command.index("http://127.0.0.1:5000") + 1 :] == options
 
 
-def test_another_file_or_another_name_has_other_runs(training: Callable[..., Path]) -> None:
+def test_another_name_or_other_files_have_other_runs(training: Callable[..., Path]) -> None:
     folder = training("run: IMPALA")
-    key = plan.key_of("pong", folder)
+    key = plan.key_of("pong", "same", folder)
     assert re.fullmatch(r"pong-[0-9a-f]{12}", key)
-    assert plan.key_of("other", folder) != key
-    (folder / "stack.yaml").write_text('{"config": {"num_env_runners": 5}}')
-    assert plan.key_of("pong", folder) == key
+    assert plan.key_of("other", "same", folder) != key
+    assert plan.key_of("pong", "other", folder) != key
     (folder / "files.tar").write_bytes(b"source")
-    assert plan.key_of("pong", folder) != key
+    assert plan.key_of("pong", "same", folder) != key
+
+
+@pytest.mark.parametrize(
+    ("experiment", "continues"),
+    [
+        ("run: IMPALA  # a comment", True),
+        ("stop: {time_total_s: 7200}", True),
+        ("config: {num_env_runners: 5}", True),
+        ("config: {lr: 0.1}", False),
+        ("config: {seed: 1}", False),
+        ("run: APPO", False),
+        ("env: ALE/Breakout-v5", False),
+    ],
+)
+def test_a_run_continues_unless_something_else_is_learned(
+    experiment: str,
+    continues: bool,
+    training: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    keys = []
+    for text in ("run: IMPALA", experiment):
+        assert plan.main(training(text)) == 0
+        keys.append(json.loads(capsys.readouterr().out)["resume_key"])
+    assert (keys[0] == keys[1]) == continues
 
 
 # Which run
