@@ -7,7 +7,8 @@ ARGS ?=
 BIN := .venv/bin
 UV := $(BIN)/uv pip install --quiet --compile-bytecode --require-hashes --python $(BIN)/python
 COMPILE := $(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header
-MACHINE := --python-platform x86_64-manylinux_2_35 --format pylock.toml
+# A machine completes no shell.
+MACHINE := --python-platform x86_64-manylinux_2_35 --format pylock.toml --no-emit-package argcomplete
 # What people type `make` on; av's wheels are for macOS 14 and newer.
 LAPTOPS := x86_64-manylinux_2_28 aarch64-manylinux_2_28 aarch64-apple-darwin
 WHEELS := MACOSX_DEPLOYMENT_TARGET=14.0 $(BIN)/uv pip install --quiet --require-hashes --only-binary :all:
@@ -22,7 +23,7 @@ help:   ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 train: .venv/payload  ## Train IMPALA on Pong until the mean return is 18 or an hour has passed
-	$(BIN)/python -m payload train experiments/pong.yaml --results $(RESULTS) $(ARGS)
+	$(BIN)/volley train experiments/pong.yaml --results $(RESULTS) $(ARGS)
 
 test: lint  ## Lint, types and all tests
 	$(PYTEST) $(ARGS)
@@ -44,17 +45,17 @@ docs: .venv/dev  ## Write the tables of settings in docs/, and the schemas for e
 	$(BIN)/python -m payload.experiment.document
 	$(BIN)/python -m infra.config.document
 
-ui: .venv/payload  ## Open MLflow's charts of the newest run, on loopback (port 5000)
-	$(BIN)/python -m payload ui --results $(RESULTS) $(ARGS)
+ui: .venv/payload  ## Open MLflow's charts of the newest run (ARGS="--port 5001")
+	$(BIN)/volley ui --results $(RESULTS) $(ARGS)
 
-bench: .venv/payload  ## Measure this trainer, stock RLlib and the emulator's limit side by side (Linux)
-	$(BIN)/python -m payload bench --results $(RESULTS) $(ARGS)
+bench: .venv/payload  ## Measure this trainer, RLlib's example and the emulator's limit side by side (Linux)
+	$(BIN)/volley bench --results $(RESULTS) $(ARGS)
 
 bench-scale: .venv/payload  ## Measure what limits a training on many machines, part by part (Linux)
-	$(BIN)/python -m payload bench --scale --results $(RESULTS) $(ARGS)
+	$(BIN)/volley bench --scale --results $(RESULTS) $(ARGS)
 
-up: .venv/infra  ## Declare the cluster on Azure, start it and train (pulumi up)
-	$(BIN)/python -m infra.up.deploy up $(ARGS)
+up: .venv/infra  ## Create or update the cluster on Azure and train (pulumi up)
+	$(BIN)/volley up $(ARGS)
 
 prices: .venv/infra  ## Update the prices of the estimates from Azure (ARGS="--location westeurope")
 	$(BIN)/python -m infra.config.update_prices $(ARGS)
@@ -62,8 +63,8 @@ prices: .venv/infra  ## Update the prices of the estimates from Azure (ARGS="--l
 preview: .venv/infra  ## Show what `make up` would change
 	pulumi preview $(ARGS)
 
-down: .venv/infra  ## Take the cluster away; the results stay (pulumi destroy)
-	$(BIN)/python -m infra.up.deploy destroy $(ARGS)
+down: .venv/infra  ## Delete the cluster; the results stay (pulumi destroy)
+	$(BIN)/volley down $(ARGS)
 
 rehearse: rehearse-set-up  ## Run the declared cluster for real on this machine (Linux, root)
 	$(BIN)/python -m rehearsal run $(ARGS)

@@ -29,20 +29,20 @@ from infra.stack.training import Training, TrainingScript, training_script
 from infra.stack.type_aliases import without_type_aliases
 from infra.stack.workers import Workers
 
-ROOT = Path(__file__).parents[1]
-
 
 def main() -> None:
+    # The folder of Pulumi.yaml.
+    root = Path(pulumi.get_root_directory())
     try:
-        settings = read_settings(stack_config(), ROOT)
+        settings = read_settings(stack_config(), root)
         check_custom_data(settings)
-        script = training_script(settings, ROOT)
+        script = training_script(settings, root)
         if settings.check_quota:
             check_quota(settings, stack_prefix())
     except (ConfigError, CustomDataTooLargeError, ScriptTooLargeError, QuotaError) as error:
         pulumi.log.error(str(error))
         sys.exit(1)
-    if needs := needs_of_every_machine(settings, ROOT):
+    if needs := needs_of_every_machine(settings, root):
         pulumi.log.info(needs)
     for name, value in declare(settings, script).items():
         pulumi.export(name, value)

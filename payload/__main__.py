@@ -1,4 +1,4 @@
-"""python -m payload train | tune | evaluate | ui | bench."""
+"""python -m payload train | tune | evaluate, on a cluster's head."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors as a person sees them: one line. One that the person can mend has exit code 2."""
+"""Errors as people read them: one line; exit code 2 if the user can correct the input."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """Input that cannot be used. Its text is one line: what, its value, what is allowed."""
+    """Input that cannot be used. Its text is one line: the option, its value, what is allowed."""
 
     def __init__(self, text: str) -> None:
-        # A key or a value that someone gave may hold line breaks.
+        # A user's key or value may contain line breaks.
         super().__init__(" ".join(text.splitlines()))
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Returns ' (did you mean X?)' for the known name most like `name`, or ''."""
-    by_lower = {known_name.lower(): known_name for known_name in known}
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Returns ' (did you mean X?)' for the one of `names` most like `name`, or ''."""
+    by_lower = {valid.lower(): valid for valid in names}
     matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
     return f" (did you mean {by_lower[matches[0]]}?)" if matches else ""
 
@@ -25,9 +25,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def first_line(error: BaseException) -> str:
     """Returns an error's type and the first line of its text; of a UserError the text alone.
 
-    A RayTaskError stands for an error of another process, and that error is returned: the
-    RayTaskError's own first line says only which process it was. An error without text is shown as
-    what caused it.
+    A RayTaskError stands for an error of another process, which is described instead: the
+    RayTaskError's own first line only names the process. For an error without text, its cause is
+    described.
     """
     while isinstance(cause := getattr(error, "cause", None), BaseException):
         error = cause

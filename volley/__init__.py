@@ -1,5 +1,5 @@
-"""The laptop's side of volley: operates the cluster over SSH, by the stack's outputs.
+"""The command `volley`: trains on this machine, and operates the cluster by its stack's outputs.
 
-Needs neither Ray nor torch, and a login at Azure only to start the head. Never travels to the
-cluster.
+Operating it needs neither Ray nor torch, and a login at Azure only to start the head. Nothing of
+this package travels to the cluster.
 """

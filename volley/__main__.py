@@ -15,7 +15,7 @@ def main() -> int:
 
         return command()
     except KeyboardInterrupt:
-        print("\nvolley: interrupted before it has begun", file=sys.stderr)
+        print("\nvolley: interrupted", file=sys.stderr)
         return 130
 
 

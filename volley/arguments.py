@@ -1,104 +1,215 @@
-"""volley's verbs and their options."""
+"""The commands of `volley` and their options, in two groups."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import payload
+from bench.arguments import add_bench
+from payload.commands.arguments import add_evaluate, add_results, add_train, add_tune
 from payload.parser import Parser
+from payload.tracking.mlflow_pages import UI_PORT
 from volley.completion import SHELLS, experiments
 
-PAYLOAD_VERBS = {
-    "train": "train on this machine, as python -m payload train",
-    "tune": "search settings on this machine",
-    "evaluate": "play a checkpoint's policy on this machine",
-    "bench": "measure this trainer on this machine",
-}
-"""What `python -m payload` does; its `ui` shows the runs of this machine and stays there."""
+PULUMI = {"up": "up", "down": "destroy"}
+"""Commands whose options are pulumi's, and what they are called there."""
+RAY_PORT = 8265
+WORDS = """\
+`stop` and `resume` act on an experiment, `start` and `sleep` on the cluster. On this machine
+Ctrl-C stops a training after a checkpoint, and --resume continues it.
+
+volley COMMAND --help shows the options of a command."""
+
+
+@dataclass
+class Group:
+    """Commands under one title of the help."""
+
+    title: str
+    commands: Any
+    """argparse's, of all groups."""
+    lines: list[str] = field(default_factory=list)
+
+    def add_parser(self, name: str, **options: Any) -> Any:
+        self.lines.append(f"  {name:<11} {options['help']}")
+        return self.commands.add_parser(name, **options)
+
+    def __str__(self) -> str:
+        return "\n".join((f"{self.title}:", *self.lines))
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Returns the command, `verb`, and its options.
+
+    Raises:
+        UserError: They cannot be used.
+    """
+    if arguments and arguments[0] in PULUMI and not {"-h", "--help"} & set(arguments):
+        return argparse.Namespace(verb=arguments[0], pulumi=arguments[1:])
+    options: argparse.Namespace = parser().parse_args(arguments)
+    return options
 
 
 def parser() -> Parser:
     """Returns volley's command line."""
-    found = Parser(
+    result = Parser(
         prog="volley",
-        description="Operates the cluster that `pulumi up` has made, and trains on this machine.",
+        usage="volley COMMAND [OPTION ...]",
+        description="Trains agents with RLlib on this machine, and on a Ray cluster on Azure.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    found.set_defaults(stack=None)
-    verbs = found.add_subparsers(
-        title="commands", metavar="COMMAND", dest="verb", required=True, parser_class=Parser
+    result.add_argument("--version", action="version", version=f"volley {payload.__version__}")
+    result.set_defaults(stack=None)
+    commands = result.add_subparsers(
+        metavar="COMMAND",
+        dest="verb",
+        required=True,
+        parser_class=Parser,
+        prog="volley",
+        help=argparse.SUPPRESS,
     )
-    _add_experiments(verbs)
-    _add_cluster(verbs)
-    for verb, text in PAYLOAD_VERBS.items():
-        verbs.add_parser(verb, help=text, add_help=False)
-    completion = verbs.add_parser("completion", help="print what completes volley in a shell")
+    here, cluster = Group("on this machine", commands), Group("on the cluster", commands)
+    _add_here(here)
+    _add_machines(cluster)
+    _add_experiments(cluster)
+    result.epilog = "\n\n".join((str(here), str(cluster), WORDS))
+    return result
+
+
+def _add_here(here: Group) -> None:
+    add_train(here)
+    add_tune(here)
+    add_evaluate(here)
+    ui = here.add_parser(
+        "ui",
+        help="open MLflow's charts of the runs on this machine",
+        description="Serves MLflow's pages of the runs in --results on loopback, until Ctrl-C. "
+        "For the cluster's MLflow: volley dashboard.",
+        allow_abbrev=False,
+    )
+    add_results(ui)
+    ui.add_argument("--port", type=_port, default=UI_PORT, help=f"on 127.0.0.1 (default {UI_PORT})")
+    _add_no_browser(ui)
+    add_bench(here)
+    new = here.add_parser(
+        "new",
+        help="make a project folder: a Pulumi stack and an experiment",
+        description="Makes a folder with Pulumi.yaml, a stack and an experiment. There, "
+        "volley train and volley up work without a clone of volley.",
+        allow_abbrev=False,
+    )
+    new.add_argument("folder", type=Path, metavar="DIR", help="a new or an empty folder")
+    completion = here.add_parser(
+        "completion",
+        help="print the completion script for bash, zsh or fish",
+        description="Prints the completion script: source <(volley completion bash)",
+    )
     completion.add_argument("shell", choices=SHELLS)
-    return found
 
 
-def _add_experiments(verbs: Any) -> None:
-    submit = _add(verbs, "submit", "queue an experiment on the cluster", as_json=True)
-    submit.add_argument("experiment", type=Path, help="experiment file (YAML)")
-    submit.add_argument("--name", help="its name on the cluster (default: the file's)")
-    submit.add_argument(
-        "--now", action="store_true", help="checkpoint and queue again what is in its way"
+def _add_machines(cluster: Group) -> None:
+    for name, does in (
+        ("up", "create or update the cluster and train (pulumi up)"),
+        ("down", "delete the cluster, keep the results (pulumi destroy)"),
+    ):
+        cluster.add_parser(
+            name,
+            help=does,
+            usage=f"volley {name} [OPTION OF PULUMI ...]",
+            description=f"Runs pulumi {PULUMI[name]}, also after a run that was interrupted and "
+            "while Azure needs time. All options go to pulumi, for example --stack dev or --yes.",
+        )
+    status = _add(cluster, "status", "show machines, experiments and cost", as_json=True)
+    status.add_argument(
+        "-w", "--watch", action="store_true", help="refresh every 2 s, until Ctrl-C"
     )
-    logs = _add(verbs, "logs", "show the output of an experiment, a unit or the head's boot")
-    what = logs.add_mutually_exclusive_group(required=True)
-    _add_name(what, nargs="?")
-    what.add_argument("--unit", help="a systemd unit of the head: experiments, ray-head, mlflow")
-    what.add_argument("--boot", action="store_true", help="the head's boot")
-    logs.add_argument("-f", "--follow", action="store_true", help="follow it until Ctrl-C")
-    logs.add_argument("--lines", type=_count, metavar="N", help="begin with the last N lines")
-    stop = _add(verbs, "stop", "checkpoint and stop an experiment", as_json=True)
-    _add_name(stop)
-    resume = _add(verbs, "resume", "queue a stopped or failed experiment again", as_json=True)
-    _add_name(resume)
-    pull = _add(verbs, "pull", "bring an experiment's runs to this machine", as_json=True)
-    _add_name(pull)
-    pull.add_argument("--to", type=Path, metavar="DIR", help="folder (default: results/NAME)")
-
-
-def _add_cluster(verbs: Any) -> None:
-    status = _add(verbs, "status", "show machines, experiments and cost", as_json=True)
-    status.add_argument("-w", "--watch", action="store_true", help="again every 2 s, until Ctrl-C")
     status.add_argument(
         "-a",
         "--all",
         action="store_true",
-        help="also experiments far back in the queue or ended long ago",
+        help="show every experiment, not only the next and the last ten",
     )
-    _add(verbs, "cost", "show what the cluster costs", as_json=True)
-    _add(verbs, "start", "start the head that sleeps; needs a login at Azure", as_json=True)
-    sleep = _add(verbs, "sleep", "save all and let the head sleep", as_json=True)
+    _add(cluster, "cost", "show what the cluster costs", as_json=True)
+    start = _add(cluster, "start", "start the sleeping cluster; needs a login at Azure", True)
+    start.add_argument("name", nargs="?", help=argparse.SUPPRESS)
+    sleep = _add(cluster, "sleep", "save the results, delete the workers, stop the head", True)
     sleep.add_argument(
-        "--now", action="store_true", help="although something trains; it continues after a start"
+        "--now",
+        action="store_true",
+        help="even if experiments are training: they are checkpointed and continue after "
+        "volley start",
     )
-    ui = _add(verbs, "ui", "open MLflow and Ray's dashboard through a tunnel")
-    ui.add_argument("--no-browser", action="store_true", help="print the addresses, open nothing")
-    _add(verbs, "ssh", "open a shell on the head")
-    execute = _add(verbs, "exec", "run a command on the head: volley exec -- nvidia-smi")
+    dashboard = _add(cluster, "dashboard", "open the cluster's MLflow and Ray's dashboard")
+    dashboard.add_argument(
+        "--port", type=_port, help=f"MLflow's port on this machine (default {UI_PORT})"
+    )
+    dashboard.add_argument(
+        "--ray-port", type=_port, help=f"the dashboard's port on this machine (default {RAY_PORT})"
+    )
+    _add_no_browser(dashboard)
+    _add(cluster, "ssh", "open a shell on the head")
+    execute = _add(cluster, "exec", "run a command on the head: volley exec -- nvidia-smi")
     execute.add_argument("words", nargs="*", metavar="CMD", help="the command, after --")
 
 
-def _add(verbs: Any, name: str, text: str, as_json: bool = False) -> argparse.ArgumentParser:
-    verb: argparse.ArgumentParser = verbs.add_parser(
+def _add_experiments(cluster: Group) -> None:
+    submit = _add(cluster, "submit", "queue an experiment", as_json=True)
+    submit.add_argument("experiment", type=Path, help="experiment file (YAML)")
+    submit.add_argument("--name", help="its name on the cluster (default: the file's)")
+    submit.add_argument(
+        "--now",
+        action="store_true",
+        help="start now: checkpoint and requeue what uses the resources",
+    )
+    logs = _add(cluster, "logs", "show the output of an experiment, a unit or the head's boot")
+    source = logs.add_mutually_exclusive_group()
+    _add_name(source, nargs="?")
+    source.add_argument("--unit", help="a systemd unit of the head: experiments, ray-head, mlflow")
+    source.add_argument("--boot", action="store_true", help="the head's boot")
+    logs.add_argument("-f", "--follow", action="store_true", help="follow it until Ctrl-C")
+    logs.add_argument("--lines", type=_count, metavar="N", help="begin with the last N lines")
+    stop = _add(cluster, "stop", "checkpoint and stop an experiment", as_json=True)
+    _add_name(stop)
+    resume = _add(cluster, "resume", "queue a stopped or failed experiment again", as_json=True)
+    _add_name(resume)
+    pull = _add(cluster, "pull", "download an experiment's runs", as_json=True)
+    _add_name(pull)
+    pull.add_argument("--to", type=Path, metavar="DIR", help="folder (default: results/NAME)")
+
+
+def _add(group: Group, name: str, text: str, as_json: bool = False) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = group.add_parser(
         name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False
     )
-    verb.add_argument("--stack", metavar="S", help="of Pulumi (default: the selected one)")
+    command.add_argument("--stack", metavar="S", help="Pulumi stack (default: the selected one)")
     if as_json:
-        verb.add_argument("--json", action="store_true", dest="as_json", help="for scripts")
-    return verb
+        command.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
+    return command
 
 
-def _add_name(verb: Any, **options: Any) -> None:
-    name = verb.add_argument("name", metavar="NAME", help="of the experiment", **options)
+def _add_name(command: Any, **options: Any) -> None:
+    name = command.add_argument("name", metavar="NAME", help="the experiment's name", **options)
     name.completer = experiments
+
+
+def _add_no_browser(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--no-browser", action="store_true", help="print the address, open nothing"
+    )
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 on")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= 0xFFFF:
+        raise argparse.ArgumentTypeError(f"{text!r} must be from 1 to 65535")
     return int(text)

@@ -5,61 +5,107 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 
 from payload.errors import UserError
-from volley.arguments import PAYLOAD_VERBS, parser
+from volley.arguments import parse, parser
+from volley.errors import as_typed, not_installed, refused
 from volley.stack import Stack
 
-LEAVES = {
-    "submit": "what the head has whole, it queues; volley submit again does no harm",
-    "stop": "the head stops {name} all the same; volley status shows it",
-    "resume": "the head queues {name} all the same; volley status shows it",
-    "logs": "nothing has stopped on the cluster; volley stop NAME would stop an experiment",
-    "pull": "what has arrived is kept; volley pull {name} takes the rest",
-    "start": "Azure starts the head all the same; volley start again waits for it",
-    "sleep": "the head falls asleep all the same; volley start wakes it up",
-    "ui": "the tunnel is closed, the cluster works on",
+CONTINUES = {
+    "submit": "The upload may be incomplete. It is safe to repeat: volley submit",
+    "stop": "{name} will still stop. Check: volley status",
+    "resume": "{name} will still be queued. Check: volley status",
+    "logs": "Nothing has stopped on the cluster. To stop an experiment: volley stop NAME",
+    "pull": "Downloaded files are kept. To download the rest: volley pull {name}",
+    "start": "Azure will still start the head. To wait for it: volley start",
+    "sleep": "The cluster will still fall asleep. To start it: volley start",
+    "dashboard": "The tunnel is closed; the cluster keeps running.",
+    **dict.fromkeys(("status", "cost", "ssh", "exec"), "The cluster keeps running."),
 }
-"""What Ctrl-C leaves, by verb."""
-WORKS_ON = "the cluster works on"
+"""What Ctrl-C does not end, by command; on this machine the command says it itself, or nothing."""
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs one verb; returns the exit code: 2 after a UserError, which is one line."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit code: 2 after a UserError, which is one line."""
     arguments = sys.argv[1:] if argv is None else argv
-    if arguments and arguments[0] in PAYLOAD_VERBS:
-        return _payload(arguments)
-    known = parser()
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
 
-        argcomplete.autocomplete(known)
-    verb, name = "", None
+        argcomplete.autocomplete(parser())
+    if not arguments:
+        parser().print_help()
+        return 0
+    options = argparse.Namespace(verb="")
     try:
-        options = known.parse_args(arguments)
-        verb, name = options.verb, getattr(options, "name", None)
-        return VERBS[verb](options)
+        options = parse(arguments)
+        return COMMANDS[options.verb](options)
     except UserError as error:
-        print(f"volley: {error}", file=sys.stderr)
+        print(f"volley: {as_typed(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"\nvolley: {LEAVES.get(verb, WORKS_ON).format(name=name)}", file=sys.stderr)
+        if options.verb in CONTINUES:
+            text = CONTINUES[options.verb].format(name=getattr(options, "name", None))
+            print(f"\nvolley: {as_typed(text)}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # volley status | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 
-def _payload(arguments: list[str]) -> int:
-    """Hands over to python -m payload, in this process."""
-    if find_spec("ray") is None:
-        print("volley: Ray is not installed. Next: make .venv/payload", file=sys.stderr)
-        return 2
-    from payload.cli import main as payload
+def _train(options: argparse.Namespace) -> int:
+    _check_ray()
+    from payload.commands.train import train
 
-    return payload(arguments)
+    return train(options)
+
+
+def _tune(options: argparse.Namespace) -> int:
+    _check_ray()
+    from payload.commands.tune import tune
+
+    return tune(options)
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    _check_ray()
+    from payload.commands.evaluate import evaluate
+
+    return evaluate(options)
+
+
+def _bench(options: argparse.Namespace) -> int:
+    _check_ray()
+    from bench.command import bench
+
+    return bench(options)
+
+
+def _ui(options: argparse.Namespace) -> int:
+    if find_spec("mlflow") is None:
+        raise not_installed("MLflow", "payload")
+    from volley.ui import ui
+
+    ui(options.results, options.port, not options.no_browser)
+
+
+def _new(options: argparse.Namespace) -> int:
+    from volley.new import new
+
+    return new(options.folder)
+
+
+def _completion(options: argparse.Namespace) -> int:
+    from volley.completion import completion
+
+    return completion(options.shell)
+
+
+def _pulumi(options: argparse.Namespace) -> int:
+    from volley.deploy import deploy
+
+    return deploy(options.verb, options.pulumi)
 
 
 def _submit(options: argparse.Namespace) -> int:
@@ -85,14 +131,14 @@ def _logs(options: argparse.Namespace) -> int:
     from volley.shell import logs
 
     boot = ["--boot"] if options.boot else []
-    what = ["--unit", options.unit] if options.unit else boot
-    return logs(Stack(options.stack), what, options.name, options.follow, options.lines)
+    source = ["--unit", options.unit] if options.unit else boot
+    return logs(Stack(options.stack), source, options.name, options.follow, options.lines)
 
 
-def _change(options: argparse.Namespace) -> int:
-    from volley.change import change
+def _stop_or_resume(options: argparse.Namespace) -> int:
+    from volley.experiments import stop_or_resume
 
-    return change(Stack(options.stack), options.verb, options.name, options.as_json)
+    return stop_or_resume(Stack(options.stack), options.verb, options.name, options.as_json)
 
 
 def _pull(options: argparse.Namespace) -> int:
@@ -102,6 +148,10 @@ def _pull(options: argparse.Namespace) -> int:
 
 
 def _start(options: argparse.Namespace) -> int:
+    if options.name is not None:
+        raise refused(
+            "start starts the cluster, not an experiment", f"volley resume {options.name}"
+        )
     from volley.start import start
 
     return start(Stack(options.stack), options.as_json)
@@ -113,10 +163,11 @@ def _sleep(options: argparse.Namespace) -> int:
     return sleep(Stack(options.stack), options.now, options.as_json)
 
 
-def _ui(options: argparse.Namespace) -> int:
-    from volley.tunnel import ui
+def _dashboard(options: argparse.Namespace) -> int:
+    from volley.dashboard import dashboard
 
-    return ui(Stack(options.stack), not options.no_browser)
+    ports = {"mlflow": options.port, "dashboard": options.ray_port}
+    return dashboard(Stack(options.stack), ports, not options.no_browser)
 
 
 def _ssh(options: argparse.Namespace) -> int:
@@ -131,25 +182,32 @@ def _exec(options: argparse.Namespace) -> int:
     return execute(Stack(options.stack), options.words)
 
 
-def _completion(options: argparse.Namespace) -> int:
-    from volley.completion import completion
+def _check_ray() -> None:
+    if find_spec("ray") is None:
+        raise not_installed("Ray", "payload")
 
-    return completion(options.shell)
 
-
-VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "submit": _submit,
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "train": _train,
+    "tune": _tune,
+    "evaluate": _evaluate,
+    "ui": _ui,
+    "bench": _bench,
+    "new": _new,
+    "completion": _completion,
+    "up": _pulumi,
+    "down": _pulumi,
     "status": _status,
     "cost": _cost,
-    "logs": _logs,
-    "stop": _change,
-    "resume": _change,
-    "pull": _pull,
     "start": _start,
     "sleep": _sleep,
-    "ui": _ui,
+    "dashboard": _dashboard,
     "ssh": _ssh,
     "exec": _exec,
-    "completion": _completion,
+    "submit": _submit,
+    "logs": _logs,
+    "stop": _stop_or_resume,
+    "resume": _stop_or_resume,
+    "pull": _pull,
 }
-"""Each imports what it needs, when it is typed."""
+"""Each imports what it needs when it is typed."""

@@ -1,7 +1,7 @@
-"""What `volley status` says of the workers and of the cluster's sleep, a line for each fact.
+"""The lines of `volley status` about the workers and the cluster's sleep.
 
 All times in volley-head's answer are seconds since the epoch, by the head's clock. An older head
-says less; nothing is shown of what is missing.
+sends fewer fields; there is no line for a missing one.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from typing import Any
 
 from rich.text import Text
 
+from volley.errors import as_typed
 from volley.tables import duration, printable
 
 STALE_S = 30.0
-"""What is known of the cluster is written every few seconds; older than this, it may be wrong."""
+"""The head writes the cluster's state every few seconds; an older state may be wrong."""
 
 
 def as_of(time: float | None, now: float) -> str:
-    """Returns " (as of 5 min ago)" for what was written too long ago."""
+    """Returns " (as of 5 min ago)" for an old state."""
     if time is None or now - time <= STALE_S:
         return ""
     return f" (as of {duration(now - time)} ago)"
@@ -33,13 +34,16 @@ def cluster_lines(answer: Mapping[str, Any]) -> list[Text]:
 
 def _workers(workers: Mapping[str, Any], now: float) -> Iterator[Text]:
     if workers.get("wanted") is not None:
-        counts = {key: len(workers.get(key) or []) for key in ("there", "coming", "leaving")}
-        parts = [f"{workers['wanted']} wanted", f"{counts['there']} there"]
-        parts += [f"{counts[key]} {key}" for key in ("coming", "leaving") if counts[key]]
-        if missing := workers.get("missing"):
-            why = f": {workers['why']}" if workers.get("why") else ""
-            parts.append(f"{missing} missing{why}{_next_try(workers, now)}")
+        there, coming, leaving = (
+            len(workers.get(key) or []) for key in ("there", "coming", "leaving")
+        )
+        parts = [f"{there} of {workers['wanted']} running"]
+        parts += [f"{coming} starting"] if coming else []
+        parts += [f"{leaving} leaving"] if leaving else []
         line = f"Workers: {', '.join(parts)}{as_of(workers.get('time'), now)}"
+        if missing := workers.get("missing"):
+            why = workers.get("why") or f"{missing} missing"
+            line += f". {why}{_next_try(workers, now)}"
         yield Text(printable(line))
     if problem := workers.get("problem"):
         yield Text(printable(f"Workers: {problem}"), style="red")
@@ -50,18 +54,19 @@ def _sleep(sleep: Mapping[str, Any], now: float) -> Iterator[Text]:
     idle = f"Idle for {duration(max(0.0, now - since))}" if since is not None else ""
     sleeps = f"sleeps in {duration(max(0.0, until - now))}" if until is not None else ""
     if sleep.get("going"):
-        yield Text("The cluster is falling asleep. Next: volley start wakes it up", style="yellow")
+        line = as_typed("The cluster is falling asleep. To wake it up: volley start")
+        yield Text(line, style="yellow")
     elif idle or sleeps:
         line = "; ".join(filter(None, (idle, sleeps)))
         yield Text(line[0].upper() + line[1:])
     if warning := sleep.get("warning"):
         yield Text(printable(warning), style="yellow")
     if problem := sleep.get("problem"):
-        line = f"It could not fall asleep: {problem}{_next_try(sleep, now)}"
+        line = f"The cluster could not fall asleep: {problem}{_next_try(sleep, now)}"
         yield Text(printable(line), style="red")
 
 
-def _next_try(of: Mapping[str, Any], now: float) -> str:
-    if of.get("next_try") is None:
+def _next_try(state: Mapping[str, Any], now: float) -> str:
+    if state.get("next_try") is None:
         return ""
-    return f"; next try in {duration(max(0.0, of['next_try'] - now))}"
+    return f"; retry in {duration(max(0.0, state['next_try'] - now))}"

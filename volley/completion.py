@@ -1,4 +1,4 @@
-"""`volley completion`: what a shell needs to complete volley's verbs, options and experiments."""
+"""`volley completion`: the script with which a shell completes commands and experiments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def completion(shell: str) -> int:
 
 
 def experiments(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    """Returns the names that the last status has shown."""
+    """Returns the names in the last status."""
     from volley.status import known_names
 
     return known_names(Stack(parsed_args.stack))

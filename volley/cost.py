@@ -1,4 +1,4 @@
-"""`volley cost`: what an hour costs, what was spent so far, and what a head that sleeps costs."""
+"""`volley cost`: the price of an hour now and asleep, and the cost so far."""
 
 from __future__ import annotations
 
@@ -18,52 +18,59 @@ class Cost:
     """US dollars, estimated."""
 
     per_hour: float
-    """Of the machines that are there now; of all that are allowed where an older head answers."""
+    """Of the present machines; if an older head answers, of all allowed machines."""
     so_far: float
-    """What the head has counted; the time since its boot where an older head answers."""
+    """As the head has counted it; if an older head answers, since its boot."""
     per_hour_asleep: float | None
-    """While the head sleeps; None where an older volley has declared the stack."""
+    """While the head sleeps; None if an older version of volley created the stack."""
     uptime_s: float
     estimate: str
-    """Whose prices."""
+    """Source and date of the prices."""
     counted: bool
-    """Whether the head has counted; an older one does not."""
+    """Whether the head counts; an older one does not."""
 
     def line(self) -> str:
         if self.counted:
-            return f"{self.per_hour:.2f} US dollars an hour now, {self.so_far:.2f} so far"
+            return (
+                f"about ${self.per_hour:.2f}/h now, ${self.so_far:.2f} since this head was created"
+            )
         return (
-            f"{self.per_hour:.2f} US dollars an hour with all workers, "
-            f"{self.so_far:.2f} since the head has booted {duration(self.uptime_s)} ago"
+            f"about ${self.per_hour:.2f}/h with all workers, ${self.so_far:.2f} since the head "
+            f"booted {duration(self.uptime_s)} ago"
         )
 
 
 def cost(stack: Stack, as_json: bool) -> int:
-    """Shows the price of an hour, what was spent, and the price of an hour asleep."""
+    """Shows the price of an hour, the cost so far, and the price of an hour asleep."""
     head = Head(stack)
-    found = cost_so_far(head.ask("status"), head.outputs)
-    table = Table("the cluster", "US dollars")
-    booted = f"since the head has booted, {duration(found.uptime_s)} ago"
-    now = "an hour, now" if found.counted else "an hour with all workers"
-    table.add_row(now, f"{found.per_hour:.2f}")
-    table.add_row("so far" if found.counted else booted, f"{found.so_far:.2f}")
-    if found.per_hour_asleep is not None:
-        table.add_row("an hour while the head sleeps", f"{found.per_hour_asleep:.2f}")
-    show(as_json, asdict(found), table, f"Estimate: {found.estimate}. A first `up` is extra.")
+    estimate = cost_so_far(head.ask("status"), head.outputs)
+    table = Table("", "US dollars")
+    booted = f"since the head booted, {duration(estimate.uptime_s)} ago"
+    table.add_row(
+        "per hour, now" if estimate.counted else "per hour with all workers",
+        f"{estimate.per_hour:.2f}",
+    )
+    table.add_row(
+        "since this head was created" if estimate.counted else booted, f"{estimate.so_far:.2f}"
+    )
+    if estimate.per_hour_asleep is not None:
+        table.add_row("per hour, asleep", f"{estimate.per_hour_asleep:.2f}")
+    source = f"Estimate: {estimate.estimate}. The first `volley up` is extra."
+    show(as_json, asdict(estimate), table, source)
     return 0
 
 
 def cost_so_far(answer: Mapping[str, Any], outputs: Outputs) -> Cost:
-    """Returns what volley-head's answer says; of an older head the product of price and uptime."""
+    """Returns the cost in volley-head's answer; for an older head, price times uptime."""
     uptime = float(answer.get("head", {}).get("uptime_s", 0))
-    known = answer.get("cost") or {}
-    counted = None not in (known.get("per_hour"), known.get("so_far"))
-    so_far = known["so_far"] if counted else outputs.price_per_hour * uptime / 3600
+    cost = answer.get("cost") or {}
+    counted = None not in (cost.get("per_hour"), cost.get("so_far"))
+    so_far = cost["so_far"] if counted else outputs.price_per_hour * uptime / 3600
     return Cost(
-        per_hour=known["per_hour"] if counted else outputs.price_per_hour,
+        per_hour=cost["per_hour"] if counted else outputs.price_per_hour,
         so_far=round(so_far, 4),
         per_hour_asleep=outputs.price_per_hour_asleep,
         uptime_s=uptime,
-        estimate=str(known.get("estimate") or outputs.values.get("pricePerHour", "unknown")),
+        estimate=str(cost.get("estimate") or outputs.values.get("pricePerHour", "unknown")),
         counted=counted,
     )

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import sys
+from pathlib import Path
+
+from payload.command_name import command_name
 from payload.errors import UserError
+
+CLONE = Path(__file__).parents[1]
+"""The clone of the repository, unless volley was installed from its wheel."""
 
 
 class LostError(UserError):
@@ -12,3 +21,15 @@ class LostError(UserError):
 def refused(what: str, next_command: str) -> UserError:
     """Returns an error that says what to type next."""
     return UserError(f"{what}. Next: {next_command}")
+
+
+def as_typed(text: str) -> str:
+    """Returns a text in which `volley` after a colon is typed as in this shell."""
+    return re.sub(r"(?<=: )volley(?= [a-z-])", lambda _: command_name(), text)
+
+
+def not_installed(package: str, extra: str) -> UserError:
+    """Returns the error of a missing package, with the extra of pyproject.toml that has it."""
+    in_clone = (CLONE / "Makefile").exists()
+    pip = f"{shlex.quote(sys.executable)} -m pip install 'volley-rl[{extra}]'"
+    return refused(f"{package} is not installed", f"make .venv/{extra}" if in_clone else pip)

@@ -1,4 +1,4 @@
-"""The head's own command, volley-head, asked over SSH: one JSON object answers."""
+"""The head's own command, volley-head, over SSH: it answers with one JSON object."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from payload.errors import UserError
 from volley.errors import LostError, refused
 from volley.ssh import LOST, Connection, UnreachableError
 from volley.stack import Outputs, Stack
+from volley.unreachable import why_unreachable
 
 VOLLEY_HEAD = ("sudo", "volley-head")
 CHUNK = 2**16
 NOT_FOUND = 127
 """Exit code of a shell."""
 REFUSAL = b'{"error"'
-Told = Callable[[int], None]
-"""Is told how many bytes were sent."""
+OnSent = Callable[[int], None]
+"""Called with the number of bytes that were sent so far."""
 
 
 class Head:
     """The head of a stack, connected."""
 
     def __init__(self, stack: Stack) -> None:
-        """Connects, or takes the connection that is open.
+        """Connects, or uses the open connection.
 
         Raises:
             UserError: No stack, no cluster, or the head cannot be reached.
         """
         self._stack = stack
-        known = stack.remembered()
-        if known is not None and Connection(known).is_open():
-            self.connection = Connection(known)
+        outputs = stack.remembered()
+        if outputs is not None and Connection(outputs).is_open():
+            self.connection = Connection(outputs)
         else:
             self._connect()
 
@@ -43,24 +44,26 @@ class Head:
     def outputs(self) -> Outputs:
         return self.connection.outputs
 
-    def ask(self, *words: str, stdin: bytes = b"", told: Told = lambda _: None) -> dict[str, Any]:
-        """Asks volley-head; a question whose connection was lost is put once more.
+    def ask(
+        self, *words: str, stdin: bytes = b"", on_sent: OnSent = lambda _: None
+    ) -> dict[str, Any]:
+        """Asks volley-head, once more if the connection is lost.
 
         Args:
-            words: The verb and its arguments.
-            stdin: What the verb reads.
+            words: The command and its arguments.
+            stdin: What the command reads.
 
         Raises:
             UserError: The head refuses, or cannot be reached.
         """
         try:
-            return self._ask(words, stdin, told)
+            return self._ask(words, stdin, on_sent)
         except LostError:
             self._reconnect()
-            return self._ask(words, stdin, told)
+            return self._ask(words, stdin, on_sent)
 
     def show(self, *words: str) -> int:
-        """Shows what volley-head writes, as it comes; returns the exit code.
+        """Prints volley-head's output as it arrives; returns the exit code.
 
         Raises:
             UserError: The head refuses, or the connection was lost.
@@ -84,10 +87,10 @@ class Head:
 
     @contextmanager
     def reading(self, *words: str, stdin: bytes = b"") -> Iterator[IO[bytes]]:
-        """Reads what volley-head writes, as it comes.
+        """Reads volley-head's output as it arrives.
 
         Raises:
-            UserError: At the end, if the head has refused or the connection was lost.
+            UserError: At the end, if the head refused or the connection was lost.
         """
         with self._running(words) as process:
             assert process.stdin is not None
@@ -99,19 +102,19 @@ class Head:
             ended_early = False
             try:
                 yield process.stdout
-            except EOFError:  # Why, ssh says.
+            except EOFError:  # ssh gives the reason.
                 ended_early = True
             left, stderr = process.stdout.read(), process.stderr.read()
         if process.returncode != 0 or ended_early:
             raise _error(process.returncode, left, stderr)
 
-    def _ask(self, words: Sequence[str], stdin: bytes, told: Told) -> dict[str, Any]:
+    def _ask(self, words: Sequence[str], stdin: bytes, on_sent: OnSent) -> dict[str, Any]:
         with self._running(words) as process:
             assert process.stdin is not None
             with suppress(BrokenPipeError):
                 for at in range(0, len(stdin), CHUNK):
                     process.stdin.write(stdin[at : at + CHUNK])
-                    told(min(at + CHUNK, len(stdin)))
+                    on_sent(min(at + CHUNK, len(stdin)))
             stdout, stderr = process.communicate()
         if process.returncode != 0:
             raise _error(process.returncode, stdout, stderr)
@@ -121,7 +124,7 @@ class Head:
     def _running(
         self, words: Sequence[str], stdin: int = subprocess.PIPE
     ) -> Iterator[subprocess.Popen[bytes]]:
-        """Runs volley-head; an exception, Ctrl-C too, ends ssh here and nothing on the head."""
+        """Runs volley-head; an exception, such as Ctrl-C, ends ssh here and nothing on the head."""
         command = self.connection.command([*VOLLEY_HEAD, *words])
         pipe = subprocess.PIPE
         with subprocess.Popen(command, stdin=stdin, stdout=pipe, stderr=pipe) as process:
@@ -135,12 +138,12 @@ class Head:
         self.connection = Connection(self._stack.outputs())
         try:
             self.connection.open()
-        except UnreachableError:
+        except UnreachableError as error:
             self._stack.check_not_deleting()
-            raise
+            raise why_unreachable(self._stack, self.outputs, error) from None
 
     def _reconnect(self) -> None:
-        """Connects to the head that there is now; the one before may have been replaced."""
+        """Connects to the present head; the previous one may have been replaced."""
         self.connection.close()
         self._connect()
 
@@ -149,26 +152,29 @@ def _answer(stdout: bytes) -> dict[str, Any]:
     try:
         answer: dict[str, Any] = json.loads(stdout)
     except ValueError:
-        said = stdout.decode(errors="replace")[:60]
-        raise refused(f"the head's answer is not JSON: {said!r}", "volley exec -- true") from None
+        text = stdout.decode(errors="replace")[:60]
+        raise refused(
+            f"the head sent unexpected text ({text!r}); a login message may print it",
+            "volley exec -- true",
+        ) from None
     return answer
 
 
 def _error(exit_code: int, stdout: bytes, stderr: bytes) -> UserError:
-    """Returns why a question has no answer."""
-    said = " ".join(stderr.decode(errors="replace").split())
+    """Returns the error of a command that failed on the head."""
+    reason = " ".join(stderr.decode(errors="replace").split())
     if exit_code == LOST:
         return LostError(
-            f"the connection to the head was lost ({said or 'ssh gave no reason'}); "
-            "the cluster works on. Next: the same command again"
+            f"the connection to the head was lost ({reason or 'ssh gave no reason'}); "
+            "the cluster keeps running. Next: the same command again"
         )
-    if exit_code == NOT_FOUND or "command not found" in said:
-        return refused("the head has no volley-head: an older volley has made it", "make up")
+    if exit_code == NOT_FOUND or "command not found" in reason:
+        return refused("the cluster was created by an older version of volley", "volley up")
     try:
         answer = json.loads(stdout)
         return refused(str(answer["error"]).rstrip("."), str(answer["next"]))
     except (ValueError, TypeError, KeyError):
         return refused(
-            f"the head's volley-head has failed with exit code {exit_code}: {said}",
+            f"volley-head failed on the head with exit code {exit_code}: {reason}",
             "volley logs --unit experiments",
         )

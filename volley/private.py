@@ -1,4 +1,4 @@
-"""volley's own folder on the laptop: host keys, open connections, what was remembered."""
+"""volley's own folder on the laptop: host keys, open connections, remembered values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def private_folder() -> Path:
     """Returns the folder, $VOLLEY_HOME or ~/.volley, which only this user can read.
 
     Raises:
-        UserError: It belongs to somebody else.
+        UserError: It belongs to another user.
     """
     folder = Path(os.environ.get("VOLLEY_HOME") or Path.home() / ".volley").absolute()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -33,7 +33,7 @@ def private_folder() -> Path:
 
 
 def known_hosts() -> Path:
-    """Returns the file of the host keys that were seen."""
+    """Returns the file of known host keys."""
     return private_folder() / "known_hosts"
 
 
@@ -46,13 +46,14 @@ def control_path(*names: str) -> Path:
     path = private_folder() / digest(*names)
     if len(os.fsencode(path)) + SSH_SUFFIX > MAX_SOCKET_BYTES:
         raise refused(
-            f"{path.parent}: too long for a socket's path", "export VOLLEY_HOME=/tmp/volley-$UID"
+            f"{path.parent}: the path is too long for a socket",
+            "export VOLLEY_HOME=/tmp/volley-$UID",
         )
     return path
 
 
 def remember(name: str, value: dict[str, Any]) -> None:
-    """Writes a value to a file of the folder, at once."""
+    """Writes a value to a file of the folder, atomically."""
     path = private_folder() / f"{name}.json"
     aside = path.with_suffix(f".{os.getpid()}")
     aside.write_text(json.dumps(value))
@@ -60,7 +61,7 @@ def remember(name: str, value: dict[str, Any]) -> None:
 
 
 def remembered(name: str) -> dict[str, Any]:
-    """Returns what `remember` has written; empty if nothing was, or it cannot be read."""
+    """Returns a remembered value; empty if there is none, or it cannot be read."""
     try:
         value = json.loads((private_folder() / f"{name}.json").read_text())
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""`volley pull`: the runs of an experiment and their checkpoints, only what is new.
+"""`volley pull`: downloads the runs of an experiment and their checkpoints, new files only.
 
-Files arrive in a folder beside their places. When all of one manifest are there they are renamed,
-so that a checkpoint is never there in part; what a broken connection has left is used again.
+Files arrive in a folder beside their places. When all files of a manifest are there they are
+renamed, so that a checkpoint is never incomplete; a broken download continues with the next pull.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from volley.tables import show
 
 PARTIAL = ".volley-partial"
 ROUNDS = 5
-"""A training writes on; what it has replaced since a manifest is asked for again."""
+"""A training keeps writing; files that it replaced since a manifest are requested again."""
 CHUNK = 2**20
 
 
@@ -35,11 +35,11 @@ class RemoteFile:
     size: int
     mtime_ns: int
     link: str | None = None
-    """Where it leads, if it is a link."""
+    """The target, if it is a link."""
 
 
 def pull(stack: Stack, name: str, to: Path | None, as_json: bool) -> int:
-    """Brings an experiment's folder to this machine; deletes nothing there."""
+    """Downloads an experiment's folder; deletes nothing on this machine."""
     folder = to or Path("results") / name
     partial = folder / PARTIAL
     head = Head(stack)
@@ -63,14 +63,14 @@ def manifest(answer: dict[str, Any]) -> list[RemoteFile]:
     Raises:
         UserError: A path is not in the folder.
     """
-    found = []
+    files = []
     for file in answer["files"]:
         path, link = PurePosixPath(file["path"]), file.get("link") or None
         if not _is_inside(path):
-            raise UserError(f"the head's manifest names {str(path)!r}, which is not in its folder")
+            raise UserError(f"the head's manifest names {str(path)!r}, outside the run's folder")
         if link is None or _is_inside(PurePosixPath(os.path.normpath(path.parent / link))):
-            found.append(RemoteFile(path, file["size"], file["mtime_ns"], link))
-    return found
+            files.append(RemoteFile(path, file["size"], file["mtime_ns"], link))
+    return files
 
 
 def is_there(file: RemoteFile, place: Path) -> bool:
@@ -95,12 +95,12 @@ def _receive(head: Head, name: str, folder: Path, partial: Path) -> dict[str, in
         wanted = json.dumps([str(file.path) for file in missing]).encode()
         with head.reading("files", name, stdin=wanted) as stream:
             _unpack(stream, missing, partial)
-    # A file that has changed in each round is taken as it was; the next pull brings it up to date.
+    # A file that changed in each round is taken as it was; the next pull updates it.
     return _put_in_place(new, folder, partial)
 
 
 def _unpack(stream: IO[bytes], wanted: Iterable[RemoteFile], partial: Path) -> None:
-    """Writes each member of a tar file; a whole one gets its name, and the head's time."""
+    """Writes each member of a tar file; a complete one gets its name, and the head's time."""
     by_path = {str(file.path): file for file in wanted}
     shown = sys.stderr.isatty()
     try:
@@ -124,7 +124,7 @@ def _unpack(stream: IO[bytes], wanted: Iterable[RemoteFile], partial: Path) -> N
 
 
 def _put_in_place(new: list[RemoteFile], folder: Path, partial: Path) -> dict[str, int]:
-    """Renames what has arrived, the links at last; returns how much it was."""
+    """Renames the files that have arrived, links last; returns their number and size."""
     arrived = [file for file in new if file.link or (partial / file.path).is_file()]
     for file in sorted(arrived, key=lambda file: file.link is not None):
         place = folder / file.path

@@ -1,4 +1,4 @@
-"""`volley ssh`, `exec` and `logs`: what the head shows and runs, at this terminal."""
+"""`volley ssh`, `exec` and `logs`: the head at this terminal."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from payload.errors import UserError
 from volley.errors import refused
+from volley.experiments import UNDER_WAY
 from volley.head import Head
 from volley.ssh import LOST
 from volley.stack import Stack
@@ -27,23 +28,39 @@ def execute(stack: Stack, words: Sequence[str]) -> int:
         UserError: The connection was lost.
     """
     if not words:
-        raise refused("the command to run is missing", "volley exec -- nvidia-smi")
+        raise refused("no command given", "volley exec -- nvidia-smi")
     command = Head(stack).connection.command(words, terminal=sys.stdin.isatty())
     code = subprocess.run(command, check=False).returncode
     if code == LOST:
         raise UserError(
-            "the command has ended with 255, or the connection was lost. Next: volley status"
+            "The command exited with 255, or the SSH connection broke. Next: volley status"
         )
     return code
 
 
 def logs(
-    stack: Stack, what: Sequence[str], name: str | None, follow: bool, lines: int | None
+    stack: Stack, source: Sequence[str], name: str | None, follow: bool, lines: int | None
 ) -> int:
     """Shows the output of an experiment, a unit or the boot.
 
     Args:
-        what: --unit UNIT or --boot; empty for an experiment.
+        source: --unit UNIT or --boot; empty for an experiment.
+        name: The experiment's; None is the running one.
+
+    Raises:
+        UserError: No or several experiments are running, and no log was named.
     """
+    head = Head(stack)
     options = [*(["--follow"] if follow else []), *(["--lines", str(lines)] if lines else [])]
-    return Head(stack).show("logs", *([name] if name else what), *options)
+    return head.show("logs", *(source or [name or _running(head)]), *options)
+
+
+def _running(head: Head) -> str:
+    experiments = head.ask("status")["experiments"]
+    running = [record["name"] for record in experiments if record["state"] in UNDER_WAY]
+    if len(running) == 1:
+        return str(running[0])
+    listed = f"running: {', '.join(running)}" if running else "none is running"
+    raise UserError(
+        f"Which log? Give an experiment ({listed}; all: volley status), --unit UNIT or --boot"
+    )

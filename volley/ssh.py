@@ -1,7 +1,7 @@
 """OpenSSH to the head: one connection that several commands share (ControlMaster of ssh_config(5)).
 
-The connection is opened by itself, in the background: an error of connecting is then no error of a
-command, and what a command writes to a pipe is not held open by the connection.
+The connection is opened separately, in the background: so an error of connecting is not an error of
+a command, and the connection does not hold a command's pipes open.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import fcntl
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from volley.stack import Outputs
 
 CONNECT_S = 10
 ALIVE_S = 5
-"""Between two questions to a silent head; after three without an answer the connection is lost."""
+"""Between two keepalive messages; after three without an answer the connection is lost."""
 PERSIST_S = 600
 """How long the connection stays open after the last command."""
 LOST = 255
@@ -33,12 +33,12 @@ REFUSED = ("Permission denied", "Too many authentication failures")
 
 @dataclass(frozen=True)
 class Connection:
-    """The connection to one head. The user's ssh_config holds for keys and ProxyJump."""
+    """The connection to one head. The user's ssh_config applies, for keys and ProxyJump."""
 
     outputs: Outputs
 
     def is_open(self) -> bool:
-        """Whether ssh runs in the background; that it has noticed the loss of the head is not."""
+        """Whether ssh runs in the background; it may not have noticed yet that the head is gone."""
         command = self._ssh("-O", "check")
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
@@ -46,7 +46,7 @@ class Connection:
         """Connects, unless another command has.
 
         Raises:
-            UserError: The head cannot be reached, refuses the key, or is not who it was.
+            UserError: The head cannot be reached, refuses the key, or shows another host key.
         """
         with self._alone(), tempfile.TemporaryFile("w+") as stderr:
             if self.is_open():
@@ -65,19 +65,24 @@ class Connection:
                 raise connect_error(stderr.read(), self.outputs)
 
     def close(self) -> None:
-        """Ends the connection, also one that ssh takes for alive."""
+        """Ends the connection, even if ssh has not noticed that it is lost."""
         subprocess.run(self._ssh("-O", "exit"), capture_output=True, check=False)
         self._socket().unlink(missing_ok=True)
 
     def command(self, words: Sequence[str], terminal: bool = False) -> list[str]:
-        """Returns the ssh command that runs these words on the head; without any, a shell."""
+        """Returns the ssh command that runs these words on the head; without words, a shell."""
         tty = "-t" if terminal else "-T"
         own = ["-o", "ControlMaster=no", tty]
         return [*self._ssh(*own), *(["--", shlex.join(words)] if words else [])]
 
-    def tunnel(self, ports: Sequence[int]) -> list[str]:
-        """Returns the ssh command of a tunnel, which is a connection of its own."""
-        forward = [word for port in ports for word in ("-L", f"127.0.0.1:{port}:127.0.0.1:{port}")]
+    def tunnel(self, ports: Mapping[int, int]) -> list[str]:
+        """Returns the ssh command of a tunnel, which is a connection of its own.
+
+        Args:
+            ports: Of this machine's loopback, and where they lead on the head's.
+        """
+        addresses = [f"127.0.0.1:{port}:127.0.0.1:{far_port}" for port, far_port in ports.items()]
+        forward = [word for address in addresses for word in ("-L", address)]
         first, *rest = self.outputs.ssh
         alone = ["-N", "-o", "ControlPath=none", "-o", "ExitOnForwardFailure=yes"]
         return [first, *alone, *_options(self.outputs), *forward, *rest]
@@ -92,7 +97,7 @@ class Connection:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Two commands that start at once open one connection."""
+        """Lets commands that start at the same time open one connection."""
         name = digest(self.outputs.head_vm_id, *self.outputs.ssh)
         with (private_folder() / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -102,26 +107,28 @@ class Connection:
 def connect_error(stderr: str, outputs: Outputs) -> UserError:
     """Returns why ssh could not connect, in one line with what to do."""
     lines = [line for line in stderr.splitlines() if line.strip()]
-    said = lines[-1].strip() if lines else "ssh gave no reason"
+    reason = lines[-1].strip() if lines else "ssh gave no reason"
     if CHANGED in stderr:
         return refused(
-            f"{outputs.login}: the same VM shows another host key than before; nothing was sent. "
-            "Somebody may be in between",
-            f"ssh-keygen -f {known_hosts()} -R {outputs.head_vm_id}, once you know why",
+            f"{outputs.login}: the host key of this VM has changed; nothing was sent. "
+            "Someone may be intercepting the connection",
+            f"find out why, then ssh-keygen -f {known_hosts()} -R {outputs.head_vm_id}",
         )
     if any(text in stderr for text in REFUSED):
         return refused(
-            f"{outputs.login}: the head refuses your SSH key ({said})",
-            "ssh-add the private key of `pulumi config get sshPublicKey`",
+            f"{outputs.login}: the head refuses your SSH key ({reason})",
+            "ssh-add the private key that belongs to `pulumi config get sshPublicKey`",
         )
-    return UnreachableError(
-        f"{outputs.login}: the head does not answer ({said}). It may be asleep or stopped, or "
-        "adminCidr may not include your address (pulumi config get adminCidr). Next: volley start"
-    )
+    return UnreachableError(f"{outputs.login}: the head does not answer ({reason})", reason)
 
 
 class UnreachableError(LostError):
     """Nothing answers under the head's address."""
+
+    def __init__(self, text: str, reason: str = "") -> None:
+        super().__init__(text)
+        self.reason = reason
+        """ssh's own words."""
 
 
 def _quoted(path: Path) -> str:
@@ -130,13 +137,13 @@ def _quoted(path: Path) -> str:
 
 
 def _options(outputs: Outputs) -> list[str]:
-    """Returns what holds for every connection to the head, before the user's ssh_config."""
+    """Returns the options of every connection to the head; they override the user's ssh_config."""
     options = {
         "BatchMode": "yes",
         "ConnectTimeout": CONNECT_S,
         "ServerAliveInterval": ALIVE_S,
         "ServerAliveCountMax": 3,
-        # Another VM is another host; the same VM with another key is refused.
+        # Another VM is another host; a changed key of the same VM is refused.
         "HostKeyAlias": outputs.head_vm_id,
         "UserKnownHostsFile": _quoted(known_hosts()),
         "StrictHostKeyChecking": "accept-new",

@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from payload.errors import UserError, nearest
-from volley.errors import refused
+from volley.errors import CLONE, refused
 from volley.private import digest, remember, remembered
 
-PULUMI = "https://www.pulumi.com/docs/iac/download-install/"
-ROOT = Path(__file__).parents[1]
-"""The project, where `volley` is typed outside of one."""
+INSTALL_PULUMI = "https://www.pulumi.com/docs/iac/download-install/"
 
 
 @dataclass(frozen=True)
@@ -38,12 +36,12 @@ class Outputs:
 
     @property
     def head_vm_id(self) -> str:
-        """Of the VM, which another VM under the same address has not."""
+        """Azure's id of this VM; another VM under the same address has another one."""
         return str(self.values["headVmId"])
 
     @property
     def head_id(self) -> str:
-        """Azure's resource id of the VM; "" where an older volley has declared it."""
+        """Azure's resource id of the VM; "" if an older version of volley created the stack."""
         return str(self.values.get("headId", ""))
 
     @property
@@ -53,9 +51,9 @@ class Outputs:
 
     @property
     def price_per_hour_asleep(self) -> float | None:
-        """US dollars, while the head sleeps; None where an older volley has declared the stack."""
-        known = self.values.get("pricePerHourAsleep")
-        return None if known is None else _dollars(known)
+        """US dollars, while the head sleeps; None if an older version created the stack."""
+        price = self.values.get("pricePerHourAsleep")
+        return None if price is None else _dollars(price)
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class Stack:
     name: str | None = None
 
     def outputs(self) -> Outputs:
-        """Asks pulumi, which takes seconds, and remembers what it says.
+        """Asks pulumi, which takes seconds, and remembers the answer.
 
         Raises:
             UserError: No pulumi, no stack, or no cluster in it.
@@ -73,9 +71,9 @@ class Stack:
         values = json.loads(self._pulumi("stack", "output", "--json") or "{}")
         which = f"the stack {self.name}" if self.name else "the selected stack"
         if "ssh" not in values:
-            raise refused(f"{which} has no cluster", self._command("make up"))
+            raise refused(f"{which} has no cluster", self.command("volley up"))
         if "headVmId" not in values:
-            raise refused(f"{which} was declared by an older volley", self._command("make up"))
+            raise self._too_old(which)
         remember(self._key(), values)
         return Outputs(values)
 
@@ -88,13 +86,10 @@ class Stack:
         """Returns Azure's resource id of the head's VM.
 
         Raises:
-            UserError: An older volley has declared the stack.
+            UserError: An older version of volley created the stack.
         """
         if not outputs.head_id:
-            raise refused(
-                "the stack has no output headId: an older volley has declared it",
-                self._command("make up"),
-            )
+            raise self._too_old("the stack, which has no output headId,")
         return outputs.head_id
 
     def deletion(self) -> str:
@@ -107,21 +102,26 @@ class Stack:
         return ""
 
     def check_not_deleting(self) -> None:
-        """Raises UserError while pulumi deletes something, and after it was killed in that."""
+        """Raises UserError while pulumi deletes something, and after it was killed meanwhile."""
         if deleted := self.deletion():
             raise refused(
                 f"the stack is being destroyed or changed: pulumi is deleting {deleted}",
-                "wait for it; if it was killed, make up or make down",
+                "wait until it has finished; if it was killed, volley up or volley down",
             )
 
-    def _command(self, make: str) -> str:
-        return f'{make} ARGS="--stack {self.name}"' if self.name else make
+    def command(self, command: str) -> str:
+        """Returns a command with this stack: "volley up --stack dev"."""
+        return f"{command} --stack {self.name}" if self.name else command
+
+    def _too_old(self, which: str) -> UserError:
+        return refused(
+            f"{which} was created by an older version of volley", self.command("volley up")
+        )
 
     def _key(self) -> str:
         """A name for what is remembered of the stack.
 
-        Where none is named, pulumi keeps the selected one in a file; `pulumi stack select` writes
-        it.
+        Without a name it depends on the selected one, which `pulumi stack select` writes to a file.
         """
         home = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
         selected = sorted(
@@ -133,12 +133,12 @@ class Stack:
 
     def _pulumi(self, *arguments: str) -> str:
         if not shutil.which("pulumi"):
-            raise refused("pulumi is not on the PATH", f"see {PULUMI}")
+            raise refused("the Pulumi CLI is not on the PATH", f"install it, {INSTALL_PULUMI}")
         stack = ["--stack", self.name] if self.name else []
         done = subprocess.run(
             ["pulumi", *arguments, "--non-interactive", *stack],
             cwd=project(),
-            # A question for a newer version would take its time.
+            # To look for a newer version takes time.
             env={**os.environ, "PULUMI_SKIP_UPDATE_CHECK": "true"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -152,16 +152,16 @@ class Stack:
     def _explained(self, stderr: str) -> UserError:
         """Returns pulumi's error in one line."""
         if "no stack selected" in stderr:
-            return refused("no stack is selected", "pulumi stack select dev, or volley --stack dev")
+            return refused("no stack is selected", "pulumi stack select dev, or add --stack dev")
         if self.name and "no stack named" in stderr:
-            known = [stack["name"] for stack in json.loads(_listed() or "[]")]
+            names = [stack["name"] for stack in json.loads(_listed() or "[]")]
             return refused(
-                f"--stack {self.name}: no such stack{nearest(self.name, known)}",
+                f"--stack {self.name}: no such stack{nearest(self.name, names)}",
                 "pulumi stack ls",
             )
         lines = re.findall(r"^error: (.+)$", stderr, re.MULTILINE) or stderr.strip().splitlines()
-        said = lines[0] if lines else "it gave no reason"
-        return refused(f"pulumi: {said}", self._command("pulumi stack output"))
+        reason = lines[0] if lines else "it gave no reason"
+        return refused(f"pulumi: {reason}", self.command("pulumi stack output"))
 
 
 def _dollars(output: object) -> float:
@@ -170,12 +170,16 @@ def _dollars(output: object) -> float:
 
 
 def project() -> Path:
-    """Returns the folder of the Pulumi project: this one or one above it, or volley's own."""
+    """Returns the folder of the Pulumi project: this one, one above it, or volley's clone.
+
+    Raises:
+        UserError: There is none.
+    """
     here = Path.cwd()
-    for folder in (here, *here.parents):
+    for folder in (here, *here.parents, CLONE):
         if (folder / "Pulumi.yaml").exists():
             return folder
-    return ROOT
+    raise refused(f"{here}: no Pulumi.yaml here or in a folder above", "volley new DIR")
 
 
 def _listed() -> str:

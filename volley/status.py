@@ -1,4 +1,4 @@
-"""`volley status`: the cluster, its experiments, what is saved, what it costs."""
+"""`volley status`: machines, experiments, the last save and the cost."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from rich.table import Table
 from rich.text import Text
 
 from payload.errors import UserError
-from volley.change import UNDER_WAY
 from volley.cluster_lines import as_of, cluster_lines
 from volley.cost import cost_so_far
+from volley.errors import as_typed
+from volley.experiments import UNDER_WAY
 from volley.head import Head
 from volley.private import digest, remember, remembered
 from volley.stack import Outputs, Stack
 from volley.tables import console, duration, number, printable, show
+from volley.unreachable import remember_sleep
 
 WATCH_S = 2.0
 SHOWN = 10
-"""So many queued and so many ended experiments are shown without --all."""
+"""Queued experiments, and ended ones, that are shown without --all."""
 COLORS = {
     "TRAINING": "green",
     "STARTING": "yellow",
@@ -29,17 +31,17 @@ COLORS = {
     "FINISHED": "blue",
 }
 WISHES = {
-    "stop": "writes its checkpoint and stops",
-    "requeue": "writes its checkpoint and makes room",
-    "replace": "writes its checkpoint and is replaced",
+    "stop": "writing its checkpoint, then stops",
+    "requeue": "writing its checkpoint, then makes room",
+    "replace": "writing its checkpoint, then is replaced",
 }
-"""What an experiment that trains was asked to do."""
+"""Requests to a training experiment, as people read them."""
 
 
 def status(stack: Stack, watch: bool, as_json: bool, all_experiments: bool = False) -> int:
     """Shows the cluster once, or every two seconds until Ctrl-C."""
     if watch and as_json:
-        raise UserError("--watch and --json: give one of the two")
+        raise UserError("--watch and --json cannot be combined")
     head = Head(stack)
     if not watch:
         answer = _ask(head, stack)
@@ -57,7 +59,7 @@ def status(stack: Stack, watch: bool, as_json: bool, all_experiments: bool = Fal
 def status_page(
     answer: Mapping[str, Any], outputs: Outputs, all_experiments: bool = False
 ) -> RenderableType:
-    """Returns what a person sees of volley-head's answer.
+    """Returns volley-head's answer as people read it.
 
     Args:
         all_experiments: Also those far back in the queue, and those that ended long ago.
@@ -76,24 +78,32 @@ def status_page(
     if answer["nodes"]:
         shown.append(_nodes(answer["nodes"], as_of(answer.get("nodes_time"), answer["time"])))
     else:
-        lines.append("The queue has seen no nodes yet. Next: volley logs --unit experiments")
+        lines.append(
+            as_typed(
+                "Ray has not reported any machines yet; the head may still be starting. "
+                "Next: volley logs --unit experiments"
+            )
+        )
     if answer["experiments"]:
         every = answer["experiments"]
         experiments, left_out = (every, "") if all_experiments else _shortened(every)
         shown += [_experiments(experiments), *filter(None, [left_out])]
     else:
-        lines.append("No experiments. Next: volley submit experiments/pong.yaml")
+        lines.append(as_typed("No experiments. Next: volley submit experiments/pong.yaml"))
     return Group(*shown, *lines)
 
 
 def known_names(stack: Stack) -> list[str]:
-    """Returns the experiments of the last status, for the shell's completion."""
+    """Returns the experiments in the last status, for a shell's completion."""
     return list(remembered(_names(stack)).get("names", []))
 
 
 def _ask(head: Head, stack: Stack) -> dict[str, Any]:
     answer = head.ask("status")
-    remember(_names(stack), {"names": [one["name"] for one in answer["experiments"]]})
+    remember(_names(stack), {"names": [record["name"] for record in answer["experiments"]]})
+    sleeps_at = (answer.get("sleep") or {}).get("sleeps_at")
+    in_s = None if sleeps_at is None else sleeps_at - answer["time"]
+    remember_sleep(head.outputs, None if in_s is None else time.time() + in_s)
     return answer
 
 
@@ -114,32 +124,32 @@ def _shortened(
     experiments: list[Mapping[str, Any]],
 ) -> tuple[list[Mapping[str, Any]], str]:
     """Returns those to show, in their order, and a line about the others."""
-    queued = [one for one in experiments if one["state"] == "QUEUED"]
-    queued.sort(key=lambda one: one.get("position") or 0)
-    ended = [one for one in experiments if one["state"] not in ("QUEUED", *UNDER_WAY)]
+    queued = [record for record in experiments if record["state"] == "QUEUED"]
+    queued.sort(key=lambda record: record.get("position") or 0)
+    ended = [record for record in experiments if record["state"] not in ("QUEUED", *UNDER_WAY)]
     hidden = {"queued": queued[SHOWN:], "ended": ended[:-SHOWN]}
-    names = {one["name"] for some in hidden.values() for one in some}
-    told = ", ".join(f"{len(some)} {word}" for word, some in hidden.items() if some)
-    line = f"Not shown: {told}. Next: volley status --all" if told else ""
-    return [one for one in experiments if one["name"] not in names], line
+    names = {record["name"] for records in hidden.values() for record in records}
+    counts = ", ".join(f"{len(records)} {word}" for word, records in hidden.items() if records)
+    line = as_typed(f"Not shown: {counts}. Next: volley status --all") if counts else ""
+    return [record for record in experiments if record["name"] not in names], line
 
 
 def _experiments(experiments: list[Mapping[str, Any]]) -> Table:
     table = Table("experiment", "state", "return", "steps", "steps/s", "env runners", "left", "why")
-    for one in experiments:
-        run = one.get("status") or {}
-        state = str(one["state"])
-        place = f" ({one['position']})" if state == "QUEUED" and one.get("position") else ""
+    for record in experiments:
+        run = record.get("status") or {}
+        state = str(record["state"])
+        place = f" ({record['position']})" if state == "QUEUED" and record.get("position") else ""
         left = run.get("seconds_left")
         table.add_row(
-            str(one["name"]),
+            str(record["name"]),
             Text(f"{state}{place}", style=COLORS.get(state, "")),
             number(run.get("episode_return")),
             number(run.get("env_steps")),
             number(run.get("steps_per_s")),
             number(run.get("num_env_runners")),
             duration(left) if left is not None else "",
-            printable(_why(one, run)),
+            printable(_why(record, run)),
         )
     return table
 

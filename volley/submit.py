@@ -26,16 +26,14 @@ from payload.parcel.experiment_files import (
     largest,
     sizes,
 )
-from volley.errors import refused
-from volley.head import Head, Told
+from payload.parcel.payload_archive import payload_archive
+from volley.head import Head, OnSent
 from volley.stack import Stack
-from volley.tables import show, stands
+from volley.tables import in_words, show
 
-ROOT = Path(__file__).parents[1]
-"""Where the payload is."""
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 PROGRESS_FROM = 5 * 2**20
-"""Bytes; less is sent before a bar could be read."""
+"""Bytes; less is sent before anyone could read a progress bar."""
 
 
 def submit(stack: Stack, path: Path, name: str | None, now: bool, as_json: bool) -> int:
@@ -43,34 +41,36 @@ def submit(stack: Stack, path: Path, name: str | None, now: bool, as_json: bool)
     name = checked_name(path, name)
     check(path)
     with ThreadPoolExecutor() as pool:
-        # Both ask pulumi, which takes seconds.
+        # Both run pulumi, which takes seconds.
         not_deleting = pool.submit(stack.check_not_deleting)
         connecting = pool.submit(Head, stack)
         packed = pack(path)
         not_deleting.result()
         head = connecting.result()
     words = ["submit", name, *(["--now"] if now else [])]
-    with _progress(len(packed)) as told:
-        answer = head.ask(*words, stdin=packed, told=told)
-    show(as_json, answer, stands(answer), f"Next: volley logs {name} -f")
+    with _progress(len(packed)) as on_sent:
+        answer = head.ask(*words, stdin=packed, on_sent=on_sent)
+    show(as_json, answer, in_words(answer), f"Next: volley logs {name} -f")
     return 0
 
 
 def checked_name(path: Path, name: str | None) -> str:
-    """Returns the name on the head: what is given, or the file's, as `pulumi up` names it.
+    """Returns the name on the head: the given one, or the file's, as `pulumi up` names it.
 
     Raises:
-        UserError: The name has other characters than the head's folders.
+        UserError: The name has characters that are not allowed.
     """
-    if not NAME.fullmatch(found := experiment_name(path) if name is None else name):
+    checked = experiment_name(path) if name is None else name
+    if not NAME.fullmatch(checked):
         raise UserError(
-            f"--name {found!r}: must be 1 to 40 of a-z, 0-9 and -, and not begin with a hyphen"
+            f"--name {checked!r}: must be 1 to 40 characters of a-z, 0-9 and -, and must not "
+            "begin with a hyphen"
         )
-    return found
+    return checked
 
 
 def check(path: Path) -> None:
-    """Checks an experiment file, and that what it names is there and can be sent.
+    """Checks an experiment file, and that the files that it names exist and are not too large.
 
     Raises:
         UserError: With the line of the file.
@@ -88,25 +88,17 @@ def check(path: Path) -> None:
     files = sizes(experiment)
     if (total := sum(files.values())) > MAX_TRAVEL_BYTES:
         raise UserError(
-            f"{path}: names files of {total / 2**20:,.0f} MiB, more than the "
+            f"{path}: its files have {total / 2**20:,.0f} MiB, more than the "
             f"{MAX_TRAVEL_BYTES / 2**20:.0f} MiB that Ray distributes; "
             f"the largest: {largest(files)}"
         )
 
 
 def pack(path: Path) -> bytes:
-    """Returns the tar file that volley-head reads; the same content gives the same bytes.
-
-    Raises:
-        UserError: hatchling, which collects the payload, is not installed.
-    """
-    try:
-        from payload.parcel.payload_archive import payload_archive
-    except ImportError as error:
-        raise refused(f"{error.name} is not installed", "make .venv/infra") from None
+    """Returns the tar file that volley-head reads; the same content gives the same bytes."""
     files = experiment_files(path)
     members = {
-        "payload.tar": payload_archive(ROOT),
+        "payload.tar": payload_archive(),
         "experiment.yaml": files.experiment,
         "stack.yaml": b"{}",
     }
@@ -116,7 +108,7 @@ def pack(path: Path) -> bytes:
 
 
 def _with_line(path: Path, error: str) -> UserError:
-    """Returns an error that begins with the file and, where the key is found in it, the line."""
+    """Returns an error that begins with the file, and with the line if the key is in it."""
     error = error.removeprefix(f"{path}: ")
     line = line_of(path, error.split(":", 1)[0].split("."))
     return UserError(f"{path}{f':{line}' if line else ''}: {error}")
@@ -131,17 +123,17 @@ def line_of(path: Path, keys: list[str]) -> int | None:
     line = None
     while keys and isinstance(node, yaml.MappingNode):
         # A key may have dots and slashes itself: env_runners/episode_return_mean.
-        found = [(key, value) for key, value in node.value if key.value == keys[0]]
-        if not found:
+        matches = [(key, value) for key, value in node.value if key.value == keys[0]]
+        if not matches:
             break
-        (key, node), keys = found[0], keys[1:]
+        (key, node), keys = matches[0], keys[1:]
         line = key.start_mark.line + 1
     return line
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Told]:
-    """Shows how much of a large experiment was sent."""
+def _progress(total: int) -> Iterator[OnSent]:
+    """Shows how much of a large experiment has been sent."""
     if total < PROGRESS_FROM:
         yield lambda _: None
         return

@@ -8,27 +8,29 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
+from volley.errors import as_typed
+
 PIPE_WIDTH = 200
-"""Columns where nobody's terminal says how many it has."""
+"""Columns where the output is no terminal."""
 
 
 def console() -> Console:
-    """Returns where to print; what a run has said is not markup."""
+    """Returns the console; text of a run is not markup."""
     width = None if sys.stdout.isatty() else PIPE_WIDTH
     return Console(width=width, highlight=False, markup=False)
 
 
-def show(json_wanted: bool, answer: dict[str, Any], *shown: RenderableType) -> None:
-    """Prints an answer as JSON, or what is shown of it."""
-    if json_wanted:
+def show(as_json: bool, answer: dict[str, Any], *parts: RenderableType) -> None:
+    """Prints an answer as JSON, or the parts that people read."""
+    if as_json:
         print(json.dumps(answer, indent=2))
         return
     out = console()
-    for one in shown:
-        out.print(one)
+    for part in parts:
+        out.print(as_typed(part) if isinstance(part, str) else part)
 
 
-def stands(answer: dict[str, Any]) -> str:
+def in_words(answer: dict[str, Any]) -> str:
     """Returns "pong: QUEUED, position 2"."""
     place = f", position {answer['position']}" if answer.get("position") else ""
     return f"{answer['name']}: {answer['state']}{place}"
@@ -44,7 +46,7 @@ def duration(seconds: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Returns what an environment has said without what would command the terminal."""
+    """Returns text of an environment without the characters that control a terminal."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 

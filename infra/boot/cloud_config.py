@@ -12,9 +12,10 @@ import yaml
 
 import head.blob
 from infra.ports import DASHBOARD, MLFLOW, reserved_ports
+from infra.project_files import PROJECT
 
 FILES = Path(__file__).parent / "files"
-REQUIREMENTS = Path(__file__).parents[2] / "requirements"
+REQUIREMENTS = PROJECT / "requirements"
 LOCK = "machine.txt.gz"
 LIBRARY = "/usr/local/lib/volley"
 MAX_CUSTOM_DATA = 65_535

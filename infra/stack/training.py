@@ -76,7 +76,7 @@ def training_script(settings: StackSettings, root: Path) -> TrainingScript:
     try:
         text = run_command_script(
             experiment_name(Path(settings.experiment)),
-            payload_archive(root),
+            payload_archive(),
             experiment_files(root / settings.experiment),
             stack_layer(settings),
             min_nodes=1 + settings.min_workers,

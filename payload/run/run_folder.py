@@ -148,11 +148,17 @@ def find_run_to_resume(results: Path, which: str) -> RunFolder:
         if not folder.checkpoints().newest_first():
             raise UserError(f"--resume {which}: no checkpoint in {folder.path}/checkpoints")
         return folder
-    runs = sorted((results / RUNS).glob("*"), key=lambda path: path.stat().st_mtime)
-    for path in reversed(runs):
-        if RunFolder(path).checkpoints().newest_first():
-            return RunFolder(path)
-    raise UserError(f"--resume: nothing to resume, no run in {results / RUNS} has a checkpoint")
+    newest = newest_run(results)
+    if newest is None:
+        raise UserError(f"--resume: nothing to resume, no run in {results / RUNS} has a checkpoint")
+    return newest
+
+
+def newest_run(results: Path) -> RunFolder | None:
+    """Returns the newest run that has a checkpoint."""
+    paths = sorted((results / RUNS).glob("*"), key=lambda path: path.stat().st_mtime)
+    runs = (RunFolder(path) for path in reversed(paths))
+    return next((run for run in runs if run.checkpoints().newest_first()), None)
 
 
 def check_writable(results: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 
 from payload.algorithms.algorithm_config import EVALUATION_AT_MOST_S, algorithm_config
+from payload.command_name import command_name, ui_command
 from payload.errors import UserError, first_line
 from payload.experiment.algorithm_settings import AlgorithmSettings
 from payload.experiment.settings import Experiment
@@ -330,11 +331,12 @@ class Training:
         say(f"Learning curve   {folder.learning_curve}")
         say(f"MLflow           {self.mlflow.page or self.view.where}")
         say("Next:")
-        say(f"  python -m payload evaluate {folder.path} --video best.mp4")
+        volley = command_name()
+        say(f"  {volley} evaluate {folder.path} --video best.mp4")
         if outcome.status != "FINISHED":
-            say(f"  python -m payload train --resume {folder.path}")
+            say(f"  {volley} train --resume {folder.path}")
         if self.options.tracking_uri is None:
-            say("  make ui")
+            say(f"  {ui_command(self.options.results)}")
 
     def deliver(self, status: Status) -> None:
         """Gives MLflow the artifacts and the status, and waits until it has received them."""

@@ -15,6 +15,7 @@ import ray
 from ray import tune
 
 from payload.atomic_file import replace_text
+from payload.command_name import command_name, ui_command
 from payload.errors import first_line
 from payload.experiment.file import to_yaml
 from payload.experiment.placement import Cluster, cpus_of_trials_driver
@@ -236,12 +237,13 @@ class Search:
             say(f"Best setting     {in_words(best.values)}: return {best.score:.2f}")
         say(f"MLflow           {self._mlflow.page or self.view.where}")
         say("Next:")
+        volley = command_name()
         if has_best:
-            say(f"  python -m payload train {folder.best_file}")
+            say(f"  {volley} train {folder.best_file}")
         if outcome.status != "FINISHED":
-            say(f"  python -m payload tune --resume {folder.path}")
+            say(f"  {volley} tune --resume {folder.path}")
         if self.job.options.tracking_uri is None:
-            say("  make ui")
+            say(f"  {ui_command(self.job.options.results)}")
 
 
 class Follower(tune.Callback):  # type: ignore[misc]

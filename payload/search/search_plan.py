@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from payload.atomic_file import replace_text
+from payload.command_name import command_name
 from payload.errors import UserError
 from payload.experiment.search_space import SearchSpace
 from payload.experiment.settings import Experiment
@@ -80,7 +81,7 @@ def make_plan(experiment: Experiment, samples: int | None, seeds: int | None) ->
     if not search:
         raise UserError(
             "config has no search space, for example lr: {loguniform: [1e-4, 1e-2]}; "
-            "python -m payload train trains a single setting"
+            f"{command_name()} train trains a single setting"
         )
     samples = samples or experiment.num_samples
     is_random = any(space.is_random for space in search.values())

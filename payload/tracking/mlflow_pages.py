@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 UI_HOST, UI_PORT = "127.0.0.1", 5000
-"""Of `make ui` and of MLflow on a cluster's head."""
-UI_ADDRESS = f"http://{UI_HOST}:{UI_PORT}"
+"""Of `volley ui` and of MLflow on a cluster's head."""
 _TRAINING = "workflowType=machine_learning"
 
 

@@ -18,9 +18,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+from payload.command_name import ui_command
 from payload.errors import first_line
 from payload.tracking.metrics import STEPS
-from payload.tracking.mlflow_pages import UI_ADDRESS, run_page
+from payload.tracking.mlflow_pages import run_page
 
 EXPERIMENT_NAME = "volley"
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
@@ -55,10 +56,12 @@ class Tracking:
     parent_file: Path | None = None
     """RunFolder.mlflow_run_file of the run that contains this one."""
 
-    @property
-    def server(self) -> str:
-        """Where MLflow's pages are; those of an embedded database once `make ui` serves them."""
-        return self.uri.rstrip("/") if self.uri.startswith("http") else UI_ADDRESS
+    def page(self, experiment_id: str, run_id: str) -> str:
+        """Returns the address of a run's page, or the command that serves an embedded database."""
+        if self.uri.startswith("http"):
+            return run_page(self.uri.rstrip("/"), experiment_id, run_id)
+        # A database's address may contain a password.
+        return f"run {run_id}" if self.artifacts is None else ui_command(self.artifacts.parent)
 
     @classmethod
     def embedded(cls, results: Path, run_name: str, run_id: str | None = None) -> Tracking:
@@ -94,7 +97,7 @@ class MLflowRun:
         self.problem: str | None = None
         """Why deliveries are waiting right now; None while all is well."""
         self.page: str | None = None
-        """The address of the run's charts, once the run is known."""
+        """Where a person sees the run, once it is known: Tracking.page."""
         self._on_start = on_start
         self._queue: queue.Queue[Callable[[Any, str], None] | None] = queue.Queue()
         self._closing = threading.Event()
@@ -216,7 +219,7 @@ class MLflowRun:
             history = client.get_metric_history(self.run_id, STEPS)
             self._env_steps_there = max((point.step for point in history), default=-1)
             experiment_id = client.get_run(self.run_id).info.experiment_id
-        self.page = run_page(self.tracking.server, experiment_id, self.run_id)
+        self.page = self.tracking.page(experiment_id, self.run_id)
         if self._on_start is not None:
             self._on_start(self.run_id)
         return client

@@ -44,13 +44,13 @@ from bench.trainer import (
     span_s,
     steps_per_s,
 )
-from payload.cli import main
 from payload.environments.atari import AtariSettings
 from payload.errors import UserError
 from payload.run.run_folder import RunFolder
 from tests.payload.command_line import wait_for
 from tests.payload.conftest import FIRST_REPORT
 from tests.payload.impala.stacks import stacks_of
+from volley.cli import main
 
 PONG = Path(__file__).parents[2] / "experiments/pong.yaml"
 ROLLUP = """\

@@ -222,7 +222,7 @@ def test_the_real_command_refuses_in_one_line() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--help"], "train | tune | evaluate | ui | bench"),
+        (["--help"], "train | tune | evaluate"),
         (["tune", "--help"], "--samples"),
         (["train", "--help"], "--resume"),
         (["evaluate", "--help"], "--episodes"),

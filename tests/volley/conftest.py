@@ -80,6 +80,12 @@ class Laptop:
         return line.removeprefix("volley: ")
 
 
+@pytest.fixture(autouse=True)
+def volley_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages name the command `volley`, as in a shell with an activated environment."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+
+
 @pytest.fixture
 def home() -> Iterator[Path]:
     """A short path: a socket's has at most 104 bytes on macOS."""

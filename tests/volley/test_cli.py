@@ -1,4 +1,4 @@
-"""The command itself: its verbs, what it hands over, what it imports, what a shell completes."""
+"""The command itself: its help, its errors, what it imports, what a shell completes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import tomllib
 
 import pytest
 
-from payload.cli import _parser
+import payload
 from tests.documents import document
 from tests.project import ROOT
 from tests.volley.conftest import Laptop
 from tests.volley.head import LocalHead
-from volley.arguments import PAYLOAD_VERBS, parser
-from volley.cli import main
+from volley.arguments import parse, parser
+from volley.cli import COMMANDS, main
 
 
 def verbs(of: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
@@ -29,23 +29,43 @@ def test_every_verb_and_option_is_documented() -> None:
     text = document("docs/operate.md")
     documented = set(re.findall(r"^\| `volley ([a-z]+)", text, re.MULTILINE))
     assert documented == set(verbs(parser()))
+    own = set(documented) - {"train", "tune", "evaluate", "bench"}
     options = {
         option
-        for verb in verbs(parser()).values()
+        for name, verb in verbs(parser()).items()
+        if name in own
         for option in verb._option_string_actions
-        if option.startswith("--") and option != "--help"
+        if option.startswith("--") and option not in {"--help", "--results"}
     }
     assert [option for option in options if f"`{option}" not in text] == []
 
 
-def test_what_the_payload_does_is_handed_over_but_its_ui() -> None:
-    assert set(verbs(_parser())) - {"ui"} == set(PAYLOAD_VERBS)
+def test_without_a_command_the_help_shows_every_one_in_two_groups(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([]) == 0
+    here, cluster = capsys.readouterr().out.split("on this machine:\n")[1].split("on the cluster:")
+    names = {group: re.findall(r"^  ([a-z]+) ", group, re.MULTILINE) for group in (here, cluster)}
+    assert {"train", "tune", "evaluate", "ui", "bench", "new"} < set(names[here])
+    assert {"up", "down", "status", "submit", "dashboard"} < set(names[cluster])
+    assert sorted([*names[here], *names[cluster]]) == sorted(verbs(parser())) == sorted(COMMANDS)
 
 
-def test_the_payload_answers_for_its_own_verbs(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["evaluate", "--help"])
-    assert "usage: python -m payload evaluate" in capsys.readouterr().out
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"volley {payload.__version__}\n"
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "submit", "up"])
+def test_usage_lines_have_the_commands_name(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main([verb, "--help"])
+    assert f"usage: volley {verb}" in capsys.readouterr().out
+
+
+def test_the_options_of_up_are_pulumis() -> None:
+    assert parse(["up", "--stack", "dev", "-y"]).pulumi == ["--stack", "dev", "-y"]
 
 
 def test_a_laptop_without_ray_is_told_what_training_needs(
@@ -59,9 +79,13 @@ def test_a_laptop_without_ray_is_told_what_training_needs(
 def test_an_unknown_verb_is_told_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["statsu"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(
-        "volley: argument COMMAND: invalid choice: 'statsu' (did you mean status?)"
-    )
+    assert line.startswith("volley: 'statsu' is not a command (did you mean status?). Next: ")
+    assert line.endswith("volley --help")
+
+
+def test_the_start_of_an_experiment_is_told_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["start", "pong"]) == 2
+    assert capsys.readouterr().err.endswith("not an experiment. Next: volley resume pong\n")
 
 
 def test_an_unknown_option_is_told_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,7 +105,7 @@ def test_asking_the_head_imports_nothing_heavy(connected: Laptop) -> None:
     code = (
         "import sys; from volley.cli import main; main(['status'])\n"
         "print({name.split('.')[0] for name in sys.modules} & "
-        "{'azure', 'ray', 'torch', 'pulumi', 'pydantic', 'yaml', 'numpy', 'hatchling', 'infra'})"
+        "{'azure', 'ray', 'torch', 'pulumi', 'pydantic', 'yaml', 'numpy', 'mlflow', 'infra'})"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -112,7 +136,7 @@ def test_ctrl_c_while_python_imports_is_one_line(laptop: Laptop) -> None:
         process.send_signal(signal.SIGINT)
         said = [line for line in process.stderr if not line.startswith("import time:")]
     assert process.returncode == 130
-    assert [line for line in said if line.strip()] == ["volley: interrupted before it has begun\n"]
+    assert [line for line in said if line.strip()] == ["volley: interrupted\n"]
 
 
 def test_the_command_is_the_module() -> None:
@@ -127,12 +151,15 @@ def test_a_completion_script_is_printed(laptop: Laptop, shell: str) -> None:
 
 
 @pytest.mark.slow
-def test_bash_completes_the_experiments_of_the_last_status(
-    connected: Laptop, head: LocalHead
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [("volley logs p", ["pong"]), ("volley train --res", ["--results", "--resume"])],
+)
+def test_bash_completes_options_and_the_experiments_of_the_last_status(
+    connected: Laptop, head: LocalHead, line: str, completed: list[str]
 ) -> None:
     head.experiment("pong")
     connected.volley("status")
-    line = "volley logs p"
     done = subprocess.run(
         [sys.executable, "-m", "volley"],
         cwd=connected.folder,
@@ -147,7 +174,7 @@ def test_bash_completes_the_experiments_of_the_last_status(
         check=True,
     )
     assert done.returncode == 0
-    assert (connected.folder / "completions").read_text().strip() == "pong"
+    assert sorted((connected.folder / "completions").read_text().split()) == completed
 
 
 def test_nothing_of_the_laptop_travels_to_the_cluster() -> None:
@@ -156,19 +183,40 @@ def test_nothing_of_the_laptop_travels_to_the_cluster() -> None:
 
 
 def imports_of_the_cluster() -> list[str]:
-    files = [path for folder in ("payload", "infra") for path in (ROOT / folder).rglob("*.py")]
+    files = [
+        path for folder in ("payload", "infra", "head") for path in (ROOT / folder).rglob("*.py")
+    ]
     lines = [line for path in files for line in path.read_text().splitlines()]
     return [line for line in lines if re.match(r"\s*(from|import) ", line)]
 
 
+def test_the_payload_imports_no_benchmark() -> None:
+    text = "".join(path.read_text() for path in (ROOT / "payload").rglob("*.py"))
+    assert re.findall(r"^\s*(?:from|import) bench.*", text, re.MULTILINE) == []
+
+
 def test_the_laptop_imports_of_the_other_packages_what_it_may() -> None:
     allowed = {
-        "payload.parcel.experiment_files",
-        "payload.parcel.payload_archive",
-        "payload.cli",
+        "bench.arguments",
+        "bench.command",
+        "head.resource_manager",
+        "infra.__main__",
+        "infra.project_files",
+        "infra.up.deploy",
+        "payload.command_name",
+        "payload.commands.arguments",
+        "payload.commands.evaluate",
+        "payload.commands.train",
+        "payload.commands.tune",
         "payload.errors",
         "payload.experiment",
+        "payload.parcel.experiment_files",
+        "payload.parcel.payload_archive",
         "payload.parser",
+        "payload.run.driver_lock",
+        "payload.tracking.mlflow_pages",
+        "payload.tracking.mlflow_run",
     }
     text = "".join(path.read_text() for path in (ROOT / "volley").glob("*.py"))
-    assert set(re.findall(r"from ((?:infra|payload|rehearsal)[\w.]*) import", text)) == allowed
+    packages = "bench|head|infra|payload|rehearsal"
+    assert set(re.findall(rf"from ((?:{packages})[\w.]*) import", text)) - allowed == set()

@@ -87,8 +87,8 @@ def test_the_same_vm_with_another_host_key_is_refused(connected: Laptop, head: L
     head.new_host_key()
     head.start()
     said = connected.volley("status", code=2)
-    assert "the same VM shows another host key than before" in said
-    assert f"Next: ssh-keygen -f {connected.home}/known_hosts -R vm-1" in said
+    assert "the host key of this VM has changed" in said
+    assert f"then ssh-keygen -f {connected.home}/known_hosts -R vm-1" in said
 
 
 def test_a_head_that_has_rebooted_is_connected_to_again(connected: Laptop, head: LocalHead) -> None:
@@ -118,4 +118,6 @@ def test_a_home_with_a_space_and_a_percent_sign_is_no_hindrance(
 def test_a_home_too_long_for_a_socket_is_told(connected: Laptop) -> None:
     connected.home = connected.home.parent / ("h" * 80)
     said = connected.volley("status", code=2)
-    assert said.endswith("too long for a socket's path. Next: export VOLLEY_HOME=/tmp/volley-$UID")
+    assert said.endswith(
+        "the path is too long for a socket. Next: export VOLLEY_HOME=/tmp/volley-$UID"
+    )

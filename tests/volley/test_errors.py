@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -24,7 +26,9 @@ def test_a_laptop_without_pulumi_is_told_where_it_is(
     (laptop.programs / "pulumi").unlink()
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     said = laptop.volley("status", code=2)
-    assert said.startswith("pulumi is not on the PATH. Next: see https://www.pulumi.com/")
+    assert said.startswith(
+        "the Pulumi CLI is not on the PATH. Next: install it, https://www.pulumi.com/"
+    )
 
 
 def test_no_selected_stack_is_told(laptop: Laptop) -> None:
@@ -47,23 +51,31 @@ def test_any_other_error_of_pulumi_is_told_in_its_words(laptop: Laptop) -> None:
 
 
 def test_a_stack_without_a_cluster_is_told(laptop: Laptop) -> None:
-    assert laptop.volley("status", code=2) == "the selected stack has no cluster. Next: make up"
+    assert laptop.volley("status", code=2) == "the selected stack has no cluster. Next: volley up"
 
 
 def test_a_stack_of_an_older_volley_is_told(laptop: Laptop) -> None:
     laptop.outputs(ssh="ssh volley@127.0.0.1")
     said = laptop.volley("status", "--stack", "dev", code=2)
-    assert said.endswith('declared by an older volley. Next: make up ARGS="--stack dev"')
+    assert said.endswith("created by an older version of volley. Next: volley up --stack dev")
 
 
-def test_a_head_that_does_not_answer_is_told_with_the_command_that_starts_it(
+def test_a_head_that_does_not_answer_is_told_with_why_its_state_is_unknown(
     connected: Laptop, head: LocalHead
 ) -> None:
     head.stop()
     said = connected.volley("status", code=2)
     assert "the head does not answer" in said
-    assert "adminCidr may not include your address" in said
-    assert said.endswith("Next: volley start")
+    assert "Whether it is asleep is unknown: the stack, which has no output headId, was" in said
+
+
+def test_a_sleep_that_was_announced_is_remembered(connected: Laptop, head: LocalHead) -> None:
+    answer = {"time": 0, "nodes": [], "experiments": [], "sleep": {"sleeps_at": 0.1}}
+    program(head.folder / "programs" / "volley-head", f"echo '{json.dumps(answer)}'")
+    connected.volley("status", "--json")
+    head.stop()
+    said = connected.volley("status", code=2)
+    assert re.fullmatch(r"The cluster went to sleep \d+ s ago\. Next: volley start", said)
 
 
 def test_a_refused_key_is_told(connected: Laptop, head: LocalHead, tmp_path: Path) -> None:
@@ -71,20 +83,22 @@ def test_a_refused_key_is_told(connected: Laptop, head: LocalHead, tmp_path: Pat
     connected.outputs(**{**outputs_of(head), "ssh": login})
     said = connected.volley("status", code=2)
     assert "the head refuses your SSH key" in said
-    assert said.endswith("Next: ssh-add the private key of `pulumi config get sshPublicKey`")
+    assert said.endswith(
+        "Next: ssh-add the private key that belongs to `pulumi config get sshPublicKey`"
+    )
 
 
 def test_a_head_without_volley_head_is_told(connected: Laptop, head: LocalHead) -> None:
     (head.folder / "programs" / "volley-head").unlink()
     said = connected.volley("status", code=2)
-    assert said == "the head has no volley-head: an older volley has made it. Next: make up"
+    assert said == "the cluster was created by an older version of volley. Next: volley up"
 
 
 def test_a_failed_volley_head_is_told_in_one_line(connected: Laptop, head: LocalHead) -> None:
     program(head.folder / "programs" / "volley-head", "echo 'it is\nbroken' >&2; exit 1")
     said = connected.volley("status", code=2)
     assert said == (
-        "the head's volley-head has failed with exit code 1: it is broken. "
+        "volley-head failed on the head with exit code 1: it is broken. "
         "Next: volley logs --unit experiments"
     )
 
@@ -92,7 +106,10 @@ def test_a_failed_volley_head_is_told_in_one_line(connected: Laptop, head: Local
 def test_an_answer_that_is_no_json_is_told(connected: Laptop, head: LocalHead) -> None:
     program(head.folder / "programs" / "volley-head", "echo Welcome")
     said = connected.volley("status", code=2)
-    assert said == "the head's answer is not JSON: 'Welcome\\n'. Next: volley exec -- true"
+    assert said == (
+        "the head sent unexpected text ('Welcome\\n'); a login message may print it. "
+        "Next: volley exec -- true"
+    )
 
 
 @pytest.mark.parametrize("verb", ["logs", "stop", "resume", "pull"])

@@ -37,14 +37,14 @@ def interrupted(process: subprocess.Popen[str]) -> str:
     return line
 
 
-def test_ctrl_c_ends_logs_and_says_that_the_cluster_works_on(
+def test_ctrl_c_ends_logs_and_says_that_the_cluster_keeps_running(
     connected: Laptop, head: LocalHead
 ) -> None:
     head.experiment("pong")
     process = connected.start("logs", "pong", "-f")
     assert process.stdout is not None
     assert process.stdout.readline() == "first line\n"
-    assert interrupted(process).startswith("volley: nothing has stopped on the cluster")
+    assert interrupted(process).startswith("volley: Nothing has stopped on the cluster")
     connected.volley("status")
     assert head.connections() == 1
 
@@ -60,7 +60,7 @@ def test_a_lost_connection_ends_logs_with_the_next_command(
     head.start()
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert err.strip().endswith("the cluster works on. Next: the same command again")
+    assert err.strip().endswith("the cluster keeps running. Next: the same command again")
 
 
 def test_logs_that_are_followed_end_with_the_experiment(connected: Laptop, head: LocalHead) -> None:
@@ -104,7 +104,7 @@ def test_a_stop_whose_checkpoint_takes_long_says_where_to_look(
     head.experiment("pong")
     first, second = connected.volley("stop", "pong").splitlines()
     assert first == "pong: TRAINING"
-    assert second == "It has not written its checkpoint yet. Next: volley status"
+    assert second == "Its checkpoint is not written yet. Next: volley status"
 
 
 def test_ctrl_c_does_not_take_a_stop_back(connected: Laptop, head: LocalHead) -> None:
@@ -112,9 +112,9 @@ def test_ctrl_c_does_not_take_a_stop_back(connected: Laptop, head: LocalHead) ->
     connected.volley("status")
     process = connected.start("stop", "pong")
     until(lambda: head.record("pong")["wish"] == "stop")
-    assert "the head stops pong all the same" in interrupted(process)
+    assert "pong will still stop. Check: volley status" in interrupted(process)
     assert head.record("pong")["wish"] == "stop"
-    assert "writes its checkpoint and stops" in connected.volley("status")
+    assert "writing its checkpoint, then stops" in connected.volley("status")
 
 
 def test_exec_returns_the_commands_output_and_exit_code(connected: Laptop) -> None:

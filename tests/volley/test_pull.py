@@ -96,7 +96,7 @@ def entry(path: str, **more: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", ["../a", "/a", "a/../../b", ""])
 def test_a_path_out_of_the_folder_is_refused(path: str) -> None:
-    with pytest.raises(UserError, match="which is not in its folder"):
+    with pytest.raises(UserError, match="outside the run's folder"):
         manifest({"files": [entry(path)]})
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from rehearsal.azure.resources import roles
 from rehearsal.azure.resources.virtual_machines import RUNS, power_state
+from tests.free_port import free_port
 from tests.local_server import json_server
 from tests.rehearsal.azure.resources.scale_set_cloud import GROUP, HEAD, Cloud, cloud
 from tests.volley.conftest import Laptop, outputs_of
@@ -52,7 +53,8 @@ def identity(azure: Cloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str
 @pytest.fixture
 def asleep(laptop: Laptop, head: LocalHead) -> Laptop:
     """A laptop whose head is in Azure, deallocated; what answers over SSH is on this machine."""
-    laptop.outputs(**outputs_of(head), headId=HEAD)
+    pages = {"mlflow": f"http://127.0.0.1:{free_port()}", "dashboard": ""}
+    laptop.outputs(**outputs_of(head), headId=HEAD, **pages)
     return laptop
 
 
@@ -97,10 +99,33 @@ def test_a_head_that_boots_is_waited_for(asleep: Laptop, head: LocalHead) -> Non
 @pytest.mark.usefixtures("identity")
 def test_start_of_a_head_that_runs_says_so(asleep: Laptop, azure: Cloud) -> None:
     azure.azure.start(HEAD)
-    assert asleep.volley("start").startswith("The head runs already.\n")
+    assert asleep.volley("start").startswith("The head is already running.\n")
     assert azure.count("POST") == 0
     found = json.loads(asleep.volley("start", "--json"))
     assert found == {"started": False, "experiments": []}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("identity")
+@pytest.mark.parametrize("verb", ["status", "dashboard"])
+def test_a_sleeping_cluster_is_known_by_azures_status(
+    asleep: Laptop, head: LocalHead, verb: str
+) -> None:
+    head.stop()
+    assert asleep.volley(verb, code=2) == "The cluster is asleep. Next: volley start"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("identity")
+def test_a_head_that_runs_but_does_not_answer_is_told_apart(
+    asleep: Laptop, head: LocalHead, azure: Cloud
+) -> None:
+    azure.azure.start(HEAD)
+    head.stop()
+    said = asleep.volley("status", code=2)
+    assert "the head is running but does not answer (" in said
+    assert "Next: pulumi config set adminCidr " in said
+    assert said.endswith("&& volley up")
 
 
 @pytest.mark.slow
@@ -122,8 +147,8 @@ def test_no_machine_at_azure_is_told(asleep: Laptop, azure: Cloud, code: str) ->
         faults.starts_sold_out, faults.sold_out_code = 1, code
     said = last_line(asleep)
     assert said == (
-        f"volley: Azure has no machine of the head's size at the moment ({code}). "
-        "Next: volley start, again later"
+        f"volley: Azure has no capacity for the head's VM size now ({code}). "
+        "Next: volley start, in some minutes"
     )
     assert not runs(azure)
 
@@ -132,9 +157,11 @@ def test_no_machine_at_azure_is_told(asleep: Laptop, azure: Cloud, code: str) ->
 def test_a_login_without_the_role_is_told_which(asleep: Laptop, identity: dict[str, str]) -> None:
     identity["principal"] = "somebody"
     said = asleep.volley("start", code=2)
-    assert said.startswith("your login may not start the head: The client 'somebody' does not have")
+    assert said.startswith(
+        "your Azure login may not start the head: The client 'somebody' does not have"
+    )
     assert (
-        f'Next: az role assignment create --role "Virtual Machine Contributor" --scope {GROUP} '
+        f'types: az role assignment create --role "Virtual Machine Contributor" --scope {GROUP} '
         in (said)
     )
 
@@ -174,14 +201,17 @@ def test_azs_login_is_that_of_the_heads_subscription(asleep: Laptop, azure: Clou
 def test_a_head_that_was_destroyed_is_told(asleep: Laptop, head: LocalHead) -> None:
     asleep.outputs(**outputs_of(head), headId=f"{HEAD}2")
     said = asleep.volley("start", code=2)
-    assert said.startswith("Azure has no such head: ")
-    assert said.endswith("was not found. Next: make up")
+    assert said.startswith("the head does not exist in Azure: ")
+    assert said.endswith("was not found. Next: volley up")
 
 
 @pytest.mark.slow
 def test_a_stack_without_the_heads_id_is_told(connected: Laptop) -> None:
     said = connected.volley("start", code=2)
-    assert said == "the stack has no output headId: an older volley has declared it. Next: make up"
+    assert said == (
+        "the stack, which has no output headId, was created by an older version of volley. "
+        "Next: volley up"
+    )
 
 
 @pytest.mark.slow
@@ -191,7 +221,7 @@ def test_an_azure_that_does_not_answer_is_told(
 ) -> None:
     monkeypatch.setenv("ARM_ENDPOINT", "http://127.0.0.1:9")
     said = asleep.volley("start", code=2)
-    assert said.startswith("Azure does not answer: ")
+    assert said.startswith("no answer from Azure: ")
     assert said.endswith("Next: volley start")
 
 
@@ -225,7 +255,7 @@ def test_sleep_is_asked_of_the_head(connected: Laptop, head: LocalHead, options:
     script = f'echo "$*" > {head.folder}/words; echo \'{{"sleeping": true}}\''
     program(head.folder / "programs" / "volley-head", script)
     said = connected.volley("sleep", *options)
-    assert said == "The head saves and falls asleep. Next: volley start wakes it up\n"
+    assert said == "The cluster saves its results and falls asleep. To wake it up: volley start\n"
     assert (head.folder / "words").read_text().split() == ["sleep", *options]
 
 

@@ -95,7 +95,7 @@ def test_all_experiments_are_shown_on_demand() -> None:
 
 def test_cost_and_the_last_save_are_shown() -> None:
     text = page(ANSWER)
-    assert any(line.startswith("0.73 US dollars an hour with all workers, 1.46 ") for line in text)
+    assert any(line.startswith("about $0.73/h with all workers, $1.46 ") for line in text)
     assert "Results were saved 60 s ago" in text
 
 
@@ -104,7 +104,7 @@ def test_the_memory_of_the_services_is_shown() -> None:
 
 
 def test_a_queue_that_has_seen_no_nodes_says_where_to_look() -> None:
-    (line,) = [line for line in page({**ANSWER, "nodes": []}) if "no nodes yet" in line]
+    (line,) = [line for line in page({**ANSWER, "nodes": []}) if "any machines yet" in line]
     assert line.endswith("Next: volley logs --unit experiments")
 
 
@@ -119,7 +119,7 @@ def test_what_an_experiment_was_asked_to_do_is_told_until_it_has_ended(
     (first, *_) = ANSWER["experiments"]
     asked = {**first, "state": state, "wish": "stop", "reason": "stopped"}
     text = "\n".join(page({**ANSWER, "experiments": [asked]}))
-    assert ("writes its checkpoint" in text) == told
+    assert ("writing its checkpoint" in text) == told
 
 
 def test_cost_is_the_price_times_the_hours() -> None:
@@ -129,7 +129,7 @@ def test_cost_is_the_price_times_the_hours() -> None:
 def test_what_the_head_has_counted_is_the_cost() -> None:
     counted = {"so_far": 1.2, "per_hour": 0.41, "estimate": "estimated, eastus, 2026-06"}
     text = page({**ANSWER, "cost": counted})
-    assert "0.41 US dollars an hour now, 1.20 so far" in text
+    assert "about $0.41/h now, $1.20 since this head was created" in text
     assert not any("with all workers" in line for line in text)
 
 
@@ -157,14 +157,13 @@ ENOUGH = {"missing": 0, "why": "", "next_try": None}
     [
         (
             {},
-            "4 wanted, 2 there, 1 coming, 1 missing: "
-            "SkuNotAvailable:  [31mnone left; next try in 3 min",
+            "2 of 4 running, 1 starting. SkuNotAvailable:  [31mnone left; retry in 3 min",
         ),
-        ({"coming": ["w3", "w4"], **ENOUGH}, "4 wanted, 2 there, 2 coming"),
-        ({"wanted": 2, "coming": [], "leaving": ["w5"], **ENOUGH}, "2 wanted, 2 there, 1 leaving"),
+        ({"coming": ["w3", "w4"], **ENOUGH}, "2 of 4 running, 2 starting"),
+        ({"wanted": 2, "coming": [], "leaving": ["w5"], **ENOUGH}, "2 of 2 running, 1 leaving"),
         (
             {"wanted": 2, "coming": [], "time": 700.0, **ENOUGH},
-            "2 wanted, 2 there (as of 5 min ago)",
+            "2 of 2 running (as of 5 min ago)",
         ),
     ],
     ids=["missing", "coming", "leaving", "old"],
@@ -203,13 +202,13 @@ SLEEP = {
         ),
         (
             {"going": True},
-            [("The cluster is falling asleep. Next: volley start wakes it up", "yellow")],
+            [("The cluster is falling asleep. To wake it up: volley start", "yellow")],
         ),
         (
             {"going": True, "problem": "Conflict", "next_try": 1120.0},
             [
-                ("The cluster is falling asleep. Next: volley start wakes it up", "yellow"),
-                ("It could not fall asleep: Conflict; next try in 2 min", "red"),
+                ("The cluster is falling asleep. To wake it up: volley start", "yellow"),
+                ("The cluster could not fall asleep: Conflict; retry in 2 min", "red"),
             ],
         ),
     ],
@@ -261,7 +260,7 @@ def test_what_still_bills_while_the_head_sleeps_is_shown(
 ) -> None:
     asleep = "0.08 US dollars (estimated, eastus, 2026-06)"
     connected.outputs(**outputs_of(head, pricePerHourAsleep=asleep))
-    (line,) = [line for line in connected.volley("cost").splitlines() if "sleeps" in line]
+    (line,) = [line for line in connected.volley("cost").splitlines() if "asleep" in line]
     assert line.strip("│").split("│")[1].strip() == "0.08"
     assert json.loads(connected.volley("cost", "--json"))["per_hour_asleep"] == 0.08
 
@@ -292,5 +291,5 @@ def test_watch_shows_the_cluster_until_ctrl_c(connected: Laptop, head: LocalHead
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err.strip() == "volley: the cluster works on"
+    assert err.strip() == "volley: The cluster keeps running."
     assert "pong" in file.read_text()

@@ -124,7 +124,7 @@ def test_more_than_ray_distributes_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     with (tmp_path / "data" / "large").open("wb") as file:
         file.truncate(MAX_TRAVEL_BYTES + 2**20)
-    assert "names files of 513 MiB, more than the 512 MiB that Ray distributes" in refusal(path)
+    assert "its files have 513 MiB, more than the 512 MiB that Ray distributes" in refusal(path)
 
 
 def test_a_criterion_with_slashes_has_its_line(tmp_path: Path) -> None:
@@ -139,5 +139,5 @@ def test_the_name_is_the_files_in_the_heads_letters() -> None:
 
 @pytest.mark.parametrize("name", ["", "-a", "A", "a/b", "a" * 41])
 def test_a_name_that_cannot_be_a_folder_is_refused(name: str) -> None:
-    with pytest.raises(UserError, match=r"must be 1 to 40 of a-z, 0-9 and -"):
+    with pytest.raises(UserError, match=r"must be 1 to 40 characters of a-z, 0-9 and -"):
         checked_name(Path("pong.yaml"), name)

@@ -17,7 +17,6 @@ from typing import Any
 from payload.parcel.experiment_files import archive
 from payload.parcel.payload_archive import payload_archive
 from tests.head.installed_head import InstalledHead
-from tests.project import ROOT
 
 RESTORE_NOTHING = "def restore_runs(*_):\n    pass\n"
 SAVE_NOTHING = 'import sys\n\nprint("results:", *sys.argv[1:], flush=True)\n'
@@ -40,7 +39,7 @@ def cartpole(stop: str = LONG, env_runners: int | str = 1) -> str:
 
 @cache
 def payload() -> bytes:
-    return payload_archive(ROOT)
+    return payload_archive()
 
 
 def sent(experiment: str) -> bytes:

@@ -196,7 +196,7 @@ def test_no_script_names_a_port_of_ray(tree: Path) -> None:
 
 
 def test_the_payload_is_the_same_whenever_it_is_packed() -> None:
-    assert payload_archive(ROOT) == payload_archive(ROOT)
+    assert payload_archive() == payload_archive()
 
 
 @pytest.mark.slow

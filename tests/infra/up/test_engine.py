@@ -69,7 +69,9 @@ def test_a_second_up_changes_nothing(declared: Stack) -> None:
 def test_a_changed_experiment_and_payload_only_run_the_training_again(declared: Stack) -> None:
     declared.edit("experiments/pong-gpu.yaml", "time_total_s: 3600", "time_total_s: 1800")
     declared.edit(
-        "payload/cli.py", 'DEFAULT_RESULTS = Path("results")', 'DEFAULT_RESULTS = Path("r")'
+        "payload/commands/arguments.py",
+        'DEFAULT_RESULTS = Path("results")',
+        'DEFAULT_RESULTS = Path("r")',
     )
     assert declared.steps() == {"update": {"training"}}
 

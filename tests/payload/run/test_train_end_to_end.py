@@ -49,7 +49,7 @@ def test_a_finished_run_says_why_it_stopped_and_what_to_type_next(
     trained: tuple[Path, str],
 ) -> None:
     assert "FINISHED: limit of 600 environment steps reached" in trained[1]
-    assert "python -m payload evaluate" in trained[1]
+    assert "volley evaluate" in trained[1]
 
 
 def test_a_resumed_run_continues_from_the_steps_it_had(resumed: tuple[Path, str, int]) -> None:

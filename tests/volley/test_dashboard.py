@@ -25,8 +25,9 @@ from tests.volley.head import (
     program,
     until,
 )
+from volley.dashboard import Page, pages
+from volley.ports import has_desktop
 from volley.stack import Outputs
-from volley.tunnel import has_desktop, local_ports
 
 SERVE = """
 import http.server, sys
@@ -117,10 +118,11 @@ class Output:
 
 
 @contextmanager
-def tunnel(laptop: Laptop) -> Iterator[tuple[subprocess.Popen[str], Output]]:
+def tunnel(laptop: Laptop, *options: str) -> Iterator[tuple[subprocess.Popen[str], Output]]:
     output = Output(laptop.folder / "output")
     with output.file.open("w") as file:
-        process = laptop.start("ui", "--no-browser", stdout=file, stderr=subprocess.STDOUT)
+        words = ("dashboard", "--no-browser", *options)
+        process = laptop.start(*words, stdout=file, stderr=subprocess.STDOUT)
     try:
         until(lambda: "Ctrl-C closes the tunnel" in output.text or process.poll() is not None)
         yield process, output
@@ -136,18 +138,18 @@ def read(port: int) -> bytes:
 
 
 @pytest.mark.slow
-def test_ui_shows_the_heads_pages_until_ctrl_c(tunnelled: Laptop, far_head: FarHead) -> None:
+def test_dashboard_shows_the_heads_pages_until_ctrl_c(tunnelled: Laptop, far_head: FarHead) -> None:
     with tunnel(tunnelled) as (process, output):
         assert f"MLflow           http://127.0.0.1:{far_head.port}/#/charts" in output.text
         assert read(far_head.port) == b"a page of the head"
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 130
-        until(lambda: "the tunnel is closed, the cluster works on" in output.text)
+        until(lambda: "The tunnel is closed; the cluster keeps running." in output.text)
     assert not listens(far_head.port)
 
 
 @pytest.mark.slow
-def test_ui_connects_again_after_a_lost_connection(tunnelled: Laptop, far_head: FarHead) -> None:
+def test_dashboard_connects_again_after_a_loss(tunnelled: Laptop, far_head: FarHead) -> None:
     with tunnel(tunnelled) as (_, output):
         far_head.stop()
         until(lambda: "Trying again until Ctrl-C" in output.text)
@@ -157,12 +159,13 @@ def test_ui_connects_again_after_a_lost_connection(tunnelled: Laptop, far_head: 
 
 
 @pytest.mark.slow
-def test_ui_survives_a_replaced_head(tunnelled: Laptop, far_head: FarHead) -> None:
+def test_dashboard_survives_a_replaced_head(tunnelled: Laptop, far_head: FarHead) -> None:
     with tunnel(tunnelled) as (_, output):
         far_head.stop()
         far_head.new_host_key()
         far_head.start()
-        until(lambda: "shows another host key" in output.text)  # `pulumi up` has not ended.
+        # `pulumi up` has not ended.
+        until(lambda: "the host key of this VM has changed" in output.text)
         tunnelled.outputs(**pages_of(far_head, "vm-2"))
         until(lambda: "Connected again." in output.text)
         assert read(far_head.port) == b"a page of the head"
@@ -173,14 +176,25 @@ def test_a_taken_port_is_told(tunnelled: Laptop, far_head: FarHead) -> None:
     serving = [sys.executable, "-c", SERVE, str(far_head.port)]
     with subprocess.Popen(serving) as other:
         until(lambda: listens(far_head.port))
-        said = tunnelled.volley("ui", code=2)
+        said = tunnelled.volley("dashboard", code=2)
         other.kill()
-    assert said.startswith(f"127.0.0.1:{far_head.port} is taken on this machine. Next: lsof -i")
+    assert said.startswith(f"port {far_head.port} is in use. Next: ")
+    assert said.endswith(f"volley dashboard --port {far_head.port + 1}")
+
+
+@pytest.mark.slow
+def test_pages_are_shown_on_the_given_ports(tunnelled: Laptop) -> None:
+    port, ray_port = free_port(), free_port()
+    options = ("--port", str(port), "--ray-port", str(ray_port))
+    with tunnel(tunnelled, *options) as (_, output):
+        assert f"MLflow           http://127.0.0.1:{port}/#/charts" in output.text
+        assert f"Ray's dashboard  http://127.0.0.1:{ray_port}" in output.text
+        assert read(port) == read(ray_port) == b"a page of the head"
 
 
 def test_an_mlflow_elsewhere_needs_no_tunnel() -> None:
     values = {"mlflow": "https://mlflow.example.com:443", "dashboard": "http://127.0.0.1:8265"}
-    assert local_ports(Outputs(values)) == [8265]
+    assert pages(Outputs(values), {}) == [Page("dashboard", 8265, 8265)]
 
 
 def test_no_browser_is_opened_without_a_desktop() -> None:

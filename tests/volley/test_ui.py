@@ -1,4 +1,4 @@
-"""`python -m payload ui` on a real MLflow server: it names the newest run's charts."""
+"""`volley ui` on a real MLflow server: it names the newest run's charts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 
-from payload.cli import main
 from payload.tracking.mlflow_pages import experiment_page
 from payload.tracking.mlflow_run import EXPERIMENT_NAME, PARENT, Tracking
-from payload.tracking.ui import _newest_page
 from tests.free_port import free_port
+from volley.cli import main
+from volley.ui import newest_page
 
 pytestmark = pytest.mark.slow
 
@@ -40,9 +40,12 @@ def results(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ui(results: Path, port: int) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "payload", "ui", "--results", str(results)]
+    command = [sys.executable, "-m", "volley", "ui", "--results", str(results)]
     with subprocess.Popen(
-        [*command, "--port", str(port), "--no-browser"], stdout=subprocess.PIPE, text=True
+        [*command, "--port", str(port), "--no-browser"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as process:
         try:
             yield process
@@ -63,11 +66,24 @@ def test_ctrl_c_ends_a_server_whose_workers_do_not_answer(ui: subprocess.Popen[s
     assert set(states) <= {psutil.STATUS_ZOMBIE}
 
 
+def test_a_terminated_ui_leaves_no_server(ui: subprocess.Popen[str]) -> None:
+    assert ui.stdout is not None
+    next(line for line in ui.stdout if line.startswith("Charts"))
+    server = psutil.Process(ui.pid).children(recursive=True)
+    ui.terminate()
+    assert ui.wait(timeout=30) == 128 + signal.SIGTERM
+    states = [process.status() for process in server if process.is_running()]
+    assert set(states) <= {psutil.STATUS_ZOMBIE}
+
+
 def test_the_newest_runs_charts_are_named_when_they_are_there(
     ui: subprocess.Popen[str], results: Path, port: int
 ) -> None:
     assert ui.stdout is not None
-    page = next(line.split()[1] for line in ui.stdout if line.startswith("Charts"))
+    # MLflow's own messages are not between these lines.
+    assert [ui.stdout.readline() for _ in range(2)] == ["Starting MLflow ...\n", "\n"]
+    name, page = ui.stdout.readline().split()
+    assert name == "Charts"
     client = MlflowClient(Tracking.embedded(results, "").uri)
     experiment = client.get_experiment_by_name(EXPERIMENT_NAME).experiment_id
     (newest,) = client.search_runs([experiment], "attributes.run_name = 'new'")
@@ -86,7 +102,7 @@ def test_after_a_search_the_curves_of_all_trials_are_shown(results: Path) -> Non
     client = MlflowClient(uri)
     experiment = client.get_experiment_by_name(EXPERIMENT_NAME).experiment_id
     client.create_run(experiment, tags={PARENT: "0" * 32})
-    assert _newest_page(uri, "http://server") == experiment_page("http://server", experiment)
+    assert newest_page(uri, "http://server") == experiment_page("http://server", experiment)
 
 
 def refusal(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -100,7 +116,8 @@ def test_results_without_a_run_are_refused(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     line = refusal(capfd, "--results", str(tmp_path))
-    assert line.endswith("no mlflow.db in it; train first (make train)")
+    assert line.startswith(f"volley: --results {tmp_path}: no run there yet. Next: ")
+    assert line.endswith("volley train")
     assert not list(tmp_path.iterdir())
 
 
@@ -108,4 +125,5 @@ def test_a_port_that_is_taken_is_refused(results: Path, capfd: pytest.CaptureFix
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         line = refusal(capfd, "--results", str(results), "--port", str(port))
-    assert line == f"payload: --port {port}: Address already in use; give another one"
+    assert line.startswith(f"volley: port {port} is in use. Next: ")
+    assert line.endswith(f"volley ui --port {port + 1}")

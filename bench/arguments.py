@@ -1,0 +1,50 @@
+"""The options of `volley bench`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from payload.commands.arguments import add_results
+
+
+def add_bench(commands: Any) -> None:
+    bench = commands.add_parser(
+        "bench",
+        help="measure this trainer, RLlib's example and the emulator's limit",
+        description="Measures side by side on this machine (Linux), prints a table and writes "
+        "a JSON file.",
+        allow_abbrev=False,
+    )
+    add = bench.add_argument
+    add("--seconds", type=float, default=60.0, help="length of each measurement (default 60)")
+    instead = bench.add_mutually_exclusive_group().add_argument
+    instead("--learn", action="store_true", help="measure the time to a mean return of 18 instead")
+    instead("--scale", action="store_true", help="measure what limits a cluster instead")
+    instead(
+        "--games",
+        nargs="*",
+        metavar="GAME",
+        help="measure the scores on these Atari games instead (default: five games)",
+    )
+    add("--run", default="IMPALA", help="algorithm of --learn (default IMPALA)")
+    add(
+        "--experiment",
+        type=Path,
+        help="experiment file of --learn (default experiments/pong.yaml, for APPO "
+        "experiments/pong-appo.yaml) or of --games (default experiments/atari.yaml)",
+    )
+    add("--seeds", type=int, default=5, help="runs of --learn, and of each game (default 5)")
+    add(
+        "--first-seed",
+        type=int,
+        help="first seed of --learn and --games; further runs use the next ones "
+        "(default: from the clock). Finished --games runs are skipped",
+    )
+    add(
+        "--steps",
+        type=int,
+        default=2_500_000,
+        help="environment steps of each run of --games (default 2,500,000)",
+    )
+    add_results(bench)

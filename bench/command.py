@@ -1,0 +1,51 @@
+"""`volley bench`: checks the options, then starts one of the benchmarks."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from payload.commands.prepare import check_positive
+from payload.run.run_folder import check_writable
+
+
+def bench(options: argparse.Namespace) -> int:
+    """Measures; returns the exit code: 1 if a measurement failed.
+
+    Raises:
+        UserError: The options cannot be used, or the machine cannot be measured.
+    """
+    from bench.process import unwind_on_signals
+
+    for name in ("seconds", "seeds", "steps"):
+        check_positive(f"--{name}", getattr(options, name))
+    check_writable(options.results)
+    unwind_on_signals()
+    if options.scale:
+        from bench.scale import bench_scale
+
+        return bench_scale(options.seconds, options.results)
+    if options.games is not None:
+        from bench.games import bench_games
+
+        return bench_games(
+            options.experiment or Path("experiments/atari.yaml"),
+            options.games,
+            options.seeds,
+            options.steps,
+            options.results,
+            options.first_seed,
+        )
+    from bench.benchmark import bench as measure
+    from bench.benchmark import bench_learning
+
+    if not options.learn:
+        return measure(options.seconds, options.results)
+    pong = "pong-appo" if options.run == "APPO" else "pong"
+    return bench_learning(
+        options.experiment or Path(f"experiments/{pong}.yaml"),
+        options.run,
+        options.seeds,
+        options.results,
+        options.first_seed,
+    )

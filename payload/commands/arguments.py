@@ -1,0 +1,171 @@
+"""The options of train, tune and evaluate. It imports little: a shell's completion reads it too."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+DEFAULT_RESULTS = Path("results")
+
+
+def add_train(commands: Any) -> None:
+    train = commands.add_parser(
+        "train",
+        help="train until a stop criterion is met",
+        description="Trains an experiment. Options override the experiment file.",
+        allow_abbrev=False,
+    )
+    _add_experiment(train)
+    _add_resume(train, "run")
+    _add_run_options(train)
+    train.add_argument(
+        "--env-runners",
+        type=Path,
+        metavar="FILE",
+        help="read the wanted number of env runners from FILE during training (the cluster's "
+        "queue uses it)",
+    )
+
+
+def add_tune(commands: Any) -> None:
+    tune = commands.add_parser(
+        "tune",
+        help="search settings: train many trials, keep the best setting",
+        description=(
+            "Searches settings with Ray Tune. Replace a setting's value in config with a search "
+            "space: {grid_search: [...]}, {choice: [...]}, {uniform: [a, b]}, {loguniform: [a, b]} "
+            "or {randint: [a, b]}. Each trial trains until a stop criterion is met, or until ASHA "
+            "ranks it low among the trials with as many environment steps."
+        ),
+        allow_abbrev=False,
+    )
+    _add_experiment(tune)
+    add = tune.add_argument
+    add(
+        "--samples",
+        type=int,
+        metavar="N",
+        help="random settings to try for each grid combination "
+        "(default 10; 1 if everything is a grid)",
+    )
+    add("--seeds", type=int, metavar="K", help="trials of each setting (default 1)")
+    _add_resume(tune, "search")
+    _add_run_options(tune)
+    tune.set_defaults(env_runners=None)
+
+
+def add_evaluate(commands: Any) -> None:
+    evaluate = commands.add_parser(
+        "evaluate",
+        help="play with a trained policy, record a video",
+        description="Plays complete episodes with a checkpoint's policy. It needs no cluster.",
+        allow_abbrev=False,
+    )
+    add = evaluate.add_argument
+    add(
+        "checkpoint",
+        type=Path,
+        nargs="?",
+        help="a checkpoint, or a run's folder: its best checkpoint (default: the newest run)",
+    )
+    add("--episodes", type=int, default=20, help="number of episodes (default 20)")
+    add("--explore", action="store_true", help="sample actions instead of taking the likeliest")
+    add("--env", help="check that the checkpoint was trained on this environment")
+    add(
+        "--source-directory",
+        type=Path,
+        help="folder of the environment's package, if it is not where it was during training",
+    )
+    add("--seed", type=int, help="seed of environments and actions")
+    add("--video", type=Path, metavar="MP4", help="also record an episode")
+    add_results(evaluate)
+
+
+def add_results(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--results",
+        type=Path,
+        default=DEFAULT_RESULTS,
+        metavar="DIR",
+        help="folder of results (default ./results)",
+    )
+
+
+def _add_experiment(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("file", nargs="?", type=Path, help="experiment file (YAML): run, env, config, stop")
+    add("--run", help="algorithm: IMPALA, APPO, PPO, DQN or SAC (default IMPALA)")
+    add("--env", help="Gymnasium id, or package:EnvId-v0 (default PongNoFrameskip-v4)")
+    add("--source-directory", help="folder from which Python imports the environment's package")
+    add(
+        "--config",
+        type=_mapping,
+        help="settings as JSON or YAML, for example '{\"lr\": 0.0005}'",
+    )
+    add(
+        "--stop",
+        type=_mapping,
+        help="stop criteria, of which the first to be met ends the training, "
+        "for example '{\"time_total_s\": 3600}'",
+    )
+    add("--seed", type=int, help="seed of weights, actions and environments")
+
+
+def _add_resume(command: argparse.ArgumentParser, what: str) -> None:
+    command.add_argument(
+        "--resume",
+        nargs="?",
+        const="latest",
+        metavar=what.upper(),
+        help=f"continue the {what} in a folder from its last checkpoint "
+        f"(default: the newest {what} in --results)",
+    )
+
+
+def _add_run_options(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("--address", help='a running Ray cluster ("auto"); default: Ray on this machine')
+    add_results(command)
+    add(
+        "--tracking-uri",
+        metavar="URI",
+        help="MLflow server (default: an embedded database in --results)",
+    )
+    add(
+        "--status",
+        type=Path,
+        metavar="FILE",
+        help="write the run's state to FILE as JSON, for scripts",
+    )
+    add(
+        "--checkpoint-every",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="seconds between checkpoints (default 60)",
+    )
+    add(
+        "--keep-checkpoints",
+        type=int,
+        default=3,
+        metavar="K",
+        help="recent checkpoints to keep besides the best (default 3)",
+    )
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    """Reads YAML, which is easier to type than JSON, and JSON, which is YAML."""
+    import yaml
+
+    from payload.experiment.file import read_mapping
+
+    try:
+        value = read_mapping(text)
+    except (yaml.YAMLError, ValueError):
+        value = None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: neither a JSON object nor a YAML mapping of settings"
+        )
+    return value

@@ -1,0 +1,90 @@
+"""`volley evaluate`: complete episodes with a checkpoint's policy, and a video."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from payload.command_name import command_name
+from payload.commands.prepare import check_positive
+from payload.errors import UserError
+
+if TYPE_CHECKING:
+    from payload.experiment.settings import Experiment
+    from payload.run.checkpoints import Checkpoint
+
+IS_UNDER = "VOLLEY_IS_UNDER"
+"""Set where an experiment's run_under has started this process."""
+
+
+def evaluate(options: argparse.Namespace) -> int:
+    """Plays the episodes and prints their returns; returns the exit code.
+
+    Raises:
+        UserError: There is no checkpoint, or it cannot be played with these options.
+    """
+    check_positive("--episodes", options.episodes)
+    checkpoint = _checkpoint(options.checkpoint, options.results)
+    experiment = checkpoint.experiment()
+    if options.source_directory is not None:
+        source = str(options.source_directory.absolute())
+        experiment = experiment.model_copy(update={"source_directory": source})
+    env = experiment.env
+    if options.env not in (None, env):
+        raise UserError(
+            f"--env {options.env}: the checkpoint {checkpoint.path} was trained on {env}"
+        )
+    if options.video is not None and not options.video.absolute().parent.is_dir():
+        raise UserError(f"--video {options.video}: the folder does not exist")
+    from payload.environments.machine_requirements import provide
+    from payload.run.evaluate import evaluate
+    from payload.run.video import record_video
+
+    # RLlib would warn of a deprecated class that it uses itself.
+    logging.getLogger("ray._common.deprecation").setLevel(logging.ERROR)
+    provide(experiment, options.results)
+    _continue_under(experiment)
+    result = evaluate(checkpoint, options.episodes, options.explore, options.seed)
+    print(f"{env}, checkpoint {checkpoint.path}")
+    print(
+        f"return {result.mean:.2f} +- {result.deviation:.2f} over {len(result.returns)} episodes "
+        f"(worst {min(result.returns):g}, best {max(result.returns):g}), "
+        f"{sum(result.lengths) / len(result.lengths):,.0f} steps each"
+    )
+    if options.video is not None:
+        episode_return, length = record_video(checkpoint, options.video, options.seed or 0)
+        print(f"video {options.video}: return {episode_return:g} in {length:,} steps")
+    return 0
+
+
+def _checkpoint(path: Path | None, results: Path) -> Checkpoint:
+    """Returns the checkpoint at a path, or the best of the newest run; checks that it is whole."""
+    from payload.run.checkpoints import DamagedError, find_checkpoint
+    from payload.run.run_folder import newest_run
+
+    if path is None:
+        newest = newest_run(results)
+        if newest is None:
+            raise UserError(
+                f"--results {results}: no run there has a checkpoint. Next: {command_name()} train"
+            )
+        path = newest.path
+    checkpoint = find_checkpoint(path)
+    try:
+        checkpoint.verify()
+    except DamagedError as error:
+        raise UserError(f"{error}; give another checkpoint") from None
+    return checkpoint
+
+
+def _continue_under(experiment: Experiment) -> None:
+    """Becomes the experiment's run_under, which runs this command once more."""
+    if experiment.run_under is not None and IS_UNDER not in os.environ:
+        os.environ[IS_UNDER] = experiment.run_under
+        command = [*shlex.split(experiment.run_under), sys.executable, *sys.orig_argv[1:]]
+        os.execvp(command[0], command)

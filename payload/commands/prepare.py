@@ -1,0 +1,152 @@
+"""What train and tune do before they start: check options, provide the environment, start Ray."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import payload
+from payload.errors import UserError
+
+if TYPE_CHECKING:
+    from payload.experiment.placement import Cluster
+    from payload.experiment.read import LoadedExperiment
+    from payload.experiment.settings import Experiment
+    from payload.run.run_folder import RunFolder
+    from payload.run.train import TrainOptions
+
+URI_SCHEMES = ("http://", "https://", "sqlite:///", "postgresql://", "mysql://", "databricks")
+
+
+def check_run_options(options: argparse.Namespace) -> None:
+    """Raises UserError for a number or a folder that cannot be used."""
+    check_positive("--checkpoint-every", options.checkpoint_every)
+    check_positive("--keep-checkpoints", options.keep_checkpoints)
+    if options.status is not None and not options.status.absolute().parent.is_dir():
+        raise UserError(f"--status {options.status}: the folder does not exist")
+    if options.env_runners is not None and not options.env_runners.absolute().parent.is_dir():
+        raise UserError(f"--env-runners {options.env_runners}: the folder does not exist")
+    uri = options.tracking_uri
+    if uri is not None and not uri.startswith(URI_SCHEMES):
+        raise UserError(f"--tracking-uri {uri}: must start with one of {', '.join(URI_SCHEMES)}")
+
+
+def check_positive(option: str, value: float) -> None:
+    if not value > 0:
+        raise UserError(f"{option} {value:g}: must be greater than 0")
+
+
+def train_options(options: argparse.Namespace) -> TrainOptions:
+    """Returns what the run itself needs of the command line."""
+    from payload.run.train import TrainOptions
+
+    return TrainOptions(
+        options.results,
+        options.tracking_uri,
+        options.checkpoint_every,
+        options.keep_checkpoints,
+        options.status,
+        options.env_runners,
+    )
+
+
+def load_experiment(options: argparse.Namespace, resumed: RunFolder | None) -> LoadedExperiment:
+    """Reads the command line over the file, or over the newest checkpoint of a resumed run."""
+    from payload.experiment.read import read_experiment
+    from payload.experiment.resume import check_resumable
+
+    keys = ("run", "env", "stop", "source_directory")
+    command_line: dict[str, Any] = {
+        key: value for key in keys if (value := getattr(options, key)) is not None
+    }
+    config = dict(options.config or {})
+    if options.seed is not None:
+        config["seed"] = options.seed
+    command_line["config"] = config
+    file, before = options.file, None
+    if resumed is not None:
+        newest = resumed.checkpoints().newest_whole()
+        if newest is None:
+            raise UserError(f"--resume {resumed.path}: every checkpoint is damaged")
+        file, before = file or newest.experiment_file, newest.experiment()
+    layers = [command_line] if file is None else [file, command_line]
+    loaded = read_experiment(*layers)
+    if resumed is None or before is None:
+        return loaded
+    changes = check_resumable(before, loaded.experiment, f"--resume {resumed.path}")
+    return replace(loaded, notes=[*loaded.notes, *changes])
+
+
+def provide_environment(
+    options: argparse.Namespace, experiment: Experiment, trained: list[Experiment]
+) -> tuple[Path | None, bool]:
+    """Makes this process able to run an environment, and checks what is to be trained in it.
+
+    Returns:
+        The folder of what was installed, and whether the environment is an Atari game.
+    """
+    from payload.environments.machine_requirements import provide, provide_inputs
+    from payload.environments.probe import probe
+    from payload.experiment.placement import place
+    from payload.run.ray_cluster import is_job, this_machine
+
+    installed = None
+    if is_job():
+        provide_inputs(experiment, options.results)
+    else:
+        installed = provide(experiment, options.results)
+    from payload.algorithms.check_environment import check_algorithm, facts_of_game
+    from payload.environments.atari import game_of
+
+    atari = game_of(experiment) is not None
+    facts = None if atari else probe(experiment)
+    for candidate in trained:
+        check_algorithm(candidate, facts or facts_of_game(candidate))
+    if options.address is None:
+        # On this machine the answer is known before Ray starts.
+        place(experiment.config, this_machine(), shrink=options.env_runners is not None)
+    return installed, atari
+
+
+def start_ray(
+    options: argparse.Namespace,
+    experiment: Experiment,
+    installed: Path | None,
+    until_end: ExitStack,
+) -> Cluster:
+    """Starts Ray on this machine, or connects to a cluster; returns what it has."""
+    from payload.run.ray_cluster import check_nodes, connect
+
+    if options.address is None:
+        print("Starting Ray on this machine ...", flush=True)
+    # While Ray's processes start, this one imports RLlib.
+    importing = threading.Thread(target=_import_rllib, daemon=True)
+    importing.start()
+    staging = until_end.enter_context(TemporaryDirectory())
+    cluster = connect(options.address, _runtime_env(options, experiment, installed, staging))
+    if options.address is not None:
+        check_nodes(experiment)
+    importing.join()
+    return cluster
+
+
+def _runtime_env(
+    options: argparse.Namespace, experiment: Experiment, installed: Path | None, staging: str
+) -> dict[str, Any] | None:
+    from payload.environments.runtime_env import local_runtime_env, runtime_env
+    from payload.run.ray_cluster import is_job
+
+    if is_job():
+        return None
+    if options.address is None:
+        return local_runtime_env(experiment)
+    return runtime_env(experiment, Path(payload.__file__).parent, installed, Path(staging))
+
+
+def _import_rllib() -> None:
+    import payload.run.train  # noqa: F401

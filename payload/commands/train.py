@@ -1,0 +1,87 @@
+"""`volley train`: one training run, new or resumed."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from payload.command_name import command_name
+from payload.commands.prepare import (
+    check_run_options,
+    load_experiment,
+    provide_environment,
+    start_ray,
+    train_options,
+)
+from payload.errors import UserError
+
+if TYPE_CHECKING:
+    from payload.experiment.algorithm_settings import AlgorithmSettings
+    from payload.experiment.settings import Experiment
+
+
+def train(options: argparse.Namespace) -> int:
+    """Trains until a stop criterion is met; returns the exit code.
+
+    Raises:
+        UserError: The options, the experiment or a checkpoint cannot be used.
+    """
+    from payload.experiment.defaults import notes_on_defaults, with_defaults
+    from payload.experiment.placement import place
+    from payload.run import run_folder
+    from payload.run.driver_lock import driver_lock
+
+    check_run_options(options)
+    resumed = None
+    if options.resume is not None:
+        resumed = run_folder.find_run_to_resume(options.results, options.resume)
+    loaded = load_experiment(options, resumed)
+    experiment = loaded.experiment
+    _check_no_search(experiment)
+    run_folder.check_writable(options.results)
+    installed, atari = provide_environment(options, experiment, [experiment])
+    with ExitStack() as until_end:
+        if resumed is not None:
+            until_end.enter_context(driver_lock(resumed))
+        cluster = start_ray(options, experiment, installed, until_end)
+        # The number in a file may not fit yet, and needs no more than one env runner.
+        shrink = options.env_runners is not None
+        settings = with_defaults(experiment, atari, place(experiment.config, cluster, shrink))
+        from payload.run.train import train
+
+        folder = resumed or run_folder.create_run_folder(options.results, experiment)
+        if resumed is None:
+            until_end.enter_context(driver_lock(folder))
+        checkpoints = resumed.checkpoints().newest_first() if resumed is not None else []
+        notes = [
+            *loaded.notes,
+            *notes_on_defaults(experiment, atari),
+            *_notes_on_search(experiment),
+            *_notes_on_env_runners(options, settings),
+        ]
+        return train(experiment, settings, folder, train_options(options), checkpoints, notes)
+
+
+def _check_no_search(experiment: Experiment) -> None:
+    if experiment.search:
+        name = next(iter(experiment.search))
+        volley = command_name()
+        raise UserError(
+            f"config.{name}: {experiment.search[name]} is a search space, which {volley} tune "
+            f"searches; {volley} train needs a single value"
+        )
+
+
+def _notes_on_env_runners(options: argparse.Namespace, settings: AlgorithmSettings) -> list[str]:
+    if options.env_runners is None or settings.num_env_runners:
+        return []
+    return [
+        f"--env-runners {options.env_runners} is ignored: config.num_env_runners is 0, "
+        "so the driver samples itself"
+    ]
+
+
+def _notes_on_search(experiment: Experiment) -> list[str]:
+    given = experiment.model_fields_set & {"num_samples", "num_seeds"}
+    return [f"{key} is ignored: train makes a single run" for key in sorted(given)]

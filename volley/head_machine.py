@@ -1,0 +1,129 @@
+"""The head's VM in Azure: its power state, and its start.
+
+https://learn.microsoft.com/rest/api/compute/virtual-machines/start
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+
+from azure.core.credentials import TokenCredential
+
+from head.resource_manager import (
+    NO_ANSWER,
+    NOT_LOGGED_IN,
+    PUBLIC_CLOUD,
+    ResourceManager,
+    ResourceManagerError,
+)
+from payload.errors import UserError
+from volley.azure_login import credential, how_to_log_in
+from volley.errors import refused
+
+API_VERSION = {"api-version": "2024-07-01"}
+FORBIDDEN, NOT_FOUND = 403, 404
+RUNNING = "PowerState/running"
+POLL_S = 5.0
+"""Between two questions about the start, if Azure names no time."""
+NO_CAPACITY = (
+    "AllocationFailed",
+    "OverconstrainedAllocationRequest",
+    "OverconstrainedZonalAllocationRequest",
+    "SkuNotAvailable",
+    "ZonalAllocationFailed",
+)
+"""https://learn.microsoft.com/troubleshoot/azure/virtual-machines/windows/allocation-failure"""
+
+
+class HeadMachine:
+    """The head's VM."""
+
+    def __init__(
+        self, head_id: str, login: TokenCredential, environment: Mapping[str, str]
+    ) -> None:
+        """
+        Args:
+            head_id: The VM's resource id.
+            environment: The variables of pulumi-azure-native; ARM_ENDPOINT is the endpoint outside
+                the public cloud.
+        """
+        self._id, self._environment = head_id, environment
+        self._azure = ResourceManager(login, environment.get("ARM_ENDPOINT", PUBLIC_CLOUD))
+
+    def is_running(self) -> bool:
+        """Whether the VM is running; a sleeping head is deallocated.
+
+        Raises:
+            UserError: Azure refuses, or does not answer.
+        """
+        try:
+            vm = self._azure.get(self._id, {**API_VERSION, "$expand": "instanceView"})
+        except ResourceManagerError as error:
+            raise self._in_words(error) from None
+        statuses = vm["properties"]["instanceView"]["statuses"]
+        return any(status["code"] == RUNNING for status in statuses)
+
+    def start(self, waiting: Callable[[], None]) -> None:
+        """Starts the VM; returns when Azure reports that it is running.
+
+        Args:
+            waiting: Called before each question about the start.
+
+        Raises:
+            UserError: Azure refuses, has no capacity for this size, or does not answer.
+        """
+        try:
+            # Starting a VM twice has no effect, so the request may be repeated.
+            url = self._azure.write(
+                "POST", f"{self._id}/start", API_VERSION, body={}, repeatable=True
+            )
+            pause_s = POLL_S
+            while url:
+                waiting()
+                time.sleep(pause_s)
+                operation = self._azure.operation(url)
+                if operation.status == "Succeeded":
+                    return
+                if operation.ended:
+                    raise _not_started(operation.code, operation.message)
+                pause_s = operation.retry_after_s or POLL_S
+        except ResourceManagerError as error:
+            raise self._in_words(error) from None
+
+    def _in_words(self, error: ResourceManagerError) -> UserError:
+        """Returns an error of Azure as people read it."""
+        message = error.message.rstrip(".")
+        if error.status == NO_ANSWER:
+            return refused(message, "volley start")
+        if error.status == NOT_LOGGED_IN:
+            login = how_to_log_in(self._environment)
+            return refused(f"not logged in to Azure: {message}", login)
+        if error.status == FORBIDDEN:
+            group = self._id.partition("/providers/")[0]
+            return refused(
+                f"your Azure login may not start the head: {message}",
+                "an owner of the subscription types: az role assignment create "
+                f'--role "Virtual Machine Contributor" --scope {group} --assignee YOU',
+            )
+        if error.status == NOT_FOUND:
+            return refused(f"the head does not exist in Azure: {message}", "volley up")
+        return _not_started(error.code, message)
+
+
+def head_machine(head_id: str) -> HeadMachine:
+    """Returns the VM with this resource id, for the login of `volley up`."""
+    # A credential logs what its error contains.
+    logging.getLogger("azure").addHandler(logging.NullHandler())
+    login = credential(os.environ, subscription=head_id.split("/")[2])
+    return HeadMachine(head_id, login, os.environ)
+
+
+def _not_started(code: str, message: str) -> UserError:
+    later = "volley start, in some minutes"
+    if code in NO_CAPACITY:
+        return refused(f"Azure has no capacity for the head's VM size now ({code})", later)
+    reason = ": ".join(text for text in (code, message.rstrip(".")) if text)
+    return refused(f"Azure did not start the head: {reason or 'it gave no reason'}", later)
