@@ -38,10 +38,8 @@ def make_ray_folder() -> Path:
 
     Where the process exits without `remove_ray_folder`, Ray is shut down and the folder removed.
     """
-    parent = _parent()
-    for path in parent.glob(f"{PREFIX}*/{LOCK}"):
-        _remove_if_dead(path)
-    path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+    remove_dead_folders()
+    path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_parent()))
     lock = (path / LOCK).open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
     if not _own:
@@ -58,6 +56,12 @@ def remove_ray_folder() -> None:
         for _ in range(2):
             shutil.rmtree(folder.path, ignore_errors=True)
         folder.lock.close()
+
+
+def remove_dead_folders() -> None:
+    """Removes the folders whose driver was killed."""
+    for lock in _parent().glob(f"{PREFIX}*/{LOCK}"):
+        _remove_if_dead(lock)
 
 
 def _parent() -> Path:
