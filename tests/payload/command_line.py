@@ -116,6 +116,7 @@ def _output_to(stdout: Path, stderr: Path) -> Iterator[None]:
 def _in_thread(meanwhile: Callable[[Path], None] | None, output: Path) -> Iterator[None]:
     """Runs a function in a thread; where it fails, stops the command as Ctrl-C does."""
     errors: list[BaseException] = []
+    over = threading.Event()
 
     def run() -> None:
         assert meanwhile is not None
@@ -123,12 +124,14 @@ def _in_thread(meanwhile: Callable[[Path], None] | None, output: Path) -> Iterat
             meanwhile(output)
         except BaseException as error:
             errors.append(error)
-            os.kill(os.getpid(), signal.SIGINT)
+            if not over.is_set():  # Otherwise it would end the tests.
+                os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=run)
     if meanwhile is not None:
         thread.start()
     yield
+    over.set()
     if meanwhile is not None:
         thread.join()
     if errors:
