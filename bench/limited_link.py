@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 import ray
 
 from bench.process import MeasurementError
+from payload.run.ray_folder import make_ray_folder
 
 NAMESPACE = "volley-bench"
 """Of the second node; the first node's interface has the same name."""
@@ -58,6 +59,7 @@ def ray_over_link(mbit_per_s: float, cpus: int) -> Iterator[None]:
             include_dashboard=False,
             log_to_driver=False,
             _node_ip_address=FIRST,
+            _temp_dir=str(make_ray_folder()),
         )
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block"]
         command += [f"--address={ray.get_runtime_context().gcs_address}"]

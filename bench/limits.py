@@ -46,6 +46,7 @@ from payload.impala.learner import VTraceLearner
 from payload.impala.learner_threads import LEARNER_THREADS
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.run.ray_cluster import available_cpus, connect
+from payload.run.ray_folder import make_ray_folder, remove_ray_folder
 
 WARM_UP_S = 1.0
 NUM_ACTIONS = 6
@@ -256,12 +257,16 @@ PARTS: dict[str, Callable[[Limit], dict[str, float]]] = {
 
 
 def start_ray(cpus: int) -> None:
+    """Starts Ray on this machine, unless this process has one."""
+    if ray.is_initialized():
+        return
     # Env runners on more CPUs than there are: the driver's cost is asked for, not speed.
     ray.init(
         address="local",
         num_cpus=max(cpus, available_cpus()),
         include_dashboard=False,
         log_to_driver=False,
+        _temp_dir=str(make_ray_folder()),
     )
 
 
@@ -355,6 +360,7 @@ def main() -> None:
     Path(sys.argv[1]).write_text(json.dumps(outcome))
     # Learner threads, and env runners in the middle of a sample, are not worth waiting for.
     ray.shutdown()
+    remove_ray_folder()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1 if "error" in outcome else 0)

@@ -11,6 +11,9 @@ import threading
 import hypothesis
 import pytest
 
+from tests.leftovers import Leftovers
+from tests.local_ray import leave_local_ray, local_ray
+
 # The same examples in every run: what was green stays green until the code changes.
 hypothesis.settings.register_profile("volley", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("volley")
@@ -27,12 +30,46 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
 this_thread = threading.local()
+LEFTOVERS = pytest.StashKey[Leftovers]()
+LEFT = pytest.StashKey[list[str]]()
 platform.processor()  # Libraries ask for it when imported; Python asks `uname` the first time only.
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the longest files first: `make test` gives files to two processes, in this order."""
     items.sort(key=lambda item: "end_to_end" not in item.path.name)
+
+
+@pytest.fixture(scope="module")
+def ray_here() -> None:
+    """A Ray in this process, with CPUs that nothing else uses."""
+    local_ray()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # xdist's workers are processes of the run that this one watches.
+    if not hasattr(config, "workerinput"):
+        whole_suite = bool(config.getoption("numprocesses", None))
+        config.stash[LEFTOVERS] = Leftovers(network=whole_suite)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fails the run if it leaves something behind."""
+    leave_local_ray()
+    if LEFTOVERS in session.config.stash:
+        left = session.config.stash[LEFTOVERS].found()
+        session.config.stash[LEFT] = left
+        if left:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    if left := config.stash.get(LEFT, []):
+        terminalreporter.section("left behind by the tests")
+        terminalreporter.write("".join(f"{line}\n" for line in left), red=True)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -305,6 +305,8 @@ class Adam(torch.optim.Adam):
     """
 
     add_param_group = torch.optim.Adam.add_param_group.__wrapped__
+    state_dict = torch.optim.Adam.state_dict.__wrapped__
+    load_state_dict = torch.optim.Adam.load_state_dict.__wrapped__
     zero_grad = torch.optim.Adam.zero_grad.__wrapped__
     # The first optimizer of a class wraps its step once more: this one is taken before.
     step = torch.no_grad()(torch.optim.Adam.step.__wrapped__)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,23 @@ from payload.experiment.placement import Cluster
 from payload.experiment.settings import Experiment
 from payload.processes import kill
 from payload.room import Node
+from payload.run.ray_folder import make_ray_folder, remove_ray_folder
 from payload.run.terminal import redirect_output, restore_output
 
 GCS_GONE_AFTER_S = 5.0
 """Nodes of volley's cluster exit after 10 s without a GCS (ray.env), and drivers with them."""
+END_S = 5.0
+"""How long the processes of a local Ray may take to be gone after SIGKILL."""
+
+
+@dataclass
+class _State:
+    """What `disconnect` is to do."""
+
+    leave: bool = False
+
+
+_state = _State()
 
 
 def is_job() -> bool:
@@ -49,6 +63,8 @@ def this_machine() -> Cluster:
 def connect(address: str | None, runtime_env: dict[str, Any] | None = None) -> Cluster:
     """Starts Ray on this machine, or joins the cluster at `address`.
 
+    Without an address, a Ray that this process has initialized is used and not shut down.
+
     Args:
         runtime_env: What the workers run in; None in a job, which has brought its own along.
 
@@ -63,7 +79,7 @@ def connect(address: str | None, runtime_env: dict[str, Any] | None = None) -> C
     os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")
     # It would announce on the terminal that the cluster asks for a token, which is the default.
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
-    if address is None:
+    if address is None and not ray.is_initialized():
         # "local": a plain ray.init() would join any cluster that runs on this machine.
         with _signals_kept_from_ray():
             ray.init(
@@ -72,9 +88,12 @@ def connect(address: str | None, runtime_env: dict[str, Any] | None = None) -> C
                 include_dashboard=False,
                 logging_level=logging.WARNING,
                 runtime_env=runtime_env,
+                _temp_dir=str(make_ray_folder()),
             )
-    else:
+        _state.leave = True
+    elif address is not None:
         _join(address, runtime_env)
+        _state.leave = True
     resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     nodes = [Node(int(has.get("CPU", 0)), has.get("GPU", 0.0)) for has in resources]
     return Cluster(nodes, local=address is None)
@@ -143,7 +162,7 @@ def watch_gcs(on_loss: Callable[[str], None]) -> Iterator[None]:
 
 
 def disconnect(exit_code: int) -> None:
-    """Leaves the cluster; a local Ray ends with all its processes.
+    """Leaves the cluster that `connect` joined; a Ray that it started ends with all processes.
 
     Args:
         exit_code: Of this process. Where the GCS is gone, it exits with that past Ray's own
@@ -155,20 +174,31 @@ def disconnect(exit_code: int) -> None:
     if not _answers(ray.get_runtime_context().gcs_address):
         atexit.register(exit_at_once, exit_code)
         return
-    below = psutil.Process().children(recursive=True)
+    if not _state.leave:
+        return
+    _state.leave = False
     node = worker._global_node
     assert node is not None
+    of_ray: list[psutil.Process] = []
     for started in node.all_processes.values():
         for info in started:
             # They block SIGTERM: Ray would wait a second for each.
             info.process.terminate = info.process.kill
+            with suppress(psutil.Error):
+                process = psutil.Process(info.process.pid)
+                of_ray += [process, *process.children(recursive=True)]
     ray.shutdown()
-    kill(below)
+    kill(of_ray)
+    psutil.wait_procs(of_ray, END_S)
+    remove_ray_folder()
 
 
 def exit_at_once(exit_code: int) -> None:
     """Exits without Ray's shutdown; the processes of a local Ray are killed."""
-    kill(psutil.Process().children(recursive=True))
+    below = psutil.Process().children(recursive=True)
+    kill(below)
+    psutil.wait_procs(below, END_S)
+    remove_ray_folder()
     os._exit(exit_code)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
 from dataclasses import asdict, replace
 from io import StringIO
 from pathlib import Path
@@ -23,8 +25,22 @@ from bench.games import (
     settings_of,
     thinned,
 )
+from bench.trainer import Row, read_progress
 from payload.errors import UserError
+from payload.tracking.metrics import STEPS
+from tests.payload.command_line import in_process, wait_for, with_database
 
+RUNS = "bench-games"
+"""Folder of the runs, in that of the results."""
+SMALL = """
+env: BreakoutNoFrameskip-v4
+config:
+  num_env_runners: 0
+  num_envs_per_env_runner: 4
+  rollout_fragment_length: 8
+  image_size: 42
+  min_time_s_per_iteration: 0.2
+"""
 EXPERIMENT = Path(__file__).parents[2] / "experiments/atari.yaml"
 
 
@@ -105,9 +121,27 @@ def test_runs_that_the_file_has_are_drawn_without_training(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_run_that_the_file_has_is_not_repeated(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("ray_here")
+def test_a_run_is_resumed_where_it_was_interrupted_and_not_repeated(tmp_path: Path) -> None:
+    experiment, results = tmp_path / "small.yaml", with_database(tmp_path, RUNS) / RUNS
+    experiment.write_text(SMALL)
+    breakout = ("--env", "BreakoutNoFrameskip-v4", "--seed", "5")
+    stop = ("--stop", json.dumps({STEPS: 2000}), "--results", str(results))
+
+    def interrupt(_: Path) -> None:
+        wait_for(lambda: len(rows_of(results)) > 1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    in_process(tmp_path, "train", str(experiment), *breakout, *stop, meanwhile=interrupt)
+    before = rows_of(results)
+    assert before[-1].env_steps < 2000
     for _ in range(2):
-        assert bench_games(EXPERIMENT, ["Breakout"], 1, 3000, tmp_path, first_seed=5) == 0
-    assert len(list((tmp_path / "bench-games/runs").iterdir())) == 1
-    (run,) = json.loads((tmp_path / "bench_games_3000.json").read_text())["runs"]
-    assert (run["game"], run["seed"], run["steps"]) == ("Breakout", 5, 3000)
+        assert bench_games(experiment, ["Breakout"], 1, 2000, tmp_path, first_seed=5) == 0
+    assert rows_of(results)[: len(before)] == before
+    (run,) = json.loads((tmp_path / "bench_games_2000.json").read_text())["runs"]
+    assert (run["game"], run["seed"], run["steps"]) == ("Breakout", 5, 2000)
+
+
+def rows_of(results: Path) -> list[Row]:
+    """Of the only run."""
+    return [row for path in results.glob("runs/*/progress.csv") for row in read_progress(path)]

@@ -1,68 +1,55 @@
-"""A training that a benchmark measures is resumed where one was interrupted."""
+"""Which training a benchmark resumes. That it resumes one: test_games.py."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from bench.process import Child
-from bench.trainer import Row, measure_scores, read_progress
-
-pytestmark = pytest.mark.slow
-
-ENV, STEPS = "CartPole-v1", 20_000
-STOP = json.dumps({"num_env_steps_sampled_lifetime": STEPS})
-
-
-@pytest.fixture(scope="module")
-def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("experiment") / "appo.yaml"
-    path.write_text("run: APPO\nconfig: {num_env_runners: 1, min_time_s_per_iteration: 1}\n")
-    return path
+from bench.trainer import _begun
+from payload.experiment.file import to_yaml
+from payload.experiment.read import read_experiment
+from payload.experiment.settings import Experiment
+from payload.run.progress import Progress
+from payload.run.run_folder import RunFolder
+from tests.payload.conftest import FileAlgorithm
 
 
-@pytest.fixture(scope="module")
-def results(experiment: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results in which a run with the seed 5 was interrupted."""
-    results = tmp_path_factory.mktemp("results")
-    arguments = [str(experiment), "--env", ENV, "--seed", "5", "--stop", STOP]
-    command = [sys.executable, "-m", "payload", "train", "--results", str(results), *arguments]
-    with Child(command, results / "log.txt") as child:
-        child.wait_for(lambda: len(rows_of(results)) > 1, 300)
-    return results
+def appo(seed: int) -> Experiment:
+    return read_experiment(
+        {"run": "APPO", "env": "CartPole-v1", "config": {"seed": seed}}
+    ).experiment
 
 
-def rows_of(results: Path) -> list[Row]:
-    """Of the only run."""
-    return [row for path in results.glob("runs/*/progress.csv") for row in read_progress(path)]
+@pytest.fixture
+def begin(tmp_path: Path) -> Callable[[str], Path]:
+    """Makes the folder of a run that has a checkpoint, with the text of its experiment."""
+
+    def begin(experiment: str) -> Path:
+        run = RunFolder(tmp_path / f"run_{len(list(tmp_path.iterdir()))}")
+        run.checkpoints().save(FileAlgorithm(), appo(seed=5), Progress())
+        run.experiment_file.write_text(experiment)
+        return run.path
+
+    return begin
 
 
-def test_an_interrupted_run_is_resumed(experiment: Path, results: Path) -> None:
-    before = rows_of(results)
-    assert before[-1].env_steps < STEPS
-    rows = measure_scores(experiment, ENV, 5, STEPS, results, results / "log.txt")
-    seconds = [row.time_total_s for row in before]
-    assert [row.time_total_s for row in rows[: len(before)]] == seconds
-    assert rows[-1].env_steps >= STEPS
-    assert len(list(results.glob("runs/*"))) == 1
+def test_the_newest_run_of_the_same_experiment_is_resumed(
+    tmp_path: Path, begin: Callable[[str], Path]
+) -> None:
+    begin(to_yaml(appo(seed=5)))
+    newest = begin(to_yaml(appo(seed=5)))
+    assert _begun(tmp_path, appo(seed=5)) == newest
 
 
-def test_a_run_with_another_seed_begins_again(experiment: Path, results: Path) -> None:
-    measure_scores(experiment, ENV, 6, 2000, results, results / "log.txt")
-    assert len(list(results.glob("runs/*"))) == 2
+def test_a_run_with_another_seed_begins_again(tmp_path: Path, begin: Callable[[str], Path]) -> None:
+    begin(to_yaml(appo(seed=5)))
+    assert _begun(tmp_path, appo(seed=6)) is None
 
 
-def test_a_run_of_another_version_is_left_alone(experiment: Path, tmp_path: Path) -> None:
-    old = "config: {gone: 1}\n"
-    checkpoint = tmp_path / "runs/APPO_old/checkpoints/checkpoint_000001"
-    checkpoint.mkdir(parents=True)
-    for folder in (checkpoint, tmp_path / "runs/APPO_old"):
-        (folder / "experiment.yaml").write_text(old)
-    sums = f"{hashlib.sha256(old.encode()).hexdigest()}  experiment.yaml\n"
-    (checkpoint / "SHA256SUMS").write_text(sums)
-    measure_scores(experiment, ENV, 5, 1000, tmp_path, tmp_path / "log.txt")
-    assert len(list(tmp_path.glob("runs/*"))) == 2
+def test_a_run_of_another_version_is_left_alone(
+    tmp_path: Path, begin: Callable[[str], Path]
+) -> None:
+    begin("config: {gone: 1}\n")
+    assert _begun(tmp_path, appo(seed=5)) is None

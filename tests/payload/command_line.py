@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 import csv
+import functools
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import psutil
+import ray
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from payload.tracking.mlflow_run import EXPERIMENT_NAME
+from payload.cli import main
+from payload.run.terminal import LogStream
+from payload.tracking.mlflow_run import DATABASE, EXPERIMENT_NAME
 
 TINY = (
     '{"num_workers": 1, "num_envs_per_worker": 4, "sample_batch_size": 8, '
-    '"min_time_s_per_iteration": 1}'
+    '"min_time_s_per_iteration": 0.5}'
 )
+SLOW = (
+    *("--env", "slow:Slow-v0"),
+    *("--source-directory", str(Path(__file__).parent / "slow_environment")),
+)
+"""Options of a run that leaves the machine's cores to others."""
+ALONE = TINY.replace('"num_workers": 1', '"num_workers": 0')
+"""Of a run without env runners: its driver samples."""
 WITHOUT_JOBS = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 """Of an MLflow server. Its job runners, seven processes, are for evaluations of language models."""
 ENDS_WITHIN_S = 600
@@ -37,6 +52,107 @@ def payload(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=ENDS_WITHIN_S,
         check=False,
     )
+
+
+def in_process(
+    folder: Path, *arguments: str, meanwhile: Callable[[Path], None] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs the same command in this process, where RLlib is imported already.
+
+    A Ray of this process serves it, see `local_ray`; a cluster that it joins is left.
+
+    Args:
+        meanwhile: What happens to the run, in a thread; it is given the file of the run's output.
+    """
+    with tempfile.TemporaryDirectory() as outputs:
+        files = Path(outputs, "stdout"), Path(outputs, "stderr")
+        with _as_in_a_process(folder), _output_to(*files), _in_thread(meanwhile, files[0]):
+            code = main(list(arguments))
+        stdout, stderr = (file.read_text() for file in files)
+    return subprocess.CompletedProcess(["payload", *arguments], code, stdout, stderr)
+
+
+@contextmanager
+def _as_in_a_process(folder: Path) -> Iterator[None]:
+    """Takes back what a command changes in its process, and forgets environments in folders."""
+    environment, path, modules = dict(os.environ), list(sys.path), set(sys.modules)
+    had_ray = ray.is_initialized()
+    try:
+        with chdir(folder), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        if not had_ray:
+            ray.shutdown()
+        os.environ.clear()
+        os.environ.update(environment)
+        added = [entry for entry in sys.path if entry not in path]
+        sys.path[:] = path
+        for name in set(sys.modules) - modules:
+            file = getattr(sys.modules[name], "__file__", None) or ""
+            if any(file.startswith(f"{entry}{os.sep}") for entry in added):
+                del sys.modules[name]
+
+
+@contextmanager
+def _output_to(stdout: Path, stderr: Path) -> Iterator[None]:
+    """Sends file descriptors 1 and 2, and what Python writes, to files."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = os.dup(1), os.dup(2)
+    for descriptor, file in ((1, stdout), (2, stderr)):
+        with file.open("w") as opened:
+            os.dup2(opened.fileno(), descriptor)
+    try:
+        with redirect_stdout(LogStream(1)), redirect_stderr(LogStream(2)):
+            yield
+    finally:
+        for descriptor, old in zip((1, 2), saved, strict=True):
+            os.dup2(old, descriptor)
+            os.close(old)
+
+
+@contextmanager
+def _in_thread(meanwhile: Callable[[Path], None] | None, output: Path) -> Iterator[None]:
+    """Runs a function in a thread; where it fails, stops the command as Ctrl-C does."""
+    errors: list[BaseException] = []
+    over = threading.Event()
+
+    def run() -> None:
+        assert meanwhile is not None
+        try:
+            meanwhile(output)
+        except BaseException as error:
+            errors.append(error)
+            if not over.is_set():  # Otherwise it would end the tests.
+                os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=run)
+    if meanwhile is not None:
+        thread.start()
+    yield
+    over.set()
+    if meanwhile is not None:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+@functools.cache
+def _empty_database() -> bytes:
+    """MLflow's, which makes some fifty tables one after the other."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, DATABASE)
+        MlflowClient(f"sqlite:///{file}").search_experiments()
+        return file.read_bytes()
+
+
+def with_database(folder: Path, name: str = "results") -> Path:
+    """Puts an empty MLflow database where runs in `folder` look for it; returns the folder."""
+    results = folder / name
+    results.mkdir(parents=True, exist_ok=True)
+    (results / DATABASE).write_bytes(_empty_database())
+    return folder
 
 
 @contextmanager
@@ -99,6 +215,11 @@ def steps(folder: Path) -> list[int]:
     """Environment steps after each iteration, from progress.csv."""
     with (run_folder(folder) / "progress.csv").open() as file:
         return [int(row["num_env_steps_sampled_lifetime"]) for row in csv.DictReader(file)]
+
+
+def wait_for_line(output: Path, words: str) -> None:
+    """Waits until a file has these words."""
+    wait_for(lambda: words in output.read_text())
 
 
 def wait_for(condition: Callable[[], object], timeout_s: float = 120.0) -> None:

@@ -20,14 +20,17 @@ class Faulty(gymnasium.Env[Any, Any]):
     Args:
         faults: Of FAULTS, in this order.
         came: A folder in which a file tells all processes that a fault has come.
-        always: Once the first fault has come, it comes in every step.
+        last_is_always: Once the last fault has come, it comes in every step.
     """
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
     action_space: gymnasium.spaces.Space[Any] = gymnasium.spaces.Discrete(2)
 
-    def __init__(self, faults: list[str], came: str, every: int = 300, always: bool = False):
-        self.faults, self.came, self.every, self.always = faults, Path(came), every, always
+    def __init__(
+        self, faults: list[str], came: str, every: int = 300, last_is_always: bool = False
+    ):
+        self.faults, self.came, self.every = faults, Path(came), every
+        self.last_is_always = last_is_always
         self.steps = 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -53,8 +56,8 @@ class Faulty(gymnasium.Env[Any, Any]):
         return observation, float(action), self.length == 10, False, {}
 
     def _next_fault(self) -> str | None:
-        if self.always and (self.came / self.faults[0]).exists():
-            return self.faults[0]
+        if self.last_is_always and (self.came / self.faults[-1]).exists():
+            return self.faults[-1]
         if self.steps < self.every:
             return None
         for fault in self.faults:

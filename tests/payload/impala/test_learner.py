@@ -110,14 +110,6 @@ class Learners:
 
 
 @pytest.fixture(scope="module")
-def local_ray() -> Iterator[None]:
-    """Ray's object store, in which weights travel."""
-    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
-    yield
-    ray.shutdown()
-
-
-@pytest.fixture(scope="module")
 def learners() -> Iterator[Learners]:
     learners = Learners()
     yield learners
@@ -532,7 +524,7 @@ def test_only_one_batch_waits_for_the_learner(learner: VTraceLearner) -> None:
     assert learner._learner_thread_in_queue.maxsize == 1
 
 
-@pytest.mark.usefixtures("local_ray")
+@pytest.mark.usefixtures("ray_here")
 def test_env_runners_get_the_weights_of_after_the_update(learner: VTraceLearner) -> None:
     # RLlib asks for them with the first update of a training step alone.
     for return_state in (True, False):
@@ -543,7 +535,7 @@ def test_env_runners_get_the_weights_of_after_the_update(learner: VTraceLearner)
         np.testing.assert_array_equal(sent[name], weights, err_msg=name)
 
 
-@pytest.mark.usefixtures("local_ray")
+@pytest.mark.usefixtures("ray_here")
 def test_weights_that_the_next_update_has_taken_away_are_no_failure(
     impala: VTraceLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -606,7 +598,7 @@ def one_of_two(learners: Learners) -> Iterator[VTraceLearner]:
     torch.distributed.destroy_process_group()
 
 
-@pytest.mark.usefixtures("local_ray", "excepthook")
+@pytest.mark.usefixtures("ray_here", "excepthook")
 def test_a_learner_makes_as_many_steps_as_others_when_fragments_died(
     one_of_two: VTraceLearner,
 ) -> None:
@@ -618,14 +610,14 @@ def test_a_learner_makes_as_many_steps_as_others_when_fragments_died(
         assert gradient_steps(one_of_two) == steps
 
 
-@pytest.mark.usefixtures("local_ray", "excepthook")
+@pytest.mark.usefixtures("ray_here", "excepthook")
 def test_a_learner_whose_share_has_become_smaller_fills_no_gaps(one_of_two: VTraceLearner) -> None:
     one_of_two.update_settings = replace(one_of_two.update_settings, train_batch_size=2 * STEPS)
     one_of_two.update(TrainingData(episodes=[made_up(num_envs=2)]), timesteps={})
     assert gradient_steps(one_of_two) == 1
 
 
-@pytest.mark.usefixtures("local_ray")
+@pytest.mark.usefixtures("ray_here")
 def test_a_train_batch_keeps_the_settings_that_it_came_with(
     learners: Learners, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import ray
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.learner import Learner
 from ray.rllib.core.learner.learner_group import LearnerGroup
@@ -21,6 +20,7 @@ from payload.experiment.defaults import with_defaults
 from payload.experiment.read import read_experiment
 from payload.impala.learner import VTraceLearner
 from payload.impala.rollout_fragment import RolloutFragment
+from tests.local_ray import local_ray
 from tests.payload.impala.test_learner import SPACES, STEPS, made_up
 
 pytestmark = pytest.mark.slow
@@ -65,7 +65,7 @@ def build() -> Iterator[Callable[..., VTraceLearner]]:
 @pytest.fixture
 def build_group() -> Iterator[Callable[..., LearnerGroup]]:
     """Builds groups of one learner in a process of its own."""
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    local_ray()
     groups: list[LearnerGroup] = []
 
     def build(seed: int = 1) -> LearnerGroup:
@@ -76,7 +76,6 @@ def build_group() -> Iterator[Callable[..., LearnerGroup]]:
     yield build
     for group in groups:
         group.shutdown()
-    ray.shutdown()
 
 
 def update(learner: VTraceLearner, fragments: list[RolloutFragment], start: int) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,9 +15,10 @@ from payload.experiment.defaults import with_defaults
 from payload.experiment.read import read_experiment
 from payload.impala.learner import VTraceLearner
 from payload.run.training_callback import TrainingCallback, callback_of
+from tests.local_ray import local_ray
 from tests.payload.command_line import wait_for
 
-ENV_RUNNERS = 3
+ENV_RUNNERS = 1
 UPDATE_S = 0.3
 STEPS = 8
 """Of a fragment, which is a train batch."""
@@ -36,12 +38,13 @@ class SlowLearner(VTraceLearner):
         return super()._update(*args, **kwargs)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def build() -> Iterator[Callable[..., Any]]:
-    """Builds an algorithm with a slow learner, in the driver or in a process of its own."""
-    ray.init(address="local", num_cpus=5, include_dashboard=False, log_to_driver=False)
+    """Builds an algorithm with a slow learner, in the driver or in processes of their own."""
+    local_ray()
     algorithms: list[Any] = []
 
+    @functools.cache
     def build(num_learners: int) -> Any:
         sizes = {"num_envs_per_env_runner": 2, "rollout_fragment_length": STEPS // 2}
         counts = {"num_env_runners": ENV_RUNNERS, "num_learners": num_learners}
@@ -57,7 +60,6 @@ def build() -> Iterator[Callable[..., Any]]:
     yield build
     for algorithm in algorithms:
         algorithm.stop()
-    ray.shutdown()
 
 
 def test_after_a_training_step_env_runners_get_the_newest_weights(
@@ -75,7 +77,7 @@ def test_after_a_training_step_env_runners_get_the_newest_weights(
     wait_for(lambda: ray.get(server.get_version.remote()) == learner._weights_seq_no, 30.0)
 
 
-@pytest.mark.parametrize("num_learners", [0, 1, 2])
+@pytest.mark.parametrize("num_learners", [0, 2])
 def test_nothing_that_is_sampled_is_dropped(build: Callable[..., Any], num_learners: int) -> None:
     algorithm = build(num_learners)
     callback = callback_of(algorithm)

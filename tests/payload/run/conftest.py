@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 
 from payload.experiment.defaults import with_defaults
 from payload.experiment.read import read_experiment
@@ -18,6 +17,7 @@ from payload.run.checkpoints import Checkpoint
 from payload.run.panel import View
 from payload.run.run_folder import RunFolder
 from payload.run.train import Training, TrainOptions
+from tests.local_ray import local_ray
 
 Build = Callable[..., Any]
 
@@ -38,7 +38,7 @@ def terminal() -> io.StringIO:
 @pytest.fixture
 def build(tmp_path: Path, terminal: io.StringIO) -> Iterator[Build]:
     """Builds the algorithm of a run that resumes from some checkpoints."""
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    local_ray()
     algorithms: list[Any] = []
 
     def build(experiment: Experiment, *resume_from: Checkpoint) -> Any:
@@ -55,7 +55,6 @@ def build(tmp_path: Path, terminal: io.StringIO) -> Iterator[Build]:
     yield build
     for algorithm in algorithms:
         algorithm.stop()
-    ray.shutdown()
 
 
 def of_learners(algorithm: Any) -> list[UpdateSettings]:

@@ -3,23 +3,45 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 
-from tests.payload.command_line import TINY, mlflow_run, payload, run_folder, steps
+from tests.payload.command_line import (
+    ALONE,
+    TINY,
+    in_process,
+    mlflow_run,
+    payload,
+    run_folder,
+    steps,
+)
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_here")]
+
+
+SHORT = TINY.replace("{", '{"env_config": {"max_episode_frames": 400}, ', 1)
+"""A video of a few seconds."""
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A folder in which a tiny run was trained to its end, and what it printed."""
+    """A folder in which a tiny run was trained to its end, and what it printed.
+
+    It has left nothing of Ray's behind.
+    """
     folder = tmp_path_factory.mktemp("trained")
     stop = '{"timesteps_total": 600}'
-    done = payload(folder, "train", "--config", TINY, "--stop", stop, "--seed", "1")
-    assert done.returncode == 0, done.stdout + done.stderr
+    with (
+        tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as temporary,
+        pytest.MonkeyPatch.context() as environment,
+    ):
+        environment.setenv("RAY_TMPDIR", temporary)
+        done = payload(folder, "train", "--config", SHORT, "--stop", stop, "--seed", "1")
+        left = [path.name for path in Path(temporary).iterdir()]
+    assert (done.returncode, left) == (0, []), done.stdout + done.stderr
     return folder, done.stdout
 
 
@@ -36,7 +58,7 @@ def resumed(trained: tuple[Path, str]) -> tuple[Path, str, int]:
     for state in (checkpoints / "checkpoint_000999").rglob("module_state*"):
         state.write_bytes(state.read_bytes()[:1000])
     stop = f'{{"timesteps_total": {before + 300}}}'
-    done = payload(folder, "train", "--resume", "--stop", stop)
+    done = in_process(folder, "train", "--resume", "--config", ALONE, "--stop", stop)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder, done.stdout, before
 

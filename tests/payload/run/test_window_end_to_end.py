@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,7 +17,8 @@ import pytest
 from payload.environments.machine_requirements import PACKAGES
 from payload.environments.packages import install_packages
 from payload.experiment.read import read_experiment
-from tests.payload.command_line import payload, run_folder, wait_for
+from payload.run.ray_folder import remove_dead_folders
+from tests.payload.command_line import in_process, payload, run_folder, wait_for
 from tests.project import ROOT
 
 pytestmark = [
@@ -34,6 +33,10 @@ EXPERIMENT = ROOT / "experiments/room/room.yaml"
 MARK = "VOLLEY_TEST_OF_WINDOWS"
 """A variable by which all processes of a training are known."""
 TRAIN = [sys.executable, "-m", "payload", "train", str(EXPERIMENT)]
+SHORT = [
+    *("--config", '{"min_time_s_per_iteration": 0.5}'),
+    *("--stop", '{"num_env_steps_sampled_lifetime": 8000}'),
+]
 LONG = ["--stop", '{"time_total_s": 600}']
 ALL_GONE_S = 30.0
 """A worker that was starting would wait 40 s for its raylet; it is to end at once."""
@@ -153,39 +156,28 @@ def test_without_run_under_the_refusal_names_it(folder: Path) -> None:
     text = "\n".join(line for line in lines if not line.startswith("run_under"))
     shutil.copytree(EXPERIMENT.parent, folder / "room")
     (folder / "room/room.yaml").write_text(text)
-    done = payload(folder, "train", "room/room.yaml")
+    done = in_process(folder, "train", "room/room.yaml")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("payload: env: room:Room-v0: making it raises DisplayNameError")
     assert "run_under: xvfb-run -a" in done.stderr
 
 
-def test_it_learns_and_a_killed_env_runner_is_replaced_with_its_x_server(
+def test_it_trains_and_a_killed_env_runner_is_replaced_with_its_x_server(
     folder: Path, packages: Path
 ) -> None:
-    with training(folder, packages) as windowed:
+    with training(folder, packages, *SHORT) as windowed:
         ((victim, (server,)),) = windowed.env_runners().items()
         victim.kill()
         wait_for(lambda: not server.is_running())
         wait_for(lambda: any(windowed.env_runners().values()))
         assert victim not in windowed.env_runners()
         output, _ = windowed.process.communicate(timeout=240)
-        assert re.search(r"FINISHED: .*0\.35", output), output
+        assert "FINISHED: 8,000 environment steps passed" in output, output
         assert windowed.all() == []
     assert (run_folder(folder) / "evaluation.mp4").exists()
-    played = payload(folder, "evaluate", "--explore", str(run_folder(folder)))
-    mean = re.search(r"return ([-\d.]+) \+-", played.stdout)
-    assert mean is not None, played.stdout + played.stderr
-    assert float(mean[1]) > 0
-
-
-def test_nothing_is_left_after_sigterm_to_the_process_group(folder: Path, packages: Path) -> None:
-    with training(folder, packages, *LONG) as windowed:
-        assert any(windowed.env_runners().values())
-        os.killpg(windowed.process.pid, signal.SIGTERM)
-        output, _ = windowed.process.communicate(timeout=60)
-        assert "KILLED: stopped by SIGTERM" in output
-        assert windowed.all() == []
+    played = payload(folder, "evaluate", "--explore", "--episodes", "2", str(run_folder(folder)))
+    assert "over 2 episodes" in played.stdout, played.stderr
 
 
 def test_nothing_is_left_after_sigkill_of_the_driver(folder: Path, packages: Path) -> None:
@@ -193,3 +185,4 @@ def test_nothing_is_left_after_sigkill_of_the_driver(folder: Path, packages: Pat
         assert any(windowed.env_runners().values())
         windowed.process.kill()
         wait_for(lambda: not windowed.all(), ALL_GONE_S)
+    remove_dead_folders()  # As the next start does.

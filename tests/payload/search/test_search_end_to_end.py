@@ -18,20 +18,26 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from payload.experiment.read import read_experiment
+from payload.run.ray_folder import remove_dead_folders
 from payload.run.run_status import RunStatus
 from payload.search.search_folder import SearchFolder, status_file
 from payload.tracking.metrics import ITERATION, STEPS
-from tests.payload.command_line import payload, running, tracked_runs, wait_for
+from tests.payload.command_line import (
+    in_process,
+    running,
+    tracked_runs,
+    wait_for,
+    with_database,
+)
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_here")]
 
 EXPERIMENT = """
 run: PPO
 env: CartPole-v1
 config:
-  # Trials one after the other, on two CPUs.
-  num_env_runners: 1
-  num_cpus_per_env_runner: 2
+  # Trials one after the other, on one CPU.
+  num_env_runners: 0
   lr: {grid_search: [1e-3, 1e-4]}
   train_batch_size_per_learner: 256
   minibatch_size: 64
@@ -67,9 +73,9 @@ class Searched:
 
 @contextmanager
 def searching(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Runs `python -m payload tune` in `folder` on two CPUs."""
-    cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))[:2]))
-    tune = ("taskset", "--cpu-list", cpus, sys.executable, "-m", "payload", "tune", *arguments)
+    """Runs `python -m payload tune` in `folder` on one CPU."""
+    cpu = str(min(os.sched_getaffinity(0)))
+    tune = ("taskset", "--cpu-list", cpu, sys.executable, "-m", "payload", "tune", *arguments)
     with running(folder, *tune) as process:
         try:
             yield process
@@ -102,7 +108,7 @@ def is_over(search: SearchFolder, name: str) -> bool:
 
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> Searched:
-    folder = tmp_path_factory.mktemp("searched")
+    folder = with_database(tmp_path_factory.mktemp("searched"))
     (folder / "grid.yaml").write_text(EXPERIMENT)
     often = ("--checkpoint-every", "0.1")
     with searching(folder, "grid.yaml", *often) as process:
@@ -114,17 +120,20 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Searched:
         wait_for(lambda: saved(search, second), TRIAL_S)
         process.send_signal(signal.SIGKILL)
         process.wait()
+    remove_dead_folders()  # As the next start does.
     over = rows(search, first)
     files = [search.trial(name).mlflow_run_file for name in TRIALS]
     run_ids = [json.loads(file.read_text())["run_id"] for file in files if file.exists()]
     before = len(rows(search, second))
-    with searching(folder, "--resume", *often) as process:
+
+    def press_ctrl_c(_: Path) -> None:
         wait_for(lambda: len(rows(search, second)) > before, TRIAL_S)
-        process.send_signal(signal.SIGINT)
-        process.communicate()
-    done = payload(folder, "tune", "--resume")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    interrupted = in_process(folder, "tune", "--resume", *often, meanwhile=press_ctrl_c)
+    done = in_process(folder, "tune", "--resume")
     assert done.returncode == 0, done.stdout + done.stderr
-    return Searched(folder, search, over, run_ids, process.returncode, done.stdout)
+    return Searched(folder, search, over, run_ids, interrupted.returncode, done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -193,13 +202,13 @@ def test_a_resumed_search_stays_what_it_was(searched: Searched) -> None:
         (("--config", '{"lr": {"grid_search": [1, 2]}}'), "config.lr is"),
     ]
     for options, words in refused:
-        done = payload(searched.folder, "tune", "--resume", *options)
+        done = in_process(searched.folder, "tune", "--resume", *options)
         assert (done.returncode, words in done.stderr) == (2, True), done.stderr
 
 
 def test_a_search_without_effect_is_refused(tmp_path: Path) -> None:
     config = '{"image_size": {"choice": [42, 84]}}'
-    done = payload(tmp_path, "tune", "--env", "CartPole-v1", "--config", config)
+    done = in_process(tmp_path, "tune", "--env", "CartPole-v1", "--config", config)
     assert (done.returncode, done.stdout) == (2, "")
     assert "config.image_size: cannot be searched" in done.stderr
     assert not list(tmp_path.iterdir())

@@ -1,0 +1,89 @@
+"""The folder in which a Ray on this machine keeps its sockets and logs while its driver runs.
+
+Ray itself leaves one behind for every start, in /tmp/ray. A folder of the driver's own can be
+removed without a look at what other programs have there.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+PREFIX = "volley-"
+LOCK = ".driver.lock"
+MAX_PARENT = 22
+"""Characters; with more, the paths of Ray's sockets are too long for macOS."""
+
+
+@dataclass
+class RayFolder:
+    """A folder of this process, which holds its lock."""
+
+    path: Path
+    lock: TextIO
+
+
+_own: list[RayFolder] = []
+
+
+def make_ray_folder() -> Path:
+    """Returns a new folder, for Ray's `_temp_dir`; removes those whose driver was killed.
+
+    Where the process exits without `remove_ray_folder`, Ray is shut down and the folder removed.
+    """
+    remove_dead_folders()
+    path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_parent()))
+    lock = (path / LOCK).open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if not _own:
+        atexit.register(_leave_ray)
+    _own.append(RayFolder(path, lock))
+    return path
+
+
+def remove_ray_folder() -> None:
+    """Removes this process's folder, after the end of its Ray."""
+    while _own:
+        folder = _own.pop()
+        # Twice: a process of Ray may write a last line of a log meanwhile.
+        for _ in range(2):
+            shutil.rmtree(folder.path, ignore_errors=True)
+        folder.lock.close()
+
+
+def remove_dead_folders() -> None:
+    """Removes the folders whose driver was killed."""
+    for lock in _parent().glob(f"{PREFIX}*/{LOCK}"):
+        _remove_if_dead(lock)
+
+
+def _parent() -> Path:
+    from ray._common.utils import get_default_system_temp_dir
+
+    parent = Path(get_default_system_temp_dir())
+    return parent if len(str(parent)) <= MAX_PARENT else Path("/tmp")
+
+
+def _remove_if_dead(lock: Path) -> None:
+    with suppress(OSError):
+        if lock.parent.is_symlink() or lock.parent.lstat().st_uid != os.getuid():
+            return
+        with lock.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)
+
+
+def _leave_ray() -> None:
+    if not _own:
+        return
+    import ray
+
+    ray.shutdown()
+    remove_ray_folder()

@@ -1,0 +1,94 @@
+"""What a run of the tests leaves behind on the machine: processes, files, sockets, network."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+MARK = "VOLLEY_TESTS"
+"""A variable by which all processes of a run are known."""
+KEPT = ("ray", "torchinductor_")
+"""Ray's folder of sessions, whose content is looked at, and torch's cache."""
+END_S = 15.0
+"""How long processes may take to end after the last test."""
+
+
+class Leftovers:
+    """Watches a run from its start, in the process that has started it."""
+
+    def __init__(self, network: bool) -> None:
+        """Gives all processes that start from now on the mark and a folder for temporary files.
+
+        Args:
+            network: Compare the network too, which other programs may change meanwhile.
+        """
+        self._of_network: Callable[[], Iterable[str]] = _network if network else list
+        # pytest keeps the files of tests for people, where it always does.
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+        os.environ[MARK] = secrets.token_hex(8)
+        # A short path: those of sockets lie below.
+        self.folder = Path(tempfile.mkdtemp(prefix="vt-", dir="/tmp"))
+        self.folder.chmod(0o1777)
+        os.environ["TMPDIR"] = str(self.folder)
+        tempfile.tempdir = None
+        self._network = set(self._of_network())
+
+    def found(self) -> list[str]:
+        """Returns what the run has left, and removes its temporary files."""
+        end = time.monotonic() + END_S
+        while _processes() and time.monotonic() < end:
+            time.sleep(0.2)
+        left = [f"process {process}" for process in _processes()]
+        files = [*self.folder.glob("*"), *self.folder.glob("ray/*")]
+        left += [_named(path) for path in sorted(files) if not path.name.startswith(KEPT)]
+        left += [f"network: {name}" for name in sorted(set(self._of_network()) - self._network)]
+        left += listening_sockets()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return left
+
+
+def _named(path: Path) -> str:
+    """Returns a file's path, or a folder's with some of what is in it."""
+    inside = sorted(each.name for each in path.iterdir())[:3] if path.is_dir() else []
+    return f"file {path} {' '.join(inside)}".strip()
+
+
+def listening_sockets() -> list[str]:
+    """Returns the sockets at which this process still listens."""
+    return [
+        f"socket {connection.laddr.ip}:{connection.laddr.port} of process {os.getpid()}"
+        for connection in psutil.Process().net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+
+
+def _processes() -> list[str]:
+    """Returns the processes with the mark of this run, but for this one and its parents."""
+    own = [psutil.Process(), *psutil.Process().parents()]
+    left = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            marked = process.environ().get(MARK) == os.environ[MARK]
+            if marked and process not in own and process.status() != psutil.STATUS_ZOMBIE:
+                left.append(f"{process.pid} ({' '.join(process.cmdline())[:200]})")
+    return left
+
+
+def _network() -> Iterator[str]:
+    """Yields the names of network namespaces, of interfaces and of nftables' tables."""
+    for kind, folder in (("namespace", "/run/netns"), ("interface", "/sys/class/net")):
+        with suppress(OSError):
+            yield from (f"{kind} {name}" for name in os.listdir(folder))
+    if os.getuid() == 0 and shutil.which("nft"):
+        command = ["nft", "list", "tables"]
+        listed = subprocess.run(command, capture_output=True, text=True, check=False)
+        yield from (f"nftables {line}" for line in listed.stdout.splitlines())
