@@ -112,7 +112,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Searched:
     (folder / "grid.yaml").write_text(EXPERIMENT)
     often = ("--checkpoint-every", "0.1")
     with searching(folder, "grid.yaml", *often) as process:
-        wait_for(lambda: list(folder.glob("results/runs/*/search.json")))
+        wait_for(lambda: list(folder.glob("results/runs/*/search.json")), TRIAL_S)
         (plan,) = folder.glob("results/runs/*/search.json")
         search = SearchFolder(plan.parent)
         first, second = TRIALS
