@@ -103,10 +103,10 @@ def _sleep(store: Store, options: argparse.Namespace) -> dict[str, Any]:
     """Leaves a request for the next run of head.sleep."""
     settings = read_settings()
     if settings is None:
-        raise RefusedError("the cluster's settings have not arrived yet", "make up")
+        raise RefusedError("the cluster's settings have not arrived yet", "volley up")
     if settings.scaling == "cpu":
         raise RefusedError(
-            "a cluster with scaling: cpu never sleeps", "make down, to remove it (results stay)"
+            "a cluster with scaling: cpu never sleeps", "volley down, to remove it (results stay)"
         )
     users = [record.name for record in store.records() if not record.over]
     drivers = read_cluster_state().drivers

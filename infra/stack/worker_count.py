@@ -29,5 +29,5 @@ def refuse_other_capacity(update: pulumi.ResourceHookArgs) -> None:
     if running != sent:
         raise RuntimeError(
             f"{WORKERS_HAVE_CHANGED}: the cluster has {running} workers, the stack's state says "
-            f"{sent}; nothing was changed. Next: make up (or pulumi refresh, then pulumi up)"
+            f"{sent}; nothing was changed. Next: volley up (or pulumi refresh, then pulumi up)"
         )

@@ -37,7 +37,7 @@ def test_an_update_that_would_delete_workers_is_refused_with_what_to_type(
     SetMachines(driver.azure).resize(set_id, 3, "", Faults())
     error = driver.up(TAGGED).error
     assert f"{WORKERS_HAVE_CHANGED}: the cluster has 3 workers" in error
-    assert "Next: make up" in error
+    assert "Next: volley up" in error
     assert capacity(driver.azure) == 3
 
 
