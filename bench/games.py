@@ -20,7 +20,7 @@ from bench.process import MeasurementError
 from bench.table import machine, number, write_json
 from bench.trainer import Row, measure_scores
 from payload.errors import UserError, nearest
-from payload.experiment.defaults import with_defaults
+from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.read import read_experiment
 
 BUDGETS = (1_000_000, 2_500_000, 10_000_000)

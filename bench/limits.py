@@ -38,7 +38,7 @@ from payload.algorithms.algorithm_config import algorithm_config
 from payload.environments.atari import AtariSettings, game_of, make_vector_env
 from payload.errors import first_line
 from payload.experiment.batch_sizes import LAPTOP
-from payload.experiment.defaults import with_defaults
+from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.settings import Experiment
 from payload.impala.atari_env_runner import AtariEnvRunner

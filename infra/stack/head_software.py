@@ -22,12 +22,12 @@ from infra.config.cost import hourly
 from infra.config.prices import prices
 from infra.config.stack_settings import StackSettings
 from infra.config.vm_sizes import Machine
-from infra.stack.autoscaling import WorkerLimits, autoscaling_config
 from infra.stack.head import Head
 from infra.stack.last_start import HEAD_SOFTWARE
 from infra.stack.naming import Naming
 from infra.stack.run_command import run_command_on_head
 from infra.stack.run_command_script import script_with_files
+from infra.stack.worker_limits import WorkerLimits, autoscaling_config
 from infra.stack.workers import Workers
 
 INSTALL = Path(__file__).parents[1] / "boot" / "install_head.sh"

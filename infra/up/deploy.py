@@ -86,7 +86,10 @@ def main(arguments: Sequence[str], pause_s: float = PAUSE_S) -> int:
         # The user approved the first run.
         options = [*arguments[1:], "--yes", "--skip-preview"]
     if EXISTS in done.errors:
-        print("The last `volley down` is unfinished. Next: volley down, then volley up", file=sys.stderr)
+        print(
+            "The last `volley down` is unfinished. Next: volley down, then volley up",
+            file=sys.stderr,
+        )
     return done.exit_code
 
 

@@ -27,7 +27,7 @@ def train(options: argparse.Namespace) -> int:
     Raises:
         UserError: The options, the experiment or a checkpoint cannot be used.
     """
-    from payload.experiment.defaults import notes_on_defaults, with_defaults
+    from payload.experiment.derived_defaults import notes_on_defaults, with_defaults
     from payload.experiment.placement import place
     from payload.run import run_folder
     from payload.run.driver_lock import driver_lock

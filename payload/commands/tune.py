@@ -26,7 +26,7 @@ def tune(options: argparse.Namespace) -> int:
     Raises:
         UserError: The options, the experiment or the search space cannot be used.
     """
-    from payload.experiment.defaults import for_atari_only, notes_on_defaults
+    from payload.experiment.derived_defaults import for_atari_only, notes_on_defaults
     from payload.experiment.placement import place_trials
     from payload.experiment.read import read_experiment
     from payload.experiment.resume import check_resumable

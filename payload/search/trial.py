@@ -16,7 +16,7 @@ from typing import Any
 
 from ray import tune
 
-from payload.experiment.defaults import with_defaults
+from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.file import to_yaml
 from payload.experiment.settings import EPISODE_RETURN_MEAN, Experiment
 from payload.run.driver_lock import driver_lock

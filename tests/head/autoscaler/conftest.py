@@ -14,7 +14,7 @@ from ray.autoscaler._private import autoscaler, providers
 
 from head.autoscaler import first_workers, ray_nodes, scale_set_provider, worker_report
 from head.resource_manager import ResourceManager
-from infra.stack.autoscaling import WorkerLimits
+from infra.stack.worker_limits import WorkerLimits
 from rehearsal.azure.resources import roles
 from tests.head.autoscaler.cluster import Clock, Cluster, Gcs
 from tests.rehearsal.azure.resources.scale_set_cloud import ROLES, Cloud, cloud

@@ -9,7 +9,7 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
 from payload.algorithms.algorithm_config import algorithm_config
 from payload.environments.atari import game_of
-from payload.experiment.defaults import with_defaults
+from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.read import read_experiment
 from payload.impala.learner_errors import ThreadWatch
 

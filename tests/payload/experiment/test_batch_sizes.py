@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from payload.experiment.batch_sizes import batch_sizes_for
-from payload.experiment.defaults import with_defaults
+from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.settings import Algorithm, Experiment
 

@@ -8,7 +8,7 @@ import pytest
 from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.algorithms.impala import IMPALAConfig
 
-from payload.experiment.defaults import notes_on_defaults, with_defaults
+from payload.experiment.derived_defaults import notes_on_defaults, with_defaults
 from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.settings import Algorithm, Experiment
 

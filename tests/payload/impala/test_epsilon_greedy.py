@@ -12,7 +12,7 @@ from ray.rllib.core.columns import Columns
 
 from payload.algorithms.algorithm_config import algorithm_config
 from payload.environments.gymnasium_env_runner import GymnasiumEnvRunner
-from payload.experiment.defaults import with_defaults
+from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.read import read_experiment
 from payload.impala.atari_env_runner import AtariEnvRunner
 from payload.impala.epsilon_greedy import EpsilonGreedyPPOModule, mixture_logp

@@ -30,7 +30,7 @@ from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 from torch.overrides import TorchFunctionMode
 
 from payload.algorithms.algorithm_config import algorithm_config
-from payload.experiment.defaults import with_defaults
+from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.read import read_experiment
 from payload.impala import train_batch as batches
 from payload.impala.learner import Adam, SurrogateLearner, VTraceLearner

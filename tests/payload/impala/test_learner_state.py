@@ -16,7 +16,7 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 
 from payload.algorithms.algorithm_config import algorithm_config
-from payload.experiment.defaults import with_defaults
+from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.read import read_experiment
 from payload.impala.learner import VTraceLearner
 from payload.impala.rollout_fragment import RolloutFragment

@@ -17,7 +17,7 @@ from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 
 from payload.algorithms.algorithm_config import algorithm_config
 from payload.environments.atari import AtariSettings
-from payload.experiment.defaults import with_defaults
+from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.read import read_experiment
 from payload.impala.atari_env_runner import AtariEnvRunner
 from tests.payload.impala.catch import CatchVectorEnv

@@ -11,7 +11,7 @@ import pytest
 import ray
 
 from payload.algorithms.algorithm_config import algorithm_config
-from payload.experiment.defaults import with_defaults
+from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.read import read_experiment
 from payload.impala.learner import VTraceLearner
 from payload.run.training_callback import TrainingCallback, callback_of

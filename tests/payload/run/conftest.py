@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from payload.experiment.defaults import with_defaults
+from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import Experiment
 from payload.impala.schedule import UpdateSettings

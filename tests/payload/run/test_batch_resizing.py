@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload.experiment.defaults import with_defaults
+from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.settings import Experiment, Stop
 from payload.run.batch_resizing import resize_batches, settings_while_training, tell_learners

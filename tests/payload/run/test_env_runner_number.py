@@ -17,7 +17,7 @@ from ray._private.state import actors
 
 from payload.algorithms.algorithm_config import algorithm_config
 from payload.environments.atari import game_of
-from payload.experiment.defaults import with_defaults
+from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.read import read_experiment
 from payload.room import Node
 from payload.run import env_runner_number

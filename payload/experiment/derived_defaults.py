@@ -1,4 +1,4 @@
-"""What a setting is where an experiment does not give it."""
+"""Defaults that depend on the algorithm, the environment or the number of env runners."""
 
 from __future__ import annotations
 
