@@ -41,6 +41,8 @@ class Leftovers:
         os.environ["TMPDIR"] = str(self.folder)
         tempfile.tempdir = None
         self._network = set(self._of_network())
+        self.files: list[str] = []
+        """Temporary files that were left; they are removed and do not fail the run."""
 
     def found(self) -> list[str]:
         """Returns what the run has left, and removes its temporary files."""
@@ -48,8 +50,15 @@ class Leftovers:
         while _processes() and time.monotonic() < end:
             time.sleep(0.2)
         left = [f"process {process}" for process in _processes()]
-        files = [*self.folder.glob("*"), *self.folder.glob("ray/*")]
-        left += [_named(path) for path in sorted(files) if not path.name.startswith(KEPT)]
+        if (self.folder / "ray/ray_current_cluster").exists():
+            left.append(
+                "ray_current_cluster: a plain ray.init() would look for a cluster that is gone"
+            )
+        self.files = [
+            _named(path)
+            for path in sorted([*self.folder.glob("*"), *self.folder.glob("ray/*")])
+            if not path.name.startswith(KEPT)
+        ]
         left += [f"network: {name}" for name in sorted(set(self._of_network()) - self._network)]
         left += listening_sockets()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -72,15 +81,20 @@ def listening_sockets() -> list[str]:
 
 
 def _processes() -> list[str]:
-    """Returns the processes with the mark of this run, but for this one and its parents."""
+    """Returns Ray's processes with the mark of this run."""
     own = [psutil.Process(), *psutil.Process().parents()]
     left = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             marked = process.environ().get(MARK) == os.environ[MARK]
-            if marked and process not in own and process.status() != psutil.STATUS_ZOMBIE:
+            ended = process.status() == psutil.STATUS_ZOMBIE
+            if marked and process not in own and not ended and _is_of_ray(process):
                 left.append(f"{process.pid} ({' '.join(process.cmdline())[:200]})")
     return left
+
+
+def _is_of_ray(process: psutil.Process) -> bool:
+    return any(word in " ".join(process.cmdline()) for word in ("raylet", "gcs_server", "ray::"))
 
 
 def _network() -> Iterator[str]:

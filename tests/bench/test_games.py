@@ -137,7 +137,8 @@ def test_a_run_is_resumed_where_it_was_interrupted_and_not_repeated(tmp_path: Pa
     assert before[-1].env_steps < 2000
     for _ in range(2):
         assert bench_games(experiment, ["Breakout"], 1, 2000, tmp_path, first_seed=5) == 0
-    assert rows_of(results)[: len(before)] == before
+    # As text: the mean return of no episode is NaN.
+    assert str(rows_of(results)[: len(before)]) == str(before)
     (run,) = json.loads((tmp_path / "bench_games_2000.json").read_text())["runs"]
     assert (run["game"], run["seed"], run["steps"]) == ("Breakout", 5, 2000)
 

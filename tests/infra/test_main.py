@@ -12,6 +12,7 @@ from pulumi.runtime import MockCallArgs, MockResourceArgs, Mocks
 
 from infra.__main__ import main
 from tests.infra.declared_stack import REQUIRED
+from tests.project import ROOT
 
 
 class Nothing(Mocks):
@@ -40,6 +41,7 @@ def test_what_cannot_be_declared_is_told_before_anything_is_created(
 ) -> None:
     errors: list[str] = []
     monkeypatch.setattr(pulumi.log, "error", errors.append)
+    monkeypatch.setattr(pulumi, "get_root_directory", lambda: str(ROOT))
 
     async def program() -> None:
         pulumi.runtime.set_mocks(Nothing(), project="volley", stack="dev")

@@ -15,6 +15,7 @@ import ray
 import payload.run.ray_cluster
 from payload.cli import main
 from payload.run.checkpoints import Checkpoint
+from tests.local_ray import leave_local_ray
 
 
 @dataclass(frozen=True)
@@ -192,6 +193,12 @@ def test_bad_input_is_told_in_one_line(refusal: Refusal) -> None:
 
 def test_bad_input_is_told_in_the_programs_name(refusal: Refusal) -> None:
     assert refusal.line.startswith("payload: ")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_ray_before() -> None:
+    """Ends the Ray that tests of other files share."""
+    leave_local_ray()
 
 
 def test_bad_input_is_named(refusal: Refusal, bad_input: BadInput) -> None:

@@ -122,7 +122,7 @@ class LocalHead:
     def knows(self, *nodes: dict[str, Any], ago_s: float = 0) -> None:
         """Writes the nodes that the queue has seen."""
         file = self.experiments / ".cluster.json"
-        file.write_text(json.dumps({"time": time.time() - ago_s, "nodes": nodes}))
+        file.write_text(json.dumps({"time": time.time() - ago_s, "nodes": nodes, "drivers": 0}))
 
     def change(self, name: str, **changes: Any) -> None:
         """Changes an experiment as the queue does."""

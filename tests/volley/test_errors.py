@@ -126,7 +126,10 @@ def test_the_heads_refusal_is_told_with_its_next_command(
 ) -> None:
     head.experiment("cart")
     said = connected.volley("submit", str(experiment), code=2)
-    assert said == "cart is TRAINING with other files. Next: volley stop cart"
+    assert said == (
+        "an experiment cart is TRAINING with other files. "
+        "Next: volley submit ... --name OTHER (or volley stop cart)"
+    )
 
 
 def test_submit_during_a_destroy_sends_nothing(

@@ -239,7 +239,7 @@ def test_what_the_head_knows_is_shown(connected: Laptop, head: LocalHead) -> Non
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in said.splitlines()]
     assert ["10.42.0.5", "worker", "ALIVE", "8", "0"] in cells
     assert ["pong", "TRAINING", "17.25", "1,234,567", "5,000", "11", "20 min", ""] in cells
-    why = "waits for those before it"
+    why = "waiting for its turn"
     assert ["cart", "QUEUED (2)", "", "", "", "", "", why] in cells
     assert "Results were saved" in said
     assert "61 MiB" in said

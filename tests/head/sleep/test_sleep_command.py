@@ -85,7 +85,7 @@ def test_a_cluster_that_azure_scales_does_not_sleep(head: SleepingHead) -> None:
 
 def test_a_head_without_settings_says_so(head: SleepingHead) -> None:
     (head.home / "cluster-settings.json").unlink()
-    assert "scale set" in head.ask("sleep")["error"]
+    assert "settings have not arrived" in head.ask("sleep")["error"]
     assert head.run() == ""
 
 
@@ -101,6 +101,7 @@ def test_nothing_is_submitted_or_resumed_while_it_goes_to_sleep(head: SleepingHe
 
 def test_the_command_starts_the_service(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
+    (tmp_path / "usr/local/lib/volley/software").mkdir(parents=True)
     machine.command("runuser", "")
     machine.command("systemctl", "exit 5")  # The service does not exist yet.
     assert machine.run(VOLLEY_HEAD.replace('"$@"', "sleep --now").replace("${1-}", "sleep"))
@@ -109,6 +110,7 @@ def test_the_command_starts_the_service(tmp_path: Path) -> None:
 
 def test_a_refused_command_does_not(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
+    (tmp_path / "usr/local/lib/volley/software").mkdir(parents=True)
     machine.command("runuser", "exit 2")
     done = machine.run(VOLLEY_HEAD.replace('"$@"', "sleep").replace("${1-}", "sleep"))
     assert (done.returncode, len(machine.called())) == (2, 1)

@@ -14,7 +14,7 @@ from infra.stack.run_command_script import pack
 from payload.parcel.payload_archive import payload_archive, without_words
 from tests.project import ROOT
 
-MAX_PACKED_BYTES = 84_000
+MAX_PACKED_BYTES = 85_000
 """Of the run command's 100,000: the rest is for an experiment and its environments, compressed."""
 
 

@@ -131,7 +131,7 @@ def test_the_next_run_marks_the_one_that_was_cut_off_killed(interrupted: Interru
         gone.wait()
     (run_folder(folder) / LOCK).write_text(f"{socket.gethostname()} {gone.pid}")
     done = in_process(folder, *TRAIN, "--stop", '{"training_iteration": 1}')
-    assert "was cut off at " in done.stdout
+    assert "ended unexpectedly at " in done.stdout
     assert client.get_run(run.info.run_id).info.status == "KILLED"
 
 

@@ -173,7 +173,7 @@ def test_it_trains_and_a_killed_env_runner_is_replaced_with_its_x_server(
         wait_for(lambda: any(windowed.env_runners().values()))
         assert victim not in windowed.env_runners()
         output, _ = windowed.process.communicate(timeout=240)
-        assert "FINISHED: 8,000 environment steps passed" in output, output
+        assert "FINISHED: limit of 8,000 environment steps reached" in output, output
         assert windowed.all() == []
     assert (run_folder(folder) / "evaluation.mp4").exists()
     played = payload(folder, "evaluate", "--explore", "--episodes", "2", str(run_folder(folder)))

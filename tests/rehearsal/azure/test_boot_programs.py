@@ -19,9 +19,13 @@ pytestmark = needs("mount", "unshare")
 START = """
 import os, subprocess, sys, time
 from pathlib import Path
+from tests.project import ROOT
 from rehearsal.azure.metadata import metadata_service, metadata_state
 
 folder, scripts, azurite = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
+# Beside head/queue it would import that instead of Python's.
+blob = folder / "blob.py"
+blob.write_text((ROOT / "head/blob.py").read_text())
 state = folder / "metadata.json"
 identities = {"client": metadata_state.Identity("principal")}
 machine = metadata_state.Instance("worker", "10.0.0.5", "", "", "", identities=identities)
@@ -59,7 +63,7 @@ environment = os.environ | {
 """
 PUT_AND_GET = """
 for verb, file in (("put", folder / "sent"), ("get", folder / "received")):
-    command = [sys.executable, scripts / "blob.py", verb, "boot", "token", file]
+    command = [sys.executable, blob, verb, "boot", "token", file]
     subprocess.run(command, env=environment, check=True, timeout=60)
 print(storage.read("results", "boot", "token").decode())
 storage.stop()
@@ -67,14 +71,14 @@ storage.stop()
 SHARE_AND_TAKE = """
 from tests.infra.boot.boot_scripts import SCRIPTS, Machine
 environment |= {"ENVIRONMENT_CONTAINER": "boot", "SSL_CERT_FILE": str(storage.ca_certificate)}
-head = Machine(folder)
-python = head.write("opt/volley/venv/bin/python", f'#!/bin/sh\\nexec {sys.executable} "$@"\\n')
+machine = Machine(folder)
+python = machine.write("opt/volley/venv/bin/python", f'#!/bin/sh\\nexec {sys.executable} "$@"\\n')
 python.chmod(0o755)
-head.write("opt/volley/environment-name", "name\\n")
-head.write("var/lib/volley/ray-token", "")
-head.write(f"{SCRIPTS}/blob.py", (scripts / "blob.py").read_text())
+machine.write("opt/volley/environment-name", "name\\n")
+machine.write("var/lib/volley/ray-token", "")
+machine.write(f"{SCRIPTS}/blob.py", blob.read_text())
 share = scripts.parents[4] / "head" / SCRIPTS / "share-environment"
-done = head.run(share.read_text(), environment)
+done = machine.run(share.read_text(), environment)
 assert done.returncode == 0, done.stderr
 take = [sys.executable, scripts / "take_environment.py", "name", folder / "taken"]
 print(subprocess.run(take, env=environment, check=False, timeout=60).returncode)

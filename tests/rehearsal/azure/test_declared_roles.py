@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from infra.boot.cloud_config import FILES
 from infra.stack.identity import BLOB_DATA_CONTRIBUTOR
 from infra.stack.retention import CONTAINER
 from rehearsal.addresses import BLOB_ADDRESS, METADATA_ADDRESS
@@ -17,6 +16,7 @@ from rehearsal.azure.blob.blob_service import PROGRAM
 from rehearsal.azure.resources.roles import RoleAssignment, role_assignments
 from rehearsal.host_plan import plan
 from tests.infra.declared_stack import Declared, declare_stack
+from tests.project import ROOT
 from tests.rehearsal.network_namespaces import needs
 from tests.rehearsal.private_network import run_python
 
@@ -46,6 +46,7 @@ storage.add_account(given["account"])
 for container in given["containers"]:
     storage.create_container(given["account"], container)
 (folder / "file").write_text("content")
+(folder / "blob.py").write_text(given["blob"])
 environment = os.environ | {
     "AZURE_CLIENT_ID": "client",
     "RESULTS_ACCOUNT": given["account"],
@@ -55,7 +56,7 @@ environment = os.environ | {
 def attempt(verb, container, assignments):
     roles = tuple(RoleAssignment(**values) for values in assignments)
     storage.grant(Access({given["account"]: given["account_id"]}, roles))
-    command = [sys.executable, given["blob"], verb, container, "ray-token", folder / "file"]
+    command = [sys.executable, folder / "blob.py", verb, container, "ray-token", folder / "file"]
     pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with subprocess.Popen(command, env=environment, **pipe) as program:
         # Without a role the program retries for long.
@@ -93,7 +94,7 @@ def attempts_of(
         "account": account,
         "account_id": planned.resource_id,
         "containers": planned.containers,
-        "blob": str(FILES / "common/usr/local/lib/volley/blob.py"),
+        "blob": (ROOT / "head/blob.py").read_text(),
         "attempts": [
             (verb, container, [asdict(assignment) for assignment in assignments])
             for verb, container, assignments in attempts
