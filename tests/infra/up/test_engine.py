@@ -24,7 +24,7 @@ stack, declared = engine_stack.stack, engine_stack.declared
 pytestmark = [pytest.mark.slow, needs_pulumi]
 
 
-MLFLOW_UNIT = "infra/boot/files/head/etc/systemd/system/mlflow.service"
+RAY_UNIT = "infra/boot/files/head/etc/systemd/system/ray-head.service"
 
 
 def execution_of(stack: Stack) -> str:
@@ -78,15 +78,15 @@ def test_a_changed_experiment_and_payload_only_run_the_training_again(declared: 
 
 def test_more_workers_only_tell_the_head(declared: Stack) -> None:
     declared.config("maxWorkers", "5")
-    assert declared.steps() == {"update": {"scaling"}}
+    assert declared.steps() == {"update": {"head-software"}}
 
 
 def test_a_changed_boot_file_replaces_the_head_says_so_and_starts_the_training(
     declared: Stack,
 ) -> None:
     before = execution_of(declared)
-    declared.edit(MLFLOW_UNIT, "RestartSec=5", "RestartSec=6")
-    assert declared.steps() == {"replace": {"head", "scaling", "training"}}
+    declared.edit(RAY_UNIT, "RestartSec=2", "RestartSec=3")
+    assert declared.steps() == {"replace": {"head", "head-software", "training"}}
     succeed(declared, "up", "--yes", "--skip-preview")
     assert execution_of(declared) != before
 
