@@ -24,6 +24,8 @@ from infra.boot.cloud_config import (
     cloud_config,
 )
 from infra.config.read_stack import read_settings
+from infra.config.stack_settings import StackSettings
+from infra.stack.head_software import install_script
 from infra.stack.last_start import FIRST_LINES
 from infra.stack.machine_environment import check_custom_data
 from infra.stack.run_command_script import MAX_BYTES, ScriptTooLargeError
@@ -88,11 +90,15 @@ def test_shellcheck_accepts_the_scripts(tree: Path) -> None:
 
 
 @pytest.mark.slow
-def test_shellcheck_accepts_the_run_command(tmp_path: Path) -> None:
+def test_shellcheck_accepts_the_run_commands(tmp_path: Path) -> None:
     script = tmp_path / "script.sh"
     sent = run_command_script("pong", b"payload", ExperimentFiles(b"run: IMPALA", b""), {}, 1, 900)
-    script.write_text(FIRST_LINES.format(time="now") + sent)
-    run(SHELLCHECK, script)
+    installs = install_script(
+        StackSettings.model_validate(REQUIRED), "/workers", "/head", "10.0.0.4"
+    )
+    for text in (sent, installs):
+        script.write_text(FIRST_LINES.format(time="now") + text)
+        run(SHELLCHECK, script)
 
 
 @pytest.mark.parametrize("role", ROLES)
