@@ -93,9 +93,8 @@ def test_shellcheck_accepts_the_scripts(tree: Path) -> None:
 def test_shellcheck_accepts_the_run_commands(tmp_path: Path) -> None:
     script = tmp_path / "script.sh"
     sent = run_command_script("pong", b"payload", ExperimentFiles(b"run: IMPALA", b""), {}, 1, 900)
-    installs = install_script(
-        StackSettings.model_validate(REQUIRED), "/workers", "/head", "10.0.0.4"
-    )
+    settings = StackSettings.model_validate(REQUIRED)
+    installs = install_script(settings, "/workers", "/head", "10.0.0.4")
     for text in (sent, installs):
         script.write_text(FIRST_LINES.format(time="now") + text)
         run(SHELLCHECK, script)
