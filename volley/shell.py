@@ -7,9 +7,9 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from head.queue.record import LIVE
 from payload.errors import UserError
 from volley.errors import refused
-from volley.experiments import UNDER_WAY
 from volley.head import Head
 from volley.ssh import LOST
 from volley.stack import Stack
@@ -57,7 +57,7 @@ def logs(
 
 def _running(head: Head) -> str:
     experiments = head.ask("status")["experiments"]
-    running = [record["name"] for record in experiments if record["state"] in UNDER_WAY]
+    running = [record["name"] for record in experiments if record["state"] in LIVE]
     if len(running) == 1:
         return str(running[0])
     listed = f"running: {', '.join(running)}" if running else "none is running"

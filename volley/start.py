@@ -9,6 +9,7 @@ import sys
 import time
 from importlib.util import find_spec
 
+from head.queue.record import ENDED
 from volley.errors import not_installed, refused
 from volley.head import Head
 from volley.ssh import Connection, UnreachableError
@@ -16,7 +17,6 @@ from volley.stack import Outputs, Stack
 from volley.tables import duration, in_words, show
 from volley.unreachable import remember_sleep
 
-ENDED = ("FINISHED", "FAILED", "STOPPED")
 BOOT_S = 600.0
 """How long a running VM may take until it answers over SSH."""
 PAUSE_S = 2.0

@@ -10,11 +10,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from head.queue.record import ENDED, LIVE
 from payload.errors import UserError
 from volley.cluster_lines import as_of, cluster_lines
 from volley.cost import cost_so_far
 from volley.errors import as_typed
-from volley.experiments import UNDER_WAY
 from volley.head import Head
 from volley.private import digest, remember, remembered
 from volley.stack import Outputs, Stack
@@ -126,7 +126,7 @@ def _shortened(
     """Returns those to show, in their order, and a line about the others."""
     queued = [record for record in experiments if record["state"] == "QUEUED"]
     queued.sort(key=lambda record: record.get("position") or 0)
-    ended = [record for record in experiments if record["state"] not in ("QUEUED", *UNDER_WAY)]
+    ended = [record for record in experiments if record["state"] in ENDED]
     hidden = {"queued": queued[SHOWN:], "ended": ended[:-SHOWN]}
     names = {record["name"] for records in hidden.values() for record in records}
     counts = ", ".join(f"{len(records)} {word}" for word, records in hidden.items() if records)
@@ -155,6 +155,6 @@ def _experiments(experiments: list[Mapping[str, Any]]) -> Table:
 
 
 def _why(experiment: Mapping[str, Any], run: Mapping[str, Any]) -> str:
-    live = experiment["state"] in UNDER_WAY
+    live = experiment["state"] in LIVE
     wish = WISHES.get(experiment.get("wish", "")) if live else None
     return wish or experiment.get("reason") or run.get("reason") or ""

@@ -11,7 +11,6 @@ from ..files import read_json, replace_json
 
 LIVE = ("STARTING", "TRAINING")
 ENDED = ("FINISHED", "FAILED", "STOPPED")
-STATES = ("QUEUED", *LIVE, *ENDED)
 STATE = "state.json"
 STATUS = "status.json"
 """The payload writes it: RunStatus in payload/run/run_status.py."""
@@ -26,7 +25,7 @@ class Record:
 
     name: str
     state: str = "QUEUED"
-    """One of STATES."""
+    """QUEUED, or one of LIVE or ENDED."""
     reason: str = ""
     """Why it waits, failed or ended."""
     submitted: float = 0.0

@@ -18,6 +18,7 @@ from typing import Any
 
 from infra.config.prices import DISK_SIZES_GIB, FILE, Prices, VmPrice
 from infra.config.vm_sizes import LOCATIONS, SIZES
+from payload.atomic_file import replace_text
 from payload.experiment import nearest
 
 ADDRESS = "https://prices.azure.com/api/retail/prices"
@@ -49,9 +50,7 @@ def main(arguments: list[str], address: str = ADDRESS, file: Path = FILE) -> int
     except (NoPriceError, urllib.error.URLError, TimeoutError) as error:
         print(f"prices: {error}; {file.name} is unchanged", file=sys.stderr)
         return 2
-    aside = file.with_name(f".{file.name}")
-    aside.write_text(json.dumps(prices.model_dump(), indent=1) + "\n")
-    aside.replace(file)
+    replace_text(file, json.dumps(prices.model_dump(), indent=1) + "\n")
     print(f"{file}: {len(prices.vm_hour)} VM sizes in {location}, {prices.as_of}")
     return 0
 
