@@ -45,10 +45,11 @@ def head(tmp_path: Path) -> Head:
     return Head(tmp_path)
 
 
-@pytest.fixture
-def cluster_head(tmp_path: Path, ray_with_dashboard: Cluster, mlflow_database: str) -> Head:
+@pytest.fixture(scope="module")
+def cluster_head(
+    tmp_path_factory: pytest.TempPathFactory, ray_with_dashboard: Cluster, mlflow_database: str
+) -> Head:
     """A head with the Ray."""
     dashboard = f"http://{ray_with_dashboard.webui_url}"
-    return Head(
-        tmp_path, {"RAY_API_SERVER_ADDRESS": dashboard, "MLFLOW_TRACKING_URI": mlflow_database}
-    )
+    variables = {"RAY_API_SERVER_ADDRESS": dashboard, "MLFLOW_TRACKING_URI": mlflow_database}
+    return Head(tmp_path_factory.mktemp("head"), variables)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from payload.parcel.experiment_files import archive
+from payload.parcel.experiment_files import ExperimentFiles, archive, experiment_files
 from payload.parcel.payload_archive import payload_archive
 from tests.head.installed_head import InstalledHead
 
@@ -26,15 +27,30 @@ run: PPO
 env: CartPole-v1
 config: {{num_env_runners: {env_runners}, num_envs_per_env_runner: 2, train_batch_size: 200,
          min_time_s_per_iteration: 0, seed: 1}}
+stop: {{time_total_s: 600}}
+"""
+SLOW_CARTPOLE = """\
+run: PPO
+env: slow:Slow-v0
+source_directory: {source}
+config: {{num_env_runners: 0, num_envs_per_env_runner: 2, train_batch_size: 100, minibatch_size: 50,
+         min_time_s_per_iteration: 0}}
 stop: {{{stop}}}
 """
-LONG = "time_total_s: 600"
-SHORT = "training_iteration: 1"
 
 
-def cartpole(stop: str = LONG, env_runners: int | str = 1) -> str:
-    """Returns an experiment that starts soon."""
-    return CARTPOLE.format(stop=stop, env_runners=env_runners)
+def cartpole(env_runners: int = 1) -> str:
+    """Returns an experiment."""
+    return CARTPOLE.format(env_runners=env_runners)
+
+
+def slow_cartpole(stop: str = "time_total_s: 600") -> ExperimentFiles:
+    """Returns an experiment that leaves the machine's cores to others, and its environment."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "slow.yaml")
+        source = Path(__file__).parents[2] / "payload/slow_environment"
+        path.write_text(SLOW_CARTPOLE.format(source=source, stop=stop))
+        return experiment_files(path)
 
 
 @cache
@@ -42,10 +58,13 @@ def payload() -> bytes:
     return payload_archive()
 
 
-def sent(experiment: str) -> bytes:
+def sent(experiment: str | ExperimentFiles) -> bytes:
     """Returns what `submit` reads."""
-    files = {"payload.tar": payload(), "experiment.yaml": experiment.encode()}
-    return archive({**files, "stack.yaml": b"{}"})
+    if isinstance(experiment, str):
+        experiment = ExperimentFiles(experiment.encode(), b"")
+    files = {"payload.tar": payload(), "experiment.yaml": experiment.experiment}
+    own = {"files.tar": experiment.archive} if experiment.archive else {}
+    return archive({**files, "stack.yaml": b"{}", **own})
 
 
 class Head(InstalledHead):
@@ -63,7 +82,12 @@ class Head(InstalledHead):
         """What the queue has written."""
         return (self.root / "journal").read_text()
 
-    def submit(self, name: str, experiment: str, *options: str) -> dict[str, Any]:
+    @property
+    def cluster_file(self) -> Path:
+        """Written by the queue in each step."""
+        return self.experiments / ".cluster.json"
+
+    def submit(self, name: str, experiment: str | ExperimentFiles, *options: str) -> dict[str, Any]:
         return self.ask("submit", name, *options, stdin=sent(experiment))
 
     def record(self, name: str) -> dict[str, Any]:
@@ -95,10 +119,14 @@ class Head(InstalledHead):
     def until(self, true: Callable[[], Any], what: str, timeout_s: float = 240) -> None:
         end = time.monotonic() + timeout_s
         while not true():
-            outputs = {name: self.output(name)[-2000:] for name in self.states()}
-            assert time.monotonic() < end, f"{what}: {self.states()} {outputs}"
+            assert time.monotonic() < end, f"{what}: {self.states_and_outputs()}"
             assert self.queue is None or self.queue.poll() is None, "the queue has ended"
             time.sleep(0.3)
+
+    def states_and_outputs(self) -> dict[str, str]:
+        """Returns the state of each experiment and the end of its output."""
+        states = self.states()
+        return {name: f"{state} {self.output(name)[-2000:]}" for name, state in states.items()}
 
     @contextmanager
     def running(self) -> Iterator[subprocess.Popen[str]]:

@@ -7,80 +7,174 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ray.cluster_utils import Cluster
 from ray.job_submission import JobSubmissionClient
 
 from head.queue.ray_api import RayCluster
-from tests.head.queue.queue_head import SHORT, Head, cartpole
+from tests.head.queue.queue_head import Head, slow_cartpole
 from tests.payload.command_line import wait_for
 
 pytestmark = pytest.mark.slow
 
 
-def test_two_experiments_share_the_cpus_and_a_third_starts_when_one_ends(
-    cluster_head: Head,
-) -> None:
+@dataclass(frozen=True)
+class Afternoon:
+    """What a queue did with three experiments while it was killed, replaced and stopped."""
+
+    head: Head
+    queued: dict[str, Any]
+    """The record of the third experiment while the other two trained."""
+    states_then: dict[str, str]
+    drivers: list[int]
+    """The drivers of other programs: before one starts a job and another connects, and then."""
+    first_job: tuple[str, int]
+    """The first experiment's job and attempts before the queue was killed."""
+    followed_job: tuple[str, int]
+    """The same, followed by the next queue and by its new version."""
+    stop_answers: list[dict[str, Any]]
+    """Of the first experiment, stopped twice and resumed."""
+    refused: dict[str, Any]
+    """The record of an experiment that the payload refuses."""
+    state_at_stop: str
+    """Of the first experiment when systemd had stopped the queue."""
+    checkpoints_at_stop: int
+
+
+@pytest.fixture(scope="module")
+def afternoon(ray_with_dashboard: Cluster, cluster_head: Head) -> Afternoon:
     head = cluster_head
-    with head.running():
-        assert head.submit("first", cartpole())["state"] == "QUEUED"
-        head.submit("second", cartpole())
-        head.submit("third", cartpole(SHORT))
+
+    def attempt(name: str) -> tuple[str, int]:
+        record = head.record(name)
+        return record["job"], record["attempts"]
+
+    def trains_on(name: str) -> None:
+        steps = head.steps(name)
+        head.until(lambda: head.steps(name) > steps, f"more steps of {name}")
+
+    with head.running() as queue:
+        head.submit("first", slow_cartpole())
+        head.submit("second", slow_cartpole())
+        head.submit("third", slow_cartpole("training_iteration: 1"))
         head.wait_for("first", "TRAINING")
         head.wait_for("second", "TRAINING")
-        assert head.states() == {"first": "TRAINING", "second": "TRAINING", "third": "QUEUED"}
-        third = head.record("third")
-        assert (third["reason"], third["attempts"]) == (
-            "waiting for CPUs or GPUs in use by first, second",
-            0,
-        )
-        assert head.ask("stop", "first")["state"] == "STOPPED"
+        queued, states = head.record("third"), head.states()
+        drivers = drivers_with_other_programs(head, ray_with_dashboard)
+        first_job = attempt("first")
+        queue.send_signal(signal.SIGKILL)
+        queue.wait()
+    written = head.cluster_file.stat().st_mtime_ns
+    with head.running() as queue:
+        head.until(lambda: head.cluster_file.stat().st_mtime_ns > written, "the next queue")
+        trains_on("first")
+        queue.send_signal(signal.SIGHUP)
+        head.until(lambda: "loading the new version" in head.journal, "the new version")
+        trains_on("first")
+        followed_job = attempt("first")
+        answers = [head.ask("stop", "first"), head.ask("stop", "first")]
         head.wait_for("third", "FINISHED")
-        assert head.record("second")["attempts"] == 1
-        assert head.ask("stop", "second")["state"] == "STOPPED"
-    journal = head.journal
-    assert re.search(r"^third: FINISHED: \S", journal, re.MULTILINE)
-    assert re.search(r"^second: Training started after", journal, re.MULTILINE)
+        answers.append(head.ask("resume", "first"))
+        head.wait_for("first", "TRAINING")
+        head.ask("stop", "second")
+        head.submit("unknown", "env: NoSuchEnvironment-v0\nconfig: {num_env_runners: 0}\n")
+        head.wait_for("unknown", "FAILED")
+    state, checkpoints = head.record("first")["state"], len(checkpoints_of(head, "first"))
+    with head.running():
+        head.wait_for("first", "TRAINING")
+        head.ask("stop", "first")
+    return Afternoon(
+        head,
+        queued,
+        states,
+        drivers,
+        first_job,
+        followed_job,
+        answers,
+        head.record("unknown"),
+        state,
+        checkpoints,
+    )
+
+
+def drivers_with_other_programs(head: Head, ray: Cluster) -> list[int]:
+    """Starts a Ray job and connects a program; returns how many drivers the queue counted."""
+
+    def drivers() -> int:
+        return int(json.loads(head.cluster_file.read_text())["drivers"])
+
+    counts = [drivers()]
+    client = JobSubmissionClient(f"http://{ray.webui_url}")
+    job = client.submit_job(entrypoint="sleep 100")
+    connect = f"import ray, time; ray.init({ray.address!r}); time.sleep(100)"
+    with subprocess.Popen([sys.executable, "-c", connect]) as driver:
+        head.until(lambda: drivers() == 2, "two drivers")
+        counts.append(drivers())
+        driver.kill()
+    client.stop_job(job)
+    head.until(lambda: drivers() == 0, "no driver")
+    return counts
 
 
 def runs(head: Head, name: str) -> list[Path]:
-    """The run folders of an experiment."""
+    """Returns the run folders of an experiment."""
     return list((head.root / "var/lib/volley/runs" / head.record(name)["key"] / "runs").glob("*"))
 
 
-def test_nothing_runs_twice_and_a_run_continues_whatever_ends_the_queue(cluster_head: Head) -> None:
-    head = cluster_head
-    with head.running() as queue:
-        head.submit("one", cartpole())
-        head.wait_for("one", "TRAINING")
-        job = head.record("one")["job"]
-        queue.send_signal(signal.SIGKILL)
-        queue.wait()
-    # Its job has continued; the next queue follows it, also as a new version of itself.
-    with head.running() as queue:
-        steps = head.steps("one")
-        head.until(lambda: head.steps("one") > steps, "more steps")
-        queue.send_signal(signal.SIGHUP)
-        head.until(lambda: "loading the new version" in head.journal, "the new version")
-        steps = head.steps("one")
-        head.until(lambda: head.steps("one") > steps, "more steps")
-        assert (head.record("one")["job"], head.record("one")["attempts"]) == (job, 1)
-    # A queue that systemd stops has stopped it, with a checkpoint.
-    (run,) = runs(head, "one")
-    assert list(run.glob("checkpoints/checkpoint_*"))
-    assert "KILLED: stopped by SIGTERM" in head.output("one")
-    assert head.record("one")["state"] == "STARTING"
-    with head.running():
-        head.wait_for("one", "TRAINING")
-        assert head.ask("stop", "one") == {"name": "one", "state": "STOPPED", "position": None}
-        assert head.ask("stop", "one")["state"] == "STOPPED"
-        assert head.ask("resume", "one")["state"] == "QUEUED"
-        head.wait_for("one", "TRAINING")
-        head.ask("stop", "one")
-    assert runs(head, "one") == [run]
-    assert head.output("one").count("Resumed from") == 2
+def checkpoints_of(head: Head, name: str) -> list[Path]:
+    return [path for run in runs(head, name) for path in run.glob("checkpoints/checkpoint_*")]
+
+
+def test_two_experiments_share_the_cpus_and_a_third_waits(afternoon: Afternoon) -> None:
+    states = {"first": "TRAINING", "second": "TRAINING", "third": "QUEUED"}
+    assert afternoon.states_then == states
+    assert afternoon.queued["reason"] == "waiting for CPUs or GPUs in use by first, second"
+    assert afternoon.queued["attempts"] == 0
+
+
+def test_a_waiting_experiment_starts_when_another_one_ends(afternoon: Afternoon) -> None:
+    journal = afternoon.head.journal
+    assert re.search(r"^third: FINISHED: \S", journal, re.MULTILINE)
+    assert re.search(r"^second: Training started after", journal, re.MULTILINE)
+    assert afternoon.head.record("second")["attempts"] == 1
+
+
+def test_ray_jobs_of_other_programs_are_counted(afternoon: Afternoon) -> None:
+    """They keep an idle cluster from going to sleep."""
+    assert afternoon.drivers == [0, 2]
+
+
+def test_nothing_runs_twice_when_the_queue_is_killed_or_replaced(afternoon: Afternoon) -> None:
+    assert afternoon.followed_job == afternoon.first_job
+    assert afternoon.first_job[1] == 1
+
+
+def test_an_experiment_is_stopped_once_and_resumed(afternoon: Afternoon) -> None:
+    stopped, again, resumed = afternoon.stop_answers
+    assert stopped == {"name": "first", "state": "STOPPED", "position": None}
+    assert (again["state"], resumed["state"]) == ("STOPPED", "QUEUED")
+
+
+def test_a_stopped_queue_stops_its_experiments_with_a_checkpoint(afternoon: Afternoon) -> None:
+    assert afternoon.state_at_stop == "STARTING"
+    assert afternoon.checkpoints_at_stop
+    assert "KILLED: stopped by SIGTERM" in afternoon.head.output("first")
+
+
+def test_a_run_continues_after_a_stop_and_after_a_restart_of_the_queue(
+    afternoon: Afternoon,
+) -> None:
+    assert len(runs(afternoon.head, "first")) == 1
+    assert afternoon.head.output("first").count("Resumed from") == 2
+
+
+def test_what_the_payload_refuses_is_not_tried_again(afternoon: Afternoon) -> None:
+    assert afternoon.refused["attempts"] == 1
+    assert afternoon.refused["reason"].startswith("payload: env: NoSuchEnvironment-v0")
 
 
 def test_a_node_that_has_gone_away_is_not_counted(
@@ -92,37 +186,3 @@ def test_a_node_that_has_gone_away_is_not_counted(
     wait_for(lambda: [node.cpus for node in seen.nodes()] == [2, 3])
     ray_with_dashboard.remove_node(node)
     wait_for(lambda: [node.cpus for node in seen.nodes()] == [2])
-
-
-def test_ray_jobs_of_other_programs_are_counted(
-    cluster_head: Head, ray_with_dashboard: Cluster
-) -> None:
-    """They keep an idle cluster from going to sleep."""
-    head = cluster_head
-
-    def drivers() -> int:
-        return int(json.loads((head.experiments / ".cluster.json").read_text())["drivers"])
-
-    connect = f"import ray, time; ray.init({ray_with_dashboard.address!r}); time.sleep(100)"
-    with head.running():
-        head.submit("one", cartpole())
-        head.wait_for("one", "TRAINING")
-        assert drivers() == 0
-        client = JobSubmissionClient(f"http://{ray_with_dashboard.webui_url}")
-        job = client.submit_job(entrypoint="sleep 100")
-        with subprocess.Popen([sys.executable, "-c", connect]) as driver:
-            head.until(lambda: drivers() == 2, "two drivers")
-            driver.kill()
-        client.stop_job(job)
-        head.until(lambda: drivers() == 0, "no driver")
-        head.ask("stop", "one")
-
-
-def test_what_the_payload_refuses_is_not_tried_again(cluster_head: Head) -> None:
-    head = cluster_head
-    with head.running():
-        head.submit("one", "env: NoSuchEnvironment-v0\n")
-        head.wait_for("one", "FAILED")
-    record = head.record("one")
-    assert record["attempts"] == 1
-    assert record["reason"].startswith("payload: env: NoSuchEnvironment-v0")
