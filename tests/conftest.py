@@ -67,9 +67,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    if LEFTOVERS in config.stash and (files := config.stash[LEFTOVERS].files):
-        terminalreporter.section("temporary files left by the tests, removed")
-        terminalreporter.write("".join(f"{line}\n" for line in files))
     if left := config.stash.get(LEFT, []):
         terminalreporter.section("left behind by the tests")
         terminalreporter.write("".join(f"{line}\n" for line in left), red=True)

@@ -16,8 +16,6 @@ import psutil
 
 MARK = "VOLLEY_TESTS"
 """A variable by which all processes of a run are known."""
-KEPT = ("ray", "torchinductor_")
-"""Ray's folder of sessions, whose content is looked at, and torch's cache."""
 END_S = 15.0
 """How long processes may take to end after the last test."""
 
@@ -41,8 +39,6 @@ class Leftovers:
         os.environ["TMPDIR"] = str(self.folder)
         tempfile.tempdir = None
         self._network = set(self._of_network())
-        self.files: list[str] = []
-        """Temporary files that were left; they are removed and do not fail the run."""
 
     def found(self) -> list[str]:
         """Returns what the run has left, and removes its temporary files."""
@@ -54,10 +50,10 @@ class Leftovers:
             left.append(
                 "ray_current_cluster: a plain ray.init() would look for a cluster that is gone"
             )
-        self.files = [
+        left += [
             _named(path)
             for path in sorted([*self.folder.glob("*"), *self.folder.glob("ray/*")])
-            if not path.name.startswith(KEPT)
+            if path.name != "ray" and not path.name.startswith("torchinductor_")
         ]
         left += [f"network: {name}" for name in sorted(set(self._of_network()) - self._network)]
         left += listening_sockets()
@@ -81,20 +77,16 @@ def listening_sockets() -> list[str]:
 
 
 def _processes() -> list[str]:
-    """Returns Ray's processes with the mark of this run."""
+    """Returns the processes with the mark of this run."""
     own = [psutil.Process(), *psutil.Process().parents()]
     left = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             marked = process.environ().get(MARK) == os.environ[MARK]
             ended = process.status() == psutil.STATUS_ZOMBIE
-            if marked and process not in own and not ended and _is_of_ray(process):
+            if marked and process not in own and not ended:
                 left.append(f"{process.pid} ({' '.join(process.cmdline())[:200]})")
     return left
-
-
-def _is_of_ray(process: psutil.Process) -> bool:
-    return any(word in " ".join(process.cmdline()) for word in ("raylet", "gcs_server", "ray::"))
 
 
 def _network() -> Iterator[str]:

@@ -17,10 +17,15 @@ from tests.head.queue.queue_head import Head
 
 @pytest.fixture(scope="module")
 def ray_with_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with pytest.MonkeyPatch.context() as environment:
+    with (
+        tempfile.TemporaryDirectory(prefix="ray-") as temporary,
+        pytest.MonkeyPatch.context() as environment,
+    ):
         environment.setenv("RAY_JOB_STOP_WAIT_TIME_S", "20")
         # Jobs find their own Ray there, whatever else is started on this machine.
-        environment.setenv("RAY_TMPDIR", tempfile.mkdtemp(prefix="ray-"))
+        environment.setenv("RAY_TMPDIR", temporary)
+        # The dashboard leaves a socket of its own.
+        environment.setenv("TMPDIR", temporary)
         arguments = {"num_cpus": 2, "include_dashboard": True}
         ports = {"dashboard_port": free_port(), "dashboard_agent_listen_port": free_port()}
         # Jobs run in this folder, and MLflow keeps artifacts there.

@@ -34,7 +34,7 @@ run: PPO
 env: slow:Slow-v0
 source_directory: {source}
 config: {{num_env_runners: 0, num_envs_per_env_runner: 2, train_batch_size: 100, minibatch_size: 50,
-         min_time_s_per_iteration: 0}}
+         num_epochs: 1, min_time_s_per_iteration: 1}}
 stop: {{{stop}}}
 """
 
