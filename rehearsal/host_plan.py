@@ -9,11 +9,15 @@ from ipaddress import IPv4Address, IPv4Network
 
 from rehearsal.azure.metadata.metadata_state import Identity, Instance
 from rehearsal.azure.network.nsg_evaluation import Nsg, applied_nsgs
-from rehearsal.azure.network.private_endpoints import PrivateEndpoint, private_endpoints
 from rehearsal.azure.resources.resource_kinds import SUBSCRIPTION, Properties, Resources, all_of
 from rehearsal.azure.resources.roles import RoleAssignment, role_assignments
 from rehearsal.azure.resources.virtual_machines import VirtualMachine, virtual_machines
-from rehearsal.azure.resources.virtual_network import Subnet, subnets
+from rehearsal.azure.resources.virtual_network import (
+    PrivateEndpoint,
+    Subnet,
+    private_endpoints,
+    subnets,
+)
 from rehearsal.host_paths import PREFIX
 from rehearsal.machines.disk import MachineSpec
 

@@ -1,11 +1,14 @@
-"""Files that several processes write in turn, and that are never read half written."""
+"""Files that several processes write in turn, and the lock of the one rehearsal that runs."""
 
 from __future__ import annotations
 
 import fcntl
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from rehearsal.host_paths import LOCK
 
 
 @contextmanager
@@ -17,9 +20,38 @@ def locked(file: Path) -> Iterator[None]:
 
 
 def replace(file: Path, text: str) -> None:
-    """Replaces a file, readable by its owner only, by a rename; the caller holds the lock."""
+    """Replaces a file by a rename, so that nobody reads half of it; the caller holds the lock.
+
+    Only its owner can read it.
+    """
     aside = file.with_name(f".{file.name}.new")
     aside.unlink(missing_ok=True)
     aside.touch(0o600)
     aside.write_text(text)
     aside.replace(file)
+
+
+class RehearsalRunningError(Exception):
+    """Another rehearsal is running; the message has its process id."""
+
+
+@contextmanager
+def rehearsal_lock(path: Path = LOCK) -> Iterator[None]:
+    """Holds the lock of the process that changes this machine; the kernel releases it at its end.
+
+    Rehearsals share addresses, bridges and the base image, so only one can run at a time.
+
+    Raises:
+        RehearsalRunningError: Another process holds it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = path.read_text() or "unknown"
+            raise RehearsalRunningError(f"another rehearsal is running: process {pid}") from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield

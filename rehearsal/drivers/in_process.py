@@ -27,7 +27,7 @@ from infra.stack.training import training_script
 from rehearsal.azure.azure_errors import AzureError, HalfMadeError
 from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.property_changes import changes
-from rehearsal.azure.resources.property_values import plain_value
+from rehearsal.azure.resources.pulumi_provider import plain_value
 from rehearsal.azure.resources.resource_kinds import SUBSCRIPTION, Properties, kind_of, short_type
 from rehearsal.drivers.driver import STACK, Operation, Result
 from rehearsal.drivers.hooks import Hooks

@@ -7,9 +7,8 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from rehearsal.host_paths import BASE, PREFIX
+from rehearsal.host_paths import BASE, PREFIX, name_servers
 from rehearsal.host_shell import run
-from rehearsal.name_servers import name_servers
 
 DEAD_SOURCE = "deb [trusted=yes] https://packages.third-party.invalid/debian stable main\n"
 

@@ -1,6 +1,6 @@
 """A declared VM as a container: real systemd, real cloud-init, its real customData.
 
-Its folder holds its whole state, so that any process can use it. nspawn_boot.py boots it.
+Its folder holds its whole state, so that any process can use it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, cast
 
-from rehearsal.host_paths import MACHINES, PREFIX
+from rehearsal.host_paths import ENVIRONMENT, MACHINES, PREFIX
 from rehearsal.host_shell import CLEAN_ENVIRONMENT, CommandError, run
 from rehearsal.machines.cgroup import Cgroup
 from rehearsal.machines.disk import MachineSpec, make_disk
-from rehearsal.machines.nspawn_boot import BOOT_UNTIL_OFF, boot_command
 
 SHUTDOWN_S = 30.0
 """How long a machine may take to shut down before it loses its power."""
 POWER_OFF = signal.SIGRTMIN + 4
 """systemd's signal for the power button: https://man7.org/linux/man-pages/man1/systemd.1.html"""
+REBOOT = 133
+"""systemd-nspawn's exit code when the machine reboots."""
+SHARED_MEMORY = "2g"
+BOOT_UNTIL_OFF = f'while :; do "$@"; [ $? = {REBOOT} ] || exit; done'
+"""Shell code that boots a machine again after each reboot from inside."""
 
 Power = Literal["on", "shutting down", "off"]
 
@@ -181,3 +185,31 @@ def all_machines() -> list[Machine]:
         for folder in sorted(MACHINES.iterdir())
         if (folder / "spec.json").exists()
     ]
+
+
+def boot_command(spec: MachineSpec, root: Path) -> list[str]:
+    """Returns the command that boots a machine from its disk at `root`."""
+    return [
+        "systemd-nspawn",
+        "--quiet",
+        f"--directory={root}",
+        f"--machine={PREFIX}-{spec.name}",
+        f"--hostname={spec.name}",
+        "--boot",
+        # The host may have no system bus with a container manager.
+        "--register=no",
+        "--keep-unit",
+        f"--network-bridge={spec.bridge}",
+        "--resolv-conf=off",
+        "--timezone=off",
+        "--link-journal=no",
+        "--console=read-only",
+        f"--tmpfs=/dev/shm:size={SHARED_MEMORY},mode=1777",
+        *(f"--bind-ro={part}:/opt/volley/{part.name}" for part in _environment(spec)),
+    ]
+
+
+def _environment(spec: MachineSpec) -> list[Path]:
+    """Returns the parts of the image's Python environment; the machine owns their parent folder."""
+    parts = sorted(ENVIRONMENT.iterdir()) if spec.has_environment else []
+    return [path for path in parts if path.is_dir()]

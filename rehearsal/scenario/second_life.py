@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
 from infra.stack.retention import CONTAINER
-from rehearsal.addresses import BLOB_ADDRESS, EXISTING_VNET
+from rehearsal.addresses import BLOB_ADDRESS, EXISTING_SUBNETS, EXISTING_VNET
 from rehearsal.azure.blob.blob_proxy import HOST_SUFFIX
-from rehearsal.azure.network.private_endpoints import private_endpoints
-from rehearsal.azure.resources.resource_kinds import Resources
+from rehearsal.azure.resources.azure_stand_in import Azure
+from rehearsal.azure.resources.resource_kinds import KINDS, Properties, Resources
+from rehearsal.azure.resources.virtual_network import private_endpoints
 from rehearsal.backend import Backend, storage_accounts
 from rehearsal.machines.nspawn_machine import Machine, all_machines
 from rehearsal.scenario import python_environments, stack_changes
 from rehearsal.scenario.context import Context
-from rehearsal.scenario.existing_network import ExistingNetwork
 from rehearsal.scenario.head_commands import queue_log
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import until
 
+GROUP = {"resourceGroupName": "theirs"}
+VNET = {**GROUP, "virtualNetworkName": "their-vnet"}
 DATABASE = "mlflow.db"
 SAVED_S = 90.0
 """The head saves every 30 s."""
@@ -27,6 +30,41 @@ SILENCE_S = 3
 TIMED_OUT = 28
 """curl's exit code for a timeout."""
 RESUMED = re.compile(r"Resumed from \S+ at ([\d,]+) environment steps")
+
+
+@dataclass(frozen=True)
+class ExistingNetwork:
+    """Somebody else's virtual network: the resource ids of its subnets."""
+
+    head_subnet: str
+    worker_subnet: str
+
+
+def make_existing_network(azure: Azure) -> ExistingNetwork:
+    """Makes the network: two subnets with a NAT gateway, no NSG and no service endpoint."""
+    _make(azure, "resources", "ResourceGroup", GROUP)
+    address = {"publicIpAddressName": "their-nat-ip", "publicIPAllocationMethod": "Static"}
+    address_id = _make(azure, "network", "PublicIPAddress", {**GROUP, **address})
+    nat = {"natGatewayName": "their-nat", "publicIpAddresses": [{"id": address_id}]}
+    nat_id = _make(azure, "network", "NatGateway", {**GROUP, **nat})
+    space = {"addressSpace": {"addressPrefixes": [EXISTING_VNET]}}
+    _make(azure, "network", "VirtualNetwork", {**VNET, **space})
+    # Azure returns a subnet's addresses as they were sent: one prefix, or a list.
+    head_cidr, worker_cidr = EXISTING_SUBNETS
+    shared = {**VNET, "natGateway": {"id": nat_id}}
+    head = {**shared, "subnetName": "one", "addressPrefix": head_cidr}
+    worker = {**shared, "subnetName": "other", "addressPrefixes": [worker_cidr]}
+    return ExistingNetwork(
+        head_subnet=_make(azure, "network", "Subnet", head),
+        worker_subnet=_make(azure, "network", "Subnet", worker),
+    )
+
+
+def _make(azure: Azure, module: str, kind: str, inputs: Properties) -> str:
+    """Makes a resource; returns its id."""
+    resource_id = KINDS[kind].resource_id(inputs)
+    azure.create(f"azure-native:{module}:{kind}", resource_id, inputs)
+    return resource_id
 
 
 def second_life(context: Context, existing: ExistingNetwork) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rehearsal.backend import storage_accounts
-from rehearsal.drivers.pulumi_project import PulumiProject
+from rehearsal.drivers.pulumi_cli import PulumiProject
 from rehearsal.host_paths import ROOT
 from rehearsal.scenario.laptop import ON_THE_INTERNET, Laptop
 from rehearsal.scenario.outcomes import UnexpectedError

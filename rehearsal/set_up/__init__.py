@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rehearsal.set_up.atomic import Report
-from rehearsal.set_up.azurite import has_azurite, make_azurite
 from rehearsal.set_up.base_image import has_base_image, make_base_image
 from rehearsal.set_up.python_environment import has_python_environment, make_python_environment
+from rehearsal.set_up.tools import has_azurite, make_azurite
 
 
 def set_up(report: Report) -> None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from rehearsal.host_paths import name_servers
 from rehearsal.host_shell import run
-from rehearsal.name_servers import name_servers
 
 RELEASE = "bookworm"
 SUITES = (RELEASE, f"{RELEASE}-updates", f"{RELEASE}-security")

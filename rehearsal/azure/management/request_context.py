@@ -5,19 +5,53 @@ https://learn.microsoft.com/azure/azure-resource-context/management/async-operat
 
 from __future__ import annotations
 
+import threading
 import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rehearsal.azure.azure_errors import ArmError
-from rehearsal.azure.management.async_operations import Operation, Operations
 from rehearsal.azure.management.management_faults import Faults
-from rehearsal.azure.management.response_bodies import Answer, Json, RefusedError
+from rehearsal.azure.management.response_bodies import Answer, Json, RefusedError, error_body
 from rehearsal.azure.management.scale_set_changes import SetMachines
 from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.roles import is_allowed, role_assignments
 
 COMPUTE = "Microsoft.Compute"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation; its result is decided when it begins."""
+
+    group_id: str
+    """The resource group that it changes."""
+    until: float
+    error: ArmError | None = None
+
+    def body(self, name: str, now: float) -> Json:
+        if now < self.until:
+            return {"name": name, "status": "InProgress"}
+        if self.error is None:
+            return {"name": name, "status": "Succeeded"}
+        failure = error_body(self.error.code, self.error.message)
+        return {"name": name, "status": "Failed", **failure}
+
+
+@dataclass
+class Operations:
+    """All operations, by name; methods may be called from several threads."""
+
+    by_name: dict[str, Operation] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self, operation: Operation) -> str:
+        """Adds an operation; returns its name."""
+        with self.lock:
+            name = str(uuid.uuid4())
+            self.by_name[name] = operation
+            return name
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from rehearsal.azure.azure_errors import ArmError, AzureError, HalfMadeError, not_found
 from rehearsal.azure.resources import roles, vcpu_usage
-from rehearsal.azure.resources.added_properties import added_properties
 from rehearsal.azure.resources.refusals import (
     after_deletion,
     after_failed_creation,
@@ -27,6 +26,7 @@ from rehearsal.azure.resources.resource_kinds import (
     Resources,
     short_type,
 )
+from rehearsal.azure.resources.returned_properties import added_properties
 from rehearsal.azure.resources.run_commands import (
     GET,
     RUN_COMMAND,

@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any
 
@@ -23,10 +23,10 @@ from pulumi.runtime.proto import provider_pb2, status_pb2
 from rehearsal.azure.azure_errors import HalfMadeError
 from rehearsal.azure.resources.azure_stand_in import CHANGED_BY_AZURE, Azure
 from rehearsal.azure.resources.property_changes import changes, inputs_after_read
-from rehearsal.azure.resources.property_values import PropertyValues, plain, without, wrapped
-from rehearsal.azure.resources.read_back import answered
 from rehearsal.azure.resources.resource_kinds import SUBSCRIPTION, Properties, Resource, kind_of
+from rehearsal.azure.resources.returned_properties import answered
 
+PropertyValues = Mapping[str, PropertyValue]
 VERSION = metadata.version("pulumi-azure-native")
 
 
@@ -208,3 +208,35 @@ class Servicer(server.ProviderServicer):
     Delete = _with_azures_errors("Delete")
     Invoke = _with_azures_errors("Invoke")
     Read = _with_azures_errors("Read")
+
+
+def plain(values: PropertyValues) -> Properties:
+    """Returns the values without the engine's own keys and without secrecy."""
+    return {key: plain_value(value) for key, value in without(values).items()}
+
+
+def wrapped(values: Properties) -> dict[str, PropertyValue]:
+    return {key: _wrapped(value) for key, value in values.items()}
+
+
+def without(values: PropertyValues, *keys: str) -> dict[str, PropertyValue]:
+    """Returns all but these keys and the engine's own, such as "__createBeforeDelete"."""
+    return {k: v for k, v in values.items() if k not in keys and not k.startswith("__")}
+
+
+def plain_value(value: Any) -> Any:
+    """Returns a plain value; whole numbers, which travel as floats, become integers."""
+    value = value.value if isinstance(value, PropertyValue) else value
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, Mapping):
+        return {key: plain_value(item) for key, item in value.items()}
+    return [plain_value(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _wrapped(value: Any) -> PropertyValue:
+    if isinstance(value, Mapping):
+        return PropertyValue({key: _wrapped(item) for key, item in value.items()})
+    if isinstance(value, list | tuple):
+        return PropertyValue([_wrapped(item) for item in value])
+    return PropertyValue(float(value) if type(value) is int else value)

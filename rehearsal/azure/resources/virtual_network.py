@@ -1,4 +1,4 @@
-"""Virtual networks: their address spaces and their subnets."""
+"""Virtual networks: their address spaces, subnets and private endpoints."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 from itertools import chain
 
-from rehearsal.azure.resources.resource_kinds import Resource, Resources, all_of
+from rehearsal.azure.resources.resource_kinds import Properties, Resource, Resources, all_of
 
 FIRST_HOST = 4
 """Azure reserves the addresses of a subnet below this; the first is the gateway."""
+BLOB = "blob"
+"""The only service of an account that endpoints lead to here."""
 
 
 @dataclass(frozen=True)
@@ -62,3 +64,37 @@ def address_space(resources: Resources, vnet_ids: Collection[str]) -> list[str]:
         if vnet_id in vnet_ids
     ]
     return list(chain(*prefixes))
+
+
+@dataclass(frozen=True)
+class PrivateEndpoint:
+    """An address in a subnet at which a storage account answers.
+
+    Neither the account's firewall nor an NSG of the subnet applies to it:
+    https://learn.microsoft.com/azure/storage/common/storage-private-endpoints
+    """
+
+    address: str
+    subnet: Subnet
+    clients: tuple[str, ...]
+    """CIDRs of its virtual network; it cannot be reached from elsewhere."""
+
+
+def private_endpoints(resources: Resources) -> list[PrivateEndpoint]:
+    """Returns the endpoints whose account exists."""
+    by_id = {subnet.resource_id: subnet for subnet in subnets(resources)}
+    endpoints = []
+    for endpoint in all_of(resources, "PrivateEndpoint").values():
+        if _leads_to_blob(endpoint.inputs, resources):
+            subnet = by_id[endpoint.inputs["subnet"]["id"]]
+            (config,) = endpoint.added["customDnsConfigs"]
+            (address,) = config["ipAddresses"]
+            clients = tuple(address_space(resources, [subnet.vnet_id]))
+            endpoints.append(PrivateEndpoint(address, subnet, clients))
+    return endpoints
+
+
+def _leads_to_blob(endpoint: Properties, resources: Resources) -> bool:
+    accounts = all_of(resources, "StorageAccount")
+    (connection,) = endpoint["privateLinkServiceConnections"]
+    return connection["privateLinkServiceId"] in accounts and BLOB in connection["groupIds"]

@@ -1,21 +1,87 @@
-"""Requests for one VM: its power state, start and deallocation, eviction, run command.
+"""Requests for a scale set, its machines, and VMs outside scale sets.
 
+https://learn.microsoft.com/rest/api/compute/virtual-machine-scale-sets
 https://learn.microsoft.com/rest/api/compute/virtual-machines
 """
 
 from __future__ import annotations
 
+import re
 import time
+from urllib.parse import urlencode
 
 from rehearsal.azure.azure_errors import ArmError
 from rehearsal.azure.management.request_context import COMPUTE, Request, RequestContext
-from rehearsal.azure.management.response_bodies import Answer, RefusedError, not_found, refused
-from rehearsal.azure.management.scale_set_changes import SAID_AT_ONCE, SOLD_OUT
+from rehearsal.azure.management.response_bodies import (
+    Answer,
+    Json,
+    RefusedError,
+    machine_body,
+    not_found,
+    refused,
+    scale_set_body,
+)
+from rehearsal.azure.management.scale_set_changes import SAID_AT_ONCE, SOLD_OUT, scale_set_of
 from rehearsal.azure.resources.resource_kinds import Resources, all_of
+from rehearsal.azure.resources.roles import ASSIGN_IDENTITY, JOIN_SUBNET
 from rehearsal.azure.resources.scale_set_machines import SetMachine, machines_of
 from rehearsal.azure.resources.virtual_machines import NOT_RUNNING, RUNS, power_state
 
 LOCATION = "eastus"
+FILTER = re.compile("'virtualMachineScaleSet/id' eq '(?P<id>[^']+)'")
+
+
+def get_scale_set(context: RequestContext, request: Request) -> Answer:
+    set_id = request.parts["id"]
+    context.allow(request, f"{COMPUTE}/virtualMachineScaleSets/read", set_id)
+    scale_set = scale_set_of(context.azure.resources(), set_id)
+    return Answer(200, scale_set_body(set_id, scale_set))
+
+
+def patch_scale_set(context: RequestContext, request: Request) -> Answer:
+    """Changes the capacity: machines are made or deleted."""
+    set_id, group = request.parts["id"], request.parts["group"]
+    before = scale_set_of(context.azure.resources(), set_id)
+    profile = before.inputs["virtualMachineProfile"]
+    context.allow(request, f"{COMPUTE}/virtualMachineScaleSets/write", set_id)
+    context.allow(request, f"{COMPUTE}/virtualMachines/write", group)
+    for identity in (before.inputs.get("identity") or {}).get("userAssignedIdentities") or ():
+        context.allow(request, ASSIGN_IDENTITY, identity)
+    for interface in profile["networkProfile"]["networkInterfaceConfigurations"]:
+        for configuration in interface["ipConfigurations"]:
+            context.allow(request, JOIN_SUBNET, configuration["subnet"]["id"])
+    capacity = int(request.body["sku"]["capacity"])
+    after, error = context.machines.resize(set_id, capacity, request.if_match, request.faults)
+    body = scale_set_body(set_id, after)
+    return context.accepted(request, after.inputs["location"], error, body)
+
+
+def delete_machines(context: RequestContext, request: Request) -> Answer:
+    set_id = request.parts["id"]
+    context.allow(request, f"{COMPUTE}/virtualMachineScaleSets/delete/action", set_id)
+    scale_set = scale_set_of(context.azure.resources(), set_id)
+    context.machines.delete(set_id, request.body["instanceIds"])
+    return context.accepted(request, scale_set.inputs["location"])
+
+
+def list_machines(context: RequestContext, request: Request) -> Answer:
+    context.allow(request, f"{COMPUTE}/virtualMachines/read", request.parts["group"])
+    set_filter = FILTER.fullmatch(request.query.get("$filter", ""))
+    if set_filter is None:
+        raise RefusedError(400, "InvalidParameter", "$filter: only a scale set's machines.")
+    set_id, now = set_filter["id"], time.time()
+    scale_set = scale_set_of(context.azure.resources(), set_id)
+    first = int(request.query.get("$skiptoken", "0"))
+    if first >= request.faults.whole_pages * context.page and request.faults.happens("lists_fail"):
+        raise RefusedError(500, "InternalServerError", "Something went wrong.")
+    machines = machines_of(scale_set, now)
+    shown = machines[first : first + context.page]
+    location = scale_set.inputs["location"]
+    body: Json = {"value": [machine_body(set_id, location, machine, now) for machine in shown]}
+    if first + context.page < len(machines):
+        following = {**request.query, "$skiptoken": str(first + context.page)}
+        body["nextLink"] = f"{request.base}{request.path}?{urlencode(following)}"
+    return Answer(200, body)
 
 
 def get_vm(context: RequestContext, request: Request) -> Answer:
