@@ -37,7 +37,7 @@ class HalfMadeError(Exception):
         """The properties that create or update would have returned."""
 
 
-def not_found(resource_id: str) -> AzureError:
+def not_found(resource_id: str) -> ArmError:
     """Returns the answer to a GET of a resource that does not exist."""
     message = f"The Resource '{resource_id.partition('/providers/')[2]}' was not found."
-    return AzureError(ArmError("ResourceNotFound", message, 404))
+    return ArmError("ResourceNotFound", message, 404)

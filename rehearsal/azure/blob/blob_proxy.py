@@ -15,14 +15,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from http.client import HTTPException, HTTPResponse, HTTPSConnection
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from socketserver import ThreadingTCPServer
 from typing import ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from rehearsal import shared_file
 from rehearsal.azure import certificates
+from rehearsal.azure.http_server import Answer, Handler, Server
 from rehearsal.azure.metadata.managed_identity import claims
 from rehearsal.azure.resources.roles import (
     BLOBS,
@@ -91,48 +90,18 @@ def serve(folder: Path, address: str, port: int, azurite_port: int) -> None:
     """Answers until it is stopped."""
     _Handler.folder, _Handler.azurite_port = folder, azurite_port
     _Handler.trust = ssl.create_default_context(cafile=certificates.authority(folder))
-    with _Server((address, port), _Handler) as server:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(folder / "server.pem", folder / "server.key")
-        # Each connection's thread does its own handshake: a slow client delays no other.
-        server.socket = context.wrap_socket(
-            server.socket, server_side=True, do_handshake_on_connect=False
-        )
+    with Server((address, port), _Handler) as server:
+        server.use_tls(folder)
         server.serve_forever()
 
 
-class _Server(ThreadingTCPServer):
-    allow_reuse_address = True
-    daemon_threads = True
-    request_queue_size = 64
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     folder: ClassVar[Path]
     azurite_port: ClassVar[int]
     trust: ClassVar[ssl.SSLContext]
-    protocol_version = "HTTP/1.1"
-    timeout = TIMEOUT_S
 
-    def do_GET(self) -> None:
-        self._answer()
-
-    def do_HEAD(self) -> None:
-        self._answer()
-
-    def do_PUT(self) -> None:
-        self._answer()
-
-    def do_DELETE(self) -> None:
-        self._answer()
-
-    def do_POST(self) -> None:
-        self._answer()
-
-    def _answer(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        authorization = self.headers.get("Authorization", "")
-        host = self.headers.get("Host", "")
+    def respond(self, headers: Mapping[str, str], body: bytes) -> None:
+        authorization, host = headers.get("Authorization", ""), headers.get("Host", "")
         access = Access.read(self.folder)
         if not access.allows(self.command, host, self.path, authorization, time.time()):
             self._refuse(403, "AuthorizationPermissionMismatch", MISMATCH)
@@ -173,13 +142,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refuse(self, status: int, code: str, message: str) -> None:
         print(f"{self.command} {self.path}: {status} {code}", flush=True)
-        content = XML.format(code, message).encode()
-        self.send_response_only(status)
-        self.send_header("x-ms-error-code", code)
-        self.send_header("Content-Type", "application/xml")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(b"" if self.command == "HEAD" else content)
+        headers = {"x-ms-error-code": code, "Content-Type": "application/xml"}
+        self.send(Answer(status, XML.format(code, message), headers))
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Leaves requests to `_refuse`."""
 
 
 if __name__ == "__main__":

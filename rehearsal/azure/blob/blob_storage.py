@@ -64,11 +64,7 @@ class BlobStorage:
             access.write(self.folder)
 
     def add_account(self, name: str) -> None:
-        """Makes an account if it is missing; the service is down for a second.
-
-        Raises:
-            ValueError: Azure does not allow such a name.
-        """
+        """Makes an account if it is missing; the service is down for a second."""
         if not re.fullmatch("[a-z0-9]{3,24}", name):
             raise ValueError(f"{name}: an account's name is 3 to 24 lowercase letters and digits")
         with self._locked():

@@ -10,14 +10,13 @@ import re
 import time
 from urllib.parse import urlencode
 
-from rehearsal.azure.azure_errors import ArmError
+from rehearsal.azure.azure_errors import ArmError, not_found
+from rehearsal.azure.http_server import Answer
 from rehearsal.azure.management.request_context import COMPUTE, Request, RequestContext
 from rehearsal.azure.management.response_bodies import (
-    Answer,
     Json,
     RefusedError,
     machine_body,
-    not_found,
     refused,
     scale_set_body,
 )
@@ -90,7 +89,7 @@ def get_vm(context: RequestContext, request: Request) -> Answer:
     context.allow(request, f"{COMPUTE}/virtualMachines/read", vm_id)
     vm = context.azure.resources().get(vm_id)
     if vm is None:
-        raise not_found(vm_id)
+        raise refused(not_found(vm_id))
     view = {"statuses": [{"code": power_state(vm)}]}
     properties = {"instanceView": view} if request.query.get("$expand") == "instanceView" else {}
     return Answer(200, {"id": vm_id, "name": request.parts["name"], "properties": properties})
@@ -105,7 +104,7 @@ def change_power(context: RequestContext, request: Request) -> Answer:
     if set_id:
         context.machines.set_power(set_id, request.parts["name"], verb == "deallocate")
     elif vm_id not in azure.resources():
-        raise not_found(vm_id)
+        raise refused(not_found(vm_id))
     elif verb == "deallocate":
         azure.deallocate(vm_id)
     elif request.faults.happens("starts_sold_out"):
@@ -123,7 +122,7 @@ def evict(context: RequestContext, request: Request) -> Answer:
     context.allow(request, f"{COMPUTE}/virtualMachines/simulateEviction/action", vm_id)
     set_id, _ = _set_machine(context.azure.resources(), vm_id)
     if not set_id:
-        raise not_found(vm_id)
+        raise refused(not_found(vm_id))
     context.machines.evict(set_id, request.parts["name"], request.faults)
     return Answer(204)
 
@@ -135,7 +134,7 @@ def run_command(context: RequestContext, request: Request) -> Answer:
     _, machine = _set_machine(resources, vm_id)
     vm = resources.get(vm_id)
     if machine is None and vm is None:
-        raise not_found(vm_id)
+        raise refused(not_found(vm_id))
     runs = not machine.deallocated if machine else vm and power_state(vm) == RUNS
     raise RefusedError(501, "NotImplemented", vm_id) if runs else refused(NOT_RUNNING)
 

@@ -5,15 +5,15 @@ https://learn.microsoft.com/azure/azure-resource-context/management/async-operat
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rehearsal.azure.azure_errors import ArmError
+from rehearsal.azure.http_server import Answer
 from rehearsal.azure.management.management_faults import Faults
-from rehearsal.azure.management.response_bodies import Answer, Json, RefusedError, error_body
+from rehearsal.azure.management.response_bodies import Json, RefusedError, error_body
 from rehearsal.azure.management.scale_set_changes import SetMachines
 from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.roles import is_allowed, role_assignments
@@ -37,21 +37,6 @@ class Operation:
             return {"name": name, "status": "Succeeded"}
         failure = error_body(self.error.code, self.error.message)
         return {"name": name, "status": "Failed", **failure}
-
-
-@dataclass
-class Operations:
-    """All operations, by name; methods may be called from several threads."""
-
-    by_name: dict[str, Operation] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def begin(self, operation: Operation) -> str:
-        """Adds an operation; returns its name."""
-        with self.lock:
-            name = str(uuid.uuid4())
-            self.by_name[name] = operation
-            return name
 
 
 @dataclass(frozen=True)
@@ -79,13 +64,11 @@ class RequestContext:
     machines: SetMachines
     page: int
     """Machines on a page of a list."""
-    operations: Operations = field(default_factory=Operations)
+    operations: dict[str, Operation] = field(default_factory=dict)
+    """By name."""
 
     def allow(self, request: Request, action: str, scope: str) -> None:
-        """
-        Raises:
-            RefusedError: The request's principal may not do this.
-        """
+        """Refuses the request unless its principal may do this."""
         assignments = role_assignments(self.azure.resources())
         if not is_allowed(assignments, request.principal, action, scope, time.time()):
             raise forbidden(request.principal, action, scope)
@@ -99,7 +82,8 @@ class RequestContext:
     ) -> Answer:
         """Begins an operation, which may end in an error; returns the answer that names it."""
         until = time.time() + self.machines.operation_s
-        name = self.operations.begin(Operation(request.parts["group"], until, error))
+        name = str(uuid.uuid4())
+        self.operations[name] = Operation(request.parts["group"], until, error)
         subscription = request.path.split("/")[2]
         provider = f"/subscriptions/{subscription}/providers/{COMPUTE}"
         path = f"{provider}/locations/{location}/operations/{name}"
@@ -108,7 +92,7 @@ class RequestContext:
 
     def get_operation(self, request: Request) -> Answer:
         name = request.parts["name"]
-        operation = self.operations.by_name.get(name)
+        operation = self.operations.get(name)
         if operation is None:
             raise RefusedError(404, "NotFound", f"No operation is called {name}.")
         self.allow(request, f"{COMPUTE}/locations/operations/read", operation.group_id)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from urllib.parse import parse_qs, urlsplit
 
+from rehearsal.azure.http_server import Answer
 from rehearsal.azure.management import compute_requests
 from rehearsal.azure.management.management_faults import FaultsFile
 from rehearsal.azure.management.request_context import (
@@ -19,7 +20,7 @@ from rehearsal.azure.management.request_context import (
     RequestContext,
     forbidden,
 )
-from rehearsal.azure.management.response_bodies import Answer, RefusedError
+from rehearsal.azure.management.response_bodies import RefusedError
 from rehearsal.azure.management.scale_set_changes import SetMachines
 from rehearsal.azure.metadata.managed_identity import claims
 from rehearsal.azure.resources.azure_stand_in import Azure
@@ -54,10 +55,7 @@ class Management:
         machines: SetMachines | None = None,
         page: int = 50,
     ) -> None:
-        """
-        Args:
-            page: Machines on a page of a list.
-        """
+        """A list has at most `page` machines on a page."""
         self._faults = faults
         self.machines = machines or SetMachines(azure)
         self._context = RequestContext(azure, self.machines, page)
@@ -69,8 +67,7 @@ class Management:
     ) -> Answer | None:
         """Returns Azure's answer; None for an answer that is lost.
 
-        Args:
-            base: The start of the links in the answer, "https://management.azure.com".
+        Links in the answer start with `base`, "https://management.azure.com".
         """
         split = urlsplit(url)
         query = {key: values[0] for key, values in parse_qs(split.query).items()}

@@ -10,24 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from rehearsal.azure.azure_errors import ArmError
+from rehearsal.azure.http_server import Answer
 from rehearsal.azure.resources.resource_kinds import Resource
 from rehearsal.azure.resources.scale_set_machines import SetMachine
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """An answer over HTTP."""
-
-    status: int
-    body: Json | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class RefusedError(Exception):
@@ -46,11 +37,6 @@ def refused(error: ArmError) -> RefusedError:
 
 def error_body(code: str, message: str) -> Json:
     return {"error": {"code": code, "message": message}}
-
-
-def not_found(resource_id: str) -> RefusedError:
-    what = resource_id.partition("/providers/")[2]
-    return RefusedError(404, "ResourceNotFound", f"The Resource '{what}' was not found.")
 
 
 def etag(scale_set: Resource) -> str:

@@ -10,9 +10,9 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from rehearsal.azure.azure_errors import ArmError
+from rehearsal.azure.azure_errors import ArmError, not_found
 from rehearsal.azure.management.management_faults import Faults
-from rehearsal.azure.management.response_bodies import RefusedError, etag, not_found, refused
+from rehearsal.azure.management.response_bodies import RefusedError, etag, refused
 from rehearsal.azure.resources import vcpu_usage
 from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.refusals import TIME_FACTOR
@@ -45,8 +45,7 @@ class SetMachines:
     ) -> tuple[Resource, ArmError | None]:
         """Sets the capacity; returns the scale set and the error that the operation will end in.
 
-        Raises:
-            RefusedError: Nothing has changed.
+        Nothing has changed after a RefusedError.
         """
         now = time.time()
         with self.azure.changing() as state:
@@ -65,8 +64,7 @@ class SetMachines:
     def delete(self, set_id: str, names: Collection[str]) -> None:
         """Deletes machines by name; the capacity falls by as many.
 
-        Raises:
-            RefusedError: One of them does not belong to the scale set; nothing has changed.
+        Nothing has changed after a RefusedError: one of them does not belong to the scale set.
         """
         now = time.time()
         with self.azure.changing() as state:
@@ -124,14 +122,10 @@ class SetMachines:
 
 
 def scale_set_of(resources: Resources, set_id: str) -> Resource:
-    """Returns a scale set.
-
-    Raises:
-        RefusedError: No scale set has this id.
-    """
+    """Returns a scale set; refuses the request if no scale set has this id."""
     scale_set = resources.get(set_id)
     if scale_set is None or scale_set.kind != "VirtualMachineScaleSet":
-        raise not_found(set_id)
+        raise refused(not_found(set_id))
     return scale_set
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass
 from email.utils import formatdate
 from typing import Any
 
+from rehearsal.azure.http_server import Answer
 from rehearsal.azure.metadata.metadata_state import Instance, State
 
 Json = dict[str, Any] | list[Any] | str
@@ -23,16 +23,6 @@ VERSIONS = """
 2018-10-01 2018-04-02 2018-02-01 2017-12-01 2017-10-01 2017-08-01 2017-04-02 2017-03-01
 """
 EVENT_VERSIONS = "2020-07-01 2019-08-01 2019-04-01 2019-01-01 2017-11-01 2017-08-01 2017-03-01"
-
-
-@dataclass(frozen=True)
-class Answer:
-    """An answer over HTTP."""
-
-    status: int
-    body: Json
-    """Text, or a value to send as JSON."""
-
 
 NOT_FOUND = Answer(404, {"error": "Not found"})
 

@@ -90,11 +90,7 @@ class State:
 
 
 def put_instance(state_file: Path, instance: Instance) -> None:
-    """Adds a machine or replaces its entry.
-
-    Raises:
-        ValueError: Another machine has its address.
-    """
+    """Adds a machine or replaces its entry; no two machines may have the same address."""
     with _changed(state_file) as state:
         for other in state.instances.values():
             if other.address == instance.address and other.name != instance.name:

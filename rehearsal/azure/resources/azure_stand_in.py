@@ -73,10 +73,7 @@ class Azure:
         return self.state_file.read().resources
 
     def create(self, token: str, resource_id: str, inputs: Properties) -> Properties:
-        """Makes a resource; returns what Azure adds to its inputs.
-
-        Args:
-            token: Its type, "azure-native:network:Subnet".
+        """Makes a resource of a type such as azure-native:network:Subnet; returns what Azure adds.
 
         Raises:
             AzureError: It exists already, or Azure refuses to make it at the moment.
@@ -118,10 +115,9 @@ class Azure:
         return changed.added
 
     def delete(self, resource_id: str) -> None:
-        """Deletes a resource with everything in it; a group waits for what lingers in it.
+        """Deletes a resource with everything in it, unless something still uses it.
 
-        Raises:
-            AzureError: Something still uses it.
+        A group waits for what lingers in it.
         """
         if resource_id not in self.resources():
             return
@@ -139,11 +135,7 @@ class Azure:
             state.holds += after_deletion(deleted, time.time())
 
     def invoke(self, token: str, arguments: Properties) -> Properties:
-        """Answers a function such as getClientConfig.
-
-        Raises:
-            AzureError: The stand-in lacks this function, or the resource does not exist.
-        """
+        """Answers a function such as getClientConfig."""
         match short_type(token):
             case "getClientConfig":
                 nobody = {"clientId": "", "objectId": "", "tenantId": ""}
@@ -210,8 +202,7 @@ class Azure:
     def _execute(self, resource_id: str) -> None:
         """Executes a resource if it is a run command.
 
-        Raises:
-            HalfMadeError: The script failed, and the run command lets that fail the deployment.
+        Raises HalfMadeError if the script failed and that fails the deployment.
         """
         command = self.resources()[resource_id]
         if command.kind != RUN_COMMAND:
@@ -248,7 +239,7 @@ class Azure:
     def _existing(self, resource_id: str) -> Resource:
         resource = self.resources().get(resource_id)
         if resource is None:
-            raise not_found(resource_id)
+            raise AzureError(not_found(resource_id))
         return resource
 
     def _vm_of(self, run_command_id: str) -> Resource:
