@@ -59,15 +59,8 @@ LEARNING_BARS = LearningBars(median_s=200.0, worst_s=330.0)
 def bench(seconds: float, results: Path) -> int:
     """Measures this trainer, what it is held against and its parts; prints and writes bench.json.
 
-    Args:
-        seconds: Length of each measurement; start-up comes on top.
-        results: Folder for bench.json and bench-logs/.
-
-    Returns:
-        The process's exit code: 1 if a measurement failed. The others are measured all the same.
-
-    Raises:
-        UserError: The system is not Linux: CPU time and memory are read as Linux has them.
+    A measurement lasts `seconds`; start-up comes on top. The exit code is 1 if a measurement
+    failed; the others are measured all the same. Logs are in bench-logs/.
     """
     check_system()
     console = Console(soft_wrap=True, highlight=False)
@@ -120,20 +113,13 @@ def bench_learning(
 ) -> int:
     """Measures the time from the command to a mean return of 18, start-up included.
 
+    Writes bench_learn_<run>.json after every seed; the runs keep their files in bench-learn-<run>/.
+    The exit code is 1 if a run failed; one that is not solved in time has not failed.
+
     Args:
         experiment: Its run and stop count for nothing.
-        run: The algorithm.
-        seeds: How many runs.
         first_seed: Seeds count up from here. By default the clock draws it, so that the figures
             are not those of seeds that the defaults were tuned on.
-        results: Folder for bench_learn_<run>.json, written after every seed, and for
-            bench-learn-<run>/, where the runs keep their files.
-
-    Returns:
-        The process's exit code: 1 if a run failed. A run that is not solved in time has not failed.
-
-    Raises:
-        UserError: No such experiment file or algorithm.
     """
     read_experiment(experiment)
     if run not in ALGORITHMS:

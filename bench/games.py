@@ -91,22 +91,15 @@ def bench_games(
 ) -> int:
     """Trains games with the settings of an experiment; prints, writes and draws their scores.
 
+    Writes bench_games_<steps>.json and .png after every run; the runs keep their files in
+    bench-games/. The exit code is 1 if a run failed.
+
     Args:
         experiment: Its env and stop count for nothing.
         games: Names in GAMES; none of them means all.
-        seeds: Runs of each game.
-        steps: Environment steps of each run.
-        results: Folder for bench_games_<steps>.json and .png, written after every run, and for
-            bench-games/, where the runs keep their files.
         first_seed: Seeds count up from here; the runs that the JSON file has stay in it, are drawn
             and not repeated, and an interrupted one is resumed. By default the clock draws it, and
             the file begins again.
-
-    Returns:
-        The process's exit code: 1 if a run failed.
-
-    Raises:
-        UserError: No such experiment file or game, or the JSON file has runs with other settings.
     """
     settings = settings_of(experiment)
     for game in games:

@@ -30,9 +30,6 @@ def callback_share(config: Any, seconds: float) -> float:
     """Trains with an embedded MLflow; returns which part of a core's time goes to it.
 
     MLflow's import and the making of its database, once a run, lie before the measurement.
-
-    Args:
-        config: RLlib's AlgorithmConfig.
     """
     config.callbacks(TimedMLflowMetrics)
     algorithm = config.build_algo()

@@ -41,9 +41,7 @@ class Part:
 def parts(seconds: float, cores: int) -> list[Part]:
     """Returns all measurements in their order: what is compared stands side by side.
 
-    Args:
-        seconds: Length of each measurement.
-        cores: CPUs; trainer and stock RLlib run with 1, 2, 4, ... and as many env runners.
+    Trainer and stock RLlib run with 1, 2, 4, ... and with as many env runners as there are cores.
     """
     counts = sorted({cores, *(2**n for n in range(cores.bit_length()) if 2**n < cores)})
     limit = partial(Limit, seconds=seconds)

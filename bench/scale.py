@@ -41,15 +41,8 @@ GAMES = sorted({games for _, games, _ in TRAJECTORIES}, reverse=True)
 def bench_scale(seconds: float, results: Path) -> int:
     """Measures each part by itself, predicts clusters, prints both and writes bench_scale.json.
 
-    Args:
-        seconds: Length of each measurement; start-up comes on top.
-        results: Folder for bench_scale.json and bench-scale-logs/.
-
-    Returns:
-        The process's exit code: 1 if a measurement failed. The others are measured all the same.
-
-    Raises:
-        UserError: The system is not Linux.
+    A measurement lasts `seconds`; start-up comes on top. The exit code is 1 if a measurement
+    failed; the others are measured all the same. Logs are in bench-scale-logs/.
     """
     check_system()
     console = Console(soft_wrap=True, highlight=False)

@@ -64,11 +64,7 @@ class TrainerRun:
     """One `python -m payload train` and what it has reported so far."""
 
     def __init__(self, child: Child, runs: Path, known: set[Path]) -> None:
-        """
-        Args:
-            runs: Folder of runs in which it makes its own.
-            known: The runs that were there before.
-        """
+        """Watches the run that the child makes in `runs`, beside those that were known before."""
         self.child = child
         self._runs, self._known = runs, known
 

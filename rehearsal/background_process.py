@@ -37,10 +37,8 @@ def start(
 ) -> None:
     """Starts a command unless it runs; returns when it accepts connections.
 
-    It gets its own session and log, and a clean environment.
-
-    Raises:
-        StartError: It ended, did not answer in time, or another process has its address.
+    It gets its own session and log, and a clean environment. Raises StartError if it ends, does not
+    answer in time, or if another process has its address.
     """
     if alive(pid_file):
         return

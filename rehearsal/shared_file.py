@@ -40,9 +40,6 @@ def rehearsal_lock(path: Path = LOCK) -> Iterator[None]:
     """Holds the lock of the process that changes this machine; the kernel releases it at its end.
 
     Rehearsals share addresses, bridges and the base image, so only one can run at a time.
-
-    Raises:
-        RehearsalRunningError: Another process holds it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+") as file:

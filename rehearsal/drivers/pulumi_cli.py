@@ -102,8 +102,7 @@ class PulumiCli:
 def read_events(output: str) -> tuple[frozenset[tuple[Operation, str]], list[str]]:
     """Returns what the engine did to Azure's resources, and its errors.
 
-    Args:
-        output: Of `pulumi up --event-log`, an event a line.
+    `output` has an event a line, as `pulumi up --event-log` writes them.
     """
     events = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     steps = [
@@ -136,12 +135,7 @@ class PulumiProject:
     def make(cls, folder: Path, stack: str, provider: str, **environment: str) -> Self:
         """Copies the project into `folder` and makes the stack.
 
-        Args:
-            provider: The module that runs as azure-native's provider.
-            environment: Variables for the provider.
-
-        Raises:
-            CommandError: pulumi could not make the stack.
+        The module `provider` runs as azure-native's provider, with the variables of `environment`.
         """
         project, home, state = (folder / name for name in ("project", "home", "state"))
         _copy_to(project)

@@ -34,9 +34,7 @@ class MachineSpec:
 def make_disk(folder: Path, spec: MachineSpec, hosts: str, certificate: Path) -> None:
     """Mounts a machine's disk at `folder`/root, ready for its first boot.
 
-    Args:
-        hosts: Lines of /etc/hosts, in place of Azure's name server.
-        certificate: The certificate of the accounts' certificate authority.
+    `hosts` are lines of /etc/hosts, in place of Azure's name server; it trusts `certificate`.
     """
     for part in ("upper", "work", "root"):
         (folder / part).mkdir(parents=True)

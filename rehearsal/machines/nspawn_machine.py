@@ -142,11 +142,7 @@ class Machine:
     # Inside
 
     def inside(self, *command: str | Path) -> list[str]:
-        """Returns the host's command line for a command inside this machine, as root.
-
-        Raises:
-            CommandError: The machine does not run.
-        """
+        """Returns the host's command line for a command inside this machine, as root."""
         leader = self.leader
         if leader is None:
             raise CommandError(f"{self.name} does not run")
@@ -161,11 +157,7 @@ class Machine:
         timeout_s: float = 60,
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a command inside, as root.
-
-        Raises:
-            CommandError: It failed, and `check` is set; or the machine does not run.
-        """
+        """Runs a command inside, as root; raises CommandError as host_shell.run does."""
         return run(*self.inside(*command), text=text, timeout_s=timeout_s, check=check)
 
     def cloud_init_done(self) -> bool:

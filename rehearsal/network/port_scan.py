@@ -48,13 +48,8 @@ class Reached:
 def scan_from(namespace: Path | None, source: str, target: str) -> Reached:
     """Scans every port of `target` from the address `source`; takes 1 to 3 seconds.
 
-    Args:
-        namespace: File of the network namespace that has `source`; None for this process's.
-        source: An IPv4 address.
-        target: An IPv4 address of another machine.
-
-    Raises:
-        CommandError: Not root, `source` is not in that namespace, or `target` has no route.
+    `namespace` is the file of the network namespace that has `source`; None is this process's.
+    Raises CommandError without root, or if `target` has no route.
     """
     enter = ["nsenter", f"--net={namespace or '/proc/self/ns/net'}", f"--wd={ROOT}"]
     scan_command = [sys.executable, "-m", "rehearsal.network.port_scan", source, target]

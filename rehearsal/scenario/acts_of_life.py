@@ -39,11 +39,7 @@ STARTS_IN_S = 180.0
 
 
 def run_life(context: Context, outcomes: Outcomes) -> list[str]:
-    """Runs the acts; if the first one fails, there is no cluster for the others.
-
-    Returns:
-        What was declared and not rehearsed.
-    """
+    """Runs the acts, which need the first one; returns what was declared and not rehearsed."""
     act, driver = outcomes.act, context.driver
     packages = json.dumps(own_environment.STACK_PACKAGES)
     up = partial(stack_changes.up, image=IMAGE_WITH_ENVIRONMENT, aptPackages=packages)

@@ -39,11 +39,7 @@ MLFLOW_URI = f"http://{MLFLOW_ADDRESS}:{MLFLOW}"
 
 
 def run_stacks(context: Context, outcomes: Outcomes) -> list[str]:
-    """Runs the acts; if the first one fails, there are no results to continue with.
-
-    Returns:
-        What was declared and not rehearsed.
-    """
+    """Runs the acts, which need the first one; returns what was declared and not rehearsed."""
     act = outcomes.act
     if not act("head alone", HEAD_ALONE, head_alone, context):
         return []
@@ -150,11 +146,7 @@ def mlflow_elsewhere(context: Context) -> str:
 
 
 def start_server() -> None:
-    """Starts MLflow on the internet; `clean` ends everything there.
-
-    Raises:
-        background_process.StartError: It did not start.
-    """
+    """Starts MLflow on the internet; `clean` ends everything there."""
     MLFLOW_FOLDER.mkdir()
     command = [*ON_THE_INTERNET, sys.executable, "-m", "mlflow", "server", "--workers", "1"]
     command += ["--host", MLFLOW_ADDRESS, "--port", str(MLFLOW)]

@@ -91,11 +91,7 @@ class Tunnel:
 
 
 def newest_run(laptop: Laptop, mlflow: str) -> dict[str, Any]:
-    """Returns MLflow's newest run: {"info": ..., "data": {"metrics": [...], ...}}.
-
-    Raises:
-        UnexpectedError: There is none.
-    """
+    """Returns MLflow's newest run: {"info": ..., "data": {"metrics": [...], ...}}."""
     all_runs = runs(laptop, mlflow)
     if not all_runs:
         raise UnexpectedError(f"{mlflow} has no run")

@@ -31,11 +31,7 @@ def training_count(volley: Volley) -> int:
 
 
 def finished(volley: Volley) -> set[str]:
-    """Returns the names of the experiments that are finished.
-
-    Raises:
-        UnexpectedError: An experiment has failed.
-    """
+    """Returns the names of the experiments that are finished; none may have failed."""
     by_name = states(volley)
     if failed := [name for name, state in by_name.items() if state == "FAILED"]:
         raise UnexpectedError(f"{', '.join(failed)} failed")
@@ -43,12 +39,9 @@ def finished(volley: Volley) -> set[str]:
 
 
 def check_runs(context: Context, finished_count: int) -> str:
-    """Returns how many MLflow runs have which status.
+    """Checks how many MLflow runs have finished; returns how many have which status.
 
     A stopped run is KILLED, as is one that was cut off before its first checkpoint.
-
-    Raises:
-        UnexpectedError: Another number has finished, or a run seems to train still.
     """
     with context.tunnel() as laptop:
         all_runs = runs(laptop, context.outputs["mlflow"])

@@ -114,11 +114,7 @@ def _answers(port: int) -> bool:
 
 
 def ports_as_declared() -> str:
-    """Scans all ports of each machine from each other machine and from the internet.
-
-    Raises:
-        UnexpectedError: A port is open and should be closed, or the other way round.
-    """
+    """Scans all ports of each machine from each other machine and from the internet."""
     declared = plan(Backend().resources())
     wrong, tried = [], 0
     for source in _sources():

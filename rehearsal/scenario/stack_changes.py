@@ -135,11 +135,7 @@ def _queue_reloads(head: Machine) -> int:
 
 
 def replaced_once(text: str, before: str, after: str) -> str:
-    """Returns the text with one replacement.
-
-    Raises:
-        UnexpectedError: What to replace is not there exactly once.
-    """
+    """Returns the text with one replacement; what to replace must be there exactly once."""
     if text.count(before) != 1:
         raise UnexpectedError(f"{before!r} is there {text.count(before)} times")
     return text.replace(before, after)

@@ -38,11 +38,7 @@ PROCESS_POLL_S = 1.0
 
 
 def until(condition: Callable[[], Any], timeout_s: float, what: str, pause_s: float = 0.1) -> float:
-    """Waits for a condition; returns the seconds that it took.
-
-    Raises:
-        TimeoutError: `what` did not happen in time.
-    """
+    """Waits for a condition; returns the seconds that it took, or raises TimeoutError."""
     start = time.monotonic()
     while not condition():
         if time.monotonic() - start > timeout_s:
@@ -117,8 +113,7 @@ class Training:
     def throughput(self, enough: float = 0.0, timeout_s: float = WINDOW_S) -> tuple[float, float]:
         """Measures environment steps per second over the last WINDOW_S seconds, until it is enough.
 
-        Returns:
-            Throughput, and the seconds since the call.
+        Returns the throughput and the seconds since the call.
         """
         samples = [(time.monotonic(), self.steps())]
         start = samples[0][0]

@@ -51,11 +51,7 @@ class Volley:
         self._record = file
 
     def say(self, *words: str) -> None:
-        """Runs a verb; records the command line and its output.
-
-        Raises:
-            UnexpectedError: It fails.
-        """
+        """Runs a verb; records the command line and its output."""
         output = self.type(*words)
         command = ["volley", *(word.removeprefix(f"{ROOT}/") for word in words)]
         self.record(" ".join(command), output)
@@ -72,11 +68,7 @@ class Volley:
         return answer
 
     def type(self, *words: str) -> str:
-        """Runs a verb; returns what it prints.
-
-        Raises:
-            UnexpectedError: It fails.
-        """
+        """Runs a verb, which must succeed; returns what it prints."""
         process = self.begin(*words)
         try:
             stdout, stderr = process.communicate(timeout=COMMAND_S)

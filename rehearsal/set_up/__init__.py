@@ -11,11 +11,7 @@ from rehearsal.set_up.tools import has_azurite, make_azurite
 def set_up(report: Report) -> None:
     """Makes what is not there yet; the caller holds the rehearsal_lock and has installed the tools.
 
-    Args:
-        report: Takes a line when something starts to be made, and one when it is.
-
-    Raises:
-        CommandError: Something could not be made, or would change beneath a running machine.
+    It reports when it starts to make something, and when that is done.
     """
     make_base_image(report)
     make_azurite(report)

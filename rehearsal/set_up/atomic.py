@@ -49,13 +49,8 @@ def in_namespaces(
 ) -> None:
     """Runs a bash script whose mounts and processes end with it, or with this process.
 
-    Args:
-        timeout_s: For each try.
-        retry: Whether to retry, since a network may have failed.
-
-    Raises:
-        CommandError: It failed or took longer than `timeout_s`; the message ends with its output
-            and contains no variables.
+    `timeout_s` is for each try; `retry` is for scripts that need a network. The message of a
+    CommandError ends with the script's output and contains no variables.
     """
     for pause_s in RETRY_PAUSES_S if retry else ():
         try:
@@ -67,11 +62,7 @@ def in_namespaces(
 
 @contextmanager
 def timed(what: str, report: Report) -> Iterator[None]:
-    """Reports when something begins, and how long it took.
-
-    Raises:
-        CommandError: The body's, with `what` before it.
-    """
+    """Reports when something begins, and how long it took; names it in a CommandError."""
     report(f"{what} ...")
     start = time.monotonic()
     try:

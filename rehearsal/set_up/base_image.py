@@ -32,11 +32,7 @@ def has_base_image() -> bool:
 
 
 def make_base_image(report: Report) -> None:
-    """Makes the image if it is missing or out of date.
-
-    Raises:
-        CommandError: It could not be made, or would change beneath a running machine.
-    """
+    """Makes the image if it is missing or out of date, unless machines have it mounted."""
     if has_base_image():
         return
     if mounted := overlays_on(BASE, Path("/proc/self/mountinfo").read_text()):

@@ -41,11 +41,7 @@ nft 'table ip trial {
 
 
 def problems(networks: Sequence[IPv4Network]) -> list[str]:
-    """Returns a line for each reason why this machine cannot rehearse.
-
-    Args:
-        networks: All addresses that the rehearsal will use.
-    """
+    """Returns a line for each reason why this machine cannot rehearse with these addresses."""
     root = os.geteuid() == 0
     tools = missing_tools(tool_is_there)
     absent = [path for path in DISK_GB if path == RUN or not path.exists()]

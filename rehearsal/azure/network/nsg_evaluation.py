@@ -46,13 +46,9 @@ class Nsg:
     def read(
         cls, name: str, inputs: Mapping[str, Any], members: Sequence[str], space: Sequence[str]
     ) -> Nsg:
-        """Reads an NSG as azure-native declares it.
+        """Reads an NSG as azure-native declares it; `space` has the CIDRs of the virtual network.
 
-        Args:
-            space: The CIDRs of the virtual network.
-
-        Raises:
-            UnsupportedRuleError: The rehearsal cannot enforce a rule.
+        Raises UnsupportedRuleError if the rehearsal cannot enforce a rule.
         """
         tags = service_tags(space)
         rules: dict[tuple[str, int], Rule] = {}

@@ -61,8 +61,7 @@ class Kind:
     def choose_name(self, name: str, urn: str, random_seed: bytes) -> str:
         """Returns the name that the provider chooses for a resource called `name` in the program.
 
-        Args:
-            random_seed: The same name, URN and seed give the same name again.
+        The same name, URN and seed give the same name again.
         """
         digits = hashlib.sha256(random_seed + urn.encode()).hexdigest()
         names = {"random": name + digits[:8], "same": name, "uuid": str(uuid.UUID(digits[:32]))}
@@ -87,11 +86,7 @@ def short_type(type_token: str) -> str:
 
 
 def kind_of(type_token: str) -> Kind:
-    """Returns the kind of "azure-native:network:Subnet".
-
-    Raises:
-        UnknownTypeError: The stand-in does not have it.
-    """
+    """Returns the kind of "azure-native:network:Subnet"."""
     name = short_type(type_token)
     if name not in KINDS:
         raise UnknownTypeError(f"the stand-in has no resource {type_token}")

@@ -91,9 +91,7 @@ def _free_public_address(resources: Resources) -> str:
 def answered(resource_id: str, resource: Resource, others: Resources, settled: bool) -> Properties:
     """Returns a resource as Azure reads it back.
 
-    Args:
-        settled: Whether Azure has finished what surrounds the resource. When azure-native reads a
-            resource at the end of a PUT, it has not.
+    What surrounds a resource is not settled yet when azure-native reads it at the end of a PUT.
     """
     answer = {**resource.inputs, **resource.added}
     if resource.kind == "StorageAccount" and "networkRuleSet" in answer:
