@@ -21,6 +21,13 @@ from bench.trainer import measure_memory, measure_startup, measure_throughput
 STARTUPS = 3
 """Start-ups to take the median of."""
 DRIVER_ENV_RUNNERS = (1, 2, 4)
+SINGLE = {
+    "emulator": ("steps_per_s", "steps/s", "emulator: random actions, all cores"),
+    "fragment": ("bytes_per_step", "B/step", "rollout fragment, as it travels"),
+    "learner": ("samples_per_s", "samples/s", "learner: one, local, synthetic fragments"),
+    "callback": ("percent", "%", "MLflow callback and delivery, of a core's time"),
+}
+"""What a part with one figure calls it, with unit and words, by the keys of PARTS."""
 PART_TIMEOUT_S = 300.0
 """How long a part may take besides the time that it measures."""
 
@@ -51,10 +58,10 @@ def parts(seconds: float, cores: int) -> list[Part]:
         found.append(Part(f"trainer, {_env_runners(n)}", partial(_trainer, n, seconds)))
     found += [
         Part("trainer memory", partial(_memory, seconds)),
-        Part("emulator", partial(_emulator, limit("emulator"))),
-        Part("rollout fragment", partial(_fragment, limit("fragment"))),
-        Part("learner", partial(_learner, limit("learner"))),
-        Part("MLflow callback", partial(_callback, limit("callback"))),
+        Part("emulator", partial(_single, limit("emulator"))),
+        Part("rollout fragment", partial(_single, limit("fragment"))),
+        Part("learner", partial(_single, limit("learner"))),
+        Part("MLflow callback", partial(_single, limit("callback"))),
     ]
     for learning in (False, True):
         words = "driver with learning" if learning else "driver without learning"
@@ -88,39 +95,20 @@ def _stock(limit: Limit, log: Path) -> list[Figure]:
     return [Figure(name, rate, "steps/s", f"stock RLlib, {_env_runners(limit.env_runners)}")]
 
 
-def _emulator(limit: Limit, log: Path) -> list[Figure]:
-    found = measure(limit, log)
-    what = "emulator: random actions, all cores"
-    return [Figure("emulator_steps_per_s", found["steps_per_s"], "steps/s", what)]
-
-
-def _fragment(limit: Limit, log: Path) -> list[Figure]:
-    found = measure(limit, log)
-    what = "rollout fragment, as it travels"
-    return [Figure("fragment_bytes_per_step", found["bytes_per_step"], "B/step", what)]
-
-
-def _learner(limit: Limit, log: Path) -> list[Figure]:
-    found = measure(limit, log)
-    what = "learner: one, local, synthetic fragments"
-    return [Figure("learner_samples_per_s", found["samples_per_s"], "samples/s", what)]
-
-
-def _callback(limit: Limit, log: Path) -> list[Figure]:
-    found = measure(limit, log)
-    what = "MLflow callback and delivery, of a core's time"
-    return [Figure("callback_percent", found["percent"], "%", what)]
+def _single(limit: Limit, log: Path) -> list[Figure]:
+    key, unit, what = SINGLE[limit.part]
+    return [Figure(f"{limit.part}_{key}", measure(limit, log)[key], unit, what)]
 
 
 def _driver(limit: Limit, log: Path) -> list[Figure]:
-    found = measure(limit, log)
+    measured = measure(limit, log)
     n = limit.env_runners
     key = "driver_learning" if limit.learning else "driver"
     words = "with" if limit.learning else "without"
     who = f"driver {words} learning, {_env_runners(n)}"
-    cost = found["driver_us_per_1000_steps"]
+    cost = measured["driver_us_per_1000_steps"]
     return [
-        Figure(f"{key}_steps_per_s_{n}", found["steps_per_s"], "steps/s", who),
+        Figure(f"{key}_steps_per_s_{n}", measured["steps_per_s"], "steps/s", who),
         Figure(f"{key}_cpu_us_per_1000_steps_{n}", cost, "us/1000 steps", f"{who}: CPU"),
     ]
 

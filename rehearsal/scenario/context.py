@@ -8,7 +8,7 @@ from typing import Any
 from rehearsal.addresses import ADMIN_ADDRESS
 from rehearsal.azure.resources.resource_kinds import SUBSCRIPTION
 from rehearsal.azure.resources.run_commands import RUN_COMMAND
-from rehearsal.drivers.driver import Driver, Result
+from rehearsal.drivers.driver import Driver, Operation, Result
 from rehearsal.host_paths import ROOT, RUN
 from rehearsal.machines.nspawn_machine import Machine, all_machines
 from rehearsal.scenario.laptop import Laptop, Tunnel, newest_run
@@ -18,6 +18,7 @@ from rehearsal.scenario.training_watch import Training, until
 EXPERIMENT = ROOT / "rehearsal/scenario/rehearsal_experiment.yaml"
 WORKERS = 2
 NEW_RUN_S = 30.0
+RUN_COMMAND_CHANGED: tuple[Operation, str] = ("update", RUN_COMMAND)
 IMAGES = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/images/providers/Microsoft.Compute/images"
 IMAGE_WITH_ENVIRONMENT = f"{IMAGES}/with-environment"
 
@@ -46,6 +47,20 @@ class Context:
         self.outputs = result.outputs or self.outputs
         return result
 
+    def up_doing(self, *operations: tuple[Operation, str], **changes: str) -> None:
+        """Runs `up`, which must do these operations and no others."""
+        result = self.up(**changes)
+        if result.error or result.operations != set(operations):
+            raise UnexpectedError(result.error or str(sorted(result.operations)))
+
+    def up_in_place(self, *operations: tuple[Operation, str], **changes: str) -> int:
+        """Does the same, and no machine may be made, deleted or started again; returns how many."""
+        before = {machine.name: machine.leader for machine in all_machines()}
+        self.up_doing(*operations, **changes)
+        if before != {machine.name: machine.leader for machine in all_machines()}:
+            raise UnexpectedError("a machine was made, deleted or started again")
+        return len(before)
+
     def tunnel(self) -> Tunnel:
         return Tunnel(self.laptop, self.outputs["tunnel"])
 
@@ -67,12 +82,7 @@ class Context:
             UnexpectedError: More than the run command has changed.
             TimeoutError: The old MLflow run continues.
         """
-        before = {machine.name: machine.leader for machine in all_machines()}
-        result = self.up(**changes)
-        if result.error or result.operations != {("update", RUN_COMMAND)}:
-            raise UnexpectedError(result.error or str(sorted(result.operations)))
-        if before != {machine.name: machine.leader for machine in all_machines()}:
-            raise UnexpectedError("a machine was started again")
+        self.up_in_place(RUN_COMMAND_CHANGED, **changes)
         # `up` ends with the first learner update, and the payload makes its run after that.
         old, mlflow = self.run_id, self.outputs["mlflow"]
         with self.tunnel() as laptop:

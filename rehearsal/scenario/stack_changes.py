@@ -14,7 +14,7 @@ from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.host_paths import ROOT
 from rehearsal.machines.nspawn_machine import Machine, all_machines
 from rehearsal.scenario import head_commands
-from rehearsal.scenario.context import Context
+from rehearsal.scenario.context import RUN_COMMAND_CHANGED, Context
 from rehearsal.scenario.head_commands import POLL_RULE
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import NodeWatch, until
@@ -48,9 +48,7 @@ def up(context: Context, **changes: str) -> str:
 
 def scale(context: Context, nodes: NodeWatch, workers: int) -> str:
     """Changes the number of workers."""
-    result = context.up(maxWorkers=str(workers))
-    if result.error or result.operations != {("update", RUN_COMMAND)}:
-        raise UnexpectedError(result.error or str(sorted(result.operations)))
+    context.up_doing(RUN_COMMAND_CHANGED, maxWorkers=str(workers))
     number = 1 + workers
     seconds = until(lambda: len(nodes.alive) == number, 120, f"{number} nodes")
     later = until(lambda: len(all_machines()) == number, 60, f"{number} machines")
@@ -76,12 +74,9 @@ def failed_start(context: Context) -> str:
         failed = context.up(clusterCoordinationTimeoutSeconds="181")
     if "the results cannot be saved" not in failed.error:
         raise UnexpectedError(failed.error or "`up` succeeded")
-    again = context.up()
-    if again.error or again.operations != {("update", RUN_COMMAND)}:
-        raise UnexpectedError(again.error or str(sorted(again.operations)))
+    context.up_doing(RUN_COMMAND_CHANGED)
     context.check_same_run()
-    if third := context.up().operations:
-        raise UnexpectedError(str(sorted(third)))
+    context.up_doing()
     return "failed with its reason; the next `up` started the training, a third changed nothing"
 
 
@@ -101,22 +96,16 @@ def up_killed(context: Context, driver: PulumiCli) -> str:
     context.check_same_run()
     if _execution()["executionState"] != "Succeeded":
         raise UnexpectedError(str(_execution()))
-    if operations := context.up().operations:
-        raise UnexpectedError(str(sorted(operations)))
+    context.up_doing()
     return "the third `make up` started the training, the same MLflow run"
 
 
 def queue_rule(context: Context, driver: PulumiCli) -> str:
     """Changes a rule of the queue in the project, runs `up`, and looks at what still runs."""
     head, file = context.head, driver.project.folder / POLL_RULE.project_file
-    machines = {machine.name: machine.leader for machine in all_machines()}
     training, reloads = context.training.processes(), _queue_reloads(head)
     file.write_text(replaced_once(file.read_text(), POLL_RULE.before, POLL_RULE.after))
-    result = context.up()
-    if result.error or result.operations != {("update", RUN_COMMAND)}:
-        raise UnexpectedError(result.error or str(sorted(result.operations)))
-    if machines != {machine.name: machine.leader for machine in all_machines()}:
-        raise UnexpectedError("a machine was started again")
+    context.up_in_place(RUN_COMMAND_CHANGED)
     if POLL_RULE.after not in head.run("cat", POLL_RULE.head_file).stdout:
         raise UnexpectedError(f"{POLL_RULE.head_file} has not changed")
     seconds = until(lambda: _queue_reloads(head) > reloads, 60, "the queue loads its new version")
