@@ -18,7 +18,7 @@ from rich.table import Table
 from bench.benchmark import fresh_logs
 from bench.process import MeasurementError
 from bench.table import machine, number, write_json
-from bench.trainer import Row, measure_scores
+from bench.trainer import measure_scores
 from payload.errors import UserError, nearest
 from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.read import read_experiment
@@ -108,18 +108,19 @@ def bench_games(
             raise UserError(f"--games {game}: unknown{nearest(game, GAMES)}; known: {known}")
     path = results / f"bench_games_{steps}.json"
     first = int(time.time()) if first_seed is None else first_seed
-    found = [] if first_seed is None else _read(path, settings)
+    runs = [] if first_seed is None else _read(path, settings)
     picture = path.with_suffix(".png")
     folder = results / "bench-games"
     logs = fresh_logs(folder / "bench-logs")
     console = Console(soft_wrap=True, highlight=False)
     about = machine()
-    measured = {(one.seed, one.game) for one in found}
+    measured = {(run.seed, run.game) for run in runs}
     problems: dict[str, str] = {}
-    if found:
-        draw_curves(found, picture)
-    wanted = itertools.product(range(first, first + seeds), games or GAMES)
-    for seed, game in [one for one in wanted if one not in measured]:
+    if runs:
+        draw_curves(runs, picture)
+    for seed, game in itertools.product(range(first, first + seeds), games or GAMES):
+        if (seed, game) in measured:
+            continue
         console.print(f"Training on {game}, seed {seed} ...")
         log = logs / f"{game}-{seed}.log"
         try:
@@ -128,11 +129,13 @@ def bench_games(
             problems[f"{game}, seed {seed}"] = str(error)
             console.print(f"{game}, seed {seed} failed: {error}", style="red", markup=False)
             continue
-        found.append(_game_run(game, seed, steps, rows, about["git_commit"]))
-        write_json(path, {**about, "settings": settings, "runs": [asdict(one) for one in found]})
-        draw_curves(found, picture)
-    if found:
-        console.print(score_table(found))
+        means = [(r.env_steps, r.return_mean) for r in rows if math.isfinite(r.return_mean)]
+        commit, train_s = about["git_commit"], rows[-1].time_total_s
+        runs.append(GameRun(game, seed, steps, train_s, commit, thinned(means)))
+        write_json(path, {**about, "settings": settings, "runs": [asdict(run) for run in runs]})
+        draw_curves(runs, picture)
+    if runs:
+        console.print(score_table(runs))
         console.print(f"Written to {path} and {picture.name}; runs in {folder}")
     return 1 if problems else 0
 
@@ -156,11 +159,6 @@ def _read(path: Path, settings: dict[str, Any]) -> list[GameRun]:
         )
     runs: list[dict[str, Any]] = written["runs"]
     return [GameRun(**{**one, "curve": [tuple(point) for point in one["curve"]]}) for one in runs]
-
-
-def _game_run(game: str, seed: int, steps: int, rows: list[Row], git_commit: str | None) -> GameRun:
-    curve = thinned([(r.env_steps, r.return_mean) for r in rows if math.isfinite(r.return_mean)])
-    return GameRun(game, seed, steps, rows[-1].time_total_s, git_commit, curve)
 
 
 def thinned(curve: list[tuple[int, float]]) -> list[tuple[int, float]]:

@@ -323,7 +323,8 @@ def throughput(algorithm: Any, limit: Limit, settle_s: float = 0.0) -> Throughpu
         trained = _count(
             result, LEARNER_RESULTS, ALL_MODULES, NUM_ENV_STEPS_TRAINED_LIFETIME, otherwise=0
         )
-        now = (time.perf_counter(), sampled, _driver_cpu_s())
+        driver_cpu_s = time.process_time() - sum(map(thread_cpu_s, LEARNER_THREADS))
+        now = (time.perf_counter(), sampled, driver_cpu_s)
         if begun is None:
             if (trained if limit.learning else sampled) > 0:
                 first_update = min(first_update, now[0])
@@ -340,11 +341,6 @@ def _count(result: dict[str, Any], *keys: str, otherwise: int) -> int:
         value = value.get(key, {})
     # A metric that was not logged in this iteration is missing, or NaN.
     return otherwise if value == {} or math.isnan(value) else int(value)
-
-
-def _driver_cpu_s() -> float:
-    """Returns the CPU seconds of this process without those of the learner threads in it."""
-    return time.process_time() - sum(map(thread_cpu_s, LEARNER_THREADS))
 
 
 def main() -> None:

@@ -135,7 +135,10 @@ class Child:
                 # What it did last may be what was waited for.
                 if condition():
                     return
-                raise MeasurementError(f"ended with exit code {self.exit_code}: {self._why()}")
+                with self.log.open(errors="replace") as log:
+                    log.seek(self._log_start)
+                    why = error_in(log.read())
+                raise MeasurementError(f"ended with exit code {self.exit_code}: {why}")
             if time.monotonic() > deadline:
                 raise MeasurementError(f"nothing after {timeout_s:.0f} s; see {self.log}")
             if time.monotonic() - self._sampled >= SAMPLE_EVERY_S:
@@ -157,11 +160,6 @@ class Child:
             self._process.send_signal(signal.SIGINT)
             with contextlib.suppress(MeasurementError):
                 self.wait(STOP_TIMEOUT_S)
-
-    def _why(self) -> str:
-        with self.log.open(errors="replace") as log:
-            log.seek(self._log_start)
-            return error_in(log.read())
 
     def _look_at_tree(self) -> None:
         """Adds new descendants; one once seen stays, so that it is found without its parent."""

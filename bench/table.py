@@ -43,9 +43,6 @@ class Bar:
     limit: float
     side: Literal["at least", "at most"]
 
-    def met_by(self, value: float) -> bool:
-        return value >= self.limit if self.side == "at least" else value <= self.limit
-
     def __str__(self) -> str:
         return f"{self.side} {self.limit:g}"
 
@@ -61,7 +58,9 @@ class Comparison:
 
     @property
     def met(self) -> bool:
-        return self.bar.met_by(self.value)
+        if self.bar.side == "at least":
+            return self.value >= self.bar.limit
+        return self.value <= self.bar.limit
 
     def to_json(self) -> dict[str, Any]:
         return {"value": self.value, "bar": str(self.bar), "met": self.met, "what": self.what}

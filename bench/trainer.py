@@ -179,14 +179,8 @@ def measure_learning(
         if run.child.wait(END_TIMEOUT_S) != 0:
             raise MeasurementError(f"training ended with exit code {run.child.exit_code}")
         rows = run.rows()
-    reached = solved(rows, goal) is not None
-    return Learned(
-        seed,
-        seconds if reached else None,
-        rows[-1].env_steps,
-        rows[-1].return_mean,
-        startup_s,
-    )
+    last, reached = rows[-1], solved(rows, goal) is not None
+    return Learned(seed, seconds if reached else None, last.env_steps, last.return_mean, startup_s)
 
 
 def measure_scores(

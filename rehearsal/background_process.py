@@ -52,7 +52,8 @@ def start(
         time.sleep(PAUSE_S)
     what = "does not answer" if alive(pid_file) else "ended"
     stop(pid_file)
-    raise StartError(f"{Path(command[0]).name} on {address}:{port} {what}: {_last_lines(log)}")
+    last_lines = "\n".join(log.read_text(errors="replace").splitlines()[-5:]) or "it said nothing"
+    raise StartError(f"{Path(command[0]).name} on {address}:{port} {what}: {last_lines}")
 
 
 def alive(pid_file: Path) -> bool:
@@ -132,7 +133,3 @@ def _accepts(address: str, port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _last_lines(log: Path, count: int = 5) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-count:]) or "it said nothing"

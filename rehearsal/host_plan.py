@@ -106,13 +106,9 @@ def _machine(vm: VirtualMachine) -> MachineSpec:
         user_data=base64.b64decode(profile["customData"]).decode(),
         admin_username=profile["adminUsername"],
         ssh_public_key=key["keyData"],
-        has_environment=_is_custom(vm.profile),
+        # Here a custom image contains the Python environment.
+        has_environment="id" in vm.profile.get("storageProfile", {}).get("imageReference", {}),
     )
-
-
-def _is_custom(profile: Properties) -> bool:
-    """Whether the image is custom: here such an image contains the Python environment."""
-    return "id" in profile.get("storageProfile", {}).get("imageReference", {})
 
 
 def _instance(resources: Resources, vm: VirtualMachine) -> Instance:

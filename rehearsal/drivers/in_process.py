@@ -209,20 +209,14 @@ class _Update:
                 break
             except Exception as error:
                 failures.insert(0, str(error))
-                is_last = len(failures) == MAX_ATTEMPTS
-                if not is_last and self._retries(urn, request, inputs, operation, failures):
+                hooks = self.hooks if len(failures) < MAX_ATTEMPTS else None
+                if hooks and hooks.retry(urn, request, inputs, operation, failures):
                     continue
                 self.errors.insert(0, f"{state.urn}: {error}")
                 if isinstance(error, HalfMadeError):
                     self.engine.states[key] = replace(state, failed=True)
                 raise
         self.engine.states[key] = replace(state, failed=False)
-
-    def _retries(
-        self, urn: str, request: Any, inputs: Properties, operation: str, failures: list[str]
-    ) -> bool:
-        hooks = self.hooks
-        return hooks is not None and hooks.retry(urn, request, inputs, operation, failures)
 
     def _unmake(self, key: str) -> None:
         state = self.engine.states.pop(key)

@@ -80,7 +80,9 @@ class PulumiCli:
         return self._run("destroy")
 
     def _configure(self, config: Mapping[str, str]) -> None:
-        self.project.configure({key: _value(text) for key, text in config.items()})
+        """Gives pulumi lists and mappings, which `read_settings` takes as JSON, as they are."""
+        lists = {key: json.loads(text) for key, text in config.items() if text[:1] in ("[", "{")}
+        self.project.configure({**config, **lists})
 
     def _run(self, command: str) -> Result:
         log = self._folder.with_name("pulumi-events.json")
@@ -116,11 +118,6 @@ def read_events(output: str) -> tuple[frozenset[tuple[Operation, str]], list[str
     )
     errors = [event["message"].strip() for event in diagnostics if event["severity"] == "error"]
     return cast("frozenset[tuple[Operation, str]]", operations), errors
-
-
-def _value(text: str) -> Any:
-    """Lists and mappings are given to `read_settings` as JSON, to Pulumi as they are."""
-    return json.loads(text) if text.startswith(("[", "{")) else text
 
 
 @dataclass(frozen=True)

@@ -95,15 +95,6 @@ def received(address: str) -> int:
     return nftables.counted(shown).get(address, 0)
 
 
-def unplug(interface: str) -> None:
-    """Unplugs a machine's cable."""
-    run("ip", "link", "set", interface, "down")
-
-
-def plug_in(interface: str) -> None:
-    run("ip", "link", "set", interface, "up")
-
-
 def setting(name: str) -> str:
     """Returns a kernel parameter."""
     return _file(name).read_text().strip()

@@ -13,7 +13,6 @@ from functools import partial
 
 from payload.parcel.experiment_files import experiment_name
 from rehearsal.addresses import INTERNET_GATEWAY
-from rehearsal.drivers.driver import Driver
 from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.host_paths import ROOT
 from rehearsal.host_shell import run
@@ -57,7 +56,9 @@ def run_queue(context: Context, outcomes: Outcomes) -> list[str]:
     act = outcomes.act
     if not act("up", "one worker, and the stack's experiment trains", up, context):
         return []
-    pulumi = _pulumi(context.driver)
+    pulumi = context.driver
+    if not isinstance(pulumi, PulumiCli):
+        raise UnexpectedError("`volley` needs the pulumi CLI, which is not on the PATH")
     volley = Volley(context.laptop, pulumi.project)
     volley.record_to(SESSION)
     volley.record("make up", pulumi.said)
@@ -253,9 +254,3 @@ def _fall_asleep(context: Context, volley: Volley, *options: str) -> float:
     if left := azure_workers():
         raise UnexpectedError(f"left: {', '.join(sorted(left))}")
     return off
-
-
-def _pulumi(driver: Driver) -> PulumiCli:
-    if not isinstance(driver, PulumiCli):
-        raise UnexpectedError("`volley` needs the pulumi CLI, which is not on the PATH")
-    return driver

@@ -65,7 +65,12 @@ def head_alone(context: Context) -> str:
     metrics = read_only_acts.metrics(context)
     env_runners = context.training.env_runners()["head"]
     context.account = context.outputs["resultsAccountId"].rpartition("/")[2]
-    seconds = until(lambda: _checkpoints(context.account), CHECKPOINT_S, "a saved checkpoint")
+
+    def has_checkpoint() -> bool:
+        blobs = storage_accounts().list(context.account, CONTAINER, "runs/")
+        return any("/checkpoints/" in blob for blob in blobs)
+
+    seconds = until(has_checkpoint, CHECKPOINT_S, "a saved checkpoint")
     installed = python_environments.installed(context.head)
     shared = python_environments.shared(context.head)
     # The checkpoint's last file may not be saved yet.
@@ -76,20 +81,17 @@ def head_alone(context: Context) -> str:
     )
 
 
-def _checkpoints(account: str) -> list[str]:
-    """Returns the saved files of checkpoints."""
-    blobs = storage_accounts().list(account, CONTAINER, "runs/")
-    return [blob for blob in blobs if "/checkpoints/" in blob]
-
-
 def search(context: Context) -> str:
     """Waits for the end of the search; reads its runs in MLflow as the administrator does."""
     context.up_with_new_run(experiment=str(SEARCH_EXPERIMENT))
     mlflow = context.outputs["mlflow"]
     with context.tunnel() as laptop:
-        seconds = until(
-            lambda: _is_over(laptop, mlflow), SEARCHED_S, "the end of the search", pause_s=0.5
-        )
+
+        def is_over() -> bool:
+            parent, _ = _search_runs(laptop, mlflow)
+            return bool(parent["info"]["status"] != "RUNNING")
+
+        seconds = until(is_over, SEARCHED_S, "the end of the search", pause_s=0.5)
         parent, trials = _search_runs(laptop, mlflow)
         run_id = parent["info"]["run_id"]
         listed = laptop.get(f"{mlflow}/api/2.0/mlflow/artifacts/list?run_id={run_id}")
@@ -102,24 +104,19 @@ def search(context: Context) -> str:
     return f"a run with {len(trials)} nested runs, all FINISHED {seconds:.0f} s later, with {BEST}"
 
 
-def _is_over(laptop: Laptop, mlflow: str) -> bool:
-    parent, _ = _search_runs(laptop, mlflow)
-    return bool(parent["info"]["status"] != "RUNNING")
-
-
 def _search_runs(laptop: Laptop, mlflow: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Returns the run of the newest search, and those of its trials."""
-    all_runs = runs(laptop, mlflow)
-    parents = {run["info"]["run_id"]: _tags(run).get(PARENT) for run in all_runs}
-    newest = all_runs[0]["info"]["run_id"]
-    search = parents[newest] or newest
-    trials = [run for run in all_runs if parents[run["info"]["run_id"]] == search]
-    (parent,) = [run for run in all_runs if run["info"]["run_id"] == search]
-    return parent, trials
-
-
-def _tags(run: dict[str, Any]) -> dict[str, str]:
-    return {tag["key"]: tag["value"] for tag in run["data"].get("tags", [])}
+    by_id = {run["info"]["run_id"]: run for run in runs(laptop, mlflow)}
+    parents = {
+        run_id: tag["value"]
+        for run_id, run in by_id.items()
+        for tag in run["data"].get("tags", [])
+        if tag["key"] == PARENT
+    }
+    newest = next(iter(by_id))
+    search_id = parents.get(newest, newest)
+    trials = [run for run_id, run in by_id.items() if parents.get(run_id) == search_id]
+    return by_id[search_id], trials
 
 
 def mlflow_elsewhere(context: Context) -> str:

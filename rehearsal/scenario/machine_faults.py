@@ -17,8 +17,8 @@ from rehearsal.azure.metadata import metadata_state
 from rehearsal.azure.resources.resource_kinds import all_of
 from rehearsal.backend import Backend
 from rehearsal.host_paths import MANAGEMENT, METADATA
+from rehearsal.host_shell import run
 from rehearsal.machines.nspawn_machine import Machine, all_machines
-from rehearsal.network import bridges
 from rehearsal.scenario.context import WORKERS, Context
 from rehearsal.scenario.head_commands import software_digest
 from rehearsal.scenario.outcomes import UnexpectedError
@@ -78,13 +78,13 @@ def worker_unplugged(training: Training, nodes: NodeWatch, before: float) -> str
     """A worker has no network for a while."""
     victim = worker_that_trains(training)
     everybody = set(nodes.alive)
-    bridges.unplug(victim.interface)
+    run("ip", "link", "set", victim.interface, "down")
     start = time.monotonic()
     try:
         noticed = nodes.wait_for(everybody - {victim.name}, UNPLUGGED_S)
         time.sleep(max(0.0, UNPLUGGED_S - (time.monotonic() - start)))
     finally:
-        bridges.plug_in(victim.interface)
+        run("ip", "link", "set", victim.interface, "up")
     back = _throughput_is_back(training, before)
     joined = nodes.wait_for(everybody, 120)
     return _seen(noticed, back, joined)

@@ -81,7 +81,8 @@ def second_life(context: Context, existing: ExistingNetwork) -> str:
     )
     (endpoint,) = private_endpoints(Backend().resources())
     for machine in all_machines():
-        _check_place(machine)
+        if IPv4Address(machine.spec.address) not in IPv4Network(EXISTING_VNET):
+            raise UnexpectedError(f"{machine.name} has the address {machine.spec.address}")
         _check_way(machine, f"{context.account}{HOST_SUFFIX}", endpoint.address)
     context.check_same_run()
     if context.newest_run()["info"]["experiment_id"] != experiment_id:
@@ -108,12 +109,6 @@ def destroy(context: Context, before: Resources) -> str:
 def _database(context: Context) -> bytes:
     """Returns MLflow's database as it is saved in the account."""
     return storage_accounts().read(context.account, CONTAINER, DATABASE)
-
-
-def _check_place(machine: Machine) -> None:
-    """Checks that a machine is in somebody else's network."""
-    if IPv4Address(machine.spec.address) not in IPv4Network(EXISTING_VNET):
-        raise UnexpectedError(f"{machine.name} has the address {machine.spec.address}")
 
 
 def _check_way(machine: Machine, host: str, endpoint: str) -> None:

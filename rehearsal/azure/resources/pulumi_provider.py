@@ -61,7 +61,8 @@ class Provider(api.Provider):
         return api.CheckResponse(inputs=inputs, failures=[])
 
     async def diff(self, request: api.DiffRequest) -> api.DiffResponse:
-        old_inputs = _old_inputs()
+        # The library omits the old inputs from its requests.
+        old_inputs = PropertyValue.unmarshal_map(_MESSAGE.get().old_inputs)
         changed = changes(plain(old_inputs), plain(request.new_inputs))
         replaced_by = kind_of(_token(request.type)).replaces(changed)
         update, replace = api.PropertyDiffKind.UPDATE, api.PropertyDiffKind.UPDATE_REPLACE
@@ -175,11 +176,6 @@ def _known_in_preview(inputs: PropertyValues) -> dict[str, PropertyValue]:
 
 _MESSAGE: contextvars.ContextVar[Any] = contextvars.ContextVar("message")
 """The engine's message."""
-
-
-def _old_inputs() -> PropertyValues:
-    """Returns the old inputs, which the library omits from its diff requests."""
-    return PropertyValue.unmarshal_map(_MESSAGE.get().old_inputs)
 
 
 def _with_azures_errors(name: str) -> Any:

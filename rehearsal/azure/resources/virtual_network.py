@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 from itertools import chain
 
-from rehearsal.azure.resources.resource_kinds import Properties, Resource, Resources, all_of
+from rehearsal.azure.resources.resource_kinds import Resource, Resources, all_of
 
 FIRST_HOST = 4
 """Azure reserves the addresses of a subnet below this; the first is the gateway."""
@@ -84,17 +84,13 @@ def private_endpoints(resources: Resources) -> list[PrivateEndpoint]:
     """Returns the endpoints whose account exists."""
     by_id = {subnet.resource_id: subnet for subnet in subnets(resources)}
     endpoints = []
+    accounts = all_of(resources, "StorageAccount")
     for endpoint in all_of(resources, "PrivateEndpoint").values():
-        if _leads_to_blob(endpoint.inputs, resources):
+        (connection,) = endpoint.inputs["privateLinkServiceConnections"]
+        if connection["privateLinkServiceId"] in accounts and BLOB in connection["groupIds"]:
             subnet = by_id[endpoint.inputs["subnet"]["id"]]
             (config,) = endpoint.added["customDnsConfigs"]
             (address,) = config["ipAddresses"]
             clients = tuple(address_space(resources, [subnet.vnet_id]))
             endpoints.append(PrivateEndpoint(address, subnet, clients))
     return endpoints
-
-
-def _leads_to_blob(endpoint: Properties, resources: Resources) -> bool:
-    accounts = all_of(resources, "StorageAccount")
-    (connection,) = endpoint["privateLinkServiceConnections"]
-    return connection["privateLinkServiceId"] in accounts and BLOB in connection["groupIds"]
