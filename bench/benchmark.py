@@ -62,6 +62,7 @@ def bench(seconds: float, results: Path) -> int:
     A measurement lasts `seconds`; start-up comes on top. The exit code is 1 if a measurement
     failed; the others are measured all the same. Logs are in bench-logs/.
     """
+    check_system()
     console = Console(soft_wrap=True, highlight=False)
     about = machine()
     logs = results / "bench-logs"
@@ -84,12 +85,16 @@ def bench(seconds: float, results: Path) -> int:
     return 1 if problems else 0
 
 
+def check_system() -> None:
+    """Raises UserError unless CPU time and memory can be read as Linux has them."""
+    if not hasattr(time, "pthread_getcpuclockid"):
+        raise UserError("bench: needs Linux to measure CPU time and memory; bench --learn does not")
+
+
 def measure_parts(
     wanted: list[Part], logs: Path, console: Console
 ) -> tuple[list[Figure], dict[str, str]]:
     """Measures one part after the other; returns the figures, and why a part failed."""
-    if not hasattr(time, "pthread_getcpuclockid"):
-        raise UserError("bench: needs Linux to measure CPU time and memory; bench --learn does not")
     fresh_logs(logs)
     figures: list[Figure] = []
     problems: dict[str, str] = {}

@@ -15,7 +15,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,16 +81,6 @@ class Limit:
     """The custom resource of the nodes for env runners, in a Ray cluster that runs already."""
 
 
-@dataclass(frozen=True)
-class Throughput:
-    """What an algorithm did in a window of time."""
-
-    steps_per_s: float
-    """Environment steps sampled, as the driver counts them."""
-    driver_us_per_1000_steps: float
-    """CPU time of the driver process but for its learner thread, in microseconds."""
-
-
 class SyntheticEnvRunner(AtariEnvRunner):
     """Returns what it has sampled once again and again: an env runner that costs nothing."""
 
@@ -152,8 +142,7 @@ def measure_stock(limit: Limit) -> dict[str, float]:
     from bench.stock import stock_config
 
     start_ray(limit.env_runners)
-    algorithm = stock_config(limit.env_runners).build_algo()
-    return {"steps_per_s": throughput(algorithm, limit, SETTLE_S).steps_per_s}
+    return throughput(stock_config(limit.env_runners).build_algo(), limit, SETTLE_S)
 
 
 def measure_emulator(limit: Limit) -> dict[str, float]:
@@ -231,7 +220,7 @@ def measure_driver(limit: Limit) -> dict[str, float]:
         else:
             # Env runners put fragments into their node's object store: nobody gets them from there.
             config.debugging(_skip_learners=not limit.learning)
-        return asdict(throughput(config.build_algo(), limit))
+        return throughput(config.build_algo(), limit)
 
 
 def measure_callback(limit: Limit) -> dict[str, float]:
@@ -310,8 +299,12 @@ def rate(act: Callable[[int], int], seconds: float) -> float:
             return done / elapsed
 
 
-def throughput(algorithm: Any, limit: Limit, settle_s: float = 0.0) -> Throughput:
-    """Trains for `limit.seconds`, counted from `settle_s` after the first learner update on."""
+def throughput(algorithm: Any, limit: Limit, settle_s: float = 0.0) -> dict[str, float]:
+    """Trains for `limit.seconds`, counted from `settle_s` after the first learner update on.
+
+    Steps are environment steps sampled, as the driver counts them; the driver's CPU time leaves out
+    its learner thread.
+    """
     begun: tuple[float, int, float] | None = None
     first_update = math.inf
     sampled = 0
@@ -332,7 +325,8 @@ def throughput(algorithm: Any, limit: Limit, settle_s: float = 0.0) -> Throughpu
                 begun = now
         elif now[0] - begun[0] >= limit.seconds:
             seconds, steps, cpu_s = (new - old for new, old in zip(now, begun, strict=True))
-            return Throughput(steps / seconds, cpu_s / steps * 1e9)
+            cpu_us = cpu_s / steps * 1e9
+            return {"steps_per_s": steps / seconds, "driver_us_per_1000_steps": cpu_us}
 
 
 def _count(result: dict[str, Any], *keys: str, otherwise: int) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench.benchmark import measure_parts
+from bench.benchmark import check_system, measure_parts
 from bench.limited_link import why_not
 from bench.limits import Limit
 from bench.parts import Part, measure
@@ -44,6 +44,7 @@ def bench_scale(seconds: float, results: Path) -> int:
     A measurement lasts `seconds`; start-up comes on top. The exit code is 1 if a measurement
     failed; the others are measured all the same. Logs are in bench-scale-logs/.
     """
+    check_system()
     console = Console(soft_wrap=True, highlight=False)
     about = machine()
     logs = results / "bench-scale-logs"

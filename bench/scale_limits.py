@@ -6,7 +6,6 @@ import math
 import pickle
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -49,7 +48,7 @@ def measure_sampling(limit: Limit) -> dict[str, float]:
     start_ray(limit.env_runners * limit.cpus)
     config, _ = trainer_config(limit)
     config.debugging(_skip_learners=True)
-    return asdict(throughput(config.build_algo(), limit))
+    return throughput(config.build_algo(), limit)
 
 
 def measure_learners(limit: Limit) -> dict[str, float]:

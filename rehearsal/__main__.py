@@ -53,8 +53,8 @@ def main(arguments: list[str]) -> int:
                 clean()
                 return 0
             if options.command == "set-up":
-                install_tools(print)
-            set_up(print)
+                install_tools()
+            set_up()
             if options.command == "set-up":
                 return 0
             scenario, file = SCENARIOS[options.scenario]

@@ -52,8 +52,8 @@ def run_life(context: Context, outcomes: Outcomes) -> list[str]:
         act("loopback", LOOPBACK, read_only_acts.loopback, context)
         act("ports", "exactly the declared ones are open", ports_as_declared)
         before, _ = context.training.throughput()
-        for fault in machine_faults.WORKER_FAULTS:
-            act(fault.name, fault.expected, fault.act, context.training, nodes, before)
+        for name, expected, fault in machine_faults.WORKER_FAULTS:
+            act(name, expected, fault, context.training, nodes, before)
         scaled = "by a run command alone; Ray's autoscaler asks Azure"
         act("more workers", scaled, stack_changes.scale, context, nodes, 3)
         act("fewer workers", scaled, stack_changes.scale, context, nodes, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager
 from typing import Any
 
 from rehearsal.addresses import ADMIN_ADDRESS
@@ -11,7 +12,7 @@ from rehearsal.azure.resources.run_commands import RUN_COMMAND
 from rehearsal.drivers.driver import Driver, Operation, Result
 from rehearsal.host_paths import ROOT, RUN
 from rehearsal.machines.nspawn_machine import Machine, all_machines
-from rehearsal.scenario.laptop import Laptop, Tunnel, newest_run
+from rehearsal.scenario.laptop import Laptop, newest_run
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import Training, until
 
@@ -61,8 +62,8 @@ class Context:
             raise UnexpectedError("a machine was made, deleted or started again")
         return len(before)
 
-    def tunnel(self) -> Tunnel:
-        return Tunnel(self.laptop, self.outputs["tunnel"])
+    def tunnel(self) -> AbstractContextManager[Laptop]:
+        return self.laptop.tunnel(self.outputs["tunnel"])
 
     def newest_run(self) -> dict[str, Any]:
         """Returns MLflow's newest run, read through the tunnel."""

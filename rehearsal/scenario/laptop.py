@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from rehearsal.addresses import ADMIN_ADDRESS
@@ -53,6 +54,25 @@ class Laptop:
         assert first == "ssh"
         return [*ON_THE_INTERNET, "ssh", "-F", str(self.ssh_config), *rest]
 
+    @contextmanager
+    def tunnel(self, command: str) -> Iterator[Laptop]:
+        """Runs the stack's tunnel command while this is open."""
+        port = re.findall(r"-L (\d+):", command)[0]
+
+        def is_open() -> bool:
+            if process.poll() is not None:
+                assert process.stderr is not None
+                raise CommandError(f"{command}: {process.stderr.read().strip()}")
+            return bool(run(*ON_THE_INTERNET, "ss", "-Hltn", f"sport = :{port}").stdout.strip())
+
+        process = subprocess.Popen(self.with_key(command), stderr=subprocess.PIPE, text=True)
+        try:
+            until(is_open, 30, "the tunnel")
+            yield self
+        finally:
+            process.terminate()
+            process.communicate()
+
     def get(self, url: str, body: dict[str, Any] | None = None, token: str = "") -> Any:
         """Requests JSON from this laptop, through the open tunnel if the URL is on loopback."""
         command = [*ON_THE_INTERNET, "curl", "--silent", "--fail", "--max-time", "20"]
@@ -61,33 +81,6 @@ class Laptop:
         if token:
             command += ["--header", f"Authorization: Bearer {token}"]
         return json.loads(run(*command, url, timeout_s=30).stdout)
-
-
-class Tunnel:
-    """Runs the stack's tunnel command while it is open."""
-
-    def __init__(self, laptop: Laptop, command: str) -> None:
-        self.laptop, self.command = laptop, command
-
-    def __enter__(self) -> Laptop:
-        self._process = subprocess.Popen(
-            self.laptop.with_key(self.command), stderr=subprocess.PIPE, text=True
-        )
-        until(self._is_open, 30, "the tunnel")
-        return self.laptop
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
-    ) -> None:
-        self._process.terminate()
-        self._process.communicate()
-
-    def _is_open(self) -> bool:
-        if self._process.poll() is not None:
-            assert self._process.stderr is not None
-            raise CommandError(f"{self.command}: {self._process.stderr.read().strip()}")
-        port = re.findall(r"-L (\d+):", self.command)[0]
-        return bool(run(*ON_THE_INTERNET, "ss", "-Hltn", f"sport = :{port}").stdout.strip())
 
 
 def newest_run(laptop: Laptop, mlflow: str) -> dict[str, Any]:

@@ -6,9 +6,7 @@ A worker loses its power, is evicted or loses its network; the head reboots whil
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 from rehearsal.azure.management.management_faults import Faults, FaultsFile
 from rehearsal.azure.management.management_service import FAULTS
@@ -35,16 +33,6 @@ NOTICE_S = 30.0
 LEFT_S = 5.0
 """An evicted worker must have left Ray; if systemd has to kill it, that takes TimeoutStopSec."""
 UNPLUGGED_S = 20.0
-
-
-@dataclass(frozen=True)
-class WorkerFault:
-    """A fault of one worker, as an act."""
-
-    name: str
-    expected: str
-    act: Callable[[Training, NodeWatch, float], str]
-    """Its last argument is the throughput of the whole cluster before."""
 
 
 def worker_killed(training: Training, nodes: NodeWatch, before: float) -> str:
@@ -92,10 +80,11 @@ def worker_unplugged(training: Training, nodes: NodeWatch, before: float) -> str
 
 BACK = f"throughput back in {BACK_S:g} s"
 WORKER_FAULTS = (
-    WorkerFault("worker killed", f"noticed in {NOTICED_S:g} s, {BACK}, joins again", worker_killed),
-    WorkerFault("spot eviction", f"leaves in {LEFT_S:g} s, {BACK}", worker_evicted),
-    WorkerFault("network cut", f"of {UNPLUGGED_S:g} s; {BACK}, joins again", worker_unplugged),
+    ("worker killed", f"noticed in {NOTICED_S:g} s, {BACK}, joins again", worker_killed),
+    ("spot eviction", f"leaves in {LEFT_S:g} s, {BACK}", worker_evicted),
+    ("network cut", f"of {UNPLUGGED_S:g} s; {BACK}, joins again", worker_unplugged),
 )
+"""Each with its name, what is expected, and the act; it takes the cluster's throughput before."""
 
 
 HEAD_REBOOTS = "while a worker is missing: fewer env runners, the same run and software"

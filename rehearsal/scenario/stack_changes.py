@@ -15,7 +15,7 @@ from rehearsal.host_paths import ROOT
 from rehearsal.machines.nspawn_machine import Machine, all_machines
 from rehearsal.scenario import head_commands
 from rehearsal.scenario.context import RUN_COMMAND_CHANGED, Context
-from rehearsal.scenario.head_commands import POLL_RULE
+from rehearsal.scenario.head_commands import OTHER_POLL, POLL, POLL_FILE, SOFTWARE
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import NodeWatch, until
 
@@ -102,12 +102,12 @@ def up_killed(context: Context, driver: PulumiCli) -> str:
 
 def queue_rule(context: Context, driver: PulumiCli) -> str:
     """Changes a rule of the queue in the project, runs `up`, and looks at what still runs."""
-    head, file = context.head, driver.project.folder / POLL_RULE.project_file
+    head, file = context.head, driver.project.folder / POLL_FILE
     training, reloads = context.training.processes(), _queue_reloads(head)
-    file.write_text(replaced_once(file.read_text(), POLL_RULE.before, POLL_RULE.after))
+    file.write_text(replaced_once(file.read_text(), POLL, OTHER_POLL))
     context.up_in_place(RUN_COMMAND_CHANGED)
-    if POLL_RULE.after not in head.run("cat", POLL_RULE.head_file).stdout:
-        raise UnexpectedError(f"{POLL_RULE.head_file} has not changed")
+    if OTHER_POLL not in head.run("cat", f"{SOFTWARE}/{POLL_FILE}").stdout:
+        raise UnexpectedError(f"{POLL_FILE} has not changed on the head")
     seconds = until(lambda: _queue_reloads(head) > reloads, 60, "the queue loads its new version")
     context.training.continues(60)
     if ended := training - context.training.processes():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rehearsal.host_paths import AZURITE
 from rehearsal.host_shell import CLEAN_ENVIRONMENT, run
-from rehearsal.set_up.atomic import Report, made_aside, text_of, timed
+from rehearsal.set_up.atomic import made_aside, text_of, timed
 
 DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 TOOLS = {
@@ -41,11 +41,11 @@ def tool_is_there(tool: str) -> bool:
     return shutil.which(tool, path=path) is not None
 
 
-def install_tools(report: Report) -> None:
+def install_tools() -> None:
     """Installs the apt packages of the tools that are missing on this host."""
     missing = {TOOLS[tool] for tool in missing_tools(tool_is_there)}
     if missing:
-        with timed(f"apt-get install {' '.join(sorted(missing))}", report):
+        with timed(f"apt-get install {' '.join(sorted(missing))}"):
             run("apt-get", "update", "-qq", timeout_s=300)
             quiet = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-qq", "--yes"]
             run(*quiet, "--no-install-recommends", *sorted(missing), timeout_s=900)
@@ -56,11 +56,11 @@ def has_azurite() -> bool:
     return all(_version(modules / name) == version for name, version in NPM_PACKAGES.items())
 
 
-def make_azurite(report: Report) -> None:
+def make_azurite() -> None:
     """Installs both unless they are there."""
     if has_azurite():
         return
-    with timed("azurite", report), made_aside(AZURITE) as folder:
+    with timed("azurite"), made_aside(AZURITE) as folder:
         folder.mkdir()
         packages = [f"{name}@{version}" for name, version in NPM_PACKAGES.items()]
         options = ["--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]

@@ -1,27 +1,23 @@
-"""Requests for a scale set, its machines, and VMs outside scale sets.
+"""Requests for a scale set, its machines, and VMs outside scale sets, and what is answered.
 
 https://learn.microsoft.com/rest/api/compute/virtual-machine-scale-sets
 https://learn.microsoft.com/rest/api/compute/virtual-machines
+https://learn.microsoft.com/azure/azure-resource-manager/management/async-operations
 """
 
 from __future__ import annotations
 
 import re
 import time
+from datetime import UTC, datetime
 from urllib.parse import urlencode
 
-from rehearsal.azure.azure_errors import ArmError, not_found
+from rehearsal.azure.azure_errors import ArmError, RefusedError, not_found, refused
 from rehearsal.azure.http_server import Answer
 from rehearsal.azure.management.request_context import COMPUTE, Request, RequestContext
-from rehearsal.azure.management.response_bodies import (
-    Json,
-    RefusedError,
-    machine_body,
-    refused,
-    scale_set_body,
-)
-from rehearsal.azure.management.scale_set_changes import SAID_AT_ONCE, SOLD_OUT, scale_set_of
-from rehearsal.azure.resources.resource_kinds import Resources, all_of
+from rehearsal.azure.management.scale_set_changes import SAID_AT_ONCE, SOLD_OUT, etag, scale_set_of
+from rehearsal.azure.resources.refusals import subnets_of
+from rehearsal.azure.resources.resource_kinds import Properties, Resource, Resources, all_of
 from rehearsal.azure.resources.roles import ASSIGN_IDENTITY, JOIN_SUBNET
 from rehearsal.azure.resources.scale_set_machines import SetMachine, machines_of
 from rehearsal.azure.resources.virtual_machines import NOT_RUNNING, RUNS, power_state
@@ -41,14 +37,12 @@ def patch_scale_set(context: RequestContext, request: Request) -> Answer:
     """Changes the capacity: machines are made or deleted."""
     set_id, group = request.parts["id"], request.parts["group"]
     before = scale_set_of(context.azure.resources(), set_id)
-    profile = before.inputs["virtualMachineProfile"]
     context.allow(request, f"{COMPUTE}/virtualMachineScaleSets/write", set_id)
     context.allow(request, f"{COMPUTE}/virtualMachines/write", group)
     for identity in (before.inputs.get("identity") or {}).get("userAssignedIdentities") or ():
         context.allow(request, ASSIGN_IDENTITY, identity)
-    for interface in profile["networkProfile"]["networkInterfaceConfigurations"]:
-        for configuration in interface["ipConfigurations"]:
-            context.allow(request, JOIN_SUBNET, configuration["subnet"]["id"])
+    for subnet in subnets_of(before.inputs):
+        context.allow(request, JOIN_SUBNET, subnet)
     capacity = int(request.body["sku"]["capacity"])
     after, error = context.machines.resize(set_id, capacity, request.if_match, request.faults)
     body = scale_set_body(set_id, after)
@@ -76,7 +70,8 @@ def list_machines(context: RequestContext, request: Request) -> Answer:
     machines = machines_of(scale_set, now)
     shown = machines[first : first + context.page]
     location = scale_set.inputs["location"]
-    body: Json = {"value": [machine_body(set_id, location, machine, now) for machine in shown]}
+    values = [machine_body(set_id, location, machine, now) for machine in shown]
+    body: Properties = {"value": values}
     if first + context.page < len(machines):
         following = {**request.query, "$skiptoken": str(first + context.page)}
         body["nextLink"] = f"{request.base}{request.path}?{urlencode(following)}"
@@ -147,3 +142,46 @@ def _set_machine(resources: Resources, vm_id: str) -> tuple[str, SetMachine | No
             if set_id.startswith(f"{group}/") and machine.name == name:
                 return set_id, machine
     return "", None
+
+
+def scale_set_body(resource_id: str, scale_set: Resource) -> Properties:
+    """Returns a scale set without its profile, which no client here uses."""
+    inputs = scale_set.inputs
+    return {
+        "name": resource_id.rpartition("/")[2],
+        "id": resource_id,
+        "type": "Microsoft.Compute/virtualMachineScaleSets",
+        "location": inputs["location"],
+        "sku": inputs["sku"],
+        "etag": etag(scale_set),
+        "properties": {"provisioningState": "Succeeded", "orchestrationMode": "Flexible"},
+    }
+
+
+def machine_body(set_id: str, location: str, machine: SetMachine, now: float) -> Properties:
+    """Returns a VM of a scale set; its name is its instance id."""
+    compute = set_id.partition("/virtualMachineScaleSets/")[0]
+    state = machine.state(now)
+    return {
+        "name": machine.name,
+        "id": f"{compute}/virtualMachines/{machine.name}",
+        "type": "Microsoft.Compute/virtualMachines",
+        "location": location,
+        "properties": {
+            "provisioningState": state,
+            "timeCreated": datetime.fromtimestamp(machine.created, UTC).isoformat(),
+            "virtualMachineScaleSet": {"id": set_id},
+            "instanceView": {"statuses": _statuses(machine, state)},
+        },
+    }
+
+
+def _statuses(machine: SetMachine, state: str) -> list[Properties]:
+    if state == "Failed":
+        code = f"ProvisioningState/failed/{machine.error}"
+        return [{"code": code, "level": "Error", "message": f"{machine.name} was not made."}]
+    power = "deallocated" if machine.deallocated else "running"
+    return [
+        {"code": f"ProvisioningState/{state.lower()}", "level": "Info"},
+        {"code": f"PowerState/{power}", "level": "Info"},
+    ]

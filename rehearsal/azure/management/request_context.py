@@ -10,12 +10,12 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rehearsal.azure.azure_errors import ArmError
+from rehearsal.azure.azure_errors import ArmError, RefusedError
 from rehearsal.azure.http_server import Answer
 from rehearsal.azure.management.management_faults import Faults
-from rehearsal.azure.management.response_bodies import Json, RefusedError, error_body
 from rehearsal.azure.management.scale_set_changes import SetMachines
 from rehearsal.azure.resources.azure_stand_in import Azure
+from rehearsal.azure.resources.resource_kinds import Properties
 from rehearsal.azure.resources.roles import is_allowed, role_assignments
 
 COMPUTE = "Microsoft.Compute"
@@ -30,13 +30,12 @@ class Operation:
     until: float
     error: ArmError | None = None
 
-    def body(self, name: str, now: float) -> Json:
+    def body(self, name: str, now: float) -> Properties:
         if now < self.until:
             return {"name": name, "status": "InProgress"}
         if self.error is None:
             return {"name": name, "status": "Succeeded"}
-        failure = error_body(self.error.code, self.error.message)
-        return {"name": name, "status": "Failed", **failure}
+        return {"name": name, "status": "Failed", **self.error.body}
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Request:
     path: str
     query: Mapping[str, str]
     if_match: str
-    body: Json
+    body: Properties
     base: str
     """The start of the links in the answer."""
     principal: str
@@ -78,7 +77,7 @@ class RequestContext:
         request: Request,
         location: str,
         error: ArmError | None = None,
-        body: Json | None = None,
+        body: Properties | None = None,
     ) -> Answer:
         """Begins an operation, which may end in an error; returns the answer that names it."""
         until = time.time() + self.machines.operation_s

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from urllib.parse import parse_qs, urlsplit
 
+from rehearsal.azure.azure_errors import RefusedError
 from rehearsal.azure.http_server import Answer
 from rehearsal.azure.management import compute_requests
 from rehearsal.azure.management.management_faults import FaultsFile
@@ -20,7 +21,6 @@ from rehearsal.azure.management.request_context import (
     RequestContext,
     forbidden,
 )
-from rehearsal.azure.management.response_bodies import RefusedError
 from rehearsal.azure.management.scale_set_changes import SetMachines
 from rehearsal.azure.metadata.managed_identity import claims
 from rehearsal.azure.resources.azure_stand_in import Azure

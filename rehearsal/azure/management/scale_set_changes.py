@@ -6,13 +6,14 @@ or a count of requested machines, and what an eviction and a failed allocation d
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from rehearsal.azure.azure_errors import ArmError, not_found
+from rehearsal.azure.azure_errors import ArmError, RefusedError, not_found, refused
 from rehearsal.azure.management.management_faults import Faults
-from rehearsal.azure.management.response_bodies import RefusedError, etag, refused
 from rehearsal.azure.resources import vcpu_usage
 from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.refusals import TIME_FACTOR
@@ -133,3 +134,9 @@ def _less(scale_set: Resource, names: Collection[str], now: float, gone: float) 
     stay = {machine.name for machine in machines_of(scale_set, now) if machine.gone is None}
     capacity = max(0, int(scale_set.inputs["sku"]["capacity"]) - len(stay & set(names)))
     return with_capacity(without(scale_set, names, now, gone), capacity)
+
+
+def etag(scale_set: Resource) -> str:
+    """Returns a text that changes whenever the scale set does."""
+    content = json.dumps([scale_set.inputs["sku"], scale_set.instance_view], sort_keys=True)
+    return f'"{hashlib.sha256(content.encode()).hexdigest()[:16]}"'

@@ -143,18 +143,11 @@ class Azure:
             case "getClientToken":
                 return {"token": "of nobody"}
             case "getSubnet":
-                subnet_id = KINDS["Subnet"].resource_id(arguments)
-                return self._existing(subnet_id).inputs
-            case "getVirtualMachine":
-                vm_id = KINDS["VirtualMachine"].resource_id(arguments)
-                vm = self._existing(vm_id)
-                view = {"statuses": [{"code": power_state(vm)}]}
-                return {**vm.inputs, **vm.added, "id": vm_id, "instanceView": view}
-            case "getVirtualMachineScaleSet":
-                set_id = KINDS["VirtualMachineScaleSet"].resource_id(arguments)
-                scale_set = self._existing(set_id)
-                return {**scale_set.inputs, **scale_set.added, "id": set_id}
-            case kind if kind == GET:
+                return self._existing(KINDS["Subnet"].resource_id(arguments)).inputs
+            case "getVirtualMachine" | "getVirtualMachineScaleSet" as function:
+                kind = KINDS[function.removeprefix("get")]
+                return self._described(kind.resource_id(arguments))
+            case function if function == GET:
                 return self._run_command(KINDS[RUN_COMMAND].resource_id(arguments), arguments)
         raise AzureError(f"the stand-in has no function {token}")
 
@@ -231,9 +224,16 @@ class Azure:
         if command.instance_view.get("executionState") == RUNNING:
             self._outcome(resource_id)
             command = self._existing(resource_id)
-        answer = {**command.inputs, **command.added, "id": resource_id}
+        answer = self._described(resource_id)
         if arguments.get("expand", "").lower() == "instanceview":
             answer["instanceView"] = command.instance_view
+        return answer
+
+    def _described(self, resource_id: str) -> Properties:
+        resource = self._existing(resource_id)
+        answer = {**resource.inputs, **resource.added, "id": resource_id}
+        if resource.kind == "VirtualMachine":
+            answer["instanceView"] = {"statuses": [{"code": power_state(resource)}]}
         return answer
 
     def _existing(self, resource_id: str) -> Resource:

@@ -65,7 +65,7 @@ def after_deletion(deleted: Resources, now: float) -> Iterator[Hold]:
                 f"Subnet is in use by a network interface of {name} and cannot be deleted.",
                 400,
             )
-            for subnet in _subnets_of(resource.inputs):
+            for subnet in subnets_of(resource.inputs):
                 yield Hold("delete", subnet, now + INTERFACE_LINGERS_S, error)
                 vnet = subnet.partition("/subnets/")[0]
                 yield Hold("delete", vnet, now + INTERFACE_LINGERS_S, error)
@@ -106,7 +106,8 @@ def interfaces_of(vm: Properties) -> list[str]:
     ]
 
 
-def _subnets_of(scale_set: Properties) -> Iterable[str]:
+def subnets_of(scale_set: Properties) -> Iterable[str]:
+    """Yields the ids of the subnets that a scale set's machines join."""
     profile = scale_set["virtualMachineProfile"]["networkProfile"]
     for interface in profile["networkInterfaceConfigurations"]:
         for configuration in interface["ipConfigurations"]:

@@ -100,19 +100,11 @@ def answered(resource_id: str, resource: Resource, others: Resources, settled: b
         stated = [{**rule, "state": state} for rule in rules]
         answer["networkRuleSet"] = {**answer["networkRuleSet"], "virtualNetworkRules": stated}
     if resource.kind == "PublicIPAddress" and settled:
-        for gateway in _gateways_of(resource_id, others):
-            answer["natGateway"] = {"id": gateway}
+        for gateway_id, gateway in all_of(others, "NatGateway").items():
+            addresses = gateway.inputs.get("publicIpAddresses") or []
+            if resource_id in [address["id"] for address in addresses]:
+                answer["natGateway"] = {"id": gateway_id}
     return {key: _normalised(value, settled) for key, value in answer.items()}
-
-
-def _gateways_of(address_id: str, resources: Resources) -> list[str]:
-    """Returns the NAT gateways that use a public address."""
-    return [
-        gateway_id
-        for gateway_id, gateway in all_of(resources, "NatGateway").items()
-        if address_id
-        in [address["id"] for address in gateway.inputs.get("publicIpAddresses") or []]
-    ]
 
 
 def _normalised(value: Any, settled: bool) -> Any:
