@@ -64,8 +64,6 @@ GAMES = {
 
 @dataclass(frozen=True)
 class GameRun:
-    """One training run on a game."""
-
     game: str
     seed: int
     steps: int

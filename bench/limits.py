@@ -279,7 +279,6 @@ def trainer_config(limit: Limit) -> tuple[Any, ImpalaSettings]:
 
 
 def spaces_of(game: AtariSettings) -> dict[str, Any]:
-    """Returns observation and action space of a game, as a learner wants them."""
     env = make_vector_env(game, 1)
     return {DEFAULT_MODULE_ID: (env.single_observation_space, env.single_action_space)}
 

@@ -34,8 +34,6 @@ PART_TIMEOUT_S = 300.0
 
 @dataclass(frozen=True)
 class Part:
-    """One measurement."""
-
     name: str
     measure: Callable[[Path], list[Figure]]
     """Takes the log to write to; raises MeasurementError."""

@@ -77,7 +77,6 @@ def bench_scale(seconds: float, results: Path) -> int:
 
 
 def measurements(seconds: float) -> dict[str, Limit]:
-    """Returns all measurements in their order."""
     limit = partial(Limit, seconds=seconds)
     driver = partial(limit, "driver", env_runners=2, learning=False)
     found = {f"env runner, {games} games": limit("env runner", num_envs=games) for games in GAMES}

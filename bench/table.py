@@ -24,8 +24,6 @@ from payload.tracking.run_parameters import PACKAGES, git_commit
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured number."""
-
     name: str
     value: float
     unit: str
@@ -38,8 +36,6 @@ class Figure:
 
 @dataclass(frozen=True)
 class Bar:
-    """What a number is held against."""
-
     limit: float
     side: Literal["at least", "at most"]
 
@@ -49,8 +45,6 @@ class Bar:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A number and the bar that it should meet."""
-
     name: str
     what: str
     value: float
@@ -148,7 +142,6 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def figure_table(figures: list[Figure]) -> Table:
-    """Lays the figures out, one a row."""
     table = Table("Measured", title="Figures", title_justify="left")
     table.add_column("Value", justify="right")
     table.add_column("Unit")
@@ -158,7 +151,6 @@ def figure_table(figures: list[Figure]) -> Table:
 
 
 def comparison_table(comparisons: list[Comparison]) -> Table:
-    """Lays numbers and their bars out, one a row."""
     table = Table("Compared", title="Bars", title_justify="left")
     table.add_column("Value", justify="right")
     table.add_column("Bar")

@@ -69,7 +69,6 @@ class TrainerRun:
         self._runs, self._known = runs, known
 
     def rows(self) -> list[Row]:
-        """Returns all iterations so far."""
         for folder in set(self._runs.glob("*")) - self._known:
             if (folder / "progress.csv").exists():
                 return read_progress(folder / "progress.csv")
@@ -88,7 +87,6 @@ class TrainerRun:
 
 
 def read_progress(path: Path) -> list[Row]:
-    """Reads a run's progress.csv."""
     with path.open() as file:
         return [
             Row(
@@ -119,7 +117,6 @@ def span_s(rows: list[Row]) -> float:
 
 
 def steps_per_s(rows: list[Row]) -> float:
-    """Returns environment steps per second between the first and the last row."""
     return (rows[-1].env_steps - rows[0].env_steps) / span_s(rows)
 
 

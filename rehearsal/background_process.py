@@ -57,7 +57,6 @@ def start(
 
 
 def alive(pid_file: Path) -> bool:
-    """Returns whether the process that wrote the file runs."""
     return _pid(pid_file) is not None
 
 

@@ -69,7 +69,6 @@ def host_state() -> frozenset[str]:
 
 
 def _running(module: str) -> list[psutil.Process]:
-    """Returns the processes that run `python -m MODULE`."""
     return [process for process in _processes(module) if module in process.info["cmdline"]]
 
 

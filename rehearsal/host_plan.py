@@ -24,8 +24,6 @@ from rehearsal.machines.disk import MachineSpec
 
 @dataclass(frozen=True)
 class Account:
-    """A storage account."""
-
     resource_id: str
     let_in: tuple[str, ...]
     """The CIDRs that pass its firewall."""
@@ -73,7 +71,6 @@ class Plan:
 
 
 def plan(resources: Resources) -> Plan:
-    """Returns the plan for these resources."""
     vms = [vm for vm in virtual_machines(resources) if vm.exists]
     return Plan(
         {_bridge(subnet): subnet for subnet in subnets(resources)},

@@ -14,8 +14,6 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer over HTTP."""
-
     status: int
     body: Any = None
     """Text, or a value to send as JSON; nothing is sent for None."""

@@ -24,8 +24,6 @@ class Result:
 
 
 class Driver(Protocol):
-    """Declares the stack with a configuration, and destroys it."""
-
     name: str
 
     def up(self, config: Mapping[str, str]) -> Result: ...

@@ -115,8 +115,6 @@ class InProcess:
 
 
 class _Update:
-    """One `up` or `destroy`."""
-
     def __init__(self, engine: InProcess) -> None:
         self.engine = engine
         self.azure = engine.azure

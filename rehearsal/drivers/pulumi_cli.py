@@ -50,7 +50,6 @@ class PulumiCli:
         return Result("", result.operations, outputs)
 
     def preview(self, config: Mapping[str, str]) -> str:
-        """Runs `pulumi preview`; returns what its user reads."""
         self._configure(config)
         done = self.project.pulumi("preview", "--non-interactive")
         return f"{done.stdout}{done.stderr}"

@@ -34,7 +34,6 @@ class Cgroup:
         return "".join(f"echo 0 > '{path}/cgroup.procs' || :\n" for path in self.paths)
 
     def processes(self) -> set[int]:
-        """Returns the processes in the cgroups and below."""
         pids: set[int] = set()
         for path in self.paths:
             for folder, _, _ in os.walk(path):

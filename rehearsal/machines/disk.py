@@ -15,8 +15,6 @@ DEAD_SOURCE = "deb [trusted=yes] https://packages.third-party.invalid/debian sta
 
 @dataclass(frozen=True)
 class MachineSpec:
-    """What a machine is made of."""
-
     name: str
     """Its host name."""
     resource_id: str

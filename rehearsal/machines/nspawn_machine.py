@@ -169,7 +169,6 @@ class Machine:
 
 
 def all_machines() -> list[Machine]:
-    """Returns all machines that exist."""
     if not MACHINES.is_dir():
         return []
     return [

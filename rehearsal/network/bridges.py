@@ -96,7 +96,6 @@ def received(address: str) -> int:
 
 
 def setting(name: str) -> str:
-    """Returns a kernel parameter."""
     return _file(name).read_text().strip()
 
 

@@ -25,8 +25,6 @@ IMAGE_WITH_ENVIRONMENT = f"{IMAGES}/with-environment"
 
 
 class Context:
-    """The state of one rehearsal."""
-
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
         self.laptop = Laptop(RUN / "laptop")
@@ -66,7 +64,6 @@ class Context:
         return self.laptop.tunnel(self.outputs["tunnel"])
 
     def newest_run(self) -> dict[str, Any]:
-        """Returns MLflow's newest run, read through the tunnel."""
         with self.tunnel() as laptop:
             return newest_run(laptop, self.outputs["mlflow"])
 

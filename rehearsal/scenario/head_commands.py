@@ -62,7 +62,6 @@ QUEUE_RELOADED = "loading the new version of the queue"
 
 
 def status(head: Machine) -> dict[str, Any]:
-    """Returns what `volley-head status` prints."""
     answer: dict[str, Any] = json.loads(head.run(VOLLEY_HEAD, "status").stdout)
     return answer
 
@@ -119,7 +118,6 @@ def queue_is_active(head: Machine) -> bool:
 
 
 def software_digest(head: Machine) -> str:
-    """Returns a digest of the head's software."""
     files = f"cd {SOFTWARE}/ && find . -name '*.py' -exec sha256sum {{}} + | sort | sha256sum"
     return head.run("sh", "-c", files).stdout
 

@@ -53,7 +53,6 @@ def check_runs(context: Context, finished_count: int) -> str:
 
 
 def azure_workers() -> set[str]:
-    """Returns the names of the workers that Azure has."""
     (scale_set,) = all_of(Backend().resources(), "VirtualMachineScaleSet").values()
     machines = machines_of(scale_set, time.time())
     return {machine.name for machine in machines if machine.gone is None}

@@ -61,7 +61,6 @@ def make_existing_network(azure: Azure) -> ExistingNetwork:
 
 
 def _make(azure: Azure, module: str, kind: str, inputs: Properties) -> str:
-    """Makes a resource; returns its id."""
     resource_id = KINDS[kind].resource_id(inputs)
     azure.create(f"azure-native:{module}:{kind}", resource_id, inputs)
     return resource_id

@@ -47,7 +47,6 @@ def up(context: Context, **changes: str) -> str:
 
 
 def scale(context: Context, nodes: NodeWatch, workers: int) -> str:
-    """Changes the number of workers."""
     context.up_doing(RUN_COMMAND_CHANGED, maxWorkers=str(workers))
     number = 1 + workers
     seconds = until(lambda: len(nodes.alive) == number, 120, f"{number} nodes")

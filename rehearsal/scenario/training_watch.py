@@ -97,7 +97,6 @@ class Training:
         return newest - time.time() + time.monotonic()
 
     def experiments(self) -> list[dict[str, Any]]:
-        """Returns all experiments as the head reports them."""
         experiments: list[dict[str, Any]] = head_commands.status(self.head)["experiments"]
         return experiments
 
@@ -134,7 +133,6 @@ class Training:
         return until(lambda: self.steps() > steps, timeout_s, f"more than {steps:,} steps")
 
     def env_runners(self) -> dict[str, int]:
-        """Returns how many env runners each machine runs."""
         running = {machine.name: machine.run("ps", "-eo", "args") for machine in all_machines()}
         return {name: len(ENV_RUNNER.findall(done.stdout)) for name, done in running.items()}
 

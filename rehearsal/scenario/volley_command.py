@@ -97,6 +97,5 @@ class Volley:
         return {experiment["name"]: experiment for experiment in self.ask("status")["experiments"]}
 
     def training(self) -> set[str]:
-        """Returns the names of the experiments that train."""
         experiments = self.experiments().items()
         return {name for name, experiment in experiments if experiment["state"] == "TRAINING"}

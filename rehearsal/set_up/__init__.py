@@ -19,5 +19,4 @@ def set_up() -> None:
 
 
 def is_set_up() -> bool:
-    """Whether a rehearsal can start at once."""
     return has_base_image() and has_azurite() and has_python_environment()

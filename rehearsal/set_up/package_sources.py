@@ -30,8 +30,6 @@ REACHING = ("http", "https", "ftp", "Check-Valid-Until", "Check-Date", "ForceIPv
 
 @dataclass(frozen=True)
 class PackageSources:
-    """The host's current package sources."""
-
     mirrors: dict[str, str]
     """Mirrors by Debian suite; empty: debootstrap uses its default."""
     apt_settings: str
@@ -141,7 +139,6 @@ def manager_settings(variables: Mapping[str, str]) -> str:
 
 
 def host_bundle(environment: Mapping[str, str]) -> Path:
-    """Returns the host's CA certificates."""
     named: Iterator[str] = (
         environment[name] for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE") if name in environment
     )

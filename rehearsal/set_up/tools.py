@@ -42,7 +42,6 @@ def tool_is_there(tool: str) -> bool:
 
 
 def install_tools() -> None:
-    """Installs the apt packages of the tools that are missing on this host."""
     missing = {TOOLS[tool] for tool in missing_tools(tool_is_there)}
     if missing:
         with timed(f"apt-get install {' '.join(sorted(missing))}"):

@@ -87,7 +87,6 @@ def needed_action(method: str, query: Mapping[str, str]) -> str | None:
 
 
 def serve(folder: Path, address: str, port: int, azurite_port: int) -> None:
-    """Answers until it is stopped."""
     _Handler.folder, _Handler.azurite_port = folder, azurite_port
     _Handler.trust = ssl.create_default_context(cafile=certificates.authority(folder))
     with Server((address, port), _Handler) as server:

@@ -94,7 +94,6 @@ class BlobStorage:
     # Containers and blobs
 
     def create_container(self, account: str, container: str) -> None:
-        """Makes a container if it is missing."""
         with self._client(account) as client, suppress(ResourceExistsError):
             client.create_container(container)
 
@@ -104,7 +103,6 @@ class BlobStorage:
             client.delete_container(container)
 
     def containers(self, account: str) -> Sequence[str]:
-        """Returns the names of an account's containers."""
         with self._client(account) as client:
             return [container.name for container in client.list_containers()]
 

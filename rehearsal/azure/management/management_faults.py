@@ -56,8 +56,6 @@ class Faults:
 
 @dataclass(frozen=True)
 class FaultsFile:
-    """The faults, shared by several processes."""
-
     path: Path
 
     def read(self) -> Faults:

@@ -87,7 +87,6 @@ class SetMachines:
             state.resources[set_id] = after
 
     def set_power(self, set_id: str, name: str, deallocated: bool) -> None:
-        """Stops or starts one machine."""
         with self.azure.changing() as state:
             scale_set = scale_set_of(state.resources, set_id)
             machines = {machine.name: machine for machine in machines_of(scale_set, time.time())}

@@ -48,7 +48,6 @@ def stop(state_file: Path) -> None:
 
 
 def serve(state_file: Path, address: str, port: int) -> None:
-    """Answers until it is stopped."""
     _Handler.service = Service(state_file)
     with Server((address, port), _Handler) as server:
         server.serve_forever()
@@ -68,7 +67,6 @@ class Service:
     def answer(
         self, method: str, url: str, caller: str, headers: Mapping[str, str], body: bytes
     ) -> Answer:
-        """Returns Azure's answer."""
         path, query = urlsplit(url).path.rstrip("/"), parse_qs(urlsplit(url).query)
         refusal = metadata_documents.refusal(path, query, headers)
         if refusal is not None:

@@ -26,8 +26,6 @@ EventStatus = Literal["Scheduled", "Started"]
 
 @dataclass(frozen=True)
 class Identity:
-    """A user-assigned identity."""
-
     principal_id: str
     tenant_id: str = NOBODY
     resource_id: str = ""
@@ -35,8 +33,6 @@ class Identity:
 
 @dataclass(frozen=True)
 class Instance:
-    """A virtual machine."""
-
     name: str
     address: str
     """Its private address, by which the service identifies it."""
@@ -81,8 +77,6 @@ class ScheduledEvent:
 
 @dataclass
 class State:
-    """Everything in the file."""
-
     instances: dict[str, Instance] = field(default_factory=dict)
     """By name."""
     events: dict[str, ScheduledEvent] = field(default_factory=dict)
@@ -124,7 +118,6 @@ def acknowledge(state_file: Path, event_ids: set[str]) -> None:
 
 
 def acknowledged(state_file: Path, event_id: str) -> bool:
-    """Whether a machine has acknowledged the event."""
     return read(state_file).events[event_id].acknowledged is not None
 
 

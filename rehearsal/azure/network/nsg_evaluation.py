@@ -32,8 +32,6 @@ EPHEMERAL_PORT = 50000
 
 @dataclass(frozen=True)
 class Nsg:
-    """An NSG and the machines that it protects."""
-
     name: str
     inbound: tuple[Rule, ...]
     """By priority: the first rule that matches decides, and there always is one."""

@@ -135,7 +135,6 @@ class Azure:
             state.holds += after_deletion(deleted, time.time())
 
     def invoke(self, token: str, arguments: Properties) -> Properties:
-        """Answers a function such as getClientConfig."""
         match short_type(token):
             case "getClientConfig":
                 nobody = {"clientId": "", "objectId": "", "tenantId": ""}
@@ -156,7 +155,6 @@ class Azure:
         self._set_power(vm_id, "PowerState/deallocated")
 
     def start(self, vm_id: str) -> None:
-        """Starts a VM as `az vm start` does."""
         self._set_power(vm_id, RUNS)
 
     def apply(self, resources: Resources) -> None:
@@ -174,7 +172,6 @@ class Azure:
         return Execution()
 
     def _made(self, declared: Resource, resource_id: str, resources: Resources) -> Resource:
-        """Returns a resource with what Azure adds to it."""
         added = added_properties(declared.kind, resource_id, declared.inputs, resources)
         made = replace(declared, added=added)
         if made.kind == "VirtualMachineScaleSet":

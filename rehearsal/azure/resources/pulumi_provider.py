@@ -131,7 +131,6 @@ class InitFailedError(Exception):
         self.resource_id, self.inputs, self.state = resource_id, dict(inputs), dict(state)
 
     def metadata(self) -> tuple[tuple[str, bytes], ...]:
-        """Returns gRPC's metadata for the message."""
         status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(self))
         status.details.add().Pack(
             provider_pb2.ErrorResourceInitFailed(

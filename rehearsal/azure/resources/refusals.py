@@ -100,7 +100,6 @@ def users_of(resource_id: str, resources: Resources) -> ArmError | None:
 
 
 def interfaces_of(vm: Properties) -> list[str]:
-    """Returns the ids of a VM's network interfaces."""
     return [
         interface["id"] for interface in vm.get("networkProfile", {}).get("networkInterfaces", [])
     ]

@@ -21,8 +21,6 @@ SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
 
 @dataclass(frozen=True)
 class Resource:
-    """A resource that exists."""
-
     kind: str
     """The last part of its type, "VirtualMachine"."""
     inputs: Properties
@@ -38,8 +36,6 @@ Resources = Mapping[str, Resource]
 
 @dataclass(frozen=True)
 class Kind:
-    """One type of resource."""
-
     type: str
     """The last part of its type, "VirtualMachine"."""
     chosen: Literal["random", "same", "uuid"] = "random"
@@ -72,7 +68,6 @@ class Kind:
         return resource_id(self.type, inputs, subscription)
 
     def replaces(self, changed: Iterable[str]) -> list[str]:
-        """Returns the changed inputs that need a new resource."""
         return [key for key in changed if key in {*self.parameters, *self.replaced_by}]
 
 
@@ -86,7 +81,6 @@ def short_type(type_token: str) -> str:
 
 
 def kind_of(type_token: str) -> Kind:
-    """Returns the kind of "azure-native:network:Subnet"."""
     name = short_type(type_token)
     if name not in KINDS:
         raise UnknownTypeError(f"the stand-in has no resource {type_token}")

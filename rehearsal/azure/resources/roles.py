@@ -102,7 +102,6 @@ def is_allowed(
     resource_id: str,
     now: float,
 ) -> bool:
-    """Returns whether an assignment allows the action."""
     return principal_id == OWNER or any(
         assignment.allows(principal_id, action, resource_id, now) for assignment in assignments
     )

@@ -31,7 +31,6 @@ class SetMachine:
     deallocated: bool = False
 
     def state(self, now: float) -> str:
-        """Returns provisioningState."""
         if self.gone is not None:
             return "Deleting"
         if now < self.ready:

@@ -17,8 +17,6 @@ from rehearsal.azure.resources.resource_kinds import Resource
 
 @dataclass
 class State:
-    """Everything in the file."""
-
     resources: dict[str, Resource] = field(default_factory=dict)
     """By their ids, the oldest first."""
     holds: list[Hold] = field(default_factory=list)

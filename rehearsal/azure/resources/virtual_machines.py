@@ -20,8 +20,6 @@ NOT_RUNNING = ArmError(
 
 @dataclass(frozen=True)
 class VirtualMachine:
-    """A virtual machine."""
-
     resource_id: str
     host_name: str
     inputs: Properties

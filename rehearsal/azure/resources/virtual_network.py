@@ -17,8 +17,6 @@ BLOB = "blob"
 
 @dataclass(frozen=True)
 class Subnet:
-    """A subnet."""
-
     resource_id: str
     cidr: IPv4Network
     nsg_id: str | None
@@ -56,7 +54,6 @@ def subnet_cidr(subnet: Resource) -> IPv4Network:
 
 
 def address_space(resources: Resources, vnet_ids: Collection[str]) -> list[str]:
-    """Returns the CIDRs of these virtual networks."""
     networks = all_of(resources, "VirtualNetwork").items()
     prefixes = [
         network.inputs["addressSpace"]["addressPrefixes"]
