@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
 
 from rehearsal.host_paths import LOCK
+
+Content = TypeVar("Content")
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 @contextmanager
@@ -17,6 +24,28 @@ def locked(file: Path) -> Iterator[None]:
     with file.with_name(f".{file.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def read(file: Path, kind: type[Content]) -> Content:
+    """Returns the dataclass in a JSON file; one with its defaults if there is no file."""
+    if not file.exists():
+        return kind()
+    content: Content = _adapter(kind).validate_json(file.read_bytes())
+    return content
+
+
+def write(file: Path, content: object) -> None:
+    """Writes a dataclass as JSON; the caller holds the lock."""
+    replace(file, _adapter(type(content)).dump_json(content, indent=1).decode())
+
+
+@contextmanager
+def changed(file: Path, kind: type[Content]) -> Iterator[Content]:
+    """Yields the dataclass in a JSON file, and writes it back; not after an exception."""
+    with locked(file):
+        content = read(file, kind)
+        yield content
+        write(file, content)
 
 
 def replace(file: Path, text: str) -> None:

@@ -20,8 +20,6 @@ class ArmError:
     code: str
     message: str
     status: int = 409
-    target: str = ""
-    details: tuple[ArmError, ...] = ()
 
     @property
     def body(self) -> dict[str, Any]:

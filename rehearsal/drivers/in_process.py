@@ -146,7 +146,7 @@ class _Update:
                 self._unmake(key)
                 self._create("replace", urn, request, inputs)
             elif old.failed or old.inputs != inputs:
-                self._update(urn, request, inputs, old)
+                self._update(request, inputs, old)
             resource_id = self.engine.states[key].resource_id
             made = self.azure.resources()[resource_id]
         return resource_id, {**made.inputs, **made.added}
@@ -171,31 +171,22 @@ class _Update:
         state = State(
             request.type, resource_id, urn, request.retainOnDelete, request.deletedWith, inputs
         )
-        self._do(
-            operation,
-            urn,
-            request,
-            inputs,
-            state,
-            call=lambda: self.azure.create(request.type, resource_id, inputs),
-        )
 
-    def _update(self, urn: str, request: Any, inputs: Properties, old: State) -> None:
+        def create() -> None:
+            self.azure.create(request.type, resource_id, inputs)
+
+        self._do(operation, request, state, create)
+
+    def _update(self, request: Any, inputs: Properties, old: State) -> None:
         def update() -> None:
             if self.hooks is not None:
-                self.hooks.before_update(urn, request, old.inputs, inputs)
+                self.hooks.before_update(old.urn, request, old.inputs, inputs)
             self.azure.update(old.resource_id, inputs)
 
-        self._do("update", urn, request, inputs, replace(old, inputs=inputs), call=update)
+        self._do("update", request, replace(old, inputs=inputs), update)
 
     def _do(
-        self,
-        operation: Operation,
-        urn: str,
-        request: Any,
-        inputs: Properties,
-        state: State,
-        call: Callable[[], object],
+        self, operation: Operation, request: Any, state: State, call: Callable[[], None]
     ) -> None:
         """Makes a call to Azure; keeps what went wrong, for the person and for the next `up`."""
         self.operations.add((operation, short_type(state.token)))
@@ -208,7 +199,7 @@ class _Update:
             except Exception as error:
                 failures.insert(0, str(error))
                 hooks = self.hooks if len(failures) < MAX_ATTEMPTS else None
-                if hooks and hooks.retry(urn, request, inputs, operation, failures):
+                if hooks and hooks.retry(state.urn, request, state.inputs, operation, failures):
                     continue
                 self.errors.insert(0, f"{state.urn}: {error}")
                 if isinstance(error, HalfMadeError):

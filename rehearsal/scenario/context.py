@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -12,7 +13,7 @@ from rehearsal.azure.resources.run_commands import RUN_COMMAND
 from rehearsal.drivers.driver import Driver, Operation, Result
 from rehearsal.host_paths import ROOT, RUN
 from rehearsal.machines.nspawn_machine import Machine, all_machines
-from rehearsal.scenario.laptop import Laptop, newest_run
+from rehearsal.scenario.laptop import Laptop, newest_run, runs
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import Training, until
 
@@ -72,6 +73,19 @@ class Context:
         run_id = self.newest_run()["info"]["run_id"]
         if run_id != self.run_id:
             raise UnexpectedError(f"another MLflow run, {run_id}")
+
+    def check_runs(self, finished: int) -> str:
+        """Checks how many MLflow runs have finished; returns how many have which status.
+
+        A stopped run is KILLED, as is one that was cut off before its first checkpoint.
+        """
+        with self.tunnel() as laptop:
+            all_runs = runs(laptop, self.outputs["mlflow"])
+        numbers = Counter(run["info"]["status"] for run in all_runs)
+        seen = ", ".join(f"{number} {status}" for status, number in sorted(numbers.items()))
+        if numbers["FINISHED"] != finished or numbers.keys() - {"FINISHED", "KILLED"}:
+            raise UnexpectedError(f"MLflow: {seen}")
+        return seen
 
     def up_with_new_run(self, **changes: str) -> None:
         """Changes the experiment.

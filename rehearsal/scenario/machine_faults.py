@@ -13,6 +13,7 @@ from rehearsal.azure.management.management_service import FAULTS
 from rehearsal.azure.management.scale_set_changes import SetMachines
 from rehearsal.azure.metadata import metadata_state
 from rehearsal.azure.resources.resource_kinds import all_of
+from rehearsal.azure.resources.scale_set_machines import machines_of
 from rehearsal.backend import Backend
 from rehearsal.host_paths import MANAGEMENT, METADATA
 from rehearsal.host_shell import run
@@ -169,3 +170,19 @@ def _seen(noticed: float, back: float, joined: float, joining: str = "it") -> st
     if noticed > NOTICED_S or back > BACK_S:
         raise UnexpectedError(seen)
     return seen
+
+
+def azure_workers() -> set[str]:
+    """Returns the names of the workers that Azure has."""
+    (scale_set,) = all_of(Backend().resources(), "VirtualMachineScaleSet").values()
+    machines = machines_of(scale_set, time.time())
+    return {machine.name for machine in machines if machine.gone is None}
+
+
+def check_only_azures_machines() -> None:
+    """Waits until exactly the machines run that Azure has: a change takes a moment."""
+
+    def same() -> bool:
+        return {machine.name for machine in all_machines()} == {"head", *azure_workers()}
+
+    until(same, 30, "exactly Azure's machines run")

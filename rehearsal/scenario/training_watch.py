@@ -10,7 +10,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 from payload.tracking.metrics import STEPS
@@ -66,9 +65,7 @@ class NodeWatch:
         self._reader.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # The group includes what nsenter has started.
         os.killpg(self._process.pid, signal.SIGKILL)
         self._reader.join()

@@ -99,3 +99,21 @@ class Volley:
     def training(self) -> set[str]:
         experiments = self.experiments().items()
         return {name for name, experiment in experiments if experiment["state"] == "TRAINING"}
+
+    def states(self) -> dict[str, str]:
+        """Returns the experiments' states; nothing while the head does not answer."""
+        try:
+            experiments = self.experiments().items()
+        except (UnexpectedError, subprocess.TimeoutExpired):
+            return {}
+        return {name: experiment["state"] for name, experiment in experiments}
+
+    def training_count(self) -> int:
+        return list(self.states().values()).count("TRAINING")
+
+    def finished(self) -> set[str]:
+        """Returns the names of the experiments that are finished; none may have failed."""
+        states = self.states().items()
+        if failed := [name for name, state in states if state == "FAILED"]:
+            raise UnexpectedError(f"{', '.join(failed)} failed")
+        return {name for name, state in states if state == "FINISHED"}

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 def held_elsewhere(path: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that holds the lock."""
     program = (
-        "import sys, pathlib; from rehearsal.__main__ import rehearsal_lock\n"
+        "import sys, pathlib; from rehearsal.shared_file import rehearsal_lock\n"
         "with rehearsal_lock(pathlib.Path(sys.argv[1])): print(1, flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

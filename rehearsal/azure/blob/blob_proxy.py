@@ -7,13 +7,12 @@ https://learn.microsoft.com/rest/api/storageservices/authorize-with-azure-active
 
 from __future__ import annotations
 
-import json
 import shutil
 import ssl
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import ClassVar
@@ -45,24 +44,17 @@ MISMATCH = "This request is not authorized to perform this operation using this 
 class Access:
     """Who may do what with which account."""
 
-    accounts: Mapping[str, str]
+    accounts: Mapping[str, str] = field(default_factory=dict)
     """Resource ids by the accounts' names."""
-    assignments: tuple[RoleAssignment, ...]
+    assignments: tuple[RoleAssignment, ...] = ()
 
     def write(self, folder: Path) -> None:
-        shared_file.replace(folder / "access.json", json.dumps(asdict(self)))
+        shared_file.write(folder / "access.json", self)
 
     @staticmethod
     def read(folder: Path) -> Access:
         """Returns what was written last; nobody may do anything before the first time."""
-        file = folder / "access.json"
-        if not file.exists():
-            return Access({}, ())
-        content = json.loads(file.read_text())
-        return Access(
-            content["accounts"],
-            tuple(RoleAssignment(**assignment) for assignment in content["assignments"]),
-        )
+        return shared_file.read(folder / "access.json", Access)
 
     def allows(self, method: str, host: str, url: str, authorization: str, now: float) -> bool:
         """Returns whether a request is allowed; Azurite checks the token's audience and age."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from rehearsal import shared_file
@@ -59,7 +58,7 @@ class FaultsFile:
     path: Path
 
     def read(self) -> Faults:
-        return Faults(**json.loads(self.path.read_text())) if self.path.exists() else Faults()
+        return shared_file.read(self.path, Faults)
 
     @contextmanager
     def changed(self) -> Iterator[Faults]:
@@ -69,4 +68,4 @@ class FaultsFile:
             try:
                 yield faults
             finally:
-                shared_file.replace(self.path, json.dumps(asdict(faults)))
+                shared_file.write(self.path, faults)

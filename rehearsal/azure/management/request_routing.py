@@ -48,16 +48,10 @@ ROUTES: tuple[tuple[str, str, Route], ...] = (
 class Management:
     """Answers from Azure's state; methods may be called from several threads."""
 
-    def __init__(
-        self,
-        azure: Azure,
-        faults: FaultsFile,
-        machines: SetMachines | None = None,
-        page: int = 50,
-    ) -> None:
+    def __init__(self, azure: Azure, faults: FaultsFile, page: int = 50) -> None:
         """A list has at most `page` machines on a page."""
         self._faults = faults
-        self.machines = machines or SetMachines(azure)
+        self.machines = SetMachines(azure)
         self._context = RequestContext(azure, self.machines, page)
         self.asked: list[str] = []
         """Every request, "PATCH /subscriptions/..."."""

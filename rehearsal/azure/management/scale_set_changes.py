@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 from rehearsal.azure.azure_errors import ArmError, RefusedError, not_found, refused
 from rehearsal.azure.management.management_faults import Faults
-from rehearsal.azure.resources import vcpu_usage
 from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.refusals import TIME_FACTOR
 from rehearsal.azure.resources.resource_kinds import Resource, Resources
@@ -25,6 +24,7 @@ from rehearsal.azure.resources.scale_set_machines import (
     with_more,
     without,
 )
+from rehearsal.azure.resources.virtual_machines import exceeded_quota
 
 OPERATION_S = 90 / TIME_FACTOR
 """A machine takes so long to be provisioned or deleted."""
@@ -55,7 +55,7 @@ class SetMachines:
             if changed or faults.happens("changed_between"):
                 raise RefusedError(412, "PreconditionFailed", "The scale set has been modified.")
             after, error = self._grown(with_capacity(before, capacity), before, faults, now)
-            if not_enough := vcpu_usage.exceeded(
+            if not_enough := exceeded_quota(
                 state.resources, {**state.resources, set_id: after}, self.azure.quota
             ):
                 raise refused(not_enough)

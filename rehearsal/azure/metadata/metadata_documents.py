@@ -52,8 +52,11 @@ def instance(of: Instance) -> dict[str, Any]:
     group = f"/subscriptions/{of.subscription_id}/resourceGroups/{of.resource_group}"
     compute = f"{group}/providers/Microsoft.Compute"
     scale_set = f"{compute}/virtualMachineScaleSets/{of.scale_set}" if of.scale_set else ""
-    address = {"privateIpAddress": of.address, "publicIpAddress": of.public_address}
     subnet = ipaddress.ip_network(of.subnet or f"{of.address}/32")
+    ipv4 = {
+        "ipAddress": [{"privateIpAddress": of.address, "publicIpAddress": of.public_address}],
+        "subnet": [{"address": str(subnet.network_address), "prefix": str(subnet.prefixlen)}],
+    }
     return {
         "compute": {
             "azEnvironment": "AzurePublicCloud",
@@ -72,22 +75,7 @@ def instance(of: Instance) -> dict[str, Any]:
             "vmScaleSetName": of.scale_set,
             "vmSize": of.vm_size,
         },
-        "network": {
-            "interface": [
-                {
-                    "ipv4": {
-                        "ipAddress": [address],
-                        "subnet": [
-                            {
-                                "address": str(subnet.network_address),
-                                "prefix": str(subnet.prefixlen),
-                            }
-                        ],
-                    },
-                    "ipv6": {"ipAddress": []},
-                }
-            ]
-        },
+        "network": {"interface": [{"ipv4": ipv4, "ipv6": {"ipAddress": []}}]},
     }
 
 
@@ -127,9 +115,9 @@ def events(state: State, to: Instance, now: float) -> list[dict[str, Any]]:
                     "ResourceType": "VirtualMachine",
                     "Resources": list(event.resources),
                     "NotBefore": formatdate(event.not_before, usegmt=True) if later else "",
-                    "Description": event.description,
-                    "EventSource": event.event_source,
-                    "DurationInSeconds": event.duration_s,
+                    "Description": "",
+                    "EventSource": "Platform",
+                    "DurationInSeconds": -1,
                 }
             )
     return documents

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rehearsal.azure.azure_errors import ArmError, AzureError, HalfMadeError, not_found
-from rehearsal.azure.resources import roles, vcpu_usage
+from rehearsal.azure.resources import roles
 from rehearsal.azure.resources.refusals import (
     after_deletion,
     after_failed_creation,
@@ -38,7 +38,12 @@ from rehearsal.azure.resources.run_commands import (
 )
 from rehearsal.azure.resources.scale_set_machines import resized
 from rehearsal.azure.resources.state_file import State, StateFile
-from rehearsal.azure.resources.virtual_machines import NOT_RUNNING, RUNS, power_state
+from rehearsal.azure.resources.virtual_machines import (
+    NOT_RUNNING,
+    RUNS,
+    exceeded_quota,
+    power_state,
+)
 
 POLL_S = 0.1
 """Between two checks of a script that runs."""
@@ -187,7 +192,7 @@ class Azure:
         if made.kind == RUN_COMMAND:
             vm = resources.get(_vm_id(resource_id))
             return NOT_RUNNING if vm is not None and power_state(vm) != RUNS else None
-        return vcpu_usage.exceeded(resources, {**resources, resource_id: made}, self.quota)
+        return exceeded_quota(resources, {**resources, resource_id: made}, self.quota)
 
     def _execute(self, resource_id: str) -> None:
         """Executes a resource if it is a run command.

@@ -80,8 +80,9 @@ class Provider(api.Provider):
         )
 
     async def create(self, request: api.CreateRequest) -> api.CreateResponse:
-        if request.preview:
-            return api.CreateResponse(properties=_known_in_preview(request.properties))
+        if request.preview:  # Which cannot know what Azure changes.
+            known = without(request.properties, *CHANGED_BY_AZURE)
+            return api.CreateResponse(properties=known)
         token, inputs = _token(request.type), plain(request.properties)
         made = kind_of(token).resource_id(inputs, self._subscription)
         state = await _state(
@@ -103,8 +104,8 @@ class Provider(api.Provider):
 
     async def update(self, request: api.UpdateRequest) -> api.UpdateResponse:
         if request.preview:
-            properties = _known_in_preview(request.news)
-            return api.UpdateResponse(properties={**request.olds, **properties})
+            known = without(request.news, *CHANGED_BY_AZURE)
+            return api.UpdateResponse(properties={**request.olds, **known})
         changed, inputs = request.resource_id, plain(request.news)
         state = await _state(
             (_token(request.type), changed),
@@ -166,11 +167,6 @@ async def _state(
 def _token(urn_type: str) -> str:
     """Returns a URN's type without its parents' types, which precede it with "$"."""
     return urn_type.rpartition("$")[2]
-
-
-def _known_in_preview(inputs: PropertyValues) -> dict[str, PropertyValue]:
-    """Returns the inputs without those that Azure changes, which a preview cannot know."""
-    return without(inputs, *CHANGED_BY_AZURE)
 
 
 _MESSAGE: contextvars.ContextVar[Any] = contextvars.ContextVar("message")
