@@ -19,7 +19,6 @@ from bench.table import Figure
 from bench.trainer import measure_memory, measure_startup, measure_throughput
 
 STARTUPS = 3
-"""Start-ups to take the median of."""
 DRIVER_ENV_RUNNERS = (1, 2, 4)
 SINGLE = {
     "emulator": ("steps_per_s", "steps/s", "emulator: random actions, all cores"),

@@ -8,6 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rehearsal.host_shell import CLEAN_ENVIRONMENT
@@ -120,10 +121,8 @@ def _identity(pid: int) -> str | None:
 
 
 def _reap(pid: int) -> None:
-    try:
+    with suppress(ChildProcessError):  # Another process may have started it.
         os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return  # another process started it
 
 
 def _accepts(address: str, port: int) -> bool:

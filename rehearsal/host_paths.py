@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-"""The project."""
 
 HOME = Path("/var/lib/volley-rehearsal")
 BASE = HOME / "base"

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 STACK = "rehearsal"
-"""The stack's name."""
 
 Operation = Literal["create", "update", "replace", "delete"]
 

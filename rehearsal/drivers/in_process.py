@@ -124,7 +124,6 @@ class _Update:
         self.subscriptions: dict[str, str] = {}
         """Of the program's own providers, by name."""
         self.hooks: Hooks | None = None
-        """The program's."""
         self.errors: list[str] = []
         """What went wrong, and what the program has said of it."""
         self.one_at_a_time = threading.Lock()

@@ -113,10 +113,9 @@ class Scan:
     def _ask(self, ports: list[int]) -> None:
         for first in range(0, len(ports), BATCH):
             for port in ports[first : first + BATCH]:
-                try:
+                # It may be dropped in this namespace's own output chain.
+                with suppress(PermissionError):
                     self.raw.sendto(self.segments[port], (self.target, 0))
-                except PermissionError:  # dropped in this namespace's own output chain
-                    continue
             self._read()
         heard = time.monotonic()
         while self._unanswered() and time.monotonic() < heard + QUIET_S:

@@ -70,15 +70,11 @@ def growth(context: Context, nodes: NodeWatch) -> str:
 
 
 def eviction(context: Context, nodes: NodeWatch) -> str:
-    before, everybody = _experiment(context), set(nodes.alive)
-    victim = machine_faults.worker_that_trains(context.training)
-    left = machine_faults.evict(victim)
-    until(lambda: victim.name not in nodes.alive, 90, f"{victim.name} leaves")
-    back = _wait_for_workers(nodes)
+    before = _experiment(context)
+    seen = machine_faults.evict_at_work(context, nodes, COMES_S)
     _wait_for_env_runners(context)
     _check_same_job(context, before)
-    (new,) = nodes.alive - everybody
-    return f"{victim.name} left after {left:.0f} s, {new} joined {back:.0f} s later, the same job"
+    return f"{seen}, the same job"
 
 
 def up_again(context: Context) -> str:
@@ -102,9 +98,7 @@ def sleep(context: Context) -> str:
     context.up_doing(RUN_COMMAND_CHANGED, sleepAfterMinutes=str(IDLE_MINUTES))
     head_commands.stop(context.head, _experiment(context)["name"])
     off = until(lambda: context.head.power == "off", ASLEEP_S, "the head is deallocated")
-    machines = [machine.name for machine in all_machines()]
-    if machines != ["head"]:
-        raise UnexpectedError(f"machines: {', '.join(machines)}")
+    machine_faults.check_head_is_alone()
     return f"the head was off after {off:.0f} s, without workers"
 
 
@@ -134,12 +128,9 @@ def _experiment(context: Context) -> dict[str, Any]:
 
 
 def _grow(context: Context, nodes: NodeWatch) -> str:
-    joined, grown = _wait_for_workers(nodes), _wait_for_env_runners(context)
+    joined = until(lambda: len(nodes.alive) == 1 + WORKERS, COMES_S, f"{WORKERS} workers")
+    grown = _wait_for_env_runners(context)
     return f"joined after {joined:.0f} s, {ENV_RUNNERS} env runners {grown:.0f} s later"
-
-
-def _wait_for_workers(nodes: NodeWatch) -> float:
-    return until(lambda: len(nodes.alive) == 1 + WORKERS, COMES_S, f"{WORKERS} workers")
 
 
 def _wait_for_env_runners(context: Context, timeout_s: float = 90) -> float:

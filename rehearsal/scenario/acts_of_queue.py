@@ -20,7 +20,11 @@ from rehearsal.machines.nspawn_machine import all_machines
 from rehearsal.network.bridges import INTERNET
 from rehearsal.scenario import head_commands, machine_faults, stack_changes
 from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, Context
-from rehearsal.scenario.machine_faults import azure_workers, check_only_azures_machines
+from rehearsal.scenario.machine_faults import (
+    azure_workers,
+    check_only_azures_machines,
+    evict_at_work,
+)
 from rehearsal.scenario.outcomes import Outcomes, UnexpectedError
 from rehearsal.scenario.training_watch import PROCESS_POLL_S, NodeWatch
 from rehearsal.scenario.training_watch import until as wait_until
@@ -62,7 +66,7 @@ def run_queue(context: Context, outcomes: Outcomes) -> list[str]:
     with NodeWatch(context.head) as nodes:
         grown = f"{WORKERS} workers, two experiments side by side"
         act("growth", grown, growth, volley, nodes)
-        act("evicted at work", "another worker comes", evicted_at_work, context, nodes)
+        act("evicted at work", "another worker comes", evict_at_work, context, nodes, COMES_S)
         act("logs -f", "cut off: one message, and training continues", logs_cut_off, volley)
         act("all finish", "each has one MLflow run", all_finish, context, volley)
         act("evicted idle", "no other worker comes", evicted_idle)
@@ -148,16 +152,6 @@ def logs_cut_off(volley: Volley) -> str:
     if state not in {"TRAINING", "FINISHED"}:
         raise UnexpectedError(f"{name}: {state}")
     return message
-
-
-def evicted_at_work(context: Context, nodes: NodeWatch) -> str:
-    everybody = set(nodes.alive)
-    victim = machine_faults.worker_that_trains(context.training)
-    left = machine_faults.evict(victim)
-    until(lambda: victim.name not in nodes.alive, 60, f"{victim.name} leaves")
-    came = until(lambda: bool(nodes.alive - everybody), COMES_S, "another worker")
-    (new,) = nodes.alive - everybody
-    return f"{victim.name} left after {left:.0f} s, {new} joined {came:.0f} s later"
 
 
 def all_finish(context: Context, volley: Volley) -> str:

@@ -13,7 +13,13 @@ from rehearsal.addresses import MLFLOW_ADDRESS
 from rehearsal.backend import Backend, storage_accounts
 from rehearsal.host_paths import ROOT, RUN
 from rehearsal.machines.nspawn_machine import all_machines
-from rehearsal.scenario import python_environments, read_only_acts, second_life, stack_changes
+from rehearsal.scenario import (
+    machine_faults,
+    python_environments,
+    read_only_acts,
+    second_life,
+    stack_changes,
+)
 from rehearsal.scenario.context import EXPERIMENT, Context
 from rehearsal.scenario.head_commands import save_results
 from rehearsal.scenario.laptop import LEAN_MLFLOW, ON_THE_INTERNET, Laptop, runs
@@ -59,9 +65,7 @@ def run_stacks(context: Context, outcomes: Outcomes) -> list[str]:
 def head_alone(context: Context) -> str:
     """Runs `up` without workers; waits until a checkpoint of the training is saved."""
     seen = stack_changes.up(context, minWorkers="0", maxWorkers="0")
-    machines = [machine.name for machine in all_machines()]
-    if machines != ["head"]:
-        raise UnexpectedError(f"machines: {', '.join(machines)}")
+    machine_faults.check_head_is_alone()
     metrics = read_only_acts.metrics(context)
     env_runners = context.training.env_runners()["head"]
     context.account = context.outputs["resultsAccountId"].rpartition("/")[2]

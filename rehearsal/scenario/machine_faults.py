@@ -121,6 +121,17 @@ def head_reboots(context: Context) -> str:
     return seen
 
 
+def evict_at_work(context: Context, nodes: NodeWatch, comes_s: float) -> str:
+    """Takes a worker away that trains, and waits until another one has joined."""
+    everybody = set(nodes.alive)
+    victim = worker_that_trains(context.training)
+    left = evict(victim)
+    until(lambda: victim.name not in nodes.alive, 90, f"{victim.name} leaves")
+    came = until(lambda: bool(nodes.alive - everybody), comes_s, "another worker")
+    (new,) = nodes.alive - everybody
+    return f"{victim.name} left after {left:.0f} s, {new} joined {came:.0f} s later"
+
+
 def evict(victim: Machine) -> float:
     """Takes a worker away as Azure does; returns the seconds until it confirmed the notice."""
     event = metadata_state.ScheduledEvent("Preempt", (victim.name,), time.time() + NOTICE_S)
@@ -186,3 +197,9 @@ def check_only_azures_machines() -> None:
         return {machine.name for machine in all_machines()} == {"head", *azure_workers()}
 
     until(same, 30, "exactly Azure's machines run")
+
+
+def check_head_is_alone() -> None:
+    machines = [machine.name for machine in all_machines()]
+    if machines != ["head"]:
+        raise UnexpectedError(f"machines: {', '.join(machines)}")

@@ -142,7 +142,6 @@ class _Source:
     namespace: Path
     address: str
     outside: bool = False
-    """It is on the internet."""
 
 
 def _sources() -> Iterator[_Source]:

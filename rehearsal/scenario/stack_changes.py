@@ -7,7 +7,7 @@ import time
 from functools import partial
 
 from infra.stack.last_start import TRAINING
-from rehearsal.azure.resources.resource_kinds import Properties, all_of
+from rehearsal.azure.resources.resource_kinds import Properties, Resources, all_of
 from rehearsal.azure.resources.run_commands import RUN_COMMAND
 from rehearsal.backend import Backend
 from rehearsal.drivers.pulumi_cli import PulumiCli
@@ -142,14 +142,20 @@ def failing_boot(context: Context) -> str:
 def destroy(context: Context) -> str:
     (account,) = all_of(Backend().resources(), "StorageAccount").values()
     context.account = account.inputs["accountName"]
+    kept = sorted(resource.kind for resource in left_by_destroy(context).values())
+    if kept != KEPT:
+        raise UnexpectedError(f"left: {', '.join(kept)}")
+    return f"left: {', '.join(kept)}"
+
+
+def left_by_destroy(context: Context) -> Resources:
+    """Runs `destroy`, which must leave no machine; returns the resources that are left."""
     result = context.driver.destroy()
     if result.error:
         raise UnexpectedError(result.error)
-    kept = sorted(resource.kind for resource in Backend().resources().values())
-    machines = [machine.name for machine in all_machines()]
-    if machines or kept != KEPT:
-        raise UnexpectedError(f"left: {', '.join([*machines, *kept])}")
-    return f"left: {', '.join(kept)}"
+    if machines := all_machines():
+        raise UnexpectedError(f"left: {', '.join(machine.name for machine in machines)}")
+    return Backend().resources()
 
 
 def _execution() -> Properties:

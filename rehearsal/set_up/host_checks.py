@@ -60,7 +60,8 @@ def problems(networks: Sequence[IPv4Network]) -> list[str]:
         routes = run("ip", "-4", "-j", "route", "show", "table", "all").stdout
         lines += find_conflicts(networks, host_networks(addresses, routes))
     servers = package_sources().servers if shutil.which("apt-get") else ()
-    lines += find_conflicts(networks, package_servers(_read(RESOLV_CONF), _resolved(servers)))
+    resolv_conf = RESOLV_CONF.read_text() if RESOLV_CONF.exists() else ""
+    lines += find_conflicts(networks, package_servers(resolv_conf, _resolved(servers)))
     return lines
 
 
@@ -131,10 +132,6 @@ def _all_kernel_problems() -> Iterator[str]:
     needed = "the kernel module br_netfilter is needed"
     yield from kernel_problems("bridge filter", check_bridge_filter(), needed)
     yield from kernel_problems("cgroups", check_cgroup(), "cgroups that root can make are needed")
-
-
-def _read(path: Path) -> str:
-    return path.read_text() if path.exists() else ""
 
 
 def _resolved(names: Collection[str]) -> str:

@@ -23,11 +23,9 @@ class Faults:
     keeps_capacity: bool = False
     """Whether a failed allocation and an eviction keep the capacity."""
     leaves_failed: bool = False
-    """Whether a failed allocation leaves a failed machine behind."""
     provisioning_fails: int = 0
     """New machines whose provisioning fails although there is room."""
     never_join: int = 0
-    """New machines that do not join Ray."""
     starts_sold_out: int = 0
     """Starts of a VM that fail for lack of room, with sold_out_code."""
     throttled: int = 0

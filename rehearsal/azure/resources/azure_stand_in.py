@@ -46,7 +46,6 @@ from rehearsal.azure.resources.virtual_machines import (
 )
 
 POLL_S = 0.1
-"""Between two checks of a script that runs."""
 CHANGED_BY_AZURE = ("identity", "ipConfigurations", "storageProfile")
 """Azure returns these inputs in another form than they were declared."""
 

@@ -170,7 +170,6 @@ def _token(urn_type: str) -> str:
 
 
 _MESSAGE: contextvars.ContextVar[Any] = contextvars.ContextVar("message")
-"""The engine's message."""
 
 
 def _with_azures_errors(name: str) -> Any:

@@ -27,7 +27,6 @@ class SetMachine:
     error: str = ""
     """Azure's error code if its provisioning fails."""
     joins: bool = True
-    """Whether it will join Ray."""
     deallocated: bool = False
 
     def state(self, now: float) -> str:
