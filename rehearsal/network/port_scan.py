@@ -176,16 +176,10 @@ def receive_only(raw: socket.socket, port: int) -> None:
     )
 
 
-def run_in_real_time() -> None:
-    """Lets this process run before others: on busy CPUs a second of work would take many.
-
-    Niceness is not enough: it counts only within a control group or a session (autogroup).
-    """
-    with suppress(PermissionError):  # a control group may have no real-time share; only slower
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-
-
 if __name__ == "__main__":
-    run_in_real_time()
+    # On busy CPUs a second of work would take many. Niceness is not enough: it counts only within a
+    # control group or a session (autogroup). A control group may have no real-time share.
+    with suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     answered = scan(*sys.argv[1:])
     print(json.dumps({"listening": [*answered.listening], "refused": [*answered.refused]}))

@@ -103,7 +103,10 @@ def queue_rule(context: Context, driver: PulumiCli) -> str:
     """Changes a rule of the queue in the project, runs `up`, and looks at what still runs."""
     head, file = context.head, driver.project.folder / POLL_FILE
     training, reloads = context.training.processes(), _queue_reloads(head)
-    file.write_text(replaced_once(file.read_text(), POLL, OTHER_POLL))
+    text = file.read_text()
+    if text.count(POLL) != 1:
+        raise UnexpectedError(f"{POLL!r} is there {text.count(POLL)} times")
+    file.write_text(text.replace(POLL, OTHER_POLL))
     context.up_in_place(RUN_COMMAND_CHANGED)
     if OTHER_POLL not in head.run("cat", f"{SOFTWARE}/{POLL_FILE}").stdout:
         raise UnexpectedError(f"{POLL_FILE} has not changed on the head")
@@ -120,13 +123,6 @@ def queue_rule(context: Context, driver: PulumiCli) -> str:
 
 def _queue_reloads(head: Machine) -> int:
     return head_commands.queue_log(head).count(head_commands.QUEUE_RELOADED)
-
-
-def replaced_once(text: str, before: str, after: str) -> str:
-    """Returns the text with one replacement; what to replace must be there exactly once."""
-    if text.count(before) != 1:
-        raise UnexpectedError(f"{before!r} is there {text.count(before)} times")
-    return text.replace(before, after)
 
 
 def failing_boot(context: Context) -> str:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from rehearsal.set_up.images import (
-    has_base_image,
-    has_python_environment,
-    make_base_image,
-    make_python_environment,
-)
+from rehearsal.set_up import images
 from rehearsal.set_up.tools import has_azurite, make_azurite
 
 
 def set_up() -> None:
     """Makes what is missing; the caller holds the rehearsal_lock and has installed the tools."""
-    make_base_image()
+    images.make_base_image()
     make_azurite()
-    make_python_environment()
+    images.make_python_environment()
 
 
 def is_set_up() -> bool:
-    return has_base_image() and has_azurite() and has_python_environment()
+    return images.has_base_image() and has_azurite() and images.has_python_environment()

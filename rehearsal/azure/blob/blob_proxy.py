@@ -22,13 +22,7 @@ from rehearsal import shared_file
 from rehearsal.azure import certificates
 from rehearsal.azure.http_server import Answer, Handler, Server
 from rehearsal.azure.metadata.managed_identity import claims
-from rehearsal.azure.resources.roles import (
-    BLOBS,
-    CONTAINERS,
-    DELEGATION_KEY,
-    RoleAssignment,
-    is_allowed,
-)
+from rehearsal.azure.resources import roles
 
 LOOPBACK = "127.0.0.1"
 HOST_SUFFIX = ".blob.core.windows.net"
@@ -46,7 +40,7 @@ class Access:
 
     accounts: Mapping[str, str] = field(default_factory=dict)
     """Resource ids by the accounts' names."""
-    assignments: tuple[RoleAssignment, ...] = ()
+    assignments: tuple[roles.RoleAssignment, ...] = ()
 
     def write(self, folder: Path) -> None:
         shared_file.write(folder / "access.json", self)
@@ -66,16 +60,16 @@ class Access:
             return False
         container = path.removeprefix("/").partition("/")[0]
         resource_id = f"{account_id}/blobServices/default/containers/{container}"
-        return is_allowed(self.assignments, principal, action, resource_id, now)
+        return roles.is_allowed(self.assignments, principal, action, resource_id, now)
 
 
 def needed_action(method: str, query: Mapping[str, str]) -> str | None:
     """Returns the permission that an operation needs; None for an unsupported operation."""
     if method == "POST":
-        return DELEGATION_KEY if query.get("comp") == "userdelegationkey" else None
+        return roles.DELEGATION_KEY if query.get("comp") == "userdelegationkey" else None
     # Listing a container's blobs reads blobs; listing an account's containers reads containers.
     lists, of_container = query.get("comp") == "list", query.get("restype") == "container"
-    return f"{BLOBS if lists == of_container else CONTAINERS}/{PERMISSIONS[method]}"
+    return f"{roles.BLOBS if lists == of_container else roles.CONTAINERS}/{PERMISSIONS[method]}"
 
 
 def serve(folder: Path, address: str, port: int, azurite_port: int) -> None:

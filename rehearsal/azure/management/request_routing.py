@@ -15,12 +15,7 @@ from rehearsal.azure.azure_errors import RefusedError
 from rehearsal.azure.http_server import Answer
 from rehearsal.azure.management import compute_requests
 from rehearsal.azure.management.management_faults import FaultsFile
-from rehearsal.azure.management.request_context import (
-    COMPUTE,
-    Request,
-    RequestContext,
-    forbidden,
-)
+from rehearsal.azure.management.request_context import COMPUTE, Request, RequestContext, forbidden
 from rehearsal.azure.management.scale_set_changes import SetMachines
 from rehearsal.azure.metadata.managed_identity import claims
 from rehearsal.azure.resources.azure_stand_in import Azure

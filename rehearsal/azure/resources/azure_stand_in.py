@@ -11,13 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rehearsal.azure.azure_errors import ArmError, AzureError, HalfMadeError, not_found
-from rehearsal.azure.resources import roles
-from rehearsal.azure.resources.refusals import (
-    after_deletion,
-    after_failed_creation,
-    interfaces_of,
-    users_of,
-)
+from rehearsal.azure.resources import refusals, roles, run_commands
 from rehearsal.azure.resources.resource_kinds import (
     KINDS,
     SUBSCRIPTION,
@@ -27,15 +21,7 @@ from rehearsal.azure.resources.resource_kinds import (
     short_type,
 )
 from rehearsal.azure.resources.returned_properties import added_properties
-from rehearsal.azure.resources.run_commands import (
-    GET,
-    RUN_COMMAND,
-    RUNNING,
-    Execution,
-    deployment_error,
-    ended,
-    started,
-)
+from rehearsal.azure.resources.run_commands import RUN_COMMAND, Execution
 from rehearsal.azure.resources.scale_set_machines import resized
 from rehearsal.azure.resources.state_file import State, StateFile
 from rehearsal.azure.resources.virtual_machines import (
@@ -88,12 +74,12 @@ class Azure:
             if resource_id in state.resources:
                 raise AzureError(f"cannot create already existing resource '{resource_id}'")
             state.refuse_held("create", resource_id)
-            for interface in interfaces_of(inputs):
+            for interface in refusals.interfaces_of(inputs):
                 state.refuse_held("attach", interface, by=resource_id)
         made = self._made(Resource(kind, inputs, {}), resource_id, state.resources)
         if error := self._refusal(resource_id, made, state.resources):
             with self.state_file.changed() as state:
-                state.holds += after_failed_creation(resource_id, inputs, time.time())
+                state.holds += refusals.after_failed_creation(resource_id, inputs, time.time())
             raise AzureError(error)
         with self.changing() as state:
             made = self._made(made, resource_id, state.resources)
@@ -129,14 +115,14 @@ class Azure:
             while self.state_file.read().lingers_in(resource_id):
                 time.sleep(POLL_S)
         with self.changing() as state:
-            if error := users_of(resource_id, state.resources):
+            if error := refusals.users_of(resource_id, state.resources):
                 raise AzureError(error)
             state.refuse_held("delete", resource_id)
             inside = f"{resource_id}/"
             deleted = {k: v for k, v in state.resources.items() if f"{k}/".startswith(inside)}
             for other in deleted:
                 del state.resources[other]
-            state.holds += after_deletion(deleted, time.time())
+            state.holds += refusals.after_deletion(deleted, time.time())
 
     def invoke(self, token: str, arguments: Properties) -> Properties:
         match short_type(token):
@@ -150,7 +136,7 @@ class Azure:
             case "getVirtualMachine" | "getVirtualMachineScaleSet" as function:
                 kind = KINDS[function.removeprefix("get")]
                 return self._described(kind.resource_id(arguments))
-            case function if function == GET:
+            case run_commands.GET:
                 return self._run_command(KINDS[RUN_COMMAND].resource_id(arguments), arguments)
         raise AzureError(f"the stand-in has no function {token}")
 
@@ -201,7 +187,7 @@ class Azure:
         command = self.resources()[resource_id]
         if command.kind != RUN_COMMAND:
             return
-        view = started(str(uuid.uuid4()))
+        view = run_commands.started(str(uuid.uuid4()))
         self._set_view(resource_id, view)
         script, timeout_s = command.inputs["source"]["script"], command.inputs["timeoutInSeconds"]
         self.start_script(self._vm_of(resource_id), view["executionId"], script, int(timeout_s))
@@ -210,19 +196,19 @@ class Azure:
                 raise AbandonedError
         if not execution.succeeded and command.inputs.get("treatFailureAsDeploymentFailure"):
             name = resource_id.rpartition("/")[2]
-            raise HalfMadeError(str(deployment_error(name, execution)), command.added)
+            raise HalfMadeError(str(run_commands.deployment_error(name, execution)), command.added)
 
     def _outcome(self, resource_id: str) -> Execution | None:
         """Returns how a run command ended, and keeps it; None while it runs."""
         view = self.resources()[resource_id].instance_view
         execution = self.outcome(self._vm_of(resource_id), view["executionId"])
         if execution is not None:
-            self._set_view(resource_id, ended(view, execution))
+            self._set_view(resource_id, run_commands.ended(view, execution))
         return execution
 
     def _run_command(self, resource_id: str, arguments: Properties) -> Properties:
         command = self._existing(resource_id)
-        if command.instance_view.get("executionState") == RUNNING:
+        if command.instance_view.get("executionState") == run_commands.RUNNING:
             self._outcome(resource_id)
             command = self._existing(resource_id)
         answer = self._described(resource_id)
