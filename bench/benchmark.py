@@ -75,7 +75,7 @@ def bench(seconds: float, results: Path) -> int:
             **about,
             "seconds": seconds,
             "figures": {figure.name: figure.to_json() for figure in figures},
-            "comparisons": {one.name: one.to_json() for one in compared},
+            "comparisons": {comparison.name: comparison.to_json() for comparison in compared},
             "problems": problems,
         },
     )
@@ -123,8 +123,8 @@ def bench_learning(
     """
     read_experiment(experiment)
     if run not in ALGORITHMS:
-        known = ", ".join(ALGORITHMS)
-        raise UserError(f"--run {run}: unknown{nearest(run, ALGORITHMS)}; known: {known}")
+        names = ", ".join(ALGORITHMS)
+        raise UserError(f"--run {run}: unknown{nearest(run, ALGORITHMS)}; known: {names}")
     console = Console(soft_wrap=True, highlight=False)
     about = machine()
     folder = results / f"bench-learn-{run}"
@@ -166,7 +166,7 @@ def compare(figures: Mapping[str, float]) -> list[Comparison]:
 
     trainer = best("trainer_steps_per_s_")
     stock, emulator = best("stock_steps_per_s_"), best("emulator_steps_per_s")
-    found = [
+    comparisons = [
         Comparison("trainer_over_stock", "trainer / stock RLlib", trainer / stock, STOCK_BAR),
         Comparison("trainer_over_emulator", "trainer / emulator", trainer / emulator, EMULATOR_BAR),
         Comparison("startup", "seconds to the first update", best("startup_s"), STARTUP_BAR),
@@ -179,8 +179,8 @@ def compare(figures: Mapping[str, float]) -> list[Comparison]:
         cost = f"{key}_cpu_us_per_1000_steps"
         growth = best(f"{cost}_{most}") / best(f"{cost}_{least}")
         what = f"driver's cost {words} learning, {most} / {least} env runners"
-        found.append(Comparison(f"{key}_cost_growth", what, growth, DRIVER_BAR))
-    return [one for one in found if math.isfinite(one.value)]
+        comparisons.append(Comparison(f"{key}_cost_growth", what, growth, DRIVER_BAR))
+    return [comparison for comparison in comparisons if math.isfinite(comparison.value)]
 
 
 def fresh_logs(folder: Path) -> Path:

@@ -102,8 +102,8 @@ def bench_games(
     settings = settings_of(experiment)
     for game in games:
         if game not in GAMES:
-            known = ", ".join(GAMES)
-            raise UserError(f"--games {game}: unknown{nearest(game, GAMES)}; known: {known}")
+            names = ", ".join(GAMES)
+            raise UserError(f"--games {game}: unknown{nearest(game, GAMES)}; known: {names}")
     path = results / f"bench_games_{steps}.json"
     first = int(time.time()) if first_seed is None else first_seed
     runs = [] if first_seed is None else _read(path, settings)
@@ -156,7 +156,7 @@ def _read(path: Path, settings: dict[str, Any]) -> list[GameRun]:
             "move it away, or leave --first-seed out"
         )
     runs: list[dict[str, Any]] = written["runs"]
-    return [GameRun(**{**one, "curve": [tuple(point) for point in one["curve"]]}) for one in runs]
+    return [GameRun(**{**run, "curve": [tuple(point) for point in run["curve"]]}) for run in runs]
 
 
 def thinned(curve: list[tuple[int, float]]) -> list[tuple[int, float]]:
@@ -171,10 +171,10 @@ def score_table(runs: list[GameRun]) -> Table:
     table.add_column("Game")
     for column in ("Steps", "Score", "To beat", "", "Seeds"):
         table.add_column(column, justify="right")
-    for game, known in GAMES.items():
-        of_game = [one for one in runs if one.game == game]
-        for budget, to_beat in itertools.zip_longest(BUDGETS, known.to_beat):
-            scores = [one.score(budget) for one in of_game if one.steps >= budget]
+    for name, game in GAMES.items():
+        for budget, to_beat in itertools.zip_longest(BUDGETS, game.to_beat):
+            of_game = [run for run in runs if run.game == name and run.steps >= budget]
+            scores = [run.score(budget) for run in of_game]
             if not scores:
                 continue
             mean, bar, verdict = statistics.mean(scores), "-", ""
@@ -182,7 +182,7 @@ def score_table(runs: list[GameRun]) -> Table:
                 bar = number(to_beat)
                 verdict = "[green]met[/green]" if mean >= to_beat else "[red]missed[/red]"
             each = ", ".join(number(score) for score in scores)
-            table.add_row(game, f"{budget:,}", number(mean), bar, verdict, each)
+            table.add_row(name, f"{budget:,}", number(mean), bar, verdict, each)
     return table
 
 
@@ -190,16 +190,16 @@ def draw_curves(runs: list[GameRun], path: Path) -> None:
     """Draws the curves of all runs, with the published scores as marks, as a PNG."""
     from matplotlib.figure import Figure as Picture
 
-    names = [name for name in GAMES if any(one.game == name for one in runs)]
+    names = [name for name in GAMES if any(run.game == name for run in runs)]
     columns = min(3, len(names))
     rows = math.ceil(len(names) / columns)
     picture = Picture(figsize=(4.2 * columns, 3.4 * rows), layout="constrained")
     grid = picture.subplots(rows, columns, squeeze=False).flatten()
     for axes, name in zip(grid, names, strict=False):
-        for number_of_run, one in enumerate(one for one in runs if one.game == name):
-            steps = [step / 1e6 for step, _ in one.curve]
-            means = [mean for _, mean in one.curve]
-            label = "volley, each seed" if number_of_run == 0 else None
+        for place, run in enumerate(run for run in runs if run.game == name):
+            steps = [step / 1e6 for step, _ in run.curve]
+            means = [mean for _, mean in run.curve]
+            label = "volley, each seed" if place == 0 else None
             axes.plot(steps, means, color="tab:blue", label=label)
         at = [budget / 1e6 for budget in BUDGETS if budget <= runs[0].steps]
         for whose, scores in GAMES[name].published.items():

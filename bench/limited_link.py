@@ -93,9 +93,7 @@ def _remove() -> None:
 
 def _processes() -> list[int]:
     """Returns the processes of the second node."""
-    return (
-        [int(one) for one in _run("ip", "netns", "pids", NAMESPACE).split()] if _is_there() else []
-    )
+    return list(map(int, _run("ip", "netns", "pids", NAMESPACE).split())) if _is_there() else []
 
 
 def _is_there() -> bool:

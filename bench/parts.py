@@ -49,11 +49,11 @@ def parts(seconds: float, cores: int) -> list[Part]:
     """
     counts = sorted({cores, *(2**n for n in range(cores.bit_length()) if 2**n < cores)})
     limit = partial(Limit, seconds=seconds)
-    found = [Part("start-up", _startup)]
+    planned = [Part("start-up", _startup)]
     for n in counts:
-        found.append(Part(f"stock RLlib, {_env_runners(n)}", partial(_stock, limit("stock", n))))
-        found.append(Part(f"trainer, {_env_runners(n)}", partial(_trainer, n, seconds)))
-    found += [
+        planned.append(Part(f"stock RLlib, {_env_runners(n)}", partial(_stock, limit("stock", n))))
+        planned.append(Part(f"trainer, {_env_runners(n)}", partial(_trainer, n, seconds)))
+    planned += [
         Part("trainer memory", partial(_memory, seconds)),
         Part("emulator", partial(_single, limit("emulator"))),
         Part("rollout fragment", partial(_single, limit("fragment"))),
@@ -64,8 +64,8 @@ def parts(seconds: float, cores: int) -> list[Part]:
         words = "driver with learning" if learning else "driver without learning"
         for n in DRIVER_ENV_RUNNERS:
             measure = partial(_driver, limit("driver", n, learning))
-            found.append(Part(f"{words}, {_env_runners(n)}", measure))
-    return found
+            planned.append(Part(f"{words}, {_env_runners(n)}", measure))
+    return planned
 
 
 def _startup(log: Path) -> list[Figure]:
@@ -117,10 +117,10 @@ def measure(limit: Limit, log: Path) -> dict[str, float]:
         command = [sys.executable, "-m", "bench.limits"]
         with Child([*command, str(outcome), json.dumps(asdict(limit))], log) as child:
             code = child.wait(2 * limit.seconds + PART_TIMEOUT_S)
-        found: dict[str, Any] = json.loads(outcome.read_text()) if outcome.exists() else {}
+        figures: dict[str, Any] = json.loads(outcome.read_text()) if outcome.exists() else {}
         if code != 0:
-            raise MeasurementError(found.get("error", f"exit code {code}; see {log}"))
-        return found
+            raise MeasurementError(figures.get("error", f"exit code {code}; see {log}"))
+        return figures
 
 
 def _env_runners(count: int) -> str:

@@ -35,9 +35,9 @@ def unwind_on_signals() -> None:
     def unwind(number: int, _: FrameType | None) -> None:
         sys.exit(128 + number)
 
-    for one in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(one) is not signal.SIG_IGN:  # As nohup sets it.
-            signal.signal(one, unwind)
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(ending) is not signal.SIG_IGN:  # As nohup sets it.
+            signal.signal(ending, unwind)
 
 
 def pss_bytes(rollup: str) -> int:
@@ -158,10 +158,10 @@ class Child:
 
     def _look_at_tree(self) -> None:
         """Adds new descendants; one once seen stays, so that it is found without its parent."""
-        found = [process for process in self._tree if process.is_running()]
+        tree = [process for process in self._tree if process.is_running()]
         with contextlib.suppress(psutil.NoSuchProcess):
-            found += self._root.children(recursive=True)
-        self._tree = list(dict.fromkeys(found))
+            tree += self._root.children(recursive=True)
+        self._tree = list(dict.fromkeys(tree))
 
 
 def error_in(output: str) -> str:

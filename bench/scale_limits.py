@@ -131,11 +131,11 @@ def _game() -> AtariSettings:
 
 def _train(learner: Any, recorded: Any, fragments: int, updates: int) -> float:
     """Makes a learner train on so many fragments in each update; returns seconds."""
-    known: list[RolloutFragment] = ray.get(recorded)
+    played: list[RolloutFragment] = ray.get(recorded)
     started = time.perf_counter()
     for update in range(updates):
         batch = learner._learner_connector(
-            episodes=[known[(update + n) % FRAGMENTS] for n in range(fragments)],
+            episodes=[played[(update + n) % FRAGMENTS] for n in range(fragments)],
             batch={},
             rl_module=learner.module,
         )

@@ -87,7 +87,7 @@ class LearningReport:
 
     def times(self) -> list[float]:
         """Returns every seed's seconds to the goal; infinite where it was not reached."""
-        reached = [math.inf if one.seconds is None else one.seconds for one in self.learned]
+        reached = [math.inf if seed.seconds is None else seed.seconds for seed in self.learned]
         return reached + [math.inf] * len(self.problems)
 
     def verdicts(self) -> list[Comparison]:
@@ -111,8 +111,8 @@ class LearningReport:
         return {
             "run": self.run,
             "goal": self.goal,
-            "seeds": [asdict(one) for one in self.learned],
-            "comparisons": {one.name: one.to_json() for one in self.verdicts()},
+            "seeds": [asdict(seed) for seed in self.learned],
+            "comparisons": {verdict.name: verdict.to_json() for verdict in self.verdicts()},
             "problems": {str(seed): why for seed, why in self.problems.items()},
         }
 
@@ -155,9 +155,9 @@ def comparison_table(comparisons: list[Comparison]) -> Table:
     table.add_column("Value", justify="right")
     table.add_column("Bar")
     table.add_column("")
-    for one in comparisons:
-        verdict = "[green]met[/green]" if one.met else "[red]missed[/red]"
-        table.add_row(one.what, number(one.value), str(one.bar), verdict)
+    for comparison in comparisons:
+        verdict = "[green]met[/green]" if comparison.met else "[red]missed[/red]"
+        table.add_row(comparison.what, number(comparison.value), str(comparison.bar), verdict)
     return table
 
 
@@ -166,11 +166,11 @@ def learning_table(report: LearningReport) -> Table:
     table = Table(title=f"{report.run}: to a mean return of {report.goal:g}", title_justify="left")
     for name in ("Seed", "Seconds", "Environment steps", "Final mean", "First update, s"):
         table.add_column(name, justify="right")
-    for one in report.learned:
-        startup = "-" if one.startup_s is None else number(one.startup_s)
-        seconds = number(math.inf if one.seconds is None else one.seconds)
-        mean = f"{one.return_mean:.2f}"
-        table.add_row(str(one.seed), seconds, f"{one.env_steps:,}", mean, startup)
+    for learned in report.learned:
+        startup = "-" if learned.startup_s is None else number(learned.startup_s)
+        seconds = number(math.inf if learned.seconds is None else learned.seconds)
+        mean = f"{learned.return_mean:.2f}"
+        table.add_row(str(learned.seed), seconds, f"{learned.env_steps:,}", mean, startup)
     for seed in report.problems:
         table.add_row(str(seed), "failed", "-", "-", "-")
     table.add_section()

@@ -63,13 +63,13 @@ class Learned:
 class TrainerRun:
     """One `python -m payload train` and what it has reported so far."""
 
-    def __init__(self, child: Child, runs: Path, known: set[Path]) -> None:
-        """Watches the run that the child makes in `runs`, beside those that were known before."""
+    def __init__(self, child: Child, runs: Path, earlier: set[Path]) -> None:
+        """Watches the run that the child makes in `runs`, beside the earlier ones."""
         self.child = child
-        self._runs, self._known = runs, known
+        self._runs, self._earlier = runs, earlier
 
     def rows(self) -> list[Row]:
-        for folder in set(self._runs.glob("*")) - self._known:
+        for folder in set(self._runs.glob("*")) - self._earlier:
             if (folder / "progress.csv").exists():
                 return read_progress(folder / "progress.csv")
         return []
@@ -80,7 +80,7 @@ class TrainerRun:
 
     def keep_logs(self) -> None:
         """Adds the run's own log to the child's, before its folder is removed."""
-        for folder in set(self._runs.glob("*")) - self._known:
+        for folder in set(self._runs.glob("*")) - self._earlier:
             for log in folder.glob("driver_log.txt"):
                 with self.child.log.open("a") as file:
                     file.write(f"--- {log.name}\n{log.read_text(errors='replace')}")
@@ -231,10 +231,10 @@ def _trainer(
     resumed: Path | None = None,
 ) -> Iterator[TrainerRun]:
     runs = results / RUNS
-    known = {path for path in runs.glob("*") if path != resumed}
+    earlier = {path for path in runs.glob("*") if path != resumed}
     command = [sys.executable, "-m", "payload", "train", "--results", str(results), *arguments]
     with Child(command, log, measure_memory) as child:
-        yield TrainerRun(child, runs, known)
+        yield TrainerRun(child, runs, earlier)
 
 
 @contextmanager

@@ -34,7 +34,7 @@ class PulumiCli:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "pulumi"
-        self.said = ""
+        self.output = ""
         """Output of the last `pulumi up` or `pulumi destroy`."""
 
     @cached_property
@@ -94,7 +94,7 @@ class PulumiCli:
             str(log),
             PULUMI_DEBUG_COMMANDS="true",  # Otherwise the CLI hides --event-log.
         )
-        self.said = done.stdout
+        self.output = done.stdout
         operations, errors = read_events(log.read_text() if log.exists() else "")
         error = "" if done.returncode == 0 else "\n".join([*errors, done.stderr]).strip()
         return Result(error, operations)

@@ -41,7 +41,10 @@ class Machine:
         self.name = name
         self.folder = MACHINES / name
         self.root = self.folder / "root"
+        self.interface = f"vb-{PREFIX}-{name}"[:15]
+        """The host's end of its cable."""
         self.cgroup = Cgroup(name)
+        self._power_file = self.folder / "power"
 
     @property
     def spec(self) -> MachineSpec:
@@ -118,15 +121,6 @@ class Machine:
         self._power_file.write_text("off")
 
     @property
-    def _power_file(self) -> Path:
-        return self.folder / "power"
-
-    @property
-    def interface(self) -> str:
-        """The host's end of its cable."""
-        return f"vb-{PREFIX}-{self.name}"[:15]
-
-    @property
     def leader(self) -> int | None:
         """The host's process id of its systemd; None while it does not run."""
         for pid in sorted(self.cgroup.processes()):
@@ -180,6 +174,7 @@ def all_machines() -> list[Machine]:
 
 def boot_command(spec: MachineSpec, root: Path) -> list[str]:
     """Returns the command that boots a machine from its disk at `root`."""
+    environment = sorted(ENVIRONMENT.iterdir()) if spec.has_environment else []
     return [
         "systemd-nspawn",
         "--quiet",
@@ -196,11 +191,6 @@ def boot_command(spec: MachineSpec, root: Path) -> list[str]:
         "--link-journal=no",
         "--console=read-only",
         f"--tmpfs=/dev/shm:size={SHARED_MEMORY},mode=1777",
-        *(f"--bind-ro={part}:/opt/volley/{part.name}" for part in _environment(spec)),
+        # The machine owns the parent folder of the image's Python environment.
+        *(f"--bind-ro={part}:/opt/volley/{part.name}" for part in environment if part.is_dir()),
     ]
-
-
-def _environment(spec: MachineSpec) -> list[Path]:
-    """Returns the parts of the image's Python environment; the machine owns their parent folder."""
-    parts = sorted(ENVIRONMENT.iterdir()) if spec.has_environment else []
-    return [path for path in parts if path.is_dir()]

@@ -58,7 +58,7 @@ def run_queue(context: Context, outcomes: Outcomes) -> list[str]:
         raise UnexpectedError("`volley` needs the pulumi CLI, which is not on the PATH")
     volley = Volley(context.laptop, pulumi.project)
     volley.record_to(SESSION)
-    volley.record("make up", pulumi.said)
+    volley.record("make up", pulumi.output)
     submitted = "two at once, one of them cut off and repeated; each is queued once"
     act("submit", submitted, submit, volley)
     killed = "while it scales: it boots, and the queue continues"
@@ -78,7 +78,7 @@ def run_queue(context: Context, outcomes: Outcomes) -> list[str]:
     if act("start", "`volley start`: both continue and finish", start, context, volley):
         act("sleep again", "at once, with nothing to do", sleep_again, context, volley)
     act("destroy", "only the results are left", stack_changes.destroy, context)
-    volley.record("make down", pulumi.said)
+    volley.record("make down", pulumi.output)
     return []
 
 

@@ -7,7 +7,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -139,10 +139,8 @@ def manager_settings(variables: Mapping[str, str]) -> str:
 
 
 def host_bundle(environment: Mapping[str, str]) -> Path:
-    named: Iterator[str] = (
-        environment[name] for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE") if name in environment
-    )
-    return Path(next(named, BUNDLE))
+    named = environment.get("SSL_CERT_FILE") or environment.get("REQUESTS_CA_BUNDLE")
+    return Path(named or BUNDLE)
 
 
 def _write(path: Path, text: str, mode: int = 0o644) -> None:

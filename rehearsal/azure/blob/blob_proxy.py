@@ -29,6 +29,8 @@ HOST_SUFFIX = ".blob.core.windows.net"
 HOP_BY_HOP = {"connection", "content-length", "keep-alive", "transfer-encoding"}
 TIMEOUT_S = 60
 PART = 2**20
+ACCESS = "access.json"
+"""The file with the current Access; nobody may do anything before it exists."""
 PERMISSIONS = {"GET": "read", "HEAD": "read", "PUT": "write", "DELETE": "delete"}
 XML = '<?xml version="1.0" encoding="utf-8"?><Error><Code>{}</Code><Message>{}</Message></Error>'
 MISMATCH = "This request is not authorized to perform this operation using this permission."
@@ -41,14 +43,6 @@ class Access:
     accounts: Mapping[str, str] = field(default_factory=dict)
     """Resource ids by the accounts' names."""
     assignments: tuple[roles.RoleAssignment, ...] = ()
-
-    def write(self, folder: Path) -> None:
-        shared_file.write(folder / "access.json", self)
-
-    @staticmethod
-    def read(folder: Path) -> Access:
-        """Returns what was written last; nobody may do anything before the first time."""
-        return shared_file.read(folder / "access.json", Access)
 
     def allows(self, method: str, host: str, url: str, authorization: str, now: float) -> bool:
         """Returns whether a request is allowed; Azurite checks the token's audience and age."""
@@ -87,7 +81,7 @@ class _Handler(Handler):
 
     def respond(self, headers: Mapping[str, str], body: bytes) -> None:
         authorization, host = headers.get("Authorization", ""), headers.get("Host", "")
-        access = Access.read(self.folder)
+        access = shared_file.read(self.folder / ACCESS, Access)
         if not access.allows(self.command, host, self.path, authorization, time.time()):
             self._refuse(403, "AuthorizationPermissionMismatch", MISMATCH)
             return

@@ -27,7 +27,7 @@ from rehearsal import background_process, shared_file
 from rehearsal.addresses import BLOB_ADDRESS
 from rehearsal.azure import certificates
 from rehearsal.azure.blob import blob_proxy
-from rehearsal.azure.blob.blob_proxy import HOST_SUFFIX, LOOPBACK, Access
+from rehearsal.azure.blob.blob_proxy import ACCESS, HOST_SUFFIX, LOOPBACK, Access
 from rehearsal.azure.metadata.managed_identity import TOKEN_S, access_token
 from rehearsal.azure.metadata.metadata_state import NOBODY, Identity
 from rehearsal.host_paths import AZURITE, NODE, ROOT
@@ -35,6 +35,7 @@ from rehearsal.host_paths import AZURITE, NODE, ROOT
 PROGRAM = AZURITE / "node_modules/azurite/dist/src/blob/main.js"
 OPTIONS = ("--oauth", "basic", "--skipApiVersionCheck", "--disableTelemetry", "--silent")
 AUDIENCE = "https://storage.azure.com"
+KEYS, PORT, AZURITE_PID = "accounts.json", "azurite.port", "azurite.pid"
 PAGE = 5000
 """Names in one answer: the service's own limit."""
 
@@ -61,7 +62,7 @@ class BlobStorage:
     def grant(self, access: Access) -> None:
         """Replaces the permissions; at first nobody may do anything."""
         with self._locked():
-            access.write(self.folder)
+            shared_file.write(self.folder / ACCESS, access)
 
     def add_account(self, name: str) -> None:
         """Makes an account if it is missing; the service is down for a second."""
@@ -72,7 +73,7 @@ class BlobStorage:
             if name not in keys:
                 self._stop()
                 keys[name] = b64encode(secrets.token_bytes(64)).decode()
-                shared_file.replace(self._key_file, json.dumps(keys))
+                shared_file.replace(self.folder / KEYS, json.dumps(keys))
             self._start(keys)
 
     def remove_account(self, name: str) -> None:
@@ -85,7 +86,7 @@ class BlobStorage:
                     self.delete_container(name, container)
                 self._stop()
                 del keys[name]
-                shared_file.replace(self._key_file, json.dumps(keys))
+                shared_file.replace(self.folder / KEYS, json.dumps(keys))
             self._start(keys)
 
     def accounts(self) -> Sequence[str]:
@@ -128,7 +129,7 @@ class BlobStorage:
     def _client(self, account: str) -> BlobServiceClient:
         """Returns a client of Azurite itself, where no role is needed."""
         return BlobServiceClient(
-            f"https://{LOOPBACK}:{self._port_file.read_text()}/{account}",
+            f"https://{LOOPBACK}:{(self.folder / PORT).read_text()}/{account}",
             credential=_Nobody(),
             connection_verify=str(certificates.authority(self.folder)),
             use_env_settings=False,
@@ -155,18 +156,18 @@ class BlobStorage:
     def _stop(self) -> None:
         for proxy in self._proxies():
             background_process.stop(proxy)
-        background_process.stop(self._azurite)
+        background_process.stop(self.folder / AZURITE_PID)
 
     def _start(self, keys: dict[str, str]) -> None:
         """Starts the processes that do not run; none is needed without an account."""
         if not keys:
             return
-        if not background_process.alive(self._azurite):
+        if not background_process.alive(self.folder / AZURITE_PID):
             self._start_azurite(keys)
         self._start_proxy(self.address)
 
     def _start_proxy(self, address: str) -> None:
-        where = (address, str(self.port), self._port_file.read_text())
+        where = (address, str(self.port), (self.folder / PORT).read_text())
         background_process.start(
             [sys.executable, "-m", blob_proxy.__name__, self.folder, *where],
             pid_file=self._proxy(address),
@@ -182,12 +183,12 @@ class BlobStorage:
         certificate, key = certificates.server_certificate(self.folder, names, addresses)
         with socket.create_server((LOOPBACK, 0)) as free:
             port = str(free.getsockname()[1])
-        self._port_file.write_text(port)
+        (self.folder / PORT).write_text(port)
         files = ("--location", self.folder / "data", "--cert", certificate, "--key", key)
         where = ("--blobHost", LOOPBACK, "--blobPort", port)
         background_process.start(
             [NODE, PROGRAM, *OPTIONS, *where, *files],
-            pid_file=self._azurite,
+            pid_file=self.folder / AZURITE_PID,
             log=self.folder / "azurite.log",
             address=LOOPBACK,
             port=int(port),
@@ -201,26 +202,14 @@ class BlobStorage:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with shared_file.locked(self._key_file):
+        with shared_file.locked(self.folder / KEYS):
             yield
 
     def _keys(self) -> dict[str, str]:
         """Returns the accounts' keys by their names; only Azurite needs them."""
-        file = self._key_file
+        file = self.folder / KEYS
         keys: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
         return keys
-
-    @property
-    def _key_file(self) -> Path:
-        return self.folder / "accounts.json"
-
-    @property
-    def _azurite(self) -> Path:
-        return self.folder / "azurite.pid"
-
-    @property
-    def _port_file(self) -> Path:
-        return self.folder / "azurite.port"
 
     def _proxy(self, address: str) -> Path:
         return self.folder / f"proxy-{address}.pid"

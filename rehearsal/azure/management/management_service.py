@@ -25,7 +25,7 @@ from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.host_paths import ROOT
 
 HOST = "management.azure.com"
-FAULTS = "faults.json"
+FAULTS, PID = "faults.json", "service.pid"
 
 
 def start(
@@ -47,7 +47,7 @@ def start(
     certificates.server_certificate(folder, [HOST], [], ca)
     background_process.start(
         [sys.executable, "-m", module, state_file, folder, address, str(port)],
-        pid_file=_pid_file(folder),
+        pid_file=folder / PID,
         log=folder / "service.log",
         address=address,
         port=port,
@@ -57,7 +57,7 @@ def start(
 
 def stop(folder: Path) -> None:
     """Ends the service, if it runs; its files stay."""
-    background_process.stop(_pid_file(folder))
+    background_process.stop(folder / PID)
 
 
 def main(azure_of: Callable[[Path], Azure], arguments: Sequence[str]) -> None:
@@ -108,10 +108,6 @@ class _Handler(Handler):
         """Leaves out the autoscaler's requests, which come every few seconds."""
         if self.command != "GET" or code != 200:
             super().log_request(code, size)
-
-
-def _pid_file(folder: Path) -> Path:
-    return folder / "service.pid"
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def start(state_file: Path, log: Path, address: str = METADATA_ADDRESS, port: in
     """Starts the service, unless it runs; returns when it answers."""
     background_process.start(
         [sys.executable, "-m", __name__, state_file, address, str(port)],
-        pid_file=_pid_file(state_file),
+        pid_file=state_file.with_suffix(".pid"),
         log=log,
         address=address,
         port=port,
@@ -44,7 +44,7 @@ def start(state_file: Path, log: Path, address: str = METADATA_ADDRESS, port: in
 
 def stop(state_file: Path) -> None:
     """Ends the service, if it runs; the state stays."""
-    background_process.stop(_pid_file(state_file))
+    background_process.stop(state_file.with_suffix(".pid"))
 
 
 def serve(state_file: Path, address: str, port: int) -> None:
@@ -135,10 +135,6 @@ class _Handler(Handler):
         """Leaves out the machines' polls, one a second."""
         if code != 200 or not self.path.startswith(f"{METADATA}/scheduledevents"):
             super().log_request(code, size)
-
-
-def _pid_file(state_file: Path) -> Path:
-    return state_file.with_suffix(".pid")
 
 
 if __name__ == "__main__":
