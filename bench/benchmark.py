@@ -57,7 +57,7 @@ LEARNING_BARS = LearningBars(median_s=200.0, worst_s=330.0)
 
 
 def bench(seconds: float, results: Path) -> int:
-    """Measures this trainer, what it is held against and its parts; prints and writes bench.json.
+    """Measures this trainer, what it is compared with and its parts; prints and writes bench.json.
 
     A measurement lasts `seconds`; start-up comes on top. The exit code is 1 if a measurement
     failed; the others are measured all the same. Logs are in bench-logs/.

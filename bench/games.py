@@ -36,12 +36,12 @@ MARKERS = {IMPALA: "s", PPO: "^", RAINBOW: "o"}
 
 @dataclass(frozen=True)
 class Game:
-    """What is known of a game."""
+    """The scores that others have reached on a game."""
 
     to_beat: tuple[float, float]
     """After each of the first two of BUDGETS."""
     published: dict[str, tuple[float, float, float]]
-    """Whose -> scores after each of BUDGETS."""
+    """Scores after each of BUDGETS, by their source."""
 
 
 GAMES = {

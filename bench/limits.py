@@ -1,4 +1,4 @@
-"""What the trainer is held against, and what bounds it: its learner, its driver, MLflow.
+"""What the trainer is compared with, and what bounds it: its learner, its driver, MLflow.
 
 Each part runs in a process of its own: `python -m bench.limits PART` with the
 path of a JSON file to fill and a Limit's fields as JSON.
@@ -82,7 +82,7 @@ class Limit:
 
 
 class SyntheticEnvRunner(AtariEnvRunner):
-    """Returns what it has sampled once again and again: an env runner that costs nothing."""
+    """Returns its first sample again and again: an env runner that costs nothing."""
 
     def _sample(self, **kwargs: Any) -> list[RolloutFragment]:
         if not hasattr(self, "_fragment"):
@@ -164,7 +164,7 @@ def measure_emulator(limit: Limit) -> dict[str, float]:
 
 
 def measure_fragment(limit: Limit) -> dict[str, float]:
-    """Weighs a rollout fragment of random play as it travels from an env runner to the learner."""
+    """Measures the size of a rollout fragment of random play on its way to the learner."""
     config, _ = trainer_config(limit)
     env_runner = AtariEnvRunner(config=config, worker_index=1)
     fragment: RolloutFragment = env_runner.sample(random_actions=True)[0]
@@ -224,7 +224,7 @@ def measure_driver(limit: Limit) -> dict[str, float]:
 
 
 def measure_callback(limit: Limit) -> dict[str, float]:
-    """Measures what MLflow takes of training, in iterations as long as a run's."""
+    """Measures how much time MLflow takes, in iterations as long as a run's."""
     from bench.mlflow_cost import callback_share
 
     start_ray(1)
@@ -260,7 +260,7 @@ def start_ray(cpus: int) -> None:
 
 
 def trainer_config(limit: Limit) -> tuple[Any, ImpalaSettings]:
-    """Returns the trainer's own default config, but for what a measurement changes."""
+    """Returns the trainer's default config with what a measurement changes."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     config: dict[str, Any] = {
         "num_env_runners": limit.env_runners,

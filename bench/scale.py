@@ -1,4 +1,4 @@
-"""`bench --scale`: what each part of a training carries, and where it stops to grow with cores."""
+"""`bench --scale`: what each part of a training carries, and where it stops growing with cores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNITS = {
     "bytes_per_step": "B/step",
     "bytes": "B",
 }
-"""By what a measurement calls its figures."""
+"""Of a figure, by the name that a measurement gives it."""
 BESIDES = {"driver_us_per_1000_steps": ": driver's CPU"}
 TWO_CORES_PER_S = 5_000.0
 """About what two cores train: the driver is offered 10 and 30 times as much."""

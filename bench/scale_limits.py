@@ -19,7 +19,7 @@ from payload.impala.atari_env_runner import AtariEnvRunner
 from payload.impala.rollout_fragment import RolloutFragment
 
 FRAGMENTS = 8
-"""Different ones, that a learner is fed in turn."""
+"""How many different ones a learner gets in turn."""
 WARM_UP_UPDATES = 8
 
 
@@ -101,7 +101,7 @@ def measure_gradient_step(limit: Limit) -> dict[str, float]:
 
 
 def measure_weights(limit: Limit) -> dict[str, float]:
-    """Weighs the policy's weights as they travel to an env runner."""
+    """Measures the size of the policy's weights as they travel to an env runner."""
     config, _ = limits.trainer_config(limit)
     env_runner = AtariEnvRunner(config=config, worker_index=1)
     weights = env_runner.module.get_state(inference_only=True)

@@ -1,4 +1,4 @@
-"""What a benchmark hands over: figures, bars and whether they are met, tables, a JSON file."""
+"""A benchmark's results: figures, bars and whether they are met, tables, a JSON file."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class LearningBars:
-    """Seconds from the command that seeds together should reach; each should reach the goal."""
+    """Seconds from the command to the goal: the most for the median of the seeds, and for each."""
 
     median_s: float
     worst_s: float
@@ -79,7 +79,7 @@ class LearningReport:
     """Seeds that are to be measured."""
     learned: list[Learned] = field(default_factory=list)
     problems: dict[int, str] = field(default_factory=dict)
-    """Seed -> why its run failed."""
+    """Why a run failed, by seed."""
 
     @property
     def num_seeds(self) -> int:
@@ -91,7 +91,7 @@ class LearningReport:
         return reached + [math.inf] * len(self.problems)
 
     def verdicts(self) -> list[Comparison]:
-        """Holds the seeds measured so far against the bars, and their number against `asked`."""
+        """Compares the seeds measured so far with the bars, and their number with `asked`."""
         times = self.times()
         if not times:
             return []
@@ -182,7 +182,7 @@ def learning_table(report: LearningReport) -> Table:
 
 
 def seed_line(learned: Learned) -> str:
-    """Says in a line how one seed went."""
+    """Summarises a seed in one line."""
     how = "not solved" if learned.seconds is None else f"solved after {learned.seconds:.0f} s"
     return (
         f"seed {learned.seed} {how}: mean return {learned.return_mean:.2f} "

@@ -26,7 +26,7 @@ START_TIMEOUT_S = 300.0
 SETTLE_S = 15.0
 """Seconds of learning before the throughput is measured: MLflow is imported in them."""
 SLOWEST_STEPS_PER_S = 300.0
-"""Of a run that is taken to be alive."""
+"""A slower run is taken to be dead."""
 END_TIMEOUT_S = 300.0
 """How long a run may take beyond its time limit to start, to play and to deliver."""
 
@@ -46,7 +46,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Learned:
-    """How one seed came to its goal."""
+    """How a seed reached its goal, or did not."""
 
     seed: int
     seconds: float | None
