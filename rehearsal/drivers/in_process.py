@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-import grpc
+import grpc.aio
 import pulumi
 from pulumi.runtime import MockCallArgs, MockResourceArgs, Mocks
 from pulumi.runtime.mocks import MockMonitor
@@ -230,21 +230,9 @@ class _Mocks(Mocks):
         try:
             return self.update.azure.invoke(args.token, dict(args.args))
         except AzureError as error:
-            raise _RefusedError(str(error)) from None
-
-
-class _RefusedError(grpc.RpcError):
-    """What the engine answers to the program when a function of Azure's fails."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self._message = message
-
-    def code(self) -> grpc.StatusCode:
-        return grpc.StatusCode.UNKNOWN
-
-    def details(self) -> str:
-        return self._message
+            # As the engine answers when a function of Azure's fails.
+            none = grpc.aio.Metadata()
+            raise grpc.aio.AioRpcError(grpc.StatusCode.UNKNOWN, none, none, str(error)) from None
 
 
 class _Monitor(MockMonitor):

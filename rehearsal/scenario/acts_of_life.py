@@ -18,13 +18,13 @@ from rehearsal.scenario import (
     stack_changes,
 )
 from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, Context
+from rehearsal.scenario.laptop import Volley
 from rehearsal.scenario.limited_network import limited_network
 from rehearsal.scenario.outcomes import Outcomes, UnexpectedError
 from rehearsal.scenario.read_only_acts import ports_as_declared
 from rehearsal.scenario.role_faults import roles_removed
 from rehearsal.scenario.training_watch import NodeWatch, until
 from rehearsal.scenario.unsupported_properties import unsupported_properties
-from rehearsal.scenario.volley_command import Volley
 
 LOOPBACK = "dashboard and MLflow listen there only, the dashboard with a token"
 ROLES_REMOVED = "nothing is saved, no worker joins; both work when the roles are back"

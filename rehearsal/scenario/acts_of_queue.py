@@ -20,6 +20,7 @@ from rehearsal.machines.nspawn_machine import all_machines
 from rehearsal.network.bridges import INTERNET
 from rehearsal.scenario import head_commands, machine_faults, stack_changes
 from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, Context
+from rehearsal.scenario.laptop import Volley
 from rehearsal.scenario.machine_faults import (
     azure_workers,
     check_only_azures_machines,
@@ -28,7 +29,6 @@ from rehearsal.scenario.machine_faults import (
 from rehearsal.scenario.outcomes import Outcomes, UnexpectedError
 from rehearsal.scenario.training_watch import PROCESS_POLL_S, NodeWatch
 from rehearsal.scenario.training_watch import until as wait_until
-from rehearsal.scenario.volley_command import Volley
 
 EXPERIMENT = ROOT / "rehearsal/scenario/short_experiment.yaml"
 FIRST, SECOND, THIRD = experiment_name(EXPERIMENT), "second", "third"

@@ -86,7 +86,7 @@ class Provider(api.Provider):
         token, inputs = _token(request.type), plain(request.properties)
         made = kind_of(token).resource_id(inputs, self._subscription)
         state = await _state(
-            (token, made), request.properties, lambda: self._azure.create(token, made, inputs)
+            token, made, request.properties, lambda: self._azure.create(token, made, inputs)
         )
         return api.CreateResponse(resource_id=made, properties=state)
 
@@ -107,10 +107,9 @@ class Provider(api.Provider):
             known = without(request.news, *CHANGED_BY_AZURE)
             return api.UpdateResponse(properties={**request.olds, **known})
         changed, inputs = request.resource_id, plain(request.news)
+        token = _token(request.type)
         state = await _state(
-            (_token(request.type), changed),
-            request.news,
-            lambda: self._azure.update(changed, inputs),
+            token, changed, request.news, lambda: self._azure.update(changed, inputs)
         )
         return api.UpdateResponse(properties=state)
 
@@ -125,34 +124,17 @@ class Provider(api.Provider):
 class InitFailedError(Exception):
     """A resource did not come up; carries what the engine needs to continue with it."""
 
-    def __init__(
-        self, reason: str, resource_id: str, inputs: PropertyValues, state: PropertyValues
-    ) -> None:
+    def __init__(self, reason: str, failure: provider_pb2.ErrorResourceInitFailed) -> None:
         super().__init__(reason)
-        self.resource_id, self.inputs, self.state = resource_id, dict(inputs), dict(state)
-
-    def metadata(self) -> tuple[tuple[str, bytes], ...]:
-        status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(self))
-        status.details.add().Pack(
-            provider_pb2.ErrorResourceInitFailed(
-                id=self.resource_id,
-                reasons=[str(self)],
-                properties=PropertyValue.marshal_map(self.state),
-                inputs=PropertyValue.marshal_map(self.inputs),
-            )
-        )
-        return (("grpc-status-details-bin", status.SerializeToString()),)
+        status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=reason)
+        status.details.add().Pack(failure)
+        self.metadata = (("grpc-status-details-bin", status.SerializeToString()),)
 
 
 async def _state(
-    what: tuple[str, str], inputs: PropertyValues, call: Callable[[], Properties]
+    token: str, resource_id: str, inputs: PropertyValues, call: Callable[[], Properties]
 ) -> dict[str, PropertyValue]:
-    """Makes or changes a resource; returns Azure's answer for it.
-
-    Args:
-        what: The type and the id of the resource.
-    """
-    token, resource_id = what
+    """Makes or changes a resource; returns Azure's answer for it."""
 
     def answer(added: Properties) -> dict[str, PropertyValue]:
         made = Resource(kind_of(token).type, plain(inputs), added)
@@ -161,7 +143,13 @@ async def _state(
     try:
         return answer(await asyncio.to_thread(call))
     except HalfMadeError as error:
-        raise InitFailedError(str(error), resource_id, inputs, answer(error.added)) from None
+        failure = provider_pb2.ErrorResourceInitFailed(
+            id=resource_id,
+            reasons=[str(error)],
+            properties=PropertyValue.marshal_map(answer(error.added)),
+            inputs=PropertyValue.marshal_map(dict(inputs)),
+        )
+        raise InitFailedError(str(error), failure) from None
 
 
 def _token(urn_type: str) -> str:
@@ -182,7 +170,7 @@ def _with_azures_errors(name: str) -> Any:
             return await library(self, message, context)
         except Exception as raised:
             error = raised.__context__ or raised  # The library wraps it, with its traceback.
-            details = error.metadata() if isinstance(error, InitFailedError) else ()
+            details = error.metadata if isinstance(error, InitFailedError) else ()
             await context.abort(grpc.StatusCode.UNKNOWN, str(error), details)
 
     return method
