@@ -117,7 +117,7 @@ def _search_runs(laptop: Laptop, mlflow: str) -> tuple[dict[str, Any], list[dict
         for tag in run["data"].get("tags", [])
         if tag["key"] == PARENT
     }
-    newest = next(iter(by_id))
+    newest, *_ = by_id
     search_id = parents.get(newest, newest)
     trials = [run for run_id, run in by_id.items() if parents.get(run_id) == search_id]
     return by_id[search_id], trials
