@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from rehearsal.azure.azure_errors import ArmError
@@ -46,7 +46,7 @@ class Hold:
     resource_id: str
     until: float
     """Seconds since the epoch."""
-    error: ArmError = field(default_factory=lambda: ArmError("", ""))
+    error: ArmError
     by: str = ""
     """A resource that is exempt."""
 
