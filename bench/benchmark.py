@@ -57,17 +57,10 @@ LEARNING_BARS = LearningBars(median_s=200.0, worst_s=330.0)
 
 
 def bench(seconds: float, results: Path) -> int:
-    """Measures this trainer, what it is held against and its parts; prints and writes bench.json.
+    """Measures this trainer, what it is compared with and its parts; prints and writes bench.json.
 
-    Args:
-        seconds: Length of each measurement; start-up comes on top.
-        results: Folder for bench.json and bench-logs/.
-
-    Returns:
-        The process's exit code: 1 if a measurement failed. The others are measured all the same.
-
-    Raises:
-        UserError: The system is not Linux: CPU time and memory are read as Linux has them.
+    A measurement lasts `seconds`; start-up comes on top. The exit code is 1 if a measurement
+    failed; the others are measured all the same. Logs are in bench-logs/.
     """
     check_system()
     console = Console(soft_wrap=True, highlight=False)
@@ -82,7 +75,7 @@ def bench(seconds: float, results: Path) -> int:
             **about,
             "seconds": seconds,
             "figures": {figure.name: figure.to_json() for figure in figures},
-            "comparisons": {one.name: one.to_json() for one in compared},
+            "comparisons": {comparison.name: comparison.to_json() for comparison in compared},
             "problems": problems,
         },
     )
@@ -99,13 +92,13 @@ def check_system() -> None:
 
 
 def measure_parts(
-    found: list[Part], logs: Path, console: Console
+    wanted: list[Part], logs: Path, console: Console
 ) -> tuple[list[Figure], dict[str, str]]:
     """Measures one part after the other; returns the figures, and why a part failed."""
     fresh_logs(logs)
     figures: list[Figure] = []
     problems: dict[str, str] = {}
-    for part in found:
+    for part in wanted:
         console.print(f"Measuring {part.name} ...")
         try:
             figures += part.measure(logs / part.log_name)
@@ -120,25 +113,18 @@ def bench_learning(
 ) -> int:
     """Measures the time from the command to a mean return of 18, start-up included.
 
+    Writes bench_learn_<run>.json after every seed; the runs keep their files in bench-learn-<run>/.
+    The exit code is 1 if a run failed; one that is not solved in time has not failed.
+
     Args:
         experiment: Its run and stop count for nothing.
-        run: The algorithm.
-        seeds: How many runs.
         first_seed: Seeds count up from here. By default the clock draws it, so that the figures
             are not those of seeds that the defaults were tuned on.
-        results: Folder for bench_learn_<run>.json, written after every seed, and for
-            bench-learn-<run>/, where the runs keep their files.
-
-    Returns:
-        The process's exit code: 1 if a run failed. A run that is not solved in time has not failed.
-
-    Raises:
-        UserError: No such experiment file or algorithm.
     """
     read_experiment(experiment)
     if run not in ALGORITHMS:
-        known = ", ".join(ALGORITHMS)
-        raise UserError(f"--run {run}: unknown{nearest(run, ALGORITHMS)}; known: {known}")
+        names = ", ".join(ALGORITHMS)
+        raise UserError(f"--run {run}: unknown{nearest(run, ALGORITHMS)}; known: {names}")
     console = Console(soft_wrap=True, highlight=False)
     about = machine()
     folder = results / f"bench-learn-{run}"
@@ -180,7 +166,7 @@ def compare(figures: Mapping[str, float]) -> list[Comparison]:
 
     trainer = best("trainer_steps_per_s_")
     stock, emulator = best("stock_steps_per_s_"), best("emulator_steps_per_s")
-    found = [
+    comparisons = [
         Comparison("trainer_over_stock", "trainer / stock RLlib", trainer / stock, STOCK_BAR),
         Comparison("trainer_over_emulator", "trainer / emulator", trainer / emulator, EMULATOR_BAR),
         Comparison("startup", "seconds to the first update", best("startup_s"), STARTUP_BAR),
@@ -193,8 +179,8 @@ def compare(figures: Mapping[str, float]) -> list[Comparison]:
         cost = f"{key}_cpu_us_per_1000_steps"
         growth = best(f"{cost}_{most}") / best(f"{cost}_{least}")
         what = f"driver's cost {words} learning, {most} / {least} env runners"
-        found.append(Comparison(f"{key}_cost_growth", what, growth, DRIVER_BAR))
-    return [one for one in found if math.isfinite(one.value)]
+        comparisons.append(Comparison(f"{key}_cost_growth", what, growth, DRIVER_BAR))
+    return [comparison for comparison in comparisons if math.isfinite(comparison.value)]
 
 
 def fresh_logs(folder: Path) -> Path:

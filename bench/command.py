@@ -10,11 +10,7 @@ from payload.run.run_folder import check_writable
 
 
 def bench(options: argparse.Namespace) -> int:
-    """Measures; returns the exit code: 1 if a measurement failed.
-
-    Raises:
-        UserError: The options cannot be used, or the machine cannot be measured.
-    """
+    """Measures; returns the exit code: 1 if a measurement failed."""
     from bench.process import unwind_on_signals
 
     for name in ("seconds", "seeds", "steps"):

@@ -18,7 +18,7 @@ from rich.table import Table
 from bench.benchmark import fresh_logs
 from bench.process import MeasurementError
 from bench.table import machine, number, write_json
-from bench.trainer import Row, measure_scores
+from bench.trainer import measure_scores
 from payload.errors import UserError, nearest
 from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.read import read_experiment
@@ -36,12 +36,12 @@ MARKERS = {IMPALA: "s", PPO: "^", RAINBOW: "o"}
 
 @dataclass(frozen=True)
 class Game:
-    """What is known of a game."""
+    """The scores that others have reached on a game."""
 
     to_beat: tuple[float, float]
     """After each of the first two of BUDGETS."""
     published: dict[str, tuple[float, float, float]]
-    """Whose -> scores after each of BUDGETS."""
+    """Scores after each of BUDGETS, by their source."""
 
 
 GAMES = {
@@ -64,8 +64,6 @@ GAMES = {
 
 @dataclass(frozen=True)
 class GameRun:
-    """One training run on a game."""
-
     game: str
     seed: int
     steps: int
@@ -91,42 +89,36 @@ def bench_games(
 ) -> int:
     """Trains games with the settings of an experiment; prints, writes and draws their scores.
 
+    Writes bench_games_<steps>.json and .png after every run; the runs keep their files in
+    bench-games/. The exit code is 1 if a run failed.
+
     Args:
         experiment: Its env and stop count for nothing.
         games: Names in GAMES; none of them means all.
-        seeds: Runs of each game.
-        steps: Environment steps of each run.
-        results: Folder for bench_games_<steps>.json and .png, written after every run, and for
-            bench-games/, where the runs keep their files.
         first_seed: Seeds count up from here; the runs that the JSON file has stay in it, are drawn
             and not repeated, and an interrupted one is resumed. By default the clock draws it, and
             the file begins again.
-
-    Returns:
-        The process's exit code: 1 if a run failed.
-
-    Raises:
-        UserError: No such experiment file or game, or the JSON file has runs with other settings.
     """
     settings = settings_of(experiment)
     for game in games:
         if game not in GAMES:
-            known = ", ".join(GAMES)
-            raise UserError(f"--games {game}: unknown{nearest(game, GAMES)}; known: {known}")
+            names = ", ".join(GAMES)
+            raise UserError(f"--games {game}: unknown{nearest(game, GAMES)}; known: {names}")
     path = results / f"bench_games_{steps}.json"
     first = int(time.time()) if first_seed is None else first_seed
-    found = [] if first_seed is None else _read(path, settings)
+    runs = [] if first_seed is None else _read(path, settings)
     picture = path.with_suffix(".png")
     folder = results / "bench-games"
     logs = fresh_logs(folder / "bench-logs")
     console = Console(soft_wrap=True, highlight=False)
     about = machine()
-    measured = {(one.seed, one.game) for one in found}
+    measured = {(run.seed, run.game) for run in runs}
     problems: dict[str, str] = {}
-    if found:
-        draw_curves(found, picture)
-    wanted = itertools.product(range(first, first + seeds), games or GAMES)
-    for seed, game in [one for one in wanted if one not in measured]:
+    if runs:
+        draw_curves(runs, picture)
+    for seed, game in itertools.product(range(first, first + seeds), games or GAMES):
+        if (seed, game) in measured:
+            continue
         console.print(f"Training on {game}, seed {seed} ...")
         log = logs / f"{game}-{seed}.log"
         try:
@@ -135,11 +127,13 @@ def bench_games(
             problems[f"{game}, seed {seed}"] = str(error)
             console.print(f"{game}, seed {seed} failed: {error}", style="red", markup=False)
             continue
-        found.append(_game_run(game, seed, steps, rows, about["git_commit"]))
-        write_json(path, {**about, "settings": settings, "runs": [asdict(one) for one in found]})
-        draw_curves(found, picture)
-    if found:
-        console.print(score_table(found))
+        means = [(r.env_steps, r.return_mean) for r in rows if math.isfinite(r.return_mean)]
+        commit, train_s = about["git_commit"], rows[-1].time_total_s
+        runs.append(GameRun(game, seed, steps, train_s, commit, thinned(means)))
+        write_json(path, {**about, "settings": settings, "runs": [asdict(run) for run in runs]})
+        draw_curves(runs, picture)
+    if runs:
+        console.print(score_table(runs))
         console.print(f"Written to {path} and {picture.name}; runs in {folder}")
     return 1 if problems else 0
 
@@ -162,12 +156,7 @@ def _read(path: Path, settings: dict[str, Any]) -> list[GameRun]:
             "move it away, or leave --first-seed out"
         )
     runs: list[dict[str, Any]] = written["runs"]
-    return [GameRun(**{**one, "curve": [tuple(point) for point in one["curve"]]}) for one in runs]
-
-
-def _game_run(game: str, seed: int, steps: int, rows: list[Row], git_commit: str | None) -> GameRun:
-    curve = thinned([(r.env_steps, r.return_mean) for r in rows if math.isfinite(r.return_mean)])
-    return GameRun(game, seed, steps, rows[-1].time_total_s, git_commit, curve)
+    return [GameRun(**{**run, "curve": [tuple(point) for point in run["curve"]]}) for run in runs]
 
 
 def thinned(curve: list[tuple[int, float]]) -> list[tuple[int, float]]:
@@ -182,10 +171,10 @@ def score_table(runs: list[GameRun]) -> Table:
     table.add_column("Game")
     for column in ("Steps", "Score", "To beat", "", "Seeds"):
         table.add_column(column, justify="right")
-    for game, known in GAMES.items():
-        of_game = [one for one in runs if one.game == game]
-        for budget, to_beat in itertools.zip_longest(BUDGETS, known.to_beat):
-            scores = [one.score(budget) for one in of_game if one.steps >= budget]
+    for name, game in GAMES.items():
+        for budget, to_beat in itertools.zip_longest(BUDGETS, game.to_beat):
+            of_game = [run for run in runs if run.game == name and run.steps >= budget]
+            scores = [run.score(budget) for run in of_game]
             if not scores:
                 continue
             mean, bar, verdict = statistics.mean(scores), "-", ""
@@ -193,7 +182,7 @@ def score_table(runs: list[GameRun]) -> Table:
                 bar = number(to_beat)
                 verdict = "[green]met[/green]" if mean >= to_beat else "[red]missed[/red]"
             each = ", ".join(number(score) for score in scores)
-            table.add_row(game, f"{budget:,}", number(mean), bar, verdict, each)
+            table.add_row(name, f"{budget:,}", number(mean), bar, verdict, each)
     return table
 
 
@@ -201,16 +190,16 @@ def draw_curves(runs: list[GameRun], path: Path) -> None:
     """Draws the curves of all runs, with the published scores as marks, as a PNG."""
     from matplotlib.figure import Figure as Picture
 
-    names = [name for name in GAMES if any(one.game == name for one in runs)]
+    names = [name for name in GAMES if any(run.game == name for run in runs)]
     columns = min(3, len(names))
     rows = math.ceil(len(names) / columns)
     picture = Picture(figsize=(4.2 * columns, 3.4 * rows), layout="constrained")
     grid = picture.subplots(rows, columns, squeeze=False).flatten()
     for axes, name in zip(grid, names, strict=False):
-        for number_of_run, one in enumerate(one for one in runs if one.game == name):
-            steps = [step / 1e6 for step, _ in one.curve]
-            means = [mean for _, mean in one.curve]
-            label = "volley, each seed" if number_of_run == 0 else None
+        for place, run in enumerate(run for run in runs if run.game == name):
+            steps = [step / 1e6 for step, _ in run.curve]
+            means = [mean for _, mean in run.curve]
+            label = "volley, each seed" if place == 0 else None
             axes.plot(steps, means, color="tab:blue", label=label)
         at = [budget / 1e6 for budget in BUDGETS if budget <= runs[0].steps]
         for whose, scores in GAMES[name].published.items():

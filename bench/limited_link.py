@@ -37,14 +37,9 @@ def add_limit(interface: str, mbit_per_s: float) -> list[str]:
 
 @contextmanager
 def ray_over_link(mbit_per_s: float, cpus: int) -> Iterator[None]:
-    """Starts Ray: this process on a node without CPUs, the CPUs on a node behind the link.
+    """Starts Ray: this process on a node without CPUs, `cpus` on a node behind the link.
 
-    Args:
-        mbit_per_s: Rate of the link, in each direction.
-        cpus: Of the second node.
-
-    Raises:
-        MeasurementError: The machine can't, or another benchmark has the link.
+    Raises MeasurementError if the machine can't, or if another benchmark has the link.
     """
     if (reason := why_not()) is not None:
         raise MeasurementError(f"a network link of a limited rate {reason}")
@@ -98,9 +93,7 @@ def _remove() -> None:
 
 def _processes() -> list[int]:
     """Returns the processes of the second node."""
-    return (
-        [int(one) for one in _run("ip", "netns", "pids", NAMESPACE).split()] if _is_there() else []
-    )
+    return list(map(int, _run("ip", "netns", "pids", NAMESPACE).split())) if _is_there() else []
 
 
 def _is_there() -> bool:

@@ -1,4 +1,4 @@
-"""What the trainer is held against, and what bounds it: its learner, its driver, MLflow.
+"""What the trainer is compared with, and what bounds it: its learner, its driver, MLflow.
 
 Each part runs in a process of its own: `python -m bench.limits PART` with the
 path of a JSON file to fill and a Limit's fields as JSON.
@@ -15,7 +15,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,18 +81,8 @@ class Limit:
     """The custom resource of the nodes for env runners, in a Ray cluster that runs already."""
 
 
-@dataclass(frozen=True)
-class Throughput:
-    """What an algorithm did in a window of time."""
-
-    steps_per_s: float
-    """Environment steps sampled, as the driver counts them."""
-    driver_us_per_1000_steps: float
-    """CPU time of the driver process but for its learner thread, in microseconds."""
-
-
 class SyntheticEnvRunner(AtariEnvRunner):
-    """Returns what it has sampled once again and again: an env runner that costs nothing."""
+    """Returns its first sample again and again: an env runner that costs nothing."""
 
     def _sample(self, **kwargs: Any) -> list[RolloutFragment]:
         if not hasattr(self, "_fragment"):
@@ -152,8 +142,7 @@ def measure_stock(limit: Limit) -> dict[str, float]:
     from bench.stock import stock_config
 
     start_ray(limit.env_runners)
-    algorithm = stock_config(limit.env_runners).build_algo()
-    return {"steps_per_s": throughput(algorithm, limit, SETTLE_S).steps_per_s}
+    return throughput(stock_config(limit.env_runners).build_algo(), limit, SETTLE_S)
 
 
 def measure_emulator(limit: Limit) -> dict[str, float]:
@@ -175,7 +164,7 @@ def measure_emulator(limit: Limit) -> dict[str, float]:
 
 
 def measure_fragment(limit: Limit) -> dict[str, float]:
-    """Weighs a rollout fragment of random play as it travels from an env runner to the learner."""
+    """Measures the size of a rollout fragment of random play on its way to the learner."""
     config, _ = trainer_config(limit)
     env_runner = AtariEnvRunner(config=config, worker_index=1)
     fragment: RolloutFragment = env_runner.sample(random_actions=True)[0]
@@ -231,11 +220,11 @@ def measure_driver(limit: Limit) -> dict[str, float]:
         else:
             # Env runners put fragments into their node's object store: nobody gets them from there.
             config.debugging(_skip_learners=not limit.learning)
-        return asdict(throughput(config.build_algo(), limit))
+        return throughput(config.build_algo(), limit)
 
 
 def measure_callback(limit: Limit) -> dict[str, float]:
-    """Measures what MLflow takes of training, in iterations as long as a run's."""
+    """Measures how much time MLflow takes, in iterations as long as a run's."""
     from bench.mlflow_cost import callback_share
 
     start_ray(1)
@@ -271,7 +260,7 @@ def start_ray(cpus: int) -> None:
 
 
 def trainer_config(limit: Limit) -> tuple[Any, ImpalaSettings]:
-    """Returns the trainer's own default config, but for what a measurement changes."""
+    """Returns the trainer's default config with what a measurement changes."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     config: dict[str, Any] = {
         "num_env_runners": limit.env_runners,
@@ -290,7 +279,6 @@ def trainer_config(limit: Limit) -> tuple[Any, ImpalaSettings]:
 
 
 def spaces_of(game: AtariSettings) -> dict[str, Any]:
-    """Returns observation and action space of a game, as a learner wants them."""
     env = make_vector_env(game, 1)
     return {DEFAULT_MODULE_ID: (env.single_observation_space, env.single_action_space)}
 
@@ -310,8 +298,12 @@ def rate(act: Callable[[int], int], seconds: float) -> float:
             return done / elapsed
 
 
-def throughput(algorithm: Any, limit: Limit, settle_s: float = 0.0) -> Throughput:
-    """Trains for `limit.seconds`, counted from `settle_s` after the first learner update on."""
+def throughput(algorithm: Any, limit: Limit, settle_s: float = 0.0) -> dict[str, float]:
+    """Trains for `limit.seconds`, counted from `settle_s` after the first learner update on.
+
+    Steps are environment steps sampled, as the driver counts them; the driver's CPU time leaves out
+    its learner thread.
+    """
     begun: tuple[float, int, float] | None = None
     first_update = math.inf
     sampled = 0
@@ -323,7 +315,8 @@ def throughput(algorithm: Any, limit: Limit, settle_s: float = 0.0) -> Throughpu
         trained = _count(
             result, LEARNER_RESULTS, ALL_MODULES, NUM_ENV_STEPS_TRAINED_LIFETIME, otherwise=0
         )
-        now = (time.perf_counter(), sampled, _driver_cpu_s())
+        driver_cpu_s = time.process_time() - sum(map(thread_cpu_s, LEARNER_THREADS))
+        now = (time.perf_counter(), sampled, driver_cpu_s)
         if begun is None:
             if (trained if limit.learning else sampled) > 0:
                 first_update = min(first_update, now[0])
@@ -331,7 +324,8 @@ def throughput(algorithm: Any, limit: Limit, settle_s: float = 0.0) -> Throughpu
                 begun = now
         elif now[0] - begun[0] >= limit.seconds:
             seconds, steps, cpu_s = (new - old for new, old in zip(now, begun, strict=True))
-            return Throughput(steps / seconds, cpu_s / steps * 1e9)
+            cpu_us = cpu_s / steps * 1e9
+            return {"steps_per_s": steps / seconds, "driver_us_per_1000_steps": cpu_us}
 
 
 def _count(result: dict[str, Any], *keys: str, otherwise: int) -> int:
@@ -340,11 +334,6 @@ def _count(result: dict[str, Any], *keys: str, otherwise: int) -> int:
         value = value.get(key, {})
     # A metric that was not logged in this iteration is missing, or NaN.
     return otherwise if value == {} or math.isnan(value) else int(value)
-
-
-def _driver_cpu_s() -> float:
-    """Returns the CPU seconds of this process without those of the learner threads in it."""
-    return time.process_time() - sum(map(thread_cpu_s, LEARNER_THREADS))
 
 
 def main() -> None:

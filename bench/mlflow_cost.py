@@ -15,7 +15,7 @@ from payload.tracking.mlflow_run import MLflowRun, Tracking
 
 
 class TimedMLflowMetrics(TrainingCallback):
-    """The trainer's callback with a stop watch."""
+    """The trainer's callback, timed."""
 
     seconds = 0.0
     """Spent in on_train_result, while training waits."""
@@ -29,10 +29,7 @@ class TimedMLflowMetrics(TrainingCallback):
 def callback_share(config: Any, seconds: float) -> float:
     """Trains with an embedded MLflow; returns which part of a core's time goes to it.
 
-    MLflow's import and the making of its database, once a run, lie before the measurement.
-
-    Args:
-        config: RLlib's AlgorithmConfig.
+    The import of MLflow and the creation of its database happen once a run, before the measurement.
     """
     config.callbacks(TimedMLflowMetrics)
     algorithm = config.build_algo()

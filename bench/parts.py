@@ -19,16 +19,20 @@ from bench.table import Figure
 from bench.trainer import measure_memory, measure_startup, measure_throughput
 
 STARTUPS = 3
-"""Start-ups to take the median of."""
 DRIVER_ENV_RUNNERS = (1, 2, 4)
+SINGLE = {
+    "emulator": ("steps_per_s", "steps/s", "emulator: random actions, all cores"),
+    "fragment": ("bytes_per_step", "B/step", "rollout fragment, as it travels"),
+    "learner": ("samples_per_s", "samples/s", "learner: one, local, synthetic fragments"),
+    "callback": ("percent", "%", "MLflow callback and delivery, of a core's time"),
+}
+"""What a part with one figure calls it, with unit and words, by the keys of PARTS."""
 PART_TIMEOUT_S = 300.0
 """How long a part may take besides the time that it measures."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One measurement."""
-
     name: str
     measure: Callable[[Path], list[Figure]]
     """Takes the log to write to; raises MeasurementError."""
@@ -41,29 +45,27 @@ class Part:
 def parts(seconds: float, cores: int) -> list[Part]:
     """Returns all measurements in their order: what is compared stands side by side.
 
-    Args:
-        seconds: Length of each measurement.
-        cores: CPUs; trainer and stock RLlib run with 1, 2, 4, ... and as many env runners.
+    Trainer and stock RLlib run with 1, 2, 4, ... and with as many env runners as there are cores.
     """
     counts = sorted({cores, *(2**n for n in range(cores.bit_length()) if 2**n < cores)})
     limit = partial(Limit, seconds=seconds)
-    found = [Part("start-up", _startup)]
+    planned = [Part("start-up", _startup)]
     for n in counts:
-        found.append(Part(f"stock RLlib, {_env_runners(n)}", partial(_stock, limit("stock", n))))
-        found.append(Part(f"trainer, {_env_runners(n)}", partial(_trainer, n, seconds)))
-    found += [
+        planned.append(Part(f"stock RLlib, {_env_runners(n)}", partial(_stock, limit("stock", n))))
+        planned.append(Part(f"trainer, {_env_runners(n)}", partial(_trainer, n, seconds)))
+    planned += [
         Part("trainer memory", partial(_memory, seconds)),
-        Part("emulator", partial(_emulator, limit("emulator"))),
-        Part("rollout fragment", partial(_fragment, limit("fragment"))),
-        Part("learner", partial(_learner, limit("learner"))),
-        Part("MLflow callback", partial(_callback, limit("callback"))),
+        Part("emulator", partial(_single, limit("emulator"))),
+        Part("rollout fragment", partial(_single, limit("fragment"))),
+        Part("learner", partial(_single, limit("learner"))),
+        Part("MLflow callback", partial(_single, limit("callback"))),
     ]
     for learning in (False, True):
         words = "driver with learning" if learning else "driver without learning"
         for n in DRIVER_ENV_RUNNERS:
             measure = partial(_driver, limit("driver", n, learning))
-            found.append(Part(f"{words}, {_env_runners(n)}", measure))
-    return found
+            planned.append(Part(f"{words}, {_env_runners(n)}", measure))
+    return planned
 
 
 def _startup(log: Path) -> list[Figure]:
@@ -90,39 +92,20 @@ def _stock(limit: Limit, log: Path) -> list[Figure]:
     return [Figure(name, rate, "steps/s", f"stock RLlib, {_env_runners(limit.env_runners)}")]
 
 
-def _emulator(limit: Limit, log: Path) -> list[Figure]:
-    found = measure(limit, log)
-    what = "emulator: random actions, all cores"
-    return [Figure("emulator_steps_per_s", found["steps_per_s"], "steps/s", what)]
-
-
-def _fragment(limit: Limit, log: Path) -> list[Figure]:
-    found = measure(limit, log)
-    what = "rollout fragment, as it travels"
-    return [Figure("fragment_bytes_per_step", found["bytes_per_step"], "B/step", what)]
-
-
-def _learner(limit: Limit, log: Path) -> list[Figure]:
-    found = measure(limit, log)
-    what = "learner: one, local, synthetic fragments"
-    return [Figure("learner_samples_per_s", found["samples_per_s"], "samples/s", what)]
-
-
-def _callback(limit: Limit, log: Path) -> list[Figure]:
-    found = measure(limit, log)
-    what = "MLflow callback and delivery, of a core's time"
-    return [Figure("callback_percent", found["percent"], "%", what)]
+def _single(limit: Limit, log: Path) -> list[Figure]:
+    key, unit, what = SINGLE[limit.part]
+    return [Figure(f"{limit.part}_{key}", measure(limit, log)[key], unit, what)]
 
 
 def _driver(limit: Limit, log: Path) -> list[Figure]:
-    found = measure(limit, log)
+    measured = measure(limit, log)
     n = limit.env_runners
     key = "driver_learning" if limit.learning else "driver"
     words = "with" if limit.learning else "without"
     who = f"driver {words} learning, {_env_runners(n)}"
-    cost = found["driver_us_per_1000_steps"]
+    cost = measured["driver_us_per_1000_steps"]
     return [
-        Figure(f"{key}_steps_per_s_{n}", found["steps_per_s"], "steps/s", who),
+        Figure(f"{key}_steps_per_s_{n}", measured["steps_per_s"], "steps/s", who),
         Figure(f"{key}_cpu_us_per_1000_steps_{n}", cost, "us/1000 steps", f"{who}: CPU"),
     ]
 
@@ -134,10 +117,10 @@ def measure(limit: Limit, log: Path) -> dict[str, float]:
         command = [sys.executable, "-m", "bench.limits"]
         with Child([*command, str(outcome), json.dumps(asdict(limit))], log) as child:
             code = child.wait(2 * limit.seconds + PART_TIMEOUT_S)
-        found: dict[str, Any] = json.loads(outcome.read_text()) if outcome.exists() else {}
+        figures: dict[str, Any] = json.loads(outcome.read_text()) if outcome.exists() else {}
         if code != 0:
-            raise MeasurementError(found.get("error", f"exit code {code}; see {log}"))
-        return found
+            raise MeasurementError(figures.get("error", f"exit code {code}; see {log}"))
+        return figures
 
 
 def _env_runners(count: int) -> str:

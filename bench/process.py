@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 import psutil
@@ -35,9 +35,9 @@ def unwind_on_signals() -> None:
     def unwind(number: int, _: FrameType | None) -> None:
         sys.exit(128 + number)
 
-    for one in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(one) is not signal.SIG_IGN:  # As nohup sets it.
-            signal.signal(one, unwind)
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(ending) is not signal.SIG_IGN:  # As nohup sets it.
+            signal.signal(ending, unwind)
 
 
 def pss_bytes(rollup: str) -> int:
@@ -70,11 +70,10 @@ class Child:
     """
 
     def __init__(self, command: list[str], log: Path, measure_memory: bool = False) -> None:
-        """
-        Args:
-            log: Where the output of the whole tree goes.
-            measure_memory: Whether to fill `peak_memory_bytes`. A look at a tree of 3 GB
-                takes 0.07 s of a core, too much beside a measurement of speed.
+        """Starts the command; the output of its whole tree goes to `log`.
+
+        Without `measure_memory`, `peak_memory_bytes` stays 0: a look at a tree of 3 GB takes 0.07 s
+        of a core, too much beside a measurement of speed.
         """
         self.started = time.monotonic()
         self.log = log
@@ -97,12 +96,7 @@ class Child:
     def __enter__(self) -> Child:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: object, __: object) -> None:
         try:
             # After an error or Ctrl-C its last checkpoint is of no use.
             if error is None:
@@ -128,8 +122,7 @@ class Child:
     def wait_for(self, condition: Callable[[], Any], timeout_s: float) -> None:
         """Waits for a condition; measures memory meanwhile.
 
-        Raises:
-            MeasurementError: The child ended before, or it took longer than `timeout_s`.
+        Raises MeasurementError if the child ends before, or if it takes longer than `timeout_s`.
         """
         deadline = time.monotonic() + timeout_s
         while not condition():
@@ -137,7 +130,10 @@ class Child:
                 # What it did last may be what was waited for.
                 if condition():
                     return
-                raise MeasurementError(f"ended with exit code {self.exit_code}: {self._why()}")
+                with self.log.open(errors="replace") as log:
+                    log.seek(self._log_start)
+                    why = error_in(log.read())
+                raise MeasurementError(f"ended with exit code {self.exit_code}: {why}")
             if time.monotonic() > deadline:
                 raise MeasurementError(f"nothing after {timeout_s:.0f} s; see {self.log}")
             if time.monotonic() - self._sampled >= SAMPLE_EVERY_S:
@@ -149,11 +145,7 @@ class Child:
             time.sleep(POLL_S)
 
     def wait(self, timeout_s: float) -> int:
-        """Waits until it ends; returns its exit code.
-
-        Raises:
-            MeasurementError: It did not end within `timeout_s`.
-        """
+        """Waits until it ends, at most `timeout_s`; returns its exit code."""
         self.wait_for(lambda: self.exit_code is not None, timeout_s)
         return self._process.returncode
 
@@ -164,17 +156,12 @@ class Child:
             with contextlib.suppress(MeasurementError):
                 self.wait(STOP_TIMEOUT_S)
 
-    def _why(self) -> str:
-        with self.log.open(errors="replace") as log:
-            log.seek(self._log_start)
-            return error_in(log.read())
-
     def _look_at_tree(self) -> None:
         """Adds new descendants; one once seen stays, so that it is found without its parent."""
-        found = [process for process in self._tree if process.is_running()]
+        tree = [process for process in self._tree if process.is_running()]
         with contextlib.suppress(psutil.NoSuchProcess):
-            found += self._root.children(recursive=True)
-        self._tree = list(dict.fromkeys(found))
+            tree += self._root.children(recursive=True)
+        self._tree = list(dict.fromkeys(tree))
 
 
 def error_in(output: str) -> str:

@@ -1,4 +1,4 @@
-"""`bench --scale`: what each part of a training carries, and where it stops to grow with cores."""
+"""`bench --scale`: what each part of a training carries, and where it stops growing with cores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNITS = {
     "bytes_per_step": "B/step",
     "bytes": "B",
 }
-"""By what a measurement calls its figures."""
+"""Of a figure, by the name that a measurement gives it."""
 BESIDES = {"driver_us_per_1000_steps": ": driver's CPU"}
 TWO_CORES_PER_S = 5_000.0
 """About what two cores train: the driver is offered 10 and 30 times as much."""
@@ -41,15 +41,8 @@ GAMES = sorted({games for _, games, _ in TRAJECTORIES}, reverse=True)
 def bench_scale(seconds: float, results: Path) -> int:
     """Measures each part by itself, predicts clusters, prints both and writes bench_scale.json.
 
-    Args:
-        seconds: Length of each measurement; start-up comes on top.
-        results: Folder for bench_scale.json and bench-scale-logs/.
-
-    Returns:
-        The process's exit code: 1 if a measurement failed. The others are measured all the same.
-
-    Raises:
-        UserError: The system is not Linux.
+    A measurement lasts `seconds`; start-up comes on top. The exit code is 1 if a measurement
+    failed; the others are measured all the same. Logs are in bench-scale-logs/.
     """
     check_system()
     console = Console(soft_wrap=True, highlight=False)
@@ -59,8 +52,8 @@ def bench_scale(seconds: float, results: Path) -> int:
     if (reason := why_not()) is not None:
         console.print(f"Skipped: {LIMITED_LINK}: {reason}")
         del limits[LIMITED_LINK]
-    found = [Part(name, partial(_figures, name, limit)) for name, limit in limits.items()]
-    figures, problems = measure_parts(found, logs, console)
+    parts = [Part(name, partial(_figures, name, limit)) for name, limit in limits.items()]
+    figures, problems = measure_parts(parts, logs, console)
     values = {figure.name: figure.value for figure in figures}
     predictions = [] if problems else predictions_from(costs_from(values))
     path = results / "bench_scale.json"
@@ -70,7 +63,7 @@ def bench_scale(seconds: float, results: Path) -> int:
             **about,
             "seconds": seconds,
             "figures": {figure.name: figure.to_json() for figure in figures},
-            "predictions": [to_json(one) for one in predictions],
+            "predictions": [to_json(prediction) for prediction in predictions],
             "problems": problems,
         },
     )
@@ -84,11 +77,10 @@ def bench_scale(seconds: float, results: Path) -> int:
 
 
 def measurements(seconds: float) -> dict[str, Limit]:
-    """Returns all measurements in their order."""
     limit = partial(Limit, seconds=seconds)
     driver = partial(limit, "driver", env_runners=2, learning=False)
-    found = {f"env runner, {games} games": limit("env runner", num_envs=games) for games in GAMES}
-    found |= {
+    wanted = {f"env runner, {games} games": limit("env runner", num_envs=games) for games in GAMES}
+    wanted |= {
         "2 env runners of 1 CPU": limit("sampling", env_runners=2, learning=False),
         "1 env runner of 2 CPUs": limit("sampling", cpus=2, learning=False),
         "driver": driver(),
@@ -96,18 +88,18 @@ def measurements(seconds: float) -> dict[str, Limit]:
     }
     for times in (10, 30):
         offered = driver(steps_per_s=times * TWO_CORES_PER_S)
-        found[f"driver, offered {offered.steps_per_s:,.0f} steps/s"] = offered
-    found |= {
+        wanted[f"driver, offered {offered.steps_per_s:,.0f} steps/s"] = offered
+    wanted |= {
         "object store": limit("object store"),
         FRAGMENTS: driver(receiving=True),
         LIMITED_LINK: driver(receiving=True, link_mbit_per_s=LINK_MBIT_PER_S),
     }
     for learners, name in ((1, "1 learner process"), (2, "2 learner processes")):
-        found[name] = limit("learners", learners=learners)
-        found[f"{name}, sizes for {MANY_ENV_RUNNERS} env runners"] = limit(
+        wanted[name] = limit("learners", learners=learners)
+        wanted[f"{name}, sizes for {MANY_ENV_RUNNERS} env runners"] = limit(
             "learners", env_runners=MANY_ENV_RUNNERS, learners=learners
         )
-    return found | {
+    return wanted | {
         "gradient step, host": limit("gradient step"),
         "rollout fragment": limit("fragment"),
         "weights": limit("weights"),
@@ -141,9 +133,9 @@ def carried_table(predictions: list[Prediction]) -> Table:
     parts = ("Driver", "Network in", "Network out", "Learning")
     for column in ("Cores", "Learner", "Env runners", *parts):
         table.add_column(column, justify="right")
-    for one in predictions:
-        limits = [number(limit) for limit in (one.offered, *one.limits.values())]
-        table.add_row(str(one.cores), "GPU" if one.gpu else "core", *limits)
+    for cluster in predictions:
+        limits = [number(limit) for limit in (cluster.offered, *cluster.limits.values())]
+        table.add_row(str(cluster.cores), "GPU" if cluster.gpu else "core", *limits)
     return table
 
 
@@ -152,9 +144,9 @@ def prediction_table(predictions: list[Prediction]) -> Table:
     table = Table(title="Predicted, environment steps per second", title_justify="left")
     for column in ("Cores", "Learner", "Throughput", "First wall", "Seconds to solve Pong"):
         table.add_column(column, justify="right")
-    for one in predictions:
-        figures = (number(one.throughput), one.wall, number(one.seconds_to_solve_pong))
-        table.add_row(str(one.cores), "GPU" if one.gpu else "core", *figures)
+    for cluster in predictions:
+        figures = (number(cluster.throughput), cluster.wall, number(cluster.seconds_to_solve_pong))
+        table.add_row(str(cluster.cores), "GPU" if cluster.gpu else "core", *figures)
     return table
 
 
@@ -165,17 +157,16 @@ def draw_time_to_solve(predictions: list[Prediction], path: Path) -> None:
     picture = Picture(figsize=(7, 4.5), layout="constrained")
     axes = picture.subplots()
     for gpu, words in ((False, "learner on a core"), (True, "learner on a GPU")):
-        points = [one for one in predictions if one.gpu == gpu]
-        cores = [one.cores for one in points]
-        axes.plot(cores, [one.seconds_to_solve_pong for one in points], marker="o", label=words)
+        seconds = [cluster.seconds_to_solve_pong for cluster in predictions if cluster.gpu == gpu]
+        axes.plot(CORES, seconds, marker="o", label=words)
     axes.set(
         title="Pong: predicted time to a mean return of 18",
         xlabel="cores of env runners",
         ylabel="seconds from the command",
         xscale="log",
         yscale="log",
-        xticks=[one.cores for one in points],
-        xticklabels=[str(one.cores) for one in points],
+        xticks=CORES,
+        xticklabels=list(map(str, CORES)),
         yticks=[20, 50, 100, 200, 500, 1000, 2000],
         yticklabels=["20", "50", "100", "200", "500", "1,000", "2,000"],
     )

@@ -6,34 +6,26 @@ import math
 import pickle
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import ray
 
-from bench.limits import (
-    Limit,
-    rate,
-    spaces_of,
-    start_ray,
-    synthetic_fragment,
-    throughput,
-    trainer_config,
-)
+from bench import limits
+from bench.limits import Limit
 from payload.environments.atari import AtariSettings, game_of
 from payload.experiment.settings import Experiment
 from payload.impala.atari_env_runner import AtariEnvRunner
 from payload.impala.rollout_fragment import RolloutFragment
 
 FRAGMENTS = 8
-"""Different ones, that a learner is fed in turn."""
+"""How many different ones a learner gets in turn."""
 WARM_UP_UPDATES = 8
 
 
 def measure_env_runner(limit: Limit) -> dict[str, float]:
     """Measures one env runner by itself: emulator, inference and the making of its fragments."""
-    config, settings = trainer_config(limit)
+    config, settings = limits.trainer_config(limit)
     env_runner = AtariEnvRunner(config=config, worker_index=1)
 
     def sample(_: int) -> int:
@@ -41,15 +33,15 @@ def measure_env_runner(limit: Limit) -> dict[str, float]:
         pickle.dumps(fragment, pickle.HIGHEST_PROTOCOL)
         return settings.fragment_steps
 
-    return {"steps_per_s": rate(sample, limit.seconds)}
+    return {"steps_per_s": limits.rate(sample, limit.seconds)}
 
 
 def measure_sampling(limit: Limit) -> dict[str, float]:
     """Measures env runners that play, without a learner."""
-    start_ray(limit.env_runners * limit.cpus)
-    config, _ = trainer_config(limit)
+    limits.start_ray(limit.env_runners * limit.cpus)
+    config, _ = limits.trainer_config(limit)
     config.debugging(_skip_learners=True)
-    return asdict(throughput(config.build_algo(), limit))
+    return limits.throughput(config.build_algo(), limit)
 
 
 def measure_learners(limit: Limit) -> dict[str, float]:
@@ -58,10 +50,10 @@ def measure_learners(limit: Limit) -> dict[str, float]:
     Nothing is sent to them meanwhile: the driver's part is measured by itself. Their sizes are
     those for limit.env_runners. All make the same number of gradient steps, which they average.
     """
-    start_ray(limit.learners)
-    config, settings = trainer_config(limit)
+    limits.start_ray(limit.learners)
+    config, settings = limits.trainer_config(limit)
     assert settings.train_batch_size_per_learner is not None
-    learners = config.build_learner_group(spaces=spaces_of(_game()))
+    learners = config.build_learner_group(spaces=limits.spaces_of(_game()))
     train = partial(
         _train,
         recorded=ray.put(_recorded(config)),
@@ -80,37 +72,37 @@ def measure_learners(limit: Limit) -> dict[str, float]:
 
 def measure_object_store(limit: Limit) -> dict[str, float]:
     """Measures one process that puts fragments into the object store and gets them from it."""
-    start_ray(1)
-    config, settings = trainer_config(limit)
+    limits.start_ray(1)
+    config, settings = limits.trainer_config(limit)
     (fragment, *_) = _recorded(config)
 
     def move(_: int) -> int:
         ray.get(ray.put([fragment]))
         return settings.fragment_steps
 
-    return {"steps_per_s": rate(move, limit.seconds)}
+    return {"steps_per_s": limits.rate(move, limit.seconds)}
 
 
 def measure_gradient_step(limit: Limit) -> dict[str, float]:
     """Measures what the host does for one gradient step, on a minibatch that computes nothing."""
-    start_ray(1)
-    config, _ = trainer_config(limit)
-    learner = config.build_learner(spaces=spaces_of(_game()))
+    limits.start_ray(1)
+    config, _ = limits.trainer_config(limit)
+    learner = config.build_learner(spaces=limits.spaces_of(_game()))
     learner.config.rollout_fragment_length = 2
     columns = learner._learner_connector(
-        episodes=[synthetic_fragment(2, 1, _game())], batch={}, rl_module=learner.module
+        episodes=[limits.synthetic_fragment(2, 1, _game())], batch={}, rl_module=learner.module
     )
 
     def step(_: int) -> int:
         learner._make_gradient_step(columns)
         return 1
 
-    return {"us": 1e6 / rate(step, limit.seconds)}
+    return {"us": 1e6 / limits.rate(step, limit.seconds)}
 
 
 def measure_weights(limit: Limit) -> dict[str, float]:
-    """Weighs the policy's weights as they travel to an env runner."""
-    config, _ = trainer_config(limit)
+    """Measures the size of the policy's weights as they travel to an env runner."""
+    config, _ = limits.trainer_config(limit)
     env_runner = AtariEnvRunner(config=config, worker_index=1)
     weights = env_runner.module.get_state(inference_only=True)
     return {"bytes": float(len(pickle.dumps(weights, pickle.HIGHEST_PROTOCOL)))}
@@ -139,11 +131,11 @@ def _game() -> AtariSettings:
 
 def _train(learner: Any, recorded: Any, fragments: int, updates: int) -> float:
     """Makes a learner train on so many fragments in each update; returns seconds."""
-    known: list[RolloutFragment] = ray.get(recorded)
+    played: list[RolloutFragment] = ray.get(recorded)
     started = time.perf_counter()
     for update in range(updates):
         batch = learner._learner_connector(
-            episodes=[known[(update + n) % FRAGMENTS] for n in range(fragments)],
+            episodes=[played[(update + n) % FRAGMENTS] for n in range(fragments)],
             batch={},
             rl_module=learner.module,
         )

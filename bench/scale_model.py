@@ -51,7 +51,7 @@ class Prediction:
     offered: float
     """By the env runners."""
     limits: Mapping[str, float]
-    """What each other part can carry."""
+    """What each of the other parts can carry."""
 
     @property
     def wall(self) -> str:

@@ -1,4 +1,4 @@
-"""What a benchmark hands over: figures, bars and whether they are met, tables, a JSON file."""
+"""A benchmark's results: figures, bars and whether they are met, tables, a JSON file."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ from payload.tracking.run_parameters import PACKAGES, git_commit
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured number."""
-
     name: str
     value: float
     unit: str
@@ -38,13 +36,8 @@ class Figure:
 
 @dataclass(frozen=True)
 class Bar:
-    """What a number is held against."""
-
     limit: float
     side: Literal["at least", "at most"]
-
-    def met_by(self, value: float) -> bool:
-        return value >= self.limit if self.side == "at least" else value <= self.limit
 
     def __str__(self) -> str:
         return f"{self.side} {self.limit:g}"
@@ -52,8 +45,6 @@ class Bar:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A number and the bar that it should meet."""
-
     name: str
     what: str
     value: float
@@ -61,7 +52,9 @@ class Comparison:
 
     @property
     def met(self) -> bool:
-        return self.bar.met_by(self.value)
+        if self.bar.side == "at least":
+            return self.value >= self.bar.limit
+        return self.value <= self.bar.limit
 
     def to_json(self) -> dict[str, Any]:
         return {"value": self.value, "bar": str(self.bar), "met": self.met, "what": self.what}
@@ -69,7 +62,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class LearningBars:
-    """Seconds from the command that seeds together should reach; each should reach the goal."""
+    """Seconds from the command to the goal: the most for the median of the seeds, and for each."""
 
     median_s: float
     worst_s: float
@@ -86,7 +79,7 @@ class LearningReport:
     """Seeds that are to be measured."""
     learned: list[Learned] = field(default_factory=list)
     problems: dict[int, str] = field(default_factory=dict)
-    """Seed -> why its run failed."""
+    """Why a run failed, by seed."""
 
     @property
     def num_seeds(self) -> int:
@@ -94,11 +87,11 @@ class LearningReport:
 
     def times(self) -> list[float]:
         """Returns every seed's seconds to the goal; infinite where it was not reached."""
-        reached = [math.inf if one.seconds is None else one.seconds for one in self.learned]
+        reached = [math.inf if seed.seconds is None else seed.seconds for seed in self.learned]
         return reached + [math.inf] * len(self.problems)
 
     def verdicts(self) -> list[Comparison]:
-        """Holds the seeds measured so far against the bars, and their number against `asked`."""
+        """Compares the seeds measured so far with the bars, and their number with `asked`."""
         times = self.times()
         if not times:
             return []
@@ -118,8 +111,8 @@ class LearningReport:
         return {
             "run": self.run,
             "goal": self.goal,
-            "seeds": [asdict(one) for one in self.learned],
-            "comparisons": {one.name: one.to_json() for one in self.verdicts()},
+            "seeds": [asdict(seed) for seed in self.learned],
+            "comparisons": {verdict.name: verdict.to_json() for verdict in self.verdicts()},
             "problems": {str(seed): why for seed, why in self.problems.items()},
         }
 
@@ -149,7 +142,6 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def figure_table(figures: list[Figure]) -> Table:
-    """Lays the figures out, one a row."""
     table = Table("Measured", title="Figures", title_justify="left")
     table.add_column("Value", justify="right")
     table.add_column("Unit")
@@ -159,14 +151,13 @@ def figure_table(figures: list[Figure]) -> Table:
 
 
 def comparison_table(comparisons: list[Comparison]) -> Table:
-    """Lays numbers and their bars out, one a row."""
     table = Table("Compared", title="Bars", title_justify="left")
     table.add_column("Value", justify="right")
     table.add_column("Bar")
     table.add_column("")
-    for one in comparisons:
-        verdict = "[green]met[/green]" if one.met else "[red]missed[/red]"
-        table.add_row(one.what, number(one.value), str(one.bar), verdict)
+    for comparison in comparisons:
+        verdict = "[green]met[/green]" if comparison.met else "[red]missed[/red]"
+        table.add_row(comparison.what, number(comparison.value), str(comparison.bar), verdict)
     return table
 
 
@@ -175,11 +166,11 @@ def learning_table(report: LearningReport) -> Table:
     table = Table(title=f"{report.run}: to a mean return of {report.goal:g}", title_justify="left")
     for name in ("Seed", "Seconds", "Environment steps", "Final mean", "First update, s"):
         table.add_column(name, justify="right")
-    for one in report.learned:
-        startup = "-" if one.startup_s is None else number(one.startup_s)
-        seconds = number(math.inf if one.seconds is None else one.seconds)
-        mean = f"{one.return_mean:.2f}"
-        table.add_row(str(one.seed), seconds, f"{one.env_steps:,}", mean, startup)
+    for learned in report.learned:
+        startup = "-" if learned.startup_s is None else number(learned.startup_s)
+        seconds = number(math.inf if learned.seconds is None else learned.seconds)
+        mean = f"{learned.return_mean:.2f}"
+        table.add_row(str(learned.seed), seconds, f"{learned.env_steps:,}", mean, startup)
     for seed in report.problems:
         table.add_row(str(seed), "failed", "-", "-", "-")
     table.add_section()
@@ -191,7 +182,7 @@ def learning_table(report: LearningReport) -> Table:
 
 
 def seed_line(learned: Learned) -> str:
-    """Says in a line how one seed went."""
+    """Summarises a seed in one line."""
     how = "not solved" if learned.seconds is None else f"solved after {learned.seconds:.0f} s"
     return (
         f"seed {learned.seed} {how}: mean return {learned.return_mean:.2f} "

@@ -26,7 +26,7 @@ START_TIMEOUT_S = 300.0
 SETTLE_S = 15.0
 """Seconds of learning before the throughput is measured: MLflow is imported in them."""
 SLOWEST_STEPS_PER_S = 300.0
-"""Of a run that is taken to be alive."""
+"""A slower run is taken to be dead."""
 END_TIMEOUT_S = 300.0
 """How long a run may take beyond its time limit to start, to play and to deliver."""
 
@@ -46,7 +46,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Learned:
-    """How one seed came to its goal."""
+    """How a seed reached its goal, or did not."""
 
     seed: int
     seconds: float | None
@@ -63,18 +63,13 @@ class Learned:
 class TrainerRun:
     """One `python -m payload train` and what it has reported so far."""
 
-    def __init__(self, child: Child, runs: Path, known: set[Path]) -> None:
-        """
-        Args:
-            runs: Folder of runs in which it makes its own.
-            known: The runs that were there before.
-        """
+    def __init__(self, child: Child, runs: Path, earlier: set[Path]) -> None:
+        """Watches the run that the child makes in `runs`, beside the earlier ones."""
         self.child = child
-        self._runs, self._known = runs, known
+        self._runs, self._earlier = runs, earlier
 
     def rows(self) -> list[Row]:
-        """Returns all iterations so far."""
-        for folder in set(self._runs.glob("*")) - self._known:
+        for folder in set(self._runs.glob("*")) - self._earlier:
             if (folder / "progress.csv").exists():
                 return read_progress(folder / "progress.csv")
         return []
@@ -85,14 +80,13 @@ class TrainerRun:
 
     def keep_logs(self) -> None:
         """Adds the run's own log to the child's, before its folder is removed."""
-        for folder in set(self._runs.glob("*")) - self._known:
+        for folder in set(self._runs.glob("*")) - self._earlier:
             for log in folder.glob("driver_log.txt"):
                 with self.child.log.open("a") as file:
                     file.write(f"--- {log.name}\n{log.read_text(errors='replace')}")
 
 
 def read_progress(path: Path) -> list[Row]:
-    """Reads a run's progress.csv."""
     with path.open() as file:
         return [
             Row(
@@ -123,7 +117,6 @@ def span_s(rows: list[Row]) -> float:
 
 
 def steps_per_s(rows: list[Row]) -> float:
-    """Returns environment steps per second between the first and the last row."""
     return (rows[-1].env_steps - rows[0].env_steps) / span_s(rows)
 
 
@@ -183,14 +176,8 @@ def measure_learning(
         if run.child.wait(END_TIMEOUT_S) != 0:
             raise MeasurementError(f"training ended with exit code {run.child.exit_code}")
         rows = run.rows()
-    reached = solved(rows, goal) is not None
-    return Learned(
-        seed,
-        seconds if reached else None,
-        rows[-1].env_steps,
-        rows[-1].return_mean,
-        startup_s,
-    )
+    last, reached = rows[-1], solved(rows, goal) is not None
+    return Learned(seed, seconds if reached else None, last.env_steps, last.return_mean, startup_s)
 
 
 def measure_scores(
@@ -244,10 +231,10 @@ def _trainer(
     resumed: Path | None = None,
 ) -> Iterator[TrainerRun]:
     runs = results / RUNS
-    known = {path for path in runs.glob("*") if path != resumed}
+    earlier = {path for path in runs.glob("*") if path != resumed}
     command = [sys.executable, "-m", "payload", "train", "--results", str(results), *arguments]
     with Child(command, log, measure_memory) as child:
-        yield TrainerRun(child, runs, known)
+        yield TrainerRun(child, runs, earlier)
 
 
 @contextmanager

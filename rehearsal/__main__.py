@@ -18,7 +18,6 @@ from rehearsal.drivers.driver import Driver
 from rehearsal.drivers.in_process import InProcess
 from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.host_paths import ROOT, RUN
-from rehearsal.rehearsal_lock import RehearsalRunningError, rehearsal_lock
 from rehearsal.scenario.acts_of_elastic import run_elastic
 from rehearsal.scenario.acts_of_life import run_life
 from rehearsal.scenario.acts_of_queue import run_queue
@@ -28,6 +27,7 @@ from rehearsal.scenario.outcomes import Outcomes, UnexpectedError
 from rehearsal.set_up import set_up
 from rehearsal.set_up.host_checks import problems
 from rehearsal.set_up.tools import install_tools
+from rehearsal.shared_file import RehearsalRunningError, rehearsal_lock
 
 Scenario = Callable[[Context, Outcomes], list[str]]
 """Runs its acts in order; returns what was declared and not rehearsed."""
@@ -53,8 +53,8 @@ def main(arguments: list[str]) -> int:
                 clean()
                 return 0
             if options.command == "set-up":
-                install_tools(print)
-            set_up(print)
+                install_tools()
+            set_up()
             if options.command == "set-up":
                 return 0
             scenario, file = SCENARIOS[options.scenario]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 METADATA_ADDRESS = "169.254.169.254"
-"""Azure's instance metadata service."""
 BLOB_ADDRESS = "100.64.0.10"
 """Azurite's. Machines resolve the storage account's real name to it."""
 MANAGEMENT_ADDRESS = "100.64.0.11"

@@ -50,9 +50,9 @@ class Backend(Azure):
         bridges.apply(wanted)
         storage = storage_accounts()
         _apply_storage(storage, wanted)
-        there = {machine.name for machine in all_machines()}
+        existing = {machine.name for machine in all_machines()}
         for name, spec in wanted.machines.items():
-            if name not in there:
+            if name not in existing:
                 metadata_state.put_instance(METADATA, wanted.instances[name])
                 machine = Machine.create(spec, _hosts(wanted, name), storage.ca_certificate)
                 # The next step switches it on, unless it is deallocated.
@@ -99,10 +99,10 @@ def _apply_storage(storage: BlobStorage, wanted: Plan) -> None:
     for name, account in wanted.accounts.items():
         if name not in storage.accounts():
             storage.add_account(name)
-        there = set(storage.containers(name))
-        for container in set(account.containers) - there:
+        existing = set(storage.containers(name))
+        for container in set(account.containers) - existing:
             storage.create_container(name, container)
-        for container in there - set(account.containers):
+        for container in existing - set(account.containers):
             storage.delete_container(name, container)
     for name in set(storage.accounts()) - set(wanted.accounts):
         storage.remove_account(name)

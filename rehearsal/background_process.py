@@ -8,6 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rehearsal.host_shell import CLEAN_ENVIRONMENT
@@ -37,10 +38,8 @@ def start(
 ) -> None:
     """Starts a command unless it runs; returns when it accepts connections.
 
-    It gets its own session and log, and a clean environment.
-
-    Raises:
-        StartError: It ended, did not answer in time, or another process has its address.
+    It gets its own session and log, and a clean environment. Raises StartError if it ends, does not
+    answer in time, or if another process has its address.
     """
     if alive(pid_file):
         return
@@ -54,11 +53,11 @@ def start(
         time.sleep(PAUSE_S)
     what = "does not answer" if alive(pid_file) else "ended"
     stop(pid_file)
-    raise StartError(f"{Path(command[0]).name} on {address}:{port} {what}: {_last_lines(log)}")
+    last_lines = "\n".join(log.read_text(errors="replace").splitlines()[-5:]) or "it said nothing"
+    raise StartError(f"{Path(command[0]).name} on {address}:{port} {what}: {last_lines}")
 
 
 def alive(pid_file: Path) -> bool:
-    """Returns whether the process that wrote the file runs."""
     return _pid(pid_file) is not None
 
 
@@ -122,10 +121,8 @@ def _identity(pid: int) -> str | None:
 
 
 def _reap(pid: int) -> None:
-    try:
+    with suppress(ChildProcessError):  # Another process may have started it.
         os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return  # another process started it
 
 
 def _accepts(address: str, port: int) -> bool:
@@ -134,7 +131,3 @@ def _accepts(address: str, port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _last_lines(log: Path, count: int = 5) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-count:]) or "it said nothing"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from contextlib import suppress
-from pathlib import Path
 
 import psutil
 
@@ -69,7 +68,6 @@ def host_state() -> frozenset[str]:
 
 
 def _running(module: str) -> list[psutil.Process]:
-    """Returns the processes that run `python -m MODULE`."""
     return [process for process in _processes(module) if module in process.info["cmdline"]]
 
 
@@ -84,6 +82,5 @@ def _processes(text: str) -> list[psutil.Process]:
 
 def _mounts() -> list[str]:
     """Returns the mount points of a running rehearsal."""
-    lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    points = [line.split()[4] for line in lines]
+    points = [partition.mountpoint for partition in psutil.disk_partitions(all=True)]
     return [point for point in points if point.startswith(f"{RUN}/")]

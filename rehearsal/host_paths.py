@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-"""The project."""
 
 HOME = Path("/var/lib/volley-rehearsal")
 BASE = HOME / "base"
@@ -31,3 +30,9 @@ PREFIX = "vr"
 """All bridges, containers, cgroups and nftables tables begin with it, so `clean` finds them."""
 OWN_INTERFACE = re.compile(rf"{PREFIX}(\d+|-azure|-internet)|vb-{PREFIX}-.*")
 """The bridges, the host's end of the internet's cable, and those of the machines' cables."""
+
+
+def name_servers() -> Path:
+    """Returns the host's resolv.conf(5); if that is a stub on loopback, the file behind it."""
+    own, behind = Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf")
+    return behind if "nameserver 127.0.0.53" in own.read_text() and behind.exists() else own

@@ -9,19 +9,21 @@ from ipaddress import IPv4Address, IPv4Network
 
 from rehearsal.azure.metadata.metadata_state import Identity, Instance
 from rehearsal.azure.network.nsg_evaluation import Nsg, applied_nsgs
-from rehearsal.azure.network.private_endpoints import PrivateEndpoint, private_endpoints
 from rehearsal.azure.resources.resource_kinds import SUBSCRIPTION, Properties, Resources, all_of
 from rehearsal.azure.resources.roles import RoleAssignment, role_assignments
 from rehearsal.azure.resources.virtual_machines import VirtualMachine, virtual_machines
-from rehearsal.azure.resources.virtual_network import Subnet, subnets
+from rehearsal.azure.resources.virtual_network import (
+    PrivateEndpoint,
+    Subnet,
+    private_endpoints,
+    subnets,
+)
 from rehearsal.host_paths import PREFIX
 from rehearsal.machines.disk import MachineSpec
 
 
 @dataclass(frozen=True)
 class Account:
-    """A storage account."""
-
     resource_id: str
     let_in: tuple[str, ...]
     """The CIDRs that pass its firewall."""
@@ -69,7 +71,6 @@ class Plan:
 
 
 def plan(resources: Resources) -> Plan:
-    """Returns the plan for these resources."""
     vms = [vm for vm in virtual_machines(resources) if vm.exists]
     return Plan(
         {_bridge(subnet): subnet for subnet in subnets(resources)},
@@ -102,13 +103,9 @@ def _machine(vm: VirtualMachine) -> MachineSpec:
         user_data=base64.b64decode(profile["customData"]).decode(),
         admin_username=profile["adminUsername"],
         ssh_public_key=key["keyData"],
-        has_environment=_is_custom(vm.profile),
+        # Here a custom image contains the Python environment.
+        has_environment="id" in vm.profile.get("storageProfile", {}).get("imageReference", {}),
     )
-
-
-def _is_custom(profile: Properties) -> bool:
-    """Whether the image is custom: here such an image contains the Python environment."""
-    return "id" in profile.get("storageProfile", {}).get("imageReference", {})
 
 
 def _instance(resources: Resources, vm: VirtualMachine) -> Instance:

@@ -21,9 +21,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command with `text` as its input; returns its output.
 
-    Raises:
-        CommandError: It failed, and `check` is set.
-        subprocess.TimeoutExpired: It took longer than `timeout_s`.
+    Raises CommandError if the command fails, unless `check` is off.
     """
     done = subprocess.run(
         [str(part) for part in command],

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from rehearsal.azure.http_server import Answer
 
 
 @dataclass(frozen=True)
@@ -17,8 +20,10 @@ class ArmError:
     code: str
     message: str
     status: int = 409
-    target: str = ""
-    details: tuple[ArmError, ...] = ()
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return {"error": {"code": self.code, "message": self.message}}
 
     def __str__(self) -> str:
         return f'Status={self.status} Code="{self.code}" Message="{self.message}"'
@@ -37,7 +42,21 @@ class HalfMadeError(Exception):
         """The properties that create or update would have returned."""
 
 
-def not_found(resource_id: str) -> AzureError:
+def not_found(resource_id: str) -> ArmError:
     """Returns the answer to a GET of a resource that does not exist."""
     message = f"The Resource '{resource_id.partition('/providers/')[2]}' was not found."
-    return AzureError(ArmError("ResourceNotFound", message, 404))
+    return ArmError("ResourceNotFound", message, 404)
+
+
+class RefusedError(Exception):
+    """Azure Resource Manager refuses a request over HTTP."""
+
+    def __init__(
+        self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.answer = Answer(status, ArmError(code, message).body, headers or {})
+
+
+def refused(error: ArmError) -> RefusedError:
+    return RefusedError(error.status, error.code, error.message)

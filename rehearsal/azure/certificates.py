@@ -42,8 +42,7 @@ def server_certificate(
 ) -> tuple[Path, Path]:
     """Makes a certificate for names and addresses; returns it and its key.
 
-    Args:
-        ca: The authority's certificate, with the key beside it; default: the folder's authority.
+    `ca`, with its key beside it, signs it; by default the folder's authority does.
     """
     ca = ca or authority(folder)
     alternatives = [

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 STACK = "rehearsal"
-"""The stack's name."""
 
 Operation = Literal["create", "update", "replace", "delete"]
 
@@ -24,8 +23,6 @@ class Result:
 
 
 class Driver(Protocol):
-    """Declares the stack with a configuration, and destroys it."""
-
     name: str
 
     def up(self, config: Mapping[str, str]) -> Result: ...

@@ -35,12 +35,7 @@ class Hooks:
         self._hooks[hook.name] = hook
 
     def before_update(self, urn: str, request: Any, before: Properties, after: Properties) -> None:
-        """Calls a resource's hooks; whatever one raises stops the update.
-
-        Args:
-            request: The RegisterResourceRequest of the resource.
-            before: Its old inputs.
-        """
+        """Calls the hooks of a RegisterResourceRequest; whatever one raises stops the update."""
         args = pulumi.ResourceHookArgs(
             urn, "", request.name, request.type, new_inputs=after, old_inputs=before
         )
@@ -50,11 +45,9 @@ class Hooks:
     def retry(
         self, urn: str, request: Any, inputs: Properties, operation: str, errors: list[str]
     ) -> bool:
-        """Tells a resource's hooks that an operation has failed; returns whether to retry.
+        """Tells the hooks of a RegisterResourceRequest about a failure; returns whether to retry.
 
-        Args:
-            request: The RegisterResourceRequest of the resource.
-            errors: Of all attempts, the newest first.
+        `errors` are those of all attempts, the newest first.
         """
         failed = pulumi.ErrorHookArgs(
             urn, "", request.name, request.type, inputs, None, None, operation, errors

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-import grpc
+import grpc.aio
 import pulumi
 from pulumi.runtime import MockCallArgs, MockResourceArgs, Mocks
 from pulumi.runtime.mocks import MockMonitor
@@ -27,7 +27,7 @@ from infra.stack.training import training_script
 from rehearsal.azure.azure_errors import AzureError, HalfMadeError
 from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.property_changes import changes
-from rehearsal.azure.resources.property_values import plain_value
+from rehearsal.azure.resources.pulumi_provider import plain_value
 from rehearsal.azure.resources.resource_kinds import SUBSCRIPTION, Properties, kind_of, short_type
 from rehearsal.drivers.driver import STACK, Operation, Result
 from rehearsal.drivers.hooks import Hooks
@@ -115,8 +115,6 @@ class InProcess:
 
 
 class _Update:
-    """One `up` or `destroy`."""
-
     def __init__(self, engine: InProcess) -> None:
         self.engine = engine
         self.azure = engine.azure
@@ -126,7 +124,6 @@ class _Update:
         self.subscriptions: dict[str, str] = {}
         """Of the program's own providers, by name."""
         self.hooks: Hooks | None = None
-        """The program's."""
         self.errors: list[str] = []
         """What went wrong, and what the program has said of it."""
         self.one_at_a_time = threading.Lock()
@@ -148,7 +145,7 @@ class _Update:
                 self._unmake(key)
                 self._create("replace", urn, request, inputs)
             elif old.failed or old.inputs != inputs:
-                self._update(urn, request, inputs, old)
+                self._update(request, inputs, old)
             resource_id = self.engine.states[key].resource_id
             made = self.azure.resources()[resource_id]
         return resource_id, {**made.inputs, **made.added}
@@ -173,31 +170,22 @@ class _Update:
         state = State(
             request.type, resource_id, urn, request.retainOnDelete, request.deletedWith, inputs
         )
-        self._do(
-            operation,
-            urn,
-            request,
-            inputs,
-            state,
-            call=lambda: self.azure.create(request.type, resource_id, inputs),
-        )
 
-    def _update(self, urn: str, request: Any, inputs: Properties, old: State) -> None:
+        def create() -> None:
+            self.azure.create(request.type, resource_id, inputs)
+
+        self._do(operation, request, state, create)
+
+    def _update(self, request: Any, inputs: Properties, old: State) -> None:
         def update() -> None:
             if self.hooks is not None:
-                self.hooks.before_update(urn, request, old.inputs, inputs)
+                self.hooks.before_update(old.urn, request, old.inputs, inputs)
             self.azure.update(old.resource_id, inputs)
 
-        self._do("update", urn, request, inputs, replace(old, inputs=inputs), call=update)
+        self._do("update", request, replace(old, inputs=inputs), update)
 
     def _do(
-        self,
-        operation: Operation,
-        urn: str,
-        request: Any,
-        inputs: Properties,
-        state: State,
-        call: Callable[[], object],
+        self, operation: Operation, request: Any, state: State, call: Callable[[], None]
     ) -> None:
         """Makes a call to Azure; keeps what went wrong, for the person and for the next `up`."""
         self.operations.add((operation, short_type(state.token)))
@@ -209,20 +197,14 @@ class _Update:
                 break
             except Exception as error:
                 failures.insert(0, str(error))
-                is_last = len(failures) == MAX_ATTEMPTS
-                if not is_last and self._retries(urn, request, inputs, operation, failures):
+                hooks = self.hooks if len(failures) < MAX_ATTEMPTS else None
+                if hooks and hooks.retry(state.urn, request, state.inputs, operation, failures):
                     continue
                 self.errors.insert(0, f"{state.urn}: {error}")
                 if isinstance(error, HalfMadeError):
                     self.engine.states[key] = replace(state, failed=True)
                 raise
         self.engine.states[key] = replace(state, failed=False)
-
-    def _retries(
-        self, urn: str, request: Any, inputs: Properties, operation: str, failures: list[str]
-    ) -> bool:
-        hooks = self.hooks
-        return hooks is not None and hooks.retry(urn, request, inputs, operation, failures)
 
     def _unmake(self, key: str) -> None:
         state = self.engine.states.pop(key)
@@ -248,21 +230,9 @@ class _Mocks(Mocks):
         try:
             return self.update.azure.invoke(args.token, dict(args.args))
         except AzureError as error:
-            raise _RefusedError(str(error)) from None
-
-
-class _RefusedError(grpc.RpcError):
-    """What the engine answers to the program when a function of Azure's fails."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self._message = message
-
-    def code(self) -> grpc.StatusCode:
-        return grpc.StatusCode.UNKNOWN
-
-    def details(self) -> str:
-        return self._message
+            # As the engine answers when a function of Azure's fails.
+            none = grpc.aio.Metadata()
+            raise grpc.aio.AioRpcError(grpc.StatusCode.UNKNOWN, none, none, str(error)) from None
 
 
 class _Monitor(MockMonitor):

@@ -1,22 +1,30 @@
-"""The stack declared by the pulumi CLI, with Pulumi's own engine."""
+"""The stack declared by the pulumi CLI, with Pulumi's own engine, in a copy of the project."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
+from importlib import metadata
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
+
+import yaml
 
 from rehearsal.drivers.driver import STACK, Operation, Result
-from rehearsal.drivers.pulumi_project import PulumiProject
+from rehearsal.host_paths import ROOT
+from rehearsal.host_shell import CommandError
 
 DEPLOY_UP = [sys.executable, "-m", "infra.up.deploy", "up", "--yes", "--skip-preview"]
 OPERATIONS = ("create", "update", "replace", "delete")
+FOLDERS = ("head", "infra", "payload", "experiments", "requirements")
+FILES = ("pyproject.toml", "README.md", "Pulumi.dev.yaml")
 
 
 class PulumiCli:
@@ -26,7 +34,7 @@ class PulumiCli:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "pulumi"
-        self.said = ""
+        self.output = ""
         """Output of the last `pulumi up` or `pulumi destroy`."""
 
     @cached_property
@@ -42,7 +50,6 @@ class PulumiCli:
         return Result("", result.operations, outputs)
 
     def preview(self, config: Mapping[str, str]) -> str:
-        """Runs `pulumi preview`; returns what its user reads."""
         self._configure(config)
         done = self.project.pulumi("preview", "--non-interactive")
         return f"{done.stdout}{done.stderr}"
@@ -72,7 +79,9 @@ class PulumiCli:
         return self._run("destroy")
 
     def _configure(self, config: Mapping[str, str]) -> None:
-        self.project.configure({key: _value(text) for key, text in config.items()})
+        """Gives pulumi lists and mappings, which `read_settings` takes as JSON, as they are."""
+        lists = {key: json.loads(text) for key, text in config.items() if text[:1] in ("[", "{")}
+        self.project.configure({**config, **lists})
 
     def _run(self, command: str) -> Result:
         log = self._folder.with_name("pulumi-events.json")
@@ -85,7 +94,7 @@ class PulumiCli:
             str(log),
             PULUMI_DEBUG_COMMANDS="true",  # Otherwise the CLI hides --event-log.
         )
-        self.said = done.stdout
+        self.output = done.stdout
         operations, errors = read_events(log.read_text() if log.exists() else "")
         error = "" if done.returncode == 0 else "\n".join([*errors, done.stderr]).strip()
         return Result(error, operations)
@@ -94,8 +103,7 @@ class PulumiCli:
 def read_events(output: str) -> tuple[frozenset[tuple[Operation, str]], list[str]]:
     """Returns what the engine did to Azure's resources, and its errors.
 
-    Args:
-        output: Of `pulumi up --event-log`, an event a line.
+    `output` has an event a line, as `pulumi up --event-log` writes them.
     """
     events = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     steps = [
@@ -111,6 +119,80 @@ def read_events(output: str) -> tuple[frozenset[tuple[Operation, str]], list[str
     return cast("frozenset[tuple[Operation, str]]", operations), errors
 
 
-def _value(text: str) -> Any:
-    """Lists and mappings are given to `read_settings` as JSON, to Pulumi as they are."""
-    return json.loads(text) if text.startswith(("[", "{")) else text
+@dataclass(frozen=True)
+class PulumiProject:
+    """A copy of the project, where pulumi knows only this stack and our provider."""
+
+    folder: Path
+    stack: str
+    environment: dict[str, str]
+
+    @classmethod
+    def make(cls, folder: Path, stack: str, provider: str, **environment: str) -> Self:
+        """Copies the project into `folder` and makes the stack.
+
+        The module `provider` runs as azure-native's provider, with the variables of `environment`.
+        """
+        project, home, state = (folder / name for name in ("project", "home", "state"))
+        _copy_to(project)
+        _install(provider, home)
+        state.mkdir()
+        settings = {
+            "PULUMI_HOME": str(home),
+            "PULUMI_BACKEND_URL": f"file://{state}",
+            "PULUMI_CONFIG_PASSPHRASE": "",
+            "PULUMI_SKIP_UPDATE_CHECK": "true",
+            "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+            "PYTHONPATH": str(project),
+        }
+        made = cls(project, stack, {**os.environ, **settings, **environment})
+        done = made.pulumi("stack", "init", stack)
+        if done.returncode != 0:
+            raise CommandError(f"pulumi stack init: {done.stderr}")
+        return made
+
+    def pulumi(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return self.run(
+            "pulumi", "--non-interactive", "--color", "never", *arguments, **environment
+        )
+
+    def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            cwd=self.folder,
+            env={**self.environment, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def configure(self, values: Mapping[str, Any]) -> None:
+        """Sets keys of the project; lists and mappings as they are."""
+        file = self.folder / f"Pulumi.{self.stack}.yaml"
+        settings = yaml.safe_load(file.read_text())
+        config = settings.setdefault("config", {})
+        config |= {f"volley:{key}": value for key, value in values.items()}
+        file.write_text(yaml.dump(settings))
+
+
+def _copy_to(project: Path) -> None:
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, project / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in FILES:
+        shutil.copy(ROOT / name, project / name)
+    # This Python runs the program.
+    text = (ROOT / "Pulumi.yaml").read_text()
+    (project / "Pulumi.yaml").write_text(
+        text.replace("virtualenv: .venv", f"virtualenv: {sys.prefix}")
+    )
+
+
+def _install(provider: str, home: Path) -> None:
+    version = f"v{metadata.version('pulumi-azure-native')}"
+    plugin = home / "plugins" / f"resource-azure-native-{version}"
+    plugin.mkdir(parents=True)
+    executable = plugin / "pulumi-resource-azure-native"
+    executable.write_text(
+        f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m {provider} "$@"\n'
+    )
+    executable.chmod(0o755)

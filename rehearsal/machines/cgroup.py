@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from rehearsal.host_paths import PREFIX
@@ -34,15 +35,11 @@ class Cgroup:
         return "".join(f"echo 0 > '{path}/cgroup.procs' || :\n" for path in self.paths)
 
     def processes(self) -> set[int]:
-        """Returns the processes in the cgroups and below."""
         pids: set[int] = set()
         for path in self.paths:
             for folder, _, _ in os.walk(path):
-                procs = Path(folder, "cgroup.procs")
-                try:
-                    pids.update(int(pid) for pid in procs.read_text().split())
-                except OSError:
-                    continue
+                with suppress(OSError):
+                    pids |= set(map(int, Path(folder, "cgroup.procs").read_text().split()))
         return pids - {0, os.getpid()}
 
     def kill(self, timeout_s: float = 10) -> None:
@@ -50,10 +47,8 @@ class Cgroup:
         end = time.monotonic() + timeout_s
         while (alive := self.processes()) and time.monotonic() < end:
             for pid in alive:
-                try:
+                with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
             time.sleep(0.02)
 
     def remove(self) -> None:
@@ -101,7 +96,5 @@ def _inherit_cpus(path: Path) -> None:
 
 def _remove_tree(path: Path) -> None:
     for folder, _, _ in os.walk(path, topdown=False):
-        try:
+        with suppress(OSError):
             os.rmdir(folder)
-        except OSError:
-            continue

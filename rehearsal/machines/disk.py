@@ -7,17 +7,14 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from rehearsal.host_paths import BASE, PREFIX
+from rehearsal.host_paths import BASE, PREFIX, name_servers
 from rehearsal.host_shell import run
-from rehearsal.name_servers import name_servers
 
 DEAD_SOURCE = "deb [trusted=yes] https://packages.third-party.invalid/debian stable main\n"
 
 
 @dataclass(frozen=True)
 class MachineSpec:
-    """What a machine is made of."""
-
     name: str
     """Its host name."""
     resource_id: str
@@ -35,9 +32,7 @@ class MachineSpec:
 def make_disk(folder: Path, spec: MachineSpec, hosts: str, certificate: Path) -> None:
     """Mounts a machine's disk at `folder`/root, ready for its first boot.
 
-    Args:
-        hosts: Lines of /etc/hosts, in place of Azure's name server.
-        certificate: The certificate of the accounts' certificate authority.
+    `hosts` are lines of /etc/hosts, in place of Azure's name server; it trusts `certificate`.
     """
     for part in ("upper", "work", "root"):
         (folder / part).mkdir(parents=True)

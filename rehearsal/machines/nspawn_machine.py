@@ -1,6 +1,6 @@
 """A declared VM as a container: real systemd, real cloud-init, its real customData.
 
-Its folder holds its whole state, so that any process can use it. nspawn_boot.py boots it.
+Its folder holds its whole state, so that any process can use it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, cast
 
-from rehearsal.host_paths import MACHINES, PREFIX
+from rehearsal.host_paths import ENVIRONMENT, MACHINES, PREFIX
 from rehearsal.host_shell import CLEAN_ENVIRONMENT, CommandError, run
 from rehearsal.machines.cgroup import Cgroup
 from rehearsal.machines.disk import MachineSpec, make_disk
-from rehearsal.machines.nspawn_boot import BOOT_UNTIL_OFF, boot_command
 
 SHUTDOWN_S = 30.0
 """How long a machine may take to shut down before it loses its power."""
 POWER_OFF = signal.SIGRTMIN + 4
 """systemd's signal for the power button: https://man7.org/linux/man-pages/man1/systemd.1.html"""
+REBOOT = 133
+"""systemd-nspawn's exit code when the machine reboots."""
+SHARED_MEMORY = "2g"
+BOOT_UNTIL_OFF = f'while :; do "$@"; [ $? = {REBOOT} ] || exit; done'
+"""Shell code that boots a machine again after each reboot from inside."""
 
 Power = Literal["on", "shutting down", "off"]
 
@@ -37,7 +41,10 @@ class Machine:
         self.name = name
         self.folder = MACHINES / name
         self.root = self.folder / "root"
+        self.interface = f"vb-{PREFIX}-{name}"[:15]
+        """The host's end of its cable."""
         self.cgroup = Cgroup(name)
+        self._power_file = self.folder / "power"
 
     @property
     def spec(self) -> MachineSpec:
@@ -114,15 +121,6 @@ class Machine:
         self._power_file.write_text("off")
 
     @property
-    def _power_file(self) -> Path:
-        return self.folder / "power"
-
-    @property
-    def interface(self) -> str:
-        """The host's end of its cable."""
-        return f"vb-{PREFIX}-{self.name}"[:15]
-
-    @property
     def leader(self) -> int | None:
         """The host's process id of its systemd; None while it does not run."""
         for pid in sorted(self.cgroup.processes()):
@@ -138,11 +136,7 @@ class Machine:
     # Inside
 
     def inside(self, *command: str | Path) -> list[str]:
-        """Returns the host's command line for a command inside this machine, as root.
-
-        Raises:
-            CommandError: The machine does not run.
-        """
+        """Returns the host's command line for a command inside this machine, as root."""
         leader = self.leader
         if leader is None:
             raise CommandError(f"{self.name} does not run")
@@ -157,11 +151,7 @@ class Machine:
         timeout_s: float = 60,
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a command inside, as root.
-
-        Raises:
-            CommandError: It failed, and `check` is set; or the machine does not run.
-        """
+        """Runs a command inside, as root; raises CommandError as host_shell.run does."""
         return run(*self.inside(*command), text=text, timeout_s=timeout_s, check=check)
 
     def cloud_init_done(self) -> bool:
@@ -173,11 +163,34 @@ class Machine:
 
 
 def all_machines() -> list[Machine]:
-    """Returns all machines that exist."""
     if not MACHINES.is_dir():
         return []
     return [
         Machine(folder.name)
         for folder in sorted(MACHINES.iterdir())
         if (folder / "spec.json").exists()
+    ]
+
+
+def boot_command(spec: MachineSpec, root: Path) -> list[str]:
+    """Returns the command that boots a machine from its disk at `root`."""
+    environment = sorted(ENVIRONMENT.iterdir()) if spec.has_environment else []
+    return [
+        "systemd-nspawn",
+        "--quiet",
+        f"--directory={root}",
+        f"--machine={PREFIX}-{spec.name}",
+        f"--hostname={spec.name}",
+        "--boot",
+        # The host may have no system bus with a container manager.
+        "--register=no",
+        "--keep-unit",
+        f"--network-bridge={spec.bridge}",
+        "--resolv-conf=off",
+        "--timezone=off",
+        "--link-journal=no",
+        "--console=read-only",
+        f"--tmpfs=/dev/shm:size={SHARED_MEMORY},mode=1777",
+        # The machine owns the parent folder of the image's Python environment.
+        *(f"--bind-ro={part}:/opt/volley/{part.name}" for part in environment if part.is_dir()),
     ]

@@ -66,11 +66,11 @@ def open_network() -> None:
 
 def apply(plan: Plan) -> None:
     """Makes the bridges and rules of a plan; removes others."""
-    there = set(_links("bridge")) - {PLATFORM}
-    for name in there - set(plan.bridges):
+    existing = set(_links("bridge")) - {PLATFORM}
+    for name in existing - set(plan.bridges):
         run("ip", "link", "del", name)
     for name in plan.bridges:
-        if name not in there:
+        if name not in existing:
             run("ip", "link", "add", name, "type", "bridge", "forward_delay", "0")
             run("ip", "link", "set", name, "up")
         _set_addresses(name, plan.addresses(name))
@@ -95,17 +95,7 @@ def received(address: str) -> int:
     return nftables.counted(shown).get(address, 0)
 
 
-def unplug(interface: str) -> None:
-    """Unplugs a machine's cable."""
-    run("ip", "link", "set", interface, "down")
-
-
-def plug_in(interface: str) -> None:
-    run("ip", "link", "set", interface, "up")
-
-
 def setting(name: str) -> str:
-    """Returns a kernel parameter."""
     return _file(name).read_text().strip()
 
 
@@ -139,10 +129,10 @@ def _set_addresses(bridge: str, wanted: set[str]) -> None:
     """Gives a bridge exactly these addresses, which include their prefix lengths."""
     shown = json.loads(run("ip", "-4", "-json", "address", "show", "dev", bridge).stdout)
     entries = [entry for interface in shown for entry in interface.get("addr_info", [])]
-    there = {f"{entry['local']}/{entry['prefixlen']}" for entry in entries}
-    for address in there - wanted:
+    existing = {f"{entry['local']}/{entry['prefixlen']}" for entry in entries}
+    for address in existing - wanted:
         run("ip", "address", "del", address, "dev", bridge)
-    for address in wanted - there:
+    for address in wanted - existing:
         run("ip", "address", "add", address, "dev", bridge)
 
 

@@ -53,10 +53,8 @@ def address_rules(
 ) -> str:
     """Returns the rules that lead public addresses to machines, and machines to the internet.
 
-    Args:
-        public_addresses: Public to private.
-        nat_sources: CIDRs of the subnets that have a NAT gateway.
-        uplinks: The interfaces that lead to the internet.
+    `public_addresses` maps public to private ones; `nat_sources` are the CIDRs of the subnets that
+    have a NAT gateway; `uplinks` are the interfaces that lead to the internet.
     """
     inwards = [f"ip daddr {outer} dnat to {inner}" for outer, inner in public_addresses.items()]
     names = _names(uplinks)
@@ -86,7 +84,7 @@ def platform_rules(
             address here, so these are the CIDRs of all accounts.
         endpoints: CIDRs of the virtual network by the address of an account's private endpoint,
             which has no firewall.
-        managers: The machines that reach management.azure.com; by default none.
+        managers: The machines that reach management.azure.com.
     """
     let_in = sorted(set(storage_clients))
     if "0.0.0.0/0" in let_in:

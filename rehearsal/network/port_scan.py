@@ -48,13 +48,8 @@ class Reached:
 def scan_from(namespace: Path | None, source: str, target: str) -> Reached:
     """Scans every port of `target` from the address `source`; takes 1 to 3 seconds.
 
-    Args:
-        namespace: File of the network namespace that has `source`; None for this process's.
-        source: An IPv4 address.
-        target: An IPv4 address of another machine.
-
-    Raises:
-        CommandError: Not root, `source` is not in that namespace, or `target` has no route.
+    `namespace` is the file of the network namespace that has `source`; None is this process's.
+    Raises CommandError without root, or if `target` has no route.
     """
     enter = ["nsenter", f"--net={namespace or '/proc/self/ns/net'}", f"--wd={ROOT}"]
     scan_command = [sys.executable, "-m", "rehearsal.network.port_scan", source, target]
@@ -118,10 +113,9 @@ class Scan:
     def _ask(self, ports: list[int]) -> None:
         for first in range(0, len(ports), BATCH):
             for port in ports[first : first + BATCH]:
-                try:
+                # It may be dropped in this namespace's own output chain.
+                with suppress(PermissionError):
                     self.raw.sendto(self.segments[port], (self.target, 0))
-                except PermissionError:  # dropped in this namespace's own output chain
-                    continue
             self._read()
         heard = time.monotonic()
         while self._unanswered() and time.monotonic() < heard + QUIET_S:
@@ -182,16 +176,10 @@ def receive_only(raw: socket.socket, port: int) -> None:
     )
 
 
-def run_in_real_time() -> None:
-    """Lets this process run before others: on busy CPUs a second of work would take many.
-
-    Niceness is not enough: it counts only within a control group or a session (autogroup).
-    """
-    with suppress(PermissionError):  # a control group may have no real-time share; only slower
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-
-
 if __name__ == "__main__":
-    run_in_real_time()
+    # On busy CPUs a second of work would take many. Niceness is not enough: it counts only within a
+    # control group or a session (autogroup). A control group may have no real-time share.
+    with suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     answered = scan(*sys.argv[1:])
     print(json.dumps({"listening": [*answered.listening], "refused": [*answered.refused]}))

@@ -6,20 +6,21 @@ from functools import partial
 from typing import Any
 
 from rehearsal.azure.resources.resource_kinds import all_of
-from rehearsal.azure.resources.run_commands import RUN_COMMAND
 from rehearsal.backend import Backend
+from rehearsal.drivers.driver import Operation
 from rehearsal.host_shell import CommandError
 from rehearsal.machines.nspawn_machine import all_machines
 from rehearsal.scenario import head_commands, machine_faults, read_only_acts, stack_changes
-from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, Context
+from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, RUN_COMMAND_CHANGED, Context
 from rehearsal.scenario.outcomes import Outcomes, UnexpectedError
 from rehearsal.scenario.training_watch import NodeWatch, until
 
 WORKERS = 2
 ENV_RUNNERS = 2
 """Each of three machines has one CPU for Ray, and the driver takes one."""
-RULES = "AutoscaleSetting"
 IDLE_MINUTES = 1
+RULES_MADE: tuple[Operation, str] = ("create", "AutoscaleSetting")
+ROLES_DELETED: tuple[Operation, str] = ("delete", "RoleAssignment")
 COMES_S = 180.0
 """The autoscaler acts every 10 s; Azure's stand-in takes seconds, and a boot half a minute."""
 LEAVES_S = 60.0 * IDLE_MINUTES + 90.0
@@ -63,34 +64,21 @@ def run_elastic(context: Context, outcomes: Outcomes) -> list[str]:
 
 def growth(context: Context, nodes: NodeWatch) -> str:
     before = _experiment(context)
-    joined = until(lambda: len(nodes.alive) == 1 + WORKERS, COMES_S, f"{WORKERS} workers")
-    grown = until(lambda: _env_runners(context) == ENV_RUNNERS, 90, f"{ENV_RUNNERS} env runners")
+    seen = _grow(context, nodes)
     _check_same_job(context, before)
-    return (
-        f"joined after {joined:.0f} s, {ENV_RUNNERS} env runners {grown:.0f} s later, the same job"
-    )
+    return f"{seen}, the same job"
 
 
 def eviction(context: Context, nodes: NodeWatch) -> str:
-    before, everybody = _experiment(context), set(nodes.alive)
-    victim = machine_faults.worker_that_trains(context.training)
-    left = machine_faults.evict(victim)
-    until(lambda: victim.name not in nodes.alive, 90, f"{victim.name} leaves")
-    back = until(lambda: len(nodes.alive) == 1 + WORKERS, COMES_S, "another worker")
-    until(lambda: _env_runners(context) == ENV_RUNNERS, 90, f"{ENV_RUNNERS} env runners")
+    before = _experiment(context)
+    seen = machine_faults.evict_at_work(context, nodes, COMES_S)
+    _wait_for_env_runners(context)
     _check_same_job(context, before)
-    (new,) = nodes.alive - everybody
-    return f"{victim.name} left after {left:.0f} s, {new} joined {back:.0f} s later, the same job"
+    return f"{seen}, the same job"
 
 
 def up_again(context: Context) -> str:
-    before = {machine.name: machine.leader for machine in all_machines()}
-    result = context.up()
-    if result.error or result.operations:
-        raise UnexpectedError(result.error or str(sorted(result.operations)))
-    if before != {machine.name: machine.leader for machine in all_machines()}:
-        raise UnexpectedError("another machine")
-    return f"{len(before)} machines as before"
+    return f"{context.up_in_place()} machines as before"
 
 
 def idle(context: Context, nodes: NodeWatch) -> str:
@@ -102,26 +90,21 @@ def idle(context: Context, nodes: NodeWatch) -> str:
 
 def resume(context: Context, nodes: NodeWatch) -> str:
     head_commands.resume(context.head, _experiment(context)["name"])
-    joined = until(lambda: len(nodes.alive) == 1 + WORKERS, COMES_S, f"{WORKERS} workers")
-    grown = until(lambda: _env_runners(context) == ENV_RUNNERS, 90, f"{ENV_RUNNERS} env runners")
-    return f"joined after {joined:.0f} s, {ENV_RUNNERS} env runners {grown:.0f} s later"
+    return _grow(context, nodes)
 
 
 def sleep(context: Context) -> str:
     """Changes sleepAfterMinutes alone, then stops the experiment."""
-    result = context.up(sleepAfterMinutes=str(IDLE_MINUTES))
-    if result.error or result.operations != {("update", RUN_COMMAND)}:
-        raise UnexpectedError(result.error or str(sorted(result.operations)))
+    context.up_doing(RUN_COMMAND_CHANGED, sleepAfterMinutes=str(IDLE_MINUTES))
     head_commands.stop(context.head, _experiment(context)["name"])
     off = until(lambda: context.head.power == "off", ASLEEP_S, "the head is deallocated")
-    machines = [machine.name for machine in all_machines()]
-    if machines != ["head"]:
-        raise UnexpectedError(f"machines: {', '.join(machines)}")
+    machine_faults.check_head_is_alone()
     return f"the head was off after {off:.0f} s, without workers"
 
 
 def wake(context: Context) -> str:
-    Backend().start(_head_id())
+    (head_id,) = all_of(Backend().resources(), "VirtualMachine")
+    Backend().start(head_id)
     booted = until(context.head.cloud_init_done, 120, "the head is up again")
     until(lambda: head_commands.queue_is_active(context.head), 120, "the queue runs")
     with NodeWatch(context.head) as nodes:
@@ -132,21 +115,11 @@ def wake(context: Context) -> str:
 
 def azure_scales(context: Context) -> str:
     """Changes `scaling` alone: Ray starts again, without its autoscaler."""
-    before = {machine.name: machine.leader for machine in all_machines()}
-    result = context.up(scaling="cpu", minWorkers=str(WORKERS))
-    expected = {("create", RULES), ("delete", "RoleAssignment"), ("update", RUN_COMMAND)}
-    if result.error or result.operations != expected:
-        raise UnexpectedError(result.error or str(sorted(result.operations)))
-    if before != {machine.name: machine.leader for machine in all_machines()}:
-        raise UnexpectedError("another machine")
-    grown = until(lambda: _env_runners(context) == ENV_RUNNERS, 120, f"{ENV_RUNNERS} env runners")
+    changes = {"scaling": "cpu", "minWorkers": str(WORKERS)}
+    context.up_in_place(RULES_MADE, ROLES_DELETED, RUN_COMMAND_CHANGED, **changes)
+    grown = _wait_for_env_runners(context, 120)
     context.check_same_run()
     return f"{ENV_RUNNERS} env runners {grown:.0f} s after `up`, the same MLflow run"
-
-
-def _head_id() -> str:
-    (head_id,) = all_of(Backend().resources(), "VirtualMachine")
-    return head_id
 
 
 def _experiment(context: Context) -> dict[str, Any]:
@@ -154,11 +127,20 @@ def _experiment(context: Context) -> dict[str, Any]:
     return experiment
 
 
-def _env_runners(context: Context) -> int:
-    try:
-        return sum(context.training.env_runners().values())
-    except CommandError:  # A machine is just being deleted.
-        return 0
+def _grow(context: Context, nodes: NodeWatch) -> str:
+    joined = until(lambda: len(nodes.alive) == 1 + WORKERS, COMES_S, f"{WORKERS} workers")
+    grown = _wait_for_env_runners(context)
+    return f"joined after {joined:.0f} s, {ENV_RUNNERS} env runners {grown:.0f} s later"
+
+
+def _wait_for_env_runners(context: Context, timeout_s: float = 90) -> float:
+    def all_run() -> bool:
+        try:
+            return sum(context.training.env_runners().values()) == ENV_RUNNERS
+        except CommandError:  # A machine is just being deleted.
+            return False
+
+    return until(all_run, timeout_s, f"{ENV_RUNNERS} env runners")
 
 
 def _check_same_job(context: Context, before: dict[str, Any]) -> None:

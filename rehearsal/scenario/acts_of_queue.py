@@ -13,7 +13,6 @@ from functools import partial
 
 from payload.parcel.experiment_files import experiment_name
 from rehearsal.addresses import INTERNET_GATEWAY
-from rehearsal.drivers.driver import Driver
 from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.host_paths import ROOT
 from rehearsal.host_shell import run
@@ -21,18 +20,15 @@ from rehearsal.machines.nspawn_machine import all_machines
 from rehearsal.network.bridges import INTERNET
 from rehearsal.scenario import head_commands, machine_faults, stack_changes
 from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, Context
-from rehearsal.scenario.outcomes import Outcomes, UnexpectedError
-from rehearsal.scenario.queue_observations import (
+from rehearsal.scenario.laptop import Volley
+from rehearsal.scenario.machine_faults import (
     azure_workers,
     check_only_azures_machines,
-    check_runs,
-    finished,
-    states,
-    training_count,
+    evict_at_work,
 )
+from rehearsal.scenario.outcomes import Outcomes, UnexpectedError
 from rehearsal.scenario.training_watch import PROCESS_POLL_S, NodeWatch
 from rehearsal.scenario.training_watch import until as wait_until
-from rehearsal.scenario.volley_command import Volley
 
 EXPERIMENT = ROOT / "rehearsal/scenario/short_experiment.yaml"
 FIRST, SECOND, THIRD = experiment_name(EXPERIMENT), "second", "third"
@@ -57,10 +53,12 @@ def run_queue(context: Context, outcomes: Outcomes) -> list[str]:
     act = outcomes.act
     if not act("up", "one worker, and the stack's experiment trains", up, context):
         return []
-    pulumi = _pulumi(context.driver)
+    pulumi = context.driver
+    if not isinstance(pulumi, PulumiCli):
+        raise UnexpectedError("`volley` needs the pulumi CLI, which is not on the PATH")
     volley = Volley(context.laptop, pulumi.project)
     volley.record_to(SESSION)
-    volley.record("make up", pulumi.said)
+    volley.record("make up", pulumi.output)
     submitted = "two at once, one of them cut off and repeated; each is queued once"
     act("submit", submitted, submit, volley)
     killed = "while it scales: it boots, and the queue continues"
@@ -68,7 +66,7 @@ def run_queue(context: Context, outcomes: Outcomes) -> list[str]:
     with NodeWatch(context.head) as nodes:
         grown = f"{WORKERS} workers, two experiments side by side"
         act("growth", grown, growth, volley, nodes)
-        act("evicted at work", "another worker comes", evicted_at_work, context, nodes)
+        act("evicted at work", "another worker comes", evict_at_work, context, nodes, COMES_S)
         act("logs -f", "cut off: one message, and training continues", logs_cut_off, volley)
         act("all finish", "each has one MLflow run", all_finish, context, volley)
         act("evicted idle", "no other worker comes", evicted_idle)
@@ -80,7 +78,7 @@ def run_queue(context: Context, outcomes: Outcomes) -> list[str]:
     if act("start", "`volley start`: both continue and finish", start, context, volley):
         act("sleep again", "at once, with nothing to do", sleep_again, context, volley)
     act("destroy", "only the results are left", stack_changes.destroy, context)
-    volley.record("make down", pulumi.said)
+    volley.record("make down", pulumi.output)
     return []
 
 
@@ -130,7 +128,7 @@ def head_killed(context: Context) -> str:
 
 def growth(volley: Volley, nodes: NodeWatch) -> str:
     joined = until(lambda: len(nodes.alive) == 1 + WORKERS, COMES_S, f"{WORKERS} workers")
-    both = until(lambda: training_count(volley) == 2, 120, "two that train")
+    both = until(lambda: volley.training_count() == 2, 120, "two that train")
     volley.say("status")
     check_only_azures_machines()
     return f"joined after {joined:.0f} s, two train {both:.0f} s later"
@@ -150,28 +148,18 @@ def logs_cut_off(volley: Volley) -> str:
     message = message.strip()
     if following.returncode != 2 or len(message.splitlines()) != 1:
         raise UnexpectedError(f"exit code {following.returncode}: {message}")
-    state = states(volley)[name]
+    state = volley.states()[name]
     if state not in {"TRAINING", "FINISHED"}:
         raise UnexpectedError(f"{name}: {state}")
     return message
 
 
-def evicted_at_work(context: Context, nodes: NodeWatch) -> str:
-    everybody = set(nodes.alive)
-    victim = machine_faults.worker_that_trains(context.training)
-    left = machine_faults.evict(victim)
-    until(lambda: victim.name not in nodes.alive, 60, f"{victim.name} leaves")
-    came = until(lambda: bool(nodes.alive - everybody), COMES_S, "another worker")
-    (new,) = nodes.alive - everybody
-    return f"{victim.name} left after {left:.0f} s, {new} joined {came:.0f} s later"
-
-
 def all_finish(context: Context, volley: Volley) -> str:
     names = {FIRST, SECOND, THIRD}
-    seconds = until(lambda: finished(volley) >= names, ENDS_S, "all finish")
+    seconds = until(lambda: volley.finished() >= names, ENDS_S, "all finish")
     volley.say("status")
     volley.say("pull", SECOND)
-    runs_seen = check_runs(context, len(names))
+    runs_seen = context.check_runs(len(names))
     experiments = sorted(volley.experiments().items())
     starts = ", ".join(f"{name} {experiment['attempts']}" for name, experiment in experiments)
     return f"after {seconds:.0f} s; starts: {starts}; MLflow: {runs_seen}"
@@ -198,7 +186,7 @@ def many(context: Context, volley: Volley) -> str:
     with machine_faults.management_faults() as azure:
         azure.machines = 1
     volley.ask("submit", str(LONG_EXPERIMENT), "--name", LONG)
-    until(lambda: states(volley).get(LONG) == "TRAINING", 120, f"{LONG} trains")
+    until(lambda: volley.states().get(LONG) == "TRAINING", 120, f"{LONG} trains")
     head_commands.submit_copies(context.head, LONG, MANY)
     time.sleep(30.0)  # The queue looks at all of them every second.
     begun = time.monotonic()
@@ -208,8 +196,8 @@ def many(context: Context, volley: Volley) -> str:
     mebibytes = head_commands.services_memory_mib(context.head)
     head_commands.stop_copies(context.head, MANY)
     volley.ask("stop", LONG)
-    until(lambda: states(volley).get(LONG) == "STOPPED", 120, f"{LONG} stops")
-    until(lambda: not UNDER_WAY & set(states(volley).values()), 120, "the others stop")
+    until(lambda: volley.states().get(LONG) == "STOPPED", 120, f"{LONG} stops")
+    until(lambda: not UNDER_WAY & set(volley.states().values()), 120, "the others stop")
     seen = f"`volley status` in {seconds:.1f} s, {mebibytes:.0f} MiB with {queued} queued"
     if seconds > STATUS_S or mebibytes > MEMORY_MIB or queued < MANY - 1:
         raise UnexpectedError(seen)
@@ -221,8 +209,8 @@ def sleep(context: Context, volley: Volley) -> str:
         azure.machines, azure.forbidden = 1, 2
     for name in (FOURTH, FIFTH):
         volley.ask("submit", str(EXPERIMENT), "--name", name)
-    until(lambda: training_count(volley) == 1, COMES_S, "one that trains")
-    before = states(volley)
+    until(lambda: volley.training_count() == 1, COMES_S, "one that trains")
+    before = volley.states()
     volley.say("status")
     seconds = _fall_asleep(context, volley, "--now")
     with machine_faults.management_faults() as azure:
@@ -235,10 +223,10 @@ def start(context: Context, volley: Volley) -> str:
     began = time.monotonic()
     volley.say("start")
     answers = time.monotonic() - began
-    until(lambda: UNDER_WAY & set(states(volley).values()), 120, "an experiment that trains")
+    until(lambda: UNDER_WAY & set(volley.states().values()), 120, "an experiment that trains")
     trains = time.monotonic() - began
-    until(lambda: finished(volley) >= {FOURTH, FIFTH}, ENDS_S, "both finish")
-    runs_seen = check_runs(context, 5)
+    until(lambda: volley.finished() >= {FOURTH, FIFTH}, ENDS_S, "both finish")
+    runs_seen = context.check_runs(5)
     return f"answers after {answers:.0f} s, one starts after {trains:.0f} s; MLflow: {runs_seen}"
 
 
@@ -253,9 +241,3 @@ def _fall_asleep(context: Context, volley: Volley, *options: str) -> float:
     if left := azure_workers():
         raise UnexpectedError(f"left: {', '.join(sorted(left))}")
     return off
-
-
-def _pulumi(driver: Driver) -> PulumiCli:
-    if not isinstance(driver, PulumiCli):
-        raise UnexpectedError("`volley` needs the pulumi CLI, which is not on the PATH")
-    return driver

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from contextlib import AbstractContextManager
 from typing import Any
 
 from rehearsal.addresses import ADMIN_ADDRESS
 from rehearsal.azure.resources.resource_kinds import SUBSCRIPTION
 from rehearsal.azure.resources.run_commands import RUN_COMMAND
-from rehearsal.drivers.driver import Driver, Result
+from rehearsal.drivers.driver import Driver, Operation, Result
 from rehearsal.host_paths import ROOT, RUN
 from rehearsal.machines.nspawn_machine import Machine, all_machines
-from rehearsal.scenario.laptop import Laptop, Tunnel, newest_run
+from rehearsal.scenario.laptop import Laptop, newest_run, runs
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import Training, until
 
 EXPERIMENT = ROOT / "rehearsal/scenario/rehearsal_experiment.yaml"
 WORKERS = 2
 NEW_RUN_S = 30.0
+RUN_COMMAND_CHANGED: tuple[Operation, str] = ("update", RUN_COMMAND)
 IMAGES = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/images/providers/Microsoft.Compute/images"
 IMAGE_WITH_ENVIRONMENT = f"{IMAGES}/with-environment"
 
 
 class Context:
-    """The state of one rehearsal."""
-
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
         self.laptop = Laptop(RUN / "laptop")
@@ -46,11 +47,24 @@ class Context:
         self.outputs = result.outputs or self.outputs
         return result
 
-    def tunnel(self) -> Tunnel:
-        return Tunnel(self.laptop, self.outputs["tunnel"])
+    def up_doing(self, *operations: tuple[Operation, str], **changes: str) -> None:
+        """Runs `up`, which must do these operations and no others."""
+        result = self.up(**changes)
+        if result.error or result.operations != set(operations):
+            raise UnexpectedError(result.error or str(sorted(result.operations)))
+
+    def up_in_place(self, *operations: tuple[Operation, str], **changes: str) -> int:
+        """Does the same, and no machine may be made, deleted or started again; returns how many."""
+        before = {machine.name: machine.leader for machine in all_machines()}
+        self.up_doing(*operations, **changes)
+        if before != {machine.name: machine.leader for machine in all_machines()}:
+            raise UnexpectedError("a machine was made, deleted or started again")
+        return len(before)
+
+    def tunnel(self) -> AbstractContextManager[Laptop]:
+        return self.laptop.tunnel(self.outputs["tunnel"])
 
     def newest_run(self) -> dict[str, Any]:
-        """Returns MLflow's newest run, read through the tunnel."""
         with self.tunnel() as laptop:
             return newest_run(laptop, self.outputs["mlflow"])
 
@@ -60,6 +74,19 @@ class Context:
         if run_id != self.run_id:
             raise UnexpectedError(f"another MLflow run, {run_id}")
 
+    def check_runs(self, finished: int) -> str:
+        """Checks how many MLflow runs have finished; returns how many have which status.
+
+        A stopped run is KILLED, as is one that was cut off before its first checkpoint.
+        """
+        with self.tunnel() as laptop:
+            all_runs = runs(laptop, self.outputs["mlflow"])
+        numbers = Counter(run["info"]["status"] for run in all_runs)
+        seen = ", ".join(f"{number} {status}" for status, number in sorted(numbers.items()))
+        if numbers["FINISHED"] != finished or numbers.keys() - {"FINISHED", "KILLED"}:
+            raise UnexpectedError(f"MLflow: {seen}")
+        return seen
+
     def up_with_new_run(self, **changes: str) -> None:
         """Changes the experiment.
 
@@ -67,12 +94,7 @@ class Context:
             UnexpectedError: More than the run command has changed.
             TimeoutError: The old MLflow run continues.
         """
-        before = {machine.name: machine.leader for machine in all_machines()}
-        result = self.up(**changes)
-        if result.error or result.operations != {("update", RUN_COMMAND)}:
-            raise UnexpectedError(result.error or str(sorted(result.operations)))
-        if before != {machine.name: machine.leader for machine in all_machines()}:
-            raise UnexpectedError("a machine was started again")
+        self.up_in_place(RUN_COMMAND_CHANGED, **changes)
         # `up` ends with the first learner update, and the payload makes its run after that.
         old, mlflow = self.run_id, self.outputs["mlflow"]
         with self.tunnel() as laptop:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,31 +53,15 @@ for number in range({count}):
     Store().stop(f"copy-{{number}}")
 """
 
-
-@dataclass(frozen=True)
-class QueueRule:
-    """A line of the head's software, in the project and on the head."""
-
-    project_file: str
-    """Relative to the project's folder."""
-    head_file: str
-    before: str
-    after: str
-
-
-POLL_RULE = QueueRule(
-    project_file="head/queue/__main__.py",
-    head_file=f"{SOFTWARE}/head/queue/__main__.py",
-    before="POLL_S = 1.0",
-    after="POLL_S = 1.1",
-)
+POLL_FILE = "head/queue/__main__.py"
+"""In the project, and in SOFTWARE on the head."""
+POLL, OTHER_POLL = "POLL_S = 1.0", "POLL_S = 1.1"
 """How often the queue looks at its experiments."""
 QUEUE_RELOADED = "loading the new version of the queue"
 """The queue's log when it has changed."""
 
 
 def status(head: Machine) -> dict[str, Any]:
-    """Returns what `volley-head status` prints."""
     answer: dict[str, Any] = json.loads(head.run(VOLLEY_HEAD, "status").stdout)
     return answer
 
@@ -135,7 +118,6 @@ def queue_is_active(head: Machine) -> bool:
 
 
 def software_digest(head: Machine) -> str:
-    """Returns a digest of the head's software."""
     files = f"cd {SOFTWARE}/ && find . -name '*.py' -exec sha256sum {{}} + | sort | sha256sum"
     return head.run("sh", "-c", files).stdout
 

@@ -1,15 +1,21 @@
-"""The administrator's laptop, somewhere on the internet: SSH, the tunnel, and MLflow through it."""
+"""The administrator's laptop on the internet: SSH, MLflow through the tunnel, and `volley`."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from rehearsal.addresses import ADMIN_ADDRESS
+from rehearsal.backend import storage_accounts
+from rehearsal.drivers.pulumi_cli import PulumiProject
+from rehearsal.host_paths import ROOT
 from rehearsal.host_shell import CommandError, run
 from rehearsal.network.bridges import INTERNET
 from rehearsal.scenario.outcomes import UnexpectedError
@@ -21,6 +27,10 @@ LEAN_MLFLOW = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
 """Environment of a server without its seven processes for evaluations of language models."""
+COMMAND_S = 300.0
+SSH = '#!/bin/sh\nexec /usr/bin/ssh -F {config} "$@"\n'
+"""Stands for the administrator's ~/.ssh/config."""
+AZ = '#!/bin/sh\nexec {python} -m rehearsal.azure.az "$@"\n'
 
 
 class Laptop:
@@ -53,6 +63,25 @@ class Laptop:
         assert first == "ssh"
         return [*ON_THE_INTERNET, "ssh", "-F", str(self.ssh_config), *rest]
 
+    @contextmanager
+    def tunnel(self, command: str) -> Iterator[Laptop]:
+        """Runs the stack's tunnel command while this is open."""
+        port = re.findall(r"-L (\d+):", command)[0]
+
+        def is_open() -> bool:
+            if process.poll() is not None:
+                assert process.stderr is not None
+                raise CommandError(f"{command}: {process.stderr.read().strip()}")
+            return bool(run(*ON_THE_INTERNET, "ss", "-Hltn", f"sport = :{port}").stdout.strip())
+
+        process = subprocess.Popen(self.with_key(command), stderr=subprocess.PIPE, text=True)
+        try:
+            until(is_open, 30, "the tunnel")
+            yield self
+        finally:
+            process.terminate()
+            process.communicate()
+
     def get(self, url: str, body: dict[str, Any] | None = None, token: str = "") -> Any:
         """Requests JSON from this laptop, through the open tunnel if the URL is on loopback."""
         command = [*ON_THE_INTERNET, "curl", "--silent", "--fail", "--max-time", "20"]
@@ -63,39 +92,8 @@ class Laptop:
         return json.loads(run(*command, url, timeout_s=30).stdout)
 
 
-class Tunnel:
-    """Runs the stack's tunnel command while it is open."""
-
-    def __init__(self, laptop: Laptop, command: str) -> None:
-        self.laptop, self.command = laptop, command
-
-    def __enter__(self) -> Laptop:
-        self._process = subprocess.Popen(
-            self.laptop.with_key(self.command), stderr=subprocess.PIPE, text=True
-        )
-        until(self._is_open, 30, "the tunnel")
-        return self.laptop
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
-    ) -> None:
-        self._process.terminate()
-        self._process.communicate()
-
-    def _is_open(self) -> bool:
-        if self._process.poll() is not None:
-            assert self._process.stderr is not None
-            raise CommandError(f"{self.command}: {self._process.stderr.read().strip()}")
-        port = re.findall(r"-L (\d+):", self.command)[0]
-        return bool(run(*ON_THE_INTERNET, "ss", "-Hltn", f"sport = :{port}").stdout.strip())
-
-
 def newest_run(laptop: Laptop, mlflow: str) -> dict[str, Any]:
-    """Returns MLflow's newest run: {"info": ..., "data": {"metrics": [...], ...}}.
-
-    Raises:
-        UnexpectedError: There is none.
-    """
+    """Returns MLflow's newest run: {"info": ..., "data": {"metrics": [...], ...}}."""
     all_runs = runs(laptop, mlflow)
     if not all_runs:
         raise UnexpectedError(f"{mlflow} has no run")
@@ -109,3 +107,101 @@ def runs(laptop: Laptop, mlflow: str) -> list[dict[str, Any]]:
     query = {"experiment_ids": ids, "order_by": ["attributes.start_time DESC"]}
     answer = laptop.get(f"{mlflow}/api/2.0/mlflow/runs/search", query)
     return list(answer.get("runs", []))
+
+
+class Volley:
+    """Runs `volley` in the folder of the Pulumi project."""
+
+    def __init__(self, laptop: Laptop, project: PulumiProject) -> None:
+        self.folder = project.folder
+        self._record: Path | None = None
+        programs = laptop.folder / "programs"
+        programs.mkdir(exist_ok=True)
+        scripts = {
+            "ssh": SSH.format(config=laptop.ssh_config),
+            "az": AZ.format(python=sys.executable),
+        }
+        for name, script in scripts.items():
+            (programs / name).write_text(script)
+            (programs / name).chmod(0o755)
+        self._environment = {
+            **project.environment,
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "VOLLEY_HOME": str(laptop.folder / "volley"),
+            "REQUESTS_CA_BUNDLE": str(storage_accounts().ca_certificate),
+        }
+
+    def record_to(self, file: Path) -> None:
+        """Begins a file, to which `say` then writes."""
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("")
+        self._record = file
+
+    def say(self, *words: str) -> None:
+        """Runs a verb; records the command line and its output."""
+        output = self.type(*words)
+        command = ["volley", *(word.removeprefix(f"{ROOT}/") for word in words)]
+        self.record(" ".join(command), output)
+
+    def record(self, command: str, output: str) -> None:
+        """Appends a command line and its output to the record."""
+        assert self._record is not None
+        with self._record.open("a") as record:
+            record.write(f"$ {command}\n{output.strip()}\n\n")
+
+    def ask(self, *words: str) -> dict[str, Any]:
+        """Runs a verb with --json; returns its answer."""
+        answer: dict[str, Any] = json.loads(self.type(*words, "--json"))
+        return answer
+
+    def type(self, *words: str) -> str:
+        """Runs a verb, which must succeed; returns what it prints."""
+        process = self.begin(*words)
+        try:
+            stdout, stderr = process.communicate(timeout=COMMAND_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        if process.returncode != 0:
+            raise UnexpectedError(f"volley {' '.join(words)}: {stderr.strip()}")
+        return stdout
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        """Starts a verb in its own process group."""
+        return subprocess.Popen(
+            [*ON_THE_INTERNET, sys.executable, "-m", "volley", *words],
+            cwd=self.folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def experiments(self) -> dict[str, dict[str, Any]]:
+        """Returns each experiment as `volley status` reports it, by name."""
+        return {experiment["name"]: experiment for experiment in self.ask("status")["experiments"]}
+
+    def training(self) -> set[str]:
+        experiments = self.experiments().items()
+        return {name for name, experiment in experiments if experiment["state"] == "TRAINING"}
+
+    def states(self) -> dict[str, str]:
+        """Returns the experiments' states; nothing while the head does not answer."""
+        try:
+            experiments = self.experiments().items()
+        except (UnexpectedError, subprocess.TimeoutExpired):
+            return {}
+        return {name: experiment["state"] for name, experiment in experiments}
+
+    def training_count(self) -> int:
+        return list(self.states().values()).count("TRAINING")
+
+    def finished(self) -> set[str]:
+        """Returns the names of the experiments that are finished; none may have failed."""
+        states = self.states().items()
+        if failed := [name for name, state in states if state == "FAILED"]:
+            raise UnexpectedError(f"{', '.join(failed)} failed")
+        return {name for name, state in states if state == "FINISHED"}

@@ -76,7 +76,6 @@ def _carried(head: Machine) -> float:
 
 @contextmanager
 def _limited(machine: Machine, mbit_per_s: float) -> Iterator[None]:
-    """Limits a machine's bandwidth in each direction."""
     inside = ["nsenter", "-t", str(machine.leader), "-n"]
     ends: list[tuple[list[str], str]] = [([], machine.interface), (inside, "host0")]
     try:
@@ -103,5 +102,4 @@ def _benchmark_on(head: Machine) -> Iterator[None]:
 
 
 def _received(machine: Machine) -> int:
-    """Returns the bytes that a machine has received so far."""
     return int(Path(f"/sys/class/net/{machine.interface}/statistics/tx_bytes").read_text())

@@ -6,19 +6,18 @@ A worker loses its power, is evicted or loses its network; the head reboots whil
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 from rehearsal.azure.management.management_faults import Faults, FaultsFile
 from rehearsal.azure.management.management_service import FAULTS
 from rehearsal.azure.management.scale_set_changes import SetMachines
 from rehearsal.azure.metadata import metadata_state
 from rehearsal.azure.resources.resource_kinds import all_of
+from rehearsal.azure.resources.scale_set_machines import machines_of
 from rehearsal.backend import Backend
 from rehearsal.host_paths import MANAGEMENT, METADATA
+from rehearsal.host_shell import run
 from rehearsal.machines.nspawn_machine import Machine, all_machines
-from rehearsal.network import bridges
 from rehearsal.scenario.context import WORKERS, Context
 from rehearsal.scenario.head_commands import software_digest
 from rehearsal.scenario.outcomes import UnexpectedError
@@ -35,16 +34,6 @@ NOTICE_S = 30.0
 LEFT_S = 5.0
 """An evicted worker must have left Ray; if systemd has to kill it, that takes TimeoutStopSec."""
 UNPLUGGED_S = 20.0
-
-
-@dataclass(frozen=True)
-class WorkerFault:
-    """A fault of one worker, as an act."""
-
-    name: str
-    expected: str
-    act: Callable[[Training, NodeWatch, float], str]
-    """Its last argument is the throughput of the whole cluster before."""
 
 
 def worker_killed(training: Training, nodes: NodeWatch, before: float) -> str:
@@ -78,13 +67,13 @@ def worker_unplugged(training: Training, nodes: NodeWatch, before: float) -> str
     """A worker has no network for a while."""
     victim = worker_that_trains(training)
     everybody = set(nodes.alive)
-    bridges.unplug(victim.interface)
+    run("ip", "link", "set", victim.interface, "down")
     start = time.monotonic()
     try:
         noticed = nodes.wait_for(everybody - {victim.name}, UNPLUGGED_S)
         time.sleep(max(0.0, UNPLUGGED_S - (time.monotonic() - start)))
     finally:
-        bridges.plug_in(victim.interface)
+        run("ip", "link", "set", victim.interface, "up")
     back = _throughput_is_back(training, before)
     joined = nodes.wait_for(everybody, 120)
     return _seen(noticed, back, joined)
@@ -92,10 +81,11 @@ def worker_unplugged(training: Training, nodes: NodeWatch, before: float) -> str
 
 BACK = f"throughput back in {BACK_S:g} s"
 WORKER_FAULTS = (
-    WorkerFault("worker killed", f"noticed in {NOTICED_S:g} s, {BACK}, joins again", worker_killed),
-    WorkerFault("spot eviction", f"leaves in {LEFT_S:g} s, {BACK}", worker_evicted),
-    WorkerFault("network cut", f"of {UNPLUGGED_S:g} s; {BACK}, joins again", worker_unplugged),
+    ("worker killed", f"noticed in {NOTICED_S:g} s, {BACK}, joins again", worker_killed),
+    ("spot eviction", f"leaves in {LEFT_S:g} s, {BACK}", worker_evicted),
+    ("network cut", f"of {UNPLUGGED_S:g} s; {BACK}, joins again", worker_unplugged),
 )
+"""Each with its name, what is expected, and the act; it takes the cluster's throughput before."""
 
 
 HEAD_REBOOTS = "while a worker is missing: fewer env runners, the same run and software"
@@ -129,6 +119,17 @@ def head_reboots(context: Context) -> str:
     if not 0 < after < before:
         raise UnexpectedError(seen)
     return seen
+
+
+def evict_at_work(context: Context, nodes: NodeWatch, comes_s: float) -> str:
+    """Takes a worker away that trains, and waits until another one has joined."""
+    everybody = set(nodes.alive)
+    victim = worker_that_trains(context.training)
+    left = evict(victim)
+    until(lambda: victim.name not in nodes.alive, 90, f"{victim.name} leaves")
+    came = until(lambda: bool(nodes.alive - everybody), comes_s, "another worker")
+    (new,) = nodes.alive - everybody
+    return f"{victim.name} left after {left:.0f} s, {new} joined {came:.0f} s later"
 
 
 def evict(victim: Machine) -> float:
@@ -180,3 +181,25 @@ def _seen(noticed: float, back: float, joined: float, joining: str = "it") -> st
     if noticed > NOTICED_S or back > BACK_S:
         raise UnexpectedError(seen)
     return seen
+
+
+def azure_workers() -> set[str]:
+    """Returns the names of the workers that Azure has."""
+    (scale_set,) = all_of(Backend().resources(), "VirtualMachineScaleSet").values()
+    machines = machines_of(scale_set, time.time())
+    return {machine.name for machine in machines if machine.gone is None}
+
+
+def check_only_azures_machines() -> None:
+    """Waits until exactly the machines run that Azure has: a change takes a moment."""
+
+    def same() -> bool:
+        return {machine.name for machine in all_machines()} == {"head", *azure_workers()}
+
+    until(same, 30, "exactly Azure's machines run")
+
+
+def check_head_is_alone() -> None:
+    machines = [machine.name for machine in all_machines()]
+    if machines != ["head"]:
+        raise UnexpectedError(f"machines: {', '.join(machines)}")

@@ -35,8 +35,6 @@ class UnexpectedError(Exception):
 
 
 class Outcomes:
-    """The acts so far."""
-
     def __init__(self) -> None:
         # A pipe has no width.
         width = None if sys.stdout.isatty() else WIDTH

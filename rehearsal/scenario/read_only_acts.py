@@ -1,4 +1,4 @@
-"""Acts that change nothing: they look at Ray's nodes, MLflow, the ports on loopback and results."""
+"""Acts that change nothing: they look at Ray's nodes, MLflow, open ports and results."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,10 +17,15 @@ from mlflow import MlflowClient
 
 from infra.stack.retention import CONTAINER
 from payload.tracking.metrics import STEPS
-from rehearsal.backend import storage_accounts
+from rehearsal.addresses import ADMIN_ADDRESS, STRANGER_ADDRESS
+from rehearsal.azure.network.nsg_evaluation import open_ports
+from rehearsal.backend import Backend, storage_accounts
 from rehearsal.host_paths import RUN
+from rehearsal.host_plan import plan
 from rehearsal.host_shell import CommandError
 from rehearsal.machines.nspawn_machine import all_machines
+from rehearsal.network.bridges import INTERNET
+from rehearsal.network.port_scan import scan_from
 from rehearsal.scenario.context import Context
 from rehearsal.scenario.laptop import LEAN_MLFLOW, runs
 from rehearsal.scenario.outcomes import UnexpectedError
@@ -103,3 +111,56 @@ def results(context: Context) -> str:
 def _answers(port: int) -> bool:
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def ports_as_declared() -> str:
+    """Scans all ports of each machine from each other machine and from the internet."""
+    declared = plan(Backend().resources())
+    wrong, tried = [], 0
+    for source in _sources():
+        for target in all_machines():
+            inner = target.spec.address
+            address = declared.public_addresses.get(target.name) if source.outside else inner
+            if source.name == target.name or address is None:
+                continue
+            allowed = open_ports(declared.nsgs, source.address, inner)
+            passed = scan_from(source.namespace, source.address, address).passed
+            tried += 1
+            for state, ports in (("open", passed - allowed), ("closed", allowed - {0} - passed)):
+                if ports:
+                    wrong.append(f"{source.name} to {target.name}: {state}: {_ranges(ports)}")
+    if wrong:
+        raise UnexpectedError("; ".join(wrong))
+    return f"65,535 ports on {tried} ways, all as declared"
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A machine or a person who scans the ports."""
+
+    name: str
+    namespace: Path
+    address: str
+    outside: bool = False
+
+
+def _sources() -> Iterator[_Source]:
+    for machine in all_machines():
+        if machine.leader is None:
+            raise UnexpectedError(f"{machine.name} does not run")
+        namespace = Path(f"/proc/{machine.leader}/ns/net")
+        yield _Source(machine.name, namespace, machine.spec.address)
+    internet = Path("/run/netns") / INTERNET
+    yield _Source("the administrator", internet, ADMIN_ADDRESS, outside=True)
+    yield _Source("a stranger", internet, STRANGER_ADDRESS, outside=True)
+
+
+def _ranges(ports: Set[int]) -> str:
+    """Writes ports as numbers and ranges: 22, 8076-8077."""
+    parts: list[list[int]] = []
+    for port in sorted(ports):
+        if parts and port == parts[-1][1] + 1:
+            parts[-1][1] = port
+        else:
+            parts.append([port, port])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
 from infra.stack.retention import CONTAINER
-from rehearsal.addresses import BLOB_ADDRESS, EXISTING_VNET
+from rehearsal.addresses import BLOB_ADDRESS, EXISTING_SUBNETS, EXISTING_VNET
 from rehearsal.azure.blob.blob_proxy import HOST_SUFFIX
-from rehearsal.azure.network.private_endpoints import private_endpoints
-from rehearsal.azure.resources.resource_kinds import Resources
+from rehearsal.azure.resources.azure_stand_in import Azure
+from rehearsal.azure.resources.resource_kinds import KINDS, Properties, Resources
+from rehearsal.azure.resources.virtual_network import private_endpoints
 from rehearsal.backend import Backend, storage_accounts
 from rehearsal.machines.nspawn_machine import Machine, all_machines
 from rehearsal.scenario import python_environments, stack_changes
 from rehearsal.scenario.context import Context
-from rehearsal.scenario.existing_network import ExistingNetwork
 from rehearsal.scenario.head_commands import queue_log
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import until
 
+GROUP = {"resourceGroupName": "theirs"}
+VNET = {**GROUP, "virtualNetworkName": "their-vnet"}
 DATABASE = "mlflow.db"
 SAVED_S = 90.0
 """The head saves every 30 s."""
@@ -27,6 +30,40 @@ SILENCE_S = 3
 TIMED_OUT = 28
 """curl's exit code for a timeout."""
 RESUMED = re.compile(r"Resumed from \S+ at ([\d,]+) environment steps")
+
+
+@dataclass(frozen=True)
+class ExistingNetwork:
+    """Somebody else's virtual network: the resource ids of its subnets."""
+
+    head_subnet: str
+    worker_subnet: str
+
+
+def make_existing_network(azure: Azure) -> ExistingNetwork:
+    """Makes the network: two subnets with a NAT gateway, no NSG and no service endpoint."""
+    _make(azure, "resources", "ResourceGroup", GROUP)
+    address = {"publicIpAddressName": "their-nat-ip", "publicIPAllocationMethod": "Static"}
+    address_id = _make(azure, "network", "PublicIPAddress", {**GROUP, **address})
+    nat = {"natGatewayName": "their-nat", "publicIpAddresses": [{"id": address_id}]}
+    nat_id = _make(azure, "network", "NatGateway", {**GROUP, **nat})
+    space = {"addressSpace": {"addressPrefixes": [EXISTING_VNET]}}
+    _make(azure, "network", "VirtualNetwork", {**VNET, **space})
+    # Azure returns a subnet's addresses as they were sent: one prefix, or a list.
+    head_cidr, worker_cidr = EXISTING_SUBNETS
+    shared = {**VNET, "natGateway": {"id": nat_id}}
+    head = {**shared, "subnetName": "one", "addressPrefix": head_cidr}
+    worker = {**shared, "subnetName": "other", "addressPrefixes": [worker_cidr]}
+    return ExistingNetwork(
+        head_subnet=_make(azure, "network", "Subnet", head),
+        worker_subnet=_make(azure, "network", "Subnet", worker),
+    )
+
+
+def _make(azure: Azure, module: str, kind: str, inputs: Properties) -> str:
+    resource_id = KINDS[kind].resource_id(inputs)
+    azure.create(f"azure-native:{module}:{kind}", resource_id, inputs)
+    return resource_id
 
 
 def second_life(context: Context, existing: ExistingNetwork) -> str:
@@ -43,7 +80,8 @@ def second_life(context: Context, existing: ExistingNetwork) -> str:
     )
     (endpoint,) = private_endpoints(Backend().resources())
     for machine in all_machines():
-        _check_place(machine)
+        if IPv4Address(machine.spec.address) not in IPv4Network(EXISTING_VNET):
+            raise UnexpectedError(f"{machine.name} has the address {machine.spec.address}")
         _check_way(machine, f"{context.account}{HOST_SUFFIX}", endpoint.address)
     context.check_same_run()
     if context.newest_run()["info"]["experiment_id"] != experiment_id:
@@ -56,26 +94,16 @@ def second_life(context: Context, existing: ExistingNetwork) -> str:
 
 def destroy(context: Context, before: Resources) -> str:
     """Runs `destroy`; compares the resources that are left with those from before."""
-    result = context.driver.destroy()
-    if result.error:
-        raise UnexpectedError(result.error)
-    after = Backend().resources()
+    after = stack_changes.left_by_destroy(context)
     different = {key for key in {*before, *after} if before.get(key) != after.get(key)}
-    machines = [machine.name for machine in all_machines()]
-    if machines or different:
-        raise UnexpectedError(f"different: {', '.join([*machines, *sorted(different)])}")
+    if different:
+        raise UnexpectedError(f"different: {', '.join(sorted(different))}")
     return f"the {len(after)} resources from before, all as they were"
 
 
 def _database(context: Context) -> bytes:
     """Returns MLflow's database as it is saved in the account."""
     return storage_accounts().read(context.account, CONTAINER, DATABASE)
-
-
-def _check_place(machine: Machine) -> None:
-    """Checks that a machine is in somebody else's network."""
-    if IPv4Address(machine.spec.address) not in IPv4Network(EXISTING_VNET):
-        raise UnexpectedError(f"{machine.name} has the address {machine.spec.address}")
 
 
 def _check_way(machine: Machine, host: str, endpoint: str) -> None:

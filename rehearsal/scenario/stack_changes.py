@@ -7,15 +7,15 @@ import time
 from functools import partial
 
 from infra.stack.last_start import TRAINING
-from rehearsal.azure.resources.resource_kinds import Properties, all_of
+from rehearsal.azure.resources.resource_kinds import Properties, Resources, all_of
 from rehearsal.azure.resources.run_commands import RUN_COMMAND
 from rehearsal.backend import Backend
 from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.host_paths import ROOT
 from rehearsal.machines.nspawn_machine import Machine, all_machines
 from rehearsal.scenario import head_commands
-from rehearsal.scenario.context import Context
-from rehearsal.scenario.head_commands import POLL_RULE
+from rehearsal.scenario.context import RUN_COMMAND_CHANGED, Context
+from rehearsal.scenario.head_commands import OTHER_POLL, POLL, POLL_FILE, SOFTWARE
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import NodeWatch, until
 
@@ -47,10 +47,7 @@ def up(context: Context, **changes: str) -> str:
 
 
 def scale(context: Context, nodes: NodeWatch, workers: int) -> str:
-    """Changes the number of workers."""
-    result = context.up(maxWorkers=str(workers))
-    if result.error or result.operations != {("update", RUN_COMMAND)}:
-        raise UnexpectedError(result.error or str(sorted(result.operations)))
+    context.up_doing(RUN_COMMAND_CHANGED, maxWorkers=str(workers))
     number = 1 + workers
     seconds = until(lambda: len(nodes.alive) == number, 120, f"{number} nodes")
     later = until(lambda: len(all_machines()) == number, 60, f"{number} machines")
@@ -76,12 +73,9 @@ def failed_start(context: Context) -> str:
         failed = context.up(clusterCoordinationTimeoutSeconds="181")
     if "the results cannot be saved" not in failed.error:
         raise UnexpectedError(failed.error or "`up` succeeded")
-    again = context.up()
-    if again.error or again.operations != {("update", RUN_COMMAND)}:
-        raise UnexpectedError(again.error or str(sorted(again.operations)))
+    context.up_doing(RUN_COMMAND_CHANGED)
     context.check_same_run()
-    if third := context.up().operations:
-        raise UnexpectedError(str(sorted(third)))
+    context.up_doing()
     return "failed with its reason; the next `up` started the training, a third changed nothing"
 
 
@@ -101,24 +95,21 @@ def up_killed(context: Context, driver: PulumiCli) -> str:
     context.check_same_run()
     if _execution()["executionState"] != "Succeeded":
         raise UnexpectedError(str(_execution()))
-    if operations := context.up().operations:
-        raise UnexpectedError(str(sorted(operations)))
+    context.up_doing()
     return "the third `make up` started the training, the same MLflow run"
 
 
 def queue_rule(context: Context, driver: PulumiCli) -> str:
     """Changes a rule of the queue in the project, runs `up`, and looks at what still runs."""
-    head, file = context.head, driver.project.folder / POLL_RULE.project_file
-    machines = {machine.name: machine.leader for machine in all_machines()}
+    head, file = context.head, driver.project.folder / POLL_FILE
     training, reloads = context.training.processes(), _queue_reloads(head)
-    file.write_text(replaced_once(file.read_text(), POLL_RULE.before, POLL_RULE.after))
-    result = context.up()
-    if result.error or result.operations != {("update", RUN_COMMAND)}:
-        raise UnexpectedError(result.error or str(sorted(result.operations)))
-    if machines != {machine.name: machine.leader for machine in all_machines()}:
-        raise UnexpectedError("a machine was started again")
-    if POLL_RULE.after not in head.run("cat", POLL_RULE.head_file).stdout:
-        raise UnexpectedError(f"{POLL_RULE.head_file} has not changed")
+    text = file.read_text()
+    if text.count(POLL) != 1:
+        raise UnexpectedError(f"{POLL!r} is there {text.count(POLL)} times")
+    file.write_text(text.replace(POLL, OTHER_POLL))
+    context.up_in_place(RUN_COMMAND_CHANGED)
+    if OTHER_POLL not in head.run("cat", f"{SOFTWARE}/{POLL_FILE}").stdout:
+        raise UnexpectedError(f"{POLL_FILE} has not changed on the head")
     seconds = until(lambda: _queue_reloads(head) > reloads, 60, "the queue loads its new version")
     context.training.continues(60)
     if ended := training - context.training.processes():
@@ -134,17 +125,6 @@ def _queue_reloads(head: Machine) -> int:
     return head_commands.queue_log(head).count(head_commands.QUEUE_RELOADED)
 
 
-def replaced_once(text: str, before: str, after: str) -> str:
-    """Returns the text with one replacement.
-
-    Raises:
-        UnexpectedError: What to replace is not there exactly once.
-    """
-    if text.count(before) != 1:
-        raise UnexpectedError(f"{before!r} is there {text.count(before)} times")
-    return text.replace(before, after)
-
-
 def failing_boot(context: Context) -> str:
     """Adds an apt package that does not exist: the machines are replaced and fail to boot."""
     result = context.up(aptPackages=json.dumps([MISSING_PACKAGE]))
@@ -158,14 +138,20 @@ def failing_boot(context: Context) -> str:
 def destroy(context: Context) -> str:
     (account,) = all_of(Backend().resources(), "StorageAccount").values()
     context.account = account.inputs["accountName"]
+    kept = sorted(resource.kind for resource in left_by_destroy(context).values())
+    if kept != KEPT:
+        raise UnexpectedError(f"left: {', '.join(kept)}")
+    return f"left: {', '.join(kept)}"
+
+
+def left_by_destroy(context: Context) -> Resources:
+    """Runs `destroy`, which must leave no machine; returns the resources that are left."""
     result = context.driver.destroy()
     if result.error:
         raise UnexpectedError(result.error)
-    kept = sorted(resource.kind for resource in Backend().resources().values())
-    machines = [machine.name for machine in all_machines()]
-    if machines or kept != KEPT:
-        raise UnexpectedError(f"left: {', '.join([*machines, *kept])}")
-    return f"left: {', '.join(kept)}"
+    if machines := all_machines():
+        raise UnexpectedError(f"left: {', '.join(machine.name for machine in machines)}")
+    return Backend().resources()
 
 
 def _execution() -> Properties:

@@ -10,7 +10,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 from payload.tracking.metrics import STEPS
@@ -38,11 +37,7 @@ PROCESS_POLL_S = 1.0
 
 
 def until(condition: Callable[[], Any], timeout_s: float, what: str, pause_s: float = 0.1) -> float:
-    """Waits for a condition; returns the seconds that it took.
-
-    Raises:
-        TimeoutError: `what` did not happen in time.
-    """
+    """Waits for a condition; returns the seconds that it took, or raises TimeoutError."""
     start = time.monotonic()
     while not condition():
         if time.monotonic() - start > timeout_s:
@@ -70,9 +65,7 @@ class NodeWatch:
         self._reader.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # The group includes what nsenter has started.
         os.killpg(self._process.pid, signal.SIGKILL)
         self._reader.join()
@@ -101,7 +94,6 @@ class Training:
         return newest - time.time() + time.monotonic()
 
     def experiments(self) -> list[dict[str, Any]]:
-        """Returns all experiments as the head reports them."""
         experiments: list[dict[str, Any]] = head_commands.status(self.head)["experiments"]
         return experiments
 
@@ -117,8 +109,7 @@ class Training:
     def throughput(self, enough: float = 0.0, timeout_s: float = WINDOW_S) -> tuple[float, float]:
         """Measures environment steps per second over the last WINDOW_S seconds, until it is enough.
 
-        Returns:
-            Throughput, and the seconds since the call.
+        Returns the throughput and the seconds since the call.
         """
         samples = [(time.monotonic(), self.steps())]
         start = samples[0][0]
@@ -139,7 +130,6 @@ class Training:
         return until(lambda: self.steps() > steps, timeout_s, f"more than {steps:,} steps")
 
     def env_runners(self) -> dict[str, int]:
-        """Returns how many env runners each machine runs."""
         running = {machine.name: machine.run("ps", "-eo", "args") for machine in all_machines()}
         return {name: len(ENV_RUNNER.findall(done.stdout)) for name, done in running.items()}
 

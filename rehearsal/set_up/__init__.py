@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from rehearsal.set_up.atomic import Report
-from rehearsal.set_up.azurite import has_azurite, make_azurite
-from rehearsal.set_up.base_image import has_base_image, make_base_image
-from rehearsal.set_up.python_environment import has_python_environment, make_python_environment
+from rehearsal.set_up import images
+from rehearsal.set_up.tools import has_azurite, make_azurite
 
 
-def set_up(report: Report) -> None:
-    """Makes what is not there yet; the caller holds the rehearsal_lock and has installed the tools.
-
-    Args:
-        report: Takes a line when something starts to be made, and one when it is.
-
-    Raises:
-        CommandError: Something could not be made, or would change beneath a running machine.
-    """
-    make_base_image(report)
-    make_azurite(report)
-    make_python_environment(report)
+def set_up() -> None:
+    """Makes what is missing; the caller holds the rehearsal_lock and has installed the tools."""
+    images.make_base_image()
+    make_azurite()
+    images.make_python_environment()
 
 
 def is_set_up() -> bool:
-    """Whether a rehearsal can start at once."""
-    return has_base_image() and has_azurite() and has_python_environment()
+    return images.has_base_image() and has_azurite() and images.has_python_environment()

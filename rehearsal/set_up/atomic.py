@@ -6,13 +6,11 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from rehearsal.host_shell import CLEAN_ENVIRONMENT, CommandError
-
-Report = Callable[[str], None]
 
 RETRY_PAUSES_S = (5.0, 30.0)
 """A mirror that fails to answer once must not fail the whole set-up."""
@@ -49,13 +47,8 @@ def in_namespaces(
 ) -> None:
     """Runs a bash script whose mounts and processes end with it, or with this process.
 
-    Args:
-        timeout_s: For each try.
-        retry: Whether to retry, since a network may have failed.
-
-    Raises:
-        CommandError: It failed or took longer than `timeout_s`; the message ends with its output
-            and contains no variables.
+    `timeout_s` is for each try; `retry` is for scripts that need a network. The message of a
+    CommandError ends with the script's output and contains no variables.
     """
     for pause_s in RETRY_PAUSES_S if retry else ():
         try:
@@ -66,19 +59,15 @@ def in_namespaces(
 
 
 @contextmanager
-def timed(what: str, report: Report) -> Iterator[None]:
-    """Reports when something begins, and how long it took.
-
-    Raises:
-        CommandError: The body's, with `what` before it.
-    """
-    report(f"{what} ...")
+def timed(what: str) -> Iterator[None]:
+    """Prints when something begins, and how long it took; names it in a CommandError."""
+    print(f"{what} ...", flush=True)
     start = time.monotonic()
     try:
         yield
     except CommandError as error:
         raise CommandError(f"{what}: {error}") from error
-    report(f"{what} {time.monotonic() - start:.0f} s")
+    print(f"{what} {time.monotonic() - start:.0f} s", flush=True)
 
 
 def text_of(path: Path) -> str | None:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from ipaddress import IPv4Network
 from pathlib import Path
 
-from rehearsal.host_paths import AZURITE, BASE, ENVIRONMENT, HOME, RUN
+from rehearsal.host_paths import AZURITE, BASE, ENVIRONMENT, HOME, PREFIX, RUN
 from rehearsal.host_shell import run
+from rehearsal.machines.cgroup import Cgroup
 from rehearsal.set_up.address_conflicts import find_conflicts, host_networks, package_servers
-from rehearsal.set_up.kernel_checks import (
-    check_bridge_filter,
-    check_cgroup,
-    check_network,
-    check_overlay,
-)
 from rehearsal.set_up.package_sources import package_sources
 from rehearsal.set_up.tools import TOOLS, missing_tools, tool_is_there
 
@@ -30,14 +27,21 @@ MIN_MEMORY_GIB = 7.25
 DISK_GB = {BASE: 0.7, AZURITE: 0.7, ENVIRONMENT: 7.5, RUN: 2.0}
 """Measured, including what lies there only while they are made."""
 RESOLV_CONF = Path("/etc/resolv.conf")
+BRIDGE_FILTER = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
+
+# They run in separate namespaces and leave nothing behind.
+OVERLAY = """cd "$1" && mkdir lower upper work root
+mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work root"""
+NETWORK = """ip link add name bridge0 type bridge
+ip link add name cable0 type veth peer name cable1
+nft 'table ip trial {
+  chain forward { type filter hook forward priority 0; ct state established counter accept; }
+  chain nat { type nat hook postrouting priority 100; masquerade; }
+}'"""
 
 
 def problems(networks: Sequence[IPv4Network]) -> list[str]:
-    """Returns a line for each reason why this machine cannot rehearse.
-
-    Args:
-        networks: All addresses that the rehearsal will use.
-    """
+    """Returns a line for each reason why this machine cannot rehearse with these addresses."""
     root = os.geteuid() == 0
     tools = missing_tools(tool_is_there)
     absent = [path for path in DISK_GB if path == RUN or not path.exists()]
@@ -56,7 +60,8 @@ def problems(networks: Sequence[IPv4Network]) -> list[str]:
         routes = run("ip", "-4", "-j", "route", "show", "table", "all").stdout
         lines += find_conflicts(networks, host_networks(addresses, routes))
     servers = package_sources().servers if shutil.which("apt-get") else ()
-    lines += find_conflicts(networks, package_servers(_read(RESOLV_CONF), _resolved(servers)))
+    resolv_conf = RESOLV_CONF.read_text() if RESOLV_CONF.exists() else ""
+    lines += find_conflicts(networks, package_servers(resolv_conf, _resolved(servers)))
     return lines
 
 
@@ -129,10 +134,6 @@ def _all_kernel_problems() -> Iterator[str]:
     yield from kernel_problems("cgroups", check_cgroup(), "cgroups that root can make are needed")
 
 
-def _read(path: Path) -> str:
-    return path.read_text() if path.exists() else ""
-
-
 def _resolved(names: Collection[str]) -> str:
     """Returns getent's output; empty if no name server answers soon."""
     if not names:
@@ -146,3 +147,44 @@ def _resolved(names: Collection[str]) -> str:
 def _existing(path: Path) -> Path:
     """Returns the folder itself, or the nearest above it that exists."""
     return next(folder for folder in (path, *path.parents) if folder.exists())
+
+
+def check_overlay(where: Path) -> str:
+    """Mounts an overlay whose layers are on the disk of `where`."""
+    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}-trial-", dir=where) as folder:
+        return _error_of("unshare", "--mount", "sh", "-ec", OVERLAY, "sh", folder)
+
+
+def check_network() -> str:
+    """Makes each kind of interface, and rules with connection tracking and NAT."""
+    return _error_of("unshare", "--net", "sh", "-ec", NETWORK)
+
+
+def check_bridge_filter() -> str:
+    """Loads br_netfilter, which passes packets within a bridge to the rules."""
+    if BRIDGE_FILTER.exists():
+        return ""
+    if shutil.which("modprobe") is None:
+        return "no modprobe to load it (apt package kmod)"
+    error = _error_of("modprobe", "br_netfilter")
+    return error if error or BRIDGE_FILTER.exists() else f"no {BRIDGE_FILTER}"
+
+
+def check_cgroup() -> str:
+    """Makes a cgroup in every hierarchy."""
+    trial = Cgroup(f"trial-{os.getpid()}")
+    try:
+        trial.make()
+    except OSError as error:
+        return str(error)
+    finally:
+        trial.remove()
+        for path in trial.paths:
+            with contextlib.suppress(OSError):
+                path.parent.rmdir()
+    return "" if trial.paths else "none is mounted in /sys/fs/cgroup"
+
+
+def _error_of(*command: str) -> str:
+    done = run(*command, check=False)
+    return "" if done.returncode == 0 else done.stderr or done.stdout or f"exit {done.returncode}"

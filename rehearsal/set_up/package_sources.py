@@ -7,13 +7,13 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from rehearsal.host_paths import name_servers
 from rehearsal.host_shell import run
-from rehearsal.name_servers import name_servers
 
 RELEASE = "bookworm"
 SUITES = (RELEASE, f"{RELEASE}-updates", f"{RELEASE}-security")
@@ -30,8 +30,6 @@ REACHING = ("http", "https", "ftp", "Check-Valid-Until", "Check-Date", "ForceIPv
 
 @dataclass(frozen=True)
 class PackageSources:
-    """The host's current package sources."""
-
     mirrors: dict[str, str]
     """Mirrors by Debian suite; empty: debootstrap uses its default."""
     apt_settings: str
@@ -141,11 +139,8 @@ def manager_settings(variables: Mapping[str, str]) -> str:
 
 
 def host_bundle(environment: Mapping[str, str]) -> Path:
-    """Returns the host's CA certificates."""
-    named: Iterator[str] = (
-        environment[name] for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE") if name in environment
-    )
-    return Path(next(named, BUNDLE))
+    named = environment.get("SSL_CERT_FILE") or environment.get("REQUESTS_CA_BUNDLE")
+    return Path(named or BUNDLE)
 
 
 def _write(path: Path, text: str, mode: int = 0o644) -> None:

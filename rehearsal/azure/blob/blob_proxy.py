@@ -7,36 +7,30 @@ https://learn.microsoft.com/rest/api/storageservices/authorize-with-azure-active
 
 from __future__ import annotations
 
-import json
 import shutil
 import ssl
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse, HTTPSConnection
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from socketserver import ThreadingTCPServer
 from typing import ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from rehearsal import shared_file
 from rehearsal.azure import certificates
+from rehearsal.azure.http_server import Answer, Handler, Server
 from rehearsal.azure.metadata.managed_identity import claims
-from rehearsal.azure.resources.roles import (
-    BLOBS,
-    CONTAINERS,
-    DELEGATION_KEY,
-    RoleAssignment,
-    is_allowed,
-)
+from rehearsal.azure.resources import roles
 
 LOOPBACK = "127.0.0.1"
 HOST_SUFFIX = ".blob.core.windows.net"
 HOP_BY_HOP = {"connection", "content-length", "keep-alive", "transfer-encoding"}
 TIMEOUT_S = 60
 PART = 2**20
+ACCESS = "access.json"
+"""The file with the current Access; nobody may do anything before it exists."""
 PERMISSIONS = {"GET": "read", "HEAD": "read", "PUT": "write", "DELETE": "delete"}
 XML = '<?xml version="1.0" encoding="utf-8"?><Error><Code>{}</Code><Message>{}</Message></Error>'
 MISMATCH = "This request is not authorized to perform this operation using this permission."
@@ -46,24 +40,9 @@ MISMATCH = "This request is not authorized to perform this operation using this 
 class Access:
     """Who may do what with which account."""
 
-    accounts: Mapping[str, str]
+    accounts: Mapping[str, str] = field(default_factory=dict)
     """Resource ids by the accounts' names."""
-    assignments: tuple[RoleAssignment, ...]
-
-    def write(self, folder: Path) -> None:
-        shared_file.replace(folder / "access.json", json.dumps(asdict(self)))
-
-    @staticmethod
-    def read(folder: Path) -> Access:
-        """Returns what was written last; nobody may do anything before the first time."""
-        file = folder / "access.json"
-        if not file.exists():
-            return Access({}, ())
-        content = json.loads(file.read_text())
-        return Access(
-            content["accounts"],
-            tuple(RoleAssignment(**assignment) for assignment in content["assignments"]),
-        )
+    assignments: tuple[roles.RoleAssignment, ...] = ()
 
     def allows(self, method: str, host: str, url: str, authorization: str, now: float) -> bool:
         """Returns whether a request is allowed; Azurite checks the token's audience and age."""
@@ -75,65 +54,34 @@ class Access:
             return False
         container = path.removeprefix("/").partition("/")[0]
         resource_id = f"{account_id}/blobServices/default/containers/{container}"
-        return is_allowed(self.assignments, principal, action, resource_id, now)
+        return roles.is_allowed(self.assignments, principal, action, resource_id, now)
 
 
 def needed_action(method: str, query: Mapping[str, str]) -> str | None:
     """Returns the permission that an operation needs; None for an unsupported operation."""
     if method == "POST":
-        return DELEGATION_KEY if query.get("comp") == "userdelegationkey" else None
+        return roles.DELEGATION_KEY if query.get("comp") == "userdelegationkey" else None
     # Listing a container's blobs reads blobs; listing an account's containers reads containers.
     lists, of_container = query.get("comp") == "list", query.get("restype") == "container"
-    return f"{BLOBS if lists == of_container else CONTAINERS}/{PERMISSIONS[method]}"
+    return f"{roles.BLOBS if lists == of_container else roles.CONTAINERS}/{PERMISSIONS[method]}"
 
 
 def serve(folder: Path, address: str, port: int, azurite_port: int) -> None:
-    """Answers until it is stopped."""
     _Handler.folder, _Handler.azurite_port = folder, azurite_port
     _Handler.trust = ssl.create_default_context(cafile=certificates.authority(folder))
-    with _Server((address, port), _Handler) as server:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(folder / "server.pem", folder / "server.key")
-        # Each connection's thread does its own handshake: a slow client delays no other.
-        server.socket = context.wrap_socket(
-            server.socket, server_side=True, do_handshake_on_connect=False
-        )
+    with Server((address, port), _Handler) as server:
+        server.use_tls(folder)
         server.serve_forever()
 
 
-class _Server(ThreadingTCPServer):
-    allow_reuse_address = True
-    daemon_threads = True
-    request_queue_size = 64
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     folder: ClassVar[Path]
     azurite_port: ClassVar[int]
     trust: ClassVar[ssl.SSLContext]
-    protocol_version = "HTTP/1.1"
-    timeout = TIMEOUT_S
 
-    def do_GET(self) -> None:
-        self._answer()
-
-    def do_HEAD(self) -> None:
-        self._answer()
-
-    def do_PUT(self) -> None:
-        self._answer()
-
-    def do_DELETE(self) -> None:
-        self._answer()
-
-    def do_POST(self) -> None:
-        self._answer()
-
-    def _answer(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        authorization = self.headers.get("Authorization", "")
-        host = self.headers.get("Host", "")
-        access = Access.read(self.folder)
+    def respond(self, headers: Mapping[str, str], body: bytes) -> None:
+        authorization, host = headers.get("Authorization", ""), headers.get("Host", "")
+        access = shared_file.read(self.folder / ACCESS, Access)
         if not access.allows(self.command, host, self.path, authorization, time.time()):
             self._refuse(403, "AuthorizationPermissionMismatch", MISMATCH)
             return
@@ -173,13 +121,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refuse(self, status: int, code: str, message: str) -> None:
         print(f"{self.command} {self.path}: {status} {code}", flush=True)
-        content = XML.format(code, message).encode()
-        self.send_response_only(status)
-        self.send_header("x-ms-error-code", code)
-        self.send_header("Content-Type", "application/xml")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(b"" if self.command == "HEAD" else content)
+        headers = {"x-ms-error-code": code, "Content-Type": "application/xml"}
+        self.send(Answer(status, XML.format(code, message), headers))
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Leaves requests to `_refuse`."""
 
 
 if __name__ == "__main__":

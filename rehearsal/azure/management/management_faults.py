@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from rehearsal import shared_file
@@ -24,11 +23,9 @@ class Faults:
     keeps_capacity: bool = False
     """Whether a failed allocation and an eviction keep the capacity."""
     leaves_failed: bool = False
-    """Whether a failed allocation leaves a failed machine behind."""
     provisioning_fails: int = 0
     """New machines whose provisioning fails although there is room."""
     never_join: int = 0
-    """New machines that do not join Ray."""
     starts_sold_out: int = 0
     """Starts of a VM that fail for lack of room, with sold_out_code."""
     throttled: int = 0
@@ -56,12 +53,10 @@ class Faults:
 
 @dataclass(frozen=True)
 class FaultsFile:
-    """The faults, shared by several processes."""
-
     path: Path
 
     def read(self) -> Faults:
-        return Faults(**json.loads(self.path.read_text())) if self.path.exists() else Faults()
+        return shared_file.read(self.path, Faults)
 
     @contextmanager
     def changed(self) -> Iterator[Faults]:
@@ -71,4 +66,4 @@ class FaultsFile:
             try:
                 yield faults
             finally:
-                shared_file.replace(self.path, json.dumps(asdict(faults)))
+                shared_file.write(self.path, faults)

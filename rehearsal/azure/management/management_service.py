@@ -7,20 +7,17 @@ FOLDER has faults.json, server.pem and server.key.
 
 from __future__ import annotations
 
-import json
-import ssl
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from socketserver import ThreadingTCPServer
 from typing import ClassVar
 
 from rehearsal import background_process
 from rehearsal.addresses import MANAGEMENT_ADDRESS
 from rehearsal.azure import certificates
+from rehearsal.azure.http_server import Handler, Server
 from rehearsal.azure.management.delayed_changes import make_due_changes
 from rehearsal.azure.management.management_faults import FaultsFile
 from rehearsal.azure.management.request_routing import Management
@@ -28,7 +25,7 @@ from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.host_paths import ROOT
 
 HOST = "management.azure.com"
-FAULTS = "faults.json"
+FAULTS, PID = "faults.json", "service.pid"
 
 
 def start(
@@ -45,15 +42,12 @@ def start(
         folder: Holds the service's own files.
         ca: Signs its certificate; its key is beside it.
         module: Serves it, with or without real machines behind the resources.
-
-    Raises:
-        background_process.StartError: It did not start.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     certificates.server_certificate(folder, [HOST], [], ca)
     background_process.start(
         [sys.executable, "-m", module, state_file, folder, address, str(port)],
-        pid_file=_pid_file(folder),
+        pid_file=folder / PID,
         log=folder / "service.log",
         address=address,
         port=port,
@@ -63,7 +57,7 @@ def start(
 
 def stop(folder: Path) -> None:
     """Ends the service, if it runs; its files stay."""
-    background_process.stop(_pid_file(folder))
+    background_process.stop(folder / PID)
 
 
 def main(azure_of: Callable[[Path], Azure], arguments: Sequence[str]) -> None:
@@ -80,73 +74,40 @@ def main(azure_of: Callable[[Path], Azure], arguments: Sequence[str]) -> None:
 @contextmanager
 def server(
     management: Management, address: str, port: int, folder: Path | None = None
-) -> Iterator[ThreadingTCPServer]:
+) -> Iterator[Server]:
     """Yields a server; it answers once `serve_forever` runs.
 
-    Args:
-        folder: Holds the certificate; None for plain HTTP.
+    It speaks TLS with the certificate in `folder`, or plain HTTP without a folder.
     """
 
-    class Handler(_Handler):
+    class Serving(_Handler):
         answers = management
         scheme = "https" if folder else "http"
 
-    with _Server((address, port), Handler) as made:
+    with Server((address, port), Serving) as made:
         if folder:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(folder / "server.pem", folder / "server.key")
-            # Each connection's thread does its own handshake: a slow client delays no other.
-            made.socket = context.wrap_socket(
-                made.socket, server_side=True, do_handshake_on_connect=False
-            )
+            made.use_tls(folder)
         yield made
 
 
-class _Server(ThreadingTCPServer):
-    allow_reuse_address = True
-    daemon_threads = True
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     answers: ClassVar[Management]
     scheme: ClassVar[str]
-    protocol_version = "HTTP/1.1"
     wbufsize = -1
     """An answer is one packet: with two, the second would wait for an acknowledgement."""
-    timeout = 60
-    """Seconds after which an idle connection is closed."""
 
-    def do_GET(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        headers = {name.title(): value for name, value in self.headers.items()}
+    def respond(self, headers: Mapping[str, str], body: bytes) -> None:
         base = f"{self.scheme}://{headers.get('Host', '')}"
         answer = self.answers.answer(self.command, self.path, headers, body, base)
         if answer is None:
             self.close_connection = True
-            return
-        content = b"" if answer.body is None else json.dumps(answer.body).encode()
-        self.send_response(answer.status)
-        for name, value in answer.headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Type", "application/json; charset=utf-8")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def do_POST(self) -> None:
-        self.do_GET()
-
-    def do_PATCH(self) -> None:
-        self.do_GET()
+        else:
+            self.send(answer)
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Leaves out the autoscaler's requests, which come every few seconds."""
         if self.command != "GET" or code != 200:
             super().log_request(code, size)
-
-
-def _pid_file(folder: Path) -> Path:
-    return folder / "service.pid"
 
 
 if __name__ == "__main__":

@@ -6,18 +6,36 @@ https://learn.microsoft.com/azure/azure-resource-context/management/async-operat
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rehearsal.azure.azure_errors import ArmError
-from rehearsal.azure.management.async_operations import Operation, Operations
+from rehearsal.azure.azure_errors import ArmError, RefusedError
+from rehearsal.azure.http_server import Answer
 from rehearsal.azure.management.management_faults import Faults
-from rehearsal.azure.management.response_bodies import Answer, Json, RefusedError
 from rehearsal.azure.management.scale_set_changes import SetMachines
 from rehearsal.azure.resources.azure_stand_in import Azure
+from rehearsal.azure.resources.resource_kinds import Properties
 from rehearsal.azure.resources.roles import is_allowed, role_assignments
 
 COMPUTE = "Microsoft.Compute"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation; its result is decided when it begins."""
+
+    group_id: str
+    """The resource group that it changes."""
+    until: float
+    error: ArmError | None = None
+
+    def body(self, name: str, now: float) -> Properties:
+        if now < self.until:
+            return {"name": name, "status": "InProgress"}
+        if self.error is None:
+            return {"name": name, "status": "Succeeded"}
+        return {"name": name, "status": "Failed", **self.error.body}
 
 
 @dataclass(frozen=True)
@@ -28,7 +46,7 @@ class Request:
     path: str
     query: Mapping[str, str]
     if_match: str
-    body: Json
+    body: Properties
     base: str
     """The start of the links in the answer."""
     principal: str
@@ -45,13 +63,11 @@ class RequestContext:
     machines: SetMachines
     page: int
     """Machines on a page of a list."""
-    operations: Operations = field(default_factory=Operations)
+    operations: dict[str, Operation] = field(default_factory=dict)
+    """By name."""
 
     def allow(self, request: Request, action: str, scope: str) -> None:
-        """
-        Raises:
-            RefusedError: The request's principal may not do this.
-        """
+        """Refuses the request unless its principal may do this."""
         assignments = role_assignments(self.azure.resources())
         if not is_allowed(assignments, request.principal, action, scope, time.time()):
             raise forbidden(request.principal, action, scope)
@@ -61,11 +77,12 @@ class RequestContext:
         request: Request,
         location: str,
         error: ArmError | None = None,
-        body: Json | None = None,
+        body: Properties | None = None,
     ) -> Answer:
         """Begins an operation, which may end in an error; returns the answer that names it."""
         until = time.time() + self.machines.operation_s
-        name = self.operations.begin(Operation(request.parts["group"], until, error))
+        name = str(uuid.uuid4())
+        self.operations[name] = Operation(request.parts["group"], until, error)
         subscription = request.path.split("/")[2]
         provider = f"/subscriptions/{subscription}/providers/{COMPUTE}"
         path = f"{provider}/locations/{location}/operations/{name}"
@@ -74,7 +91,7 @@ class RequestContext:
 
     def get_operation(self, request: Request) -> Answer:
         name = request.parts["name"]
-        operation = self.operations.by_name.get(name)
+        operation = self.operations.get(name)
         if operation is None:
             raise RefusedError(404, "NotFound", f"No operation is called {name}.")
         self.allow(request, f"{COMPUTE}/locations/operations/read", operation.group_id)

@@ -11,15 +11,11 @@ import time
 from collections.abc import Callable, Mapping
 from urllib.parse import parse_qs, urlsplit
 
-from rehearsal.azure.management import scale_set_requests, vm_requests
+from rehearsal.azure.azure_errors import RefusedError
+from rehearsal.azure.http_server import Answer
+from rehearsal.azure.management import compute_requests
 from rehearsal.azure.management.management_faults import FaultsFile
-from rehearsal.azure.management.request_context import (
-    COMPUTE,
-    Request,
-    RequestContext,
-    forbidden,
-)
-from rehearsal.azure.management.response_bodies import Answer, RefusedError
+from rehearsal.azure.management.request_context import COMPUTE, Request, RequestContext, forbidden
 from rehearsal.azure.management.scale_set_changes import SetMachines
 from rehearsal.azure.metadata.managed_identity import claims
 from rehearsal.azure.resources.azure_stand_in import Azure
@@ -32,14 +28,14 @@ OPERATION = rf"/subscriptions/[^/]+/providers/{COMPUTE}/locations/[^/]+/operatio
 
 Route = Callable[[RequestContext, Request], Answer]
 ROUTES: tuple[tuple[str, str, Route], ...] = (
-    ("GET", SET, scale_set_requests.get_scale_set),
-    ("PATCH", SET, scale_set_requests.patch_scale_set),
-    ("POST", f"{SET}/delete", scale_set_requests.delete_machines),
-    ("GET", f"{GROUP}/providers/{COMPUTE}/virtualMachines", scale_set_requests.list_machines),
-    ("GET", VM, vm_requests.get_vm),
-    ("POST", f"{VM}/(?P<verb>deallocate|start)", vm_requests.change_power),
-    ("POST", f"{VM}/simulateEviction", vm_requests.evict),
-    ("POST", f"{VM}/runCommand", vm_requests.run_command),
+    ("GET", SET, compute_requests.get_scale_set),
+    ("PATCH", SET, compute_requests.patch_scale_set),
+    ("POST", f"{SET}/delete", compute_requests.delete_machines),
+    ("GET", f"{GROUP}/providers/{COMPUTE}/virtualMachines", compute_requests.list_machines),
+    ("GET", VM, compute_requests.get_vm),
+    ("POST", f"{VM}/(?P<verb>deallocate|start)", compute_requests.change_power),
+    ("POST", f"{VM}/simulateEviction", compute_requests.evict),
+    ("POST", f"{VM}/runCommand", compute_requests.run_command),
     ("GET", OPERATION, RequestContext.get_operation),
 )
 
@@ -47,19 +43,10 @@ ROUTES: tuple[tuple[str, str, Route], ...] = (
 class Management:
     """Answers from Azure's state; methods may be called from several threads."""
 
-    def __init__(
-        self,
-        azure: Azure,
-        faults: FaultsFile,
-        machines: SetMachines | None = None,
-        page: int = 50,
-    ) -> None:
-        """
-        Args:
-            page: Machines on a page of a list.
-        """
+    def __init__(self, azure: Azure, faults: FaultsFile, page: int = 50) -> None:
+        """A list has at most `page` machines on a page."""
         self._faults = faults
-        self.machines = machines or SetMachines(azure)
+        self.machines = SetMachines(azure)
         self._context = RequestContext(azure, self.machines, page)
         self.asked: list[str] = []
         """Every request, "PATCH /subscriptions/..."."""
@@ -69,8 +56,7 @@ class Management:
     ) -> Answer | None:
         """Returns Azure's answer; None for an answer that is lost.
 
-        Args:
-            base: The start of the links in the answer, "https://management.azure.com".
+        Links in the answer start with `base`, "https://management.azure.com".
         """
         split = urlsplit(url)
         query = {key: values[0] for key, values in parse_qs(split.query).items()}

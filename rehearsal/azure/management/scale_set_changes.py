@@ -6,14 +6,14 @@ or a count of requested machines, and what an eviction and a failed allocation d
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from rehearsal.azure.azure_errors import ArmError
+from rehearsal.azure.azure_errors import ArmError, RefusedError, not_found, refused
 from rehearsal.azure.management.management_faults import Faults
-from rehearsal.azure.management.response_bodies import RefusedError, etag, not_found, refused
-from rehearsal.azure.resources import vcpu_usage
 from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.refusals import TIME_FACTOR
 from rehearsal.azure.resources.resource_kinds import Resource, Resources
@@ -24,6 +24,7 @@ from rehearsal.azure.resources.scale_set_machines import (
     with_more,
     without,
 )
+from rehearsal.azure.resources.virtual_machines import exceeded_quota
 
 OPERATION_S = 90 / TIME_FACTOR
 """A machine takes so long to be provisioned or deleted."""
@@ -45,8 +46,7 @@ class SetMachines:
     ) -> tuple[Resource, ArmError | None]:
         """Sets the capacity; returns the scale set and the error that the operation will end in.
 
-        Raises:
-            RefusedError: Nothing has changed.
+        Nothing has changed after a RefusedError.
         """
         now = time.time()
         with self.azure.changing() as state:
@@ -55,7 +55,7 @@ class SetMachines:
             if changed or faults.happens("changed_between"):
                 raise RefusedError(412, "PreconditionFailed", "The scale set has been modified.")
             after, error = self._grown(with_capacity(before, capacity), before, faults, now)
-            if not_enough := vcpu_usage.exceeded(
+            if not_enough := exceeded_quota(
                 state.resources, {**state.resources, set_id: after}, self.azure.quota
             ):
                 raise refused(not_enough)
@@ -65,8 +65,7 @@ class SetMachines:
     def delete(self, set_id: str, names: Collection[str]) -> None:
         """Deletes machines by name; the capacity falls by as many.
 
-        Raises:
-            RefusedError: One of them does not belong to the scale set; nothing has changed.
+        Nothing has changed after a RefusedError: one of them does not belong to the scale set.
         """
         now = time.time()
         with self.azure.changing() as state:
@@ -88,7 +87,6 @@ class SetMachines:
             state.resources[set_id] = after
 
     def set_power(self, set_id: str, name: str, deallocated: bool) -> None:
-        """Stops or starts one machine."""
         with self.azure.changing() as state:
             scale_set = scale_set_of(state.resources, set_id)
             machines = {machine.name: machine for machine in machines_of(scale_set, time.time())}
@@ -124,14 +122,10 @@ class SetMachines:
 
 
 def scale_set_of(resources: Resources, set_id: str) -> Resource:
-    """Returns a scale set.
-
-    Raises:
-        RefusedError: No scale set has this id.
-    """
+    """Returns a scale set; refuses the request if no scale set has this id."""
     scale_set = resources.get(set_id)
     if scale_set is None or scale_set.kind != "VirtualMachineScaleSet":
-        raise not_found(set_id)
+        raise refused(not_found(set_id))
     return scale_set
 
 
@@ -139,3 +133,9 @@ def _less(scale_set: Resource, names: Collection[str], now: float, gone: float) 
     stay = {machine.name for machine in machines_of(scale_set, now) if machine.gone is None}
     capacity = max(0, int(scale_set.inputs["sku"]["capacity"]) - len(stay & set(names)))
     return with_capacity(without(scale_set, names, now, gone), capacity)
+
+
+def etag(scale_set: Resource) -> str:
+    """Returns a text that changes whenever the scale set does."""
+    content = json.dumps([scale_set.inputs["sku"], scale_set.instance_view], sort_keys=True)
+    return f'"{hashlib.sha256(content.encode()).hexdigest()[:16]}"'

@@ -10,7 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from rehearsal.azure.metadata.metadata_documents import Answer, Query
+from rehearsal.azure.http_server import Answer
+from rehearsal.azure.metadata.metadata_documents import Query
 from rehearsal.azure.metadata.metadata_state import Identity, Instance
 
 TOKEN_S = 24 * 3600

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass
 from email.utils import formatdate
 from typing import Any
 
+from rehearsal.azure.http_server import Answer
 from rehearsal.azure.metadata.metadata_state import Instance, State
 
 Json = dict[str, Any] | list[Any] | str
@@ -23,16 +23,6 @@ VERSIONS = """
 2018-10-01 2018-04-02 2018-02-01 2017-12-01 2017-10-01 2017-08-01 2017-04-02 2017-03-01
 """
 EVENT_VERSIONS = "2020-07-01 2019-08-01 2019-04-01 2019-01-01 2017-11-01 2017-08-01 2017-03-01"
-
-
-@dataclass(frozen=True)
-class Answer:
-    """An answer over HTTP."""
-
-    status: int
-    body: Json
-    """Text, or a value to send as JSON."""
-
 
 NOT_FOUND = Answer(404, {"error": "Not found"})
 
@@ -62,8 +52,11 @@ def instance(of: Instance) -> dict[str, Any]:
     group = f"/subscriptions/{of.subscription_id}/resourceGroups/{of.resource_group}"
     compute = f"{group}/providers/Microsoft.Compute"
     scale_set = f"{compute}/virtualMachineScaleSets/{of.scale_set}" if of.scale_set else ""
-    address = {"privateIpAddress": of.address, "publicIpAddress": of.public_address}
     subnet = ipaddress.ip_network(of.subnet or f"{of.address}/32")
+    ipv4 = {
+        "ipAddress": [{"privateIpAddress": of.address, "publicIpAddress": of.public_address}],
+        "subnet": [{"address": str(subnet.network_address), "prefix": str(subnet.prefixlen)}],
+    }
     return {
         "compute": {
             "azEnvironment": "AzurePublicCloud",
@@ -82,22 +75,7 @@ def instance(of: Instance) -> dict[str, Any]:
             "vmScaleSetName": of.scale_set,
             "vmSize": of.vm_size,
         },
-        "network": {
-            "interface": [
-                {
-                    "ipv4": {
-                        "ipAddress": [address],
-                        "subnet": [
-                            {
-                                "address": str(subnet.network_address),
-                                "prefix": str(subnet.prefixlen),
-                            }
-                        ],
-                    },
-                    "ipv6": {"ipAddress": []},
-                }
-            ]
-        },
+        "network": {"interface": [{"ipv4": ipv4, "ipv6": {"ipAddress": []}}]},
     }
 
 
@@ -137,9 +115,9 @@ def events(state: State, to: Instance, now: float) -> list[dict[str, Any]]:
                     "ResourceType": "VirtualMachine",
                     "Resources": list(event.resources),
                     "NotBefore": formatdate(event.not_before, usegmt=True) if later else "",
-                    "Description": event.description,
-                    "EventSource": event.event_source,
-                    "DurationInSeconds": event.duration_s,
+                    "Description": "",
+                    "EventSource": "Platform",
+                    "DurationInSeconds": -1,
                 }
             )
     return documents

@@ -15,16 +15,15 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from socketserver import ThreadingTCPServer
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 from rehearsal import background_process
 from rehearsal.addresses import METADATA_ADDRESS
+from rehearsal.azure.http_server import Answer, Handler, Server
 from rehearsal.azure.metadata import managed_identity, metadata_documents, metadata_state
-from rehearsal.azure.metadata.metadata_documents import Answer, Query
+from rehearsal.azure.metadata.metadata_documents import Query
 from rehearsal.azure.metadata.metadata_state import Instance, State
 from rehearsal.host_paths import ROOT
 
@@ -32,14 +31,10 @@ METADATA = "/metadata"
 
 
 def start(state_file: Path, log: Path, address: str = METADATA_ADDRESS, port: int = 80) -> None:
-    """Starts the service, unless it runs; returns when it answers.
-
-    Raises:
-        background_process.StartError: It did not start.
-    """
+    """Starts the service, unless it runs; returns when it answers."""
     background_process.start(
         [sys.executable, "-m", __name__, state_file, address, str(port)],
-        pid_file=_pid_file(state_file),
+        pid_file=state_file.with_suffix(".pid"),
         log=log,
         address=address,
         port=port,
@@ -49,13 +44,12 @@ def start(state_file: Path, log: Path, address: str = METADATA_ADDRESS, port: in
 
 def stop(state_file: Path) -> None:
     """Ends the service, if it runs; the state stays."""
-    background_process.stop(_pid_file(state_file))
+    background_process.stop(state_file.with_suffix(".pid"))
 
 
 def serve(state_file: Path, address: str, port: int) -> None:
-    """Answers until it is stopped."""
     _Handler.service = Service(state_file)
-    with _Server((address, port), _Handler) as server:
+    with Server((address, port), _Handler) as server:
         server.serve_forever()
 
 
@@ -73,7 +67,6 @@ class Service:
     def answer(
         self, method: str, url: str, caller: str, headers: Mapping[str, str], body: bytes
     ) -> Answer:
-        """Returns Azure's answer."""
         path, query = urlsplit(url).path.rstrip("/"), parse_qs(urlsplit(url).query)
         refusal = metadata_documents.refusal(path, query, headers)
         if refusal is not None:
@@ -131,44 +124,17 @@ class Service:
         return Answer(200, {})
 
 
-class _Server(ThreadingTCPServer):
-    """Not http.server.HTTPServer, which looks up the address's name."""
-
-    allow_reuse_address = True
-    daemon_threads = True
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     service: ClassVar[Service]
-    protocol_version = "HTTP/1.1"
-    timeout = 60
-    """Seconds after which an idle connection is closed."""
 
-    def do_GET(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+    def respond(self, headers: Mapping[str, str], body: bytes) -> None:
         caller = self.client_address[0]
-        headers = {name.title(): value for name, value in self.headers.items()}
-        answer = self.service.answer(self.command, self.path, caller, headers, body)
-        is_text = isinstance(answer.body, str)
-        content = (str(answer.body) if is_text else json.dumps(answer.body)).encode()
-        self.send_response(answer.status)
-        kind = "text/plain" if is_text else "application/json"
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def do_POST(self) -> None:
-        self.do_GET()
+        self.send(self.service.answer(self.command, self.path, caller, headers, body))
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Leaves out the machines' polls, one a second."""
         if code != 200 or not self.path.startswith(f"{METADATA}/scheduledevents"):
             super().log_request(code, size)
-
-
-def _pid_file(state_file: Path) -> Path:
-    return state_file.with_suffix(".pid")
 
 
 if __name__ == "__main__":

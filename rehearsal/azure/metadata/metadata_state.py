@@ -5,14 +5,11 @@ It is a file, since `pulumi up`, the scenario and the service are separate proce
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rehearsal import shared_file
 
@@ -26,8 +23,6 @@ EventStatus = Literal["Scheduled", "Started"]
 
 @dataclass(frozen=True)
 class Identity:
-    """A user-assigned identity."""
-
     principal_id: str
     tenant_id: str = NOBODY
     resource_id: str = ""
@@ -35,8 +30,6 @@ class Identity:
 
 @dataclass(frozen=True)
 class Instance:
-    """A virtual machine."""
-
     name: str
     address: str
     """Its private address, by which the service identifies it."""
@@ -65,9 +58,6 @@ class ScheduledEvent:
     """The machines' names."""
     not_before: float
     """When it starts, unless a machine acknowledges it earlier."""
-    event_source: Literal["Platform", "User"] = "Platform"
-    description: str = ""
-    duration_s: int = -1
     event_id: str = field(default_factory=lambda: str(uuid.uuid4()).upper())
     acknowledged: float | None = None
 
@@ -81,8 +71,6 @@ class ScheduledEvent:
 
 @dataclass
 class State:
-    """Everything in the file."""
-
     instances: dict[str, Instance] = field(default_factory=dict)
     """By name."""
     events: dict[str, ScheduledEvent] = field(default_factory=dict)
@@ -90,12 +78,8 @@ class State:
 
 
 def put_instance(state_file: Path, instance: Instance) -> None:
-    """Adds a machine or replaces its entry.
-
-    Raises:
-        ValueError: Another machine has its address.
-    """
-    with _changed(state_file) as state:
+    """Adds a machine or replaces its entry; no two machines may have the same address."""
+    with shared_file.changed(state_file, State) as state:
         for other in state.instances.values():
             if other.address == instance.address and other.name != instance.name:
                 raise ValueError(f"{instance.address} of {instance.name} is {other.name}'s")
@@ -104,7 +88,7 @@ def put_instance(state_file: Path, instance: Instance) -> None:
 
 def remove_instance(state_file: Path, name: str) -> None:
     """Removes a machine and the events of no other machine."""
-    with _changed(state_file) as state:
+    with shared_file.changed(state_file, State) as state:
         state.instances.pop(name, None)
         for event in list(state.events.values()):
             if name in event.resources and not set(event.resources) & set(state.instances):
@@ -113,14 +97,14 @@ def remove_instance(state_file: Path, name: str) -> None:
 
 def schedule(state_file: Path, event: ScheduledEvent) -> str:
     """Announces an event to its machines; returns its id."""
-    with _changed(state_file) as state:
+    with shared_file.changed(state_file, State) as state:
         state.events[event.event_id] = event
     return event.event_id
 
 
 def acknowledge(state_file: Path, event_ids: set[str]) -> None:
     """Records that a machine has acknowledged events; only the first time counts."""
-    with _changed(state_file) as state:
+    with shared_file.changed(state_file, State) as state:
         for event_id in event_ids:
             event = state.events[event_id]
             if event.acknowledged is None:
@@ -128,38 +112,9 @@ def acknowledge(state_file: Path, event_ids: set[str]) -> None:
 
 
 def acknowledged(state_file: Path, event_id: str) -> bool:
-    """Whether a machine has acknowledged the event."""
     return read(state_file).events[event_id].acknowledged is not None
 
 
 def read(state_file: Path) -> State:
     """Returns the state in the file; an empty state if there is no file."""
-    if not state_file.exists():
-        return State()
-    content = json.loads(state_file.read_text())
-    instances = [_instance(entry) for entry in content["instances"]]
-    events = [
-        ScheduledEvent(**{**entry, "resources": tuple(entry["resources"])})
-        for entry in content["events"]
-    ]
-    return State(
-        {instance.name: instance for instance in instances},
-        {event.event_id: event for event in events},
-    )
-
-
-def _instance(values: dict[str, Any]) -> Instance:
-    identities = {key: Identity(**identity) for key, identity in values["identities"].items()}
-    return Instance(**{**values, "identities": identities})
-
-
-@contextmanager
-def _changed(state_file: Path) -> Iterator[State]:
-    with shared_file.locked(state_file):
-        state = read(state_file)
-        yield state
-        lists = {
-            "instances": [asdict(instance) for instance in state.instances.values()],
-            "events": [asdict(event) for event in state.events.values()],
-        }
-        shared_file.replace(state_file, json.dumps(lists))
+    return shared_file.read(state_file, State)

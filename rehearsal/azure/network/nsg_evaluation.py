@@ -32,8 +32,6 @@ EPHEMERAL_PORT = 50000
 
 @dataclass(frozen=True)
 class Nsg:
-    """An NSG and the machines that it protects."""
-
     name: str
     inbound: tuple[Rule, ...]
     """By priority: the first rule that matches decides, and there always is one."""
@@ -46,13 +44,9 @@ class Nsg:
     def read(
         cls, name: str, inputs: Mapping[str, Any], members: Sequence[str], space: Sequence[str]
     ) -> Nsg:
-        """Reads an NSG as azure-native declares it.
+        """Reads an NSG as azure-native declares it; `space` has the CIDRs of the virtual network.
 
-        Args:
-            space: The CIDRs of the virtual network.
-
-        Raises:
-            UnsupportedRuleError: The rehearsal cannot enforce a rule.
+        Raises UnsupportedRuleError if the rehearsal cannot enforce a rule.
         """
         tags = service_tags(space)
         rules: dict[tuple[str, int], Rule] = {}

@@ -77,13 +77,9 @@ def _is_in(port: int, ranges: tuple[range, ...]) -> bool:
 
 
 def read_rule(declared: Mapping[str, Any], tags: Mapping[str, Networks]) -> Rule:
-    """Reads a rule as azure-native declares it.
+    """Reads a rule as azure-native declares it; `tags` are the service tags that it may contain.
 
-    Args:
-        tags: The service tags that it may contain; see `service_tags`.
-
-    Raises:
-        UnsupportedRuleError: The rule cannot be enforced.
+    Raises UnsupportedRuleError if the rule cannot be enforced.
     """
     name = azure_name(declared.get("name"))
     for property_, value in declared.items():
@@ -111,11 +107,7 @@ def read_rule(declared: Mapping[str, Any], tags: Mapping[str, Networks]) -> Rule
 
 
 def azure_name(name: Any) -> str:
-    """Returns the name of an NSG or of a rule.
-
-    Raises:
-        UnsupportedRuleError: Azure does not allow such a name.
-    """
+    """Returns the name of an NSG or of a rule, if Azure allows it."""
     if not re.fullmatch(r"(?a:\w([\w.-]{0,78}\w)?)", str(name)):
         raise UnsupportedRuleError(name, "name", name, "1 to 80 letters, digits, _, . and -")
     return str(name)

@@ -11,14 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rehearsal.azure.azure_errors import ArmError, AzureError, HalfMadeError, not_found
-from rehearsal.azure.resources import roles, vcpu_usage
-from rehearsal.azure.resources.added_properties import added_properties
-from rehearsal.azure.resources.refusals import (
-    after_deletion,
-    after_failed_creation,
-    interfaces_of,
-    users_of,
-)
+from rehearsal.azure.resources import refusals, roles, run_commands
 from rehearsal.azure.resources.resource_kinds import (
     KINDS,
     SUBSCRIPTION,
@@ -27,21 +20,18 @@ from rehearsal.azure.resources.resource_kinds import (
     Resources,
     short_type,
 )
-from rehearsal.azure.resources.run_commands import (
-    GET,
-    RUN_COMMAND,
-    RUNNING,
-    Execution,
-    deployment_error,
-    ended,
-    started,
-)
+from rehearsal.azure.resources.returned_properties import added_properties
+from rehearsal.azure.resources.run_commands import RUN_COMMAND, Execution
 from rehearsal.azure.resources.scale_set_machines import resized
 from rehearsal.azure.resources.state_file import State, StateFile
-from rehearsal.azure.resources.virtual_machines import NOT_RUNNING, RUNS, power_state
+from rehearsal.azure.resources.virtual_machines import (
+    NOT_RUNNING,
+    RUNS,
+    exceeded_quota,
+    power_state,
+)
 
 POLL_S = 0.1
-"""Between two checks of a script that runs."""
 CHANGED_BY_AZURE = ("identity", "ipConfigurations", "storageProfile")
 """Azure returns these inputs in another form than they were declared."""
 
@@ -73,10 +63,7 @@ class Azure:
         return self.state_file.read().resources
 
     def create(self, token: str, resource_id: str, inputs: Properties) -> Properties:
-        """Makes a resource; returns what Azure adds to its inputs.
-
-        Args:
-            token: Its type, "azure-native:network:Subnet".
+        """Makes a resource of a type such as azure-native:network:Subnet; returns what Azure adds.
 
         Raises:
             AzureError: It exists already, or Azure refuses to make it at the moment.
@@ -87,12 +74,12 @@ class Azure:
             if resource_id in state.resources:
                 raise AzureError(f"cannot create already existing resource '{resource_id}'")
             state.refuse_held("create", resource_id)
-            for interface in interfaces_of(inputs):
+            for interface in refusals.interfaces_of(inputs):
                 state.refuse_held("attach", interface, by=resource_id)
         made = self._made(Resource(kind, inputs, {}), resource_id, state.resources)
         if error := self._refusal(resource_id, made, state.resources):
             with self.state_file.changed() as state:
-                state.holds += after_failed_creation(resource_id, inputs, time.time())
+                state.holds += refusals.after_failed_creation(resource_id, inputs, time.time())
             raise AzureError(error)
         with self.changing() as state:
             made = self._made(made, resource_id, state.resources)
@@ -118,10 +105,9 @@ class Azure:
         return changed.added
 
     def delete(self, resource_id: str) -> None:
-        """Deletes a resource with everything in it; a group waits for what lingers in it.
+        """Deletes a resource with everything in it, unless something still uses it.
 
-        Raises:
-            AzureError: Something still uses it.
+        A group waits for what lingers in it.
         """
         if resource_id not in self.resources():
             return
@@ -129,21 +115,16 @@ class Azure:
             while self.state_file.read().lingers_in(resource_id):
                 time.sleep(POLL_S)
         with self.changing() as state:
-            if error := users_of(resource_id, state.resources):
+            if error := refusals.users_of(resource_id, state.resources):
                 raise AzureError(error)
             state.refuse_held("delete", resource_id)
             inside = f"{resource_id}/"
             deleted = {k: v for k, v in state.resources.items() if f"{k}/".startswith(inside)}
             for other in deleted:
                 del state.resources[other]
-            state.holds += after_deletion(deleted, time.time())
+            state.holds += refusals.after_deletion(deleted, time.time())
 
     def invoke(self, token: str, arguments: Properties) -> Properties:
-        """Answers a function such as getClientConfig.
-
-        Raises:
-            AzureError: The stand-in lacks this function, or the resource does not exist.
-        """
         match short_type(token):
             case "getClientConfig":
                 nobody = {"clientId": "", "objectId": "", "tenantId": ""}
@@ -151,18 +132,11 @@ class Azure:
             case "getClientToken":
                 return {"token": "of nobody"}
             case "getSubnet":
-                subnet_id = KINDS["Subnet"].resource_id(arguments)
-                return self._existing(subnet_id).inputs
-            case "getVirtualMachine":
-                vm_id = KINDS["VirtualMachine"].resource_id(arguments)
-                vm = self._existing(vm_id)
-                view = {"statuses": [{"code": power_state(vm)}]}
-                return {**vm.inputs, **vm.added, "id": vm_id, "instanceView": view}
-            case "getVirtualMachineScaleSet":
-                set_id = KINDS["VirtualMachineScaleSet"].resource_id(arguments)
-                scale_set = self._existing(set_id)
-                return {**scale_set.inputs, **scale_set.added, "id": set_id}
-            case kind if kind == GET:
+                return self._existing(KINDS["Subnet"].resource_id(arguments)).inputs
+            case "getVirtualMachine" | "getVirtualMachineScaleSet" as function:
+                kind = KINDS[function.removeprefix("get")]
+                return self._described(kind.resource_id(arguments))
+            case run_commands.GET:
                 return self._run_command(KINDS[RUN_COMMAND].resource_id(arguments), arguments)
         raise AzureError(f"the stand-in has no function {token}")
 
@@ -171,7 +145,6 @@ class Azure:
         self._set_power(vm_id, "PowerState/deallocated")
 
     def start(self, vm_id: str) -> None:
-        """Starts a VM as `az vm start` does."""
         self._set_power(vm_id, RUNS)
 
     def apply(self, resources: Resources) -> None:
@@ -189,7 +162,6 @@ class Azure:
         return Execution()
 
     def _made(self, declared: Resource, resource_id: str, resources: Resources) -> Resource:
-        """Returns a resource with what Azure adds to it."""
         added = added_properties(declared.kind, resource_id, declared.inputs, resources)
         made = replace(declared, added=added)
         if made.kind == "VirtualMachineScaleSet":
@@ -205,18 +177,17 @@ class Azure:
         if made.kind == RUN_COMMAND:
             vm = resources.get(_vm_id(resource_id))
             return NOT_RUNNING if vm is not None and power_state(vm) != RUNS else None
-        return vcpu_usage.exceeded(resources, {**resources, resource_id: made}, self.quota)
+        return exceeded_quota(resources, {**resources, resource_id: made}, self.quota)
 
     def _execute(self, resource_id: str) -> None:
         """Executes a resource if it is a run command.
 
-        Raises:
-            HalfMadeError: The script failed, and the run command lets that fail the deployment.
+        Raises HalfMadeError if the script failed and that fails the deployment.
         """
         command = self.resources()[resource_id]
         if command.kind != RUN_COMMAND:
             return
-        view = started(str(uuid.uuid4()))
+        view = run_commands.started(str(uuid.uuid4()))
         self._set_view(resource_id, view)
         script, timeout_s = command.inputs["source"]["script"], command.inputs["timeoutInSeconds"]
         self.start_script(self._vm_of(resource_id), view["executionId"], script, int(timeout_s))
@@ -225,30 +196,37 @@ class Azure:
                 raise AbandonedError
         if not execution.succeeded and command.inputs.get("treatFailureAsDeploymentFailure"):
             name = resource_id.rpartition("/")[2]
-            raise HalfMadeError(str(deployment_error(name, execution)), command.added)
+            raise HalfMadeError(str(run_commands.deployment_error(name, execution)), command.added)
 
     def _outcome(self, resource_id: str) -> Execution | None:
         """Returns how a run command ended, and keeps it; None while it runs."""
         view = self.resources()[resource_id].instance_view
         execution = self.outcome(self._vm_of(resource_id), view["executionId"])
         if execution is not None:
-            self._set_view(resource_id, ended(view, execution))
+            self._set_view(resource_id, run_commands.ended(view, execution))
         return execution
 
     def _run_command(self, resource_id: str, arguments: Properties) -> Properties:
         command = self._existing(resource_id)
-        if command.instance_view.get("executionState") == RUNNING:
+        if command.instance_view.get("executionState") == run_commands.RUNNING:
             self._outcome(resource_id)
             command = self._existing(resource_id)
-        answer = {**command.inputs, **command.added, "id": resource_id}
+        answer = self._described(resource_id)
         if arguments.get("expand", "").lower() == "instanceview":
             answer["instanceView"] = command.instance_view
+        return answer
+
+    def _described(self, resource_id: str) -> Properties:
+        resource = self._existing(resource_id)
+        answer = {**resource.inputs, **resource.added, "id": resource_id}
+        if resource.kind == "VirtualMachine":
+            answer["instanceView"] = {"statuses": [{"code": power_state(resource)}]}
         return answer
 
     def _existing(self, resource_id: str) -> Resource:
         resource = self.resources().get(resource_id)
         if resource is None:
-            raise not_found(resource_id)
+            raise AzureError(not_found(resource_id))
         return resource
 
     def _vm_of(self, run_command_id: str) -> Resource:

@@ -50,12 +50,8 @@ def same(old: Any, new: Any) -> bool:
 def inputs_after_read(inputs: Properties, before: Properties, after: Properties) -> Properties:
     """Returns the inputs that a refresh puts into the state: Read in provider.go.
 
-    They are the old inputs with the differences between two answers. What Azure returned from the
-    beginning is not an input.
-
-    Args:
-        before: The resource's outputs in the state, an earlier answer.
-        after: Azure's answer now.
+    They are the old inputs with the differences between an earlier answer of Azure's, which is in
+    the state, and its answer now. What Azure returned from the beginning is not an input.
     """
     changed: Properties = _changed(inputs, before, after)
     return changed

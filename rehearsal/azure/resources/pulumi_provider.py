@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any
 
@@ -23,10 +23,10 @@ from pulumi.runtime.proto import provider_pb2, status_pb2
 from rehearsal.azure.azure_errors import HalfMadeError
 from rehearsal.azure.resources.azure_stand_in import CHANGED_BY_AZURE, Azure
 from rehearsal.azure.resources.property_changes import changes, inputs_after_read
-from rehearsal.azure.resources.property_values import PropertyValues, plain, without, wrapped
-from rehearsal.azure.resources.read_back import answered
 from rehearsal.azure.resources.resource_kinds import SUBSCRIPTION, Properties, Resource, kind_of
+from rehearsal.azure.resources.returned_properties import answered
 
+PropertyValues = Mapping[str, PropertyValue]
 VERSION = metadata.version("pulumi-azure-native")
 
 
@@ -61,7 +61,8 @@ class Provider(api.Provider):
         return api.CheckResponse(inputs=inputs, failures=[])
 
     async def diff(self, request: api.DiffRequest) -> api.DiffResponse:
-        old_inputs = _old_inputs()
+        # The library omits the old inputs from its requests.
+        old_inputs = PropertyValue.unmarshal_map(_MESSAGE.get().old_inputs)
         changed = changes(plain(old_inputs), plain(request.new_inputs))
         replaced_by = kind_of(_token(request.type)).replaces(changed)
         update, replace = api.PropertyDiffKind.UPDATE, api.PropertyDiffKind.UPDATE_REPLACE
@@ -79,12 +80,13 @@ class Provider(api.Provider):
         )
 
     async def create(self, request: api.CreateRequest) -> api.CreateResponse:
-        if request.preview:
-            return api.CreateResponse(properties=_known_in_preview(request.properties))
+        if request.preview:  # Which cannot know what Azure changes.
+            known = without(request.properties, *CHANGED_BY_AZURE)
+            return api.CreateResponse(properties=known)
         token, inputs = _token(request.type), plain(request.properties)
         made = kind_of(token).resource_id(inputs, self._subscription)
         state = await _state(
-            (token, made), request.properties, lambda: self._azure.create(token, made, inputs)
+            token, made, request.properties, lambda: self._azure.create(token, made, inputs)
         )
         return api.CreateResponse(resource_id=made, properties=state)
 
@@ -102,13 +104,12 @@ class Provider(api.Provider):
 
     async def update(self, request: api.UpdateRequest) -> api.UpdateResponse:
         if request.preview:
-            properties = _known_in_preview(request.news)
-            return api.UpdateResponse(properties={**request.olds, **properties})
+            known = without(request.news, *CHANGED_BY_AZURE)
+            return api.UpdateResponse(properties={**request.olds, **known})
         changed, inputs = request.resource_id, plain(request.news)
+        token = _token(request.type)
         state = await _state(
-            (_token(request.type), changed),
-            request.news,
-            lambda: self._azure.update(changed, inputs),
+            token, changed, request.news, lambda: self._azure.update(changed, inputs)
         )
         return api.UpdateResponse(properties=state)
 
@@ -123,35 +124,17 @@ class Provider(api.Provider):
 class InitFailedError(Exception):
     """A resource did not come up; carries what the engine needs to continue with it."""
 
-    def __init__(
-        self, reason: str, resource_id: str, inputs: PropertyValues, state: PropertyValues
-    ) -> None:
+    def __init__(self, reason: str, failure: provider_pb2.ErrorResourceInitFailed) -> None:
         super().__init__(reason)
-        self.resource_id, self.inputs, self.state = resource_id, dict(inputs), dict(state)
-
-    def metadata(self) -> tuple[tuple[str, bytes], ...]:
-        """Returns gRPC's metadata for the message."""
-        status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(self))
-        status.details.add().Pack(
-            provider_pb2.ErrorResourceInitFailed(
-                id=self.resource_id,
-                reasons=[str(self)],
-                properties=PropertyValue.marshal_map(self.state),
-                inputs=PropertyValue.marshal_map(self.inputs),
-            )
-        )
-        return (("grpc-status-details-bin", status.SerializeToString()),)
+        status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=reason)
+        status.details.add().Pack(failure)
+        self.metadata = (("grpc-status-details-bin", status.SerializeToString()),)
 
 
 async def _state(
-    what: tuple[str, str], inputs: PropertyValues, call: Callable[[], Properties]
+    token: str, resource_id: str, inputs: PropertyValues, call: Callable[[], Properties]
 ) -> dict[str, PropertyValue]:
-    """Makes or changes a resource; returns Azure's answer for it.
-
-    Args:
-        what: The type and the id of the resource.
-    """
-    token, resource_id = what
+    """Makes or changes a resource; returns Azure's answer for it."""
 
     def answer(added: Properties) -> dict[str, PropertyValue]:
         made = Resource(kind_of(token).type, plain(inputs), added)
@@ -160,7 +143,13 @@ async def _state(
     try:
         return answer(await asyncio.to_thread(call))
     except HalfMadeError as error:
-        raise InitFailedError(str(error), resource_id, inputs, answer(error.added)) from None
+        failure = provider_pb2.ErrorResourceInitFailed(
+            id=resource_id,
+            reasons=[str(error)],
+            properties=PropertyValue.marshal_map(answer(error.added)),
+            inputs=PropertyValue.marshal_map(dict(inputs)),
+        )
+        raise InitFailedError(str(error), failure) from None
 
 
 def _token(urn_type: str) -> str:
@@ -168,18 +157,7 @@ def _token(urn_type: str) -> str:
     return urn_type.rpartition("$")[2]
 
 
-def _known_in_preview(inputs: PropertyValues) -> dict[str, PropertyValue]:
-    """Returns the inputs without those that Azure changes, which a preview cannot know."""
-    return without(inputs, *CHANGED_BY_AZURE)
-
-
 _MESSAGE: contextvars.ContextVar[Any] = contextvars.ContextVar("message")
-"""The engine's message."""
-
-
-def _old_inputs() -> PropertyValues:
-    """Returns the old inputs, which the library omits from its diff requests."""
-    return PropertyValue.unmarshal_map(_MESSAGE.get().old_inputs)
 
 
 def _with_azures_errors(name: str) -> Any:
@@ -192,7 +170,7 @@ def _with_azures_errors(name: str) -> Any:
             return await library(self, message, context)
         except Exception as raised:
             error = raised.__context__ or raised  # The library wraps it, with its traceback.
-            details = error.metadata() if isinstance(error, InitFailedError) else ()
+            details = error.metadata if isinstance(error, InitFailedError) else ()
             await context.abort(grpc.StatusCode.UNKNOWN, str(error), details)
 
     return method
@@ -208,3 +186,35 @@ class Servicer(server.ProviderServicer):
     Delete = _with_azures_errors("Delete")
     Invoke = _with_azures_errors("Invoke")
     Read = _with_azures_errors("Read")
+
+
+def plain(values: PropertyValues) -> Properties:
+    """Returns the values without the engine's own keys and without secrecy."""
+    return {key: plain_value(value) for key, value in without(values).items()}
+
+
+def wrapped(values: Properties) -> dict[str, PropertyValue]:
+    return {key: _wrapped(value) for key, value in values.items()}
+
+
+def without(values: PropertyValues, *keys: str) -> dict[str, PropertyValue]:
+    """Returns all but these keys and the engine's own, such as "__createBeforeDelete"."""
+    return {k: v for k, v in values.items() if k not in keys and not k.startswith("__")}
+
+
+def plain_value(value: Any) -> Any:
+    """Returns a plain value; whole numbers, which travel as floats, become integers."""
+    value = value.value if isinstance(value, PropertyValue) else value
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, Mapping):
+        return {key: plain_value(item) for key, item in value.items()}
+    return [plain_value(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _wrapped(value: Any) -> PropertyValue:
+    if isinstance(value, Mapping):
+        return PropertyValue({key: _wrapped(item) for key, item in value.items()})
+    if isinstance(value, list | tuple):
+        return PropertyValue([_wrapped(item) for item in value])
+    return PropertyValue(float(value) if type(value) is int else value)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from rehearsal.azure.azure_errors import ArmError
@@ -46,7 +46,7 @@ class Hold:
     resource_id: str
     until: float
     """Seconds since the epoch."""
-    error: ArmError = field(default_factory=lambda: ArmError("", ""))
+    error: ArmError
     by: str = ""
     """A resource that is exempt."""
 
@@ -65,7 +65,7 @@ def after_deletion(deleted: Resources, now: float) -> Iterator[Hold]:
                 f"Subnet is in use by a network interface of {name} and cannot be deleted.",
                 400,
             )
-            for subnet in _subnets_of(resource.inputs):
+            for subnet in subnets_of(resource.inputs):
                 yield Hold("delete", subnet, now + INTERFACE_LINGERS_S, error)
                 vnet = subnet.partition("/subnets/")[0]
                 yield Hold("delete", vnet, now + INTERFACE_LINGERS_S, error)
@@ -100,13 +100,13 @@ def users_of(resource_id: str, resources: Resources) -> ArmError | None:
 
 
 def interfaces_of(vm: Properties) -> list[str]:
-    """Returns the ids of a VM's network interfaces."""
     return [
         interface["id"] for interface in vm.get("networkProfile", {}).get("networkInterfaces", [])
     ]
 
 
-def _subnets_of(scale_set: Properties) -> Iterable[str]:
+def subnets_of(scale_set: Properties) -> Iterable[str]:
+    """Yields the ids of the subnets that a scale set's machines join."""
     profile = scale_set["virtualMachineProfile"]["networkProfile"]
     for interface in profile["networkInterfaceConfigurations"]:
         for configuration in interface["ipConfigurations"]:

@@ -21,8 +21,6 @@ SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
 
 @dataclass(frozen=True)
 class Resource:
-    """A resource that exists."""
-
     kind: str
     """The last part of its type, "VirtualMachine"."""
     inputs: Properties
@@ -38,8 +36,6 @@ Resources = Mapping[str, Resource]
 
 @dataclass(frozen=True)
 class Kind:
-    """One type of resource."""
-
     type: str
     """The last part of its type, "VirtualMachine"."""
     chosen: Literal["random", "same", "uuid"] = "random"
@@ -61,8 +57,7 @@ class Kind:
     def choose_name(self, name: str, urn: str, random_seed: bytes) -> str:
         """Returns the name that the provider chooses for a resource called `name` in the program.
 
-        Args:
-            random_seed: The same name, URN and seed give the same name again.
+        The same name, URN and seed give the same name again.
         """
         digits = hashlib.sha256(random_seed + urn.encode()).hexdigest()
         names = {"random": name + digits[:8], "same": name, "uuid": str(uuid.UUID(digits[:32]))}
@@ -73,7 +68,6 @@ class Kind:
         return resource_id(self.type, inputs, subscription)
 
     def replaces(self, changed: Iterable[str]) -> list[str]:
-        """Returns the changed inputs that need a new resource."""
         return [key for key in changed if key in {*self.parameters, *self.replaced_by}]
 
 
@@ -87,11 +81,6 @@ def short_type(type_token: str) -> str:
 
 
 def kind_of(type_token: str) -> Kind:
-    """Returns the kind of "azure-native:network:Subnet".
-
-    Raises:
-        UnknownTypeError: The stand-in does not have it.
-    """
     name = short_type(type_token)
     if name not in KINDS:
         raise UnknownTypeError(f"the stand-in has no resource {type_token}")

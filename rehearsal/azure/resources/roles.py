@@ -27,31 +27,23 @@ ASSIGN_IDENTITY = "Microsoft.ManagedIdentity/userAssignedIdentities/assign/actio
 JOIN_SUBNET = "Microsoft.Network/virtualNetworks/subnets/join/action"
 VM_CONTRIBUTOR = "9980e02c-c2be-4d73-94e8-173b1dc7cf3c"
 IDENTITY_OPERATOR = "f1a07417-d97a-45cb-824c-7a7467783830"
-ROLES: dict[str, frozenset[str]] = {
-    "ba92f5b4-2d11-453d-a403-e96b0029c9fe": frozenset(
-        {
-            *(f"{CONTAINERS}/{what}" for what in ("read", "write", "delete")),
-            *(f"{BLOBS}/{what}" for what in ("read", "write", "delete")),
-            f"{BLOBS}/move/action",
-            f"{BLOBS}/add/action",
-            DELEGATION_KEY,
-        }
+ROLES: dict[str, tuple[str, ...]] = {
+    "ba92f5b4-2d11-453d-a403-e96b0029c9fe": (
+        *(f"{CONTAINERS}/{verb}" for verb in ("read", "write", "delete")),
+        *(f"{BLOBS}/{verb}" for verb in ("read", "write", "delete", "move/action", "add/action")),
+        DELEGATION_KEY,
     ),
-    "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1": frozenset(
-        {f"{CONTAINERS}/read", f"{BLOBS}/read", DELEGATION_KEY}
+    "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1": (f"{CONTAINERS}/read", f"{BLOBS}/read", DELEGATION_KEY),
+    VM_CONTRIBUTOR: (
+        *(f"Microsoft.Compute/{what}/*" for what in ("virtualMachines", "locations", "disks")),
+        "Microsoft.Compute/virtualMachineScaleSets/*",
+        "Microsoft.Network/networkInterfaces/*",
+        JOIN_SUBNET,
+        "Microsoft.Network/networkSecurityGroups/join/action",
     ),
-    VM_CONTRIBUTOR: frozenset(
-        {
-            *(f"Microsoft.Compute/{what}/*" for what in ("virtualMachines", "locations")),
-            "Microsoft.Compute/virtualMachineScaleSets/*",
-            "Microsoft.Compute/disks/*",
-            "Microsoft.Network/networkInterfaces/*",
-            JOIN_SUBNET,
-            "Microsoft.Network/networkSecurityGroups/join/action",
-        }
-    ),
-    IDENTITY_OPERATOR: frozenset(
-        {"Microsoft.ManagedIdentity/userAssignedIdentities/read", ASSIGN_IDENTITY}
+    IDENTITY_OPERATOR: (
+        "Microsoft.ManagedIdentity/userAssignedIdentities/read",
+        ASSIGN_IDENTITY,
     ),
 }
 """Permissions of Storage Blob Data Contributor and Storage Blob Data Reader; of Virtual Machine
@@ -102,7 +94,6 @@ def is_allowed(
     resource_id: str,
     now: float,
 ) -> bool:
-    """Returns whether an assignment allows the action."""
     return principal_id == OWNER or any(
         assignment.allows(principal_id, action, resource_id, now) for assignment in assignments
     )

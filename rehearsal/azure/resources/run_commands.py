@@ -66,7 +66,7 @@ def deployment_error(name: str, execution: Execution) -> ArmError:
         f"'Script {why}.'. More information on troubleshooting is available at "
         "https://aka.ms/VMExtensionCSELinuxTroubleshoot."
     )
-    return ArmError("VMExtensionProvisioningError", message, 200, target=name)
+    return ArmError("VMExtensionProvisioningError", message, 200)
 
 
 def _now() -> str:

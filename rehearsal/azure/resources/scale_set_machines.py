@@ -27,11 +27,9 @@ class SetMachine:
     error: str = ""
     """Azure's error code if its provisioning fails."""
     joins: bool = True
-    """Whether it will join Ray."""
     deallocated: bool = False
 
     def state(self, now: float) -> str:
-        """Returns provisioningState."""
         if self.gone is not None:
             return "Deleting"
         if now < self.ready:
@@ -63,11 +61,9 @@ def with_more(
     errors: Collection[str] = (),
     never_join: int = 0,
 ) -> Resource:
-    """Returns the scale set with more machines, at the lowest free addresses.
+    """Returns the scale set with `count` more machines, at the lowest free addresses.
 
-    Args:
-        errors: Error codes of further machines, which stay behind as failed.
-        never_join: How many of the new machines do not join Ray.
+    Further machines stay behind as failed, one for each of `errors`.
     """
     machines = machines_of(scale_set, now)
     made = int(scale_set.instance_view.get("made", 0))
@@ -107,9 +103,6 @@ def resized(scale_set: Resource, now: float, spot_machines: int | None) -> Resou
 
     The oldest are deleted first, as Azure's scale-in policy has it:
     https://learn.microsoft.com/azure/virtual-machine-scale-sets/virtual-machine-scale-sets-scale-in-policy
-
-    Args:
-        spot_machines: How many Spot machines Azure has; None: no limit.
     """
     wanted = int(scale_set.inputs["sku"]["capacity"])
     if scale_set.inputs["virtualMachineProfile"].get("priority") == "Spot":

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rehearsal import shared_file
-from rehearsal.azure.azure_errors import ArmError, AzureError
+from rehearsal.azure.azure_errors import AzureError
 from rehearsal.azure.resources.refusals import Hold
 from rehearsal.azure.resources.resource_kinds import Resource
 
 
 @dataclass
 class State:
-    """Everything in the file."""
-
     resources: dict[str, Resource] = field(default_factory=dict)
     """By their ids, the oldest first."""
     holds: list[Hold] = field(default_factory=list)
@@ -48,21 +45,12 @@ class StateFile:
     path: Path
 
     def read(self) -> State:
-        if not self.path.exists():
-            return State()
-        content = json.loads(self.path.read_text())
-        holds = [
-            Hold(**{**values, "error": ArmError(**values["error"])}) for values in content["holds"]
-        ]
-        resources = {key: Resource(**values) for key, values in content["resources"].items()}
-        return State(resources, holds)
+        return shared_file.read(self.path, State)
 
     @contextmanager
     def changed(self) -> Iterator[State]:
-        """Yields the state, and writes it when it has changed; not after an exception."""
-        with shared_file.locked(self.path):
-            state = self.read()
-            yield state
+        """Yields the state without what is no longer held; not written after an exception."""
+        with shared_file.changed(self.path, State) as state:
             now = time.time()
             state.holds = [hold for hold in state.holds if hold.until > now]
-            shared_file.replace(self.path, json.dumps(asdict(state), indent=1))
+            yield state

@@ -1,11 +1,16 @@
-"""The declared virtual machines, those of scale sets too, each with its network interface."""
+"""The declared virtual machines, those of scale sets too, and the vCPUs that they use.
+
+https://learn.microsoft.com/azure/virtual-machines/quotas
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from infra.config.vm_sizes import Machine
 from rehearsal.azure.azure_errors import ArmError
 from rehearsal.azure.resources.resource_kinds import Properties, Resource, Resources, all_of
 from rehearsal.azure.resources.scale_set_machines import machines_of
@@ -20,8 +25,6 @@ NOT_RUNNING = ArmError(
 
 @dataclass(frozen=True)
 class VirtualMachine:
-    """A virtual machine."""
-
     resource_id: str
     host_name: str
     inputs: Properties
@@ -94,3 +97,53 @@ def _of_scale_sets(resources: Resources, by_id: dict[str, Subnet]) -> Iterator[V
                 exists=machine.is_up(now),
                 deallocated=machine.deallocated,
             )
+
+
+def used_vcpus(resources: Resources) -> Counter[str]:
+    """Returns the vCPUs of all machines by quota: Spot, or the family and the location."""
+    used: Counter[str] = Counter()
+    for vm in virtual_machines(resources):
+        machine = Machine.named(vm.size)
+        spot = vm.profile.get("priority") == "Spot"
+        for quota in ("lowPriorityCores",) if spot else (machine.quota_family, "cores"):
+            used[quota] += machine.vcpus
+    return used
+
+
+def exceeded_quota(
+    before: Resources, after: Resources, limits: Mapping[str, int]
+) -> ArmError | None:
+    """Returns why Azure does not make the new machines."""
+    if not limits:
+        return None
+    used, wanted = used_vcpus(before), used_vcpus(after)
+    for name, limit in limits.items():
+        if wanted[name] > max(limit, used[name]):
+            more = wanted[name] - used[name]
+            return ArmError(
+                "OperationNotAllowed",
+                "Operation could not be completed as it results in exceeding approved "
+                f"{name} Cores quota. Additional details - Deployment Model: Resource Manager, "
+                f"Current Limit: {limit}, Current Usage: {used[name]}, Additional Required: "
+                f"{more}, (Minimum) New Limit Required: {wanted[name]}.",
+            )
+    return None
+
+
+def usages(resources: Resources, limits: Mapping[str, int]) -> Properties:
+    """Returns the answer to GET .../usages.
+
+    https://learn.microsoft.com/rest/api/compute/usage/list
+    """
+    used = used_vcpus(resources)
+    return {
+        "value": [
+            {
+                "unit": "Count",
+                "currentValue": used[name],
+                "limit": limit,
+                "name": {"value": name, "localizedValue": f"{name} vCPUs"},
+            }
+            for name, limit in limits.items()
+        ]
+    }

@@ -1,4 +1,4 @@
-"""Virtual networks: their address spaces and their subnets."""
+"""Virtual networks: their address spaces, subnets and private endpoints."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rehearsal.azure.resources.resource_kinds import Resource, Resources, all_of
 
 FIRST_HOST = 4
 """Azure reserves the addresses of a subnet below this; the first is the gateway."""
+BLOB = "blob"
+"""The only service of an account that endpoints lead to here."""
 
 
 @dataclass(frozen=True)
 class Subnet:
-    """A subnet."""
-
     resource_id: str
     cidr: IPv4Network
     nsg_id: str | None
@@ -54,7 +54,6 @@ def subnet_cidr(subnet: Resource) -> IPv4Network:
 
 
 def address_space(resources: Resources, vnet_ids: Collection[str]) -> list[str]:
-    """Returns the CIDRs of these virtual networks."""
     networks = all_of(resources, "VirtualNetwork").items()
     prefixes = [
         network.inputs["addressSpace"]["addressPrefixes"]
@@ -62,3 +61,33 @@ def address_space(resources: Resources, vnet_ids: Collection[str]) -> list[str]:
         if vnet_id in vnet_ids
     ]
     return list(chain(*prefixes))
+
+
+@dataclass(frozen=True)
+class PrivateEndpoint:
+    """An address in a subnet at which a storage account answers.
+
+    Neither the account's firewall nor an NSG of the subnet applies to it:
+    https://learn.microsoft.com/azure/storage/common/storage-private-endpoints
+    """
+
+    address: str
+    subnet: Subnet
+    clients: tuple[str, ...]
+    """CIDRs of its virtual network; it cannot be reached from elsewhere."""
+
+
+def private_endpoints(resources: Resources) -> list[PrivateEndpoint]:
+    """Returns the endpoints whose account exists."""
+    by_id = {subnet.resource_id: subnet for subnet in subnets(resources)}
+    endpoints = []
+    accounts = all_of(resources, "StorageAccount")
+    for endpoint in all_of(resources, "PrivateEndpoint").values():
+        (connection,) = endpoint.inputs["privateLinkServiceConnections"]
+        if connection["privateLinkServiceId"] in accounts and BLOB in connection["groupIds"]:
+            subnet = by_id[endpoint.inputs["subnet"]["id"]]
+            (config,) = endpoint.added["customDnsConfigs"]
+            (address,) = config["ipAddresses"]
+            clients = tuple(address_space(resources, [subnet.vnet_id]))
+            endpoints.append(PrivateEndpoint(address, subnet, clients))
+    return endpoints

@@ -16,8 +16,6 @@ STEP_S = 0.002
 
 
 class Paced(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment whose steps take STEP_S longer."""
-
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         time.sleep(STEP_S)
         return super().step(action)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.azure.blob.blob_service import PROGRAM
-from rehearsal.azure.blob.blob_storage import BlobStorage
+from rehearsal.azure.blob.blob_storage import PROGRAM, BlobStorage
 from tests.free_port import free_port
 from tests.head.results.cluster import HEAD_ACCESS, Cluster, Make
 

@@ -19,7 +19,7 @@ from infra.config.quota import QuotaError, Usage, check_quota, needed_vcpus, too
 from infra.config.stack_settings import StackSettings
 from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import SUBSCRIPTION, all_of
-from rehearsal.azure.resources.vcpu_usage import usages
+from rehearsal.azure.resources.virtual_machines import usages
 from rehearsal.drivers.in_process import InProcess
 from tests.infra.declared_stack import REQUIRED
 from tests.infra.up import engine_stack

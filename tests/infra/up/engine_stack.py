@@ -13,7 +13,7 @@ import pytest
 
 from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import Resource
-from rehearsal.drivers.pulumi_project import PulumiProject
+from rehearsal.drivers.pulumi_cli import PulumiProject
 from tests.infra.declared_stack import REQUIRED
 
 needs_pulumi = pytest.mark.skipif(

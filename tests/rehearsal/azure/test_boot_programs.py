@@ -10,7 +10,7 @@ import pytest
 
 from infra.boot.cloud_config import FILES
 from rehearsal.addresses import BLOB_ADDRESS, METADATA_ADDRESS
-from rehearsal.azure.blob.blob_service import PROGRAM
+from rehearsal.azure.blob.blob_storage import PROGRAM
 from tests.rehearsal.network_namespaces import needs
 from tests.rehearsal.private_network import run_python
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from tests.project import ROOT
 from rehearsal.azure.metadata import metadata_service, metadata_state
 
-folder, scripts, azurite = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
+folder, scripts = Path(sys.argv[1]), Path(sys.argv[2])
 # Beside head/queue it would import that instead of Python's.
 blob = folder / "blob.py"
 blob.write_text((ROOT / "head/blob.py").read_text())
@@ -50,7 +50,7 @@ from infra.stack.identity import BLOB_DATA_CONTRIBUTOR
 from rehearsal.azure.blob.blob_proxy import Access
 from rehearsal.azure.resources.roles import RoleAssignment
 from rehearsal.azure.blob.blob_storage import BlobStorage
-storage = BlobStorage(folder / "blobs", program=azurite)
+storage = BlobStorage(folder / "blobs")
 storage.add_account("results")
 storage.create_container("results", "boot")
 role = RoleAssignment("principal", BLOB_DATA_CONTRIBUTOR, "/account", 0)
@@ -97,7 +97,6 @@ def run(code: str, folder: Path) -> list[str]:
         START + code,
         folder,
         FILES / "common/usr/local/lib/volley",
-        PROGRAM,
         machine="10.0.0.5",
         names={"results.blob.core.windows.net": BLOB_ADDRESS},
         addresses=[METADATA_ADDRESS, BLOB_ADDRESS],

@@ -12,7 +12,7 @@ import pytest
 from infra.stack.identity import BLOB_DATA_CONTRIBUTOR
 from infra.stack.retention import CONTAINER
 from rehearsal.addresses import BLOB_ADDRESS, METADATA_ADDRESS
-from rehearsal.azure.blob.blob_service import PROGRAM
+from rehearsal.azure.blob.blob_storage import PROGRAM
 from rehearsal.azure.resources.roles import RoleAssignment, role_assignments
 from rehearsal.host_plan import plan
 from tests.infra.declared_stack import Declared, declare_stack
@@ -41,7 +41,7 @@ identities = {"client": metadata_state.Identity(given["principal"])}
 machine = metadata_state.Instance("m", "10.0.0.5", "", "", "", identities=identities)
 metadata_state.put_instance(state, machine)
 metadata_service.start(state, folder / "log")
-storage = BlobStorage(folder / "blobs", program=Path(given["program"]))
+storage = BlobStorage(folder / "blobs")
 storage.add_account(given["account"])
 for container in given["containers"]:
     storage.create_container(given["account"], container)
@@ -90,7 +90,6 @@ def attempts_of(
     ((account, planned),) = plan(declared.azure).accounts.items()
     given = {
         "principal": declared.resource("UserAssignedIdentity", who).added["principalId"],
-        "program": str(PROGRAM),
         "account": account,
         "account_id": planned.resource_id,
         "containers": planned.containers,

@@ -13,7 +13,7 @@ from rehearsal.azure.resources.resource_kinds import Resource, all_of
 from rehearsal.azure.resources.virtual_network import subnets
 from rehearsal.drivers.driver import Result
 from rehearsal.drivers.in_process import InProcess
-from rehearsal.scenario.existing_network import make_existing_network
+from rehearsal.scenario.second_life import make_existing_network
 from rehearsal.scenario.unsupported_properties import unsupported_properties
 from tests.infra.declared_stack import REQUIRED
 

@@ -12,6 +12,7 @@ import pytest
 
 from rehearsal.host_paths import HOME, PREFIX, RUN
 from rehearsal.set_up.host_checks import (
+    check_network,
     cpu_problems,
     disk_problems,
     kernel_problems,
@@ -21,7 +22,6 @@ from rehearsal.set_up.host_checks import (
     root_problems,
     tool_problems,
 )
-from rehearsal.set_up.kernel_checks import check_network
 from rehearsal.set_up.tools import missing_tools
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="root is needed to try the kernel")

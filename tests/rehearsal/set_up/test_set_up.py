@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rehearsal.set_up.base_image import overlays_on, recipe_digest
-from rehearsal.set_up.python_environment import lock_digest
+from rehearsal.set_up.images import lock_digest, overlays_on, recipe_digest
 
 
 def test_an_overlay_on_the_base_image_is_found() -> None:

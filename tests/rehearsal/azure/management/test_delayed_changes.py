@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from rehearsal.azure.management import delayed_changes as due_changes
-from rehearsal.azure.management.autoscale_limits import autoscale
-from rehearsal.azure.management.delayed_changes import is_due, make_due_changes
+from rehearsal.azure.management.delayed_changes import autoscale, is_due, make_due_changes
 from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import Resource, Resources
 from rehearsal.azure.resources.scale_set_machines import SetMachine, with_machines

@@ -15,8 +15,7 @@ from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
 
 from rehearsal.azure.azure_errors import AzureError, HalfMadeError
 from rehearsal.azure.resources.azure_stand_in import Azure
-from rehearsal.azure.resources.property_values import wrapped
-from rehearsal.azure.resources.pulumi_provider import VERSION, Provider, Servicer
+from rehearsal.azure.resources.pulumi_provider import VERSION, Provider, Servicer, wrapped
 from rehearsal.azure.resources.resource_kinds import Properties
 
 TYPE = "azure-native:network:Subnet"

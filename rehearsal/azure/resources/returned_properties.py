@@ -1,13 +1,19 @@
-"""Properties that Azure adds to a resource: names, addresses, principals."""
+"""Properties that Azure returns: those that it adds, and the form in which it answers a GET.
+
+It adds names, addresses and principals, some of them some time after it made the resource. In an
+answer, ids have another case than they were sent with, and lists have another order.
+"""
 
 from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime
 from ipaddress import IPv4Network
+from typing import Any
 
 from rehearsal.addresses import PUBLIC_ADDRESSES
-from rehearsal.azure.resources.resource_kinds import Properties, Resources, all_of
+from rehearsal.azure.resources.property_changes import ID_PREFIX
+from rehearsal.azure.resources.resource_kinds import Properties, Resource, Resources, all_of
 from rehearsal.azure.resources.virtual_machines import virtual_machines
 from rehearsal.azure.resources.virtual_network import FIRST_HOST, subnet_cidr
 
@@ -80,3 +86,36 @@ def _free_public_address(resources: Resources) -> str:
     }
     hosts = map(str, IPv4Network(PUBLIC_ADDRESSES).hosts())
     return next(address for address in hosts if address not in taken)
+
+
+def answered(resource_id: str, resource: Resource, others: Resources, settled: bool) -> Properties:
+    """Returns a resource as Azure reads it back.
+
+    What surrounds a resource is not settled yet when azure-native reads it at the end of a PUT.
+    """
+    answer = {**resource.inputs, **resource.added}
+    if resource.kind == "StorageAccount" and "networkRuleSet" in answer:
+        state = "Succeeded" if settled else "Provisioning"
+        rules = answer["networkRuleSet"].get("virtualNetworkRules") or []
+        stated = [{**rule, "state": state} for rule in rules]
+        answer["networkRuleSet"] = {**answer["networkRuleSet"], "virtualNetworkRules": stated}
+    if resource.kind == "PublicIPAddress" and settled:
+        for gateway_id, gateway in all_of(others, "NatGateway").items():
+            addresses = gateway.inputs.get("publicIpAddresses") or []
+            if resource_id in [address["id"] for address in addresses]:
+                answer["natGateway"] = {"id": gateway_id}
+    return {key: _normalised(value, settled) for key, value in answer.items()}
+
+
+def _normalised(value: Any, settled: bool) -> Any:
+    """Returns a value as Azure writes it: settled resource groups are in capitals."""
+    if isinstance(value, dict):
+        return {key: _normalised(item, settled) for key, item in value.items()}
+    if isinstance(value, list):
+        items = [_normalised(item, settled) for item in value]
+        texts = all(isinstance(item, str) for item in items)
+        return sorted(items, reverse=True) if texts else items
+    if isinstance(value, str) and settled and ID_PREFIX.match(value):
+        *start, group, providers, rest = value.split("/", 6)
+        return "/".join([*start, group.upper(), providers, rest])
+    return value

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rehearsal.azure.network.private_endpoints import PrivateEndpoint, private_endpoints
 from rehearsal.azure.resources.resource_kinds import Resource
+from rehearsal.azure.resources.virtual_network import PrivateEndpoint, private_endpoints
 
 ACCOUNT, VNET, OTHER_VNET = "/g/storageAccounts/a", "/g/virtualNetworks/v", "/g/virtualNetworks/w"
 SUBNET = f"{VNET}/subnets/one"
