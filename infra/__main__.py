@@ -19,10 +19,9 @@ from infra.stack.cpu_autoscale import CpuAutoscale
 from infra.stack.head import Head
 from infra.stack.head_software import HeadSoftware
 from infra.stack.identity import Identities
-from infra.stack.machine_environment import check_custom_data
+from infra.stack.machine_environment import Prerequisites, check_custom_data
 from infra.stack.naming import Naming, stack_prefix, tags
 from infra.stack.network import Network
-from infra.stack.prerequisites import Prerequisites
 from infra.stack.results_account import ResultsAccount
 from infra.stack.run_command_script import ScriptTooLargeError
 from infra.stack.training import Training, TrainingScript, training_script

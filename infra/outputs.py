@@ -6,8 +6,7 @@ from typing import Any
 
 import pulumi
 
-from infra.config.cost import cost_table, hourly, per_day, per_hour, per_up
-from infra.config.prices import prices
+from infra.config.cost import cost_table, hourly, per_day, per_hour, per_up, prices
 from infra.config.stack_settings import StackSettings
 from infra.ports import DASHBOARD, MLFLOW
 from infra.stack.head import Head

@@ -10,10 +10,10 @@ from typing import Any
 
 import payload
 from bench.arguments import add_bench
+from payload.command_line import Parser
 from payload.commands.arguments import add_evaluate, add_results, add_train, add_tune
-from payload.parser import Parser
 from payload.tracking.mlflow_pages import UI_PORT
-from volley.completion import SHELLS, experiments
+from volley.stack import Stack
 
 PULUMI = {"up": "up", "down": "destroy"}
 """Commands whose options are pulumi's, and what they are called there."""
@@ -23,6 +23,7 @@ WORDS = """\
 Ctrl-C stops a training after a checkpoint, and --resume continues it.
 
 volley COMMAND --help shows the options of a command."""
+SHELLS = ("bash", "zsh", "fish")
 
 
 @dataclass
@@ -213,3 +214,18 @@ def _port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) <= 0xFFFF:
         raise argparse.ArgumentTypeError(f"{text!r} must be from 1 to 65535")
     return int(text)
+
+
+def completion(shell: str) -> int:
+    """Prints the script."""
+    from argcomplete.shell_integration import shellcode
+
+    print(shellcode(["volley"], shell=shell))
+    return 0
+
+
+def experiments(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
+    """Returns the names in the last status."""
+    from volley.status import known_names
+
+    return known_names(Stack(parsed_args.stack))

@@ -97,7 +97,7 @@ def _new(options: argparse.Namespace) -> int:
 
 
 def _completion(options: argparse.Namespace) -> int:
-    from volley.completion import completion
+    from volley.arguments import completion
 
     return completion(options.shell)
 
@@ -136,7 +136,7 @@ def _logs(options: argparse.Namespace) -> int:
 
 
 def _stop_or_resume(options: argparse.Namespace) -> int:
-    from volley.experiments import stop_or_resume
+    from volley.submit import stop_or_resume
 
     return stop_or_resume(Stack(options.stack), options.verb, options.name, options.as_json)
 

@@ -7,7 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from payload.command_name import command_name
+from payload.command_line import command_name
 from payload.errors import UserError
 
 CLONE = Path(__file__).parents[1]

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from infra.project_files import PROJECT
-from payload.command_name import command_name
+from payload.command_line import command_name
 from payload.errors import UserError
 
 COPIED = ("Pulumi.dev.yaml", "experiments/pong.yaml", "experiments/pong-gpu.yaml")

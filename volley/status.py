@@ -1,9 +1,12 @@
-"""`volley status`: machines, experiments, the last save and the cost."""
+"""`volley status`: machines, experiments, sleep, the last save and the cost.
+
+All times in volley-head's answer are seconds since the epoch, by the head's clock.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -12,7 +15,6 @@ from rich.text import Text
 
 from head.queue.record import ENDED, LIVE
 from payload.errors import UserError
-from volley.cluster_lines import as_of, cluster_lines
 from volley.cost import cost_so_far
 from volley.errors import as_typed
 from volley.head import Head
@@ -36,6 +38,8 @@ WISHES = {
     "replace": "writing its checkpoint, then is replaced",
 }
 """Requests to a training experiment, as people read them."""
+STALE_S = 30.0
+"""The head writes the cluster's state every few seconds; an older state may be wrong."""
 
 
 def status(stack: Stack, watch: bool, as_json: bool, all_experiments: bool = False) -> int:
@@ -158,3 +162,57 @@ def _why(experiment: Mapping[str, Any], run: Mapping[str, Any]) -> str:
     live = experiment["state"] in LIVE
     wish = WISHES.get(experiment.get("wish", "")) if live else None
     return wish or experiment.get("reason") or run.get("reason") or ""
+
+
+def as_of(time: float | None, now: float) -> str:
+    """Returns " (as of 5 min ago)" for an old state."""
+    if time is None or now - time <= STALE_S:
+        return ""
+    return f" (as of {duration(now - time)} ago)"
+
+
+def cluster_lines(answer: Mapping[str, Any]) -> list[Text]:
+    """Returns the lines of the workers, then those of the sleep."""
+    now = float(answer["time"])
+    workers, sleep = answer.get("workers") or {}, answer.get("sleep") or {}
+    return [*_workers(workers, now), *_sleep(sleep, now)]
+
+
+def _workers(workers: Mapping[str, Any], now: float) -> Iterator[Text]:
+    if workers.get("wanted") is not None:
+        there, coming, leaving = (
+            len(workers.get(key) or []) for key in ("there", "coming", "leaving")
+        )
+        parts = [f"{there} of {workers['wanted']} running"]
+        parts += [f"{coming} starting"] if coming else []
+        parts += [f"{leaving} leaving"] if leaving else []
+        line = f"Workers: {', '.join(parts)}{as_of(workers.get('time'), now)}"
+        if missing := workers.get("missing"):
+            why = workers.get("why") or f"{missing} missing"
+            line += f". {why}{_next_try(workers, now)}"
+        yield Text(printable(line))
+    if problem := workers.get("problem"):
+        yield Text(printable(f"Workers: {problem}"), style="red")
+
+
+def _sleep(sleep: Mapping[str, Any], now: float) -> Iterator[Text]:
+    since, until = sleep.get("idle_since"), sleep.get("sleeps_at")
+    idle = f"Idle for {duration(max(0.0, now - since))}" if since is not None else ""
+    sleeps = f"sleeps in {duration(max(0.0, until - now))}" if until is not None else ""
+    if sleep.get("going"):
+        line = as_typed("The cluster is falling asleep. To wake it up: volley start")
+        yield Text(line, style="yellow")
+    elif idle or sleeps:
+        line = "; ".join(filter(None, (idle, sleeps)))
+        yield Text(line[0].upper() + line[1:])
+    if warning := sleep.get("warning"):
+        yield Text(printable(warning), style="yellow")
+    if problem := sleep.get("problem"):
+        line = f"The cluster could not fall asleep: {problem}{_next_try(sleep, now)}"
+        yield Text(printable(line), style="red")
+
+
+def _next_try(state: Mapping[str, Any], now: float) -> str:
+    if state.get("next_try") is None:
+        return ""
+    return f"; retry in {duration(max(0.0, state['next_try'] - now))}"

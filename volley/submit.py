@@ -1,4 +1,4 @@
-"""`volley submit`: the payload and an experiment go to the head, where they queue."""
+"""`volley submit`, `stop` and `resume`: experiments in the head's queue."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from head.queue.record import LIVE
 from payload.experiment import (
     MAX_TRAVEL_BYTES,
     UserError,
@@ -19,14 +20,14 @@ from payload.experiment import (
     nearest,
     read_experiment,
 )
-from payload.parcel.experiment_files import (
+from payload.parcel import (
     archive,
     experiment_files,
     experiment_name,
     largest,
+    payload_archive,
     sizes,
 )
-from payload.parcel.payload_archive import payload_archive
 from volley.head import Head, OnSent
 from volley.stack import Stack
 from volley.tables import in_words, show
@@ -144,3 +145,13 @@ def _progress(total: int) -> Iterator[OnSent]:
     with Progress(*columns, console=Console(file=sys.stderr)) as progress:
         task = progress.add_task("", total=total)
         yield lambda sent: progress.update(task, completed=sent)
+
+
+def stop_or_resume(stack: Stack, verb: str, name: str, as_json: bool) -> int:
+    """Stops or resumes an experiment; shows the state that it has then."""
+    answer = Head(stack).ask(verb, name)
+    # The head waits some minutes for the checkpoint.
+    late = verb == "stop" and answer["state"] in LIVE
+    after = ["Its checkpoint is not written yet. Next: volley status"] if late else []
+    show(as_json, answer, in_words(answer), *after)
+    return 0

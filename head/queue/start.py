@@ -17,7 +17,7 @@ from ray.job_submission import JobSubmissionClient
 
 from ..blob import container, retry
 from ..paths import RUNS
-from ..results.sync import restore_runs
+from ..results import restore_runs
 from .plan import (
     REFUSAL,
     entrypoint,

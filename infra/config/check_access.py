@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network
 
 from infra.config.check_network import parse_cidr
-from infra.config.problem import Problem
-from infra.config.stack_settings import StackSettings
+from infra.config.stack_settings import Problem, StackSettings
 
 LARGEST_ADMIN_NETWORK = 16
 """Prefix length; a larger network needs allowPublicSsh."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from infra.config.problem import Problem
-from infra.config.stack_settings import StackSettings
+from infra.config.stack_settings import Problem, StackSettings
 from infra.config.vm_sizes import LOCATIONS, RETIRED, SIZES, UNSUITABLE
 from payload.experiment import nearest
 

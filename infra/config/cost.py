@@ -1,11 +1,17 @@
-"""The cost of a stack: everything that Azure bills, per hour and for each `up`."""
+"""The cost of a stack: everything that Azure bills, per hour and for each `up`.
+
+The prices are from one dated file that `make prices` updates.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
-from infra.config.prices import prices
+from pydantic import BaseModel, ConfigDict
+
 from infra.config.stack_settings import StackSettings
 
 HOURS_PER_MONTH = 730
@@ -15,6 +21,50 @@ DOWNLOADED_GB = 3.5
 
 The act `head alone` of the rehearsal measures it.
 """
+
+
+FILE = Path(__file__).with_name("prices.json")
+DISK_SIZES_GIB = (64, 128, 256, 512, 1024, 2048)
+"""Azure bills a managed disk as the next of these sizes."""
+
+
+class VmPrice(BaseModel):
+    """Price per hour of a VM with Linux."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    regular: float
+    spot: float
+
+
+class Prices(BaseModel):
+    """The prices of one location, in US dollars."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    as_of: str
+    location: str
+    source: str
+    vm_hour: dict[str, VmPrice]
+    """By VM size."""
+    premium_disk_month: dict[int, float]
+    """Premium SSD with local redundancy, by the size in GiB."""
+    standard_disk_month: dict[int, float]
+    """Standard SSD with local redundancy, by the size in GiB."""
+    nat_gateway_hour: float
+    nat_gateway_gb: float
+    public_address_hour: float
+    private_endpoint_hour: float
+
+    def disk_month(self, gib: int, premium: bool) -> float:
+        by_size = self.premium_disk_month if premium else self.standard_disk_month
+        return by_size[next(size for size in DISK_SIZES_GIB if size >= gib)]
+
+
+@cache
+def prices() -> Prices:
+    """Returns the prices in the file."""
+    return Prices.model_validate_json(FILE.read_text())
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from infra.config.check_access import check_access
 from infra.config.check_experiment import check_experiment, with_needs
 from infra.config.check_machines import check_machines
 from infra.config.check_network import check_network
-from infra.config.problem import Problem
-from infra.config.stack_settings import StackSettings
+from infra.config.stack_settings import Problem, StackSettings
 from payload.experiment import nearest
 
 SECRET = (

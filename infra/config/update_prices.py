@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from infra.config.prices import DISK_SIZES_GIB, FILE, Prices, VmPrice
+from infra.config.cost import DISK_SIZES_GIB, FILE, Prices, VmPrice
 from infra.config.vm_sizes import LOCATIONS, SIZES
 from payload.atomic_file import replace_text
 from payload.experiment import nearest

@@ -9,9 +9,8 @@ import pulumi
 from pulumi_azure_native import compute, network
 
 from infra.stack import vm_arguments as parts
-from infra.stack.machine_environment import custom_data, head_environment
+from infra.stack.machine_environment import Prerequisites, custom_data, head_environment
 from infra.stack.network import Network
-from infra.stack.prerequisites import Prerequisites
 
 REPLACED_BY = [
     "osProfile.customData",

@@ -1,4 +1,4 @@
-"""The environment of head and workers at boot, which their customData carries."""
+"""What exists before head and workers boot, and the environment that their customData carries."""
 
 from __future__ import annotations
 
@@ -13,8 +13,24 @@ from pulumi_azure_native import managedidentity
 from infra.boot.cloud_config import MachineEnvironment, Role, cloud_config
 from infra.config.stack_settings import StackSettings
 from infra.ports import MLFLOW, head_flags, worker_flags
-from infra.stack.prerequisites import Prerequisites
+from infra.stack.identity import Identities
+from infra.stack.naming import Naming
+from infra.stack.network import Network
+from infra.stack.results_account import ResultsAccount
 from infra.stack.retention import CONTAINER, ENVIRONMENTS
+
+
+@dataclass(frozen=True)
+class Prerequisites:
+    """What must exist before a machine boots; passed to the head and to the workers."""
+
+    naming: Naming
+    settings: StackSettings
+    network: Network
+    results: ResultsAccount
+    identities: Identities
+    grants: list[pulumi.Resource]
+    """Role assignments: a machine depends on them."""
 
 
 @dataclass(frozen=True)

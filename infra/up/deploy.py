@@ -120,7 +120,7 @@ def resolve_pending_operations() -> int | None:
 
 
 def refresh_capacity() -> int | None:
-    """Refreshes the scale set's capacity in the state: infra.stack.worker_count refuses another.
+    """Refreshes the scale set's capacity in the state: infra.stack.workers refuses another.
 
     Returns:
         pulumi's exit code if that failed, otherwise None.

@@ -11,7 +11,7 @@ import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
-from payload.environments.registry import find_spec
+from payload.environments.make_env import find_spec
 from payload.errors import UserError, nearest
 from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.settings import Experiment

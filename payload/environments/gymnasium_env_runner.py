@@ -11,9 +11,8 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import DictInfoToList
 
 from payload.environments.atari import AtariSettings, make_vector_env
-from payload.environments.checked_vector import CheckedVector
+from payload.environments.checked_vector import CheckedVector, log_episodes
 from payload.environments.environment_faults import Recovering, StepTimeout
-from payload.environments.episode_metrics import log_episodes
 from payload.environments.make_env import EnvironmentSettings, make_vector
 from payload.environments.policy_observation import PolicyObservationVector
 

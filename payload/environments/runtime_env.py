@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from payload.environments.copy_folder import copy_folder, files_in
-from payload.environments.inputs import input_variables, remove_copies
+from payload.environments.inputs import copy_folder, files_in, input_variables, remove_copies
 from payload.errors import UserError
 from payload.experiment.settings import MAX_TRAVEL_BYTES, Experiment
 

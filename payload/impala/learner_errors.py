@@ -14,9 +14,8 @@ from ray.rllib.algorithms.impala.torch.impala_torch_learner import IMPALATorchLe
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.learner.training_data import TrainingData
 
-from payload.impala.learner_threads import is_learner_thread
-
 logger = logging.getLogger(__name__)
+LEARNER_THREADS = ("_LearnerThread", "_GPULoaderThread")
 
 
 class CheckpointErrors(TorchLearner):
@@ -89,3 +88,8 @@ class WatchedIMPALALearner(ThreadWatch, IMPALATorchLearner):
 
 class WatchedAPPOLearner(ThreadWatch, APPOTorchLearner):
     """RLlib's own, for environments other than Atari games."""
+
+
+def is_learner_thread(thread: threading.Thread | None) -> bool:
+    """Whether a thread is one of IMPALA's learner."""
+    return thread is not None and thread.name in LEARNER_THREADS

@@ -20,12 +20,56 @@ from payload.experiment.algorithm_settings import AlgorithmSettings
 from payload.experiment.placement import Cluster, room_for_env_runners
 from payload.room import Node
 from payload.run.env_runner_joining import join, set_number
-from payload.run.number_file import NumberFile
 
 LEAVE_S = 10.0
 """How long an env runner may take to close its environments, before it is killed."""
 AGAIN_S = 30.0
 """Pause after an env runner that could not start."""
+
+
+LONGEST = 20
+"""Characters shown of text that is not an integer."""
+
+
+class NumberFile:
+    """The last number that a file held, at least 1."""
+
+    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
+        """
+        Args:
+            say: Shows a person a line.
+        """
+        self._path, self._say = path, say
+        self._number: int | None = None
+        self._seen: tuple[int, int, int] | None = None
+        self._problem = ""
+
+    def read(self) -> int | None:
+        """Returns the number, None until there was one; the file is read only if it has changed.
+
+        If the file is missing or holds something else, a line says so once and the number stays.
+        """
+        text = ""
+        try:
+            stat = self._path.stat()
+            seen = stat.st_mtime_ns, stat.st_size, stat.st_ino
+            if seen != self._seen:
+                text = self._path.read_text()
+                self._seen = seen
+                self._number, self._problem = max(1, int(text)), ""
+        except OSError as error:
+            self._seen = None
+            self._say_problem(error.strerror or str(error))
+        except ValueError:
+            self._say_problem(f"{text.strip()[:LONGEST]!r} is not an integer")
+        return self._number
+
+    def _say_problem(self, problem: str) -> None:
+        if problem == self._problem:
+            return
+        self._problem = problem
+        there = "as they are" if self._number is None else f"at {self._number}"
+        self._say(f"--env-runners {self._path}: {problem}; the env runners stay {there}")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from payload.errors import first_line
-from payload.impala.learner_threads import is_learner_thread
+from payload.impala.learner_errors import is_learner_thread
 
 STALLED_AFTER_S = 300.0
 """No iteration for so long means that training hangs, not that it is slow."""

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from payload.algorithms.algorithm_config import EVALUATION_AT_MOST_S, algorithm_config
-from payload.command_name import command_name, ui_command
+from payload.command_line import command_name, ui_command
 from payload.errors import UserError, first_line
 from payload.experiment.algorithm_settings import AlgorithmSettings
 from payload.experiment.settings import Experiment

@@ -15,7 +15,7 @@ import ray
 from ray import tune
 
 from payload.atomic_file import replace_text
-from payload.command_name import command_name, ui_command
+from payload.command_line import command_name, ui_command
 from payload.errors import first_line
 from payload.experiment.file import to_yaml
 from payload.experiment.placement import Cluster, cpus_of_trials_driver
@@ -27,12 +27,11 @@ from payload.run.run_status import RunStatus, State
 from payload.run.terminal import terminal
 from payload.run.train import Outcome, tracking_of
 from payload.search.asha import ResumableASHA
-from payload.search.ranking import ranking, read_record
+from payload.search.ranking import draw_trials, ranking, read_record, write_table
 from payload.search.search_folder import status_file
 from payload.search.search_panel import SearchView
 from payload.search.search_plan import Plan, in_words
 from payload.search.trial import IDLE, REASON, SECONDS, UPDATED, Job, Trial, bundles, state_of
-from payload.search.trials_report import draw_trials, write_table
 from payload.tracking.metrics import STEPS
 from payload.tracking.mlflow_run import MLflowRun
 from payload.tracking.run_parameters import run_parameters

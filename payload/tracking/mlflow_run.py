@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from payload.command_name import ui_command
+from payload.command_line import ui_command
 from payload.errors import first_line
 from payload.tracking.metrics import STEPS
 from payload.tracking.mlflow_pages import run_page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from payload.parcel.experiment_files import experiment_name
+from payload.parcel import experiment_name
 from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.host_paths import ROOT
 from rehearsal.scenario import head_commands

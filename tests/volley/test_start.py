@@ -17,7 +17,7 @@ from tests.local_server import json_server
 from tests.rehearsal.azure.resources.scale_set_cloud import GROUP, HEAD, Cloud, cloud
 from tests.volley.conftest import Laptop, outputs_of
 from tests.volley.head import LocalHead, program
-from volley.azure_login import credential, how_to_log_in
+from volley.head_machine import credential, how_to_log_in
 
 CLIENT = {"ARM_CLIENT_ID": "c", "ARM_CLIENT_SECRET": "s", "ARM_TENANT_ID": "t"}
 

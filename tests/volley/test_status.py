@@ -12,10 +12,9 @@ from rich.console import Console
 
 from tests.volley.conftest import Laptop, outputs_of
 from tests.volley.head import LocalHead, until
-from volley.cluster_lines import cluster_lines
 from volley.cost import cost_so_far
 from volley.stack import Outputs
-from volley.status import status_page
+from volley.status import cluster_lines, status_page
 
 OUTPUTS = Outputs({"pricePerHour": "0.73 US dollars (estimated, eastus, 2026-06)"})
 RUN = {
