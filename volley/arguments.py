@@ -216,11 +216,11 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def completion(shell: str) -> int:
-    """Prints the script."""
+def completion(options: argparse.Namespace) -> int:
+    """Prints the script with which a shell completes commands and experiments."""
     from argcomplete.shell_integration import shellcode
 
-    print(shellcode(["volley"], shell=shell))
+    print(shellcode(["volley"], shell=options.shell))
     return 0
 
 

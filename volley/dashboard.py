@@ -6,6 +6,7 @@ the stack has then: a replaced head is another VM under the same address.
 
 from __future__ import annotations
 
+import argparse
 import signal
 import subprocess
 import sys
@@ -44,21 +45,20 @@ class Page:
         return address.replace(f"{LOOPBACK}:{self.far_port}", f"{LOOPBACK}:{self.port}", 1)
 
 
-def dashboard(stack: Stack, ports: Mapping[str, int | None], browser: bool) -> int:
+def dashboard(options: argparse.Namespace) -> int:
     """Keeps a tunnel open until Ctrl-C.
-
-    Args:
-        ports: Of this machine by stack output; None is the head's own.
 
     Raises:
         UserError: The first connection fails, or a port is in use.
     """
     signal.signal(signal.SIGTERM, _end)
+    stack = Stack(options.stack)
+    ports = {"mlflow": options.port, "dashboard": options.ray_port}
     outputs = stack.outputs()
     try:
         with _tunnel(outputs, ports) as process:
             charts = _show(outputs, pages(outputs, ports))
-            if browser and has_desktop():
+            if not options.no_browser and has_desktop():
                 webbrowser.open(charts)
             process.wait()
     except UnreachableError as error:
@@ -69,7 +69,11 @@ def dashboard(stack: Stack, ports: Mapping[str, int | None], browser: bool) -> i
 
 
 def pages(outputs: Outputs, ports: Mapping[str, int | None]) -> list[Page]:
-    """Returns the pages that are on the head's loopback."""
+    """Returns the pages that are on the head's loopback.
+
+    Args:
+        ports: Of this machine by stack output; None is the head's own.
+    """
     addresses = {name: urlsplit(str(outputs.values.get(name, ""))) for name in PORT_OPTIONS}
     return [
         Page(name, address.port, ports.get(name) or address.port)

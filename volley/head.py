@@ -169,7 +169,7 @@ def _error(exit_code: int, stdout: bytes, stderr: bytes) -> UserError:
             "the cluster keeps running. Next: the same command again"
         )
     if exit_code == NOT_FOUND or "command not found" in reason:
-        return refused("the cluster was created by an older version of volley", "volley up")
+        return refused("the head has no command volley-head", "volley up")
     try:
         answer = json.loads(stdout)
         return refused(str(answer["error"]).rstrip("."), str(answer["next"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
 import shutil
@@ -28,12 +29,13 @@ PYTHON = (
 IGNORED = "__pycache__/\nresults/\n"
 
 
-def new(folder: Path) -> int:
+def new(options: argparse.Namespace) -> int:
     """Writes the project; returns the exit code.
 
     Raises:
         UserError: The folder has something in it, or cannot be written.
     """
+    folder: Path = options.folder
     try:
         if folder.exists() and any(folder.iterdir()):
             raise UserError(f"{folder}: is not empty; give a new folder")

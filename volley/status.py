@@ -5,6 +5,7 @@ All times in volley-head's answer are seconds since the epoch, by the head's clo
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -42,20 +43,21 @@ STALE_S = 30.0
 """The head writes the cluster's state every few seconds; an older state may be wrong."""
 
 
-def status(stack: Stack, watch: bool, as_json: bool, all_experiments: bool = False) -> int:
+def status(options: argparse.Namespace) -> int:
     """Shows the cluster once, or every two seconds until Ctrl-C."""
-    if watch and as_json:
+    if options.watch and options.as_json:
         raise UserError("--watch and --json cannot be combined")
+    stack = Stack(options.stack)
     head = Head(stack)
-    if not watch:
+    if not options.watch:
         answer = _ask(head, stack)
-        show(as_json, answer, status_page(answer, head.outputs, all_experiments))
+        show(options.as_json, answer, status_page(answer, head.outputs, options.all))
         return 0
     from rich.live import Live
 
     with Live(console=console(), auto_refresh=False, screen=False) as live:
         while True:
-            page = status_page(_ask(head, stack), head.outputs, all_experiments)
+            page = status_page(_ask(head, stack), head.outputs, options.all)
             live.update(page, refresh=True)
             time.sleep(WATCH_S)
 

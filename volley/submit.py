@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 from collections.abc import Iterator
@@ -37,9 +38,10 @@ PROGRESS_FROM = 5 * 2**20
 """Bytes; less is sent before anyone could read a progress bar."""
 
 
-def submit(stack: Stack, path: Path, name: str | None, now: bool, as_json: bool) -> int:
+def submit(options: argparse.Namespace) -> int:
     """Checks an experiment, packs it with the payload, and sends both to the head."""
-    name = checked_name(path, name)
+    stack, path = Stack(options.stack), options.experiment
+    name = checked_name(path, options.name)
     check(path)
     with ThreadPoolExecutor() as pool:
         # Both run pulumi, which takes seconds.
@@ -48,10 +50,10 @@ def submit(stack: Stack, path: Path, name: str | None, now: bool, as_json: bool)
         packed = pack(path)
         not_deleting.result()
         head = connecting.result()
-    words = ["submit", name, *(["--now"] if now else [])]
+    words = ["submit", name, *(["--now"] if options.now else [])]
     with _progress(len(packed)) as on_sent:
         answer = head.ask(*words, stdin=packed, on_sent=on_sent)
-    show(as_json, answer, in_words(answer), f"Next: volley logs {name} -f")
+    show(options.as_json, answer, in_words(answer), f"Next: volley logs {name} -f")
     return 0
 
 
@@ -147,11 +149,11 @@ def _progress(total: int) -> Iterator[OnSent]:
         yield lambda sent: progress.update(task, completed=sent)
 
 
-def stop_or_resume(stack: Stack, verb: str, name: str, as_json: bool) -> int:
+def stop_or_resume(options: argparse.Namespace) -> int:
     """Stops or resumes an experiment; shows the state that it has then."""
-    answer = Head(stack).ask(verb, name)
+    answer = Head(Stack(options.stack)).ask(options.verb, options.name)
     # The head waits some minutes for the checkpoint.
-    late = verb == "stop" and answer["state"] in LIVE
+    late = options.verb == "stop" and answer["state"] in LIVE
     after = ["Its checkpoint is not written yet. Next: volley status"] if late else []
-    show(as_json, answer, in_words(answer), *after)
+    show(options.as_json, answer, in_words(answer), *after)
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import subprocess
@@ -13,7 +14,6 @@ import urllib.request
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import IO, NoReturn
 
 from payload.errors import UserError
@@ -35,15 +35,13 @@ LAST_LINES = 20
 """Of the server's output, printed if it fails."""
 
 
-def ui(results: Path, port: int, browser: bool) -> NoReturn:
-    """Serves the embedded MLflow until Ctrl-C; prints the address of the newest run's charts.
-
-    Args:
-        browser: Open that address as well, if there is a desktop.
+def ui(options: argparse.Namespace) -> NoReturn:
+    """Serves the embedded MLflow until Ctrl-C; shows the charts of the newest run.
 
     Raises:
         UserError: No run exists yet, the port is in use, or MLflow's server fails.
     """
+    results, port = options.results, options.port
     if not (results / DATABASE).is_file():
         raise refused(f"--results {results}: no run there yet", "volley train")
     check_port(port, "volley ui --port")
@@ -55,7 +53,7 @@ def ui(results: Path, port: int, browser: bool) -> NoReturn:
     with tempfile.TemporaryFile("w+", errors="replace") as log, _server(uri, port, log) as process:
         if _answers(server, process):
             print(f"\nCharts  {page}\nStop with Ctrl-C.\n", flush=True)
-            if browser and has_desktop():
+            if not options.no_browser and has_desktop():
                 webbrowser.open(page)
         code = process.wait()
         log.seek(0)

@@ -23,7 +23,7 @@ def remember_sleep(outputs: Outputs, asleep_from: float | None) -> None:
 def why_unreachable(stack: Stack, outputs: Outputs, error: UnreachableError) -> UserError:
     """Returns the error of a head that does not answer: asleep, or running behind a firewall."""
     try:
-        running = _is_running(stack, outputs)
+        running = _is_running(outputs)
     except UserError as unknown:
         return _remembered(outputs, error, unknown)
     if not running:
@@ -36,14 +36,13 @@ def why_unreachable(stack: Stack, outputs: Outputs, error: UnreachableError) -> 
     )
 
 
-def _is_running(stack: Stack, outputs: Outputs) -> bool:
+def _is_running(outputs: Outputs) -> bool:
     """Asks Azure; raises UserError if it cannot be asked."""
-    head_id = stack.head_id(outputs)
     if find_spec("azure.identity") is None:
         raise not_installed("azure-identity", "infra")
     from volley.head_machine import head_machine
 
-    return head_machine(head_id).is_running()
+    return head_machine(outputs.head_id).is_running()
 
 
 def _remembered(outputs: Outputs, error: UnreachableError, unknown: UserError) -> UserError:
