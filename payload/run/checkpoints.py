@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import shutil
+import traceback
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,6 +156,16 @@ class CheckpointStore:
                 return checkpoint
         return None
 
+    def why(self, error: Exception) -> str:
+        """Returns why a run failed, and what is left of it, in a line."""
+        if not isinstance(error, OSError):
+            return first_line(error)
+        newest = self.newest_first()
+        intact = f"; {newest[0].path} is intact" if newest else ""
+        # One of Arrow's, or from another process, names no file.
+        reason = f"{error.strerror}: {error.filename}" if error.filename else first_line(error)
+        return reason + intact
+
     def prune(self) -> None:
         """Removes all but the newest `keep` and the best, and what crashes left aside."""
         best = self.best()
@@ -179,6 +191,35 @@ def find_checkpoint(path: Path) -> Checkpoint:
     if newest:
         return newest[0]
     raise UserError(f"{path}: no checkpoint (a folder with {ALGORITHM}/ and {EXPERIMENT_FILE})")
+
+
+def restore_newest(
+    algorithm: Any, newest_first: Sequence[Checkpoint], say: Callable[[str], None]
+) -> Progress:
+    """Restores an algorithm from the first checkpoint that can be read; returns its progress.
+
+    Args:
+        newest_first: Empty for an algorithm that starts from the beginning.
+        say: Shows a person a line.
+
+    Raises:
+        UserError: None of them can be read.
+    """
+    for checkpoint in newest_first:
+        try:
+            checkpoint.verify()
+            progress = checkpoint.progress()
+            checkpoint.restore(algorithm)
+        except Exception:  # A truncated file raises many types; the one before may be whole.
+            traceback.print_exc()
+            say(f"{checkpoint.path.name} cannot be read; trying the one before")
+        else:
+            say(f"Resumed from {checkpoint.path} at {progress.env_steps:,} environment steps")
+            return progress
+    if newest_first:
+        folder = newest_first[0].path.parent
+        raise UserError(f"--resume: no checkpoint in {folder} can be read")
+    return Progress()
 
 
 def _raise_learners_error(algorithm: Any) -> None:

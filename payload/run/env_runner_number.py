@@ -20,9 +20,13 @@ from payload.experiment.algorithm_settings import AlgorithmSettings
 from payload.experiment.placement import Cluster, room_for_env_runners
 from payload.room import Node
 from payload.run.env_runner_joining import join, set_number
+from payload.run.interruption import Interruption
+from payload.run.panel import View
 
 LEAVE_S = 10.0
 """How long an env runner may take to close its environments, before it is killed."""
+ROOM_EVERY_S = 0.5
+"""Pause before a training that has room for no env runner looks again."""
 AGAIN_S = 30.0
 """Pause after an env runner that could not start."""
 
@@ -113,6 +117,21 @@ class EnvRunnerNumber:
         self.target = self._file.read() or self.target
         free = Cluster(free_nodes(), local=True)
         return min(self.target, room_for_env_runners(self._settings, free))
+
+    def wait_for_room(self, view: View, interruption: Interruption) -> int | None:
+        """Waits for room for an env runner; returns how many fit, None if a signal came first.
+
+        RLlib would wait without end for env runners that cannot be placed.
+        """
+        number = self.number_that_fits()
+        if number < min(1, self.target):
+            view.wait_for("Waiting for free CPUs")
+        while number < min(1, self.target):
+            if interruption.requested:
+                return None
+            time.sleep(ROOM_EVERY_S)
+            number = self.number_that_fits()
+        return number
 
     def follow(self, algorithm: Any) -> None:
         """Adds and removes env runners as far as that is possible now, without waiting."""

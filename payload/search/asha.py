@@ -10,7 +10,6 @@ from typing import Any
 from ray.tune.schedulers import ASHAScheduler
 
 from payload.experiment.settings import EPISODE_RETURN_MEAN, Stop
-from payload.search.ranking import progress_rows
 from payload.search.search_folder import SearchFolder
 from payload.tracking.metrics import STEPS
 
@@ -46,7 +45,7 @@ class ResumableASHA(ASHAScheduler):  # type: ignore[misc]
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         super().on_trial_add(tune_controller, trial)
-        for row in progress_rows(self._folder.trial(trial.config["name"])):
+        for row in self._folder.trial(trial.config["name"]).progress_rows():
             # NaN while no episode has finished: ASHA leaves out a report without the metric.
             values = {name: value for name, value in row.items() if not math.isnan(value)}
             super().on_trial_result(tune_controller, trial, values)

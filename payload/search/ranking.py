@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from payload.atomic_file import replace_text
 from payload.experiment.settings import EPISODE_RETURN_MEAN
-from payload.run.run_folder import RunFolder
 from payload.run.run_status import RunStatus, State
 from payload.search.search_folder import SearchFolder, status_file
 from payload.search.search_plan import Planned, in_words
@@ -79,7 +78,7 @@ def read_record(folder: SearchFolder, trial: Planned) -> Record:
     if status_file(own).exists():
         status = RunStatus.read(status_file(own))
         record = replace(record, state=status.state, reason=status.reason)
-    rows = list(progress_rows(own))
+    rows = list(own.progress_rows())
     if not rows:
         return record
     return replace(
@@ -88,16 +87,6 @@ def read_record(folder: SearchFolder, trial: Planned) -> Record:
         return_mean=rows[-1][EPISODE_RETURN_MEAN],
         time_total_s=rows[-1][TIME],
     )
-
-
-def progress_rows(trial: RunFolder) -> Iterator[dict[str, float]]:
-    """Yields what a trial reported: steps, seconds and mean return of each iteration."""
-    if not trial.progress_file.exists():
-        return
-    with trial.progress_file.open(newline="") as file:
-        for row in csv.DictReader(file):
-            if None not in row.values():  # A crash may have cut the last row off.
-                yield {name: float(row[name]) for name in (STEPS, TIME, EPISODE_RETURN_MEAN)}
 
 
 def draw_trials(folder: SearchFolder, settings: Sequence[Ranked], title: str) -> None:
@@ -114,7 +103,7 @@ def draw_trials(folder: SearchFolder, settings: Sequence[Ranked], title: str) ->
     for rank, setting in enumerate(settings):
         label: str | None = f"{rank + 1}. {in_words(setting.values)}" if rank < NAMED else None
         for record in setting.records:
-            rows = list(progress_rows(folder.trial(record.trial.name)))
+            rows = list(folder.trial(record.trial.name).progress_rows())
             steps = [row[STEPS] for row in rows]
             returns = [row[EPISODE_RETURN_MEAN] for row in rows]
             color = f"C{rank}" if rank < NAMED else "lightgray"

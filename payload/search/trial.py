@@ -22,8 +22,9 @@ from payload.experiment.settings import EPISODE_RETURN_MEAN, Experiment
 from payload.run.driver_lock import driver_lock
 from payload.run.interruption import Interruption
 from payload.run.panel import View
+from payload.run.reporting import TrainOptions
 from payload.run.run_status import RunStatus, State
-from payload.run.train import Training, TrainOptions
+from payload.run.train import Training
 from payload.run.training_callback import callback_of
 from payload.search.search_folder import SearchFolder, status_file
 from payload.search.search_plan import Planned
@@ -137,7 +138,7 @@ class Trial(tune.Trainable):  # type: ignore[misc]
 
     def _fail(self, error: Exception) -> None:
         traceback.print_exc()
-        self._failure = self._interruption.failure or self._training.reason(error)
+        self._failure = self._interruption.failure or self._training.checkpoints.why(error)
         self._training.write_status("FAILED", self._failure)
 
     def _end_stuck(self, reason: str) -> None:
