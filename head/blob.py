@@ -25,7 +25,6 @@ Answer = TypeVar("Answer")
 
 
 def container(name: str) -> ContainerClient:
-    """Returns a container of the results account."""
     account = f"https://{os.environ['RESULTS_ACCOUNT']}.blob.core.windows.net"
     credential = ManagedIdentityCredential(client_id=os.environ["AZURE_CLIENT_ID"])
     return BlobServiceClient(account, credential).get_container_client(name)

@@ -131,7 +131,6 @@ class ResourceManager:
         return str(response.headers.get("Azure-AsyncOperation", ""))
 
     def operation(self, url: str) -> Operation:
-        """Returns the state of an operation."""
         response = self._send("GET", url)
         content = response.json()
         error = content.get("error") or {}

@@ -49,7 +49,6 @@ def outputs(
     head: Head,
     results: ResultsAccount,
 ) -> dict[str, Any]:
-    """Returns the stack outputs."""
     login = pulumi.Output.concat(settings.admin_username, "@", head.public_ip)
     forward = " ".join(f"-L {port}:127.0.0.1:{port}" for port in (MLFLOW, DASHBOARD))
     tracking_uri = (settings.mlflow_tracking_uri or f"http://127.0.0.1:{MLFLOW}").rstrip("/")

@@ -9,7 +9,6 @@ import sys
 
 
 def main() -> int:
-    """Runs one verb; returns the exit code."""
     try:
         from volley.cli import main as command
 

@@ -56,7 +56,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def parser() -> Parser:
-    """Returns volley's command line."""
     result = Parser(
         prog="volley",
         usage="volley COMMAND [OPTION ...]",

@@ -74,8 +74,6 @@ def _uses_client(environment: Mapping[str, str]) -> bool:
 
 
 class HeadMachine:
-    """The head's VM."""
-
     def __init__(
         self, head_id: str, login: TokenCredential, environment: Mapping[str, str]
     ) -> None:

@@ -33,7 +33,6 @@ def private_folder() -> Path:
 
 
 def known_hosts() -> Path:
-    """Returns the file of known host keys."""
     return private_folder() / "known_hosts"
 
 

@@ -30,8 +30,6 @@ CHUNK = 2**20
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file on the head."""
-
     path: PurePosixPath
     size: int
     mtime_ns: int

@@ -41,7 +41,6 @@ class Outputs:
 
     @property
     def head_id(self) -> str:
-        """Azure's resource id of the VM."""
         return str(self.values["headId"])
 
     @property
@@ -132,7 +131,6 @@ class Stack:
         return done.stdout
 
     def _explained(self, stderr: str) -> UserError:
-        """Returns pulumi's error in one line."""
         if "no stack selected" in stderr:
             return refused("no stack is selected", "pulumi stack select dev, or add --stack dev")
         if self.name and "no stack named" in stderr:

@@ -83,7 +83,6 @@ def take_operation() -> str:
 
 
 def _token(endpoint: str) -> str:
-    """Returns a token of this machine's identity."""
     client = os.environ["AZURE_CLIENT_ID"]
     query = {"api-version": "2018-02-01", "resource": endpoint, "client_id": client}
     request = urllib.request.Request(f"{TOKEN}?{urlencode(query)}", headers={"Metadata": "true"})

@@ -21,8 +21,6 @@ FORGOTTEN_S = 3600.0
 
 @dataclass(frozen=True)
 class VirtualMachine:
-    """A VM of the scale set."""
-
     name: str
     state: str
     """provisioningState: Creating, Updating, Succeeded, Failed or Deleting."""

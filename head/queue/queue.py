@@ -197,7 +197,6 @@ class JournalCopy:
         self._copied = {path: path.stat().st_size for path in self._outputs()}
 
     def copy(self) -> None:
-        """Prints the new lines."""
         for path in self._outputs():
             start = self._copied.get(path, 0)
             if path.stat().st_size < start:

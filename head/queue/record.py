@@ -13,7 +13,7 @@ LIVE = ("STARTING", "TRAINING")
 ENDED = ("FINISHED", "FAILED", "STOPPED")
 STATE = "state.json"
 STATUS = "status.json"
-"""The payload writes it: RunStatus in payload/run/run_status.py."""
+"""The payload writes it: RunStatus in payload/run/reporting.py."""
 ENV_RUNNERS = "env_runners"
 """The number of env runners that the experiment shall have now; the payload reads it."""
 OUTPUT = "output.log"

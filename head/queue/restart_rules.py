@@ -20,8 +20,6 @@ SAVE = [sys.executable, "-m", "head.results", "save"]
 
 
 class Ends:
-    """The restart rules."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
         self._saving: list[subprocess.Popen[bytes]] = []

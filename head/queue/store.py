@@ -22,8 +22,6 @@ from .record import STATE, Record, read_record
 
 
 class RefusedError(Exception):
-    """A request is refused."""
-
     def __init__(self, reason: str, next_command: str = "volley status") -> None:
         super().__init__(reason)
         self.next_command = next_command

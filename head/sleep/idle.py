@@ -33,7 +33,6 @@ class Need:
 
 
 def need() -> Need:
-    """Returns who needs the cluster now."""
     try:
         who = unfinished() or _logged_in() or _drivers()
     except Exception as error:
@@ -67,7 +66,6 @@ class Process:
 
 
 def logins() -> list[str]:
-    """Returns the command of each login."""
     processes = list(_processes())
     servers = {process.pid for process in processes if process.name in SSHD}
     return [

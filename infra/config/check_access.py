@@ -30,7 +30,6 @@ TAKEN_USERNAMES = frozenset(f"{_REFUSED_BY_AZURE}{_ON_THE_MACHINES}".split())
 
 
 def check_access(settings: StackSettings) -> Iterator[Problem]:
-    """Checks who may log in."""
     yield from check_admin_cidr(settings)
     yield from check_admin_username(settings)
     yield from check_ssh_key(settings)

@@ -55,7 +55,6 @@ def check_limits(settings: StackSettings) -> Iterator[Problem]:
 
 
 def check_location(settings: StackSettings) -> Iterator[Problem]:
-    """The location exists."""
     if settings.location not in LOCATIONS:
         allowed = f"is not an Azure location{nearest(settings.location, LOCATIONS)}"
         yield Problem("location", settings.location, allowed)

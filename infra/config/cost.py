@@ -63,7 +63,6 @@ class Prices(BaseModel):
 
 @cache
 def prices() -> Prices:
-    """Returns the prices in the file."""
     return Prices.model_validate_json(FILE.read_text())
 
 

@@ -25,12 +25,6 @@ SECRET = (
     "set a plain value without --secret"
 )
 
-REMOVED = {
-    "workerSettleSeconds": "is no longer needed, since a training takes workers as they come: "
-    "pulumi config rm workerSettleSeconds"
-}
-"""Settings of earlier versions, and what to do about them."""
-
 
 class ConfigError(Exception):
     """Every problem of the configuration, with its key."""
@@ -53,7 +47,7 @@ def read_settings(config: Mapping[str, str], root: Path) -> StackSettings:
     """
     fields = {field.alias or name: field for name, field in StackSettings.model_fields.items()}
     problems = [
-        Problem(key, value, REMOVED.get(key) or f"is not a setting{nearest(key, fields)}")
+        Problem(key, value, f"is not a setting{nearest(key, fields)}")
         for key, value in config.items()
         if key not in fields
     ]

@@ -44,8 +44,6 @@ class ByteImageEncoder(TorchCNNEncoder):
 
 
 class ByteImageEncoderConfig(CNNEncoderConfig):
-    """Builds a ByteImageEncoder."""
-
     def build(self, framework: str = "torch") -> Encoder:
         return ByteImageEncoder(self)
 

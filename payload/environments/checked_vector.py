@@ -27,8 +27,6 @@ EPISODE_RETURN_MEAN is a mean of means of unequal weight, not the mean of the la
 
 
 class FinishedEpisode(NamedTuple):
-    """A finished episode."""
-
     length: int
     """Environment steps."""
     episode_return: float

@@ -42,7 +42,6 @@ def policy_space(space: spaces.Space[Any]) -> spaces.Box:
 
 
 def to_policy(space: spaces.Space[Any], observation: Any) -> npt.NDArray[Any]:
-    """Returns an observation as the policy sees it."""
     if not isinstance(space, spaces.Box) or not _is_image(space):
         return np.asarray(spaces.flatten(space, observation), np.float32)
     image: npt.NDArray[Any] = observation

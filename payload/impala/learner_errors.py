@@ -91,5 +91,4 @@ class WatchedAPPOLearner(ThreadWatch, APPOTorchLearner):
 
 
 def is_learner_thread(thread: threading.Thread | None) -> bool:
-    """Whether a thread is one of IMPALA's learner."""
     return thread is not None and thread.name in LEARNER_THREADS

@@ -114,7 +114,6 @@ class ReplayBuffer:
         return {name: column.index_select(0, order) for name, column in together.items()}
 
     def clear(self) -> None:
-        """Forgets all train batches."""
         self._batches.clear()
 
 

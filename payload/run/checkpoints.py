@@ -35,8 +35,6 @@ class DamagedError(Exception):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One checkpoint folder."""
-
     path: Path
 
     @property

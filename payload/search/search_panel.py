@@ -23,8 +23,6 @@ PIPE_WIDTH = 160
 
 
 class SearchView(View):
-    """Shows the trials of a search."""
-
     _lines_at = -math.inf
 
     def show(self, records: Sequence[Record]) -> None:
