@@ -16,7 +16,7 @@ import webbrowser
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from payload.errors import UserError
@@ -119,7 +119,8 @@ def _tunnel(outputs: Outputs, ports: Mapping[str, int | None]) -> Iterator[subpr
         try:
             while not all(listens(page.port) for page in shown):
                 if process.poll() is not None:
-                    raise connect_error(_text(stderr), outputs)
+                    stderr.seek(0)
+                    raise connect_error(stderr.read(), outputs)
                 time.sleep(POLL_S)
             yield process
         finally:
@@ -137,11 +138,6 @@ def _show(outputs: Outputs, shown: list[Page]) -> str:
     print(f"Ray's dashboard  {ray}  (its token: {values['dashboardToken']})")
     print("Ctrl-C closes the tunnel; the cluster keeps running.", flush=True)
     return charts
-
-
-def _text(file: IO[str]) -> str:
-    file.seek(0)
-    return file.read()
 
 
 def _end(*_: Any) -> None:

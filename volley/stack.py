@@ -134,7 +134,9 @@ class Stack:
         if "no stack selected" in stderr:
             return refused("no stack is selected", "pulumi stack select dev, or add --stack dev")
         if self.name and "no stack named" in stderr:
-            names = [stack["name"] for stack in json.loads(_listed() or "[]")]
+            command = ["pulumi", "stack", "ls", "--json"]
+            done = subprocess.run(command, cwd=project(), capture_output=True, check=False)
+            names = [stack["name"] for stack in json.loads(done.stdout or "[]")]
             return refused(
                 f"--stack {self.name}: no such stack{nearest(self.name, names)}",
                 "pulumi stack ls",
@@ -160,10 +162,3 @@ def project() -> Path:
         if (folder / "Pulumi.yaml").exists():
             return folder
     raise refused(f"{here}: no Pulumi.yaml here or in a folder above", "volley new DIR")
-
-
-def _listed() -> str:
-    command = ["pulumi", "stack", "ls", "--json"]
-    return subprocess.run(
-        command, cwd=project(), capture_output=True, text=True, check=False
-    ).stdout

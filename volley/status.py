@@ -27,12 +27,7 @@ from volley.unreachable import remember_sleep
 WATCH_S = 2.0
 SHOWN = 10
 """Queued experiments, and ended ones, that are shown without --all."""
-COLORS = {
-    "TRAINING": "green",
-    "STARTING": "yellow",
-    "FAILED": "red",
-    "FINISHED": "blue",
-}
+COLORS = {"TRAINING": "green", "STARTING": "yellow", "FAILED": "red", "FINISHED": "blue"}
 WISHES = {
     "stop": "writing its checkpoint, then stops",
     "requeue": "writing its checkpoint, then makes room",
@@ -126,9 +121,7 @@ def _nodes(nodes: list[Mapping[str, Any]], seen: str) -> Table:
     return table
 
 
-def _shortened(
-    experiments: list[Mapping[str, Any]],
-) -> tuple[list[Mapping[str, Any]], str]:
+def _shortened(experiments: list[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], str]:
     """Returns those to show, in their order, and a line about the others."""
     queued = [record for record in experiments if record["state"] == "QUEUED"]
     queued.sort(key=lambda record: record.get("position") or 0)

@@ -14,13 +14,7 @@ from typing import Any
 import yaml
 
 from head.queue.record import LIVE
-from payload.experiment import (
-    MAX_TRAVEL_BYTES,
-    UserError,
-    named_paths,
-    nearest,
-    read_experiment,
-)
+from payload.experiment import MAX_TRAVEL_BYTES, UserError, named_paths, nearest, read_experiment
 from payload.parcel import (
     archive,
     experiment_files,

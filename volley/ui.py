@@ -19,13 +19,7 @@ from typing import IO, NoReturn
 from payload.errors import UserError
 from payload.run.driver_lock import mark_dead_runs
 from payload.tracking.mlflow_pages import UI_HOST, experiment_page, run_page
-from payload.tracking.mlflow_run import (
-    DATABASE,
-    EXPERIMENT_NAME,
-    PARENT,
-    Tracking,
-    mlflow_client,
-)
+from payload.tracking.mlflow_run import DATABASE, EXPERIMENT_NAME, PARENT, Tracking, mlflow_client
 from volley.errors import refused
 from volley.ports import check_port, has_desktop
 

@@ -18,14 +18,7 @@ from ray.job_submission import JobSubmissionClient
 from ..blob import container, retry
 from ..paths import RUNS
 from ..results import restore_runs
-from .plan import (
-    REFUSAL,
-    entrypoint,
-    job_environment,
-    payload_command,
-    read_plan,
-    run_to_resume,
-)
+from .plan import REFUSAL, entrypoint, job_environment, payload_command, read_plan, run_to_resume
 from .record import read_record
 
 DASHBOARD_TIMEOUT_S = 120.0

@@ -35,7 +35,6 @@ STOP_BEFORE_EVICTION: dict[Role, str] = {
     "head": "experiments.service sync-results.timer ray-head.service",
     "worker": "ray-worker.service",
 }
-_COMMANDS = [["ln", "-sf", "/usr/local/lib/volley/volley-head", "/usr/local/bin/volley-head"]]
 RESERVED_PORTS = f"""\
 # The kernel uses none of Ray's ports for outgoing connections.
 net.ipv4.ip_local_reserved_ports = {reserved_ports()}
@@ -137,13 +136,14 @@ def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
 
 def run_commands(machine: MachineEnvironment) -> list[list[str]]:
     """Returns cloud-init's runcmd, which runs once, after the files are written."""
+    link = ["ln", "-sf", f"{LIBRARY}/volley-head", "/usr/local/bin/volley-head"]
     return [
         ["systemd-sysusers"],
         ["systemd-tmpfiles", "--create", "/etc/tmpfiles.d/volley.conf"],
         ["systemctl", "daemon-reload"],
         ["systemctl", "restart", "systemd-sysctl.service"],
-        ["/usr/local/lib/volley/answer-azure-at-once"],
-        *(_COMMANDS if machine.role == "head" else []),
+        [f"{LIBRARY}/answer-azure-at-once"],
+        *([link] if machine.role == "head" else []),
         # --no-block: cloud-init ends before the units are up.
         ["systemctl", "enable", "--now", "--no-block", *UNITS[machine.role]],
     ]

@@ -35,13 +35,8 @@ def check_machines(settings: StackSettings) -> Iterator[Problem]:
 def check_sizes(settings: StackSettings) -> Iterator[Problem]:
     """Sizes exist, and Azure still offers them."""
     for key, size in (("headSize", settings.head_size), ("workerSize", settings.worker_size)):
-        retired = RETIRED.get(size)
-        if retired is not None:
-            yield Problem(
-                key, size, f"retired on {retired.date}; its successor is {retired.successor}"
-            )
-        elif size in UNSUITABLE:
-            yield Problem(key, size, UNSUITABLE[size])
+        if reason := RETIRED.get(size) or UNSUITABLE.get(size):
+            yield Problem(key, size, reason)
         elif size not in SIZES:
             yield Problem(key, size, f"is not a known size{nearest(size, SIZES)}")
 

@@ -27,10 +27,7 @@ END = "<!-- End of the settings -->"
 
 def main() -> int:
     """Writes both files; returns 0."""
-    for name, document in (
-        ("Pulumi.yaml", with_config),
-        ("docs/configuration.md", with_table),
-    ):
+    for name, document in (("Pulumi.yaml", with_config), ("docs/configuration.md", with_table)):
         file = ROOT / name
         file.write_text(document(file.read_text()))
     return 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -21,17 +21,13 @@ from payload.errors import UserError, nearest, raised
 
 @dataclass(frozen=True)
 class EnvironmentSettings:
-    """What an env runner has to know of its environments, besides the id and how many there are."""
+    """What RLlib's `env_config` carries to an env runner, besides the id and how many there are."""
 
     kwargs: dict[str, Any]
     """Arguments of gymnasium.make."""
     step_timeout_s: float
     check_space: bool
     """Compare observations with their space."""
-
-    def env_config(self) -> dict[str, Any]:
-        """These settings as RLlib's `env_config`."""
-        return asdict(self)
 
 
 def make_env(

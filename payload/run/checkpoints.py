@@ -60,9 +60,8 @@ class Checkpoint:
         """Raises DamagedError unless every file is as it was saved."""
         try:
             lines = (self.path / CHECKSUMS).read_text().splitlines()
-            damaged = [
-                name for name, sha in map(_name_and_sha, lines) if _sha(self.path / name) != sha
-            ]
+            saved = [line.split("  ", 1) for line in lines]
+            damaged = [name for sha, name in saved if _sha(self.path / name) != sha]
         except (OSError, ValueError) as error:
             raise DamagedError(f"{self.path}: {first_line(error)}") from None
         if damaged or not lines:
@@ -232,11 +231,6 @@ def _write_checksums(folder: Path) -> None:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     lines = (f"{_sha(path)}  {path.relative_to(folder)}\n" for path in files)
     (folder / CHECKSUMS).write_text("".join(lines))
-
-
-def _name_and_sha(line: str) -> tuple[str, str]:
-    sha, name = line.split("  ", 1)
-    return name, sha
 
 
 def _sha(path: Path) -> str:

@@ -7,7 +7,7 @@ that has no place yet, and a number of one that was removed would be given again
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from payload.experiment.placement import Cluster, room_for_env_runners
 from payload.room import Node
 from payload.run.env_runner_joining import join, set_number
 from payload.run.interruption import Interruption
-from payload.run.panel import View
+from payload.run.panel import Say, View
 
 LEAVE_S = 10.0
 """How long an env runner may take to close its environments, before it is killed."""
@@ -38,11 +38,7 @@ LONGEST = 20
 class NumberFile:
     """The last number that a file held, at least 1."""
 
-    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
-        """
-        Args:
-            say: Shows a person a line.
-        """
+    def __init__(self, path: Path, say: Say) -> None:
         self._path, self._say = path, say
         self._number: int | None = None
         self._seen: tuple[int, int, int] | None = None
@@ -91,13 +87,10 @@ class EnvRunnerNumber:
     neither waits for one that has no place nor restarts one that was removed.
     """
 
-    def __init__(
-        self, file: Path | None, settings: AlgorithmSettings, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, file: Path | None, settings: AlgorithmSettings, say: Say) -> None:
         """
         Args:
             file: Holds the target number; None keeps that of the settings.
-            say: Shows a person a line.
         """
         self.target = settings.num_env_runners or 0
         self._settings, self._say = settings, say

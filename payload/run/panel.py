@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -22,6 +22,8 @@ from payload.run.progress import Progress
 from payload.tracking.report import Report
 
 PLAIN_LINE_EVERY_S = 10.0
+Say = Callable[[str], None]
+"""Shows a person a line, as `View.say` does."""
 
 
 @dataclass(frozen=True)

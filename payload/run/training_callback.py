@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +11,7 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME
 
 from payload.run.env_runner_joining import tell_number
+from payload.run.panel import Say
 from payload.run.progress import Progress
 from payload.tracking.metrics import metrics
 from payload.tracking.mlflow_run import MLflowRun
@@ -43,13 +43,10 @@ class TrainingCallback(RLlibCallback):
         self._has_evaluated = False
         """Since the last iteration; later results of RLlib repeat an evaluation's."""
 
-    def attach(
-        self, run: MLflowRun, progress: Progress, say: Callable[[str], None], nodes: bool = True
-    ) -> None:
+    def attach(self, run: MLflowRun, progress: Progress, say: Say, nodes: bool = True) -> None:
         """Sets where to log, and the progress that a resumed run continues from.
 
         Args:
-            say: Shows a person a line.
             nodes: Log the nodes' metrics too.
         """
         self.run, self.progress = run, progress
@@ -108,11 +105,7 @@ class EnvRunnersFailingError(Exception):
 class EnvRunnerLosses:
     """Counts the env runners of one run that were lost or failed and came back."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        """
-        Args:
-            say: Shows a person a line.
-        """
+    def __init__(self, say: Say) -> None:
         self._say = say
         self._said: Counter[str] = Counter()
         self._in_a_row: Counter[int] = Counter()

@@ -118,17 +118,15 @@ class Trial(tune.Trainable):  # type: ignore[misc]
             self._algorithm.stop()
         self._until_end.close()
 
-    @property
-    def _progress(self) -> Any:
-        return callback_of(self._algorithm).progress
-
     def _leave(self, status: Status) -> None:
         """Writes a checkpoint, if there is something new, and closes the MLflow run."""
         if self._delivered:
             return
         self._delivered = True
-        if self._failure is None and self._progress.iteration > self._training.saved_iteration:
-            self._training.save(self._algorithm, self._progress)
+        if self._failure is None:
+            progress = callback_of(self._algorithm).progress
+            if progress.iteration > self._training.saved_iteration:
+                self._training.save(self._algorithm, progress)
         if self._training.folder.progress_file.exists():
             self._training.draw()
         self._training.deliver(status)

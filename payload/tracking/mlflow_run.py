@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -297,12 +297,3 @@ def _is_final(error: Exception) -> bool:
 
     codes = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")
     return isinstance(error, MlflowException) and error.error_code in codes
-
-
-def flatten(values: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    """Yields ("config.lr", 0.0006) for {"config": {"lr": 0.0006}}: MLflow's parameters are flat."""
-    for key, value in values.items():
-        if isinstance(value, dict) and value:
-            yield from flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
