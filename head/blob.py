@@ -4,8 +4,6 @@ Machines need it before the head's software arrives: this file is in customData 
 of it replaces every machine. It imports nothing of this package.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

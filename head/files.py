@@ -1,7 +1,5 @@
 """Small files that several processes of the head share."""
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """Where the head keeps what it works on."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The results outlive the cluster. The database is saved as a consistent snapshot;
 restored or saved it last may replace it.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

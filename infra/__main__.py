@@ -1,7 +1,5 @@
 """The stack: network, results account, identities, head, workers and training."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

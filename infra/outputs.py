@@ -1,7 +1,5 @@
 """Stack outputs: how to connect, the cost, the place of the results."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pulumi

@@ -1,7 +1,5 @@
 """python -m payload train | tune | evaluate, on a cluster's head; people type `volley`."""
 
-from __future__ import annotations
-
 import sys
 
 from payload.command_line import Parser

@@ -1,7 +1,5 @@
 """The command line: an ArgumentParser whose errors are one line, and how `volley` is typed."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -1,7 +1,5 @@
 """What travels to a cluster: the payload, and the files that an experiment names, as tar files."""
 
-from __future__ import annotations
-
 import io
 import re
 import tarfile

@@ -3,8 +3,6 @@
 It imports next to nothing itself: so Ctrl-C while Python imports the rest prints one line too.
 """
 
-from __future__ import annotations
-
 import sys
 
 

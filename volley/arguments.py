@@ -1,7 +1,5 @@
 """The commands of `volley` and their options, in two groups."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The command `volley`: reads the command line, then does one thing."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

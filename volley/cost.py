@@ -1,7 +1,5 @@
 """`volley cost`: the price of an hour now and asleep, and the cost so far."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

@@ -4,8 +4,6 @@ The tunnel is a connection without a shell. When it is lost, it is opened again,
 the stack has then: a replaced head is another VM under the same address.
 """
 
-from __future__ import annotations
-
 import argparse
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """`volley up` and `volley down`: infra.up.deploy in the folder of the Pulumi project."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

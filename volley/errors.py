@@ -1,7 +1,5 @@
 """Errors with the next command to type."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """The head's own command, volley-head, over SSH: it answers with one JSON object."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

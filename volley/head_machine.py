@@ -4,8 +4,6 @@ https://learn.microsoft.com/rest/api/compute/virtual-machines/start
 https://www.pulumi.com/registry/packages/azure-native/installation-configuration/
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import time

@@ -1,7 +1,5 @@
 """`volley new`: a folder with a Pulumi project and an experiment, so that nobody needs a clone."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Ports and the browser of this machine."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

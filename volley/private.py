@@ -1,7 +1,5 @@
 """volley's own folder on the laptop: host keys, open connections, remembered values."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -4,8 +4,6 @@ Files arrive in a folder beside their places. When all files of a manifest are t
 renamed, so that a checkpoint is never incomplete; a broken download continues with the next pull.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """`volley ssh`, `exec` and `logs`: the head at this terminal."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The stack: its outputs as `pulumi stack output` gives them, and as they were remembered."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -3,8 +3,6 @@
 The VM of a sleeping head is deallocated; only Azure itself can start it.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

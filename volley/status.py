@@ -3,8 +3,6 @@
 All times in volley-head's answer are seconds since the epoch, by the head's clock.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """`volley submit`, `stop` and `resume`: experiments in the head's queue."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

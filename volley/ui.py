@@ -1,7 +1,5 @@
 """`volley ui`: MLflow's web pages of the runs in a folder of results, on loopback."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

@@ -1,7 +1,5 @@
 """Why the head does not answer over SSH: by Azure's status, or by what was remembered of it."""
 
-from __future__ import annotations
-
 import time
 from importlib.util import find_spec
 

@@ -4,8 +4,6 @@ Ray's autoscaler starts minutes later, with the head's Python environment; by th
 too. This runs on the system's Python, which has the standard library only.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -5,8 +5,6 @@ https://learn.microsoft.com/rest/api/compute/virtual-machine-scale-sets
 https://learn.microsoft.com/rest/api/compute/virtual-machines/list
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field

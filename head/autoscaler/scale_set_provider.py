@@ -5,8 +5,6 @@ Ray decides how many workers there should be; Azure is asked for them here.
 https://docs.ray.io/en/latest/cluster/vms/user-guides/community/index.html
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from dataclasses import asdict, dataclass

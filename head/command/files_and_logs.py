@@ -1,7 +1,5 @@
 """`volley-head logs`, `manifest` and `files`: logs, and the files of runs."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -1,7 +1,5 @@
 """The queue's step: it starts experiments where there is room and follows them to their end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

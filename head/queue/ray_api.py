@@ -1,7 +1,5 @@
 """Ray's nodes and jobs, as the queue asks for them through the dashboard."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

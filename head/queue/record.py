@@ -1,7 +1,5 @@
 """The head's record of one experiment: state.json in the experiment's folder."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path

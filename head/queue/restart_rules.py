@@ -1,7 +1,5 @@
 """What happens to an experiment whose job has ended: it is over, or it is tried again."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -6,8 +6,6 @@ them before those behind it. The others share the remaining CPUs evenly, and a s
 runners that it started with.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache

@@ -5,8 +5,6 @@ none, and installs the packages that the experiment names. Exit codes: 0 submitt
 retry would fail again), 1 anything else.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

@@ -4,8 +4,6 @@ The command and the queue change states here, under one lock. Both may be killed
 every change can be repeated.
 """
 
-from __future__ import annotations
-
 import difflib
 import fcntl
 import shutil

@@ -3,8 +3,6 @@
 cluster-sleep.timer starts it every minute.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, replace
 

@@ -5,8 +5,6 @@ has processes of sshd only, and `volley status`, which may ask every few seconds
 program left in tmux or under nohup has another parent: it does not keep the head awake.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The limits of a cluster, how near they are, and the warning on the MLflow runs that train."""
 
-from __future__ import annotations
-
 import json
 import os
 import urllib.request

@@ -1,7 +1,5 @@
 """The cloud-config of each role: its files unchanged, and its environment rendered."""
 
-from __future__ import annotations
-
 import base64
 import shlex
 from dataclasses import dataclass, field

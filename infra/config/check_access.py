@@ -1,7 +1,5 @@
 """Checks of access: addresses, user name and SSH key."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Checks of the experiment: the payload accepts it, and the cluster has room for it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

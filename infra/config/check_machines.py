@@ -1,7 +1,5 @@
 """Checks of the machines: sizes, location, image, memory, packages and variables."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

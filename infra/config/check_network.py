@@ -1,7 +1,5 @@
 """Checks of the network: address ranges, room for the workers, and ids of existing resources."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from ipaddress import AddressValueError, IPv4Network, NetmaskValueError

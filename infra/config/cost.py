@@ -3,8 +3,6 @@
 The prices are from one dated file that `make prices` updates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache

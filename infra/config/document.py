@@ -5,8 +5,6 @@
 infra/config/stack_settings.py is the source of every name, type, default and description.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Reads the stack's configuration; one error lists every problem."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The stack's settings: `make docs` writes Pulumi.yaml and docs/configuration.md from them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Literal

@@ -3,8 +3,6 @@
 https://learn.microsoft.com/rest/api/cost-management/retail-prices/azure-retail-prices
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """The head: one VM with a public address, where Ray's head, MLflow and the training run."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

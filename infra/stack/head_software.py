@@ -4,8 +4,6 @@ A change of either replaces no machine. Trainings continue, unless Ray has to re
 autoscaler has changed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import shlex
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """What exists before head and workers boot, and the environment that their customData carries."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable
 from dataclasses import dataclass

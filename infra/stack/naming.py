@@ -1,7 +1,5 @@
 """Names, location and tags of every resource."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The results account: a storage account that outlives the cluster, in its own resource group."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Network
 from typing import Any
 

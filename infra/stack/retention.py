@@ -1,7 +1,5 @@
 """How long the results account keeps deleted and replaced blobs, and Python environments."""
 
-from __future__ import annotations
-
 import pulumi
 from pulumi_azure_native import resources, storage
 

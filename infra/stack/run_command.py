@@ -6,8 +6,6 @@ a start that did not succeed it is sent with a new time, and otherwise with the 
 last start ended, Azure knows and Pulumi's state does not.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The training: a managed run command that sends the payload and the experiment to the head."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Leaves out the aliases that azure-native gives every resource: half of a preview's computing."""
 
-from __future__ import annotations
-
 import pulumi
 
 

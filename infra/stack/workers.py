@@ -1,7 +1,5 @@
 """The workers: a scale set whose machines join the head's Ray cluster."""
 
-from __future__ import annotations
-
 import pulumi
 from pulumi_azure_native import compute
 

@@ -6,8 +6,6 @@ Before pulumi runs, it corrects the stack's state where a killed run has left op
 an error that goes away by itself, it names the reason, waits, and runs pulumi again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ https://github.com/pulumi/pulumi-azure-native/issues/1123
 https://learn.microsoft.com/azure/azure-resource-manager/management/resource-name-rules
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Builds RLlib's AlgorithmConfig from an experiment, for every algorithm."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

@@ -1,7 +1,5 @@
 """RLlib's networks for images of bytes, of any size."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The options of train, tune and evaluate. It imports little: a shell's completion reads it too."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Atari games as one C++ vector environment; the only place that configures the emulator."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checks what a vector environment returns; records and logs the true returns of its episodes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """RLlib's env runner, on environments as the policy sees them."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from functools import cached_property
 from typing import Any

@@ -4,8 +4,6 @@ Neither Python nor native code of an ordinary user can write to them. Mode bits 
 what root changes is the copy, never the user's own folder.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

@@ -6,8 +6,6 @@ Ray's runtime_env carries code, packages and data to the machines of a cluster. 
 apt packages and shared memory: a machine that lacks them is refused.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import os

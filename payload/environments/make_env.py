@@ -3,8 +3,6 @@
 An id is "EnvId-v0" or "package:EnvId-v0", as in gymnasium.make.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Mapping

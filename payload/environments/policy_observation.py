@@ -4,8 +4,6 @@ RLlib's networks read boxes of one or three dimensions. Everything else is flatt
 gymnasium.spaces.flatten does it: a Dict becomes one vector, a Discrete a one-hot vector.
 """
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import gymnasium

@@ -4,8 +4,6 @@ Ray's own `pip` would copy the whole Python environment for each machine. Here c
 inputs are one folder, the workers' working directory, which Ray packs and unpacks.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

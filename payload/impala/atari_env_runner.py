@@ -1,7 +1,5 @@
 """The env runner: steps a vector of Atari games with batched inference."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Errors of a learner that RLlib drops: a thread that died, a checkpoint that failed."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable

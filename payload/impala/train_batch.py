@@ -1,7 +1,5 @@
 """From rollout fragments to what a learner trains on: train batch, replayed rows, stacks."""
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from typing import Any

@@ -1,7 +1,5 @@
 """A checkpoint's policy: observations to actions, without a cluster."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium

@@ -1,7 +1,5 @@
 """Checkpoints of a run: written aside and renamed, the best and the last few kept."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

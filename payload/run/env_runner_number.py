@@ -4,8 +4,6 @@ RLlib's own EnvRunnerGroup.add_workers is not used: the group waits without end 
 that has no place yet, and a number of one that was removed would be given again, with its seeds.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Plays a checkpoint's policy: mean and deviation over episodes; needs no cluster."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Generator
 from contextlib import closing

@@ -1,7 +1,5 @@
 """What a person sees while it trains: one live panel, or plain lines in a pipe."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Ray: connecting to a local one of our own or to a running cluster, watching it, leaving it."""
 
-from __future__ import annotations
-
 import atexit
 import logging
 import os

@@ -1,7 +1,5 @@
 """Where one training run keeps its files: results/runs/<name>/."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The training run from start to end: build, train, report, checkpoint, stop, summarize."""
 
-from __future__ import annotations
-
 import math
 import sys
 import threading

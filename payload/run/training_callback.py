@@ -1,7 +1,5 @@
 """RLlib's callback of a training: every iteration becomes a report, and metrics in MLflow."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Records one episode of a checkpoint's policy as a video."""
 
-from __future__ import annotations
-
 import json
 import math
 import shlex

@@ -1,7 +1,5 @@
 """ASHA on environment steps (Li et al. 2020, arXiv 1810.05934; ray.tune's ASHAScheduler)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from types import SimpleNamespace

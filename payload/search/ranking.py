@@ -1,7 +1,5 @@
 """What each trial has reached and which setting is the best; the same as a picture and a table."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -1,7 +1,5 @@
 """The search from start to end: its trials under Ray Tune, their ranking, what is left of it."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil

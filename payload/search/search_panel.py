@@ -1,7 +1,5 @@
 """What a person sees of a search: a live table or plain lines, and the ranking at the end."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence

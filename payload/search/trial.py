@@ -4,8 +4,6 @@ It keeps checkpoints, progress and MLflow run in a run's folder of its own, and 
 whenever it is started again. Tune itself saves nothing of it.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

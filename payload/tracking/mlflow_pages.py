@@ -1,7 +1,5 @@
 """Addresses of MLflow's pages. Without the workflow type they open as pages of language models."""
 
-from __future__ import annotations
-
 UI_HOST, UI_PORT = "127.0.0.1", 5000
 """Of `volley ui` and of MLflow on a cluster's head."""
 _TRAINING = "workflowType=machine_learning"

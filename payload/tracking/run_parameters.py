@@ -1,7 +1,5 @@
 """What MLflow shows as a run's parameters: enough to repeat the run."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """RLlib's result of a training iteration, read into a dataclass."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
