@@ -177,9 +177,7 @@ class _Retry(RetryPolicy):
 
     def __init__(self) -> None:
         super().__init__(
-            retry_total=RETRIES,
-            retry_backoff_factor=BACKOFF_S,
-            retry_mode=RetryMode.Exponential,
+            retry_total=RETRIES, retry_backoff_factor=BACKOFF_S, retry_mode=RetryMode.Exponential
         )
 
     def is_retry(self, settings: dict[str, Any], response: Any) -> bool:

@@ -9,8 +9,7 @@ from infra.config.stack_settings import StackSettings
 from infra.ports import DASHBOARD, MLFLOW
 from infra.stack.head import Head
 from infra.stack.naming import Naming
-from infra.stack.results_account import ResultsAccount
-from infra.stack.retention import CONTAINER
+from infra.stack.results_account import CONTAINER, ResultsAccount
 
 TOKEN_FILE = "/var/lib/volley/ray-token"
 FIRST_EXPERIMENT = 1

@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 
 from payload.errors import UserError
 from volley.errors import as_typed
+from volley.head import why_unreachable
 from volley.ports import LOOPBACK, check_port, has_desktop, listens
 from volley.ssh import Connection, UnreachableError, connect_error
 from volley.stack import Outputs, Stack
-from volley.unreachable import why_unreachable
 
 PORT_OPTIONS = {"mlflow": "--port", "dashboard": "--ray-port"}
 """Of the pages, by their stack output."""

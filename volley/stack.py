@@ -136,8 +136,7 @@ class Stack:
             done = subprocess.run(command, cwd=project(), capture_output=True, check=False)
             names = [stack["name"] for stack in json.loads(done.stdout or "[]")]
             return refused(
-                f"--stack {self.name}: no such stack{nearest(self.name, names)}",
-                "pulumi stack ls",
+                f"--stack {self.name}: no such stack{nearest(self.name, names)}", "pulumi stack ls"
             )
         lines = re.findall(r"^error: (.+)$", stderr, re.MULTILINE) or stderr.strip().splitlines()
         reason = lines[0] if lines else "it gave no reason"

@@ -10,11 +10,10 @@ from importlib.util import find_spec
 
 from head.queue.record import ENDED
 from volley.errors import not_installed, refused
-from volley.head import Head
+from volley.head import Head, remember_sleep
 from volley.ssh import Connection, UnreachableError
 from volley.stack import Outputs, Stack
 from volley.tables import duration, in_words, show
-from volley.unreachable import remember_sleep
 
 BOOT_S = 600.0
 """How long a running VM may take until it answers over SSH."""

@@ -91,10 +91,7 @@ def cloud_config(machine: MachineEnvironment) -> str:
     Raises:
         CustomDataTooLargeError: The user's packages and variables do not fit.
     """
-    config: dict[str, Any] = {
-        "write_files": write_files(machine),
-        "runcmd": run_commands(machine),
-    }
+    config: dict[str, Any] = {"write_files": write_files(machine), "runcmd": run_commands(machine)}
     text = "#cloud-config\n" + yaml.dump(config, Dumper=_Dumper, sort_keys=False, width=1000)
     if len(text.encode()) > MAX_CUSTOM_DATA:
         raise CustomDataTooLargeError(

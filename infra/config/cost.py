@@ -96,7 +96,7 @@ def hourly(settings: StackSettings) -> Hourly:
 
 def billed(settings: StackSettings) -> list[Billed]:
     """Returns everything that is billed until `make down`, except what is stored in Blob."""
-    return [*_machines(settings), *_worker_disks(settings), *_always(settings)]
+    return [*_machines(settings), *_always(settings)]
 
 
 def per_hour(settings: StackSettings) -> float:
@@ -145,17 +145,14 @@ def _machines(settings: StackSettings) -> Iterator[Billed]:
             how = ", Spot" if spot else ""
             what = name if count == 1 else f"{count} {name}"
             yield Billed(f"{what}, {size}{how}", count * _machine_hour(size, spot))
+    if settings.max_workers and (worker := _worker_disk_hour(settings)):
+        what = f"OS disks of the workers, {settings.os_disk_gib} GiB Standard SSD"
+        yield Billed(what, settings.max_workers * worker)
 
 
 def _machine_hour(size: str, spot: bool) -> float:
     price = prices().vm_hour[size]
     return price.spot if spot else price.regular
-
-
-def _worker_disks(settings: StackSettings) -> Iterator[Billed]:
-    if settings.max_workers and (worker := _worker_disk_hour(settings)):
-        what = f"OS disks of the workers, {settings.os_disk_gib} GiB Standard SSD"
-        yield Billed(what, settings.max_workers * worker)
 
 
 def _worker_disk_hour(settings: StackSettings) -> float:
@@ -166,14 +163,9 @@ def _worker_disk_hour(settings: StackSettings) -> float:
 
 def _always(settings: StackSettings) -> Iterator[Billed]:
     """The disk that a deallocated head keeps, and the network."""
-    size = settings.os_disk_gib
-    head = prices().disk_month(size, premium=True) / HOURS_PER_MONTH
+    price, size = prices(), settings.os_disk_gib
+    head = price.disk_month(size, premium=True) / HOURS_PER_MONTH
     yield Billed(f"OS disk of the head, {size} GiB Premium SSD", head)
-    yield from _network(settings)
-
-
-def _network(settings: StackSettings) -> Iterator[Billed]:
-    price = prices()
     made = not settings.head_subnet_id
     addresses = 2 if made else 1
     yield Billed("public IP addresses", addresses * price.public_address_hour)

@@ -14,8 +14,7 @@ from infra.ports import MLFLOW, head_flags, worker_flags
 from infra.stack.identity import Identities
 from infra.stack.naming import Naming
 from infra.stack.network import Network
-from infra.stack.results_account import ResultsAccount
-from infra.stack.retention import CONTAINER, ENVIRONMENTS
+from infra.stack.results_account import CONTAINER, ENVIRONMENTS, ResultsAccount
 
 
 @dataclass(frozen=True)

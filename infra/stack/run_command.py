@@ -75,10 +75,7 @@ def last_start(name: str, group: str, vm: str) -> LastStart | None:
     """Asks Azure; returns None where the VM has no run command of the name."""
     command = _existing(
         lambda: compute.get_virtual_machine_run_command_by_virtual_machine(
-            expand="instanceView",
-            resource_group_name=group,
-            vm_name=vm,
-            run_command_name=name,
+            expand="instanceView", resource_group_name=group, vm_name=vm, run_command_name=name
         )
     )
     if command is None:

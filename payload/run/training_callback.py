@@ -53,12 +53,7 @@ class TrainingCallback(RLlibCallback):
         self._last = time.perf_counter()
 
     def on_env_runners_recreated(
-        self,
-        *,
-        algorithm: Any,
-        env_runner_group: Any,
-        env_runner_indices: list[int],
-        **kwargs: Any,
+        self, *, algorithm: Any, env_runner_group: Any, env_runner_indices: list[int], **kwargs: Any
     ) -> None:
         if env_runner_group is algorithm.env_runner_group:
             tell_number(algorithm, env_runner_indices)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.stack.retention import CONTAINER
+from infra.stack.results_account import CONTAINER
 from rehearsal.backend import storage_accounts
 from rehearsal.machines.nspawn_machine import all_machines
 from rehearsal.scenario import python_environments, read_only_acts, stack_changes

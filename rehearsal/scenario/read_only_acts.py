@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from mlflow import MlflowClient
 
-from infra.stack.retention import CONTAINER
+from infra.stack.results_account import CONTAINER
 from payload.tracking.metrics import STEPS
 from rehearsal.backend import storage_accounts
 from rehearsal.host_paths import RUN

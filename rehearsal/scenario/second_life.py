@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from ipaddress import IPv4Address, IPv4Network
 
-from infra.stack.retention import CONTAINER
+from infra.stack.results_account import CONTAINER
 from rehearsal.addresses import BLOB_ADDRESS, EXISTING_VNET
 from rehearsal.azure.blob.blob_proxy import HOST_SUFFIX
 from rehearsal.azure.network.private_endpoints import private_endpoints
