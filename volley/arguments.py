@@ -10,7 +10,7 @@ import payload
 from bench.arguments import add_bench
 from payload.command_line import Parser
 from payload.commands.arguments import add_evaluate, add_results, add_train, add_tune
-from payload.tracking.mlflow_pages import UI_PORT
+from volley.ports import UI_PORT
 from volley.stack import Stack
 
 PULUMI = {"up": "up", "down": "destroy"}

@@ -16,10 +16,17 @@ from typing import IO, NoReturn
 
 from payload.errors import UserError
 from payload.run.driver_lock import mark_dead_runs
-from payload.tracking.mlflow_pages import UI_HOST, experiment_page, run_page
-from payload.tracking.mlflow_run import DATABASE, EXPERIMENT_NAME, PARENT, Tracking, mlflow_client
+from payload.tracking.mlflow_run import (
+    DATABASE,
+    EXPERIMENT_NAME,
+    PARENT,
+    Tracking,
+    experiment_page,
+    mlflow_client,
+    run_page,
+)
 from volley.errors import refused
-from volley.ports import check_port, has_desktop
+from volley.ports import LOOPBACK, check_port, has_desktop
 
 START_TIMEOUT_S = 120.0
 END_TIMEOUT_S = 5.0
@@ -39,7 +46,7 @@ def ui(options: argparse.Namespace) -> NoReturn:
     check_port(port, "volley ui --port")
     for line in mark_dead_runs(results):
         print(line)
-    uri, server = Tracking.embedded(results, "").uri, f"http://{UI_HOST}:{port}"
+    uri, server = Tracking.embedded(results, "").uri, f"http://{LOOPBACK}:{port}"
     page = newest_page(uri, server)
     print("Starting MLflow ...", flush=True)
     with tempfile.TemporaryFile("w+", errors="replace") as log, _server(uri, port, log) as process:
@@ -76,7 +83,7 @@ def _server(uri: str, port: int, log: IO[str]) -> Iterator[subprocess.Popen[byte
     """Starts MLflow's server, and ends it with the block: on Ctrl-C, SIGTERM and SIGHUP too."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _exit)
-    command = [sys.executable, "-m", "mlflow", "ui", "--host", UI_HOST, "--port", str(port)]
+    command = [sys.executable, "-m", "mlflow", "ui", "--host", LOOPBACK, "--port", str(port)]
     process = subprocess.Popen(
         [*command, "--backend-store-uri", uri],
         # Its job runners, seven processes, are for evaluations of language models.

@@ -21,7 +21,6 @@ from typing import Any, Literal
 from payload.command_line import ui_command
 from payload.errors import first_line
 from payload.tracking.metrics import STEPS
-from payload.tracking.mlflow_pages import run_page
 
 EXPERIMENT_NAME = "volley"
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
@@ -40,6 +39,8 @@ BATCH = 1000
 """Most metrics that MLflow takes in one request."""
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
+_TRAINING = "workflowType=machine_learning"
+"""Without it MLflow's pages open as pages of language models."""
 
 
 @dataclass(frozen=True)
@@ -297,3 +298,13 @@ def _is_final(error: Exception) -> bool:
 
     codes = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")
     return isinstance(error, MlflowException) and error.error_code in codes
+
+
+def run_page(server: str, experiment_id: str, run_id: str) -> str:
+    """Returns the page with a run's charts; `server` is an address, http://..."""
+    return f"{server}/#/experiments/{experiment_id}/runs/{run_id}/model-metrics?{_TRAINING}"
+
+
+def experiment_page(server: str, experiment_id: str) -> str:
+    """Returns the page with the charts of all runs of an experiment."""
+    return f"{server}/#/experiments/{experiment_id}/runs?{_TRAINING}&compareRunsMode=CHART"

@@ -213,7 +213,6 @@ def test_the_laptop_imports_of_the_other_packages_what_it_may() -> None:
         "payload.experiment",
         "payload.parcel",
         "payload.run.driver_lock",
-        "payload.tracking.mlflow_pages",
         "payload.tracking.mlflow_run",
     }
     text = "".join(path.read_text() for path in (ROOT / "volley").glob("*.py"))
