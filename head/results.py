@@ -26,7 +26,7 @@ from azure.core.exceptions import (
 from azure.storage.blob import BlobClient, ContainerClient
 
 from .blob import container, retry
-from .files import replace
+from .files import files_of_runs, replace
 from .paths import HOME, RUNS, SAVED
 
 DATABASE = HOME / "mlflow.db"
@@ -76,14 +76,6 @@ def save_runs(blobs: ContainerClient) -> None:
         with suppress(ResourceNotFoundError):
             blobs.delete_blob(blob_of(path))
         mark_of(path).unlink()
-
-
-def files_of_runs(folder: Path) -> Iterator[Path]:
-    """Yields files and links, without names that start with a dot: checkpoints being written."""
-    for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        links = [name for name in folders if Path(parent, name).is_symlink()]
-        yield from (Path(parent, name) for name in names + links if not name.startswith("."))
 
 
 def pruned() -> Iterator[Path]:
