@@ -43,7 +43,7 @@ from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.settings import Experiment
 from payload.impala.atari_env_runner import AtariEnvRunner
 from payload.impala.learner import VTraceLearner
-from payload.impala.learner_threads import LEARNER_THREADS
+from payload.impala.learner_errors import LEARNER_THREADS
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.run.ray_cluster import available_cpus, connect
 from payload.run.ray_folder import make_ray_folder, remove_ray_folder

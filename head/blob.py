@@ -4,8 +4,6 @@ Machines need it before the head's software arrives: this file is in customData 
 of it replaces every machine. It imports nothing of this package.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time
@@ -25,7 +23,6 @@ Answer = TypeVar("Answer")
 
 
 def container(name: str) -> ContainerClient:
-    """Returns a container of the results account."""
     account = f"https://{os.environ['RESULTS_ACCOUNT']}.blob.core.windows.net"
     credential = ManagedIdentityCredential(client_id=os.environ["AZURE_CLIENT_ID"])
     return BlobServiceClient(account, credential).get_container_client(name)

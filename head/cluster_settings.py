@@ -3,8 +3,6 @@
 The head's run command brings them: a change of them changes no machine and no training.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
 

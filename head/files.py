@@ -1,11 +1,9 @@
 """Small files that several processes of the head share."""
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,16 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def files_of_runs(folder: Path) -> Iterator[Path]:
+    """Yields files and links; names that start with a dot belong to files being written."""
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        links = [name for name in folders if Path(parent, name).is_symlink()]
+        yield from (
+            Path(parent, name) for name in sorted(names) + links if not name.startswith(".")
+        )
 
 
 def replace_json(path: Path, values: Mapping[str, Any], mode: int = 0o644) -> None:

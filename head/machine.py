@@ -1,7 +1,5 @@
 """This machine's present boot."""
 
-from __future__ import annotations
-
 import os
 import time
 from dataclasses import dataclass

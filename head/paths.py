@@ -1,7 +1,5 @@
 """Where the head keeps what it works on."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -29,11 +27,11 @@ CLUSTER_STATE = EXPERIMENTS / ".cluster.json"
 CLUSTER_SETTINGS = HOME / "cluster-settings.json"
 """See cluster_settings.py."""
 WORKERS = HOME / "cluster-workers.json"
-"""The autoscaler's view of the workers; see autoscaler/worker_report.py."""
+"""The autoscaler's view of the workers; see autoscaler/scale_set_provider.py."""
 FIRST_WORKERS = HOME / "first-workers"
 """The operation by which Azure creates the first workers; see autoscaler/first_workers.py."""
 SLEEP = HOME / "sleep.json"
-"""How near the cluster is to sleep; see sleep/sleep_record.py."""
+"""How near the cluster is to sleep; see sleep_record.py."""
 SLEEP_REQUEST = HOME / "sleep-request.json"
 """A person's request to sleep: {"boot", "time", "now"}."""
 COST = HOME / "cost.json"

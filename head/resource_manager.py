@@ -131,7 +131,6 @@ class ResourceManager:
         return str(response.headers.get("Azure-AsyncOperation", ""))
 
     def operation(self, url: str) -> Operation:
-        """Returns the state of an operation."""
         response = self._send("GET", url)
         content = response.json()
         error = content.get("error") or {}
@@ -178,9 +177,7 @@ class _Retry(RetryPolicy):
 
     def __init__(self) -> None:
         super().__init__(
-            retry_total=RETRIES,
-            retry_backoff_factor=BACKOFF_S,
-            retry_mode=RetryMode.Exponential,
+            retry_total=RETRIES, retry_backoff_factor=BACKOFF_S, retry_mode=RetryMode.Exponential
         )
 
     def is_retry(self, settings: dict[str, Any], response: Any) -> bool:

@@ -1,7 +1,5 @@
 """The stack: network, results account, identities, head, workers and training."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,14 +17,12 @@ from infra.stack.cpu_autoscale import CpuAutoscale
 from infra.stack.head import Head
 from infra.stack.head_software import HeadSoftware
 from infra.stack.identity import Identities
-from infra.stack.machine_environment import check_custom_data
+from infra.stack.machine_environment import Prerequisites, check_custom_data
 from infra.stack.naming import Naming, stack_prefix, tags
 from infra.stack.network import Network
-from infra.stack.prerequisites import Prerequisites
 from infra.stack.results_account import ResultsAccount
 from infra.stack.run_command_script import ScriptTooLargeError
 from infra.stack.training import Training, TrainingScript, training_script
-from infra.stack.type_aliases import without_type_aliases
 from infra.stack.workers import Workers
 
 
@@ -70,6 +66,20 @@ def declare(settings: StackSettings, script: TrainingScript) -> dict[str, Any]:
     Training(naming, settings, script, head, [software.run_command])
 
     return outputs(naming, settings, script.num_env_runners, head, results)
+
+
+def without_type_aliases(
+    args: pulumi.ResourceTransformationArgs,
+) -> pulumi.ResourceTransformationResult:
+    """Returns a resource as declared, without its type's names at explicit API versions.
+
+    azure-native lists up to 60 such names a type, for states that were written by programs that
+    name an API version (azure-native:network/v20230201:Subnet). No stack of volley's has one: the
+    program declares the types without a version, whose names stay when azure-native is upgraded.
+    """
+    options = pulumi.ResourceOptions.merge(args.opts, None)
+    options.aliases = None
+    return pulumi.ResourceTransformationResult(args.props, options)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,15 @@
 """Stack outputs: how to connect, the cost, the place of the results."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pulumi
 
-from infra.config.cost import cost_table, hourly, per_day, per_hour, per_up
-from infra.config.prices import prices
+from infra.config.cost import cost_table, hourly, per_day, per_hour, per_up, prices
 from infra.config.stack_settings import StackSettings
 from infra.ports import DASHBOARD, MLFLOW
 from infra.stack.head import Head
 from infra.stack.naming import Naming
-from infra.stack.results_account import ResultsAccount
-from infra.stack.retention import CONTAINER
+from infra.stack.results_account import CONTAINER, ResultsAccount
 
 TOKEN_FILE = "/var/lib/volley/ray-token"
 FIRST_EXPERIMENT = 1
@@ -50,7 +46,6 @@ def outputs(
     head: Head,
     results: ResultsAccount,
 ) -> dict[str, Any]:
-    """Returns the stack outputs."""
     login = pulumi.Output.concat(settings.admin_username, "@", head.public_ip)
     forward = " ".join(f"-L {port}:127.0.0.1:{port}" for port in (MLFLOW, DASHBOARD))
     tracking_uri = (settings.mlflow_tracking_uri or f"http://127.0.0.1:{MLFLOW}").rstrip("/")

@@ -3,8 +3,6 @@
 The ports that must be open between nodes were found by closing them one by one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 GCS = 6379

@@ -1,7 +1,5 @@
 """Files of the project that are no modules: locks, Pulumi.yaml, experiments."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 _INSTALLED = Path(__file__).with_name("project")

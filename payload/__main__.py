@@ -1,10 +1,49 @@
-"""python -m payload train | tune | evaluate, on a cluster's head."""
-
-from __future__ import annotations
+"""python -m payload train | tune | evaluate, on a cluster's head; people type `volley`."""
 
 import sys
 
-from payload.cli import main
+from payload.command_line import Parser
+from payload.commands.arguments import add_evaluate, add_train, add_tune
+from payload.errors import UserError
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command; returns the exit code: 2 after a UserError, which is one line."""
+    try:
+        options = _parser().parse_args(argv)
+        if options.verb == "train":
+            from payload.commands.train import train as command
+        elif options.verb == "tune":
+            from payload.commands.tune import tune as command
+        else:
+            from payload.commands.evaluate import evaluate as command
+        return command(options)
+    except UserError as error:
+        print(f"payload: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python -m payload",
+        description="Train, tune and evaluate agents. IMPALA and APPO are volley's own; PPO, DQN "
+        "and SAC are RLlib's.",
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(
+        title="commands",
+        metavar="train | tune | evaluate",
+        dest="verb",
+        required=True,
+        parser_class=Parser,
+    )
+    add_train(commands)
+    add_tune(commands)
+    add_evaluate(commands)
+    return parser
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,7 +1,5 @@
 """Replaces files atomically, so that a crash cannot leave a half-written one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

@@ -1,7 +1,5 @@
 """Errors as people read them: one line; exit code 2 if the user can correct the input."""
 
-from __future__ import annotations
-
 import difflib
 import traceback
 from collections.abc import Iterable

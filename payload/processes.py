@@ -1,7 +1,5 @@
 """Ends processes, and lets a program like xvfb-run take its X server away."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

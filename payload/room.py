@@ -4,8 +4,6 @@ The payload places one experiment by it, and the head's queue shares the cluster
 head/room.py puts this file into the head's package. It needs the standard library only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

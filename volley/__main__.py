@@ -3,13 +3,10 @@
 It imports next to nothing itself: so Ctrl-C while Python imports the rest prints one line too.
 """
 
-from __future__ import annotations
-
 import sys
 
 
 def main() -> int:
-    """Runs one verb; returns the exit code."""
     try:
         from volley.cli import main as command
 

@@ -1,7 +1,5 @@
 """The commands of `volley` and their options, in two groups."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,10 +8,10 @@ from typing import Any
 
 import payload
 from bench.arguments import add_bench
+from payload.command_line import Parser
 from payload.commands.arguments import add_evaluate, add_results, add_train, add_tune
-from payload.parser import Parser
-from payload.tracking.mlflow_pages import UI_PORT
-from volley.completion import SHELLS, experiments
+from volley.ports import UI_PORT
+from volley.stack import Stack
 
 PULUMI = {"up": "up", "down": "destroy"}
 """Commands whose options are pulumi's, and what they are called there."""
@@ -23,6 +21,7 @@ WORDS = """\
 Ctrl-C stops a training after a checkpoint, and --resume continues it.
 
 volley COMMAND --help shows the options of a command."""
+SHELLS = ("bash", "zsh", "fish")
 
 
 @dataclass
@@ -55,7 +54,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def parser() -> Parser:
-    """Returns volley's command line."""
     result = Parser(
         prog="volley",
         usage="volley COMMAND [OPTION ...]",
@@ -213,3 +211,18 @@ def _port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) <= 0xFFFF:
         raise argparse.ArgumentTypeError(f"{text!r} must be from 1 to 65535")
     return int(text)
+
+
+def completion(options: argparse.Namespace) -> int:
+    """Prints the script with which a shell completes commands and experiments."""
+    from argcomplete.shell_integration import shellcode
+
+    print(shellcode(["volley"], shell=options.shell))
+    return 0
+
+
+def experiments(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
+    """Returns the names in the last status."""
+    from volley.status import known_names
+
+    return known_names(Stack(parsed_args.stack))

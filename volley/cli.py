@@ -1,7 +1,5 @@
 """The command `volley`: reads the command line, then does one thing."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys
@@ -10,9 +8,9 @@ from importlib.util import find_spec
 
 from payload.errors import UserError
 from volley.arguments import parse, parser
-from volley.errors import as_typed, not_installed, refused
-from volley.stack import Stack
+from volley.errors import as_typed, not_installed
 
+Command = Callable[[argparse.Namespace], int]
 CONTINUES = {
     "submit": "The upload may be incomplete. It is safe to repeat: volley submit",
     "stop": "{name} will still stop. Check: volley status",
@@ -40,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = argparse.Namespace(verb="")
     try:
         options = parse(arguments)
-        return COMMANDS[options.verb](options)
+        return COMMANDS[options.verb](options.verb)(options)
     except UserError as error:
         print(f"volley: {as_typed(str(error))}", file=sys.stderr)
         return 2
@@ -54,160 +52,70 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _train(options: argparse.Namespace) -> int:
-    _check_ray()
-    from payload.commands.train import train
-
-    return train(options)
-
-
-def _tune(options: argparse.Namespace) -> int:
-    _check_ray()
-    from payload.commands.tune import tune
-
-    return tune(options)
-
-
-def _evaluate(options: argparse.Namespace) -> int:
-    _check_ray()
-    from payload.commands.evaluate import evaluate
-
-    return evaluate(options)
-
-
-def _bench(options: argparse.Namespace) -> int:
-    _check_ray()
-    from bench.command import bench
-
-    return bench(options)
-
-
-def _ui(options: argparse.Namespace) -> int:
-    if find_spec("mlflow") is None:
-        raise not_installed("MLflow", "payload")
-    from volley.ui import ui
-
-    ui(options.results, options.port, not options.no_browser)
-
-
-def _new(options: argparse.Namespace) -> int:
-    from volley.new import new
-
-    return new(options.folder)
-
-
-def _completion(options: argparse.Namespace) -> int:
-    from volley.completion import completion
-
-    return completion(options.shell)
-
-
-def _pulumi(options: argparse.Namespace) -> int:
-    from volley.deploy import deploy
-
-    return deploy(options.verb, options.pulumi)
-
-
-def _submit(options: argparse.Namespace) -> int:
-    from volley.submit import submit
-
-    stack, name = Stack(options.stack), options.name
-    return submit(stack, options.experiment, name, options.now, options.as_json)
-
-
-def _status(options: argparse.Namespace) -> int:
-    from volley.status import status
-
-    return status(Stack(options.stack), options.watch, options.as_json, options.all)
-
-
-def _cost(options: argparse.Namespace) -> int:
-    from volley.cost import cost
-
-    return cost(Stack(options.stack), options.as_json)
-
-
-def _logs(options: argparse.Namespace) -> int:
-    from volley.shell import logs
-
-    boot = ["--boot"] if options.boot else []
-    source = ["--unit", options.unit] if options.unit else boot
-    return logs(Stack(options.stack), source, options.name, options.follow, options.lines)
-
-
-def _stop_or_resume(options: argparse.Namespace) -> int:
-    from volley.experiments import stop_or_resume
-
-    return stop_or_resume(Stack(options.stack), options.verb, options.name, options.as_json)
-
-
-def _pull(options: argparse.Namespace) -> int:
-    from volley.pull import pull
-
-    return pull(Stack(options.stack), options.name, options.to, options.as_json)
-
-
-def _start(options: argparse.Namespace) -> int:
-    if options.name is not None:
-        raise refused(
-            "start starts the cluster, not an experiment", f"volley resume {options.name}"
-        )
-    from volley.start import start
-
-    return start(Stack(options.stack), options.as_json)
-
-
-def _sleep(options: argparse.Namespace) -> int:
-    from volley.start import sleep
-
-    return sleep(Stack(options.stack), options.now, options.as_json)
-
-
-def _dashboard(options: argparse.Namespace) -> int:
-    from volley.dashboard import dashboard
-
-    ports = {"mlflow": options.port, "dashboard": options.ray_port}
-    return dashboard(Stack(options.stack), ports, not options.no_browser)
-
-
-def _ssh(options: argparse.Namespace) -> int:
-    from volley.shell import ssh
-
-    return ssh(Stack(options.stack))
-
-
-def _exec(options: argparse.Namespace) -> int:
-    from volley.shell import execute
-
-    return execute(Stack(options.stack), options.words)
-
-
-def _check_ray() -> None:
-    if find_spec("ray") is None:
+def _here(verb: str) -> Command:
+    """Imports what a command on this machine needs."""
+    if verb not in ("ui", "new", "completion") and find_spec("ray") is None:
         raise not_installed("Ray", "payload")
+    match verb:
+        case "train":
+            from payload.commands.train import train as command
+        case "tune":
+            from payload.commands.tune import tune as command
+        case "evaluate":
+            from payload.commands.evaluate import evaluate as command
+        case "bench":
+            from bench.command import bench as command
+        case "ui":
+            if find_spec("mlflow") is None:
+                raise not_installed("MLflow", "payload")
+            from volley.ui import ui as command
+        case "new":
+            from volley.new import new as command
+        case _:
+            from volley.arguments import completion as command
+    return command
 
 
-COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "train": _train,
-    "tune": _tune,
-    "evaluate": _evaluate,
-    "ui": _ui,
-    "bench": _bench,
-    "new": _new,
-    "completion": _completion,
-    "up": _pulumi,
-    "down": _pulumi,
-    "status": _status,
-    "cost": _cost,
-    "start": _start,
-    "sleep": _sleep,
-    "dashboard": _dashboard,
-    "ssh": _ssh,
-    "exec": _exec,
-    "submit": _submit,
-    "logs": _logs,
-    "stop": _stop_or_resume,
-    "resume": _stop_or_resume,
-    "pull": _pull,
+def _machines(verb: str) -> Command:
+    """Imports what a command needs that acts on the cluster's machines."""
+    match verb:
+        case "status":
+            from volley.status import status as command
+        case "cost":
+            from volley.cost import cost as command
+        case "start":
+            from volley.start import start as command
+        case "sleep":
+            from volley.start import sleep as command
+        case "dashboard":
+            from volley.dashboard import dashboard as command
+        case "ssh":
+            from volley.shell import ssh as command
+        case "exec":
+            from volley.shell import execute as command
+        case _:
+            from volley.deploy import deploy as command
+    return command
+
+
+def _experiments(verb: str) -> Command:
+    """Imports what a command needs that acts on the cluster's experiments."""
+    match verb:
+        case "submit":
+            from volley.submit import submit as command
+        case "logs":
+            from volley.shell import logs as command
+        case "pull":
+            from volley.pull import pull as command
+        case _:
+            from volley.submit import stop_or_resume as command
+    return command
+
+
+COMMANDS: dict[str, Callable[[str], Command]] = {
+    **dict.fromkeys(("train", "tune", "evaluate", "ui", "bench", "new", "completion"), _here),
+    **dict.fromkeys(("up", "down", "status", "cost", "start", "sleep"), _machines),
+    **dict.fromkeys(("dashboard", "ssh", "exec"), _machines),
+    **dict.fromkeys(("submit", "logs", "stop", "resume", "pull"), _experiments),
 }
-"""Each imports what it needs when it is typed."""
+"""Where each command comes from: what it needs is imported when it is typed."""

@@ -1,7 +1,6 @@
 """`volley cost`: the price of an hour now and asleep, and the cost so far."""
 
-from __future__ import annotations
-
+import argparse
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,16 +17,16 @@ class Cost:
     """US dollars, estimated."""
 
     per_hour: float
-    """Of the present machines; if an older head answers, of all allowed machines."""
+    """Of the present machines; of all allowed ones before the head has counted."""
     so_far: float
-    """As the head has counted it; if an older head answers, since its boot."""
-    per_hour_asleep: float | None
-    """While the head sleeps; None if an older version of volley created the stack."""
+    """As the head has counted it; before that, the price of the time since its boot."""
+    per_hour_asleep: float
+    """While the head sleeps."""
     uptime_s: float
     estimate: str
     """Source and date of the prices."""
     counted: bool
-    """Whether the head counts; an older one does not."""
+    """Whether the head has counted, which it does a minute after its software has come."""
 
     def line(self) -> str:
         if self.counted:
@@ -40,9 +39,9 @@ class Cost:
         )
 
 
-def cost(stack: Stack, as_json: bool) -> int:
+def cost(options: argparse.Namespace) -> int:
     """Shows the price of an hour, the cost so far, and the price of an hour asleep."""
-    head = Head(stack)
+    head = Head(Stack(options.stack))
     estimate = cost_so_far(head.ask("status"), head.outputs)
     table = Table("", "US dollars")
     booted = f"since the head booted, {duration(estimate.uptime_s)} ago"
@@ -53,24 +52,26 @@ def cost(stack: Stack, as_json: bool) -> int:
     table.add_row(
         "since this head was created" if estimate.counted else booted, f"{estimate.so_far:.2f}"
     )
-    if estimate.per_hour_asleep is not None:
-        table.add_row("per hour, asleep", f"{estimate.per_hour_asleep:.2f}")
+    table.add_row("per hour, asleep", f"{estimate.per_hour_asleep:.2f}")
     source = f"Estimate: {estimate.estimate}. The first `volley up` is extra."
-    show(as_json, asdict(estimate), table, source)
+    show(options.as_json, asdict(estimate), table, source)
     return 0
 
 
 def cost_so_far(answer: Mapping[str, Any], outputs: Outputs) -> Cost:
-    """Returns the cost in volley-head's answer; for an older head, price times uptime."""
-    uptime = float(answer.get("head", {}).get("uptime_s", 0))
-    cost = answer.get("cost") or {}
-    counted = None not in (cost.get("per_hour"), cost.get("so_far"))
-    so_far = cost["so_far"] if counted else outputs.price_per_hour * uptime / 3600
+    """Returns the cost in volley-head's answer; price times uptime before the head has counted."""
+    uptime, price = float(answer["head"]["uptime_s"]), outputs.price_per_hour
+    uncounted = {
+        "per_hour": price,
+        "so_far": price * uptime / 3600,
+        "estimate": outputs.values["pricePerHour"],
+    }
+    cost = answer.get("cost") or uncounted
     return Cost(
-        per_hour=cost["per_hour"] if counted else outputs.price_per_hour,
-        so_far=round(so_far, 4),
+        per_hour=cost["per_hour"],
+        so_far=round(cost["so_far"], 4),
         per_hour_asleep=outputs.price_per_hour_asleep,
         uptime_s=uptime,
-        estimate=str(cost.get("estimate") or outputs.values.get("pricePerHour", "unknown")),
-        counted=counted,
+        estimate=cost["estimate"],
+        counted=cost is not uncounted,
     )

@@ -4,8 +4,7 @@ The tunnel is a connection without a shell. When it is lost, it is opened again,
 the stack has then: a replaced head is another VM under the same address.
 """
 
-from __future__ import annotations
-
+import argparse
 import signal
 import subprocess
 import sys
@@ -15,15 +14,15 @@ import webbrowser
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from payload.errors import UserError
 from volley.errors import as_typed
+from volley.head import why_unreachable
 from volley.ports import LOOPBACK, check_port, has_desktop, listens
 from volley.ssh import Connection, UnreachableError, connect_error
 from volley.stack import Outputs, Stack
-from volley.unreachable import why_unreachable
 
 PORT_OPTIONS = {"mlflow": "--port", "dashboard": "--ray-port"}
 """Of the pages, by their stack output."""
@@ -44,21 +43,20 @@ class Page:
         return address.replace(f"{LOOPBACK}:{self.far_port}", f"{LOOPBACK}:{self.port}", 1)
 
 
-def dashboard(stack: Stack, ports: Mapping[str, int | None], browser: bool) -> int:
+def dashboard(options: argparse.Namespace) -> int:
     """Keeps a tunnel open until Ctrl-C.
-
-    Args:
-        ports: Of this machine by stack output; None is the head's own.
 
     Raises:
         UserError: The first connection fails, or a port is in use.
     """
     signal.signal(signal.SIGTERM, _end)
+    stack = Stack(options.stack)
+    ports = {"mlflow": options.port, "dashboard": options.ray_port}
     outputs = stack.outputs()
     try:
         with _tunnel(outputs, ports) as process:
             charts = _show(outputs, pages(outputs, ports))
-            if browser and has_desktop():
+            if not options.no_browser and has_desktop():
                 webbrowser.open(charts)
             process.wait()
     except UnreachableError as error:
@@ -69,7 +67,11 @@ def dashboard(stack: Stack, ports: Mapping[str, int | None], browser: bool) -> i
 
 
 def pages(outputs: Outputs, ports: Mapping[str, int | None]) -> list[Page]:
-    """Returns the pages that are on the head's loopback."""
+    """Returns the pages that are on the head's loopback.
+
+    Args:
+        ports: Of this machine by stack output; None is the head's own.
+    """
     addresses = {name: urlsplit(str(outputs.values.get(name, ""))) for name in PORT_OPTIONS}
     return [
         Page(name, address.port, ports.get(name) or address.port)
@@ -115,7 +117,8 @@ def _tunnel(outputs: Outputs, ports: Mapping[str, int | None]) -> Iterator[subpr
         try:
             while not all(listens(page.port) for page in shown):
                 if process.poll() is not None:
-                    raise connect_error(_text(stderr), outputs)
+                    stderr.seek(0)
+                    raise connect_error(stderr.read(), outputs)
                 time.sleep(POLL_S)
             yield process
         finally:
@@ -133,11 +136,6 @@ def _show(outputs: Outputs, shown: list[Page]) -> str:
     print(f"Ray's dashboard  {ray}  (its token: {values['dashboardToken']})")
     print("Ctrl-C closes the tunnel; the cluster keeps running.", flush=True)
     return charts
-
-
-def _text(file: IO[str]) -> str:
-    file.seek(0)
-    return file.read()
 
 
 def _end(*_: Any) -> None:

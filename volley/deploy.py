@@ -1,11 +1,9 @@
 """`volley up` and `volley down`: infra.up.deploy in the folder of the Pulumi project."""
 
-from __future__ import annotations
-
+import argparse
 import os
 import shutil
 import sys
-from collections.abc import Sequence
 from importlib.util import find_spec
 
 from volley.arguments import PULUMI
@@ -13,7 +11,7 @@ from volley.errors import not_installed, refused
 from volley.stack import INSTALL_PULUMI, project
 
 
-def deploy(verb: str, options: Sequence[str]) -> int:
+def deploy(options: argparse.Namespace) -> int:
     """Runs `pulumi up` or `pulumi destroy`; returns its exit code.
 
     Raises:
@@ -28,4 +26,4 @@ def deploy(verb: str, options: Sequence[str]) -> int:
     os.environ.setdefault("PULUMI_PYTHON_CMD", sys.executable)
     from infra.up.deploy import main
 
-    return main([PULUMI[verb], *options])
+    return main([PULUMI[options.verb], *options.pulumi])

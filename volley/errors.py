@@ -1,13 +1,11 @@
 """Errors with the next command to type."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys
 from pathlib import Path
 
-from payload.command_name import command_name
+from payload.command_line import command_name
 from payload.errors import UserError
 
 CLONE = Path(__file__).parents[1]

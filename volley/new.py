@@ -1,14 +1,13 @@
 """`volley new`: a folder with a Pulumi project and an experiment, so that nobody needs a clone."""
 
-from __future__ import annotations
-
+import argparse
 import re
 import shlex
 import shutil
 from pathlib import Path
 
 from infra.project_files import PROJECT
-from payload.command_name import command_name
+from payload.command_line import command_name
 from payload.errors import UserError
 
 COPIED = ("Pulumi.dev.yaml", "experiments/pong.yaml", "experiments/pong-gpu.yaml")
@@ -28,12 +27,13 @@ PYTHON = (
 IGNORED = "__pycache__/\nresults/\n"
 
 
-def new(folder: Path) -> int:
+def new(options: argparse.Namespace) -> int:
     """Writes the project; returns the exit code.
 
     Raises:
         UserError: The folder has something in it, or cannot be written.
     """
+    folder: Path = options.folder
     try:
         if folder.exists() and any(folder.iterdir()):
             raise UserError(f"{folder}: is not empty; give a new folder")

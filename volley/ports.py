@@ -1,7 +1,5 @@
 """Ports and the browser of this machine."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket
@@ -11,7 +9,8 @@ from collections.abc import Mapping
 from volley.errors import refused
 
 LOOPBACK = "127.0.0.1"
-AIRPLAY = 5000
+UI_PORT = AIRPLAY = 5000
+"""Of MLflow's pages, here and on a cluster's head; macOS's AirPlay Receiver has the same."""
 
 
 def check_port(port: int, option: str) -> None:

@@ -1,13 +1,11 @@
 """volley's own folder on the laptop: host keys, open connections, remembered values."""
 
-from __future__ import annotations
-
 import hashlib
-import json
 import os
 from pathlib import Path
 from typing import Any
 
+from head.files import read_json, replace_json
 from volley.errors import refused
 
 MAX_SOCKET_BYTES = 104
@@ -33,7 +31,6 @@ def private_folder() -> Path:
 
 
 def known_hosts() -> Path:
-    """Returns the file of known host keys."""
     return private_folder() / "known_hosts"
 
 
@@ -53,20 +50,13 @@ def control_path(*names: str) -> Path:
 
 
 def remember(name: str, value: dict[str, Any]) -> None:
-    """Writes a value to a file of the folder, atomically."""
-    path = private_folder() / f"{name}.json"
-    aside = path.with_suffix(f".{os.getpid()}")
-    aside.write_text(json.dumps(value))
-    aside.replace(path)
+    """Writes a value to a file of the folder."""
+    replace_json(private_folder() / f"{name}.json", value, mode=0o600)
 
 
 def remembered(name: str) -> dict[str, Any]:
     """Returns a remembered value; empty if there is none, or it cannot be read."""
-    try:
-        value = json.loads((private_folder() / f"{name}.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    return read_json(private_folder() / f"{name}.json")
 
 
 def digest(*names: str) -> str:

@@ -4,8 +4,7 @@ Files arrive in a folder beside their places. When all files of a manifest are t
 renamed, so that a checkpoint is never incomplete; a broken download continues with the next pull.
 """
 
-from __future__ import annotations
-
+import argparse
 import json
 import os
 import shutil
@@ -29,8 +28,6 @@ CHUNK = 2**20
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file on the head."""
-
     path: PurePosixPath
     size: int
     mtime_ns: int
@@ -38,11 +35,12 @@ class RemoteFile:
     """The target, if it is a link."""
 
 
-def pull(stack: Stack, name: str, to: Path | None, as_json: bool) -> int:
+def pull(options: argparse.Namespace) -> int:
     """Downloads an experiment's folder; deletes nothing on this machine."""
-    folder = to or Path("results") / name
+    name = options.name
+    folder: Path = options.to or Path("results") / name
     partial = folder / PARTIAL
-    head = Head(stack)
+    head = Head(Stack(options.stack))
     try:
         partial.mkdir(parents=True, exist_ok=True)
         received = _receive(head, name, folder, partial)
@@ -50,7 +48,7 @@ def pull(stack: Stack, name: str, to: Path | None, as_json: bool) -> int:
         raise UserError(f"--to {folder}: cannot be written: {error.strerror or error}") from None
     answer = {"name": name, "folder": str(folder), **received}
     show(
-        as_json,
+        options.as_json,
         answer,
         f"{folder}: {received['files']} new files, {received['bytes'] / 2**20:,.1f} MiB",
     )

@@ -1,11 +1,9 @@
 """`volley ssh`, `exec` and `logs`: the head at this terminal."""
 
-from __future__ import annotations
-
+import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 
 from head.queue.record import LIVE
 from payload.errors import UserError
@@ -15,21 +13,22 @@ from volley.ssh import LOST
 from volley.stack import Stack
 
 
-def ssh(stack: Stack) -> int:
+def ssh(options: argparse.Namespace) -> int:
     """Becomes a shell on the head."""
-    command = Head(stack).connection.command([], terminal=True)
+    command = Head(Stack(options.stack)).connection.command([], terminal=True)
     os.execvp(command[0], command)
 
 
-def execute(stack: Stack, words: Sequence[str]) -> int:
+def execute(options: argparse.Namespace) -> int:
     """Runs a command on the head; returns its exit code.
 
     Raises:
         UserError: The connection was lost.
     """
-    if not words:
+    if not options.words:
         raise refused("no command given", "volley exec -- nvidia-smi")
-    command = Head(stack).connection.command(words, terminal=sys.stdin.isatty())
+    connection = Head(Stack(options.stack)).connection
+    command = connection.command(options.words, terminal=sys.stdin.isatty())
     code = subprocess.run(command, check=False).returncode
     if code == LOST:
         raise UserError(
@@ -38,21 +37,20 @@ def execute(stack: Stack, words: Sequence[str]) -> int:
     return code
 
 
-def logs(
-    stack: Stack, source: Sequence[str], name: str | None, follow: bool, lines: int | None
-) -> int:
-    """Shows the output of an experiment, a unit or the boot.
-
-    Args:
-        source: --unit UNIT or --boot; empty for an experiment.
-        name: The experiment's; None is the running one.
+def logs(options: argparse.Namespace) -> int:
+    """Shows the output of an experiment (by default the running one), a unit or the boot.
 
     Raises:
         UserError: No or several experiments are running, and no log was named.
     """
-    head = Head(stack)
-    options = [*(["--follow"] if follow else []), *(["--lines", str(lines)] if lines else [])]
-    return head.show("logs", *(source or [name or _running(head)]), *options)
+    head = Head(Stack(options.stack))
+    if options.unit:
+        words = ["--unit", options.unit]
+    else:
+        words = ["--boot"] if options.boot else [options.name or _running(head)]
+    words += ["--follow"] if options.follow else []
+    words += ["--lines", str(options.lines)] if options.lines else []
+    return head.show("logs", *words)
 
 
 def _running(head: Head) -> str:

@@ -4,8 +4,6 @@ The connection is opened separately, in the background: so an error of connectin
 a command, and the connection does not hold a command's pipes open.
 """
 
-from __future__ import annotations
-
 import fcntl
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """The stack: its outputs as `pulumi stack output` gives them, and as they were remembered."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -41,19 +39,17 @@ class Outputs:
 
     @property
     def head_id(self) -> str:
-        """Azure's resource id of the VM; "" if an older version of volley created the stack."""
-        return str(self.values.get("headId", ""))
+        return str(self.values["headId"])
 
     @property
     def price_per_hour(self) -> float:
         """US dollars, of a cluster with all its workers."""
-        return _dollars(self.values.get("pricePerHour", "0"))
+        return _dollars(self.values["pricePerHour"])
 
     @property
-    def price_per_hour_asleep(self) -> float | None:
-        """US dollars, while the head sleeps; None if an older version created the stack."""
-        price = self.values.get("pricePerHourAsleep")
-        return None if price is None else _dollars(price)
+    def price_per_hour_asleep(self) -> float:
+        """US dollars, while the head sleeps."""
+        return _dollars(self.values["pricePerHourAsleep"])
 
 
 @dataclass(frozen=True)
@@ -69,11 +65,9 @@ class Stack:
             UserError: No pulumi, no stack, or no cluster in it.
         """
         values = json.loads(self._pulumi("stack", "output", "--json") or "{}")
-        which = f"the stack {self.name}" if self.name else "the selected stack"
-        if "ssh" not in values:
-            raise refused(f"{which} has no cluster", self.command("volley up"))
         if "headVmId" not in values:
-            raise self._too_old(which)
+            which = f"the stack {self.name}" if self.name else "the selected stack"
+            raise refused(f"{which} has no cluster", self.command("volley up"))
         remember(self._key(), values)
         return Outputs(values)
 
@@ -81,16 +75,6 @@ class Stack:
         """Returns what pulumi said the last time; None if another stack was selected since."""
         values = remembered(self._key())
         return Outputs(values) if values else None
-
-    def head_id(self, outputs: Outputs) -> str:
-        """Returns Azure's resource id of the head's VM.
-
-        Raises:
-            UserError: An older version of volley created the stack.
-        """
-        if not outputs.head_id:
-            raise self._too_old("the stack, which has no output headId,")
-        return outputs.head_id
 
     def deletion(self) -> str:
         """Returns what pulumi is deleting, or was when it was killed: "VirtualMachine x-head"."""
@@ -112,11 +96,6 @@ class Stack:
     def command(self, command: str) -> str:
         """Returns a command with this stack: "volley up --stack dev"."""
         return f"{command} --stack {self.name}" if self.name else command
-
-    def _too_old(self, which: str) -> UserError:
-        return refused(
-            f"{which} was created by an older version of volley", self.command("volley up")
-        )
 
     def _key(self) -> str:
         """A name for what is remembered of the stack.
@@ -150,14 +129,14 @@ class Stack:
         return done.stdout
 
     def _explained(self, stderr: str) -> UserError:
-        """Returns pulumi's error in one line."""
         if "no stack selected" in stderr:
             return refused("no stack is selected", "pulumi stack select dev, or add --stack dev")
         if self.name and "no stack named" in stderr:
-            names = [stack["name"] for stack in json.loads(_listed() or "[]")]
+            command = ["pulumi", "stack", "ls", "--json"]
+            done = subprocess.run(command, cwd=project(), capture_output=True, check=False)
+            names = [stack["name"] for stack in json.loads(done.stdout or "[]")]
             return refused(
-                f"--stack {self.name}: no such stack{nearest(self.name, names)}",
-                "pulumi stack ls",
+                f"--stack {self.name}: no such stack{nearest(self.name, names)}", "pulumi stack ls"
             )
         lines = re.findall(r"^error: (.+)$", stderr, re.MULTILINE) or stderr.strip().splitlines()
         reason = lines[0] if lines else "it gave no reason"
@@ -180,10 +159,3 @@ def project() -> Path:
         if (folder / "Pulumi.yaml").exists():
             return folder
     raise refused(f"{here}: no Pulumi.yaml here or in a folder above", "volley new DIR")
-
-
-def _listed() -> str:
-    command = ["pulumi", "stack", "ls", "--json"]
-    return subprocess.run(
-        command, cwd=project(), capture_output=True, text=True, check=False
-    ).stdout

@@ -3,33 +3,36 @@
 The VM of a sleeping head is deallocated; only Azure itself can start it.
 """
 
-from __future__ import annotations
-
+import argparse
 import sys
 import time
 from importlib.util import find_spec
 
 from head.queue.record import ENDED
 from volley.errors import not_installed, refused
-from volley.head import Head
+from volley.head import Head, remember_sleep
 from volley.ssh import Connection, UnreachableError
 from volley.stack import Outputs, Stack
 from volley.tables import duration, in_words, show
-from volley.unreachable import remember_sleep
 
 BOOT_S = 600.0
 """How long a running VM may take until it answers over SSH."""
 PAUSE_S = 2.0
 
 
-def start(stack: Stack, as_json: bool) -> int:
+def start(options: argparse.Namespace) -> int:
     """Starts the head if it is not running; shows the experiments when it answers.
 
     Raises:
         UserError: No login, no permission, no capacity, or no answer.
     """
+    if options.name is not None:
+        raise refused(
+            "start starts the cluster, not an experiment", f"volley resume {options.name}"
+        )
+    stack = Stack(options.stack)
     outputs = stack.outputs()
-    started = _start_machine(outputs, stack)
+    started = _start_machine(outputs)
     _wait_for_ssh(outputs)
     answer = Head(stack).ask("status")
     if (answer.get("sleep") or {}).get("going"):
@@ -40,32 +43,31 @@ def start(stack: Stack, as_json: bool) -> int:
     lines = [in_words(record) for record in experiments]
     nothing = ["Nothing is queued. Next: volley submit experiments/pong.yaml"]
     result = {"started": started, "experiments": experiments}
-    show(as_json, result, first, *(lines or nothing))
+    show(options.as_json, result, first, *(lines or nothing))
     return 0
 
 
-def sleep(stack: Stack, now: bool, as_json: bool) -> int:
+def sleep(options: argparse.Namespace) -> int:
     """Lets the cluster save its results and sleep, now or if nothing is training.
 
     Raises:
         UserError: The head refuses.
     """
-    head = Head(stack)
-    answer = head.ask("sleep", *(["--now"] if now else []))
+    head = Head(Stack(options.stack))
+    answer = head.ask("sleep", *(["--now"] if options.now else []))
     remember_sleep(head.outputs, time.time())
     text = "The cluster saves its results and falls asleep. To wake it up: volley start"
-    show(as_json, answer, text)
+    show(options.as_json, answer, text)
     return 0
 
 
-def _start_machine(outputs: Outputs, stack: Stack) -> bool:
+def _start_machine(outputs: Outputs) -> bool:
     """Returns whether the machine had to be started."""
-    head_id = stack.head_id(outputs)
     if find_spec("azure.identity") is None:
         raise not_installed("azure-identity", "infra")
     from volley.head_machine import head_machine
 
-    machine = head_machine(head_id)
+    machine = head_machine(outputs.head_id)
     if machine.is_running():
         return False
     # ssh may not have noticed that the previous connection is lost.

@@ -1,9 +1,11 @@
-"""`volley status`: machines, experiments, the last save and the cost."""
+"""`volley status`: machines, experiments, sleep, the last save and the cost.
 
-from __future__ import annotations
+All times in volley-head's answer are seconds since the epoch, by the head's clock.
+"""
 
+import argparse
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -12,46 +14,42 @@ from rich.text import Text
 
 from head.queue.record import ENDED, LIVE
 from payload.errors import UserError
-from volley.cluster_lines import as_of, cluster_lines
 from volley.cost import cost_so_far
 from volley.errors import as_typed
-from volley.head import Head
+from volley.head import Head, remember_sleep
 from volley.private import digest, remember, remembered
 from volley.stack import Outputs, Stack
 from volley.tables import console, duration, number, printable, show
-from volley.unreachable import remember_sleep
 
 WATCH_S = 2.0
 SHOWN = 10
 """Queued experiments, and ended ones, that are shown without --all."""
-COLORS = {
-    "TRAINING": "green",
-    "STARTING": "yellow",
-    "FAILED": "red",
-    "FINISHED": "blue",
-}
+COLORS = {"TRAINING": "green", "STARTING": "yellow", "FAILED": "red", "FINISHED": "blue"}
 WISHES = {
     "stop": "writing its checkpoint, then stops",
     "requeue": "writing its checkpoint, then makes room",
     "replace": "writing its checkpoint, then is replaced",
 }
 """Requests to a training experiment, as people read them."""
+STALE_S = 30.0
+"""The head writes the cluster's state every few seconds; an older state may be wrong."""
 
 
-def status(stack: Stack, watch: bool, as_json: bool, all_experiments: bool = False) -> int:
+def status(options: argparse.Namespace) -> int:
     """Shows the cluster once, or every two seconds until Ctrl-C."""
-    if watch and as_json:
+    if options.watch and options.as_json:
         raise UserError("--watch and --json cannot be combined")
+    stack = Stack(options.stack)
     head = Head(stack)
-    if not watch:
+    if not options.watch:
         answer = _ask(head, stack)
-        show(as_json, answer, status_page(answer, head.outputs, all_experiments))
+        show(options.as_json, answer, status_page(answer, head.outputs, options.all))
         return 0
     from rich.live import Live
 
     with Live(console=console(), auto_refresh=False, screen=False) as live:
         while True:
-            page = status_page(_ask(head, stack), head.outputs, all_experiments)
+            page = status_page(_ask(head, stack), head.outputs, options.all)
             live.update(page, refresh=True)
             time.sleep(WATCH_S)
 
@@ -120,9 +118,7 @@ def _nodes(nodes: list[Mapping[str, Any]], seen: str) -> Table:
     return table
 
 
-def _shortened(
-    experiments: list[Mapping[str, Any]],
-) -> tuple[list[Mapping[str, Any]], str]:
+def _shortened(experiments: list[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], str]:
     """Returns those to show, in their order, and a line about the others."""
     queued = [record for record in experiments if record["state"] == "QUEUED"]
     queued.sort(key=lambda record: record.get("position") or 0)
@@ -158,3 +154,57 @@ def _why(experiment: Mapping[str, Any], run: Mapping[str, Any]) -> str:
     live = experiment["state"] in LIVE
     wish = WISHES.get(experiment.get("wish", "")) if live else None
     return wish or experiment.get("reason") or run.get("reason") or ""
+
+
+def as_of(time: float | None, now: float) -> str:
+    """Returns " (as of 5 min ago)" for an old state."""
+    if time is None or now - time <= STALE_S:
+        return ""
+    return f" (as of {duration(now - time)} ago)"
+
+
+def cluster_lines(answer: Mapping[str, Any]) -> list[Text]:
+    """Returns the lines of the workers, then those of the sleep."""
+    now = float(answer["time"])
+    workers, sleep = answer.get("workers") or {}, answer.get("sleep") or {}
+    return [*_workers(workers, now), *_sleep(sleep, now)]
+
+
+def _workers(workers: Mapping[str, Any], now: float) -> Iterator[Text]:
+    if workers.get("wanted") is not None:
+        there, coming, leaving = (
+            len(workers.get(key) or []) for key in ("there", "coming", "leaving")
+        )
+        parts = [f"{there} of {workers['wanted']} running"]
+        parts += [f"{coming} starting"] if coming else []
+        parts += [f"{leaving} leaving"] if leaving else []
+        line = f"Workers: {', '.join(parts)}{as_of(workers.get('time'), now)}"
+        if missing := workers.get("missing"):
+            why = workers.get("why") or f"{missing} missing"
+            line += f". {why}{_next_try(workers, now)}"
+        yield Text(printable(line))
+    if problem := workers.get("problem"):
+        yield Text(printable(f"Workers: {problem}"), style="red")
+
+
+def _sleep(sleep: Mapping[str, Any], now: float) -> Iterator[Text]:
+    since, until = sleep.get("idle_since"), sleep.get("sleeps_at")
+    idle = f"Idle for {duration(max(0.0, now - since))}" if since is not None else ""
+    sleeps = f"sleeps in {duration(max(0.0, until - now))}" if until is not None else ""
+    if sleep.get("going"):
+        line = as_typed("The cluster is falling asleep. To wake it up: volley start")
+        yield Text(line, style="yellow")
+    elif idle or sleeps:
+        line = "; ".join(filter(None, (idle, sleeps)))
+        yield Text(line[0].upper() + line[1:])
+    if warning := sleep.get("warning"):
+        yield Text(printable(warning), style="yellow")
+    if problem := sleep.get("problem"):
+        line = f"The cluster could not fall asleep: {problem}{_next_try(sleep, now)}"
+        yield Text(printable(line), style="red")
+
+
+def _next_try(state: Mapping[str, Any], now: float) -> str:
+    if state.get("next_try") is None:
+        return ""
+    return f"; retry in {duration(max(0.0, state['next_try'] - now))}"

@@ -1,7 +1,6 @@
-"""`volley submit`: the payload and an experiment go to the head, where they queue."""
+"""`volley submit`, `stop` and `resume`: experiments in the head's queue."""
 
-from __future__ import annotations
-
+import argparse
 import re
 import sys
 from collections.abc import Iterator
@@ -12,21 +11,16 @@ from typing import Any
 
 import yaml
 
-from payload.experiment import (
-    MAX_TRAVEL_BYTES,
-    UserError,
-    named_paths,
-    nearest,
-    read_experiment,
-)
-from payload.parcel.experiment_files import (
+from head.queue.record import LIVE
+from payload.experiment import MAX_TRAVEL_BYTES, UserError, named_paths, nearest, read_experiment
+from payload.parcel import (
     archive,
     experiment_files,
     experiment_name,
     largest,
+    payload_archive,
     sizes,
 )
-from payload.parcel.payload_archive import payload_archive
 from volley.head import Head, OnSent
 from volley.stack import Stack
 from volley.tables import in_words, show
@@ -36,9 +30,10 @@ PROGRESS_FROM = 5 * 2**20
 """Bytes; less is sent before anyone could read a progress bar."""
 
 
-def submit(stack: Stack, path: Path, name: str | None, now: bool, as_json: bool) -> int:
+def submit(options: argparse.Namespace) -> int:
     """Checks an experiment, packs it with the payload, and sends both to the head."""
-    name = checked_name(path, name)
+    stack, path = Stack(options.stack), options.experiment
+    name = checked_name(path, options.name)
     check(path)
     with ThreadPoolExecutor() as pool:
         # Both run pulumi, which takes seconds.
@@ -47,10 +42,10 @@ def submit(stack: Stack, path: Path, name: str | None, now: bool, as_json: bool)
         packed = pack(path)
         not_deleting.result()
         head = connecting.result()
-    words = ["submit", name, *(["--now"] if now else [])]
+    words = ["submit", name, *(["--now"] if options.now else [])]
     with _progress(len(packed)) as on_sent:
         answer = head.ask(*words, stdin=packed, on_sent=on_sent)
-    show(as_json, answer, in_words(answer), f"Next: volley logs {name} -f")
+    show(options.as_json, answer, in_words(answer), f"Next: volley logs {name} -f")
     return 0
 
 
@@ -144,3 +139,13 @@ def _progress(total: int) -> Iterator[OnSent]:
     with Progress(*columns, console=Console(file=sys.stderr)) as progress:
         task = progress.add_task("", total=total)
         yield lambda sent: progress.update(task, completed=sent)
+
+
+def stop_or_resume(options: argparse.Namespace) -> int:
+    """Stops or resumes an experiment; shows the state that it has then."""
+    answer = Head(Stack(options.stack)).ask(options.verb, options.name)
+    # The head waits some minutes for the checkpoint.
+    late = options.verb == "stop" and answer["state"] in LIVE
+    after = ["Its checkpoint is not written yet. Next: volley status"] if late else []
+    show(options.as_json, answer, in_words(answer), *after)
+    return 0

@@ -1,7 +1,5 @@
 """What the verbs print: a table for people, or JSON for scripts."""
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

@@ -1,7 +1,6 @@
 """`volley ui`: MLflow's web pages of the runs in a folder of results, on loopback."""
 
-from __future__ import annotations
-
+import argparse
 import os
 import signal
 import subprocess
@@ -13,21 +12,21 @@ import urllib.request
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import IO, NoReturn
 
 from payload.errors import UserError
 from payload.run.driver_lock import mark_dead_runs
-from payload.tracking.mlflow_pages import UI_HOST, experiment_page, run_page
 from payload.tracking.mlflow_run import (
     DATABASE,
     EXPERIMENT_NAME,
     PARENT,
     Tracking,
+    experiment_page,
     mlflow_client,
+    run_page,
 )
 from volley.errors import refused
-from volley.ports import check_port, has_desktop
+from volley.ports import LOOPBACK, check_port, has_desktop
 
 START_TIMEOUT_S = 120.0
 END_TIMEOUT_S = 5.0
@@ -35,27 +34,25 @@ LAST_LINES = 20
 """Of the server's output, printed if it fails."""
 
 
-def ui(results: Path, port: int, browser: bool) -> NoReturn:
-    """Serves the embedded MLflow until Ctrl-C; prints the address of the newest run's charts.
-
-    Args:
-        browser: Open that address as well, if there is a desktop.
+def ui(options: argparse.Namespace) -> NoReturn:
+    """Serves the embedded MLflow until Ctrl-C; shows the charts of the newest run.
 
     Raises:
         UserError: No run exists yet, the port is in use, or MLflow's server fails.
     """
+    results, port = options.results, options.port
     if not (results / DATABASE).is_file():
         raise refused(f"--results {results}: no run there yet", "volley train")
     check_port(port, "volley ui --port")
     for line in mark_dead_runs(results):
         print(line)
-    uri, server = Tracking.embedded(results, "").uri, f"http://{UI_HOST}:{port}"
+    uri, server = Tracking.embedded(results, "").uri, f"http://{LOOPBACK}:{port}"
     page = newest_page(uri, server)
     print("Starting MLflow ...", flush=True)
     with tempfile.TemporaryFile("w+", errors="replace") as log, _server(uri, port, log) as process:
         if _answers(server, process):
             print(f"\nCharts  {page}\nStop with Ctrl-C.\n", flush=True)
-            if browser and has_desktop():
+            if not options.no_browser and has_desktop():
                 webbrowser.open(page)
         code = process.wait()
         log.seek(0)
@@ -86,7 +83,7 @@ def _server(uri: str, port: int, log: IO[str]) -> Iterator[subprocess.Popen[byte
     """Starts MLflow's server, and ends it with the block: on Ctrl-C, SIGTERM and SIGHUP too."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _exit)
-    command = [sys.executable, "-m", "mlflow", "ui", "--host", UI_HOST, "--port", str(port)]
+    command = [sys.executable, "-m", "mlflow", "ui", "--host", LOOPBACK, "--port", str(port)]
     process = subprocess.Popen(
         [*command, "--backend-store-uri", uri],
         # Its job runners, seven processes, are for evaluations of language models.

@@ -4,8 +4,6 @@ Ray's autoscaler starts minutes later, with the head's Python environment; by th
 too. This runs on the system's Python, which has the standard library only.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -83,7 +81,6 @@ def take_operation() -> str:
 
 
 def _token(endpoint: str) -> str:
-    """Returns a token of this machine's identity."""
     client = os.environ["AZURE_CLIENT_ID"]
     query = {"api-version": "2018-02-01", "resource": endpoint, "client_id": client}
     request = urllib.request.Request(f"{TOKEN}?{urlencode(query)}", headers={"Metadata": "true"})

@@ -1,7 +1,5 @@
 """When the scale set is asked for more machines, and for how many."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 SHORTEST_S, LONGEST_S = 60.0, 15 * 60.0

@@ -1,25 +1,24 @@
-"""The workers' scale set, as Azure's REST API shows it: its VMs and its capacity.
+"""The workers' scale set, as Azure's REST API shows it: its VMs, capacity and operations.
 
 In Flexible orchestration a VM's instance id is its name.
 https://learn.microsoft.com/rest/api/compute/virtual-machine-scale-sets
 https://learn.microsoft.com/rest/api/compute/virtual-machines/list
 """
 
-from __future__ import annotations
-
+import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from ..resource_manager import Json, ResourceManager
+from ..resource_manager import Json, Operation, ResourceManager, ResourceManagerError
 
 VERSION = {"api-version": "2024-07-01"}
+FORGOTTEN_S = 3600.0
+"""An operation whose state Azure does not tell is dropped then; the list of VMs counts."""
 
 
 @dataclass(frozen=True)
 class VirtualMachine:
-    """A VM of the scale set."""
-
     name: str
     state: str
     """provisioningState: Creating, Updating, Succeeded, Failed or Deleting."""
@@ -79,3 +78,37 @@ def _machine(vm: Json) -> VirtualMachine:
         datetime.fromisoformat(properties["timeCreated"]).timestamp(),
         ": ".join(filter(None, (code, error.get("message")))),
     )
+
+
+@dataclass
+class Operations:
+    """The operations that have not ended.
+
+    An operation that deletes no VMs makes the scale set grow.
+    """
+
+    _pending: dict[str, tuple[float, tuple[str, ...]]] = field(default_factory=dict)
+
+    def add(self, url: str, deletes: tuple[str, ...] = ()) -> None:
+        """Adds an operation; an empty URL means that Azure has finished already."""
+        if url:
+            self._pending[url] = time.time(), deletes
+
+    @property
+    def growing(self) -> bool:
+        return any(not deletes for _, deletes in self._pending.values())
+
+    def take_ended(self, azure: ResourceManager) -> list[tuple[Operation, tuple[str, ...]]]:
+        """Returns the operations that have ended, each with the VMs that it deletes, once."""
+        ended = []
+        for url, (began, deletes) in list(self._pending.items()):
+            try:
+                operation = azure.operation(url)
+            except ResourceManagerError:
+                if time.time() - began > FORGOTTEN_S:
+                    del self._pending[url]
+                continue
+            if operation.ended:
+                del self._pending[url]
+                ended.append((operation, deletes))
+        return ended

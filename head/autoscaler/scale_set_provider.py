@@ -1,18 +1,24 @@
 """Ray's autoscaler on the workers' scale set: a node provider for `ray start --autoscaling-config`.
 
 Ray decides how many workers there should be; Azure is asked for them here.
+`volley status` and sleep read in a file what has become of them.
 https://docs.ray.io/en/latest/cluster/vms/user-guides/community/index.html
 """
 
-from __future__ import annotations
-
+import logging
 import time
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ray.autoscaler._private.util import NodeID
 from ray.autoscaler.batching_node_provider import BatchingNodeProvider, NodeData, ScaleRequest
 from ray.autoscaler.tags import NODE_KIND_HEAD, NODE_KIND_WORKER, STATUS_UP_TO_DATE
+from ray.autoscaler.v2.sdk import get_cluster_resource_state
+from ray.core.generated.autoscaler_pb2 import NodeStatus
+from ray.experimental.internal_kv import internal_kv_get_gcs_client
 
+from ..files import replace_json
+from ..paths import WORKERS
 from ..resource_manager import (
     CHANGED,
     NO_ANSWER,
@@ -22,16 +28,49 @@ from ..resource_manager import (
 )
 from .first_workers import take_operation
 from .growth import Gap, Pause
-from .operations import Operations
-from .ray_nodes import joined_addresses
-from .scale_set import ScaleSet, VirtualMachine
-from .worker_report import Workers, write_report
+from .scale_set import Operations, ScaleSet, VirtualMachine
 
 HEAD, WORKER = "head", "worker"
 """Ray's node types."""
 BOOTING = "booting"
 DELETE_AGAIN_S = 300.0
 """A VM that still exists after this time is deleted again."""
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The workers; VMs by their names."""
+
+    wanted: int
+    there: list[str]
+    """Workers that have joined Ray."""
+    coming: list[str]
+    leaving: list[str]
+    why: str
+    """Azure's reason why some are missing; empty: nothing is wrong."""
+    next_try: float | None
+    """The time of the next request to Azure, in seconds since the epoch."""
+    problem: str
+    """Why Azure does not answer, or does not delete a worker; empty: it does."""
+
+    @property
+    def missing(self) -> int:
+        """How many wanted workers are neither running nor coming."""
+        return max(0, self.wanted - len(self.there) - len(self.coming))
+
+
+def write_report(workers: Workers) -> None:
+    """Replaces the file; a full disk does not stop the autoscaler."""
+    values = {"time": time.time(), **asdict(workers), "missing": workers.missing}
+    if not workers.missing:  # Earlier problems are over.
+        values |= {"why": "", "next_try": None}
+    try:
+        replace_json(WORKERS, values)
+    except OSError as error:
+        logger.warning("%s: %s", WORKERS, error)
 
 
 class ScaleSetProvider(BatchingNodeProvider):
@@ -197,3 +236,15 @@ def _worker(vm: VirtualMachine, addresses: dict[str, str]) -> NodeData:
     """Returns a worker; up to date once it has joined, when Ray begins to expect heartbeats."""
     address = addresses.get(vm.name)
     return NodeData(NODE_KIND_WORKER, WORKER, address, STATUS_UP_TO_DATE if address else BOOTING)
+
+
+def joined_addresses() -> dict[str, str]:
+    """Returns the addresses of the VMs that have ever joined this GCS, by the VMs' names.
+
+    A worker's Ray starts with RAY_CLOUD_INSTANCE_ID=<the VM's name>, which becomes
+    NodeState.instance_id. A lost node keeps its address: Ray deletes it when its heartbeat is late.
+    """
+    state = get_cluster_resource_state(internal_kv_get_gcs_client())
+    # The living last: a VM whose Ray has restarted is both.
+    nodes = sorted(state.node_states, key=lambda node: node.status != NodeStatus.DEAD)
+    return {node.instance_id: node.node_ip_address for node in nodes if node.instance_id}

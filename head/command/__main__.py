@@ -4,8 +4,6 @@ Exit code 2: the request is refused, and {"error", "next"} gives the reason and 
 verb can be repeated. Needs the standard library only: Ray alone would take seconds to import.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """`volley-head logs`, `manifest` and `files`: logs, and the files of runs."""
 
-from __future__ import annotations
-
 import json
 import os
 import select
@@ -14,6 +12,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+from ..files import files_of_runs
 from ..paths import BOOT_LOG, RUNS
 from ..queue.record import OUTPUT
 from ..queue.store import RefusedError, Store
@@ -51,15 +50,7 @@ def logs(store: Store, options: Namespace) -> None:
 def manifest(store: Store, options: Namespace) -> dict[str, Any]:
     """Returns every file of an experiment's runs."""
     root = _root(store, options)
-    entries = []
-    for parent, folders, names in os.walk(root):
-        # Names that start with a dot belong to files that are being written.
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        links = [name for name in folders if Path(parent, name).is_symlink()]
-        for path in (Path(parent, name) for name in sorted(names) + links):
-            if not path.name.startswith("."):
-                entries.append(_entry(root, path))
-    return {"root": str(root), "files": entries}
+    return {"root": str(root), "files": [_entry(root, path) for path in files_of_runs(root)]}
 
 
 def files(store: Store, options: Namespace) -> None:

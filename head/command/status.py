@@ -1,7 +1,5 @@
 """`volley-head status`: nodes, experiments, saved results, sleep and cost, read from files."""
 
-from __future__ import annotations
-
 import time
 from argparse import Namespace
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`volley-head submit`: unpacks an experiment, checks it, and puts it into the queue."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

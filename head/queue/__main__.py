@@ -5,8 +5,6 @@ SIGTERM makes every job write a checkpoint; the next start continues them. SIGHU
 version of this package and leaves the jobs alone.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

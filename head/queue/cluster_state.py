@@ -1,7 +1,5 @@
 """The queue's last view of Ray, in a file for the command and for sleep."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 
 from ..files import read_json, replace_json

@@ -77,8 +77,7 @@ def job_environment(experiment: Experiment, folder: Path) -> dict[str, Any]:
     Raises:
         UserError: A package cannot be installed, the head lacks something, or it is too large.
     """
-    from payload.environments.machine_requirements import check_requirements
-    from payload.environments.packages import install_packages
+    from payload.environments.machine_requirements import check_requirements, install_packages
     from payload.environments.runtime_env import runtime_env
 
     check_requirements(experiment)

@@ -1,12 +1,11 @@
 """The queue's step: it starts experiments where there is room and follows them to their end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from ray.job_submission import JobDetails
 
@@ -14,13 +13,11 @@ from ..cluster_settings import read_settings
 from ..files import replace
 from ..room import Needs, Node
 from .cluster_state import ClusterState, RayNode, read_cluster_state
-from .journal_copy import JournalCopy
 from .ray_api import RayCluster
 from .record import ENV_RUNNERS, OUTPUT, STATUS, Record, read_status
 from .restart_rules import STARTS_AN_HOUR, Ends
-from .sharing import Claim, share
+from .sharing import Claim, share, usable_workers
 from .store import Store
-from .worker_demand import usable_workers
 
 Jobs = Mapping[str, JobDetails]
 
@@ -28,6 +25,8 @@ REQUEST_AGAIN_S = 30.0
 WORKERS_TIMEOUT_S = float(os.environ.get("WORKERS_TIMEOUT_S", "120"))
 """A search keeps the env runners that it starts with, so after a boot it waits for its workers.
 They reconnect after about 24 s; an evicted worker may never return. A rehearsal waits less."""
+MOST_BYTES = 2**20
+"""Output of one experiment that is copied to the journal at a time."""
 
 
 class Queue:
@@ -185,3 +184,28 @@ def _without_searches(claims: list[Claim]) -> list[Claim]:
         if claim.needs.search and not claim.running:
             return claims[:place] + [later for later in claims[place:] if later.running]
     return claims
+
+
+class JournalCopy:
+    """Remembers how far the output of each experiment was copied."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        # Earlier lines stay in the files alone.
+        self._copied = {path: path.stat().st_size for path in self._outputs()}
+
+    def copy(self) -> None:
+        for path in self._outputs():
+            start = self._copied.get(path, 0)
+            if path.stat().st_size < start:
+                start = 0  # Another experiment has replaced it.
+            with path.open("rb") as file:
+                file.seek(start)
+                new = file.read(MOST_BYTES)
+            whole = new[: new.rfind(b"\n") + 1]
+            self._copied[path] = start + len(whole)
+            for line in whole.decode(errors="replace").splitlines():
+                print(f"{path.parent.name}: {line}", flush=True)
+
+    def _outputs(self) -> list[Path]:
+        return list(self._store.root.glob(f"[a-z0-9]*/{OUTPUT}"))

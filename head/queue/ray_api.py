@@ -1,7 +1,5 @@
 """Ray's nodes and jobs, as the queue asks for them through the dashboard."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -31,14 +29,10 @@ class RayAwayError(Exception):
 
 
 class RayCluster:
-    """The cluster of this head."""
+    """The cluster of this head; methods raise RayAwayError if Ray does not answer."""
 
     def nodes(self) -> list[RayNode]:
-        """Returns the nodes that are alive, the head first.
-
-        Raises:
-            RayAwayError
-        """
+        """Returns the nodes that are alive, the head first."""
         address = os.environ["RAY_API_SERVER_ADDRESS"]
         # With a filter for those alive, Ray takes the dead ones for missing.
         nodes = [
@@ -58,9 +52,6 @@ class RayCluster:
         """Returns the jobs of experiments by submission id, and the number of other live jobs.
 
         The others belong to people who are connected to Ray or have submitted a job.
-
-        Raises:
-            RayAwayError
         """
         jobs = _ask(lambda: JobSubmissionClient().list_jobs())
         experiments = {
@@ -72,20 +63,13 @@ class RayCluster:
         return experiments, live - sum(not job.status.is_terminal() for job in experiments.values())
 
     def stop(self, job: str) -> None:
-        """Tells a job to write its checkpoint and end, and does not wait for it.
-
-        Raises:
-            RayAwayError
-        """
+        """Tells a job to write its checkpoint and end, and does not wait for it."""
         _ask(lambda: JobSubmissionClient().stop_job(job))
 
     def request_workers(self, count: int) -> None:
         """Requests at least this many workers from Ray's autoscaler, until the next request.
 
         ray.autoscaler.sdk.request_resources does the same, but needs a driver.
-
-        Raises:
-            RayAwayError
         """
         bundles = json.dumps([{WORKER: 1}] * count)
 

@@ -1,7 +1,5 @@
 """The head's record of one experiment: state.json in the experiment's folder."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -13,7 +11,7 @@ LIVE = ("STARTING", "TRAINING")
 ENDED = ("FINISHED", "FAILED", "STOPPED")
 STATE = "state.json"
 STATUS = "status.json"
-"""The payload writes it: RunStatus in payload/run/run_status.py."""
+"""The payload writes it: RunStatus in payload/run/reporting.py."""
 ENV_RUNNERS = "env_runners"
 """The number of env runners that the experiment shall have now; the payload reads it."""
 OUTPUT = "output.log"

@@ -1,7 +1,5 @@
 """What happens to an experiment whose job has ended: it is over, or it is tried again."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
@@ -20,8 +18,6 @@ SAVE = [sys.executable, "-m", "head.results", "save"]
 
 
 class Ends:
-    """The restart rules."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
         self._saving: list[subprocess.Popen[bytes]] = []

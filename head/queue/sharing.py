@@ -1,4 +1,4 @@
-"""How experiments share the cluster: which of them train, and with how many env runners.
+"""How experiments share the cluster: which train, with how many env runners, on how many workers.
 
 First come, first served: an experiment starts as soon as there is room for one of its env runners,
 and those behind it wait until it has started. An experiment that names a number of env runners gets
@@ -6,12 +6,13 @@ them before those behind it. The others share the remaining CPUs evenly, and a s
 runners that it started with.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
+from ..cluster_settings import ClusterSettings
 from ..room import Needs, Node, Room
+from .cluster_state import RayNode
 
 
 @dataclass(frozen=True)
@@ -131,3 +132,35 @@ def _share_evenly(claims: list[Claim], room: Room, shares: dict[str, int]) -> No
 
 def _shares_evenly(needs: Needs) -> bool:
     return needs.search or needs.num_env_runners is None
+
+
+def usable_workers(
+    claims: Sequence[Claim], nodes: Sequence[RayNode], settings: ClusterSettings
+) -> int:
+    """Returns the fewest workers with which each experiment has as much as with all of them.
+
+    Args:
+        claims: In the order in which they are served.
+        nodes: Ray's nodes: a machine may offer fewer CPUs than its size has.
+    """
+    head, worker = _node(nodes, "head", settings.head), _node(nodes, "worker", settings.worker)
+    return _usable(tuple(map(_as_at_its_start, claims)), head, worker, settings.max_workers)
+
+
+def _as_at_its_start(claim: Claim) -> Claim:
+    # Otherwise it would keep the env runners that it has gained, and give up the driver's CPU.
+    return claim if claim.needs.search else replace(claim, env_runners=0)
+
+
+def _node(nodes: Sequence[RayNode], role: str, otherwise: Node) -> Node:
+    seen = [Node(node.cpus, node.gpus) for node in nodes if node.role == role]
+    return min(seen, key=lambda node: node.cpus, default=otherwise)
+
+
+@lru_cache(maxsize=8)  # The queue asks every second.
+def _usable(claims: tuple[Claim, ...], head: Node, worker: Node, most: int) -> int:
+    def shares(workers: int) -> dict[str, int]:
+        return share(claims, [head, *[worker] * workers]).env_runners
+
+    with_all = shares(most)
+    return next(count for count in range(most + 1) if shares(count) == with_all)

@@ -5,8 +5,6 @@ none, and installs the packages that the experiment names. Exit codes: 0 submitt
 retry would fail again), 1 anything else.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys
@@ -17,15 +15,8 @@ from ray.job_submission import JobSubmissionClient
 
 from ..blob import container, retry
 from ..paths import RUNS
-from ..results.sync import restore_runs
-from .plan import (
-    REFUSAL,
-    entrypoint,
-    job_environment,
-    payload_command,
-    read_plan,
-    run_to_resume,
-)
+from ..results import restore_runs
+from .plan import REFUSAL, entrypoint, job_environment, payload_command, read_plan, run_to_resume
 from .record import read_record
 
 DASHBOARD_TIMEOUT_S = 120.0

@@ -4,8 +4,6 @@ The command and the queue change states here, under one lock. Both may be killed
 every change can be repeated.
 """
 
-from __future__ import annotations
-
 import difflib
 import fcntl
 import shutil
@@ -22,8 +20,6 @@ from .record import STATE, Record, read_record
 
 
 class RefusedError(Exception):
-    """A request is refused."""
-
     def __init__(self, reason: str, next_command: str = "volley status") -> None:
         super().__init__(reason)
         self.next_command = next_command

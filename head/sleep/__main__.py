@@ -3,8 +3,6 @@
 cluster-sleep.timer starts it every minute.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, replace
 
@@ -14,8 +12,7 @@ from ..machine import Moment, present_moment
 from ..paths import SLEEP_REQUEST
 from ..sleep_record import SleepRecord, record_of_this_boot
 from .idle import Need, need, unfinished
-from .limits import GRACE_S, Limit, limits, warning
-from .mlflow_warning import tag_runs
+from .limits import GRACE_S, Limit, limits, tag_runs, warning
 from .spending import Cost, update
 from .steps import go
 

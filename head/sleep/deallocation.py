@@ -1,7 +1,5 @@
 """The requests to Azure on the way to sleep: delete the workers, deallocate the head."""
 
-from __future__ import annotations
-
 import time
 
 from ..autoscaler.scale_set import VERSION, ScaleSet

@@ -1,16 +1,23 @@
-"""Whether anybody needs the cluster."""
+"""Whether anybody needs the cluster: experiments, Ray drivers, and people logged in over SSH.
 
-from __future__ import annotations
+A process whose parent is sshd's is a login. `ssh -N` (volley's shared connection and its tunnel)
+has processes of sshd only, and `volley status`, which may ask every few seconds, does not count. A
+program left in tmux or under nohup has another parent: it does not keep the head awake.
+"""
 
+import re
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..paths import PROC
 from ..queue.cluster_state import read_cluster_state
 from ..queue.store import Store
-from .logins import logins
 
 STALE_S = 120.0
 """The queue's view of Ray counts for this long."""
+SSHD = ("sshd", "sshd-session", "sshd-auth")
+STATUS = re.compile(r"(\S*sh -c )?(sudo )?(\S*/)?volley-head status( --name [a-z0-9-]+)?")
 
 
 @dataclass(frozen=True)
@@ -24,7 +31,6 @@ class Need:
 
 
 def need() -> Need:
-    """Returns who needs the cluster now."""
     try:
         who = unfinished() or _logged_in() or _drivers()
     except Exception as error:
@@ -47,3 +53,38 @@ def _drivers() -> str:
 def _logged_in() -> str:
     commands = logins()
     return f"logged in: {commands[0][:100]}" if commands else ""
+
+
+@dataclass(frozen=True)
+class Process:
+    pid: int
+    name: str
+    parent: int
+    command: str
+
+
+def logins() -> list[str]:
+    processes = list(_processes())
+    servers = {process.pid for process in processes if process.name in SSHD}
+    return [
+        process.command or process.name
+        for process in processes
+        if process.parent in servers
+        and process.pid not in servers
+        and not STATUS.fullmatch(process.command)
+    ]
+
+
+def _processes() -> Iterator[Process]:
+    for folder in PROC.glob("[0-9]*"):
+        try:
+            stat = (folder / "stat").read_text(errors="replace")
+            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # It has ended.
+        # pid (name) state parent ...: the name may hold any character.
+        start, _, rest = stat.rpartition(")")
+        state, parent, *_ = rest.split()
+        if state != "Z":
+            name = start.partition("(")[2]
+            yield Process(int(folder.name), name, int(parent), " ".join(words).strip())

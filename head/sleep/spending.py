@@ -3,8 +3,6 @@
 It starts with the first run on this head: a replaced head begins at 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The cloud-config of each role: its files unchanged, and its environment rendered."""
 
-from __future__ import annotations
-
 import base64
 import shlex
 from dataclasses import dataclass, field
@@ -35,7 +33,6 @@ STOP_BEFORE_EVICTION: dict[Role, str] = {
     "head": "experiments.service sync-results.timer ray-head.service",
     "worker": "ray-worker.service",
 }
-_COMMANDS = [["ln", "-sf", "/usr/local/lib/volley/volley-head", "/usr/local/bin/volley-head"]]
 RESERVED_PORTS = f"""\
 # The kernel uses none of Ray's ports for outgoing connections.
 net.ipv4.ip_local_reserved_ports = {reserved_ports()}
@@ -94,10 +91,7 @@ def cloud_config(machine: MachineEnvironment) -> str:
     Raises:
         CustomDataTooLargeError: The user's packages and variables do not fit.
     """
-    config: dict[str, Any] = {
-        "write_files": write_files(machine),
-        "runcmd": run_commands(machine),
-    }
+    config: dict[str, Any] = {"write_files": write_files(machine), "runcmd": run_commands(machine)}
     text = "#cloud-config\n" + yaml.dump(config, Dumper=_Dumper, sort_keys=False, width=1000)
     if len(text.encode()) > MAX_CUSTOM_DATA:
         raise CustomDataTooLargeError(
@@ -137,13 +131,14 @@ def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
 
 def run_commands(machine: MachineEnvironment) -> list[list[str]]:
     """Returns cloud-init's runcmd, which runs once, after the files are written."""
+    link = ["ln", "-sf", f"{LIBRARY}/volley-head", "/usr/local/bin/volley-head"]
     return [
         ["systemd-sysusers"],
         ["systemd-tmpfiles", "--create", "/etc/tmpfiles.d/volley.conf"],
         ["systemctl", "daemon-reload"],
         ["systemctl", "restart", "systemd-sysctl.service"],
-        ["/usr/local/lib/volley/answer-azure-at-once"],
-        *(_COMMANDS if machine.role == "head" else []),
+        [f"{LIBRARY}/answer-azure-at-once"],
+        *([link] if machine.role == "head" else []),
         # --no-block: cloud-init ends before the units are up.
         ["systemctl", "enable", "--now", "--no-block", *UNITS[machine.role]],
     ]

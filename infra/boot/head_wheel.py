@@ -1,7 +1,5 @@
 """The package head/ as a wheel: the head's software, which a run command installs."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

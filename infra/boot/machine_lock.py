@@ -5,8 +5,6 @@ and the hashes of the wheels that fit Linux on x86-64 with the machines' Python;
 carries those of every platform, 257 KB of them. Beside it lies machine.txt.gz, which machines get.
 """
 
-from __future__ import annotations
-
 import gzip
 import sys
 import tomllib

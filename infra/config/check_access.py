@@ -1,15 +1,12 @@
 """Checks of access: addresses, user name and SSH key."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
 from infra.config.check_network import parse_cidr
-from infra.config.problem import Problem
-from infra.config.stack_settings import StackSettings
+from infra.config.stack_settings import Problem, StackSettings
 
 LARGEST_ADMIN_NETWORK = 16
 """Prefix length; a larger network needs allowPublicSsh."""
@@ -31,10 +28,14 @@ TAKEN_USERNAMES = frozenset(f"{_REFUSED_BY_AZURE}{_ON_THE_MACHINES}".split())
 
 
 def check_access(settings: StackSettings) -> Iterator[Problem]:
-    """Checks who may log in."""
     yield from check_admin_cidr(settings)
-    yield from check_admin_username(settings)
     yield from check_ssh_key(settings)
+    if settings.admin_username in TAKEN_USERNAMES:
+        yield Problem(
+            "adminUsername",
+            settings.admin_username,
+            "is reserved by Azure or taken on the machines; use another, for example azureuser",
+        )
 
 
 def check_admin_cidr(settings: StackSettings) -> Iterator[Problem]:
@@ -64,16 +65,6 @@ def is_wide(network: IPv4Network) -> bool:
 def is_private(network: IPv4Network) -> bool:
     """Whether all addresses of a network are private."""
     return any(network.subnet_of(private) for private in PRIVATE)
-
-
-def check_admin_username(settings: StackSettings) -> Iterator[Problem]:
-    """The user name is allowed by Azure and free on the machines."""
-    if settings.admin_username in TAKEN_USERNAMES:
-        yield Problem(
-            "adminUsername",
-            settings.admin_username,
-            "is reserved by Azure or taken on the machines; use another, for example azureuser",
-        )
 
 
 def check_ssh_key(settings: StackSettings) -> Iterator[Problem]:

@@ -1,12 +1,9 @@
 """Checks of the experiment: the payload accepts it, and the cluster has room for it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
-from infra.config.problem import Problem
-from infra.config.stack_settings import StackSettings
+from infra.config.stack_settings import Problem, StackSettings
 from infra.config.vm_sizes import SIZES
 from payload.experiment import (
     Cluster,
@@ -18,7 +15,7 @@ from payload.experiment import (
     place,
     read_experiment,
 )
-from payload.parcel.experiment_files import MAX_BYTES, largest, sizes
+from payload.parcel import MAX_BYTES, largest, sizes
 
 
 def check_experiment(settings: StackSettings, root: Path) -> Iterator[Problem]:

@@ -1,12 +1,9 @@
 """Checks of the machines: sizes, location, image, memory, packages and variables."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 
-from infra.config.problem import Problem
-from infra.config.stack_settings import StackSettings
+from infra.config.stack_settings import Problem, StackSettings
 from infra.config.vm_sizes import LOCATIONS, RETIRED, SIZES, UNSUITABLE
 from payload.experiment import nearest
 
@@ -22,27 +19,21 @@ LEGIBLE = "contains credentials, which every user of the machines could read"
 
 def check_machines(settings: StackSettings) -> Iterator[Problem]:
     """Azure offers the machines, and they fit the settings."""
+    if settings.location not in LOCATIONS:
+        allowed = f"is not an Azure location{nearest(settings.location, LOCATIONS)}"
+        yield Problem("location", settings.location, allowed)
     yield from check_sizes(settings)
     yield from check_limits(settings)
-    yield from check_location(settings)
     yield from check_image(settings)
     yield from check_shared_memory(settings)
-    yield from check_variables(settings)
-    yield from check_pip_packages(settings)
-    yield from check_apt_packages(settings)
-    yield from check_tracking_uri(settings)
+    yield from check_environment(settings)
 
 
 def check_sizes(settings: StackSettings) -> Iterator[Problem]:
     """Sizes exist, and Azure still offers them."""
     for key, size in (("headSize", settings.head_size), ("workerSize", settings.worker_size)):
-        retired = RETIRED.get(size)
-        if retired is not None:
-            yield Problem(
-                key, size, f"retired on {retired.date}; its successor is {retired.successor}"
-            )
-        elif size in UNSUITABLE:
-            yield Problem(key, size, UNSUITABLE[size])
+        if reason := RETIRED.get(size) or UNSUITABLE.get(size):
+            yield Problem(key, size, reason)
         elif size not in SIZES:
             yield Problem(key, size, f"is not a known size{nearest(size, SIZES)}")
 
@@ -53,13 +44,6 @@ def check_limits(settings: StackSettings) -> Iterator[Problem]:
         for key, value in (("maxHours", settings.max_hours), ("budget", settings.budget)):
             if value:
                 yield Problem(key, value, NEVER_SLEEPS)
-
-
-def check_location(settings: StackSettings) -> Iterator[Problem]:
-    """The location exists."""
-    if settings.location not in LOCATIONS:
-        allowed = f"is not an Azure location{nearest(settings.location, LOCATIONS)}"
-        yield Problem("location", settings.location, allowed)
 
 
 def check_image(settings: StackSettings) -> Iterator[Problem]:
@@ -83,18 +67,17 @@ def check_shared_memory(settings: StackSettings) -> Iterator[Problem]:
         yield Problem("sharedMemoryGib", wanted, allowed)
 
 
-def check_variables(settings: StackSettings) -> Iterator[Problem]:
-    """Names are valid for a shell and for systemd. Values are never shown."""
+def check_environment(settings: StackSettings) -> Iterator[Problem]:
+    """Variables and packages have valid names, and no address has credentials in it.
+
+    A variable's value is never shown. customData is not secret.
+    """
     for name in settings.environment_variables:
         if not VARIABLE.fullmatch(name):
             allowed = (
                 "must have letters, digits and underscores only, and must not start with a digit"
             )
             yield Problem("environmentVariables", name, allowed)
-
-
-def check_pip_packages(settings: StackSettings) -> Iterator[Problem]:
-    """Packages only, and no credentials: customData is not secret."""
     for package in settings.pip_packages:
         before, scheme, _ = package.partition("://")
         if "\n" in package:
@@ -105,17 +88,9 @@ def check_pip_packages(settings: StackSettings) -> Iterator[Problem]:
             yield Problem("pipPackages", f"{before}{scheme}...", LEGIBLE)
         elif package.startswith("-"):
             yield Problem("pipPackages", package, "is an option of pip, not a package")
-
-
-def check_tracking_uri(settings: StackSettings) -> Iterator[Problem]:
-    """The address has no credentials in it: customData is not secret."""
     uri = settings.mlflow_tracking_uri
     if CREDENTIALS.search(uri):
         yield Problem("mlflowTrackingUri", f"{uri.partition('://')[0]}://...", LEGIBLE)
-
-
-def check_apt_packages(settings: StackSettings) -> Iterator[Problem]:
-    """Names follow Debian's policy, with or without a version."""
     for package in settings.apt_packages:
         if not DEBIAN_PACKAGE.fullmatch(package):
             allowed = "is not a Debian package name; for example htop or htop=3.0.5-7build2"

@@ -1,13 +1,10 @@
 """Checks of the network: address ranges, room for the workers, and ids of existing resources."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from ipaddress import AddressValueError, IPv4Network, NetmaskValueError
 
-from infra.config.problem import Problem
-from infra.config.stack_settings import StackSettings
+from infra.config.stack_settings import Problem, StackSettings
 
 AZURE_RESERVED_ADDRESSES = 5
 """Azure reserves these in each subnet: network, gateway, two for DNS, broadcast."""

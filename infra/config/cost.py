@@ -1,11 +1,15 @@
-"""The cost of a stack: everything that Azure bills, per hour and for each `up`."""
+"""The cost of a stack: everything that Azure bills, per hour and for each `up`.
 
-from __future__ import annotations
+The prices are from one dated file that `make prices` updates.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
-from infra.config.prices import prices
+from pydantic import BaseModel, ConfigDict
+
 from infra.config.stack_settings import StackSettings
 
 HOURS_PER_MONTH = 730
@@ -15,6 +19,49 @@ DOWNLOADED_GB = 3.5
 
 The act `head alone` of the rehearsal measures it.
 """
+
+
+FILE = Path(__file__).with_name("prices.json")
+DISK_SIZES_GIB = (64, 128, 256, 512, 1024, 2048)
+"""Azure bills a managed disk as the next of these sizes."""
+
+
+class VmPrice(BaseModel):
+    """Price per hour of a VM with Linux."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    regular: float
+    spot: float
+
+
+class Prices(BaseModel):
+    """The prices of one location, in US dollars."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    as_of: str
+    location: str
+    source: str
+    vm_hour: dict[str, VmPrice]
+    """By VM size."""
+    premium_disk_month: dict[int, float]
+    """Premium SSD with local redundancy, by the size in GiB."""
+    standard_disk_month: dict[int, float]
+    """Standard SSD with local redundancy, by the size in GiB."""
+    nat_gateway_hour: float
+    nat_gateway_gb: float
+    public_address_hour: float
+    private_endpoint_hour: float
+
+    def disk_month(self, gib: int, premium: bool) -> float:
+        by_size = self.premium_disk_month if premium else self.standard_disk_month
+        return by_size[next(size for size in DISK_SIZES_GIB if size >= gib)]
+
+
+@cache
+def prices() -> Prices:
+    return Prices.model_validate_json(FILE.read_text())
 
 
 @dataclass(frozen=True)
@@ -49,7 +96,7 @@ def hourly(settings: StackSettings) -> Hourly:
 
 def billed(settings: StackSettings) -> list[Billed]:
     """Returns everything that is billed until `make down`, except what is stored in Blob."""
-    return [*_machines(settings), *_worker_disks(settings), *_always(settings)]
+    return [*_machines(settings), *_always(settings)]
 
 
 def per_hour(settings: StackSettings) -> float:
@@ -98,17 +145,14 @@ def _machines(settings: StackSettings) -> Iterator[Billed]:
             how = ", Spot" if spot else ""
             what = name if count == 1 else f"{count} {name}"
             yield Billed(f"{what}, {size}{how}", count * _machine_hour(size, spot))
+    if settings.max_workers and (worker := _worker_disk_hour(settings)):
+        what = f"OS disks of the workers, {settings.os_disk_gib} GiB Standard SSD"
+        yield Billed(what, settings.max_workers * worker)
 
 
 def _machine_hour(size: str, spot: bool) -> float:
     price = prices().vm_hour[size]
     return price.spot if spot else price.regular
-
-
-def _worker_disks(settings: StackSettings) -> Iterator[Billed]:
-    if settings.max_workers and (worker := _worker_disk_hour(settings)):
-        what = f"OS disks of the workers, {settings.os_disk_gib} GiB Standard SSD"
-        yield Billed(what, settings.max_workers * worker)
 
 
 def _worker_disk_hour(settings: StackSettings) -> float:
@@ -119,14 +163,9 @@ def _worker_disk_hour(settings: StackSettings) -> float:
 
 def _always(settings: StackSettings) -> Iterator[Billed]:
     """The disk that a deallocated head keeps, and the network."""
-    size = settings.os_disk_gib
-    head = prices().disk_month(size, premium=True) / HOURS_PER_MONTH
+    price, size = prices(), settings.os_disk_gib
+    head = price.disk_month(size, premium=True) / HOURS_PER_MONTH
     yield Billed(f"OS disk of the head, {size} GiB Premium SSD", head)
-    yield from _network(settings)
-
-
-def _network(settings: StackSettings) -> Iterator[Billed]:
-    price = prices()
     made = not settings.head_subnet_id
     addresses = 2 if made else 1
     yield Billed("public IP addresses", addresses * price.public_address_hour)

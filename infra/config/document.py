@@ -5,8 +5,6 @@
 infra/config/stack_settings.py is the source of every name, type, default and description.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator
@@ -27,10 +25,7 @@ END = "<!-- End of the settings -->"
 
 def main() -> int:
     """Writes both files; returns 0."""
-    for name, document in (
-        ("Pulumi.yaml", with_config),
-        ("docs/configuration.md", with_table),
-    ):
+    for name, document in (("Pulumi.yaml", with_config), ("docs/configuration.md", with_table)):
         file = ROOT / name
         file.write_text(document(file.read_text()))
     return 0

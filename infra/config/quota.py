@@ -3,8 +3,6 @@
 https://learn.microsoft.com/rest/api/compute/usage/list
 """
 
-from __future__ import annotations
-
 import json
 import re
 import urllib.request

@@ -1,7 +1,5 @@
 """Reads the stack's configuration; one error lists every problem."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,20 +15,13 @@ from infra.config.check_access import check_access
 from infra.config.check_experiment import check_experiment, with_needs
 from infra.config.check_machines import check_machines
 from infra.config.check_network import check_network
-from infra.config.problem import Problem
-from infra.config.stack_settings import StackSettings
+from infra.config.stack_settings import Problem, StackSettings
 from payload.experiment import nearest
 
 SECRET = (
     "would be stored in plain text on the machines; secrets are not supported, "
     "set a plain value without --secret"
 )
-
-REMOVED = {
-    "workerSettleSeconds": "is no longer needed, since a training takes workers as they come: "
-    "pulumi config rm workerSettleSeconds"
-}
-"""Settings of earlier versions, and what to do about them."""
 
 
 class ConfigError(Exception):
@@ -54,7 +45,7 @@ def read_settings(config: Mapping[str, str], root: Path) -> StackSettings:
     """
     fields = {field.alias or name: field for name, field in StackSettings.model_fields.items()}
     problems = [
-        Problem(key, value, REMOVED.get(key) or f"is not a setting{nearest(key, fields)}")
+        Problem(key, value, f"is not a setting{nearest(key, fields)}")
         for key, value in config.items()
         if key not in fields
     ]

@@ -1,7 +1,7 @@
 """The stack's settings: `make docs` writes Pulumi.yaml and docs/configuration.md from them."""
 
-from __future__ import annotations
-
+import json
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -144,3 +144,24 @@ class StackSettings(BaseModel):
     def has_ephemeral_worker_disks(self) -> bool:
         """Whether a worker's OS disk is on its local disk, which is free and created faster."""
         return self.worker.fits_os_disk(self.os_disk_gib)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem, shown as a line."""
+
+    key: str
+    value: object
+    """Shown, so never a secret."""
+    allowed: str
+    """What is wrong, and what is allowed."""
+
+    def __str__(self) -> str:
+        return f"{self.key}: {_shown(self.value)}: {self.allowed}"
+
+
+def _shown(value: object) -> str:
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError):
+        return str(value)  # YAML has types that JSON lacks, for example dates.

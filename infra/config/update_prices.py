@@ -3,8 +3,6 @@
 https://learn.microsoft.com/rest/api/cost-management/retail-prices/azure-retail-prices
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
@@ -16,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from infra.config.prices import DISK_SIZES_GIB, FILE, Prices, VmPrice
+from infra.config.cost import DISK_SIZES_GIB, FILE, Prices, VmPrice
 from infra.config.vm_sizes import LOCATIONS, SIZES
 from payload.atomic_file import replace_text
 from payload.experiment import nearest

@@ -32,14 +32,6 @@ class Machine:
         return SIZES[size]
 
 
-@dataclass(frozen=True)
-class Retired:
-    """A size that Azure has retired."""
-
-    date: str
-    successor: str
-
-
 _T4, _A100, _H100 = (
     "Standard NCASv3_T4 Family",
     "StandardNCADSA100v4Family",
@@ -78,7 +70,7 @@ SIZES = {
 }
 
 RETIRED = {
-    f"Standard_{size}": Retired(date, f"Standard_{successor}")
+    f"Standard_{size}": f"retired on {date}; its successor is Standard_{successor}"
     for date, successor, sizes in (
         ("2023-09-06", "NC4as_T4_v3", "NC6 NC12 NC24 NC24r"),
         ("2023-09-06", "NC4as_T4_v3", "NC6_Promo NC12_Promo NC24_Promo NC24r_Promo"),
@@ -91,7 +83,7 @@ RETIRED = {
     )
     for size in sizes.split()
 }
-"""Azure's list of retired GPU sizes.
+"""GPU sizes that Azure has retired, and what replaces them.
 
 https://learn.microsoft.com/azure/virtual-machines/sizes/retirement/retired-sizes-list
 """

@@ -4,8 +4,6 @@ They see CPU load and not Ray: Azure may delete a worker that has an idle env ru
 https://learn.microsoft.com/azure/virtual-machine-scale-sets/virtual-machine-scale-sets-autoscale-overview
 """
 
-from __future__ import annotations
-
 import pulumi
 from pulumi_azure_native import monitor
 

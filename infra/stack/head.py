@@ -1,7 +1,5 @@
 """The head: one VM with a public address, where Ray's head, MLflow and the training run."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
@@ -9,9 +7,8 @@ import pulumi
 from pulumi_azure_native import compute, network
 
 from infra.stack import vm_arguments as parts
-from infra.stack.machine_environment import custom_data, head_environment
+from infra.stack.machine_environment import Prerequisites, custom_data, head_environment
 from infra.stack.network import Network
-from infra.stack.prerequisites import Prerequisites
 
 REPLACED_BY = [
     "osProfile.customData",
@@ -54,13 +51,10 @@ class Head(pulumi.ComponentResource):
         self.public_ip = self.address.ip_address.apply(str)
         data = custom_data(head_environment, prerequisites, identities.head, self.private_ip)
         self.vm = self._virtual_machine(data)
-        self.image = self._image()
+        self.image: pulumi.Output[str] = self.vm.storage_profile.apply(
+            partial(_with_version, prerequisites.settings.image)
+        )
         self.register_outputs({"privateIp": self.private_ip, "publicIp": self.public_ip})
-
-    def _image(self) -> pulumi.Output[str]:
-        name = self._prerequisites.settings.image
-        image: pulumi.Output[str] = self.vm.storage_profile.apply(partial(_with_version, name))
-        return image
 
     def _network_interface(self, net: Network) -> network.NetworkInterface:
         nsg = None if net.head_nsg is None else network.NetworkSecurityGroupArgs(id=net.head_nsg)

@@ -4,8 +4,6 @@ A change of either replaces no machine. Trainings continue, unless Ray has to re
 autoscaler has changed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import shlex
 from dataclasses import asdict
@@ -18,14 +16,12 @@ from head.cluster_settings import ClusterSettings, Prices
 from head.resource_manager import PUBLIC_CLOUD
 from head.room import Node
 from infra.boot.head_wheel import head_files, head_wheel, wheel_name
-from infra.config.cost import hourly
-from infra.config.prices import prices
+from infra.config.cost import hourly, prices
 from infra.config.stack_settings import StackSettings
 from infra.config.vm_sizes import Machine
 from infra.stack.head import Head
-from infra.stack.last_start import HEAD_SOFTWARE
 from infra.stack.naming import Naming
-from infra.stack.run_command import run_command_on_head
+from infra.stack.run_command import HEAD_SOFTWARE, run_command_on_head
 from infra.stack.run_command_script import script_with_files
 from infra.stack.worker_limits import WorkerLimits, autoscaling_config
 from infra.stack.workers import Workers

@@ -1,7 +1,5 @@
 """Managed identities of head and workers, and their roles."""
 
-from __future__ import annotations
-
 import pulumi
 from pulumi_azure_native import authorization, managedidentity
 

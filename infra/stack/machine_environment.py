@@ -1,6 +1,4 @@
-"""The environment of head and workers at boot, which their customData carries."""
-
-from __future__ import annotations
+"""What exists before head and workers boot, and the environment that their customData carries."""
 
 import base64
 from collections.abc import Callable
@@ -13,8 +11,23 @@ from pulumi_azure_native import managedidentity
 from infra.boot.cloud_config import MachineEnvironment, Role, cloud_config
 from infra.config.stack_settings import StackSettings
 from infra.ports import MLFLOW, head_flags, worker_flags
-from infra.stack.prerequisites import Prerequisites
-from infra.stack.retention import CONTAINER, ENVIRONMENTS
+from infra.stack.identity import Identities
+from infra.stack.naming import Naming
+from infra.stack.network import Network
+from infra.stack.results_account import CONTAINER, ENVIRONMENTS, ResultsAccount
+
+
+@dataclass(frozen=True)
+class Prerequisites:
+    """What must exist before a machine boots; passed to the head and to the workers."""
+
+    naming: Naming
+    settings: StackSettings
+    network: Network
+    results: ResultsAccount
+    identities: Identities
+    grants: list[pulumi.Resource]
+    """Role assignments: a machine depends on them."""
 
 
 @dataclass(frozen=True)

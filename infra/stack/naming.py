@@ -1,7 +1,5 @@
 """Names, location and tags of every resource."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +54,6 @@ class Naming:
 
 
 def stack_prefix() -> str:
-    """Returns the prefix of this stack's resources."""
     return resource_prefix(pulumi.get_project(), pulumi.get_stack())
 
 
@@ -70,7 +67,6 @@ def resource_prefix(project: str, stack: str) -> str:
 
 
 def tags(settings: StackSettings) -> dict[str, str]:
-    """Returns the tags of every resource."""
     values = {
         "project": pulumi.get_project(),
         "stack": pulumi.get_stack(),

@@ -1,7 +1,5 @@
 """The network: a vnet, a subnet for the head and one for the workers, and their NSG rules."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pulumi

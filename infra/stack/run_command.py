@@ -1,18 +1,131 @@
-"""A managed run command on the head, which `up` executes again until it has succeeded."""
+"""A managed run command on the head, which `up` executes again until it has succeeded.
 
-from __future__ import annotations
+Azure does not execute a run command again whose script is the same, whether or not it has failed
+(https://github.com/Azure/azure-sdk-for-net/issues/47307). So a script says when it was sent: after
+a start that did not succeed it is sent with a new time, and otherwise with the old one. How the
+last start ended, Azure knows and Pulumi's state does not.
+"""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar
 
 import pulumi
 from pulumi_azure_native import compute
 
 from infra.stack.head import Head
-from infra.stack.last_start import script_to_send, tell_reason
 from infra.stack.naming import Naming
 
 REPORTS_WITHIN_S = 60
 """How much longer Azure waits than the script itself."""
+
+
+TRAINING, HEAD_SOFTWARE = "training", "head-software"
+"""The names of the run commands in Azure."""
+SUCCEEDED = "Succeeded"
+STOPPED = (
+    "The cluster is asleep or its head is stopped, so nothing trains. Next: volley start; "
+    "the training then continues."
+)
+FIRST_LINES = "#!/bin/bash\n# Sent {time}\n"
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class LastStart:
+    """The run command as it is in Azure."""
+
+    script: str
+    state: str
+    """Azure's executionState; empty until the VM's agent has reported."""
+    output: str
+    """The last 4 KB of what the script has written, output and errors."""
+
+    def time_to_send(self) -> str:
+        """Returns the time for the next script: the old one, unless this start failed."""
+        sent = re.search(r"^# Sent (\S+)$", self.script, re.MULTILINE)
+        if sent is None or self.state not in ("", SUCCEEDED):
+            return _now()
+        return sent[1]
+
+
+def script_to_send(
+    name: str, script: str | pulumi.Output[str], group: pulumi.Input[str], vm: pulumi.Input[str]
+) -> pulumi.Output[str]:
+    """Returns a script that Azure executes if it has changed or if its last start failed.
+
+    Args:
+        name: Of the run command.
+    """
+
+    def with_time(values: list[str]) -> str:
+        text, *names = values
+        if name == TRAINING and is_stopped(*names):
+            pulumi.log.warn(STOPPED)
+        before = last_start(name, *names)
+        return FIRST_LINES.format(time=before.time_to_send() if before else _now()) + text
+
+    return pulumi.Output.all(script, group, vm).apply(with_time)
+
+
+def last_start(name: str, group: str, vm: str) -> LastStart | None:
+    """Asks Azure; returns None where the VM has no run command of the name."""
+    command = _existing(
+        lambda: compute.get_virtual_machine_run_command_by_virtual_machine(
+            expand="instanceView", resource_group_name=group, vm_name=vm, run_command_name=name
+        )
+    )
+    if command is None:
+        return None
+    view = command.instance_view
+    output = "\n".join(text.strip() for text in (view.output, view.error) if text)
+    script = command.source.script if command.source else None
+    return LastStart(script or "", view.execution_state or "", output)
+
+
+def is_stopped(group: str, vm: str) -> bool:
+    """Asks Azure whether the VM exists and does not run; `pulumi refresh` does not see that."""
+    machine = _existing(
+        lambda: compute.get_virtual_machine(
+            expand="instanceView", resource_group_name=group, vm_name=vm
+        )
+    )
+    if machine is None or machine.instance_view is None:
+        return False
+    codes = [status.code or "" for status in machine.instance_view.statuses or []]
+    return any(code in ("PowerState/deallocated", "PowerState/stopped") for code in codes)
+
+
+def tell_reason(failed: pulumi.ErrorHookArgs) -> bool:
+    """Shows the output of a failed start, which Azure's own error may lack.
+
+    Returns:
+        False: the engine does not retry.
+    """
+    inputs = failed.new_inputs or {}
+    name = inputs["runCommandName"]
+    last = last_start(name, inputs["resourceGroupName"], inputs["vmName"])
+    failure = "The training did not start" if name == TRAINING else f"The run command {name} failed"
+    if last is not None and last.output:
+        pulumi.log.error(f"{failure}. Output on the head:\n{last.output}")
+    return False
+
+
+def _existing(get: Callable[[], Found]) -> Found | None:
+    """Returns what Azure has; None where it has nothing."""
+    try:
+        return get()
+    except Exception as error:  # The SDK raises nothing narrower.
+        if "NotFound" in str(error):
+            return None
+        raise
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def run_command_on_head(

@@ -1,7 +1,5 @@
 """A run command's script that carries files: it unpacks them on the head."""
 
-from __future__ import annotations
-
 import base64
 import bz2
 import shlex

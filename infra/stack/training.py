@@ -1,7 +1,5 @@
 """The training: a managed run command that sends the payload and the experiment to the head."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,19 +11,18 @@ import pulumi
 from infra.config.check_experiment import cluster, stack_layer, with_stack_layer
 from infra.config.stack_settings import StackSettings
 from infra.stack.head import Head
-from infra.stack.last_start import TRAINING
 from infra.stack.naming import Naming
-from infra.stack.run_command import run_command_on_head
+from infra.stack.run_command import TRAINING, run_command_on_head
 from infra.stack.run_command_script import ScriptTooLargeError, script_with_files
 from payload.experiment import place
-from payload.parcel.experiment_files import (
+from payload.parcel import (
     ExperimentFiles,
     experiment_files,
     experiment_name,
     largest,
+    payload_archive,
     sizes,
 )
-from payload.parcel.payload_archive import payload_archive
 
 START_TRAINING = Path(__file__).parents[1] / "boot" / "start_training.sh"
 START_S = 600

@@ -1,7 +1,5 @@
 """Arguments that are the same for the head's VM and the scale set's instances."""
 
-from __future__ import annotations
-
 import pulumi
 from pulumi_azure_native import compute
 

@@ -3,8 +3,6 @@
 https://docs.ray.io/en/latest/cluster/vms/references/ray-cluster-configuration.html
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

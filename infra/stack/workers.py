@@ -1,17 +1,14 @@
 """The workers: a scale set whose machines join the head's Ray cluster."""
 
-from __future__ import annotations
-
 import pulumi
 from pulumi_azure_native import compute
 
 from infra.config.stack_settings import StackSettings
+from infra.error_codes import WORKERS_HAVE_CHANGED
 from infra.stack import vm_arguments as parts
 from infra.stack.head import Head
-from infra.stack.machine_environment import custom_data, worker_environment
+from infra.stack.machine_environment import Prerequisites, custom_data, worker_environment
 from infra.stack.network import Network
-from infra.stack.prerequisites import Prerequisites
-from infra.stack.worker_count import refuse_other_capacity
 
 REPLACED_BY = [
     # A scale set's model can change these, but running instances would keep the old values.
@@ -22,6 +19,28 @@ REPLACED_BY = [
     "virtualMachineProfile.priority",
     "virtualMachineProfile.evictionPolicy",
 ]
+
+
+def refuse_other_capacity(update: pulumi.ResourceHookArgs) -> None:
+    """Raises before an update of a scale set that would change its number of workers.
+
+    Azure takes a scale set as a whole, so an update sends the capacity that the state has: Azure
+    would delete workers that have come since then, or make some for a cluster that sleeps.
+
+    Raises:
+        RuntimeError: Azure has another capacity than the update would send.
+    """
+    inputs = update.new_inputs or {}
+    sent = int(inputs["sku"]["capacity"])
+    scale_set = compute.get_virtual_machine_scale_set(
+        resource_group_name=inputs["resourceGroupName"], vm_scale_set_name=inputs["vmScaleSetName"]
+    )
+    running = int((scale_set.sku and scale_set.sku.capacity) or 0)
+    if running != sent:
+        raise RuntimeError(
+            f"{WORKERS_HAVE_CHANGED}: the cluster has {running} workers, the stack's state says "
+            f"{sent}; nothing was changed. Next: volley up (or pulumi refresh, then pulumi up)"
+        )
 
 
 class Workers(pulumi.ComponentResource):

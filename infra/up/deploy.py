@@ -6,8 +6,6 @@ Before pulumi runs, it corrects the stack's state where a killed run has left op
 an error that goes away by itself, it names the reason, waits, and runs pulumi again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -111,16 +109,14 @@ def resolve_pending_operations() -> int | None:
     corrected, urns = without_pending(state, subscription_of(state))
     if (failure := _imported(corrected)) or not urns:
         return failure
-    targets = [word for urn in urns for word in ("--target", urn)]
-    refresh = pulumi("refresh", "--yes", "--skip-preview", *targets)
-    if refresh.exit_code != 0:
-        return refresh.exit_code
+    if failure := _refreshed(urns):
+        return failure
     refreshed = _exported()
     return None if refreshed is None else _imported(with_declared_inputs(refreshed, pending))
 
 
 def refresh_capacity() -> int | None:
-    """Refreshes the scale set's capacity in the state: infra.stack.worker_count refuses another.
+    """Refreshes the scale set's capacity in the state: infra.stack.workers refuses another.
 
     Returns:
         pulumi's exit code if that failed, otherwise None.
@@ -132,10 +128,7 @@ def refresh_capacity() -> int | None:
         for resource in resources
         if resource["type"].endswith(":VirtualMachineScaleSet")
     ]
-    if not scale_sets:
-        return None
-    targets = [word for urn in scale_sets for word in ("--target", urn)]
-    return pulumi("refresh", "--yes", "--skip-preview", *targets).exit_code or None
+    return _refreshed(scale_sets) if scale_sets else None
 
 
 def subscription_of(state: dict[str, Any]) -> str:
@@ -150,6 +143,12 @@ def subscription_of(state: dict[str, Any]) -> str:
         return subscription
     account = ["az", "account", "show", "--query", "id", "--output", "tsv"]
     return subprocess.run(account, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _refreshed(urns: list[str]) -> int | None:
+    """Refreshes resources in the stack's state; returns pulumi's exit code if that failed."""
+    targets = [word for urn in urns for word in ("--target", urn)]
+    return pulumi("refresh", "--yes", "--skip-preview", *targets).exit_code or None
 
 
 def _exported() -> dict[str, Any] | None:

@@ -1,15 +1,46 @@
 """Operations in which a run of pulumi was killed, in the stack's exported state.
 
 https://github.com/pulumi/pulumi-azure-native/issues/1123
+https://learn.microsoft.com/azure/azure-resource-manager/management/resource-name-rules
 """
 
-from __future__ import annotations
-
+import re
+from collections.abc import Mapping
 from typing import Any
 
-from infra.up.resource_ids import RESOURCE_IDS, resource_id
-
 AZURE_NATIVE = "azure-native:"
+_GROUP = "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}"
+_VNET = "Network/virtualNetworks/{virtualNetworkName}"
+_ACCOUNT = "Storage/storageAccounts/{accountName}"
+_VM = "Compute/virtualMachines/{vmName}"
+_IN_GROUP = {
+    "VirtualNetwork": _VNET,
+    "Subnet": f"{_VNET}/subnets/{{subnetName}}",
+    "NetworkSecurityGroup": "Network/networkSecurityGroups/{networkSecurityGroupName}",
+    "NatGateway": "Network/natGateways/{natGatewayName}",
+    "PublicIPAddress": "Network/publicIPAddresses/{publicIpAddressName}",
+    "NetworkInterface": "Network/networkInterfaces/{networkInterfaceName}",
+    "PrivateEndpoint": "Network/privateEndpoints/{privateEndpointName}",
+    "StorageAccount": _ACCOUNT,
+    "BlobServiceProperties": f"{_ACCOUNT}/blobServices/{{blobServicesName}}",
+    "ManagementPolicy": f"{_ACCOUNT}/managementPolicies/{{managementPolicyName}}",
+    "BlobContainer": f"{_ACCOUNT}/blobServices/default/containers/{{containerName}}",
+    "UserAssignedIdentity": "ManagedIdentity/userAssignedIdentities/{resourceName}",
+    "VirtualMachine": _VM,
+    "VirtualMachineScaleSet": "Compute/virtualMachineScaleSets/{vmScaleSetName}",
+    "AutoscaleSetting": "Insights/autoscaleSettings/{autoscaleSettingName}",
+    "VirtualMachineRunCommandByVirtualMachine": f"{_VM}/runCommands/{{runCommandName}}",
+}
+RESOURCE_IDS = {
+    "ResourceGroup": _GROUP,
+    "RoleAssignment": "/{scope}/providers/Microsoft.Authorization/roleAssignments/"
+    "{roleAssignmentName}",
+    **{kind: f"{_GROUP}/providers/Microsoft.{path}" for kind, path in _IN_GROUP.items()},
+}
+"""The ids that Azure gives the stack's resources, by the last part of their type.
+
+A name in braces is an input of the resource.
+"""
 
 
 def pending_operations(state: dict[str, Any]) -> list[dict[str, Any]]:
@@ -71,3 +102,20 @@ def with_declared_inputs(state: dict[str, Any], pending: list[dict[str, Any]]) -
 def _kind(urn: str) -> str:
     """Returns "Subnet" of a URN."""
     return urn.split("::")[-2].rpartition("$")[2].rpartition(":")[2]
+
+
+def resource_id(kind: str, inputs: Mapping[str, Any], subscription: str) -> str:
+    """Returns the id of a resource; all names must be in the inputs.
+
+    Args:
+        kind: The last part of its type, "VirtualMachine".
+    """
+    path = RESOURCE_IDS[kind]
+    names = {name: str(inputs[name]).strip("/") for name in names_of(kind)}
+    return path.format(subscriptionId=subscription, **names)
+
+
+def names_of(kind: str) -> list[str]:
+    """Returns the inputs that are in an id, the resource's own name last."""
+    names = re.findall(r"{(\w+)}", RESOURCE_IDS[kind])
+    return [name for name in names if name != "subscriptionId"]

@@ -1,7 +1,5 @@
 """Runs pulumi at this terminal, also where a killed run has left a lock or a torn file."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

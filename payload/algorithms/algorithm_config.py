@@ -1,7 +1,6 @@
 """Builds RLlib's AlgorithmConfig from an experiment, for every algorithm."""
 
-from __future__ import annotations
-
+from dataclasses import asdict
 from typing import Any
 
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
@@ -47,7 +46,7 @@ def algorithm_config(experiment: Experiment, settings: AlgorithmSettings) -> Alg
         environment = EnvironmentSettings(
             kwargs, settings.env_step_timeout_s, check_space=not settings.disable_env_checking
         )
-        config.environment(experiment.env, env_config=environment.env_config())
+        config.environment(experiment.env, env_config=asdict(environment))
         config.env_runners(env_runner_cls=env_runner_class)
     config.learners(
         num_learners=settings.num_learners, num_gpus_per_learner=settings.num_gpus_per_learner

@@ -1,7 +1,5 @@
 """Checks before the start that the algorithm can learn the environment on this machine."""
 
-from __future__ import annotations
-
 import psutil
 
 from payload.environments.probe import EnvironmentFacts

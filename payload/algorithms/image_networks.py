@@ -1,7 +1,5 @@
 """RLlib's networks for images of bytes, of any size."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any
 
@@ -44,8 +42,6 @@ class ByteImageEncoder(TorchCNNEncoder):
 
 
 class ByteImageEncoderConfig(CNNEncoderConfig):
-    """Builds a ByteImageEncoder."""
-
     def build(self, framework: str = "torch") -> Encoder:
         return ByteImageEncoder(self)
 

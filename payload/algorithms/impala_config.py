@@ -1,7 +1,5 @@
 """RLlib's config of IMPALA and APPO: the fast path of Atari games, or RLlib's standard one."""
 
-from __future__ import annotations
-
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.algorithms.impala import IMPALAConfig

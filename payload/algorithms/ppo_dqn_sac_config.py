@@ -1,7 +1,5 @@
 """From an experiment to RLlib's config of PPO, DQN or SAC."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig

@@ -1,7 +1,5 @@
 """The options of train, tune and evaluate. It imports little: a shell's completion reads it too."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any
@@ -98,11 +96,7 @@ def _add_experiment(command: argparse.ArgumentParser) -> None:
     add("--run", help="algorithm: IMPALA, APPO, PPO, DQN or SAC (default IMPALA)")
     add("--env", help="Gymnasium id, or package:EnvId-v0 (default PongNoFrameskip-v4)")
     add("--source-directory", help="folder from which Python imports the environment's package")
-    add(
-        "--config",
-        type=_mapping,
-        help="settings as JSON or YAML, for example '{\"lr\": 0.0005}'",
-    )
+    add("--config", type=_mapping, help="settings as JSON or YAML, for example '{\"lr\": 0.0005}'")
     add(
         "--stop",
         type=_mapping,

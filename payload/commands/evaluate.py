@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from payload.command_name import command_name
+from payload.command_line import command_name
 from payload.commands.prepare import check_positive
 from payload.errors import UserError
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from payload.experiment.placement import Cluster
     from payload.experiment.read import LoadedExperiment
     from payload.experiment.settings import Experiment
+    from payload.run.reporting import TrainOptions
     from payload.run.run_folder import RunFolder
-    from payload.run.train import TrainOptions
 
 URI_SCHEMES = ("http://", "https://", "sqlite:///", "postgresql://", "mysql://", "databricks")
 
@@ -43,7 +43,7 @@ def check_positive(option: str, value: float) -> None:
 
 def train_options(options: argparse.Namespace) -> TrainOptions:
     """Returns what the run itself needs of the command line."""
-    from payload.run.train import TrainOptions
+    from payload.run.reporting import TrainOptions
 
     return TrainOptions(
         options.results,

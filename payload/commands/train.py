@@ -6,7 +6,7 @@ import argparse
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from payload.command_name import command_name
+from payload.command_line import command_name
 from payload.commands.prepare import (
     check_run_options,
     load_experiment,

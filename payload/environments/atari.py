@@ -1,7 +1,5 @@
 """Atari games as one C++ vector environment; the only place that configures the emulator."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,7 +9,7 @@ import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
-from payload.environments.registry import find_spec
+from payload.environments.make_env import find_spec
 from payload.errors import UserError, nearest
 from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.settings import Experiment

@@ -1,23 +1,30 @@
-"""Checks what a vector environment returns, and records the true returns of its episodes."""
+"""Checks what a vector environment returns; records and logs the true returns of its episodes."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv, VectorWrapper
+from ray.rllib.utils.metrics import (
+    EPISODE_LEN_MEAN,
+    EPISODE_RETURN_MEAN,
+    NUM_EPISODES,
+    NUM_EPISODES_LIFETIME,
+)
 
 from payload.environments.environment_faults import EnvironmentFaultError, StepTimeout
 
 ROUNDING = 1e-5
 """How far beyond its bounds a value may be, in parts of the bound: spaces are float32."""
+EPISODE_RETURNS = "episode_returns"
+EPISODE_LENGTHS = "episode_lengths"
+"""Every finished episode's return and length in environment steps, one by one. RLlib's own
+EPISODE_RETURN_MEAN is a mean of means of unequal weight, not the mean of the last 100."""
 
 
 class FinishedEpisode(NamedTuple):
-    """A finished episode."""
-
     length: int
     """Environment steps."""
     episode_return: float
@@ -124,3 +131,18 @@ def _check_bounds(
             f"at {place}, allowed {low[tuple(place)]:.4g} to {high[tuple(place)]:.4g} "
             "(config.disable_env_checking allows it)"
         )
+
+
+def log_episodes(metrics: Any, finished: Sequence[FinishedEpisode], window: int) -> None:
+    """Logs finished episodes on an env runner's metrics logger.
+
+    Args:
+        window: Episodes in RLlib's own means.
+    """
+    for episode in finished:
+        metrics.log_value(EPISODE_RETURNS, episode.episode_return, reduce="item_series")
+        metrics.log_value(EPISODE_LENGTHS, episode.length, reduce="item_series")
+        metrics.log_value(EPISODE_RETURN_MEAN, episode.episode_return, window=window)
+        metrics.log_value(EPISODE_LEN_MEAN, episode.length, window=window)
+    metrics.log_value(NUM_EPISODES, len(finished), reduce="sum")
+    metrics.log_value(NUM_EPISODES_LIFETIME, len(finished), reduce="lifetime_sum")

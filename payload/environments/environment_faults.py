@@ -4,8 +4,6 @@ RLlib's own env runner ends its process after a pause of `delay_between_env_runn
 its driver learns only that the process has ended.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import logging
 import math

@@ -1,7 +1,5 @@
 """RLlib's env runner, on environments as the policy sees them."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
@@ -11,9 +9,8 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import DictInfoToList
 
 from payload.environments.atari import AtariSettings, make_vector_env
-from payload.environments.checked_vector import CheckedVector
+from payload.environments.checked_vector import CheckedVector, log_episodes
 from payload.environments.environment_faults import Recovering, StepTimeout
-from payload.environments.episode_metrics import log_episodes
 from payload.environments.make_env import EnvironmentSettings, make_vector
 from payload.environments.policy_observation import PolicyObservationVector
 

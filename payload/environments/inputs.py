@@ -1,10 +1,8 @@
-"""The folders of `inputs` as an environment sees them: copies without a write bit.
+"""Copies folders that an experiment names; those of `inputs` become copies without a write bit.
 
 Neither Python nor native code of an ordinary user can write to them. Mode bits do not bind root;
 what root changes is the copy, never the user's own folder.
 """
-
-from __future__ import annotations
 
 import fcntl
 import hashlib
@@ -14,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from payload.environments.copy_folder import copy_folder, files_in
 from payload.errors import UserError
+from payload.experiment.settings import LEFT_OUT
 
 WRITE_BITS = 0o222
 
@@ -93,3 +91,34 @@ def _lock(path: Path) -> Iterator[None]:
         with suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def files_in(folder: Path) -> Iterator[Path]:
+    """Yields each file that `copy_folder` copies."""
+    for parent, names, files in os.walk(folder, followlinks=True):
+        names[:] = sorted(name for name in names if name not in LEFT_OUT)
+        for path in (Path(parent, name) for name in sorted(files) if name not in LEFT_OUT):
+            # A dangling link is not copied.
+            if path.is_file():
+                yield path
+
+
+def copy_folder(folder: Path, place: Path) -> None:
+    """Copies a folder to `place`, which may have other files already.
+
+    Raises:
+        UserError: A file cannot be copied, for this reason.
+    """
+    try:
+        shutil.copytree(
+            folder,
+            place,
+            ignore=shutil.ignore_patterns(*LEFT_OUT),
+            ignore_dangling_symlinks=True,
+            dirs_exist_ok=True,
+        )
+    except shutil.Error as error:
+        source, _, reason = error.args[0][0]
+        raise UserError(f"{source} cannot be copied: {reason}") from None
+    except OSError as error:
+        raise UserError(f"{folder} cannot be copied: {error.strerror}") from None

@@ -1,33 +1,31 @@
-"""Makes environments: one for a person to watch, or a vector for an env runner."""
+"""Finds an environment by its id; makes one for a person to watch, or a vector for an env runner.
 
-from __future__ import annotations
+An id is "EnvId-v0" or "package:EnvId-v0", as in gymnasium.make.
+"""
 
+import importlib
+import pkgutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
-from gymnasium.envs.registration import load_env_creator
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from payload.environments.policy_observation import PolicyObservation, PolicyObservationVector
-from payload.environments.registry import find_spec
-from payload.errors import UserError
+from payload.errors import UserError, nearest, raised
 
 
 @dataclass(frozen=True)
 class EnvironmentSettings:
-    """What an env runner has to know of its environments, besides the id and how many there are."""
+    """What RLlib's `env_config` carries to an env runner, besides the id and how many there are."""
 
     kwargs: dict[str, Any]
     """Arguments of gymnasium.make."""
     step_timeout_s: float
     check_space: bool
     """Compare observations with their space."""
-
-    def env_config(self) -> dict[str, Any]:
-        """These settings as RLlib's `env_config`."""
-        return asdict(self)
 
 
 def make_env(
@@ -70,3 +68,58 @@ def make_vector(
     return gymnasium.make_vec(
         spec, num_envs, vectorization_mode="sync", wrappers=[PolicyObservation], **env_config
     )
+
+
+def find_spec(env_id: str) -> EnvSpec:
+    """Imports the package that an id names, if it names one; returns what is registered.
+
+    Raises:
+        UserError: The package does not exist or cannot be imported, or the id is not registered.
+    """
+    package, _, name = env_id.rpartition(":")
+    before = set(gymnasium.registry)
+    if package:
+        _import(env_id, package)
+    try:
+        return gymnasium.spec(name)
+    except gymnasium.error.Error:
+        own = sorted(set(gymnasium.registry) - before) or _registered_by(package)
+        if package and not own:
+            reason = f"{package} registers no environment; gymnasium.register does that"
+        elif package:
+            reason = f"{package} registers {', '.join(own)}{nearest(name, own)}"
+        else:
+            reason = f"no such Gymnasium environment{nearest(name, gymnasium.registry)}"
+        raise UserError(f"env: {env_id}: {reason}") from None
+
+
+def _import(env_id: str, package: str) -> None:
+    try:
+        importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{package}.".startswith(f"{error.name}."):
+            raise _import_failed(env_id, package, error) from None
+        here = nearest(package, [module.name for module in pkgutil.iter_modules()])
+        raise UserError(
+            f"env: {env_id}: cannot import {error.name}{here}. Set source_directory to the "
+            "folder that contains it, or add its PyPI package to pip_packages"
+        ) from None
+    except Exception as error:  # A package's own code may raise anything.
+        raise _import_failed(env_id, package, error) from None
+
+
+def _import_failed(env_id: str, package: str, error: Exception) -> UserError:
+    return UserError(f"env: {env_id}: {package} cannot be imported: {raised(error)}")
+
+
+def _registered_by(package: str) -> list[str]:
+    """Returns the ids whose entry point is in a package, which an earlier import registered."""
+    env_ids = []
+    for env_id, spec in gymnasium.registry.items():
+        entry = spec.entry_point
+        module = (
+            entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
+        )
+        if package and f"{module}.".startswith(f"{package}."):
+            env_ids.append(env_id)
+    return sorted(env_ids)

@@ -4,8 +4,6 @@ RLlib's networks read boxes of one or three dimensions. Everything else is flatt
 gymnasium.spaces.flatten does it: a Dict becomes one vector, a Discrete a one-hot vector.
 """
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import gymnasium
@@ -42,7 +40,6 @@ def policy_space(space: spaces.Space[Any]) -> spaces.Box:
 
 
 def to_policy(space: spaces.Space[Any], observation: Any) -> npt.NDArray[Any]:
-    """Returns an observation as the policy sees it."""
     if not isinstance(space, spaces.Box) or not _is_image(space):
         return np.asarray(spaces.flatten(space, observation), np.float32)
     image: npt.NDArray[Any] = observation

@@ -5,8 +5,6 @@ An environment may print, hang, crash or open a window; the process that trains 
     python -m payload.environments.probe ENV ENV_CONFIG ANSWER
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

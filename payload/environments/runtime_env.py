@@ -4,8 +4,6 @@ Ray's own `pip` would copy the whole Python environment for each machine. Here c
 inputs are one folder, the workers' working directory, which Ray packs and unpacks.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil
@@ -15,8 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from payload.environments.copy_folder import copy_folder, files_in
-from payload.environments.inputs import input_variables, remove_copies
+from payload.environments.inputs import copy_folder, files_in, input_variables, remove_copies
 from payload.errors import UserError
 from payload.experiment.settings import MAX_TRAVEL_BYTES, Experiment
 

@@ -6,8 +6,6 @@ waits for a raylet that is gone, for 40 s, and its X server with it.
     python start_worker.py default_worker.py ARGUMENTS
 """
 
-from __future__ import annotations
-
 import os
 import runpy
 import sys

@@ -5,18 +5,15 @@ experiment here and nowhere else.
 """
 
 from payload.errors import UserError, nearest
-from payload.experiment.algorithm_settings import AlgorithmSettings
 from payload.experiment.file import to_yaml
 from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.placement import Cluster, place
-from payload.experiment.read import LoadedExperiment, read_experiment
-from payload.experiment.resume import check_resumable, resume_key
-from payload.experiment.search_space import SearchSpace
+from payload.experiment.read import read_experiment
+from payload.experiment.resume import resume_key
 from payload.experiment.settings import (
     LEFT_OUT,
     MAX_TRAVEL_BYTES,
     Experiment,
-    Stop,
     in_bytes,
     named_paths,
 )
@@ -25,16 +22,11 @@ from payload.room import Node
 __all__ = [
     "LEFT_OUT",
     "MAX_TRAVEL_BYTES",
-    "AlgorithmSettings",
     "Cluster",
     "Experiment",
     "ImpalaSettings",
-    "LoadedExperiment",
     "Node",
-    "SearchSpace",
-    "Stop",
     "UserError",
-    "check_resumable",
     "in_bytes",
     "named_paths",
     "nearest",

@@ -1,7 +1,5 @@
 """The settings that all algorithms share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 

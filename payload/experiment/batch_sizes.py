@@ -1,7 +1,5 @@
 """How sizes and learning rate follow the number of env runners; one rule for laptop and cluster."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Defaults that depend on the algorithm, the environment or the number of env runners."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from payload.experiment.algorithm_settings import AlgorithmSettings, AtariOnly, ByEnvironment

@@ -6,8 +6,6 @@ The docstring beside a setting is its description. Its last sentence may be "Def
 default is not a value, or "RLlib: ..." with RLlib's default where volley has none of its own.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """An experiment file: YAML, read and written."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Settings of older RLlib versions and of Azure ML's samples: what each is called today."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Any

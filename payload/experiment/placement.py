@@ -4,8 +4,6 @@ The preview of a stack and the payload both ask here; the head's queue shares a 
 rules, which are in payload/room.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Settings of RLlib's own PPO, DQN and SAC. A setting that is None is RLlib's default."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

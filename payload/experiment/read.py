@@ -4,8 +4,6 @@ Each layer is translated into today's names and then merged over those before it
 `num_workers` and the command line `num_env_runners`.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ evaluation may change. Every other setting is a hyperparameter: a person may cha
 new run when a hyperparameter or a file of the experiment changes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any

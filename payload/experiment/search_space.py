@@ -4,8 +4,6 @@
 and {randint: [a, b]} name bounds. Nothing is ever evaluated as Python.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -11,6 +11,6 @@
    temperature, sizes. The driver sets it after each iteration.
 7. `state_server.py` is where env runners get the newest weights.
 
-Beside this way: `epsilon_greedy.py` (exploration), `learner_errors.py` and `learner_threads.py`
+Beside this way: `epsilon_greedy.py` (exploration), `learner_errors.py`
 (errors that RLlib drops).
 """

@@ -1,7 +1,5 @@
 """The env runner: steps a vector of Atari games with batched inference."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 
@@ -14,9 +12,8 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED, NUM_ENV_STEPS_SAMPLED_LIFETIME
 
 from payload.environments.atari import AtariSettings, make_vector_env
-from payload.environments.checked_vector import FinishedEpisode
+from payload.environments.checked_vector import FinishedEpisode, log_episodes
 from payload.environments.environment_faults import Recovering
-from payload.environments.episode_metrics import log_episodes
 from payload.impala.epsilon_greedy import mixture_logp
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.impala.schedule import value_at

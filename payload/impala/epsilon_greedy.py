@@ -4,8 +4,6 @@ Learners weigh an action by its probability when it was taken: V-trace's rho, PP
 log-probability that travels with an action is that of the mixture, not that of the policy.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """IMPALA and APPO in the driver, which gives every train batch to every learner."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The learners: V-trace policy gradient (IMPALA) and clipped surrogate (APPO)."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from contextlib import suppress

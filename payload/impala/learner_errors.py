@@ -1,7 +1,5 @@
 """Errors of a learner that RLlib drops: a thread that died, a checkpoint that failed."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable
@@ -14,9 +12,8 @@ from ray.rllib.algorithms.impala.torch.impala_torch_learner import IMPALATorchLe
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.learner.training_data import TrainingData
 
-from payload.impala.learner_threads import is_learner_thread
-
 logger = logging.getLogger(__name__)
+LEARNER_THREADS = ("_LearnerThread", "_GPULoaderThread")
 
 
 class CheckpointErrors(TorchLearner):
@@ -89,3 +86,7 @@ class WatchedIMPALALearner(ThreadWatch, IMPALATorchLearner):
 
 class WatchedAPPOLearner(ThreadWatch, APPOTorchLearner):
     """RLlib's own, for environments other than Atari games."""
+
+
+def is_learner_thread(thread: threading.Thread | None) -> bool:
+    return thread is not None and thread.name in LEARNER_THREADS

@@ -1,7 +1,5 @@
 """The losses of IMPALA (V-trace policy gradient) and APPO (clipped surrogate), as functions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The policy and value network: a shared convolutional net on normalised pixels."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What one env runner's sample() sends to the learner: T steps of N environments."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What an update follows while a run progresses: schedules, annealing, sizes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

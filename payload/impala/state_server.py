@@ -1,7 +1,5 @@
 """Where env runners get the newest weights."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

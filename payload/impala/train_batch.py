@@ -1,7 +1,5 @@
 """From rollout fragments to what a learner trains on: train batch, replayed rows, stacks."""
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from typing import Any
@@ -114,7 +112,6 @@ class ReplayBuffer:
         return {name: column.index_select(0, order) for name, column in together.items()}
 
     def clear(self) -> None:
-        """Forgets all train batches."""
         self._batches.clear()
 
 

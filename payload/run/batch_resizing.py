@@ -1,7 +1,5 @@
 """Batch sizes that follow the number of env runners, and what learners are told of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from payload.environments.atari import game_of

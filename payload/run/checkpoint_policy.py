@@ -1,7 +1,5 @@
 """A checkpoint's policy: observations to actions, without a cluster."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium
@@ -11,11 +9,7 @@ import torch
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.utils.numpy import convert_to_numpy
-from ray.rllib.utils.spaces.space_utils import (
-    get_base_struct_from_space,
-    unbatch,
-    unsquash_action,
-)
+from ray.rllib.utils.spaces.space_utils import get_base_struct_from_space, unbatch, unsquash_action
 from torch.utils._pytree import tree_map
 
 from payload.errors import UserError

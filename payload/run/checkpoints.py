@@ -1,11 +1,11 @@
 """Checkpoints of a run: written aside and renamed, the best and the last few kept."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 import shutil
+import traceback
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +33,6 @@ class DamagedError(Exception):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One checkpoint folder."""
-
     path: Path
 
     @property
@@ -60,9 +58,8 @@ class Checkpoint:
         """Raises DamagedError unless every file is as it was saved."""
         try:
             lines = (self.path / CHECKSUMS).read_text().splitlines()
-            damaged = [
-                name for name, sha in map(_name_and_sha, lines) if _sha(self.path / name) != sha
-            ]
+            saved = [line.split("  ", 1) for line in lines]
+            damaged = [name for sha, name in saved if _sha(self.path / name) != sha]
         except (OSError, ValueError) as error:
             raise DamagedError(f"{self.path}: {first_line(error)}") from None
         if damaged or not lines:
@@ -154,6 +151,16 @@ class CheckpointStore:
                 return checkpoint
         return None
 
+    def why(self, error: Exception) -> str:
+        """Returns why a run failed, and what is left of it, in a line."""
+        if not isinstance(error, OSError):
+            return first_line(error)
+        newest = self.newest_first()
+        intact = f"; {newest[0].path} is intact" if newest else ""
+        # One of Arrow's, or from another process, names no file.
+        reason = f"{error.strerror}: {error.filename}" if error.filename else first_line(error)
+        return reason + intact
+
     def prune(self) -> None:
         """Removes all but the newest `keep` and the best, and what crashes left aside."""
         best = self.best()
@@ -181,6 +188,35 @@ def find_checkpoint(path: Path) -> Checkpoint:
     raise UserError(f"{path}: no checkpoint (a folder with {ALGORITHM}/ and {EXPERIMENT_FILE})")
 
 
+def restore_newest(
+    algorithm: Any, newest_first: Sequence[Checkpoint], say: Callable[[str], None]
+) -> Progress:
+    """Restores an algorithm from the first checkpoint that can be read; returns its progress.
+
+    Args:
+        newest_first: Empty for an algorithm that starts from the beginning.
+        say: Shows a person a line.
+
+    Raises:
+        UserError: None of them can be read.
+    """
+    for checkpoint in newest_first:
+        try:
+            checkpoint.verify()
+            progress = checkpoint.progress()
+            checkpoint.restore(algorithm)
+        except Exception:  # A truncated file raises many types; the one before may be whole.
+            traceback.print_exc()
+            say(f"{checkpoint.path.name} cannot be read; trying the one before")
+        else:
+            say(f"Resumed from {checkpoint.path} at {progress.env_steps:,} environment steps")
+            return progress
+    if newest_first:
+        folder = newest_first[0].path.parent
+        raise UserError(f"--resume: no checkpoint in {folder} can be read")
+    return Progress()
+
+
 def _raise_learners_error(algorithm: Any) -> None:
     """Raises what a learner in another process failed with, which RLlib does not look at."""
     for result in algorithm.learner_group.foreach_learner(lambda each: each.checkpoint_error):
@@ -193,11 +229,6 @@ def _write_checksums(folder: Path) -> None:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     lines = (f"{_sha(path)}  {path.relative_to(folder)}\n" for path in files)
     (folder / CHECKSUMS).write_text("".join(lines))
-
-
-def _name_and_sha(line: str) -> tuple[str, str]:
-    sha, name = line.split("  ", 1)
-    return name, sha
 
 
 def _sha(path: Path) -> str:

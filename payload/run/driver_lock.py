@@ -4,8 +4,6 @@ The kernel releases the lock however the process ends, a power cut included. The
 driver until the run has ended in order.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import socket

@@ -1,7 +1,5 @@
 """What RLlib's env runners are told when their number changes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ray

@@ -4,10 +4,8 @@ RLlib's own EnvRunnerGroup.add_workers is not used: the group waits without end 
 that has no place yet, and a number of one that was removed would be given again, with its seeds.
 """
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +18,56 @@ from payload.experiment.algorithm_settings import AlgorithmSettings
 from payload.experiment.placement import Cluster, room_for_env_runners
 from payload.room import Node
 from payload.run.env_runner_joining import join, set_number
-from payload.run.number_file import NumberFile
+from payload.run.interruption import Interruption
+from payload.run.panel import Say, View
 
 LEAVE_S = 10.0
 """How long an env runner may take to close its environments, before it is killed."""
+ROOM_EVERY_S = 0.5
+"""Pause before a training that has room for no env runner looks again."""
 AGAIN_S = 30.0
 """Pause after an env runner that could not start."""
+
+
+LONGEST = 20
+"""Characters shown of text that is not an integer."""
+
+
+class NumberFile:
+    """The last number that a file held, at least 1."""
+
+    def __init__(self, path: Path, say: Say) -> None:
+        self._path, self._say = path, say
+        self._number: int | None = None
+        self._seen: tuple[int, int, int] | None = None
+        self._problem = ""
+
+    def read(self) -> int | None:
+        """Returns the number, None until there was one; the file is read only if it has changed.
+
+        If the file is missing or holds something else, a line says so once and the number stays.
+        """
+        text = ""
+        try:
+            stat = self._path.stat()
+            seen = stat.st_mtime_ns, stat.st_size, stat.st_ino
+            if seen != self._seen:
+                text = self._path.read_text()
+                self._seen = seen
+                self._number, self._problem = max(1, int(text)), ""
+        except OSError as error:
+            self._seen = None
+            self._say_problem(error.strerror or str(error))
+        except ValueError:
+            self._say_problem(f"{text.strip()[:LONGEST]!r} is not an integer")
+        return self._number
+
+    def _say_problem(self, problem: str) -> None:
+        if problem == self._problem:
+            return
+        self._problem = problem
+        there = "as they are" if self._number is None else f"at {self._number}"
+        self._say(f"--env-runners {self._path}: {problem}; the env runners stay {there}")
 
 
 @dataclass(frozen=True)
@@ -43,13 +85,10 @@ class EnvRunnerNumber:
     neither waits for one that has no place nor restarts one that was removed.
     """
 
-    def __init__(
-        self, file: Path | None, settings: AlgorithmSettings, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, file: Path | None, settings: AlgorithmSettings, say: Say) -> None:
         """
         Args:
             file: Holds the target number; None keeps that of the settings.
-            say: Shows a person a line.
         """
         self.target = settings.num_env_runners or 0
         self._settings, self._say = settings, say
@@ -69,6 +108,21 @@ class EnvRunnerNumber:
         self.target = self._file.read() or self.target
         free = Cluster(free_nodes(), local=True)
         return min(self.target, room_for_env_runners(self._settings, free))
+
+    def wait_for_room(self, view: View, interruption: Interruption) -> int | None:
+        """Waits for room for an env runner; returns how many fit, None if a signal came first.
+
+        RLlib would wait without end for env runners that cannot be placed.
+        """
+        number = self.number_that_fits()
+        if number < min(1, self.target):
+            view.wait_for("Waiting for free CPUs")
+        while number < min(1, self.target):
+            if interruption.requested:
+                return None
+            time.sleep(ROOM_EVERY_S)
+            number = self.number_that_fits()
+        return number
 
     def follow(self, algorithm: Any) -> None:
         """Adds and removes env runners as far as that is possible now, without waiting."""

@@ -1,7 +1,5 @@
 """Plays a checkpoint's policy: mean and deviation over episodes; needs no cluster."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Generator
 from contextlib import closing
@@ -49,10 +47,10 @@ def evaluate(
     game = game_of(experiment)
     if game is None:
         # One for all: an X server resets when its last window is closed, and refuses the next.
+        seeds = [None if seed is None else seed + episode for episode in range(episodes)]
         with closing(make_env(experiment.env, experiment.config.env_config)) as env:
             played = [
-                [reward for reward, _ in play(env, policy, _seed(seed, episode))]
-                for episode in range(episodes)
+                [reward for reward, _ in play(env, policy, episode_seed)] for episode_seed in seeds
             ]
         return Evaluation([sum(rewards) for rewards in played], [len(r) for r in played])
     return _play_vector(experiment, game, policy, episodes, seed)
@@ -104,7 +102,3 @@ def make_games(
     threads = os.cpu_count() or 1
     env = make_vector_env(game, num_envs, threads, autoreset=AutoresetMode.NEXT_STEP)
     return env if isinstance(experiment.config, ImpalaSettings) else PolicyObservationVector(env)
-
-
-def _seed(seed: int | None, episode: int) -> int | None:
-    return None if seed is None else seed + episode

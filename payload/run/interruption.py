@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from payload.algorithms.algorithm_config import EVALUATION_AT_MOST_S
 from payload.errors import first_line
-from payload.impala.learner_threads import is_learner_thread
+from payload.experiment.algorithm_settings import AlgorithmSettings
+from payload.impala.learner_errors import is_learner_thread
 
 STALLED_AFTER_S = 300.0
 """No iteration for so long means that training hangs, not that it is slow."""
@@ -21,6 +23,13 @@ SAME_REQUEST_S = 0.5
 """`timeout` sends a signal twice, a terminal and `timeout` send Ctrl-C three times."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What a person, a terminal or a system ends a process with."""
+
+
+def iteration_limit_s(settings: AlgorithmSettings, iteration: int) -> float:
+    """Returns how many seconds an iteration may take."""
+    interval = settings.evaluation_interval
+    evaluates = interval is not None and iteration % interval == 0
+    return STALLED_AFTER_S + (EVALUATION_AT_MOST_S if evaluates else 0.0)
 
 
 class TrainingStalledError(Exception):

@@ -1,10 +1,8 @@
 """What a person sees while it trains: one live panel, or plain lines in a pipe."""
 
-from __future__ import annotations
-
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -18,10 +16,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from payload.experiment.settings import Experiment, Stop
-from payload.run.progress import Progress
+from payload.run.progress import Limit, Progress, limits_of
 from payload.tracking.report import Report
 
 PLAIN_LINE_EVERY_S = 10.0
+Say = Callable[[str], None]
+"""Shows a person a line, as `View.say` does."""
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,11 @@ class Outlook:
     text: str
 
 
-@dataclass(frozen=True)
-class _Limit:
-    name: str
-    fraction: float
-    remaining_s: float
-    is_exact: bool
-
-
 def outlook(stop: Stop, report: Report, progress: Progress) -> Outlook | None:
     """Returns how far a run is after an iteration; None if it has neither goal nor limit."""
-    limit = min(_limits(stop, report), key=lambda limit: limit.remaining_s, default=None)
+    seconds = report.time_total_s
+    limits = limits_of(stop, report)
+    limit = min(limits, key=lambda limit: limit.remaining_s(seconds), default=None)
     goals = [
         ("return", report.return_mean, progress.first_return, stop.episode_return_mean),
         (
@@ -65,35 +59,20 @@ def outlook(stop: Stop, report: Report, progress: Progress) -> Outlook | None:
             text = f"{name} {math.floor(10 * value) / 10:.1f}, goal {goal:g} ({percent} %)"
             if limit is None:
                 return Outlook(fraction, math.nan, text)
-            text += f"; {_end_in_words(limit)} at the latest"
-            return Outlook(fraction, limit.remaining_s, text)
+            text += f"; {_end_in_words(limit, seconds)} at the latest"
+            return Outlook(fraction, limit.remaining_s(seconds), text)
     if limit is None:
         return None
-    text = f"{math.floor(100 * limit.fraction)} % of {limit.name}; {_end_in_words(limit)}"
+    text = f"{math.floor(100 * limit.fraction)} % of {limit.name}; {_end_in_words(limit, seconds)}"
     if stop.episode_return_mean is not None or stop.evaluation_return_mean is not None:
         text += " at the latest"
-    return Outlook(limit.fraction, limit.remaining_s, text)
+    return Outlook(limit.fraction, limit.remaining_s(seconds), text)
 
 
-def _limits(stop: Stop, report: Report) -> Iterator[_Limit]:
-    """Yields the limits of a run; steps and iterations end at the mean speed so far."""
-    seconds = report.time_total_s
-    limits: list[tuple[str, float | None, float]] = [
-        ("time", stop.time_total_s, seconds),
-        ("steps", stop.num_env_steps_sampled_lifetime, report.env_steps),
-        ("iterations", stop.training_iteration, report.iteration),
-    ]
-    for name, limit, value in limits:
-        if limit is not None:
-            left = max(0.0, limit - value)
-            remaining_s = left if name == "time" else left * seconds / value if value else math.inf
-            yield _Limit(name, min(1.0, value / limit), remaining_s, is_exact=name == "time")
-
-
-def _end_in_words(limit: _Limit) -> str:
-    if math.isinf(limit.remaining_s):
+def _end_in_words(limit: Limit, seconds: float) -> str:
+    if math.isinf(remaining_s := limit.remaining_s(seconds)):
         return "its end is not known yet"
-    return f"ends in {'' if limit.is_exact else 'about '}{duration(limit.remaining_s)}"
+    return f"ends in {'' if limit.name == 'time' else 'about '}{duration(remaining_s)}"
 
 
 class View:

@@ -151,13 +151,7 @@ class Progress:
 
     def used(self, stop: Stop) -> float:
         """Returns which share of the time, steps or iterations is used, in [0, 1]."""
-        limits: list[tuple[float, float | None]] = [
-            (self.time_total_s, stop.time_total_s),
-            (self.env_steps, stop.num_env_steps_sampled_lifetime),
-            (self.iteration, stop.training_iteration),
-        ]
-        fractions = [_fraction(value, limit) for value, limit in limits if limit is not None]
-        return max(fractions, default=0.0)
+        return max((limit.fraction for limit in limits_of(stop, self)), default=0.0)
 
     def to_json(self) -> dict[str, Any]:
         lists = {name: list(getattr(self, name)) for name in ("recent", "returns", "lengths")}
@@ -168,6 +162,41 @@ class Progress:
         returns, lengths = (deque(values[k], maxlen=MEAN_OVER) for k in ("returns", "lengths"))
         recent = deque((rewards, steps) for rewards, steps in values["recent"])
         return cls(**{**values, "recent": recent, "returns": returns, "lengths": lengths})
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A limit of a run's time, steps or iterations, and how much of it is used."""
+
+    name: str
+    unit: str
+    used: float
+    allowed: float
+
+    @property
+    def fraction(self) -> float:
+        return _fraction(self.used, self.allowed)
+
+    def remaining_s(self, time_total_s: float) -> float:
+        """Returns the seconds until it is reached, at the mean speed so far."""
+        left = max(0.0, self.allowed - self.used)
+        if self.name == "time":
+            return left
+        return left * time_total_s / self.used if self.used else math.inf
+
+
+def limits_of(stop: Stop, now: Progress | Report) -> list[Limit]:
+    """Returns the limits that are set."""
+    limits = [
+        ("time", "s", now.time_total_s, stop.time_total_s),
+        ("steps", "environment steps", now.env_steps, stop.num_env_steps_sampled_lifetime),
+        ("iterations", "iterations", now.iteration, stop.training_iteration),
+    ]
+    return [
+        Limit(name, unit, used, allowed)
+        for name, unit, used, allowed in limits
+        if allowed is not None
+    ]
 
 
 def reason_to_stop(stop: Stop, report: Report, progress: Progress) -> str | None:
@@ -181,14 +210,10 @@ def reason_to_stop(stop: Stop, report: Report, progress: Progress) -> str | None
     goal = stop.evaluation_return_mean
     if goal is not None and report.evaluation_mean >= goal:
         return f"mean return of the evaluation {report.evaluation_mean:.2f} reached {goal:g}"
-    limits: list[tuple[str, str, float | None, float]] = [
-        ("time limit", "s", stop.time_total_s, report.time_total_s),
-        ("limit", "environment steps", stop.num_env_steps_sampled_lifetime, report.env_steps),
-        ("limit", "iterations", stop.training_iteration, report.iteration),
-    ]
-    for what, unit, limit, now in limits:
-        if limit is not None and now >= limit:
-            return f"{what} of {limit:,.0f} {unit} reached"
+    for limit in limits_of(stop, report):
+        if limit.used >= limit.allowed:
+            kind = "time limit" if limit.name == "time" else "limit"
+            return f"{kind} of {limit.allowed:,.0f} {limit.unit} reached"
     return None
 
 

@@ -1,7 +1,5 @@
 """Ray: connecting to a local one of our own or to a running cluster, watching it, leaving it."""
 
-from __future__ import annotations
-
 import atexit
 import logging
 import os
@@ -12,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +30,8 @@ END_S = 5.0
 """How long the processes of a local Ray may take to be gone after SIGKILL."""
 
 
-@dataclass
-class _State:
-    """What `disconnect` is to do."""
-
-    leave: bool = False
-
-
-_state = _State()
+_joined = threading.Event()
+"""Set while there is a cluster that `disconnect` is to leave."""
 
 
 def is_job() -> bool:
@@ -90,10 +81,10 @@ def connect(address: str | None, runtime_env: dict[str, Any] | None = None) -> C
                 runtime_env=runtime_env,
                 _temp_dir=str(make_ray_folder()),
             )
-        _state.leave = True
+        _joined.set()
     elif address is not None:
         _join(address, runtime_env)
-        _state.leave = True
+        _joined.set()
     resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     nodes = [Node(int(has.get("CPU", 0)), has.get("GPU", 0.0)) for has in resources]
     return Cluster(nodes, local=address is None)
@@ -174,9 +165,9 @@ def disconnect(exit_code: int) -> None:
     if not _answers(ray.get_runtime_context().gcs_address):
         atexit.register(exit_at_once, exit_code)
         return
-    if not _state.leave:
+    if not _joined.is_set():
         return
-    _state.leave = False
+    _joined.clear()
     node = worker._global_node
     assert node is not None
     of_ray: list[psutil.Process] = []

@@ -4,8 +4,6 @@ Ray itself leaves one behind for every start, in /tmp/ray. A folder of the drive
 removed without a look at what other programs have there.
 """
 
-from __future__ import annotations
-
 import atexit
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """Where one training run keeps its files: results/runs/<name>/."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -87,27 +85,29 @@ class RunFolder:
         """
         if not self.progress_file.exists():
             return
-        with self.progress_file.open(newline="") as file:
-            # A power cut may have cut the last row off.
-            whole = [row for row in csv.DictReader(file) if None not in row.values()]
-        rows = [row for row in whole if float(row[ITERATION]) <= iteration]
+        rows = [row for row in self.progress_rows() if row[ITERATION] <= iteration]
         kept = io.StringIO(newline="")
         names = [metric.name for metric in METRICS]
         writer = csv.DictWriter(kept, names, restval="nan", extrasaction="ignore")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({name: _rounded(value) for name, value in row.items()} for row in rows)
         replace_text(self.progress_file, kept.getvalue())
 
-    def recorded_metrics(self) -> Iterator[tuple[int, dict[str, float]]]:
-        """Yields each row of progress.csv: environment steps, and the metrics that were known."""
+    def progress_rows(self) -> Iterator[dict[str, float]]:
+        """Yields each whole row of progress.csv, NaN for what was not known."""
         if not self.progress_file.exists():
             return
         with self.progress_file.open(newline="") as file:
             for row in csv.DictReader(file):
-                read = {name: float(value) for name, value in row.items()}
-                values = {name: value for name, value in read.items() if math.isfinite(value)}
-                if STEPS in values:
-                    yield int(values[STEPS]), values
+                if None not in row.values():  # A power cut may have cut the last row off.
+                    yield {name: float(value) for name, value in row.items()}
+
+    def recorded_metrics(self) -> Iterator[tuple[int, dict[str, float]]]:
+        """Yields each row of progress.csv: environment steps, and the metrics that were known."""
+        for row in self.progress_rows():
+            values = {name: value for name, value in row.items() if math.isfinite(value)}
+            if STEPS in values:
+                yield int(values[STEPS]), values
 
 
 def create_run_folder(results: Path, experiment: Experiment, prefix: str = "") -> RunFolder:

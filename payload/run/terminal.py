@@ -1,7 +1,5 @@
 """A run's terminal: what a person sees, while all other output goes to the log."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

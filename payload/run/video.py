@@ -1,12 +1,11 @@
 """Records one episode of a checkpoint's policy as a video."""
 
-from __future__ import annotations
-
 import json
 import math
 import shlex
 import subprocess
 import sys
+import traceback
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy.typing as npt
 
 from payload.environments.atari import AtariSettings, game_of, make_vector_env
 from payload.environments.make_env import make_env
+from payload.errors import first_line
 from payload.experiment.settings import Experiment
 from payload.run.checkpoint_policy import Policy
 from payload.run.checkpoints import Checkpoint
@@ -27,6 +27,19 @@ GAME_PICTURES_PER_S = 120
 """Twice an Atari game's own speed; its frame skip divides them."""
 MAX_VIDEO_S = 120
 """A policy that never serves would play for half an hour."""
+
+
+def record(experiment: Experiment, checkpoint: Checkpoint, path: Path) -> str:
+    """Records an episode, under the experiment's run_under; returns a line about it."""
+    try:
+        if experiment.run_under is None:
+            episode_return, length = record_video(checkpoint, path)
+        else:  # It is the env runners' window that this process does not have.
+            episode_return, length = record_under(experiment.run_under, checkpoint, path)
+    except Exception as error:  # An environment that cannot render fails no finished run.
+        traceback.print_exc()
+        return f"No video: {first_line(error)}"
+    return f"Video            {path} (return {episode_return:g} in {length:,} steps)"
 
 
 def record_video(checkpoint: Checkpoint, path: Path, seed: int = 0) -> tuple[float, int]:

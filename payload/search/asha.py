@@ -1,7 +1,5 @@
 """ASHA on environment steps (Li et al. 2020, arXiv 1810.05934; ray.tune's ASHAScheduler)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from types import SimpleNamespace
@@ -10,7 +8,6 @@ from typing import Any
 from ray.tune.schedulers import ASHAScheduler
 
 from payload.experiment.settings import EPISODE_RETURN_MEAN, Stop
-from payload.search.ranking import progress_rows
 from payload.search.search_folder import SearchFolder
 from payload.tracking.metrics import STEPS
 
@@ -46,7 +43,7 @@ class ResumableASHA(ASHAScheduler):  # type: ignore[misc]
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         super().on_trial_add(tune_controller, trial)
-        for row in progress_rows(self._folder.trial(trial.config["name"])):
+        for row in self._folder.trial(trial.config["name"]).progress_rows():
             # NaN while no episode has finished: ASHA leaves out a report without the metric.
             values = {name: value for name, value in row.items() if not math.isnan(value)}
             super().on_trial_result(tune_controller, trial, values)

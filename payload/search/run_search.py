@@ -1,7 +1,5 @@
 """The search from start to end: its trials under Ray Tune, their ranking, what is left of it."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil
@@ -15,7 +13,6 @@ import ray
 from ray import tune
 
 from payload.atomic_file import replace_text
-from payload.command_name import command_name, ui_command
 from payload.errors import first_line
 from payload.experiment.file import to_yaml
 from payload.experiment.placement import Cluster, cpus_of_trials_driver
@@ -23,18 +20,15 @@ from payload.experiment.settings import EPISODE_RETURN_MEAN
 from payload.run.driver_lock import mark_dead_runs
 from payload.run.interruption import Interruption
 from payload.run.ray_cluster import disconnect, exit_at_once, watch_gcs
-from payload.run.run_status import RunStatus, State
+from payload.run.reporting import Outcome, Reporting, RunStatus, State, stopped
 from payload.run.terminal import terminal
-from payload.run.train import Outcome, tracking_of
 from payload.search.asha import ResumableASHA
-from payload.search.ranking import ranking, read_record
+from payload.search.ranking import draw_trials, ranking, read_record, write_table
 from payload.search.search_folder import status_file
 from payload.search.search_panel import SearchView
 from payload.search.search_plan import Plan, in_words
 from payload.search.trial import IDLE, REASON, SECONDS, UPDATED, Job, Trial, bundles, state_of
-from payload.search.trials_report import draw_trials, write_table
 from payload.tracking.metrics import STEPS
-from payload.tracking.mlflow_run import MLflowRun
 from payload.tracking.run_parameters import run_parameters
 
 FOR_TUNE = {
@@ -80,24 +74,26 @@ def search(job: Job, plan: Plan, cluster: Cluster, notes: list[str]) -> int:
     return outcome.exit_code
 
 
-class Search:
+class Search(Reporting):
     """A search's parts, from the first trial to the summary."""
 
+    view: SearchView
+
     def __init__(self, job: Job, plan: Plan, view: SearchView) -> None:
-        self.job, self.view = job, view
+        super().__init__(job.folder, job.options, view)
+        self.job = job
         self.records = {trial.name: read_record(job.folder, trial) for trial in plan.trials()}
         # What failed may go well after a resume; its checkpoint is as good as any.
         for name, record in self.records.items():
             if record.state != "FINISHED":
                 self.records[name] = replace(record, state="WAITING", reason="")
-        self._mlflow = MLflowRun(tracking_of(job.folder, job.options), self._mlflow_started)
         self._updated = False
 
     def run(self, cluster: Cluster, interruption: Interruption) -> Outcome:
         """Runs the trials under Tune; every error becomes an outcome."""
         self.write_status("STARTING")
-        self._mlflow.start()
-        self._mlflow.log_params(self._parameters())
+        self.mlflow.start()
+        self.mlflow.log_params(self._parameters())
         self.job.folder.stop_file.unlink(missing_ok=True)
         waiting = [name for name, record in self.records.items() if record.state != "FINISHED"]
         if len(waiting) < len(self.records):
@@ -110,8 +106,7 @@ class Search:
             if waiting:
                 self._tuner(waiting, cluster, interruption).fit()
         except SearchInterruptedError:
-            by = f"stopped by {interruption.signal_name}"
-            return Outcome("KILLED", by, interruption.exit_code)
+            return stopped(interruption)
         except KeyboardInterrupt:
             return Outcome("KILLED", "stopped at once", interruption.exit_code)
         except Exception as error:  # Tune raises what it likes; the log has the traceback.
@@ -157,12 +152,6 @@ class Search:
         counts = {"trials": len(self.records), "trial.num_env_runners": self.job.env_runners}
         return run_parameters(search, search.config) | searched | counts
 
-    def _mlflow_started(self, run_id: str) -> None:
-        with suppress(OSError):  # A full disk may not keep the run from MLflow.
-            self.job.folder.remember_mlflow_run(run_id, self._mlflow.tracking.uri)
-        self.view.where = f"MLflow run {run_id}"
-        self.view.say(f"MLflow           {self._mlflow.page}")
-
     def take(self, name: str, **changes: Any) -> None:
         """Records what a trial has reached."""
         before = self.records[name]
@@ -190,10 +179,7 @@ class Search:
 
     def write_status(self, state: State, reason: str = "") -> None:
         """Writes the search's state to the file that --status names."""
-        if self.job.options.status is not None:
-            with suppress(OSError):
-                status = RunStatus(state, str(self.job.folder.path), reason)
-                status.write(self.job.options.status)
+        self.write(RunStatus(state, str(self.folder.path), reason))
 
     def finish(self, outcome: Outcome) -> None:
         """Ranks, draws, records, uploads, and prints what to do next."""
@@ -221,29 +207,19 @@ class Search:
         if has_best:
             replace_text(folder.best_file, to_yaml(self.job.search.setting(best.values)))
             steps = sum(record.env_steps for record in self.records.values())
-            self._mlflow.log_metrics({EPISODE_RETURN_MEAN: best.score}, steps)
+            self.mlflow.log_metrics({EPISODE_RETURN_MEAN: best.score}, steps)
         say("Uploading results to MLflow ...")
-        for path in (folder.experiment_file, folder.table_file, folder.picture, folder.best_file):
-            self._mlflow.log_artifact(path)
-        self._mlflow.log_artifact(folder.log)
-        self._mlflow.close(outcome.status)
-        if self._mlflow.problem is not None:
-            say(f"MLflow did not receive everything: {self._mlflow.problem}")
+        made = (folder.experiment_file, folder.table_file, folder.picture, folder.best_file)
+        self.upload(outcome.status, *made, folder.log)
         self.view.show_ranking(settings)
         say(f"{outcome.status}: {outcome.reason}")
         self.write_status(outcome.status, outcome.reason)
         say(f"Trials           {folder.table_file}, {folder.picture.name}")
         if has_best:
             say(f"Best setting     {in_words(best.values)}: return {best.score:.2f}")
-        say(f"MLflow           {self._mlflow.page or self.view.where}")
-        say("Next:")
-        volley = command_name()
-        if has_best:
-            say(f"  {volley} train {folder.best_file}")
-        if outcome.status != "FINISHED":
-            say(f"  {volley} tune --resume {folder.path}")
-        if self.job.options.tracking_uri is None:
-            say(f"  {ui_command(self.job.options.results)}")
+        commands = [f"train {folder.best_file}"] if has_best else []
+        commands += [] if outcome.status == "FINISHED" else [f"tune --resume {folder.path}"]
+        self.say_next(*commands)
 
 
 class Follower(tune.Callback):  # type: ignore[misc]

@@ -1,7 +1,5 @@
 """Where a search keeps its files: results/runs/<name>/, with a run's folder for each trial."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a person sees of a search: a live table or plain lines, and the ranking at the end."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence
@@ -23,8 +21,6 @@ PIPE_WIDTH = 160
 
 
 class SearchView(View):
-    """Shows the trials of a search."""
-
     _lines_at = -math.inf
 
     def show(self, records: Sequence[Record]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from payload.atomic_file import replace_text
-from payload.command_name import command_name
+from payload.command_line import command_name
 from payload.errors import UserError
 from payload.experiment.search_space import SearchSpace
 from payload.experiment.settings import Experiment

@@ -4,8 +4,6 @@ It keeps checkpoints, progress and MLflow run in a run's folder of its own, and 
 whenever it is started again. Tune itself saves nothing of it.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time
@@ -22,8 +20,8 @@ from payload.experiment.settings import EPISODE_RETURN_MEAN, Experiment
 from payload.run.driver_lock import driver_lock
 from payload.run.interruption import Interruption
 from payload.run.panel import View
-from payload.run.run_status import RunStatus, State
-from payload.run.train import Training, TrainOptions
+from payload.run.reporting import RunStatus, State, TrainOptions
+from payload.run.train import Training
 from payload.run.training_callback import callback_of
 from payload.search.search_folder import SearchFolder, status_file
 from payload.search.search_plan import Planned
@@ -118,17 +116,15 @@ class Trial(tune.Trainable):  # type: ignore[misc]
             self._algorithm.stop()
         self._until_end.close()
 
-    @property
-    def _progress(self) -> Any:
-        return callback_of(self._algorithm).progress
-
     def _leave(self, status: Status) -> None:
         """Writes a checkpoint, if there is something new, and closes the MLflow run."""
         if self._delivered:
             return
         self._delivered = True
-        if self._failure is None and self._progress.iteration > self._training.saved_iteration:
-            self._training.save(self._algorithm, self._progress)
+        if self._failure is None:
+            progress = callback_of(self._algorithm).progress
+            if progress.iteration > self._training.saved_iteration:
+                self._training.save(self._algorithm, progress)
         if self._training.folder.progress_file.exists():
             self._training.draw()
         self._training.deliver(status)
@@ -137,7 +133,7 @@ class Trial(tune.Trainable):  # type: ignore[misc]
 
     def _fail(self, error: Exception) -> None:
         traceback.print_exc()
-        self._failure = self._interruption.failure or self._training.reason(error)
+        self._failure = self._interruption.failure or self._training.checkpoints.why(error)
         self._training.write_status("FAILED", self._failure)
 
     def _end_stuck(self, reason: str) -> None:

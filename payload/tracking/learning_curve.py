@@ -1,7 +1,5 @@
 """The learning curve as a picture, from a run's progress.csv."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -4,8 +4,6 @@ A name is the path of the value in RLlib's result, joined by slashes, as Tune an
 it. A value that RLlib's result contains becomes a metric by a row here, and by nothing else.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -11,17 +11,16 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from payload.command_name import ui_command
+from payload.command_line import ui_command
 from payload.errors import first_line
 from payload.tracking.metrics import STEPS
-from payload.tracking.mlflow_pages import run_page
 
 EXPERIMENT_NAME = "volley"
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
@@ -40,6 +39,8 @@ BATCH = 1000
 """Most metrics that MLflow takes in one request."""
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
+_TRAINING = "workflowType=machine_learning"
+"""Without it MLflow's pages open as pages of language models."""
 
 
 @dataclass(frozen=True)
@@ -299,10 +300,11 @@ def _is_final(error: Exception) -> bool:
     return isinstance(error, MlflowException) and error.error_code in codes
 
 
-def flatten(values: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    """Yields ("config.lr", 0.0006) for {"config": {"lr": 0.0006}}: MLflow's parameters are flat."""
-    for key, value in values.items():
-        if isinstance(value, dict) and value:
-            yield from flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+def run_page(server: str, experiment_id: str, run_id: str) -> str:
+    """Returns the page with a run's charts; `server` is an address, http://..."""
+    return f"{server}/#/experiments/{experiment_id}/runs/{run_id}/model-metrics?{_TRAINING}"
+
+
+def experiment_page(server: str, experiment_id: str) -> str:
+    """Returns the page with the charts of all runs of an experiment."""
+    return f"{server}/#/experiments/{experiment_id}/runs?{_TRAINING}&compareRunsMode=CHART"

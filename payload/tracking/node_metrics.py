@@ -4,8 +4,6 @@ The names are those of MLflow's own system metrics (mlflow.system_metrics), so t
 shows them on its page "System metrics"; MLflow's monitor sees the driver's node only.
 """
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

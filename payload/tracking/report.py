@@ -1,7 +1,5 @@
 """What is known of an iteration: RLlib's result as it was read, and the report made of it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from statistics import fmean

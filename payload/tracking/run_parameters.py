@@ -1,9 +1,8 @@
 """What MLflow shows as a run's parameters: enough to repeat the run."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import ray
 import payload
 from payload.experiment.algorithm_settings import AlgorithmSettings
 from payload.experiment.settings import Experiment
-from payload.tracking.mlflow_run import flatten
 
 PACKAGES = ("ray", "torch", "gymnasium", "ale-py", "mlflow", "numpy")
 
@@ -49,3 +47,12 @@ def git_commit() -> str:
         ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+
+
+def flatten(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields ("config.lr", 0.0006) for {"config": {"lr": 0.0006}}: MLflow's parameters are flat."""
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

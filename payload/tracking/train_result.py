@@ -1,7 +1,5 @@
 """RLlib's result of a training iteration, read into a dataclass."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -19,7 +17,7 @@ from ray.rllib.utils.metrics import (
     NUM_EPISODES_LIFETIME,
 )
 
-from payload.environments.episode_metrics import EPISODE_LENGTHS, EPISODE_RETURNS
+from payload.environments.checked_vector import EPISODE_LENGTHS, EPISODE_RETURNS
 from payload.impala.atari_env_runner import RETURN_SO_FAR_MAX, RETURN_SO_FAR_MIN, REWARDS_SAMPLED
 from payload.tracking.metrics import METRICS
 from payload.tracking.report import MEAN_OVER, TrainResult

@@ -6,7 +6,7 @@ import json
 from functools import partial
 from pathlib import Path
 
-from payload.parcel.experiment_files import experiment_name
+from payload.parcel import experiment_name
 from rehearsal.backend import Backend
 from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.host_paths import ROOT

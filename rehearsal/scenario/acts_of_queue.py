@@ -11,7 +11,7 @@ import signal
 import time
 from functools import partial
 
-from payload.parcel.experiment_files import experiment_name
+from payload.parcel import experiment_name
 from rehearsal.addresses import INTERNET_GATEWAY
 from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.host_paths import ROOT

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from infra.ports import MLFLOW
-from infra.stack.retention import CONTAINER
+from infra.stack.results_account import CONTAINER
 from payload.tracking.metrics import STEPS
 from rehearsal import background_process
 from rehearsal.addresses import MLFLOW_ADDRESS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 
-from payload.parcel.experiment_files import experiment_name
+from payload.parcel import experiment_name
 from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.host_paths import ROOT
 from rehearsal.machines.nspawn_machine import Machine, all_machines

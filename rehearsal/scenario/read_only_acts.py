@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from mlflow import MlflowClient
 
-from infra.stack.retention import CONTAINER
+from infra.stack.results_account import CONTAINER
 from payload.tracking.metrics import STEPS
 from rehearsal.addresses import ADMIN_ADDRESS, STRANGER_ADDRESS
 from rehearsal.azure.network.nsg_evaluation import open_ports

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
-from infra.stack.retention import CONTAINER
+from infra.stack.results_account import CONTAINER
 from rehearsal.addresses import BLOB_ADDRESS, EXISTING_SUBNETS, EXISTING_VNET
 from rehearsal.azure.blob.blob_proxy import HOST_SUFFIX
 from rehearsal.azure.resources.azure_stand_in import Azure

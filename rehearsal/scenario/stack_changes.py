@@ -6,7 +6,7 @@ import json
 import time
 from functools import partial
 
-from infra.stack.last_start import TRAINING
+from infra.stack.run_command import TRAINING
 from rehearsal.azure.resources.resource_kinds import Properties, Resources, all_of
 from rehearsal.azure.resources.run_commands import RUN_COMMAND
 from rehearsal.backend import Backend

@@ -50,7 +50,7 @@ class InstalledHead:
         (self.root / "proc/1/stat").write_text(f"1 (systemd) S{' 0' * 18} {ticks} 0\n")
 
     def replace_module(self, name: str, source: str) -> None:
-        """Replaces a module of the software, "results/sync.py"."""
+        """Replaces a module of the software, "results.py"."""
         (self.software / "head" / name).write_text(source)
 
     def volley_head(

@@ -12,7 +12,7 @@ import yaml
 
 from infra.config.cost import cost_table
 from infra.config.stack_settings import StackSettings
-from infra.stack.last_start import TRAINING
+from infra.stack.run_command import TRAINING
 from rehearsal.azure.resources.run_commands import RUN_COMMAND
 from tests.documents import document, table_rows
 from tests.infra.declared_stack import REQUIRED, declare_stack

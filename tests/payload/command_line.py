@@ -21,7 +21,7 @@ import ray
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from payload.cli import main
+from payload.__main__ import main
 from payload.run.terminal import LogStream
 from payload.tracking.mlflow_run import DATABASE, EXPERIMENT_NAME
 

@@ -13,7 +13,7 @@ import pytest
 import ray
 
 import payload.run.ray_cluster
-from payload.cli import main
+from payload.__main__ import main
 from payload.run.checkpoints import Checkpoint
 from tests.local_ray import leave_local_ray
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from payload.command_name import command_name, ui_command
+from payload.command_line import command_name, ui_command
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.project import ROOT
+from tests.rehearsal.azure.resources.scale_set_cloud import HEAD
 from tests.volley.head import WHY_NOT, LocalHead, program
 
 PULUMI = """\
@@ -42,6 +43,7 @@ class Laptop:
         self.asked = folder / "asked"
         self.asked.touch()
         program(self.programs / "pulumi", PULUMI)
+        program(self.programs / "az", "echo \"Please run 'az login'\" >&2; exit 1")
         (folder / "Pulumi.yaml").touch()
         self.state({"deployment": {}})
 
@@ -130,9 +132,11 @@ def outputs_of(head: LocalHead, vm_id: str = "vm-1", **others: str) -> dict[str,
     return {
         "ssh": head.login,
         "headVmId": vm_id,
+        "headId": HEAD,
         "headName": "volley-dev-head",
         "resourceGroup": "volley-dev",
         "pricePerHour": "0.73 US dollars (estimated, eastus, 2026-06)",
+        "pricePerHourAsleep": "0.05 US dollars (estimated, eastus, 2026-06)",
         **others,
     }
 

@@ -54,23 +54,18 @@ def test_a_stack_without_a_cluster_is_told(laptop: Laptop) -> None:
     assert laptop.volley("status", code=2) == "the selected stack has no cluster. Next: volley up"
 
 
-def test_a_stack_of_an_older_volley_is_told(laptop: Laptop) -> None:
-    laptop.outputs(ssh="ssh volley@127.0.0.1")
-    said = laptop.volley("status", "--stack", "dev", code=2)
-    assert said.endswith("created by an older version of volley. Next: volley up --stack dev")
-
-
 def test_a_head_that_does_not_answer_is_told_with_why_its_state_is_unknown(
     connected: Laptop, head: LocalHead
 ) -> None:
     head.stop()
     said = connected.volley("status", code=2)
     assert "the head does not answer" in said
-    assert "Whether it is asleep is unknown: the stack, which has no output headId, was" in said
+    assert "Whether it is asleep is unknown: not logged in to Azure: " in said
 
 
 def test_a_sleep_that_was_announced_is_remembered(connected: Laptop, head: LocalHead) -> None:
-    answer = {"time": 0, "nodes": [], "experiments": [], "sleep": {"sleeps_at": 0.1}}
+    empty = {"time": 0, "nodes": [], "experiments": [], "head": {"uptime_s": 1}}
+    answer = {**empty, "sleep": {"sleeps_at": 0.1}}
     program(head.folder / "programs" / "volley-head", f"echo '{json.dumps(answer)}'")
     connected.volley("status", "--json")
     head.stop()
@@ -91,7 +86,7 @@ def test_a_refused_key_is_told(connected: Laptop, head: LocalHead, tmp_path: Pat
 def test_a_head_without_volley_head_is_told(connected: Laptop, head: LocalHead) -> None:
     (head.folder / "programs" / "volley-head").unlink()
     said = connected.volley("status", code=2)
-    assert said == "the cluster was created by an older version of volley. Next: volley up"
+    assert said == "the head has no command volley-head. Next: volley up"
 
 
 def test_a_failed_volley_head_is_told_in_one_line(connected: Laptop, head: LocalHead) -> None:

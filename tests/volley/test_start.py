@@ -17,7 +17,7 @@ from tests.local_server import json_server
 from tests.rehearsal.azure.resources.scale_set_cloud import GROUP, HEAD, Cloud, cloud
 from tests.volley.conftest import Laptop, outputs_of
 from tests.volley.head import LocalHead, program
-from volley.azure_login import credential, how_to_log_in
+from volley.head_machine import credential, how_to_log_in
 
 CLIENT = {"ARM_CLIENT_ID": "c", "ARM_CLIENT_SECRET": "s", "ARM_TENANT_ID": "t"}
 
@@ -54,7 +54,7 @@ def identity(azure: Cloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str
 def asleep(laptop: Laptop, head: LocalHead) -> Laptop:
     """A laptop whose head is in Azure, deallocated; what answers over SSH is on this machine."""
     pages = {"mlflow": f"http://127.0.0.1:{free_port()}", "dashboard": ""}
-    laptop.outputs(**outputs_of(head), headId=HEAD, **pages)
+    laptop.outputs(**outputs_of(head), **pages)
     return laptop
 
 
@@ -199,19 +199,10 @@ def test_azs_login_is_that_of_the_heads_subscription(asleep: Laptop, azure: Clou
 @pytest.mark.slow
 @pytest.mark.usefixtures("identity")
 def test_a_head_that_was_destroyed_is_told(asleep: Laptop, head: LocalHead) -> None:
-    asleep.outputs(**outputs_of(head), headId=f"{HEAD}2")
+    asleep.outputs(**outputs_of(head, headId=f"{HEAD}2"))
     said = asleep.volley("start", code=2)
     assert said.startswith("the head does not exist in Azure: ")
     assert said.endswith("was not found. Next: volley up")
-
-
-@pytest.mark.slow
-def test_a_stack_without_the_heads_id_is_told(connected: Laptop) -> None:
-    said = connected.volley("start", code=2)
-    assert said == (
-        "the stack, which has no output headId, was created by an older version of volley. "
-        "Next: volley up"
-    )
 
 
 @pytest.mark.slow

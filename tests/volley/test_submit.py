@@ -25,7 +25,7 @@ def test_the_payload_and_the_experiment_arrive_on_the_head(
     folder = head.experiments / "cart"
     assert (folder / "experiment.yaml").read_bytes() == experiment.read_bytes()
     assert (folder / "stack.yaml").read_text() == "{}"
-    code = "import payload.cli; print(payload.cli.__file__)"
+    code = "import payload.__main__; print(payload.__main__.__file__)"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=folder,

@@ -14,8 +14,7 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 
-from payload.tracking.mlflow_pages import experiment_page
-from payload.tracking.mlflow_run import EXPERIMENT_NAME, PARENT, Tracking
+from payload.tracking.mlflow_run import EXPERIMENT_NAME, PARENT, Tracking, experiment_page
 from tests.free_port import free_port
 from volley.cli import main
 from volley.ui import newest_page

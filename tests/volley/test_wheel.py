@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from infra.project_files import PROJECT
-from payload.parcel.payload_archive import payload_archive
+from payload.parcel import payload_archive
 from tests.infra.declared_stack import REQUIRED
 from tests.infra.up.engine_stack import Stack as EngineStack
 from tests.infra.up.engine_stack import needs_pulumi
@@ -33,7 +33,7 @@ CARTPOLE = {
 DESCRIBE = """
 import hashlib, json, infra, payload, volley
 from infra.boot.cloud_config import LOCK, REQUIREMENTS
-from payload.parcel.payload_archive import payload_archive
+from payload.parcel import payload_archive
 print(json.dumps({
     "places": [package.__file__ for package in (infra, payload, volley)],
     "lock": hashlib.sha256((REQUIREMENTS / LOCK).read_bytes()).hexdigest(),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from infra.up.resource_ids import RESOURCE_IDS, names_of, resource_id
+from infra.up.pending_operations import RESOURCE_IDS, names_of, resource_id
 
 Properties = dict[str, Any]
 

@@ -12,7 +12,7 @@ from azure.core.credentials import AccessToken
 from azure.core.pipeline.transport import RequestsTransport
 from ray.autoscaler._private import autoscaler, providers
 
-from head.autoscaler import first_workers, ray_nodes, scale_set_provider, worker_report
+from head.autoscaler import first_workers, scale_set_provider
 from head.resource_manager import ResourceManager
 from infra.stack.worker_limits import WorkerLimits
 from rehearsal.azure.resources import roles
@@ -49,9 +49,9 @@ def make_cluster(
             monkeypatch.setattr(
                 RequestsTransport, "sleep", lambda _, seconds: clock.advance(seconds)
             )
-            monkeypatch.setattr(ray_nodes, "internal_kv_get_gcs_client", lambda: gcs)
+            monkeypatch.setattr(scale_set_provider, "internal_kv_get_gcs_client", lambda: gcs)
             monkeypatch.setattr(scale_set_provider, "for_machine", partial(client, azure))
-            monkeypatch.setattr(worker_report, "WORKERS", tmp_path / "cluster-workers.json")
+            monkeypatch.setattr(scale_set_provider, "WORKERS", tmp_path / "cluster-workers.json")
             monkeypatch.setattr(first_workers, "WORKERS", tmp_path / "cluster-workers.json")
             monkeypatch.setattr(first_workers, "FIRST_WORKERS", tmp_path / "first-workers")
             return Cluster(azure, gcs, tmp_path, limits)

@@ -15,13 +15,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from payload.parcel.experiment_files import ExperimentFiles, archive, experiment_files
-from payload.parcel.payload_archive import payload_archive
+from payload.parcel import ExperimentFiles, archive, experiment_files, payload_archive
 from tests.head.installed_head import InstalledHead
 
-RESTORE_NOTHING = "def restore_runs(*_):\n    pass\n"
-SAVE_NOTHING = 'import sys\n\nprint("results:", *sys.argv[1:], flush=True)\n'
-"""Instead of head/results, which tests/head/results holds."""
+NO_RESULTS = """\
+import sys
+
+def restore_runs(*_):
+    pass
+
+if __name__ == "__main__":
+    print("results:", *sys.argv[1:], flush=True)
+"""
+"""Instead of head/results.py, which tests/head/results tests."""
 CARTPOLE = """\
 run: PPO
 env: CartPole-v1
@@ -73,8 +79,7 @@ class Head(InstalledHead):
     def __init__(self, root: Path, variables: dict[str, str] | None = None) -> None:
         super().__init__(root)
         self._variables = variables or {}
-        self.replace_module("results/sync.py", RESTORE_NOTHING)
-        self.replace_module("results/__main__.py", SAVE_NOTHING)
+        self.replace_module("results.py", NO_RESULTS)
         self.queue: subprocess.Popen[str] | None = None
 
     @property

@@ -8,7 +8,7 @@ import pytest
 
 from head.cluster_settings import ClusterSettings, Prices
 from head.queue.cluster_state import RayNode
-from head.queue.worker_demand import usable_workers
+from head.queue.sharing import usable_workers
 from head.room import Node
 from tests.head.queue.test_sharing import claim
 

@@ -1,4 +1,4 @@
-"""A head with head/results, a real Blob service (Azurite), and a network between them."""
+"""A head with head/results.py, a real Blob service (Azurite), and a network between them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ HEAD_ACCESS = Access(
 
 
 class Cluster:
-    """A head with head/results, and the results account."""
+    """A head with head/results.py, and the results account."""
 
     def __init__(self, storage: BlobStorage, container: str, root: Path) -> None:
         self.home, self._storage, self._container = root / "var/lib/volley", storage, container
         (self.home / "runs").mkdir(parents=True)
-        self.results: ModuleType = relocated("head.results.sync", root)
+        self.results: ModuleType = relocated("head.results", root)
         self.before_request: Callable[[Any], None] = lambda _: None
         self.after_request: Callable[[Any], None] = lambda _: None
         self.token = Token()

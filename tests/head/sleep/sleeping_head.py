@@ -47,7 +47,7 @@ from pathlib import Path
 print("saved")
 sys.exit(Path("{root}/unsaved").exists())
 """
-"""Instead of head/results, which tests/head/results holds."""
+"""Instead of head/results.py, which tests/head/results tests."""
 
 
 class SleepingHead(InstalledHead):
@@ -60,7 +60,7 @@ class SleepingHead(InstalledHead):
     def __init__(self, root: Path, cloud: Cloud, identity: str) -> None:
         super().__init__(root)
         self.cloud, self.identity = cloud, identity
-        self.replace_module("results/__main__.py", SAVE.format(root=self.root))
+        self.replace_module("results.py", SAVE.format(root=self.root))
         self.shorten_waits(POLL_S=0.2)
         self.machine = Machine(self.root)
         self.machine.command("systemctl", SYSTEMCTL)

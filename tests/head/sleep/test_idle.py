@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from head.sleep.logins import STATUS
+from head.sleep.idle import STATUS
 from tests.head.sleep.sleeping_head import SleepingHead
 
 pytestmark = pytest.mark.slow

@@ -26,12 +26,11 @@ from infra.boot.cloud_config import (
 from infra.config.read_stack import read_settings
 from infra.config.stack_settings import StackSettings
 from infra.stack.head_software import install_script
-from infra.stack.last_start import FIRST_LINES
 from infra.stack.machine_environment import check_custom_data
+from infra.stack.run_command import FIRST_LINES
 from infra.stack.run_command_script import MAX_BYTES, ScriptTooLargeError
 from infra.stack.training import run_command_script, training_script
-from payload.parcel.experiment_files import ExperimentFiles
-from payload.parcel.payload_archive import payload_archive
+from payload.parcel import ExperimentFiles, payload_archive
 from tests.infra.boot.machine_tree import ROLES, machine
 from tests.infra.declared_stack import REQUIRED, Declared
 from tests.project import ROOT

@@ -19,7 +19,7 @@ import torch
 from head.queue.record import Record
 from head.queue.store import Store
 from infra.stack.training import run_command_script
-from payload.parcel.experiment_files import ExperimentFiles
+from payload.parcel import ExperimentFiles
 from tests.head.installed_head import InstalledHead
 from tests.head.queue.queue_head import payload
 from tests.infra.boot.boot_scripts import Machine

@@ -170,11 +170,6 @@ def test_one_existing_subnet_alone_is_refused() -> None:
 # The experiment
 
 
-def test_a_setting_of_an_earlier_version_says_what_to_type() -> None:
-    said = problems(workerSettleSeconds="90")["workerSettleSeconds"]
-    assert "pulumi config rm workerSettleSeconds" in said
-
-
 @pytest.mark.parametrize("limit", ["maxHours", "budget"])
 def test_a_limit_that_nobody_would_keep_is_refused(limit: str) -> None:
     assert "has no effect with scaling: cpu" in problems(**{limit: "9", "scaling": "cpu"})[limit]

@@ -6,8 +6,16 @@ from typing import Any
 
 import pytest
 
-from infra.config.cost import billed, cost_table, hourly, per_day, per_hour, per_up
-from infra.config.prices import DISK_SIZES_GIB, prices
+from infra.config.cost import (
+    DISK_SIZES_GIB,
+    billed,
+    cost_table,
+    hourly,
+    per_day,
+    per_hour,
+    per_up,
+    prices,
+)
 from infra.config.stack_settings import StackSettings
 from infra.config.vm_sizes import SIZES
 from tests.infra.declared_stack import EXISTING_ACCOUNT, EXISTING_SUBNETS, declare_stack

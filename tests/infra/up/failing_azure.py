@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from infra.stack.last_start import TRAINING
+from infra.stack.run_command import TRAINING
 from rehearsal.azure.azure_errors import ArmError, HalfMadeError
 from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.pulumi_provider import serve

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from infra.config.read_stack import SECRET
-from infra.stack.last_start import TRAINING
+from infra.stack.run_command import TRAINING
 from rehearsal.azure.management.management_faults import Faults
 from rehearsal.azure.management.scale_set_changes import SetMachines
 from rehearsal.azure.resources.azure_stand_in import Azure

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from payload.environments.packages import install_packages
+from payload.environments.machine_requirements import install_packages
 from payload.errors import UserError
 from payload.experiment.settings import Experiment
 

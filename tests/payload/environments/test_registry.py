@@ -9,8 +9,7 @@ from pathlib import Path
 import gymnasium
 import pytest
 
-from payload.environments.make_env import make_env
-from payload.environments.registry import find_spec
+from payload.environments.make_env import find_spec, make_env
 from payload.errors import UserError
 
 MAZE = """\

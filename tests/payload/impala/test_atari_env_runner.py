@@ -24,7 +24,7 @@ from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED, NUM_EPISODES, WEIGHTS
 
 from payload.algorithms.algorithm_config import algorithm_config
 from payload.environments.atari import AtariSettings, game_of, make_vector_env
-from payload.environments.episode_metrics import EPISODE_LENGTHS, EPISODE_RETURNS
+from payload.environments.checked_vector import EPISODE_LENGTHS, EPISODE_RETURNS
 from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import Experiment

@@ -15,7 +15,7 @@ from infra.config.check_experiment import needs_of_every_machine
 from infra.config.read_stack import ConfigError, read_settings
 from infra.stack.run_command_script import ScriptTooLargeError
 from infra.stack.training import training_script
-from payload.parcel.experiment_files import MAX_BYTES, ExperimentFiles, experiment_files
+from payload.parcel import MAX_BYTES, ExperimentFiles, experiment_files
 from tests.infra.declared_stack import REQUIRED
 from tests.project import ROOT
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from infra.stack.run_command_script import pack
-from payload.parcel.payload_archive import payload_archive, without_words
+from payload.parcel import payload_archive, without_words
 from tests.project import ROOT
 
 MAX_PACKED_BYTES = 85_000
@@ -34,7 +34,7 @@ def files(folder: Path) -> set[str]:
 
 
 def test_the_archive_has_every_file_of_the_payload_but_what_a_laptop_runs(unpacked: Path) -> None:
-    laptop = ("parcel/", "experiment/document.py")
+    laptop = ("parcel.py", "experiment/document.py")
     wanted = {file for file in files(ROOT / "payload") if not file.startswith(laptop)}
     assert files(unpacked / "payload") == wanted
 
@@ -49,7 +49,7 @@ def test_an_experiment_has_room_beside_the_payload_in_a_run_command() -> None:
 
 @pytest.mark.slow
 def test_the_payload_runs_from_the_archive(unpacked: Path) -> None:
-    code = "import payload.cli; print(payload.cli.__file__); payload.cli.main(['--help'])"
+    code = "import payload.__main__ as cli; print(cli.__file__); cli.main(['--help'])"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=unpacked, capture_output=True, text=True, check=False
     )
@@ -60,7 +60,7 @@ def test_the_payload_runs_from_the_archive(unpacked: Path) -> None:
 COMPARE = """
 import ast, sys
 from pathlib import Path
-from payload.parcel.payload_archive import without_words
+from payload.parcel import without_words
 
 def statements(source):
     kinds = ast.Assign | ast.AnnAssign | ast.Return | ast.Raise | ast.Assert | ast.Import

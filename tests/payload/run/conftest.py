@@ -15,8 +15,9 @@ from payload.experiment.settings import Experiment
 from payload.impala.schedule import UpdateSettings
 from payload.run.checkpoints import Checkpoint
 from payload.run.panel import View
+from payload.run.reporting import TrainOptions
 from payload.run.run_folder import RunFolder
-from payload.run.train import Training, TrainOptions
+from payload.run.train import Training
 from tests.local_ray import local_ray
 
 Build = Callable[..., Any]

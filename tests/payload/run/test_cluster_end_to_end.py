@@ -20,7 +20,7 @@ import pytest
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 from ray.cluster_utils import Cluster
 
-from payload.run.run_status import RunStatus
+from payload.run.reporting import RunStatus
 from tests.local_ray import leave_local_ray
 from tests.payload.command_line import (
     TINY,

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from payload.run.ray_cluster import available_cpus
-from payload.run.run_status import RunStatus
+from payload.run.reporting import RunStatus
 from tests.payload.command_line import (
     ALONE,
     SLOW,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from payload.run import env_runner_losses
+from payload.run import training_callback
 from payload.tracking.metrics import STEPS
 from tests.payload.command_line import in_process, run_folder, with_database
 
@@ -43,7 +43,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     env_config = {"faults": ["NaN", "hangs", "raises"], "came": str(folder), "every": 300}
     config = {**ENVIRONMENT, "env_config": {**env_config, "last_is_always": True}}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(env_runner_losses, "MOST_IN_A_ROW", MOST_IN_A_ROW)
+        patch.setattr(training_callback, "MOST_IN_A_ROW", MOST_IN_A_ROW)
         options = ("--config", json.dumps(config), "--stop", '{"time_total_s": 120}')
         done = in_process(folder, "train", "--env", FAULTY, *options)
     with (run_folder(folder) / "progress.csv").open() as file:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from payload.run.number_file import NumberFile
+from payload.run.env_runner_number import NumberFile
 
 Read = Callable[[], int | None]
 

@@ -25,7 +25,7 @@ from ray.rllib.utils.metrics import (
     NUM_EPISODES_LIFETIME,
 )
 
-from payload.environments.episode_metrics import EPISODE_LENGTHS, EPISODE_RETURNS
+from payload.environments.checked_vector import EPISODE_LENGTHS, EPISODE_RETURNS
 from payload.experiment.settings import Stop
 from payload.run.progress import RECENT_EPISODES, Progress, reason_to_stop
 from payload.tracking.report import MEAN_OVER, Report, TrainResult

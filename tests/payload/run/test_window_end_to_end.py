@@ -14,8 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from payload.environments.machine_requirements import PACKAGES
-from payload.environments.packages import install_packages
+from payload.environments.machine_requirements import PACKAGES, install_packages
 from payload.experiment.read import read_experiment
 from payload.run.ray_folder import remove_dead_folders
 from tests.payload.command_line import in_process, payload, run_folder, wait_for

@@ -19,7 +19,7 @@ from mlflow.entities import Run
 
 from payload.experiment.read import read_experiment
 from payload.run.ray_folder import remove_dead_folders
-from payload.run.run_status import RunStatus
+from payload.run.reporting import RunStatus
 from payload.search.search_folder import SearchFolder, status_file
 from payload.tracking.metrics import ITERATION, STEPS
 from tests.payload.command_line import (

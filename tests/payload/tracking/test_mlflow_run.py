@@ -22,9 +22,9 @@ from payload.tracking.mlflow_run import (
     MLflowRun,
     Status,
     Tracking,
-    flatten,
     make_database,
 )
+from payload.tracking.run_parameters import flatten
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from infra.stack.identity import BLOB_DATA_CONTRIBUTOR
-from infra.stack.retention import CONTAINER
+from infra.stack.results_account import CONTAINER
 from rehearsal.addresses import BLOB_ADDRESS, METADATA_ADDRESS
 from rehearsal.azure.blob.blob_storage import PROGRAM
 from rehearsal.azure.resources.roles import RoleAssignment, role_assignments

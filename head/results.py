@@ -1,10 +1,8 @@
-"""MLflow's database and the runs, to and from Blob; they outlive the cluster.
+"""head.results save | restore: MLflow's database and the runs to Blob, or the database from it.
 
-The database is saved as a consistent snapshot; only the head that restored or saved it last may
-replace it.
+The results outlive the cluster. The database is saved as a consistent snapshot; only the head that
+restored or saved it last may replace it.
 """
-
-from __future__ import annotations
 
 import fcntl
 import os
@@ -27,8 +25,9 @@ from azure.core.exceptions import (
 )
 from azure.storage.blob import BlobClient, ContainerClient
 
-from ..files import replace
-from ..paths import HOME, RUNS
+from .blob import container, retry
+from .files import files_of_runs, replace
+from .paths import HOME, RUNS, SAVED
 
 DATABASE = HOME / "mlflow.db"
 ETAG = HOME / "mlflow.db.etag"
@@ -77,14 +76,6 @@ def save_runs(blobs: ContainerClient) -> None:
         with suppress(ResourceNotFoundError):
             blobs.delete_blob(blob_of(path))
         mark_of(path).unlink()
-
-
-def files_of_runs(folder: Path) -> Iterator[Path]:
-    """Yields files and links, without names that start with a dot: checkpoints being written."""
-    for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        links = [name for name in folders if Path(parent, name).is_symlink()]
-        yield from (Path(parent, name) for name in names + links if not name.startswith("."))
 
 
 def pruned() -> Iterator[Path]:
@@ -229,3 +220,18 @@ def restore_runs(blobs: ContainerClient, key: str) -> None:
         aside.rename(RUNS / key)
         for path in files_of_runs(RUNS / key):
             remember(path, change_of(path))
+
+
+def main(verb: str) -> int:
+    name = os.environ["RESULTS_CONTAINER"]
+    if verb == "restore":
+        retry(f"{name}/mlflow.db", lambda: restore(container(name)))
+        return 0
+    if not save(container(name)):
+        return 1
+    SAVED.touch()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

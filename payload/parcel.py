@@ -1,14 +1,15 @@
-"""What an experiment names on this machine and the head needs: its folders travel as an archive."""
-
-from __future__ import annotations
+"""What travels to a cluster: the payload, and the files that an experiment names, as tar files."""
 
 import io
 import re
 import tarfile
+import tokenize
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
+import payload
 from payload.experiment import LEFT_OUT, Experiment, read_experiment, to_yaml
 
 MAX_BYTES = 20 * 2**20
@@ -16,6 +17,8 @@ MAX_BYTES = 20 * 2**20
 MAX_NAME = 40
 SOURCE, INPUTS, REQUIREMENTS = "source", "inputs", "requirements.txt"
 """In the folder of the training on the head."""
+STAYS = ("payload/parcel.py", "payload/experiment/document.py")
+"""Only a laptop uses them."""
 
 
 @dataclass(frozen=True)
@@ -101,3 +104,33 @@ def _below(folder: Path, place: str) -> Iterator[tuple[str, Path]]:
 def _archive(members: dict[str, Path]) -> bytes:
     content = {name: path.read_bytes() for name, path in members.items()}
     return archive(content, {n for n, path in members.items() if path.stat().st_mode & 0o100})
+
+
+def payload_archive() -> bytes:
+    """Returns a tar file of the payload's modules; the same code gives the same bytes.
+
+    It is unpacked on a machine, not installed.
+    """
+    package = Path(payload.__file__).parent
+    paths = sorted(package.rglob("[!.]*.py"))
+    modules = {path.relative_to(package.parent).as_posix(): path for path in paths}
+    travelling = {name: path for name, path in modules.items() if not name.startswith(STAYS)}
+    return archive(
+        {name: without_words(path.read_text("utf-8")).encode() for name, path in travelling.items()}
+    )
+
+
+def without_words(source: str) -> str:
+    """Returns Python without comments and docstrings, every statement on the line where it was."""
+    lines = source.splitlines()
+    begins = True
+    for token, after in pairwise(tokenize.generate_tokens(io.StringIO(source).readline)):
+        (first, column), (last, _) = token.start, token.end
+        if token.type == tokenize.COMMENT:
+            lines[first - 1] = lines[first - 1][:column].rstrip()
+        elif token.type == tokenize.STRING and begins and after.type == tokenize.NEWLINE:
+            # A class may consist of its docstring.
+            lines[first - 1 : last] = [" " * column + '""', *[""] * (last - first)]
+        if token.type not in (tokenize.NL, tokenize.COMMENT):
+            begins = token.type in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+    return "\n".join(lines) + "\n"

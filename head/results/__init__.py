@@ -1,1 +1,0 @@
-"""Saves results to Blob storage and restores them."""

@@ -1,1 +1,0 @@
-"""What travels to a cluster: the payload, and the files that an experiment names."""

@@ -1,0 +1,163 @@
+"""What a training run or a search reports: to the terminal, to MLflow, to the file of --status."""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from payload.atomic_file import replace_text
+from payload.command_line import command_name, ui_command
+from payload.run.interruption import Interruption
+from payload.run.panel import Outlook, View
+from payload.run.run_folder import RunFolder
+from payload.tracking.mlflow_run import MLflowRun, Status, Tracking
+from payload.tracking.report import Report
+
+State = Literal["STARTING", "TRAINING", "FINISHED", "FAILED", "KILLED"]
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """What status.json holds, an object with these keys."""
+
+    state: State
+    """TRAINING from the first learner update on; the last three as in MLflow."""
+    run: str
+    """The run's folder."""
+    reason: str = ""
+    """Why it ended."""
+    # While it trains, as of its last iteration; None while unknown.
+    env_steps: int | None = None
+    steps_per_s: float | None = None
+    """Environment steps sampled."""
+    episode_return: float | None = None
+    """Mean return of the last 100 episodes."""
+    seconds_left: float | None = None
+    """Until the run ends at the latest, at the speed so far; None without a limit."""
+    num_env_runners: int | None = None
+    """Env runners alive."""
+    mlflow_run: str | None = None
+    """The id of the MLflow run."""
+
+    def after(self, report: Report, outlook: Outlook | None) -> RunStatus:
+        """Returns the status after an iteration."""
+        return replace(
+            self,
+            env_steps=report.env_steps,
+            steps_per_s=_finite(report.sampled_per_s),
+            episode_return=_finite(report.return_mean),
+            seconds_left=None if outlook is None else _finite(outlook.latest_end_s),
+            num_env_runners=report.env_runners,
+        )
+
+    def ended(self, state: State, reason: str) -> RunStatus:
+        """Returns the status of a run that is over, with its last figures."""
+        return replace(
+            self, state=state, reason=reason, steps_per_s=None, seconds_left=None, num_env_runners=0
+        )
+
+    def write(self, path: Path) -> None:
+        """Replaces the file: at any moment it holds one state or the next."""
+        replace_text(path, json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, path: Path) -> RunStatus:
+        return cls(**json.loads(path.read_text()))
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no NaN."""
+    return value if math.isfinite(value) else None
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Options of the command line besides the experiment."""
+
+    results: Path
+    tracking_uri: str | None = None
+    """URI of an MLflow server; None keeps an embedded database in `results`."""
+    checkpoint_every_s: float = 60.0
+    keep_checkpoints: int = 3
+    status: Path | None = None
+    """A file that holds the run's state: see RunStatus."""
+    env_runners: Path | None = None
+    """A file that holds the number of env runners to have: see EnvRunnerNumber."""
+    parent: RunFolder | None = None
+    """The search that the run is a trial of; its MLflow run contains this one's."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run or a search ended."""
+
+    status: Status
+    reason: str
+    exit_code: int
+
+
+def stopped(interruption: Interruption) -> Outcome:
+    """Returns how a run ends after a signal."""
+    by = f"stopped by {interruption.signal_name}"
+    return Outcome("KILLED", by, interruption.exit_code)
+
+
+class Reporting:
+    """What a run and a search have in common: folder, options, terminal and MLflow run."""
+
+    def __init__(self, folder: RunFolder, options: TrainOptions, view: View) -> None:
+        self.folder, self.options, self.view = folder, options, view
+        self.mlflow = MLflowRun(_tracking(folder, options), self._mlflow_started)
+
+    def write(self, status: RunStatus) -> None:
+        """Writes the state to the file that --status names."""
+        if self.options.status is not None:
+            with suppress(OSError):  # A full disk may not end a run that trains.
+                status.write(self.options.status)
+
+    def show_problem(self) -> None:
+        """Shows that MLflow is away, if it is, where the view names the MLflow run."""
+        if problem := self.mlflow.problem:
+            self.view.where = (
+                f"MLflow is unreachable ({problem}); metrics are buffered and sent later"
+            )
+
+    def upload(self, status: Status, *files: Path) -> None:
+        """Gives MLflow files and the status, and waits until it has received everything."""
+        for file in files:
+            self.mlflow.log_artifact(file)
+        self.mlflow.close(status)
+        if self.mlflow.problem is not None:
+            self.view.say(f"MLflow did not receive everything: {self.mlflow.problem}")
+
+    def say_next(self, *commands: str) -> None:
+        """Says where the MLflow run is, and which commands of volley to type next."""
+        self.view.say(f"MLflow           {self.mlflow.page or self.view.where}")
+        self.view.say("Next:")
+        for command in commands:
+            self.view.say(f"  {command_name()} {command}")
+        if self.options.tracking_uri is None:
+            self.view.say(f"  {ui_command(self.options.results)}")
+
+    def _mlflow_started(self, run_id: str) -> None:
+        with suppress(OSError):  # A full disk may not keep the run from MLflow.
+            self.folder.remember_mlflow_run(run_id, self.mlflow.tracking.uri)
+        self.view.where = f"MLflow run {run_id}"
+        # Above the panel, where no frame breaks the address in two.
+        self.view.say(f"MLflow           {self.mlflow.page}")
+
+
+def _tracking(folder: RunFolder, options: TrainOptions) -> Tracking:
+    """Returns where the MLflow run of a folder is kept, or will be."""
+    name = folder.path.name
+    if options.tracking_uri is None:
+        tracking = Tracking.embedded(options.results, name)
+    else:
+        tracking = Tracking(options.tracking_uri, None, name)
+    parent = None if options.parent is None else options.parent.mlflow_run_file
+    # Another tracking server does not know the run: there it becomes a new one.
+    return replace(tracking, run_id=folder.mlflow_run_id(tracking.uri), parent_file=parent)
