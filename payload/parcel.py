@@ -6,6 +6,7 @@ import tarfile
 import tokenize
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
@@ -120,6 +121,7 @@ def payload_archive() -> bytes:
     )
 
 
+@cache
 def without_words(source: str) -> str:
     """Returns Python without comments and docstrings, every statement on the line where it was."""
     lines = source.splitlines()
