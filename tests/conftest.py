@@ -24,6 +24,8 @@ SLOW_EVENTS = frozenset(
 """Python's audit events (PEP 578) of starting a process and of opening a connection."""
 # Two tests at a time may start a Ray each, from a disk that has never read it.
 os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")
+# A Ray would start a process for each of its CPUs at once, of which most tests use none.
+os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
 # What a script starts in the background ignores Ctrl-C, and so would all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Under nohup they would ignore a hangup as well. A handler is not inherited.

@@ -17,6 +17,7 @@ from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import psutil
+import pytest
 import ray
 from mlflow import MlflowClient
 from mlflow.entities import Run
@@ -177,7 +178,13 @@ def learning(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     with running(folder, *train) as process:
         try:
             assert process.stdout is not None
-            next(line for line in process.stdout if line.startswith("Training started after"))
+            output = ""
+            for line in process.stdout:
+                output += line
+                if line.startswith("Training started after"):
+                    break
+            else:
+                pytest.fail(output)
             yield process
         finally:
             process.terminate()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,13 @@ def terminal() -> io.StringIO:
 @pytest.fixture
 def build(tmp_path: Path, terminal: io.StringIO) -> Iterator[Build]:
     """Builds the algorithm of a run that resumes from some checkpoints."""
+    with building(tmp_path, terminal) as build:
+        yield build
+
+
+@contextmanager
+def building(folder: Path, terminal: io.StringIO) -> Iterator[Build]:
+    """Has algorithms built in a run's folder, and stops them."""
     local_ray()
     algorithms: list[Any] = []
 
@@ -46,8 +54,8 @@ def build(tmp_path: Path, terminal: io.StringIO) -> Iterator[Build]:
         training = Training(
             experiment,
             with_defaults(experiment, atari=True),
-            RunFolder(tmp_path),
-            TrainOptions(results=tmp_path),
+            RunFolder(folder),
+            TrainOptions(results=folder),
             View(terminal, experiment),
         )
         algorithms.append(training.build(list(resume_from)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from payload.run.batch_resizing import resize_batches, settings_while_training, 
 from payload.run.env_runner_joining import set_number
 from payload.run.progress import Progress
 from payload.tracking.report import MEAN_OVER
-from tests.payload.run.conftest import Build, of_learners
+from tests.payload.run.conftest import building, of_learners
 
 pytestmark = [
     pytest.mark.slow,
@@ -24,21 +26,28 @@ pytestmark = [
 ]
 
 
-def grown(build: Build, experiment: Experiment, number: int) -> tuple[Any, Any]:
-    """An algorithm that began without env runners, and its settings with so many."""
-    algorithm, settings = build(experiment), with_defaults(experiment, atari=True)
-    set_number(algorithm, number)
-    settings = resize_batches(algorithm, experiment, settings)
-    tell_learners(algorithm, Progress(), experiment.stop, settings)
-    return algorithm, settings
-
-
 def driver_only(**config: Any) -> Experiment:
     return Experiment.model_validate({"config": {"num_env_runners": 0, "seed": 1, **config}})
 
 
-def test_batches_and_rate_grow_with_the_env_runners_while_it_trains(build: Build) -> None:
-    algorithm, settings = grown(build, driver_only(), 64)
+@pytest.fixture(scope="module")
+def algorithm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One that began without env runners; the tests tell its learners what they need."""
+    with building(tmp_path_factory.mktemp("run"), io.StringIO()) as build:
+        yield build(driver_only())
+
+
+def grown(algorithm: Any, experiment: Experiment, number: int) -> Any:
+    """The settings of an experiment that began without env runners, with so many."""
+    settings = with_defaults(experiment, atari=True)
+    set_number(algorithm, number)
+    settings = resize_batches(algorithm, experiment, settings)
+    tell_learners(algorithm, Progress(), experiment.stop, settings)
+    return settings
+
+
+def test_batches_and_rate_grow_with_the_env_runners_while_it_trains(algorithm: Any) -> None:
+    settings = grown(algorithm, driver_only(), 64)
     (told,) = of_learners(algorithm)
     assert algorithm.config.total_train_batch_size == told.train_batch_size == 4 * 1024
     assert told.minibatch_size == 4 * 128
@@ -46,9 +55,9 @@ def test_batches_and_rate_grow_with_the_env_runners_while_it_trains(build: Build
     assert settings.rollout_fragment_length == algorithm.config.get_rollout_fragment_length() == 32
 
 
-def test_what_the_experiment_says_does_not_grow(build: Build) -> None:
+def test_what_the_experiment_says_does_not_grow(algorithm: Any) -> None:
     sizes = {"train_batch_size_per_learner": 2048, "minibatch_size": 64, "lr": 1e-4}
-    algorithm, _ = grown(build, driver_only(**sizes), 64)
+    grown(algorithm, driver_only(**sizes), 64)
     (told,) = of_learners(algorithm)
     assert algorithm.config.total_train_batch_size == told.train_batch_size == 2048
     assert (told.minibatch_size, told.lr) == (64, 1e-4)
@@ -88,32 +97,32 @@ def test_batches_hold_whole_trajectories_of_the_length_that_a_training_began_wit
     ],
 )
 def test_what_the_experiment_leaves_to_defaults_falls_to_0_over_the_run(
-    build: Build, name: str, config: dict[str, float], left: float
+    algorithm: Any, name: str, config: dict[str, float], left: float
 ) -> None:
-    algorithm, settings = grown(build, driver_only(**config), 0)
+    settings = grown(algorithm, driver_only(**config), 0)
     stop = Stop(num_env_steps_sampled_lifetime=1000, episode_return_mean=18.0)
     tell_learners(algorithm, Progress(env_steps=250), stop, settings)
     assert [getattr(told, name) for told in of_learners(algorithm)] == [left]
 
 
-def test_the_temperature_falls_to_the_final_one_most_of_it_near_the_end(build: Build) -> None:
-    algorithm, settings = grown(build, driver_only(final_temperature=0.25), 0)
+def test_the_temperature_falls_to_the_final_one_most_of_it_near_the_end(algorithm: Any) -> None:
+    settings = grown(algorithm, driver_only(final_temperature=0.25), 0)
     for env_steps, temperature in (0, 1.0), (500, 0.25 ** (1 / 16)), (1000, 0.25):
         stop = Stop(num_env_steps_sampled_lifetime=1000)
         tell_learners(algorithm, Progress(env_steps=env_steps), stop, settings)
         assert [told.temperature for told in of_learners(algorithm)] == [pytest.approx(temperature)]
 
 
-def test_the_rate_falls_to_the_one_at_the_goal_most_of_it_near_it(build: Build) -> None:
-    algorithm, settings = grown(build, driver_only(lr=1e-3, lr_at_goal=1e-5), 0)
+def test_the_rate_falls_to_the_one_at_the_goal_most_of_it_near_it(algorithm: Any) -> None:
+    settings = grown(algorithm, driver_only(lr=1e-3, lr_at_goal=1e-5), 0)
     for env_steps, lr in (0, 1e-3), (500, 1e-3 * 0.01 ** (1 / 16)), (1000, 1e-5):
         stop = Stop(num_env_steps_sampled_lifetime=1000)
         tell_learners(algorithm, Progress(env_steps=env_steps), stop, settings)
         assert [told.lr for told in of_learners(algorithm)] == [pytest.approx(lr)]
 
 
-def test_impala_learns_alike_without_and_with_an_unreachable_return_goal(build: Build) -> None:
-    algorithm, settings = grown(build, driver_only(), 0)
+def test_impala_learns_alike_without_and_with_an_unreachable_return_goal(algorithm: Any) -> None:
+    settings = grown(algorithm, driver_only(), 0)
     progress = Progress(env_steps=500, first_return=-20.0, best_current_return=-10.0)
     progress.returns.extend([-20.0] * MEAN_OVER)
     told = []
@@ -125,9 +134,9 @@ def test_impala_learns_alike_without_and_with_an_unreachable_return_goal(build: 
 
 
 @pytest.mark.parametrize("goal", [None, 1e9, -10.0], ids=["none", "unreachable", "negative"])
-def test_appo_learns_alike_with_any_return_goal(build: Build, goal: float | None) -> None:
+def test_appo_learns_alike_with_any_return_goal(algorithm: Any, goal: float | None) -> None:
     experiment = Experiment.model_validate({**driver_only().model_dump(), "run": "APPO"})
-    algorithm, settings = grown(build, experiment, 0)
+    settings = grown(algorithm, experiment, 0)
     stop = Stop(num_env_steps_sampled_lifetime=1000, episode_return_mean=goal)
     tell_learners(algorithm, Progress(env_steps=250), stop, settings)
     (told,) = of_learners(algorithm)

@@ -1,76 +1,47 @@
 """A Ray cluster of two nodes that was there before the run, which joins it with --address.
 
-It asks for a token, as volley's own does.
+It asks for a token, as volley's own does. The last training ends with the cluster's head.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 from ray.cluster_utils import Cluster
 
 from payload.run.reporting import RunStatus
-from tests.local_ray import leave_local_ray
 from tests.payload.command_line import (
     TINY,
     in_process,
     learning,
+    mlflow_run,
     run_folder,
     steps,
     wait_for,
     wait_for_line,
     with_database,
 )
+from tests.payload.run.token_cluster import token, token_cluster
 
 pytestmark = pytest.mark.slow
 
 TWO_CPUS = TINY.replace('"num_workers": 1', '"num_workers": 2, "num_cpus_per_worker": 2')
-LONG = ("--stop", '{"time_total_s": 600}')
+LONG = ("--stop", '{"time_total_s": 600}', "--checkpoint-every", "5")
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Room for one env runner of two CPUs on each node, and a CPU for the driver."""
-    # Ray's own health check takes 15 s to notice that a node is gone.
-    soon = {"health_check_period_ms": 500, "health_check_failure_threshold": 2}
-    leave_local_ray()
-    with token():
-        cluster = Cluster(
-            initialize_head=True, head_node_args={"num_cpus": 3, "_system_config": soon}
-        )
-        cluster.add_node(num_cpus=2)
-        try:
-            cluster.wait_for_nodes()
-            yield cluster
-        finally:
-            cluster.shutdown()
-
-
-@contextmanager
-def token() -> Iterator[None]:
-    """Has Ray ask for a token in all that is started meanwhile."""
-
-    def read_environment() -> None:
-        Config.initialize("")
-        AuthenticationTokenLoader.instance().reset_cache()
-
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("RAY_AUTH_MODE", "token")
-        environment.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        read_environment()
-        yield
-    read_environment()
+    with token_cluster(head_cpus=3, node_cpus=2) as cluster:
+        yield cluster
 
 
 def refusal(folder: Path, address: str, *arguments: str) -> str:
@@ -125,7 +96,7 @@ def read():
 
 class Slow(gymnasium.Wrapper):
     def step(self, action):
-        time.sleep(0.01)  # The tests wait for other things than samples.
+        time.sleep(0.02)  # The tests wait for other things than samples.
         return super().step(action)
 
 gymnasium.register("Reads-v0", read, max_episode_steps=500)
@@ -194,14 +165,15 @@ def test_a_node_that_lacks_what_the_environment_needs_is_named(
     assert line.startswith("payload: run_under: volley-window is not on the PATH of this machine (")
 
 
-# Two trainings share the cluster, and a node of it goes away.
+# Two trainings share the cluster; a node of it goes away, and at last its head.
 
 
 @dataclass(frozen=True)
 class Shared:
     """One training has all CPUs, and gives some of them to a second one, which waits for them.
 
-    When that is over, the first one loses a node and gets another.
+    When that is over, the first one has them back, loses a node and gets another. Then the
+    cluster's GCS is killed.
     """
 
     stopped: subprocess.CompletedProcess[str]
@@ -209,12 +181,15 @@ class Shared:
     second: subprocess.CompletedProcess[str]
     """The same, stopped while it trained."""
     exit_code: int
-    """Of the first one, stopped with Ctrl-C."""
+    """Of the first one."""
     output: str
+    mlflow_status: str
     seconds_before: float
-    """For 200 steps with both env runners."""
+    """For 100 steps with both env runners."""
     seconds_after: float
-    """For 200 steps with the one that was left, soon after the loss of a node."""
+    """For 100 steps with the one that was left, soon after the loss of a node."""
+    after_the_return: str
+    """What the first training wrote from the return of a node until an env runner was on it."""
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +197,7 @@ def shared(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Shared
     first, second = (tmp_path_factory.mktemp(name) for name in ("first", "second"))
     file = first / "env_runners"
     file.write_text("2")
-    (second / "env_runners").write_text("2")
+    (with_database(second) / "env_runners").write_text("2")
     options = ("--address", cluster.address, "--config", TWO_CPUS, "--env-runners", "env_runners")
 
     def stop_while_it_waits(output: Path) -> None:
@@ -236,40 +211,49 @@ def shared(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Shared
         os.kill(os.getpid(), signal.SIGTERM)
 
     with learning(with_environment(first), "reads.yaml", *options, *LONG) as process:
-        train = ("train", "reads.yaml", *options)
-        stopped = in_process(with_environment(second), *train, meanwhile=stop_while_it_waits)
-        output = in_process(second, *train, meanwhile=make_room)
+        stopped = in_process(second, "train", *options, meanwhile=stop_while_it_waits)
+        trained = in_process(second, "train", *options, meanwhile=make_room)
         file.write_text("2")
-        until(process, "env runners 2/2")
-        before = seconds_for_200_steps(first)
+        output = until(process, "Env runners: now 2")
+        before = seconds_for_100_steps(first)
         (node,) = cluster.worker_nodes
         cluster.remove_node(node, allow_graceful=False)
-        said = until(process, "env runners 1/2")
-        after = seconds_for_200_steps(first)
+        output += until(process, "env runners 1/2")
+        after = seconds_for_100_steps(first)
         cluster.add_node(num_cpus=2)
-        said += until(process, "env runners 2/2")
-        process.send_signal(signal.SIGINT)
-        said += process.communicate(timeout=120)[0]
-    return Shared(stopped, output, process.returncode, said, before, after)
+        after_the_return = until(process, "env runners 2/2")
+        (gcs,) = cluster.head_node.all_processes["gcs_server"]
+        gcs.process.kill()
+        output += after_the_return + process.communicate(timeout=120)[0]
+    return Shared(
+        stopped=stopped,
+        second=trained,
+        exit_code=process.returncode,
+        output=output,
+        mlflow_status=mlflow_run(first).info.status,
+        seconds_before=before,
+        seconds_after=after,
+        after_the_return=after_the_return,
+    )
 
 
 def until(process: subprocess.Popen[str], words: str) -> str:
-    """What a process says up to a line with these words."""
+    """What a process writes up to a line with these words."""
     assert process.stdout is not None
-    said = ""
+    output = ""
     for line in process.stdout:
-        said += line
+        output += line
         if words in line:
-            return said
-    raise AssertionError(said)
+            return output
+    raise AssertionError(output)
 
 
-def seconds_for_200_steps(folder: Path) -> float:
+def seconds_for_100_steps(folder: Path) -> float:
     """Measures from one iteration on: until then some of the steps are not counted yet."""
     iterations = len(steps(folder))
     wait_for(lambda: len(steps(folder)) > iterations)
     start, steps_then = time.monotonic(), steps(folder)[-1]
-    wait_for(lambda: steps(folder)[-1] > steps_then + 200)
+    wait_for(lambda: steps(folder)[-1] > steps_then + 100)
     return time.monotonic() - start
 
 
@@ -283,10 +267,29 @@ def test_a_training_without_room_waits_until_there_is_some(shared: Shared) -> No
     assert "env runners 1/2" in shared.second.stdout
 
 
-def test_a_run_on_two_nodes_outlives_one_of_them(shared: Shared) -> None:
-    assert shared.exit_code == 130, shared.output
+def test_a_training_shrinks_and_grows_with_the_number_in_the_file(shared: Shared) -> None:
+    lines = [line for line in shared.output.splitlines() if line.startswith("Env runners")]
+    assert lines == [
+        "Env runners: now 1 (were 2, target 1)",
+        "Env runners: now 2 (were 1, target 2)",
+    ]
+
+
+def test_a_node_that_comes_has_an_env_runner_of_the_run_that_lost_one(shared: Shared) -> None:
+    assert "was lost and is back" in shared.after_the_return
 
 
 def test_a_run_on_two_nodes_continues_at_once_with_what_is_left(shared: Shared) -> None:
     # With RLlib's default timeout for the ping of a lost env runner it is 80 times as long.
     assert shared.seconds_after < 20 * shared.seconds_before, shared.output
+
+
+def test_a_run_without_gcs_fails_before_ray_aborts_it(shared: Shared) -> None:
+    # Aborted by Ray it would have a signal's exit code and be RUNNING.
+    assert (shared.exit_code, shared.mlflow_status) == (1, "FAILED"), shared.output
+
+
+def test_a_run_without_gcs_names_its_last_checkpoint(shared: Shared) -> None:
+    (line,) = [line for line in shared.output.splitlines() if line.startswith("FAILED")]
+    assert "GCS" in line
+    assert "Last checkpoint" in shared.output

@@ -184,7 +184,7 @@ def tell(training: Training) -> Story:
     after_loss = training.indices()
     with_the_new = [training.train() for _ in range(3)]
     training.ask(2)
-    training.until(2, training.train)
+    training.until(2, training.follow)
     grown = training.indices()
     training.ask(1)
     training.train()
@@ -294,7 +294,7 @@ def test_a_lost_env_runner_comes_back_while_another_one_is_added(story: Story) -
     training.kill(2)
     training.ask(2)
     wait_for(lambda: metrics(training.train()).get(RESTARTS) == 1)
-    training.until(2, training.train)
+    training.until(2, training.follow)
     assert training.indices() == [2, 4]
     # It knows the number of now.
     assert training.of(2, lambda it: it.config.num_env_runners) == 2
@@ -329,29 +329,27 @@ def crowded(start: Start) -> Crowded:
     training = start(run="PPO", min_time_s_per_iteration=0, **BATCH)
     training.train()
 
-    def ask_for_too_many() -> None:
-        training.ask(CPUS + 1)
-        training.until(CPUS, training.train)
-        assert len(training.number._starting) == 1
-
     training.ask(10)
     training.until(CPUS, training.follow)
     weights = training.algorithm.learner_group.get_weights()
     newest = training.of(CPUS, lambda it: it.module.get_state())
     training.train()
     there_and_coming = len(training.indices()), len(training.number._starting)
-    training.ask(CPUS - 1)  # The newest leaves.
-    before = training.train()
-    env_steps = training.train().env_steps - before.env_steps
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(env_runner_number, "free_nodes", lambda: [Node(2)])
-        ask_for_too_many()
+        training.ask(CPUS + 1)
+        training.train()
+        assert len(training.number._starting) == 1
         train_s = seconds(training.train)
         training.ask(CPUS)
         training.train()
         after_shrinking = len(training.indices()), len(training.number._starting)
-        patch.setattr(env_runner_number, "free_nodes", lambda: [Node(1)])
-        ask_for_too_many()
+        training.ask(CPUS - 1)  # The newest leaves.
+        before = training.train()
+        env_steps = training.train().env_steps - before.env_steps
+        training.ask(CPUS + 1)
+        training.train()
+        assert len(training.number._starting) == 2
         stop_s = seconds(training.stop)
     return Crowded(
         weights=weights,

@@ -1,6 +1,7 @@
-"""What may happen to a run: a full disk, Ctrl-C, a power cut, Ray's GCS killed.
+"""What may happen to a run: a full disk, Ctrl-C, a power cut, a second driver.
 
-Killed env runners and signals to Ray's processes: test_env_runners_end_to_end.py.
+Killed env runners and signals to Ray's processes: test_env_runners_end_to_end.py. A lost node and
+Ray's GCS killed: test_cluster_end_to_end.py.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from payload.run.driver_lock import LOCK
+from payload.errors import UserError
+from payload.run.driver_lock import LOCK, driver_lock
+from payload.run.run_folder import RunFolder
 from payload.tracking.mlflow_run import DATABASE
 from tests.payload.command_line import (
     ALONE,
-    below,
     in_process,
-    learning,
     mlflow_run,
     run_folder,
     tracked_run,
@@ -34,7 +35,9 @@ from tests.payload.small_disk import fill, small_disk
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_here")]
 
-TRAIN = ("train", "--config", ALONE, "--checkpoint-every", "0.1")
+SHORT = ALONE.replace("{", '{"env_config": {"max_episode_frames": 400}, ', 1)
+"""Its episodes, and so its video, last seconds."""
+TRAIN = ("train", "--config", SHORT, "--checkpoint-every", "0.1")
 
 
 def wait_for_a_checkpoint(folder: Path) -> None:
@@ -93,7 +96,7 @@ def test_a_full_disk_fails_the_mlflow_run(starved: Starved) -> None:
     assert starved.mlflow.info.status == "FAILED", starved.output
 
 
-# Ctrl-C, and a power cut.
+# A second driver, Ctrl-C, and a power cut.
 
 
 @dataclass(frozen=True)
@@ -102,17 +105,38 @@ class Interrupted:
 
     folder: Path
     done: subprocess.CompletedProcess[str]
+    second_driver: str
+    """Why it could not have one while it trained."""
 
 
 @pytest.fixture(scope="module")
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
     folder = with_database(tmp_path_factory.mktemp("interrupted"))
 
+    refusals: list[str] = []
+
     def press_ctrl_c(_: Path) -> None:
         wait_for_a_checkpoint(folder)
+        with pytest.raises(UserError) as refused, driver_lock(RunFolder(run_folder(folder))):
+            pytest.fail("two drivers at once")
+        refusals.append(str(refused.value))
         os.kill(os.getpid(), signal.SIGINT)
 
-    return Interrupted(folder, in_process(folder, *TRAIN, meanwhile=press_ctrl_c))
+    done = in_process(folder, *TRAIN, meanwhile=press_ctrl_c)
+    return Interrupted(folder, done, *refusals)
+
+
+def test_a_run_that_trains_has_one_driver(interrupted: Interrupted) -> None:
+    assert f"process {os.getpid()} on {socket.gethostname()}" in interrupted.second_driver
+
+
+def test_a_run_that_another_process_trains_is_not_resumed(interrupted: Interrupted) -> None:
+    with driver_lock(RunFolder(run_folder(interrupted.folder))):
+        done = in_process(interrupted.folder, "train", "--resume")
+    assert done.returncode == 2, done.stdout
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("payload: --resume ")
+    assert f"process {os.getpid()}" in line
 
 
 def test_ctrl_c_saves_a_checkpoint_and_says_how_to_resume(interrupted: Interrupted) -> None:
@@ -133,51 +157,3 @@ def test_the_next_run_marks_the_one_that_was_cut_off_killed(interrupted: Interru
     done = in_process(folder, *TRAIN, "--stop", '{"training_iteration": 1}')
     assert "ended unexpectedly at " in done.stdout
     assert client.get_run(run.info.run_id).info.status == "KILLED"
-
-
-# Ray's GCS dies.
-
-
-@dataclass(frozen=True)
-class Headless:
-    """A run whose GCS was killed."""
-
-    exit_code: int
-    output: str
-    status: str
-    """In MLflow."""
-    driver: int
-    resumed_meanwhile: subprocess.CompletedProcess[str]
-    """An attempt to resume it while it was alive."""
-
-
-@pytest.fixture(scope="module")
-def headless(tmp_path_factory: pytest.TempPathFactory) -> Headless:
-    folder = with_database(tmp_path_factory.mktemp("headless"))
-    with learning(folder, *TRAIN[1:]) as process:
-        wait_for_a_checkpoint(folder)
-        resumed = in_process(folder, "train", "--resume")
-        (gcs,) = [each for each in below(process) if each.name() == "gcs_server"]
-        gcs.kill()
-        output = process.communicate(timeout=120)[0]
-        return Headless(
-            process.returncode, output, mlflow_run(folder).info.status, process.pid, resumed
-        )
-
-
-def test_a_run_that_is_alive_is_not_resumed(headless: Headless) -> None:
-    assert headless.resumed_meanwhile.returncode == 2, headless.resumed_meanwhile.stdout
-    (line,) = headless.resumed_meanwhile.stderr.splitlines()
-    assert line.startswith("payload: --resume ")
-    assert f"process {headless.driver}" in line
-
-
-def test_a_run_without_gcs_fails_before_ray_aborts_it(headless: Headless) -> None:
-    # Aborted by Ray, after 60 s, it would have a signal's exit code and be RUNNING.
-    assert (headless.exit_code, headless.status) == (1, "FAILED"), headless.output
-
-
-def test_a_run_without_gcs_names_its_last_checkpoint(headless: Headless) -> None:
-    (line,) = [line for line in headless.output.splitlines() if line.startswith("FAILED")]
-    assert "GCS" in line
-    assert "Last checkpoint" in headless.output

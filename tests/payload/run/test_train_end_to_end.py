@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
+from payload.run.run_status import RunStatus
 from tests.payload.command_line import (
     ALONE,
     TINY,
@@ -22,7 +24,7 @@ from tests.payload.command_line import (
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_here")]
 
 
-SHORT = TINY.replace("{", '{"env_config": {"max_episode_frames": 400}, ', 1)
+SHORT = ALONE.replace("{", '{"env_config": {"max_episode_frames": 400}, ', 1)
 """A video of a few seconds."""
 
 
@@ -33,13 +35,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     It has left nothing of Ray's behind.
     """
     folder = tmp_path_factory.mktemp("trained")
-    stop = '{"timesteps_total": 600}'
+    options = ("--stop", '{"timesteps_total": 600}', "--seed", "1", "--env-runners", "env_runners")
     with (
         tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as temporary,
         pytest.MonkeyPatch.context() as environment,
     ):
         environment.setenv("RAY_TMPDIR", temporary)
-        done = payload(folder, "train", "--config", SHORT, "--stop", stop, "--seed", "1")
+        done = payload(folder, "train", "--config", SHORT, *options)
         left = [path.name for path in Path(temporary).iterdir()]
     assert (done.returncode, left) == (0, []), done.stdout + done.stderr
     return folder, done.stdout
@@ -49,7 +51,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def resumed(trained: tuple[Path, str]) -> tuple[Path, str, int]:
     """The same folder after a resume, what that printed, and the steps before it.
 
-    Its newest checkpoint is not whole: the one before has to do.
+    Its newest checkpoint is not whole: the one before has to do. It has env runners now, as many
+    as fit of 99.
     """
     folder, _ = trained
     before = steps(folder)[-1]
@@ -57,14 +60,23 @@ def resumed(trained: tuple[Path, str]) -> tuple[Path, str, int]:
     shutil.copytree(max(checkpoints.glob("checkpoint_*")), checkpoints / "checkpoint_000999")
     for state in (checkpoints / "checkpoint_000999").rglob("module_state*"):
         state.write_bytes(state.read_bytes()[:1000])
+    (folder / "env_runners").write_text("99")
+    config = json.dumps(json.loads(TINY) | {"num_cpus_per_worker": 2})
     stop = f'{{"timesteps_total": {before + 300}}}'
-    done = in_process(folder, "train", "--resume", "--config", ALONE, "--stop", stop)
+    options = ("--env-runners", "env_runners", "--status", "status.json", "--stop", stop)
+    done = in_process(folder, "train", "--resume", "--config", config, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder, done.stdout, before
 
 
 def test_old_names_are_translated_before_the_eyes_of_the_user(trained: tuple[Path, str]) -> None:
     assert "config.sample_batch_size is now rollout_fragment_length: 8" in trained[1]
+
+
+def test_a_driver_that_samples_itself_ignores_the_number_of_env_runners(
+    trained: tuple[Path, str],
+) -> None:
+    assert "--env-runners env_runners is ignored: config.num_env_runners is 0" in trained[1]
 
 
 def test_a_finished_run_says_why_it_stopped_and_what_to_type_next(
@@ -83,6 +95,17 @@ def test_a_truncated_checkpoint_is_named_and_the_one_before_is_taken(
     resumed: tuple[Path, str, int],
 ) -> None:
     assert "checkpoint_000999 cannot be read; trying the one before" in resumed[1]
+
+
+def test_a_resumed_run_takes_as_many_env_runners_as_fit_of_the_number_of_then(
+    resumed: tuple[Path, str, int],
+) -> None:
+    assert "env runners 1/99" in resumed[1]
+
+
+def test_the_status_of_a_finished_run_has_no_env_runners(resumed: tuple[Path, str, int]) -> None:
+    status = RunStatus.read(resumed[0] / "status.json")
+    assert (status.state, status.num_env_runners) == ("FINISHED", 0)
 
 
 def test_a_resumed_run_continues_in_the_same_mlflow_run(resumed: tuple[Path, str, int]) -> None:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,16 @@ import pytest
 from payload.environments.machine_requirements import PACKAGES, install_packages
 from payload.experiment.read import read_experiment
 from payload.run.ray_folder import remove_dead_folders
-from tests.payload.command_line import in_process, payload, run_folder, wait_for
+from tests.local_ray import leave_local_ray
+from tests.payload.command_line import (
+    in_process,
+    payload,
+    run_folder,
+    running,
+    wait_for,
+    wait_for_line,
+    with_database,
+)
 from tests.project import ROOT
 
 pytestmark = [
@@ -31,12 +40,11 @@ pytestmark = [
 EXPERIMENT = ROOT / "experiments/room/room.yaml"
 MARK = "VOLLEY_TEST_OF_WINDOWS"
 """A variable by which all processes of a training are known."""
-TRAIN = [sys.executable, "-m", "payload", "train", str(EXPERIMENT)]
-SHORT = [
-    *("--config", '{"min_time_s_per_iteration": 0.5}'),
-    *("--stop", '{"num_env_steps_sampled_lifetime": 8000}'),
-]
-LONG = ["--stop", '{"time_total_s": 600}']
+STEPS = 2000
+SHORT = (
+    *("--config", '{"min_time_s_per_iteration": 0.5, "num_envs_per_env_runner": 2}'),
+    *("--stop", f'{{"num_env_steps_sampled_lifetime": {STEPS}}}'),
+)
 ALL_GONE_S = 30.0
 """A worker that was starting would wait 40 s for its raylet; it is to end at once."""
 DRAW_AND_LOOK = """
@@ -52,6 +60,29 @@ other.sync()
 after, *_ = env.step(0)
 print((before == 0x77).mean(), (after == 0x77).mean())
 """
+DRIVER = f"""
+import time
+from pathlib import Path
+
+import ray
+
+from payload.environments.runtime_env import local_runtime_env
+from payload.experiment.read import read_experiment
+from payload.run.ray_cluster import connect
+
+connect(None, local_runtime_env(read_experiment(Path({str(EXPERIMENT)!r})).experiment))
+
+@ray.remote
+class GymnasiumEnvRunner:
+    def starts(self):
+        pass
+
+env_runner = GymnasiumEnvRunner.remote()
+ray.get(env_runner.starts.remote())
+print("started", flush=True)
+time.sleep(600)
+"""
+"""Ray as a training starts it, without what takes long to import."""
 
 
 @pytest.fixture
@@ -68,66 +99,42 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @dataclass(frozen=True)
-class Windowed:
-    """A training whose env runners have X servers."""
+class Marked:
+    """The processes that have a mark in their environment."""
 
-    process: subprocess.Popen[str]
     mark: str
 
     def all(self) -> list[psutil.Process]:
-        """Every process of it that runs, whoever its parent is now."""
-        found = []
+        """Every one that runs, whoever its parent is now."""
+        alive = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 ended = process.status() == psutil.STATUS_ZOMBIE
                 if not ended and process.environ().get(MARK) == self.mark:
-                    found.append(process)
-        return found
+                    alive.append(process)
+        return alive
 
     def env_runners(self) -> dict[psutil.Process, list[psutil.Process]]:
         """The env runners, each with the X servers beside it."""
-        found = {}
+        servers = {}
         for process in self.all():
             with suppress(psutil.Error):
                 wrapper = process.parent()
                 if process.name().startswith("ray::Gymnasium") and wrapper is not None:
                     beside = wrapper.children()
-                    found[process] = [one for one in beside if one.name() == "Xvfb"]
-        return found
+                    servers[process] = [each for each in beside if each.name() == "Xvfb"]
+        return servers
 
 
-@contextmanager
-def training(folder: Path, packages: Path, *arguments: str) -> Iterator[Windowed]:
-    """Trains the experiment in a process group of its own; yields after the first update."""
-    (folder / "results").mkdir()
-    (folder / "results" / PACKAGES).symlink_to(packages)
-    with subprocess.Popen(
-        [*TRAIN, *arguments],
-        cwd=folder,
-        env={**os.environ, MARK: str(folder)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        windowed = Windowed(process, str(folder))
-        try:
-            assert process.stdout is not None
-            said = list(_lines_until(process.stdout, "Training started after"))
-            assert "Training started after" in said[-1], "".join(said)
-            yield windowed
-        finally:
+@pytest.fixture
+def marked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Marked]:
+    """All that the test starts."""
+    monkeypatch.setenv(MARK, str(folder))
+    marked = Marked(str(folder))
+    yield marked
+    for process in marked.all():
+        with suppress(psutil.Error):
             process.kill()
-            for left in windowed.all():
-                with suppress(psutil.Error):
-                    left.kill()
-
-
-def _lines_until(output: Iterator[str], start: str) -> Iterator[str]:
-    for line in output:
-        yield line
-        if line.startswith(start):
-            return
 
 
 def test_the_observation_is_what_the_window_shows(folder: Path, packages: Path) -> None:
@@ -162,26 +169,76 @@ def test_without_run_under_the_refusal_names_it(folder: Path) -> None:
     assert "run_under: xvfb-run -a" in done.stderr
 
 
-def test_it_trains_and_a_killed_env_runner_is_replaced_with_its_x_server(
-    folder: Path, packages: Path
-) -> None:
-    with training(folder, packages, *SHORT) as windowed:
-        ((victim, (server,)),) = windowed.env_runners().items()
+@dataclass(frozen=True)
+class Trained:
+    """A training to its end, whose env runner was killed."""
+
+    folder: Path
+    output: str
+    victim: psutil.Process
+    replacements: dict[psutil.Process, list[psutil.Process]]
+    """The env runners with their X servers, after the victim's X server had ended."""
+    left: list[psutil.Process]
+    """What ran when it was over."""
+
+
+@pytest.fixture(scope="module")
+def trained(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = with_database(tmp_path_factory.mktemp("trained"))
+    (folder / "results" / PACKAGES).symlink_to(packages)
+    marked = Marked(str(folder))
+    before: dict[psutil.Process, list[psutil.Process]] = {}
+    after: dict[psutil.Process, list[psutil.Process]] = {}
+
+    def kill_the_env_runner(output: Path) -> None:
+        wait_for_line(output, "Training started after")
+        before.update(marked.env_runners())
+        ((victim, (server,)),) = before.items()
         victim.kill()
         wait_for(lambda: not server.is_running())
-        wait_for(lambda: any(windowed.env_runners().values()))
-        assert victim not in windowed.env_runners()
-        output, _ = windowed.process.communicate(timeout=240)
-        assert "FINISHED: limit of 8,000 environment steps reached" in output, output
-        assert windowed.all() == []
-    assert (run_folder(folder) / "evaluation.mp4").exists()
-    played = payload(folder, "evaluate", "--explore", "--episodes", "2", str(run_folder(folder)))
+        wait_for(lambda: any(marked.env_runners().values()))
+        after.update(marked.env_runners())
+
+    leave_local_ray()  # Its workers have no X servers.
+    with pytest.MonkeyPatch.context() as environment:
+        environment.delenv("DISPLAY", raising=False)
+        environment.setenv(MARK, marked.mark)
+        train = ("train", str(EXPERIMENT), *SHORT)
+        done = in_process(folder, *train, meanwhile=kill_the_env_runner)
+    (victim,) = before
+    return Trained(folder, done.stdout + done.stderr, victim, after, marked.all())
+
+
+def test_a_killed_env_runner_is_replaced_with_its_x_server(trained: Trained) -> None:
+    assert trained.victim not in trained.replacements
+    assert all(trained.replacements.values())
+
+
+def test_it_trains_to_its_end(trained: Trained) -> None:
+    words = f"FINISHED: limit of {STEPS:,} environment steps reached"
+    assert words in trained.output, trained.output
+
+
+def test_nothing_is_left_of_a_finished_training(trained: Trained) -> None:
+    assert trained.left == []
+
+
+def test_a_finished_training_is_recorded_in_a_window(trained: Trained) -> None:
+    assert (run_folder(trained.folder) / "evaluation.mp4").exists()
+
+
+def test_a_run_is_played_in_a_window(folder: Path, trained: Trained) -> None:
+    run = str(run_folder(trained.folder))
+    played = payload(folder, "evaluate", "--explore", "--episodes", "2", run)
     assert "over 2 episodes" in played.stdout, played.stderr
 
 
-def test_nothing_is_left_after_sigkill_of_the_driver(folder: Path, packages: Path) -> None:
-    with training(folder, packages, *LONG) as windowed:
-        assert any(windowed.env_runners().values())
-        windowed.process.kill()
-        wait_for(lambda: not windowed.all(), ALL_GONE_S)
+def test_nothing_is_left_after_sigkill_of_the_driver(folder: Path, marked: Marked) -> None:
+    with running(folder, sys.executable, "-c", DRIVER) as driver:
+        assert driver.stdout is not None
+        line = driver.stdout.readline()
+        assert line == "started\n", line + driver.stdout.read()
+        assert any(marked.env_runners().values())
+        driver.kill()
+        wait_for(lambda: not marked.all(), ALL_GONE_S)
     remove_dead_folders()  # As the next start does.

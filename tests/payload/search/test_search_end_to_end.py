@@ -1,30 +1,33 @@
-"""A search as a user types it, tiny: killed, interrupted, resumed to its end."""
+"""A search as a user types it, tiny: interrupted, cut off, resumed to its end."""
 
 from __future__ import annotations
 
 import csv
 import json
 import os
+import shutil
 import signal
-import subprocess
-import sys
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
+from ray.util.placement_group import placement_group, remove_placement_group
 
 from payload.experiment.read import read_experiment
-from payload.run.ray_folder import remove_dead_folders
+from payload.run.driver_lock import LOCK
 from payload.run.reporting import RunStatus
+from payload.run.run_folder import RUNS
 from payload.search.search_folder import SearchFolder, status_file
 from payload.tracking.metrics import ITERATION, STEPS
+from payload.tracking.mlflow_run import DATABASE
+from tests.local_ray import CPUS
 from tests.payload.command_line import (
     in_process,
-    running,
     tracked_runs,
     wait_for,
     with_database,
@@ -32,19 +35,21 @@ from tests.payload.command_line import (
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_here")]
 
-EXPERIMENT = """
+ITERATIONS = 10
+EXPERIMENT = f"""
 run: PPO
-env: CartPole-v1
+# An iteration takes half a second, in which it waits. All processes import it as the tests do.
+env: tests.payload.slow_environment.slow:Slow-v0
 config:
-  # Trials one after the other, on one CPU.
+  # A trial takes one CPU.
   num_env_runners: 0
-  lr: {grid_search: [1e-3, 1e-4]}
-  train_batch_size_per_learner: 256
-  minibatch_size: 64
-  num_epochs: 2
-  min_time_s_per_iteration: 0.5
+  lr: {{grid_search: [1e-3, 1e-4]}}
+  train_batch_size_per_learner: 50
+  minibatch_size: 50
+  num_epochs: 1
+  min_time_s_per_iteration: 0
 stop:
-  training_iteration: 8
+  training_iteration: {ITERATIONS}
 """
 TRIALS = ["trial_000", "trial_001"]
 TRIAL_S = 240.0
@@ -53,7 +58,10 @@ TRIAL_S = 240.0
 
 @dataclass(frozen=True)
 class Searched:
-    """A search that was cut off twice, and what its trials were in between."""
+    """A search that was cut off in its second trial and resumed.
+
+    It was also stopped with Ctrl-C, a moment later; that is not what was resumed.
+    """
 
     folder: Path
     search: SearchFolder
@@ -63,6 +71,8 @@ class Searched:
     """Of the trials, at that time."""
     at_sigint: int
     """The exit code."""
+    lost_at_sigint: int
+    """Iterations of the second trial that no checkpoint had after Ctrl-C."""
     output: str
     """Of the last command."""
 
@@ -72,15 +82,45 @@ class Searched:
 
 
 @contextmanager
-def searching(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Runs `python -m payload tune` in `folder` on one CPU."""
-    cpu = str(min(os.sched_getaffinity(0)))
-    tune = ("taskset", "--cpu-list", cpu, sys.executable, "-m", "payload", "tune", *arguments)
-    with running(folder, *tune) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+def one_cpu() -> Iterator[None]:
+    """Takes the others of Ray's CPUs: trials train one after the other."""
+    others = placement_group([{"CPU": CPUS - 1}])
+    try:
+        assert others.wait(TRIAL_S)
+        yield
+    finally:
+        remove_placement_group(others)
+
+
+def copy_cut_off(results: Path, copy: Path, trial: Path) -> None:
+    """Copies results to what is left when all processes of a search are killed at once.
+
+    Args:
+        trial: The folder of the trial that is training.
+    """
+    # MLflow lags behind the files, by what the trial has not sent yet.
+    copy_database(results, copy)
+    _, process = (trial / LOCK).read_text().split()
+    os.kill(int(process), signal.SIGSTOP)
+    # Nothing is read of what Tune writes, now as well.
+    but_tune = shutil.ignore_patterns(".tune")
+    shutil.copytree(results / RUNS, copy / RUNS, symlinks=True, ignore=but_tune)
+    os.kill(int(process), signal.SIGCONT)
+
+
+def put_back(copy: Path, results: Path) -> None:
+    shutil.rmtree(results / RUNS)
+    (copy / RUNS).rename(results / RUNS)
+    copy_database(copy, results)
+
+
+def copy_database(source: Path, target: Path) -> None:
+    """Writes into the file that is there: this process's MLflow keeps connections to it."""
+    with (
+        closing(sqlite3.connect(source / DATABASE)) as read,
+        closing(sqlite3.connect(target / DATABASE)) as written,
+    ):
+        read.backup(written)
 
 
 def rows(search: SearchFolder, name: str) -> list[list[str]]:
@@ -109,31 +149,35 @@ def is_over(search: SearchFolder, name: str) -> bool:
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> Searched:
     folder = with_database(tmp_path_factory.mktemp("searched"))
+    results, copy = folder / "results", tmp_path_factory.mktemp("copy")
     (folder / "grid.yaml").write_text(EXPERIMENT)
-    often = ("--checkpoint-every", "0.1")
-    with searching(folder, "grid.yaml", *often) as process:
-        wait_for(lambda: list(folder.glob("results/runs/*/search.json")), TRIAL_S)
+    first, second = TRIALS
+
+    def folder_of_search() -> SearchFolder:
         (plan,) = folder.glob("results/runs/*/search.json")
-        search = SearchFolder(plan.parent)
-        first, second = TRIALS
+        return SearchFolder(plan.parent)
+
+    def copy_and_press_ctrl_c(_: Path) -> None:
+        wait_for(lambda: list(folder.glob("results/runs/*/search.json")), TRIAL_S)
+        search = folder_of_search()
         wait_for(lambda: is_over(search, first), TRIAL_S)
         wait_for(lambda: saved(search, second), TRIAL_S)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    remove_dead_folders()  # As the next start does.
+        copy_cut_off(results, copy, search.trial(second).path)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with one_cpu():
+        tune = ("tune", "grid.yaml", "--checkpoint-every", "1")
+        interrupted = in_process(folder, *tune, meanwhile=copy_and_press_ctrl_c)
+    search = folder_of_search()
+    newest = search.trial(second).checkpoints().newest_first()[0].progress().iteration
+    lost = column(search, second, ITERATION)[-1] - newest
+    put_back(copy, results)
     over = rows(search, first)
     files = [search.trial(name).mlflow_run_file for name in TRIALS]
     run_ids = [json.loads(file.read_text())["run_id"] for file in files if file.exists()]
-    before = len(rows(search, second))
-
-    def press_ctrl_c(_: Path) -> None:
-        wait_for(lambda: len(rows(search, second)) > before, TRIAL_S)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    interrupted = in_process(folder, "tune", "--resume", *often, meanwhile=press_ctrl_c)
     done = in_process(folder, "tune", "--resume")
     assert done.returncode == 0, done.stdout + done.stderr
-    return Searched(folder, search, over, run_ids, interrupted.returncode, done.stdout)
+    return Searched(folder, search, over, run_ids, interrupted.returncode, lost, done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -147,13 +191,17 @@ def test_a_trial_that_was_over_is_not_run_again(searched: Searched) -> None:
 
 
 def test_a_trial_that_was_cut_off_continues_from_its_checkpoint(searched: Searched) -> None:
-    assert column(searched.search, TRIALS[1], ITERATION) == list(range(1, 9))
+    assert column(searched.search, TRIALS[1], ITERATION) == list(range(1, ITERATIONS + 1))
     steps = column(searched.search, TRIALS[1], STEPS)
     assert steps == sorted(set(steps))
 
 
 def test_ctrl_c_is_the_exit_code(searched: Searched) -> None:
     assert searched.at_sigint == 130
+
+
+def test_ctrl_c_costs_no_iteration_of_a_trial(searched: Searched) -> None:
+    assert searched.lost_at_sigint == 0
 
 
 def test_each_trial_is_one_mlflow_run_within_that_of_the_search(
@@ -184,7 +232,7 @@ def test_the_search_ends_with_a_table_a_picture_and_the_best_setting(searched: S
     with search.table_file.open() as file:
         table = list(csv.DictReader(file))
     assert [row["rank"] for row in table] == ["1", "2"]
-    assert {row["reason"] for row in table} == {"limit of 8 iterations reached"}
+    assert {row["reason"] for row in table} == {f"limit of {ITERATIONS} iterations reached"}
     assert search.picture.read_bytes().startswith(b"\x89PNG")
     assert f"Best setting     lr={table[0]['lr']}" in searched.output
     assert not search.tune.exists()

@@ -1,0 +1,48 @@
+"""A Ray cluster on this machine that asks for a token, as volley's own does."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+from ray.cluster_utils import Cluster
+
+from tests.local_ray import leave_local_ray
+
+
+@contextmanager
+def token_cluster(head_cpus: int, node_cpus: int) -> Iterator[Cluster]:
+    """Starts a head and a node; the Ray of this process ends."""
+    # Ray's own health check takes 15 s to notice that a node is gone.
+    soon = {"health_check_period_ms": 500, "health_check_failure_threshold": 2}
+    leave_local_ray()
+    with token():
+        # The dashboard alone would take 13 CPU seconds.
+        head = {"num_cpus": head_cpus, "_system_config": soon, "include_dashboard": False}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        cluster.add_node(num_cpus=node_cpus)
+        try:
+            cluster.wait_for_nodes()
+            yield cluster
+        finally:
+            with suppress(Exception):  # Of a head that is gone.
+                cluster.shutdown()
+
+
+@contextmanager
+def token() -> Iterator[None]:
+    """Has Ray ask for a token in all that is started meanwhile."""
+
+    def read_environment() -> None:
+        Config.initialize("")
+        AuthenticationTokenLoader.instance().reset_cache()
+
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("RAY_AUTH_MODE", "token")
+        environment.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        read_environment()
+        yield
+    read_environment()
