@@ -6,15 +6,18 @@ import json
 import math
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from io import StringIO
 from pathlib import Path
+from typing import Self
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from bench import trainer
 from bench.games import (
     BUDGETS,
     GAMES,
@@ -39,6 +42,7 @@ config:
   num_envs_per_env_runner: 4
   rollout_fragment_length: 8
   image_size: 42
+  env_config: {max_episode_frames: 200}
   min_time_s_per_iteration: 0.2
 """
 EXPERIMENT = Path(__file__).parents[2] / "experiments/atari.yaml"
@@ -120,9 +124,32 @@ def test_runs_that_the_file_has_are_drawn_without_training(tmp_path: Path) -> No
     assert path.with_suffix(".png").exists()
 
 
+class CommandHere:
+    """In the place of a benchmark's child: `python -m payload` in this process."""
+
+    def __init__(self, command: list[str], log: Path, measure_memory: bool) -> None:
+        assert command[1:3] == ["-m", "payload"]
+        self.ended = in_process(log.parent, *command[3:])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def wait_for(self, condition: Callable[[], object], timeout_s: float) -> None:
+        assert condition(), self.ended.stdout + self.ended.stderr
+
+    def wait(self, timeout_s: float) -> int:
+        return self.ended.returncode
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_here")
-def test_a_run_is_resumed_where_it_was_interrupted_and_not_repeated(tmp_path: Path) -> None:
+def test_a_run_is_resumed_where_it_was_interrupted_and_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer, "Child", CommandHere)
     experiment, results = tmp_path / "small.yaml", with_database(tmp_path, RUNS) / RUNS
     experiment.write_text(SMALL)
     breakout = ("--env", "BreakoutNoFrameskip-v4", "--seed", "5")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ray.cluster_utils import Cluster
 
+from bench import limits, scale_limits
 from bench.limited_link import why_not
-from bench.limits import Limit
+from bench.limits import Limit, Throughput, measure_driver
 from bench.parts import Part
 from bench.scale import (
     FRAGMENTS,
@@ -105,15 +105,6 @@ def test_predictions_are_json() -> None:
     assert json.loads(json.dumps(rows)) == rows
 
 
-def figures_of(limit: Limit, folder: Path) -> dict[str, float]:
-    """Measures a part as the benchmark does, in a process and with a Ray of its own."""
-    outcome = folder / "outcome.json"
-    command = [sys.executable, "-m", "bench.limits", str(outcome)]
-    subprocess.run([*command, json.dumps(asdict(limit))], check=True, timeout=120)
-    figures: dict[str, float] = json.loads(outcome.read_text())
-    return figures
-
-
 def test_every_measurement_that_costs_need_is_made() -> None:
     made = measurements(seconds=1.0)
     assert {name.rpartition(": ")[0] for name in MEASURED} <= made.keys()
@@ -125,8 +116,27 @@ def test_every_measurement_has_a_log_of_its_own() -> None:
     assert [name for name in names if Path(name).name != name] == []
 
 
+# Measured in this process, which has RLlib imported; test_benchmark.py has a part in another.
+
+
+def small(what: str, seconds: float, **changes: Any) -> Limit:
+    """A measurement with few games: an env runner takes four seconds to load the usual number."""
+    return replace(measurements(seconds)[what], num_envs=8, **changes)
+
+
+@pytest.fixture
+def little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warms up briefly, and records one fragment in the place of several."""
+    record = scale_limits._recorded
+    times = scale_limits.FRAGMENTS
+    monkeypatch.setattr(limits, "WARM_UP_S", 0.1)
+    monkeypatch.setattr(scale_limits, "WARM_UP_UPDATES", 1)
+    monkeypatch.setattr(scale_limits, "FRAGMENTS", 1)
+    monkeypatch.setattr(scale_limits, "_recorded", lambda config: record(config) * times)
+
+
 @pytest.mark.slow
-@pytest.mark.usefixtures("ray_here")
+@pytest.mark.usefixtures("ray_here", "little")
 @pytest.mark.parametrize(
     ("what", "figure", "least", "most"),
     [
@@ -137,34 +147,56 @@ def test_every_measurement_has_a_log_of_its_own() -> None:
     ],
 )
 def test_a_part_is_measured(what: str, figure: str, least: float, most: float) -> None:
-    limit = measurements(seconds=0.2)[what]
+    limit = small(what, seconds=0.1)
     assert least < SCALE_PARTS[limit.part](limit)[figure] < most
+
+
+Drive = Callable[[Limit], tuple[float, set[str]]]
+
+
+@pytest.fixture
+def drive(monkeypatch: pytest.MonkeyPatch) -> Iterator[Drive]:
+    """Measures a driver with a Ray of its own: steps per second, and the nodes of env runners."""
+    nodes: set[str] = set()
+
+    def throughput(algorithm: Any, limit: Limit) -> Throughput:
+        measured = measure_throughput(algorithm, limit)
+        nodes.update(
+            algorithm.env_runner_group.foreach_env_runner(
+                lambda _: ray.get_runtime_context().get_node_id(), local_env_runner=False
+            )
+        )
+        algorithm.stop()
+        return measured
+
+    measure_throughput = limits.throughput
+    monkeypatch.setattr(limits, "throughput", throughput)
+    leave_local_ray()
+    yield lambda limit: (measure_driver(limit)["steps_per_s"], nodes)
+    leave_local_ray()
 
 
 @pytest.mark.slow
 def test_env_runners_are_on_the_nodes_with_a_resource_of_a_running_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leave_local_ray()
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    worker = cluster.add_node(num_cpus=2, resources={"worker": 1})
+    worker = cluster.add_node(num_cpus=1, resources={"worker": 1})
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-    limit = replace(measurements(seconds=0.5)[FRAGMENTS], node_resource="worker", env_runners=1)
+    limit = small(FRAGMENTS, seconds=0.1, node_resource="worker", env_runners=1)
     try:
-        assert figures_of(limit, tmp_path)["steps_per_s"] > 1_000
-        ray.init()
-        actors = ray._private.state.actors().values()
+        steps_per_s, nodes = drive(limit)
     finally:
         ray.shutdown()
         cluster.shutdown()
-    places = [one["Address"]["NodeID"] for one in actors if "EnvRunner" in one["ActorClassName"]]
-    assert places == [worker.node_id]
+    assert steps_per_s > 1_000
+    assert nodes == {worker.node_id}
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(why_not() is not None, reason=f"a limited link {why_not()}")
-def test_a_limited_link_carries_no_more_than_its_rate(tmp_path: Path) -> None:
-    alike = measurements(seconds=2.0)[LIMITED_LINK]
-    limit = replace(alike, link_mbit_per_s=8.0, env_runners=1)
+def test_a_limited_link_carries_no_more_than_its_rate(drive: Drive) -> None:
+    limit = small(LIMITED_LINK, seconds=2.0, link_mbit_per_s=8.0, env_runners=1)
+    steps_per_s, _ = drive(limit)
     # 60 bytes a step: 17,000 steps/s, where the driver takes 150,000.
-    assert 1_000 < figures_of(limit, tmp_path)["steps_per_s"] < 25_000
+    assert 1_000 < steps_per_s < 25_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -53,7 +53,6 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Episodes = list[tuple[float, int]]
 """Return and length of each."""
-MakeRunner = Callable[..., AtariEnvRunner]
 
 
 def experiment_of(env_id: str = BREAKOUT, **config: Any) -> Experiment:
@@ -76,20 +75,50 @@ def plain_env(experiment: Experiment) -> tuple[AtariVectorEnv, npt.NDArray[np.in
     return make_vector_env(game(experiment), NUM_ENVS), game_seeds(SEED, 1, NUM_ENVS)
 
 
+class Runners:
+    """First remote env runners of experiments, without the processes around them."""
+
+    def __init__(self) -> None:
+        self._all: list[AtariEnvRunner] = []
+        self._kept: dict[str, AtariEnvRunner] = {}
+
+    def new(self, env_id: str = BREAKOUT, **config: Any) -> AtariEnvRunner:
+        rllib = rllib_config(experiment_of(env_id, **config))
+        self._all.append(AtariEnvRunner(config=rllib, worker_index=1))
+        return self._all[-1]
+
+    def of(self, env_id: str = BREAKOUT, **config: Any) -> AtariEnvRunner:
+        """Returns one that others may have used, as it was: loading the games takes long."""
+        key = repr((env_id, config))
+        if key not in self._kept:
+            self._kept[key] = self.new(env_id, **config)
+        runner = self._kept[key]
+        runner._needs_initial_reset = True
+        reported(runner)
+        return runner
+
+    def stop(self) -> None:
+        for runner in self._all:
+            runner.stop()
+
+
+@pytest.fixture(scope="module")
+def runners() -> Iterator[Runners]:
+    runners = Runners()
+    yield runners
+    runners.stop()
+
+
 @pytest.fixture
-def make_runner() -> Iterator[MakeRunner]:
-    """Makes the first remote env runner of an experiment, without the processes around it."""
-    runners: list[AtariEnvRunner] = []
+def runner(runners: Runners) -> AtariEnvRunner:
+    """Plays Breakout."""
+    return runners.of()
 
-    def make(env_id: str = BREAKOUT, **config: Any) -> AtariEnvRunner:
-        runners.append(
-            AtariEnvRunner(config=rllib_config(experiment_of(env_id, **config)), worker_index=1)
-        )
-        return runners[-1]
 
-    yield make
-    for runner in runners:
-        runner.stop()
+@pytest.fixture
+def short_runner(runners: Runners) -> AtariEnvRunner:
+    """Plays Breakout in episodes of 25 steps."""
+    return runners.of(env_config={"max_episode_frames": 100})
 
 
 def reported(runner: AtariEnvRunner) -> Episodes:
@@ -272,28 +301,26 @@ def test_a_lost_life_ends_no_return_where_lives_do_not_count() -> None:
 # Sampling
 
 
-def test_an_episode_is_reported_once(make_runner: MakeRunner) -> None:
-    runner = make_runner(env_config={"max_episode_frames": 60})
-    runner.sample()
-    assert reported(runner)
-    assert not reported(runner)
+def test_an_episode_is_reported_once(short_runner: AtariEnvRunner) -> None:
+    short_runner.sample(num_timesteps=26 * NUM_ENVS)
+    assert reported(short_runner)
+    assert not reported(short_runner)
 
 
-def test_every_step_is_counted(make_runner: MakeRunner) -> None:
-    runner = make_runner()
+def test_every_step_is_counted(runner: AtariEnvRunner) -> None:
     steps = sum(len(runner.sample()[0]) for _ in range(3))
     assert runner.get_metrics()[NUM_ENV_STEPS_SAMPLED].peek() == steps == 3 * STEPS * NUM_ENVS
 
 
-def test_the_rewards_of_every_step_are_counted(make_runner: MakeRunner) -> None:
-    runner = make_runner()
+def test_the_rewards_of_every_step_are_counted(runners: Runners) -> None:
+    runner = runners.new()
     rewards = sum(runner.sample(num_timesteps=60 * NUM_ENVS)[0].rewards.sum() for _ in range(3))
     assert rewards != 0
     assert runner.get_metrics()[REWARDS_SAMPLED].peek() == rewards
 
 
-def test_the_returns_so_far_are_of_the_games_in_progress(make_runner: MakeRunner) -> None:
-    runner = make_runner()
+def test_the_returns_so_far_are_of_the_games_in_progress(runners: Runners) -> None:
+    runner = runners.new()
     (fragment,) = runner.sample(num_timesteps=400 * NUM_ENVS)
     so_far = [
         fragment.rewards[np.append(0, np.flatnonzero(first))[-1] :, env].sum()
@@ -306,26 +333,26 @@ def test_the_returns_so_far_are_of_the_games_in_progress(make_runner: MakeRunner
     assert [metrics[name].peek() for name in names] == [min(so_far), max(so_far)]
 
 
-def test_a_given_number_of_steps_is_sampled(make_runner: MakeRunner) -> None:
-    (fragment,) = make_runner().sample(num_timesteps=7 * NUM_ENVS)
+def test_a_given_number_of_steps_is_sampled(runner: AtariEnvRunner) -> None:
+    (fragment,) = runner.sample(num_timesteps=7 * NUM_ENVS)
     assert len(fragment) == 7 * NUM_ENVS
 
 
 @pytest.mark.parametrize("episodes", [1, NUM_ENVS, 2 * NUM_ENVS + 1])
-def test_a_given_number_of_episodes_is_reported(make_runner: MakeRunner, episodes: int) -> None:
-    runner = make_runner(env_config={"max_episode_frames": 100})
-    runner.sample(num_episodes=episodes)
-    assert len(reported(runner)) == episodes
+def test_a_given_number_of_episodes_is_reported(
+    short_runner: AtariEnvRunner, episodes: int
+) -> None:
+    short_runner.sample(num_episodes=episodes)
+    assert len(reported(short_runner)) == episodes
 
 
-def test_the_number_of_episodes_is_a_metric(make_runner: MakeRunner) -> None:
-    runner = make_runner(env_config={"max_episode_frames": 100})
-    runner.sample(num_episodes=5)
-    assert runner.get_metrics()[NUM_EPISODES].peek() == 5
+def test_the_number_of_episodes_is_a_metric(short_runner: AtariEnvRunner) -> None:
+    short_runner.sample(num_episodes=3)
+    assert short_runner.get_metrics()[NUM_EPISODES].peek() == 3
 
 
-def test_each_environment_plays_its_share_of_the_episodes(make_runner: MakeRunner) -> None:
-    runner = make_runner()
+def test_each_environment_plays_its_share_of_the_episodes(runners: Runners) -> None:
+    runner = runners.new()
     np.random.seed(11)
     runner.sample(num_episodes=3, random_actions=True)
     np.random.seed(11)
@@ -338,14 +365,14 @@ def test_each_environment_plays_its_share_of_the_episodes(make_runner: MakeRunne
     assert reported(runner) == [(total, length) for _, total, length in [*games[:2], games[3]]]
 
 
-def test_sampling_continues_with_new_episodes_after_whole_ones(make_runner: MakeRunner) -> None:
-    runner = make_runner(env_config={"max_episode_frames": 100})
-    runner.sample(num_episodes=1)
-    assert runner.sample()[0].first[0].all()
+def test_sampling_continues_with_new_episodes_after_whole_ones(
+    short_runner: AtariEnvRunner,
+) -> None:
+    short_runner.sample(num_episodes=1)
+    assert short_runner.sample()[0].first[0].all()
 
 
-def test_a_forced_reset_begins_new_episodes(make_runner: MakeRunner) -> None:
-    runner = make_runner()
+def test_a_forced_reset_begins_new_episodes(runner: AtariEnvRunner) -> None:
     runner.sample()
     (fragment,) = runner.sample(num_timesteps=STEPS * NUM_ENVS, force_reset=True)
     assert fragment.first[0].all()
@@ -380,38 +407,37 @@ def test_a_games_seed_is_always_the_same() -> None:
     np.testing.assert_array_equal(game_seeds(SEED, 2, 32), game_seeds(SEED, 2, 32))
 
 
-def test_the_same_seed_gives_the_same_frames(make_runner: MakeRunner) -> None:
-    one, other = (make_runner().sample()[0] for _ in range(2))
+def test_the_same_seed_gives_the_same_frames(runners: Runners) -> None:
+    one, other = (runners.new().sample()[0] for _ in range(2))
     np.testing.assert_array_equal(one.frames, other.frames)
 
 
-def test_a_fragment_carries_the_version_of_its_weights(make_runner: MakeRunner) -> None:
-    runner = make_runner()
+def test_a_fragment_carries_the_version_of_its_weights(runner: AtariEnvRunner) -> None:
     runner.set_state({**runner.get_state(), WEIGHTS_SEQ_NO: 7})
     assert runner.sample()[0].weights_seq_no == 7
 
 
-def test_the_drivers_env_runner_loads_the_games_when_it_first_samples() -> None:
-    experiment = experiment_of()
-    env, _ = plain_env(experiment)
-    spaces = (env.single_observation_space, env.single_action_space)
-    env.close()
-    runner = AtariEnvRunner(
-        config=rllib_config(experiment),
+def test_the_drivers_env_runner_loads_the_games_when_it_first_samples(
+    runner: AtariEnvRunner,
+) -> None:
+    assert runner.env is not None
+    spaces = (runner.env.single_observation_space, runner.env.single_action_space)
+    drivers = AtariEnvRunner(
+        config=rllib_config(experiment_of()),
         worker_index=0,
         spaces={INPUT_ENV_SINGLE_SPACES: spaces, DEFAULT_MODULE_ID: spaces},
     )
-    assert runner.env is None
-    assert len(runner.sample()[0]) == STEPS * NUM_ENVS
+    assert drivers.env is None
+    assert len(drivers.sample()[0]) == STEPS * NUM_ENVS
 
 
 # Acting
 
 
-@pytest.fixture
-def opinionated(make_runner: MakeRunner) -> AtariEnvRunner:
+@pytest.fixture(scope="module")
+def opinionated(runners: Runners) -> AtariEnvRunner:
     """A runner whose policy tells actions and observations apart, which a new one barely does."""
-    runner = make_runner(PONG)
+    runner = runners.new(PONG)
     with torch.no_grad():
         runner.module.policy.weight.mul_(1000.0)
     return runner
@@ -437,14 +463,15 @@ def test_action_logp_is_of_the_policy_at_its_temperature(
 
 
 def test_without_exploration_actions_are_the_likeliest(opinionated: AtariEnvRunner) -> None:
+    opinionated.module.temperature.fill_(1.0)
     (fragment,) = opinionated.sample(explore=False)
     for t, observations in enumerate(stacks_of(fragment).swapaxes(0, 1)[:-1]):
         expected = logits_of(opinionated, observations).argmax(-1).numpy()
         np.testing.assert_array_equal(fragment.actions[t], expected)
 
 
-def test_exploration_draws_actions_by_their_probability(make_runner: MakeRunner) -> None:
-    runner = make_runner()
+def test_exploration_draws_actions_by_their_probability(runners: Runners) -> None:
+    runner = runners.new()
     probabilities = np.array([0.5, 0.3, 0.15, 0.05])
     with torch.no_grad():
         runner.module.policy.weight.zero_()
@@ -456,8 +483,8 @@ def test_exploration_draws_actions_by_their_probability(make_runner: MakeRunner)
     assert (np.abs(frequencies - probabilities) < 4 * deviations).all()
 
 
-def test_random_actions_are_equally_likely(make_runner: MakeRunner) -> None:
-    (fragment,) = make_runner().sample(random_actions=True)
+def test_random_actions_are_equally_likely(runner: AtariEnvRunner) -> None:
+    (fragment,) = runner.sample(random_actions=True)
     np.testing.assert_allclose(fragment.action_logp, -np.log(4), rtol=1e-6)
 
 
@@ -518,7 +545,7 @@ class Parity(NamedTuple):
 
 
 PARITIES: dict[str, tuple[str, int, dict[str, Any]]] = {
-    "Pong": (PONG, 920, {}),
+    "Pong": (PONG, 200, {}),
     "Breakout": (BREAKOUT, 300, {}),
     "Space Invaders": (SPACE_INVADERS, 200, {}),
     "Breakout, cut": (BREAKOUT, 100, {"max_episode_frames": 101}),
@@ -561,7 +588,7 @@ def test_rewards_larger_than_one_are_compared() -> None:
     assert max(compared("Space Invaders").gymnasium.rewards) > 1.0
 
 
-@pytest.mark.parametrize("name", ["Pong", "Breakout", "Breakout, cut"])
+@pytest.mark.parametrize("name", ["Breakout", "Breakout, cut"])
 def test_episodes_end_in_the_plays_that_are_compared(name: str) -> None:
     assert any(terminated or truncated for terminated, truncated in compared(name).gymnasium.ends)
 

@@ -23,7 +23,7 @@ from payload.impala.rollout_fragment import RolloutFragment
 from tests.local_ray import local_ray
 from tests.payload.impala.test_learner import SPACES, STEPS, made_up
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("pixel_statistics_once")]
 
 RECORDED = [made_up(seed=seed) for seed in range(6)]
 HALF = len(RECORDED) // 2
@@ -63,19 +63,12 @@ def build() -> Iterator[Callable[..., VTraceLearner]]:
 
 
 @pytest.fixture
-def build_group() -> Iterator[Callable[..., LearnerGroup]]:
-    """Builds groups of one learner in a process of its own."""
+def group() -> Iterator[LearnerGroup]:
+    """A group of one learner in a process of its own."""
     local_ray()
-    groups: list[LearnerGroup] = []
-
-    def build(seed: int = 1) -> LearnerGroup:
-        config = rllib_config(num_learners=1, seed=seed)
-        groups.append(config.build_learner_group(spaces={DEFAULT_MODULE_ID: SPACES}))
-        return groups[-1]
-
-    yield build
-    for group in groups:
-        group.shutdown()
+    group = rllib_config(num_learners=1).build_learner_group(spaces={DEFAULT_MODULE_ID: SPACES})
+    yield group
+    group.shutdown()
 
 
 def update(learner: VTraceLearner, fragments: list[RolloutFragment], start: int) -> list[float]:
@@ -111,27 +104,25 @@ def test_a_restored_learner_makes_the_updates_that_the_saved_one_makes(
 
 @OF_RAY_DATA
 def test_a_restored_learner_in_its_own_process_makes_the_same_updates(
-    build_group: Callable[..., LearnerGroup], tmp_path: Path
+    group: LearnerGroup, tmp_path: Path
 ) -> None:
-    group, restored = build_group(), build_group(seed=2)
+    """Restored after other updates: what it did not take from the checkpoint would differ."""
 
     def tell(learner: VTraceLearner) -> None:
         learner.update_settings = replace(learner.update_settings, progress=0.8, used=0.7)
 
-    group.foreach_learner(tell)
-
-    def updated(group: LearnerGroup, fragments: list[RolloutFragment], start: int) -> list[float]:
+    def updated(fragments: list[RolloutFragment], start: int) -> tuple[list[float], Any]:
         (result,) = group.foreach_learner(update, fragments=fragments, start=start)
-        used: list[float] = result.get()
-        return used
+        return result.get(), group.get_state(not_components="learner/metrics_logger")
 
-    updated(group, RECORDED[:HALF], 0)
+    group.foreach_learner(tell)
+    updated(RECORDED[:HALF], 0)
     group.save_to_path(tmp_path)
-    restored.restore_from_path(tmp_path)
-    used = [updated(each, RECORDED[HALF:], HALF) for each in (group, restored)]
-    assert used[0] == used[1]
-    states = [each.get_state(not_components="learner/metrics_logger") for each in (group, restored)]
-    np.testing.assert_equal(*states)
+    coefficients, state = updated(RECORDED[HALF:], HALF)
+    group.restore_from_path(tmp_path)
+    coefficients_again, state_again = updated(RECORDED[HALF:], HALF)
+    assert coefficients == coefficients_again
+    np.testing.assert_equal(state, state_again)
 
 
 def test_a_checkpoint_without_the_learners_own_state_is_restored(

@@ -8,7 +8,8 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from ray.rllib.core.columns import Columns
 
-from payload.impala.module import AtariModule
+from payload.environments.atari import AtariSettings
+from payload.impala.module import AtariModule, pixel_statistics
 
 
 @pytest.mark.parametrize("network", ["small", "fine", "nature", "impala"])
@@ -25,3 +26,9 @@ def test_no_column_of_an_image_is_lost(network: str, height: int, width: int) ->
     values = module.compute_values({Columns.OBS: one_for_each_column})
     unchanged = (values[1:] == values[0]).nonzero().flatten().tolist()
     assert unchanged == []
+
+
+@pytest.mark.slow
+def test_learners_of_one_game_normalise_pixels_alike() -> None:
+    one, other = (pixel_statistics(AtariSettings("pong"), num_steps=100) for _ in range(2))
+    np.testing.assert_array_equal(one, other)

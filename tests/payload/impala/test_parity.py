@@ -20,7 +20,8 @@ pytestmark = pytest.mark.slow
 CHECKPOINT = Path(__file__).parents[1] / "data" / "pong"
 """`python -m payload train --seed 0 --stop '{"episode_reward_mean": 18}'`; of its checkpoint,
 what evaluation reads."""
-EPISODES = 20
+EPISODES = 4
+"""Through the wrappers one takes three seconds."""
 
 
 def wrapped() -> gymnasium.Env[Any, Any]:
