@@ -16,7 +16,7 @@ from ray.cluster_utils import Cluster
 
 from bench import limits, scale_limits
 from bench.limited_link import why_not
-from bench.limits import Limit, Throughput, measure_driver
+from bench.limits import Limit, measure_driver
 from bench.parts import Part
 from bench.scale import (
     FRAGMENTS,
@@ -159,7 +159,7 @@ def drive(monkeypatch: pytest.MonkeyPatch) -> Iterator[Drive]:
     """Measures a driver with a Ray of its own: steps per second, and the nodes of env runners."""
     nodes: set[str] = set()
 
-    def throughput(algorithm: Any, limit: Limit) -> Throughput:
+    def throughput(algorithm: Any, limit: Limit) -> dict[str, float]:
         measured = measure_throughput(algorithm, limit)
         nodes.update(
             algorithm.env_runner_group.foreach_env_runner(
