@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -40,12 +39,22 @@ class SlowLearner(VTraceLearner):
 
 @pytest.fixture(scope="module")
 def build() -> Iterator[Callable[..., Any]]:
-    """Builds an algorithm with a slow learner, in the driver or in processes of their own."""
-    local_ray()
-    algorithms: list[Any] = []
+    """Builds an algorithm with a slow learner, in the driver or in processes of their own.
 
-    @functools.cache
+    The one before is stopped: Ray has no CPUs for both.
+    """
+    algorithms: dict[int, Any] = {}
+
+    def stop() -> None:
+        for algorithm in algorithms.values():
+            algorithm.stop()
+        algorithms.clear()
+
     def build(num_learners: int) -> Any:
+        if num_learners in algorithms:
+            return algorithms[num_learners]
+        stop()
+        local_ray()
         sizes = {"num_envs_per_env_runner": 2, "rollout_fragment_length": STEPS // 2}
         counts = {"num_env_runners": ENV_RUNNERS, "num_learners": num_learners}
         experiment = read_experiment(
@@ -54,18 +63,17 @@ def build() -> Iterator[Callable[..., Any]]:
         config = algorithm_config(experiment, with_defaults(experiment, atari=True))
         config.learners(learner_class=SlowLearner)
         config.callbacks(TrainingCallback)
-        algorithms.append(config.build_algo())
-        return algorithms[-1]
+        algorithms[num_learners] = config.build_algo()
+        return algorithms[num_learners]
 
     yield build
-    for algorithm in algorithms:
-        algorithm.stop()
+    stop()
 
 
 def test_after_a_training_step_env_runners_get_the_newest_weights(
     build: Callable[..., Any],
 ) -> None:
-    algorithm = build(num_learners=0)
+    algorithm = build(0)
     learner, server = algorithm.learner_group._learner, algorithm._env_runner_state_server
     ray.get(server.get_version.remote())  # It has started.
     updates = 0
