@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import threading
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -117,7 +116,6 @@ def start_ray(
     options: argparse.Namespace,
     experiment: Experiment,
     installed: Path | None,
-    until_end: ExitStack,
 ) -> Cluster:
     """Starts Ray on this machine, or connects to a cluster; returns what it has."""
     from payload.run.ray_cluster import check_nodes, connect
@@ -127,8 +125,9 @@ def start_ray(
     # While Ray's processes start, this one imports RLlib.
     importing = threading.Thread(target=_import_rllib, daemon=True)
     importing.start()
-    staging = until_end.enter_context(TemporaryDirectory())
-    cluster = connect(options.address, _runtime_env(options, experiment, installed, staging))
+    # Ray packs what is staged while it connects.
+    with TemporaryDirectory() as staging:
+        cluster = connect(options.address, _runtime_env(options, experiment, installed, staging))
     if options.address is not None:
         check_nodes(experiment)
     importing.join()

@@ -44,7 +44,7 @@ def train(options: argparse.Namespace) -> int:
     with ExitStack() as until_end:
         if resumed is not None:
             until_end.enter_context(driver_lock(resumed))
-        cluster = start_ray(options, experiment, installed, until_end)
+        cluster = start_ray(options, experiment, installed)
         # The number in a file may not fit yet, and needs no more than one env runner.
         shrink = options.env_runners is not None
         settings = with_defaults(experiment, atari, place(experiment.config, cluster, shrink))

@@ -64,7 +64,7 @@ def tune(options: argparse.Namespace) -> int:
     with ExitStack() as until_end:
         if resumed is not None:
             until_end.enter_context(driver_lock(resumed))
-        cluster = start_ray(options, experiment, installed, until_end)
+        cluster = start_ray(options, experiment, installed)
         env_runners = place_trials(experiment.config, cluster, len(trials))
         from payload.search.run_search import search
         from payload.search.trial import Job
