@@ -22,7 +22,18 @@ SLOW_EVENTS = frozenset(
     ["subprocess.Popen", "os.fork", "os.posix_spawn", "os.system", "socket.connect"]
 )
 """Python's audit events (PEP 578) of starting a process and of opening a connection."""
-# Two tests at a time may start a Ray each, from a disk that has never read it.
+LONG = frozenset(
+    [
+        "test_interrupted",
+        "test_engine",
+        "test_queue",
+        "test_rehearsal",
+        "test_real_ray",
+        "test_wheel",
+    ]
+)
+"""Files that take a minute or more, beside the end-to-end tests."""
+# Some tests at a time may start a Ray each, from a disk that has never read it.
 os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")
 # A Ray would start a process for each of its CPUs at once, of which most tests use none.
 os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
@@ -38,8 +49,10 @@ platform.processor()  # Libraries ask for it when imported; Python asks `uname` 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the longest files first: `make test` gives files to two processes, in this order."""
-    items.sort(key=lambda item: "end_to_end" not in item.path.name)
+    """Puts the longest files first: `make test` gives files to processes in this order."""
+    items.sort(
+        key=lambda item: not (item.path.stem.endswith("end_to_end") or item.path.stem in LONG)
+    )
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,15 @@ import itertools
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster
 
 CPUS = 3
 """More than a machine with two has: what is tested here is not speed."""
@@ -32,6 +41,29 @@ def local_ray() -> None:
     while ray.available_resources().get("CPU", 0.0) < CPUS:
         assert time.monotonic() < end, "an earlier test keeps CPUs of Ray"
         time.sleep(0.1)
+
+
+@contextmanager
+def short_lived_cluster(head: dict[str, Any]) -> Iterator[Cluster]:
+    """Starts the head of a cluster of several nodes, which leaves nothing.
+
+    Args:
+        head: Arguments of its node. There is no dashboard, which alone would take 13 CPU seconds.
+    """
+    from ray.cluster_utils import Cluster
+
+    with (
+        TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as environment,
+    ):
+        environment.setenv("RAY_TMPDIR", folder)
+        arguments = {**head, "include_dashboard": False}
+        cluster = Cluster(initialize_head=True, head_node_args=arguments)
+        try:
+            yield cluster
+        finally:
+            with suppress(Exception):  # Of a head that is gone.
+                cluster.shutdown()
 
 
 def leave_local_ray() -> None:

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 from payload.errors import UserError
 from volley.errors import as_typed
-from volley.head import why_unreachable
 from volley.ports import LOOPBACK, check_port, has_desktop, listens
+from volley.sleeping_head import why_unreachable
 from volley.ssh import Connection, UnreachableError, connect_error
 from volley.stack import Outputs, Stack
 

@@ -1,30 +1,23 @@
-"""The head's own command, volley-head, over SSH: it answers with one JSON object.
-
-Why the head does not answer is told by Azure's status, or by what was remembered of it.
-"""
+"""The head's own command, volley-head, over SSH: it answers with one JSON object."""
 
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from typing import IO, Any
 
 from payload.errors import UserError
-from volley.errors import LostError, not_installed, refused
-from volley.private import remember, remembered
+from volley.errors import LostError, refused
+from volley.sleeping_head import why_unreachable
 from volley.ssh import LOST, Connection, UnreachableError
 from volley.stack import Outputs, Stack
-from volley.tables import duration
 
 VOLLEY_HEAD = ("sudo", "volley-head")
 CHUNK = 2**16
 NOT_FOUND = 127
 """Exit code of a shell."""
 REFUSAL = b'{"error"'
-MY_ADDRESS = '"$(curl -s https://api.ipify.org)/32"'
 OnSent = Callable[[int], None]
 """Called with the number of bytes that were sent so far."""
 
@@ -183,48 +176,3 @@ def _error(exit_code: int, stdout: bytes, stderr: bytes) -> UserError:
             f"volley-head failed on the head with exit code {exit_code}: {reason}",
             "volley logs --unit experiments",
         )
-
-
-def remember_sleep(outputs: Outputs, asleep_from: float | None) -> None:
-    """Remembers when the cluster goes to sleep, by this machine's clock; None is not known."""
-    remember(_key(outputs), {"asleep_from": asleep_from})
-
-
-def why_unreachable(stack: Stack, outputs: Outputs, error: UnreachableError) -> UserError:
-    """Returns the error of a head that does not answer: asleep, or running behind a firewall."""
-    try:
-        running = _is_running(outputs)
-    except UserError as unknown:
-        return _remembered(outputs, error, unknown)
-    if not running:
-        return UnreachableError("The cluster is asleep. Next: volley start")
-    allow = f"pulumi config set adminCidr {MY_ADDRESS} && {stack.command('volley up')}"
-    return UnreachableError(
-        f"{outputs.login}: the head is running but does not answer ({error.reason}). It may still "
-        "be booting, or your address is not in adminCidr (pulumi config get adminCidr). "
-        f"Next: {allow}"
-    )
-
-
-def _is_running(outputs: Outputs) -> bool:
-    """Asks Azure; raises UserError if it cannot be asked."""
-    if find_spec("azure.identity") is None:
-        raise not_installed("azure-identity", "infra")
-    from volley.head_machine import head_machine
-
-    return head_machine(outputs.head_id).is_running()
-
-
-def _remembered(outputs: Outputs, error: UnreachableError, unknown: UserError) -> UserError:
-    asleep_from = remembered(_key(outputs)).get("asleep_from")
-    if asleep_from is not None and asleep_from <= time.time():
-        ago = duration(time.time() - asleep_from)
-        return UnreachableError(f"The cluster went to sleep {ago} ago. Next: volley start")
-    return UnreachableError(
-        f"{outputs.login}: the head does not answer ({error.reason}). Whether it is asleep is "
-        f"unknown: {unknown}"
-    )
-
-
-def _key(outputs: Outputs) -> str:
-    return f"sleep-{outputs.head_vm_id}"

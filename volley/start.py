@@ -10,7 +10,8 @@ from importlib.util import find_spec
 
 from head.queue.record import ENDED
 from volley.errors import not_installed, refused
-from volley.head import Head, remember_sleep
+from volley.head import Head
+from volley.sleeping_head import remember_sleep
 from volley.ssh import Connection, UnreachableError
 from volley.stack import Outputs, Stack
 from volley.tables import duration, in_words, show

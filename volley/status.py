@@ -16,8 +16,9 @@ from head.queue.record import ENDED, LIVE
 from payload.errors import UserError
 from volley.cost import cost_so_far
 from volley.errors import as_typed
-from volley.head import Head, remember_sleep
+from volley.head import Head
 from volley.private import digest, remember, remembered
+from volley.sleeping_head import remember_sleep
 from volley.stack import Outputs, Stack
 from volley.tables import console, duration, number, printable, show
 

@@ -10,10 +10,10 @@ from payload.algorithms.ppo_dqn_sac_config import standard_config
 from payload.environments.atari import game_of
 from payload.environments.gymnasium_env_runner import AtariGameEnvRunner, GymnasiumEnvRunner
 from payload.environments.make_env import EnvironmentSettings
-from payload.experiment.algorithm_settings import AlgorithmSettings
 from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.ppo_dqn_sac_settings import RLlibSettings
 from payload.experiment.settings import Experiment
+from payload.experiment.settings_of_every_algorithm import AlgorithmSettings
 
 RESTART_DELAY_S = 5.0
 """Pause of an env runner that fails again and again."""

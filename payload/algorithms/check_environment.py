@@ -4,10 +4,10 @@ import psutil
 
 from payload.environments.probe import EnvironmentFacts
 from payload.errors import UserError
-from payload.experiment.algorithm_settings import EpsilonGreedySettings
 from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.ppo_dqn_sac_settings import ReplaySettings
 from payload.experiment.settings import Experiment
+from payload.experiment.settings_of_every_algorithm import EpsilonGreedySettings
 
 FREE = 0.8
 """Part of the free memory that a replay buffer may take."""

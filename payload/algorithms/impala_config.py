@@ -7,9 +7,9 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from payload.algorithms.image_networks import PPOImageCatalog
 from payload.environments.atari import AtariSettings
-from payload.experiment.algorithm_settings import LSTM
 from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.settings import Experiment
+from payload.experiment.settings_of_every_algorithm import LSTM
 from payload.impala.atari_env_runner import AtariEnvRunner
 from payload.impala.epsilon_greedy import EpsilonGreedyAPPOModule, EpsilonGreedyPPOModule
 from payload.impala.impala_algorithm import VolleyAPPO, VolleyIMPALA

@@ -14,9 +14,9 @@ from ray.rllib.algorithms.sac.torch.sac_torch_learner import SACTorchLearner
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from payload.algorithms.image_networks import ImageCatalog, PPOImageCatalog
-from payload.experiment.algorithm_settings import LSTM, AlgorithmSettings
 from payload.experiment.ppo_dqn_sac_settings import PPOSettings, ReplaySettings, RLlibSettings
 from payload.experiment.settings import Algorithm
+from payload.experiment.settings_of_every_algorithm import LSTM, AlgorithmSettings
 from payload.impala.epsilon_greedy import EpsilonGreedyPPOModule
 from payload.impala.learner_errors import CheckpointErrors
 from payload.impala.schedule import schedule

@@ -139,11 +139,13 @@ def _runtime_env(
 ) -> dict[str, Any] | None:
     from payload.environments.runtime_env import local_runtime_env, runtime_env
     from payload.run.ray_cluster import is_job
+    from payload.run.ray_folder import make_ray_folder
 
     if is_job():
         return None
     if options.address is None:
-        return local_runtime_env(experiment)
+        under = experiment.run_under
+        return None if under is None else local_runtime_env(under, make_ray_folder())
     return runtime_env(experiment, Path(payload.__file__).parent, installed, Path(staging))
 
 

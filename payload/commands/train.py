@@ -17,8 +17,8 @@ from payload.commands.prepare import (
 from payload.errors import UserError
 
 if TYPE_CHECKING:
-    from payload.experiment.algorithm_settings import AlgorithmSettings
     from payload.experiment.settings import Experiment
+    from payload.experiment.settings_of_every_algorithm import AlgorithmSettings
 
 
 def train(options: argparse.Namespace) -> int:

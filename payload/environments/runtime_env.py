@@ -54,12 +54,15 @@ def runtime_env(
     return environment
 
 
-def local_runtime_env(experiment: Experiment) -> dict[str, Any] | None:
-    """Returns Ray's runtime_env on this machine, whose workers inherit all but run_under."""
-    if experiment.run_under is None:
-        return None
+def local_runtime_env(run_under: str, temporary: Path) -> dict[str, Any]:
+    """Returns Ray's runtime_env on this machine, whose workers inherit all but run_under.
+
+    Args:
+        temporary: A folder for temporary files. A killed xvfb-run leaves some.
+    """
     start_worker = shlex.quote(str(Path(__file__).with_name("start_worker.py")))
-    return {"py_executable": f"{experiment.run_under} {sys.executable} {start_worker}"}
+    command = f"env TMPDIR={shlex.quote(str(temporary))} {run_under}"
+    return {"py_executable": f"{command} {sys.executable} {start_worker}"}
 
 
 def set_input_variables() -> None:

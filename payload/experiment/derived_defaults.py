@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from payload.experiment.algorithm_settings import AlgorithmSettings, AtariOnly, ByEnvironment
 from payload.experiment.batch_sizes import LAPTOP, BatchSizes, batch_sizes_for
 from payload.experiment.impala_settings import (
     MINIBATCH_STEPS,
@@ -11,6 +10,11 @@ from payload.experiment.impala_settings import (
     ImpalaSettings,
 )
 from payload.experiment.settings import Algorithm, Experiment
+from payload.experiment.settings_of_every_algorithm import (
+    AlgorithmSettings,
+    AtariOnly,
+    ByEnvironment,
+)
 
 
 def with_defaults(

@@ -17,7 +17,6 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import models_json_schema
 
-from payload.experiment.algorithm_settings import AlgorithmSettings, AtariOnly, ByEnvironment
 from payload.experiment.impala_settings import ByAlgorithm, ImpalaSettings
 from payload.experiment.old_names import (
     DURATION,
@@ -30,6 +29,11 @@ from payload.experiment.old_names import (
 )
 from payload.experiment.search_space import KINDS, NOT_SEARCHED
 from payload.experiment.settings import SETTINGS, Experiment, Stop
+from payload.experiment.settings_of_every_algorithm import (
+    AlgorithmSettings,
+    AtariOnly,
+    ByEnvironment,
+)
 
 PAGE, SCHEMA = Path("docs/algorithm.md"), Path("docs/experiment.schema.json")
 NAMES = {name for model in SETTINGS.values() for name in model.model_fields}

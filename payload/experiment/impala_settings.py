@@ -7,14 +7,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from payload.experiment.algorithm_settings import (
+from payload.experiment.batch_sizes import LAPTOP
+from payload.experiment.settings_of_every_algorithm import (
     AtariOnly,
     ByEnvironment,
     EpsilonGreedySettings,
     LSTMSettings,
     Schedule,
 )
-from payload.experiment.batch_sizes import LAPTOP
 
 MINIBATCH_STEPS: dict[str, int] = {"IMPALA": 128, "APPO": 256}
 """About so many in a gradient step: a plain policy gradient learns faster from many small ones."""

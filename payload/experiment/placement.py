@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from payload.errors import UserError
-from payload.experiment.algorithm_settings import AlgorithmSettings
+from payload.experiment.settings_of_every_algorithm import AlgorithmSettings
 from payload.room import Needs, Node, Room
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from payload.experiment.algorithm_settings import (
+from payload.experiment.settings_of_every_algorithm import (
     AlgorithmSettings,
     ByEnvironment,
     EpsilonGreedySettings,

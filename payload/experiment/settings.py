@@ -14,10 +14,10 @@ from pydantic import (
     field_validator,
 )
 
-from payload.experiment.algorithm_settings import STRICT, AlgorithmSettings
 from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.ppo_dqn_sac_settings import DQNSettings, PPOSettings, SACSettings
 from payload.experiment.search_space import SearchSpace
+from payload.experiment.settings_of_every_algorithm import STRICT, AlgorithmSettings
 
 Algorithm = Literal["IMPALA", "APPO", "PPO", "DQN", "SAC"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)

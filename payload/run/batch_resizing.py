@@ -3,10 +3,10 @@
 from typing import Any
 
 from payload.environments.atari import game_of
-from payload.experiment.algorithm_settings import AlgorithmSettings
 from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.settings import Experiment, Stop
+from payload.experiment.settings_of_every_algorithm import AlgorithmSettings
 from payload.impala.schedule import update_settings
 from payload.run.progress import Progress
 

@@ -14,8 +14,8 @@ import ray
 from ray._private.state import actors, available_resources_per_node
 
 from payload.errors import first_line
-from payload.experiment.algorithm_settings import AlgorithmSettings
 from payload.experiment.placement import Cluster, room_for_env_runners
+from payload.experiment.settings_of_every_algorithm import AlgorithmSettings
 from payload.room import Node
 from payload.run.env_runner_joining import join, set_number
 from payload.run.interruption import Interruption

@@ -12,7 +12,7 @@ from typing import Any
 
 from payload.algorithms.algorithm_config import EVALUATION_AT_MOST_S
 from payload.errors import first_line
-from payload.experiment.algorithm_settings import AlgorithmSettings
+from payload.experiment.settings_of_every_algorithm import AlgorithmSettings
 from payload.impala.learner_errors import is_learner_thread
 
 STALLED_AFTER_S = 300.0

@@ -12,8 +12,8 @@ import psutil
 
 from payload.algorithms.algorithm_config import algorithm_config
 from payload.errors import UserError
-from payload.experiment.algorithm_settings import AlgorithmSettings
 from payload.experiment.settings import Experiment
+from payload.experiment.settings_of_every_algorithm import AlgorithmSettings
 from payload.run.batch_resizing import resize_batches, settings_for, tell_learners
 from payload.run.checkpoints import Checkpoint, restore_newest
 from payload.run.driver_lock import mark_dead_runs

@@ -10,8 +10,8 @@ from typing import Any
 import ray
 
 import payload
-from payload.experiment.algorithm_settings import AlgorithmSettings
 from payload.experiment.settings import Experiment
+from payload.experiment.settings_of_every_algorithm import AlgorithmSettings
 
 PACKAGES = ("ray", "torch", "gymnasium", "ale-py", "mlflow", "numpy")
 

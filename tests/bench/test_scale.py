@@ -12,7 +12,6 @@ import pytest
 import ray
 from hypothesis import given
 from hypothesis import strategies as st
-from ray.cluster_utils import Cluster
 
 from bench import limits, scale_limits
 from bench.limited_link import why_not
@@ -31,7 +30,7 @@ from bench.scale import (
 from bench.scale_limits import SCALE_PARTS
 from bench.scale_model import Costs, predict
 from payload.experiment.batch_sizes import LAPTOP
-from tests.local_ray import leave_local_ray
+from tests.local_ray import leave_local_ray, short_lived_cluster
 
 COSTS = Costs(
     env_runner_us=dict.fromkeys(GAMES, 400.0),
@@ -180,15 +179,14 @@ def drive(monkeypatch: pytest.MonkeyPatch) -> Iterator[Drive]:
 def test_env_runners_are_on_the_nodes_with_a_resource_of_a_running_cluster(
     drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    worker = cluster.add_node(num_cpus=1, resources={"worker": 1})
-    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
     limit = small(FRAGMENTS, seconds=0.1, node_resource="worker", env_runners=1)
-    try:
-        steps_per_s, nodes = drive(limit)
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
+    with short_lived_cluster({"num_cpus": 1}) as cluster:
+        worker = cluster.add_node(num_cpus=1, resources={"worker": 1})
+        monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+        try:
+            steps_per_s, nodes = drive(limit)
+        finally:
+            ray.shutdown()
     assert steps_per_s > 1_000
     assert nodes == {worker.node_id}
 

@@ -11,6 +11,7 @@ import psutil
 import pytest
 from ray.cluster_utils import Cluster
 
+from tests.local_ray import short_lived_cluster
 from tests.project import ROOT
 
 RAY_ENV = ROOT / "infra/boot/files/common/etc/volley/ray.env"
@@ -22,15 +23,11 @@ def start_cluster(nodes: int) -> Iterator[Cluster]:
     with pytest.MonkeyPatch.context() as environment:
         for name, value in re.findall(r"^(RAY_[a-z_]+)=(.*)$", RAY_ENV.read_text(), re.MULTILINE):
             environment.setenv(name, value)
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-        for _ in range(nodes):
-            cluster.add_node(num_cpus=1)
-        try:
+        with short_lived_cluster({"num_cpus": 1}) as cluster:
+            for _ in range(nodes):
+                cluster.add_node(num_cpus=1)
             cluster.wait_for_nodes()
             yield cluster
-        finally:
-            with suppress(Exception):  # Of a head that is gone.
-                cluster.shutdown()
 
 
 def kill_nodes(cluster: Cluster, count: int) -> tuple[float, int]:

@@ -19,7 +19,7 @@ WRAPPER = 'trap "rm -f held" EXIT; "$0" -c "import time; time.sleep(600)"'
 
 @pytest.mark.parametrize(
     ("script", "tidied_up"),
-    [(WRAPPER, True), (f"trap '' TERM; {WRAPPER}; sleep 600", False)],
+    [(WRAPPER, True), (f"trap '' TERM; {WRAPPER}; exec sleep 600", False)],
     ids=["one that ends", "one that does not"],
 )
 def test_a_wrapper_tidies_up_after_its_python(tmp_path: Path, script: str, tidied_up: bool) -> None:

@@ -69,8 +69,10 @@ import ray
 from payload.environments.runtime_env import local_runtime_env
 from payload.experiment.read import read_experiment
 from payload.run.ray_cluster import connect
+from payload.run.ray_folder import make_ray_folder
 
-connect(None, local_runtime_env(read_experiment(Path({str(EXPERIMENT)!r})).experiment))
+run_under = read_experiment(Path({str(EXPERIMENT)!r})).experiment.run_under
+connect(None, local_runtime_env(run_under, make_ray_folder()))
 
 @ray.remote
 class GymnasiumEnvRunner:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import pytest
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 from ray.cluster_utils import Cluster
 
-from tests.local_ray import leave_local_ray
+from tests.local_ray import leave_local_ray, short_lived_cluster
 
 
 @contextmanager
@@ -19,17 +19,11 @@ def token_cluster(head_cpus: int, node_cpus: int) -> Iterator[Cluster]:
     # Ray's own health check takes 15 s to notice that a node is gone.
     soon = {"health_check_period_ms": 500, "health_check_failure_threshold": 2}
     leave_local_ray()
-    with token():
-        # The dashboard alone would take 13 CPU seconds.
-        head = {"num_cpus": head_cpus, "_system_config": soon, "include_dashboard": False}
-        cluster = Cluster(initialize_head=True, head_node_args=head)
+    head = {"num_cpus": head_cpus, "_system_config": soon}
+    with token(), short_lived_cluster(head) as cluster:
         cluster.add_node(num_cpus=node_cpus)
-        try:
-            cluster.wait_for_nodes()
-            yield cluster
-        finally:
-            with suppress(Exception):  # Of a head that is gone.
-                cluster.shutdown()
+        cluster.wait_for_nodes()
+        yield cluster
 
 
 @contextmanager
