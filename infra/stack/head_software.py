@@ -20,10 +20,10 @@ from infra.config.cost import hourly, prices
 from infra.config.stack_settings import StackSettings
 from infra.config.vm_sizes import Machine
 from infra.stack.head import Head
+from infra.stack.idle_workers import WorkerLimits, autoscaling_config
 from infra.stack.naming import Naming
 from infra.stack.run_command import HEAD_SOFTWARE, run_command_on_head
 from infra.stack.run_command_script import script_with_files
-from infra.stack.worker_limits import WorkerLimits, autoscaling_config
 from infra.stack.workers import Workers
 
 INSTALL = Path(__file__).parents[1] / "boot" / "install_head.sh"

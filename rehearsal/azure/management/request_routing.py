@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from rehearsal.azure.azure_errors import RefusedError
 from rehearsal.azure.http_server import Answer
-from rehearsal.azure.management import compute_requests
+from rehearsal.azure.management import scale_set_requests, vm_requests
 from rehearsal.azure.management.management_faults import FaultsFile
 from rehearsal.azure.management.request_context import COMPUTE, Request, RequestContext, forbidden
 from rehearsal.azure.management.scale_set_changes import SetMachines
@@ -28,14 +28,14 @@ OPERATION = rf"/subscriptions/[^/]+/providers/{COMPUTE}/locations/[^/]+/operatio
 
 Route = Callable[[RequestContext, Request], Answer]
 ROUTES: tuple[tuple[str, str, Route], ...] = (
-    ("GET", SET, compute_requests.get_scale_set),
-    ("PATCH", SET, compute_requests.patch_scale_set),
-    ("POST", f"{SET}/delete", compute_requests.delete_machines),
-    ("GET", f"{GROUP}/providers/{COMPUTE}/virtualMachines", compute_requests.list_machines),
-    ("GET", VM, compute_requests.get_vm),
-    ("POST", f"{VM}/(?P<verb>deallocate|start)", compute_requests.change_power),
-    ("POST", f"{VM}/simulateEviction", compute_requests.evict),
-    ("POST", f"{VM}/runCommand", compute_requests.run_command),
+    ("GET", SET, scale_set_requests.get_scale_set),
+    ("PATCH", SET, scale_set_requests.patch_scale_set),
+    ("POST", f"{SET}/delete", scale_set_requests.delete_machines),
+    ("GET", f"{GROUP}/providers/{COMPUTE}/virtualMachines", scale_set_requests.list_machines),
+    ("GET", VM, vm_requests.get_vm),
+    ("POST", f"{VM}/(?P<verb>deallocate|start)", vm_requests.change_power),
+    ("POST", f"{VM}/simulateEviction", vm_requests.evict),
+    ("POST", f"{VM}/runCommand", vm_requests.run_command),
     ("GET", OPERATION, RequestContext.get_operation),
 )
 

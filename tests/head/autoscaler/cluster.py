@@ -18,7 +18,7 @@ from ray.autoscaler._private.monitor import Monitor
 from ray.core.generated import autoscaler_pb2, gcs_pb2, gcs_service_pb2
 
 from infra.config.vm_sizes import Machine
-from infra.stack.worker_limits import WorkerLimits, autoscaling_config
+from infra.stack.idle_workers import WorkerLimits, autoscaling_config
 from rehearsal.azure.resources.scale_set_machines import SetMachine
 from tests.rehearsal.azure.resources.scale_set_cloud import SCALE_SET, Cloud
 

@@ -14,7 +14,7 @@ from ray.autoscaler._private import autoscaler, providers
 
 from head.autoscaler import first_workers, scale_set_provider
 from head.resource_manager import ResourceManager
-from infra.stack.worker_limits import WorkerLimits
+from infra.stack.idle_workers import WorkerLimits
 from rehearsal.azure.resources import roles
 from tests.head.autoscaler.cluster import Clock, Cluster, Gcs
 from tests.rehearsal.azure.resources.scale_set_cloud import ROLES, Cloud, cloud

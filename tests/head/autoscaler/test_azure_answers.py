@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from head.autoscaler import scale_set_provider
-from infra.stack.worker_limits import WorkerLimits
+from infra.stack.idle_workers import WorkerLimits
 from rehearsal.azure.management.management_faults import Faults
 from rehearsal.azure.resources.scale_set_machines import machines_of, with_machines
 from tests.head.autoscaler.cluster import Cluster

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ray.autoscaler._private import providers
 
-from infra.stack.worker_limits import WorkerLimits
+from infra.stack.idle_workers import WorkerLimits
 from tests.head.autoscaler.cluster import Cluster
 from tests.head.autoscaler.conftest import HEARTBEAT_S, MakeCluster
 

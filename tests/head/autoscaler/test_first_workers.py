@@ -9,7 +9,7 @@ import pytest
 from head.autoscaler import first_workers
 from infra.config.stack_settings import StackSettings
 from infra.stack.head_software import cluster_settings
-from infra.stack.worker_limits import WorkerLimits
+from infra.stack.idle_workers import WorkerLimits
 from tests.head.autoscaler.cluster import Cluster
 from tests.head.autoscaler.conftest import MakeCluster
 from tests.infra.declared_stack import REQUIRED

@@ -20,7 +20,7 @@ import pytest
 from ray.util import get_node_ip_address
 
 from infra.config.vm_sizes import Machine
-from infra.stack.worker_limits import WorkerLimits, autoscaling_config
+from infra.stack.idle_workers import WorkerLimits, autoscaling_config
 from rehearsal.azure.resources import roles
 from tests.free_port import free_port
 from tests.local_server import json_server

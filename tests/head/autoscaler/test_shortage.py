@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from infra.stack.worker_limits import WorkerLimits
+from infra.stack.idle_workers import WorkerLimits
 from tests.head.autoscaler.cluster import Cluster
 from tests.head.autoscaler.conftest import MakeCluster
 

@@ -1,4 +1,4 @@
-"""Ray's autoscaler on the head: how many workers, and how long an idle worker is kept.
+"""Ray's autoscaler: how long an idle worker is kept, and how many workers there may be.
 
 https://docs.ray.io/en/latest/cluster/vms/references/ray-cluster-configuration.html
 """

@@ -8,7 +8,7 @@ import yaml
 from ray.autoscaler._private.util import validate_config
 
 from infra.config.vm_sizes import Machine
-from infra.stack.worker_limits import WorkerLimits, autoscaling_config
+from infra.stack.idle_workers import WorkerLimits, autoscaling_config
 
 HEAD, GPU = Machine.named("Standard_D4as_v5"), Machine.named("Standard_NC4as_T4_v3")
 
