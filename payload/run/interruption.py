@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
@@ -100,7 +99,8 @@ class Interruption:
         if self.failure is not None:
             return
         self.failure = reason
-        os.kill(os.getpid(), signal.SIGUSR1)
+        # To the main thread: a signal that another one takes does not end a wait of the main one.
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
         if not self._heard.wait(STUCK_AFTER_S):
             self._abandoned = True
             self._on_stuck(reason)

@@ -41,7 +41,7 @@ env: slow:Slow-v0
 source_directory: {source}
 config: {{num_env_runners: 0, num_envs_per_env_runner: 2, train_batch_size: 100, minibatch_size: 50,
          num_epochs: 1, min_time_s_per_iteration: 1}}
-stop: {{{stop}}}
+stop: {{time_total_s: 600}}
 """
 
 
@@ -50,12 +50,12 @@ def cartpole(env_runners: int = 1) -> str:
     return CARTPOLE.format(env_runners=env_runners)
 
 
-def slow_cartpole(stop: str = "time_total_s: 600") -> ExperimentFiles:
+def slow_cartpole() -> ExperimentFiles:
     """Returns an experiment that leaves the machine's cores to others, and its environment."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "slow.yaml")
         source = Path(__file__).parents[2] / "payload/slow_environment"
-        path.write_text(SLOW_CARTPOLE.format(source=source, stop=stop))
+        path.write_text(SLOW_CARTPOLE.format(source=source))
         return experiment_files(path)
 
 

@@ -21,6 +21,8 @@ from tests.payload.command_line import wait_for
 
 pytestmark = pytest.mark.slow
 
+REFUSED = "env: NoSuchEnvironment-v0\nconfig: {num_env_runners: 0}\n"
+
 
 @dataclass(frozen=True)
 class Afternoon:
@@ -39,7 +41,7 @@ class Afternoon:
     stop_answers: list[dict[str, Any]]
     """Of the first experiment, stopped twice and resumed."""
     refused: dict[str, Any]
-    """The record of an experiment that the payload refuses."""
+    """The record of the third experiment, which the payload refuses, at the end."""
     state_at_stop: str
     """Of the first experiment when systemd had stopped the queue."""
     checkpoints_at_stop: int
@@ -60,7 +62,7 @@ def afternoon(ray_with_dashboard: Cluster, cluster_head: Head) -> Afternoon:
     with head.running() as queue:
         head.submit("first", slow_cartpole())
         head.submit("second", slow_cartpole())
-        head.submit("third", slow_cartpole("training_iteration: 1"))
+        head.submit("third", REFUSED)
         head.wait_for("first", "TRAINING")
         head.wait_for("second", "TRAINING")
         queued, states = head.record("third"), head.states()
@@ -77,12 +79,10 @@ def afternoon(ray_with_dashboard: Cluster, cluster_head: Head) -> Afternoon:
         trains_on("first")
         followed_job = attempt("first")
         answers = [head.ask("stop", "first"), head.ask("stop", "first")]
-        head.wait_for("third", "FINISHED")
+        head.wait_for("third", "FAILED")
         answers.append(head.ask("resume", "first"))
         head.wait_for("first", "TRAINING")
         head.ask("stop", "second")
-        head.submit("unknown", "env: NoSuchEnvironment-v0\nconfig: {num_env_runners: 0}\n")
-        head.wait_for("unknown", "FAILED")
     state, checkpoints = head.record("first")["state"], len(checkpoints_of(head, "first"))
     with head.running():
         head.wait_for("first", "TRAINING")
@@ -95,7 +95,7 @@ def afternoon(ray_with_dashboard: Cluster, cluster_head: Head) -> Afternoon:
         first_job,
         followed_job,
         answers,
-        head.record("unknown"),
+        head.record("third"),
         state,
         checkpoints,
     )
@@ -138,7 +138,7 @@ def test_two_experiments_share_the_cpus_and_a_third_waits(afternoon: Afternoon) 
 
 def test_a_waiting_experiment_starts_when_another_one_ends(afternoon: Afternoon) -> None:
     journal = afternoon.head.journal
-    assert re.search(r"^third: FINISHED: \S", journal, re.MULTILINE)
+    assert re.search(r"^third: FAILED: \S", journal, re.MULTILINE)
     assert re.search(r"^second: Training started after", journal, re.MULTILINE)
     assert afternoon.head.record("second")["attempts"] == 1
 
