@@ -89,8 +89,8 @@ def _operate(context: Context, volley: Volley, first: str) -> str:
     seconds = _wait_until_both_train(context, first)
     if volley.training() != {first, SECOND}:
         raise UnexpectedError("volley status does not show two experiments that train")
-    if "First learner update" not in volley.type("logs", SECOND, "--lines", "200"):
-        raise UnexpectedError(f"volley logs {SECOND} does not show its first learner update")
+    if "Training started after" not in volley.type("logs", SECOND, "--lines", "200"):
+        raise UnexpectedError(f"volley logs {SECOND} does not show that it trains")
     volley.ask("stop", SECOND)
     pulled = volley.ask("pull", SECOND)
     volley.ask("resume", SECOND)
