@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn, TypeVar
+
+import psutil
 
 from infra.stack.run_command import TRAINING
 from rehearsal.azure.azure_errors import ArmError, HalfMadeError
@@ -133,7 +135,13 @@ class KillingAzure(FailingAzure):
 
 
 def _kill_engine() -> NoReturn:
-    os.kill(os.getppid(), signal.SIGKILL)
+    """Ends the engine as a power cut does, with the processes that it has started."""
+    engine = psutil.Process().parent()
+    assert engine is not None
+    others = [child for child in engine.children(recursive=True) if child.pid != os.getpid()]
+    for process in (engine, *others):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
     os._exit(1)
 
 
