@@ -28,7 +28,7 @@ train: .venv/payload  ## Train IMPALA on Pong until the mean return is 18 or an 
 test: lint  ## Lint, types and all tests
 	$(PYTEST) $(ARGS)
 
-quick: lint  ## Lint, types and the tests that need no process, in a minute
+quick: lint  ## Lint, types and the tests that need no process
 	OMP_NUM_THREADS=1 $(PYTEST) -m "not slow" --timeout 60 $(ARGS)
 
 chaos: .venv/dev  ## Kill, cut off and fill up whatever a run needs while it trains (Linux, root)
