@@ -18,7 +18,7 @@ from infra.stack.head import Head
 from infra.stack.head_software import HeadSoftware
 from infra.stack.identity import Identities
 from infra.stack.machine_environment import Prerequisites, check_custom_data
-from infra.stack.naming import Naming, stack_prefix, tags
+from infra.stack.naming import Naming, stack_prefix, tags, without_type_aliases
 from infra.stack.network import Network
 from infra.stack.results_account import ResultsAccount
 from infra.stack.run_command_script import ScriptTooLargeError
@@ -66,20 +66,6 @@ def declare(settings: StackSettings, script: TrainingScript) -> dict[str, Any]:
     Training(naming, settings, script, head, [software.run_command])
 
     return outputs(naming, settings, script.num_env_runners, head, results)
-
-
-def without_type_aliases(
-    args: pulumi.ResourceTransformationArgs,
-) -> pulumi.ResourceTransformationResult:
-    """Returns a resource as declared, without its type's names at explicit API versions.
-
-    azure-native lists up to 60 such names a type, for states that were written by programs that
-    name an API version (azure-native:network/v20230201:Subnet). No stack of volley's has one: the
-    program declares the types without a version, whose names stay when azure-native is upgraded.
-    """
-    options = pulumi.ResourceOptions.merge(args.opts, None)
-    options.aliases = None
-    return pulumi.ResourceTransformationResult(args.props, options)
 
 
 if __name__ == "__main__":

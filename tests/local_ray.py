@@ -48,7 +48,7 @@ def short_lived_cluster(head: dict[str, Any]) -> Iterator[Cluster]:
     """Starts the head of a cluster of several nodes, which leaves nothing.
 
     Args:
-        head: Arguments of its node. There is no dashboard, which alone would take 13 CPU seconds.
+        head: Arguments of its node. The dashboard is off by default: it takes 13 CPU seconds.
     """
     from ray.cluster_utils import Cluster
 
@@ -56,8 +56,11 @@ def short_lived_cluster(head: dict[str, Any]) -> Iterator[Cluster]:
         TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder,
         pytest.MonkeyPatch.context() as environment,
     ):
+        # Jobs find their own Ray there, whatever else is started on this machine.
         environment.setenv("RAY_TMPDIR", folder)
-        arguments = {**head, "include_dashboard": False}
+        # The dashboard leaves a socket of its own.
+        environment.setenv("TMPDIR", folder)
+        arguments = {"include_dashboard": False, **head}
         cluster = Cluster(initialize_head=True, head_node_args=arguments)
         try:
             yield cluster

@@ -31,7 +31,7 @@ STOPPED = (
 )
 FIRST_LINES = "#!/bin/bash\n# Sent {time}\n"
 
-Found = TypeVar("Found")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def tell_reason(failed: pulumi.ErrorHookArgs) -> bool:
     return False
 
 
-def _existing(get: Callable[[], Found]) -> Found | None:
+def _existing(get: Callable[[], T]) -> T | None:
     """Returns what Azure has; None where it has nothing."""
     try:
         return get()

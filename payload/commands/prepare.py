@@ -113,9 +113,7 @@ def provide_environment(
 
 
 def start_ray(
-    options: argparse.Namespace,
-    experiment: Experiment,
-    installed: Path | None,
+    options: argparse.Namespace, experiment: Experiment, installed: Path | None
 ) -> Cluster:
     """Starts Ray on this machine, or connects to a cluster; returns what it has."""
     from payload.run.ray_cluster import check_nodes, connect

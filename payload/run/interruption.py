@@ -100,7 +100,9 @@ class Interruption:
             return
         self.failure = reason
         # To the main thread: a signal that another one takes does not end a wait of the main one.
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+        main_thread = threading.main_thread().ident
+        assert main_thread is not None  # It has started.
+        signal.pthread_kill(main_thread, signal.SIGUSR1)
         if not self._heard.wait(STUCK_AFTER_S):
             self._abandoned = True
             self._on_stuck(reason)

@@ -32,7 +32,7 @@ _own: list[RayFolder] = []
 
 
 def make_ray_folder() -> Path:
-    """Returns a new folder, for Ray's `_temp_dir`; removes those whose driver was killed.
+    """Returns a new folder for Ray's files, or those of workers; removes dead drivers' folders.
 
     Where the process exits without `remove_ray_folder`, Ray is shut down and the folder removed.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
@@ -37,7 +38,7 @@ class Server(ThreadingTCPServer):
         )
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler, ABC):
     """Handles the requests of one connection, of any method, in `respond`."""
 
     protocol_version = "HTTP/1.1"
@@ -50,9 +51,9 @@ class Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_PUT = do_PATCH = do_POST = do_DELETE = do_GET  # noqa: N815
 
+    @abstractmethod
     def respond(self, headers: Mapping[str, str], body: bytes) -> None:
         """Answers a request; names of headers are written As-This."""
-        raise NotImplementedError
 
     def send(self, answer: Answer) -> None:
         is_text = isinstance(answer.body, str)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from contextlib import chdir
+from contextlib import ExitStack, chdir
 from pathlib import Path
 
 import pytest
@@ -13,28 +12,19 @@ from ray.cluster_utils import Cluster
 
 from tests.free_port import free_port
 from tests.head.queue.queue_head import Head
+from tests.local_ray import short_lived_cluster
 
 
 @pytest.fixture(scope="module")
 def ray_with_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with (
-        tempfile.TemporaryDirectory(prefix="ray-") as temporary,
-        pytest.MonkeyPatch.context() as environment,
-    ):
+    arguments = {"num_cpus": 2, "include_dashboard": True}
+    ports = {"dashboard_port": free_port(), "dashboard_agent_listen_port": free_port()}
+    with pytest.MonkeyPatch.context() as environment, ExitStack() as until_end:
         environment.setenv("RAY_JOB_STOP_WAIT_TIME_S", "20")
-        # Jobs find their own Ray there, whatever else is started on this machine.
-        environment.setenv("RAY_TMPDIR", temporary)
-        # The dashboard leaves a socket of its own.
-        environment.setenv("TMPDIR", temporary)
-        arguments = {"num_cpus": 2, "include_dashboard": True}
-        ports = {"dashboard_port": free_port(), "dashboard_agent_listen_port": free_port()}
         # Jobs run in this folder, and MLflow keeps artifacts there.
         with chdir(tmp_path_factory.mktemp("jobs")):
-            cluster = Cluster(initialize_head=True, head_node_args={**arguments, **ports})
-        try:
-            yield cluster
-        finally:
-            cluster.shutdown()
+            cluster = until_end.enter_context(short_lived_cluster({**arguments, **ports}))
+        yield cluster
 
 
 @pytest.fixture(scope="module")
