@@ -39,8 +39,8 @@ lint: .venv/dev  ## Lint and types
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/lint-imports --no-logo --no-cache
-	$(BIN)/mypy
-	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin bench head infra payload volley
+	@$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin bench head infra payload volley & \
+	  darwin=$$!; $(BIN)/mypy; code=$$?; wait $$darwin && exit $$code
 
 docs: .venv/dev  ## Write the tables of settings in docs/, and the schemas for editors
 	$(BIN)/python -m payload.experiment.document

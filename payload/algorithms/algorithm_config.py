@@ -10,6 +10,7 @@ from payload.algorithms.ppo_dqn_sac_config import standard_config
 from payload.environments.atari import game_of
 from payload.environments.gymnasium_env_runner import AtariGameEnvRunner, GymnasiumEnvRunner
 from payload.environments.make_env import EnvironmentSettings
+from payload.errors import UserError
 from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.ppo_dqn_sac_settings import RLlibSettings
 from payload.experiment.settings import Experiment
@@ -24,7 +25,11 @@ EVALUATION_SEED = 1_000_003
 
 
 def algorithm_config(experiment: Experiment, settings: AlgorithmSettings) -> AlgorithmConfig:
-    """Builds RLlib's config; `settings` is what `with_defaults` returned."""
+    """Builds RLlib's config; `settings` is what `with_defaults` returned.
+
+    Raises:
+        UserError: RLlib refuses two settings together.
+    """
     game = game_of(experiment)
     if isinstance(settings, ImpalaSettings):
         config = impala_config(experiment, settings, game)
@@ -67,6 +72,10 @@ def algorithm_config(experiment: Experiment, settings: AlgorithmSettings) -> Alg
         # its own 30 s, one lost node brings all the others to a standstill.
         env_runner_health_probe_timeout_s=0.1,
     )
+    try:
+        config.validate()
+    except ValueError as error:
+        raise UserError(f"config: {str(error).splitlines()[0]}") from error
     return config
 
 

@@ -48,8 +48,10 @@ def train(options: argparse.Namespace) -> int:
         # The number in a file may not fit yet, and needs no more than one env runner.
         shrink = options.env_runners is not None
         settings = with_defaults(experiment, atari, place(experiment.config, cluster, shrink))
+        from payload.algorithms.algorithm_config import algorithm_config
         from payload.run.train import train
 
+        algorithm_config(experiment, settings)  # What RLlib refuses leaves no folder.
         folder = resumed or run_folder.create_run_folder(options.results, experiment)
         if resumed is None:
             until_end.enter_context(driver_lock(folder))
