@@ -85,7 +85,8 @@ def _server(uri: str, port: int, log: IO[str]) -> Iterator[subprocess.Popen[byte
         signal.signal(number, _exit)
     command = [sys.executable, "-m", "mlflow", "ui", "--host", LOOPBACK, "--port", str(port)]
     process = subprocess.Popen(
-        [*command, "--backend-store-uri", uri],
+        # One person looks; each worker takes four seconds to start.
+        [*command, "--workers", "1", "--backend-store-uri", uri],
         # Its job runners, seven processes, are for evaluations of language models.
         env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
         stdout=log,

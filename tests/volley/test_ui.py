@@ -8,6 +8,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -23,11 +24,6 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def port() -> int:
-    return free_port()
-
-
-@pytest.fixture
 def results(tmp_path: Path) -> Path:
     """Two runs, the second of them newer."""
     client = MlflowClient(Tracking.embedded(tmp_path, "").uri)
@@ -37,7 +33,7 @@ def results(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
+@contextmanager
 def ui(results: Path, port: int) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "volley", "ui", "--results", str(results)]
     with subprocess.Popen(
@@ -52,48 +48,44 @@ def ui(results: Path, port: int) -> Iterator[subprocess.Popen[str]]:
             process.terminate()
 
 
-def test_ctrl_c_ends_a_server_whose_workers_do_not_answer(ui: subprocess.Popen[str]) -> None:
-    assert ui.stdout is not None
-    next(line for line in ui.stdout if line.startswith("Charts"))
+def states_after(ui: subprocess.Popen[str], number: signal.Signals, exit_code: int) -> set[str]:
+    """Ends the command with a signal; returns the states of its server's processes then."""
     server = psutil.Process(ui.pid).children(recursive=True)
-    for worker in server[1:]:
-        worker.suspend()
-    ui.send_signal(signal.SIGINT)
-    assert ui.wait(timeout=30) == 130
-    # A zombie has ended: not every container's init waits for it.
-    states = [process.status() for process in server if process.is_running()]
-    assert set(states) <= {psutil.STATUS_ZOMBIE}
+    assert server
+    for process in server[1:] if number == signal.SIGINT else []:
+        process.suspend()  # It does not answer any more.
+    ui.send_signal(number)
+    assert ui.wait(timeout=30) == exit_code
+    return {process.status() for process in server if process.is_running()}
 
 
-def test_a_terminated_ui_leaves_no_server(ui: subprocess.Popen[str]) -> None:
-    assert ui.stdout is not None
-    next(line for line in ui.stdout if line.startswith("Charts"))
-    server = psutil.Process(ui.pid).children(recursive=True)
-    ui.terminate()
-    assert ui.wait(timeout=30) == 128 + signal.SIGTERM
-    states = [process.status() for process in server if process.is_running()]
-    assert set(states) <= {psutil.STATUS_ZOMBIE}
+def test_the_newest_runs_charts_are_named_until_ctrl_c(results: Path) -> None:
+    port = free_port()
+    with ui(results, port) as process:
+        assert process.stdout is not None
+        # MLflow's own messages are not between these lines.
+        lines = [process.stdout.readline() for _ in range(2)]
+        assert lines == ["Starting MLflow ...\n", "\n"]
+        name, page = process.stdout.readline().split()
+        assert name == "Charts"
+        client = MlflowClient(Tracking.embedded(results, "").uri)
+        experiment = client.get_experiment_by_name(EXPERIMENT_NAME).experiment_id
+        (newest,) = client.search_runs([experiment], "attributes.run_name = 'new'")
+        assert page == (
+            f"http://127.0.0.1:{port}/#/experiments/{experiment}/runs/{newest.info.run_id}"
+            "/model-metrics?workflowType=machine_learning"
+        )
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer:
+            assert answer.status == 200
+        # A zombie has ended: not every container's init waits for it.
+        assert states_after(process, signal.SIGINT, 130) <= {psutil.STATUS_ZOMBIE}
 
 
-def test_the_newest_runs_charts_are_named_when_they_are_there(
-    ui: subprocess.Popen[str], results: Path, port: int
-) -> None:
-    assert ui.stdout is not None
-    # MLflow's own messages are not between these lines.
-    assert [ui.stdout.readline() for _ in range(2)] == ["Starting MLflow ...\n", "\n"]
-    name, page = ui.stdout.readline().split()
-    assert name == "Charts"
-    client = MlflowClient(Tracking.embedded(results, "").uri)
-    experiment = client.get_experiment_by_name(EXPERIMENT_NAME).experiment_id
-    (newest,) = client.search_runs([experiment], "attributes.run_name = 'new'")
-    assert page == (
-        f"http://127.0.0.1:{port}/#/experiments/{experiment}/runs/{newest.info.run_id}"
-        "/model-metrics?workflowType=machine_learning"
-    )
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer:
-        assert answer.status == 200
-    ui.send_signal(signal.SIGINT)
-    assert ui.wait(timeout=30) == 130
+def test_a_terminated_ui_leaves_no_server(results: Path) -> None:
+    with ui(results, free_port()) as process:
+        assert process.stdout is not None
+        next(line for line in process.stdout if line.startswith("Charts"))
+        assert states_after(process, signal.SIGTERM, 143) <= {psutil.STATUS_ZOMBIE}
 
 
 def test_after_a_search_the_curves_of_all_trials_are_shown(results: Path) -> None:
