@@ -13,7 +13,7 @@ MACHINE := --python-platform x86_64-manylinux_2_35 --format pylock.toml --no-emi
 LAPTOPS := x86_64-manylinux_2_28 aarch64-manylinux_2_28 aarch64-apple-darwin
 WHEELS := MACOSX_DEPLOYMENT_TARGET=14.0 $(BIN)/uv pip install --quiet --require-hashes --only-binary :all:
 # With --dist loadfile, pytest-xdist 3.8 waits for ever after it has replaced a worker.
-PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+PYTEST := $(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # Where it is set, each process of the tests would compile all code again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -33,7 +33,7 @@ test: lint  ## Lint, types and all tests
 	$(PYTEST) $(ARGS)
 
 quick: lint  ## Lint, types and the tests that need no process
-	OMP_NUM_THREADS=1 $(PYTEST) -m "not slow" --timeout 60 $(ARGS)
+	OMP_NUM_THREADS=1 $(PYTEST) --numprocesses 2 -m "not slow" --timeout 60 $(ARGS)
 
 chaos: .venv/dev  ## Kill, cut off and fill up whatever a run needs while it trains (Linux, root)
 	$(BIN)/pytest tests/chaos -m chaos --timeout 600 $(ARGS)

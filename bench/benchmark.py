@@ -1,7 +1,7 @@
 """Benchmarks: this trainer beside stock RLlib and the emulator's limit, and time to learn.
 
 Measurements run one after the other, each in fresh processes with a Ray of its own, so
-that all meet the same machine: compare figures of one run of the benchmark only.
+that all meet the same machine: compare only figures of one run of the benchmark.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from payload.experiment.settings import ALGORITHMS
 from payload.run.ray_cluster import available_cpus
 
 STOCK_BAR = Bar(9.5, "at least")
-"""How many times stock RLlib's environment steps per second the trainer must reach."""
+"""Required ratio of the trainer's environment steps per second to stock RLlib's."""
 EMULATOR_BAR = Bar(0.78, "at least")
-"""Which part of the emulator's limit the trainer must reach."""
+"""Share of the emulator's limit that the trainer must reach."""
 STARTUP_BAR = Bar(11.0, "at most")
 """Seconds from the command to the first learner update."""
 MEMORY_BAR = Bar(3.0, "at most")
 """GB of the whole process tree."""
 FRAGMENT_BAR = Bar(256.0, "at most")
-"""Bytes that travel for each environment step of Pong at the default size."""
+"""Bytes sent per environment step of Pong at the default size."""
 CALLBACK_BAR = Bar(1.0, "at most")
 """Percent of a core's time that MLflow takes."""
 DRIVER_BAR = Bar(1.1, "at most")
@@ -59,8 +59,8 @@ LEARNING_BARS = LearningBars(median_s=200.0, worst_s=330.0)
 def bench(seconds: float, results: Path) -> int:
     """Measures this trainer, what it is compared with and its parts; prints and writes bench.json.
 
-    A measurement lasts `seconds`; start-up comes on top. The exit code is 1 if a measurement
-    failed; the others are measured all the same. Logs are in bench-logs/.
+    A measurement lasts `seconds`, plus start-up. The exit code is 1 if a measurement failed; the
+    others still run. Logs are in bench-logs/.
     """
     check_system()
     console = Console(soft_wrap=True, highlight=False)
@@ -86,7 +86,7 @@ def bench(seconds: float, results: Path) -> int:
 
 
 def check_system() -> None:
-    """Raises UserError unless CPU time and memory can be read as Linux has them."""
+    """Raises UserError unless CPU time and memory can be read as on Linux."""
     if not hasattr(time, "pthread_getcpuclockid"):
         raise UserError("bench: needs Linux to measure CPU time and memory; bench --learn does not")
 
@@ -114,12 +114,12 @@ def bench_learning(
     """Measures the time from the command to a mean return of 18, start-up included.
 
     Writes bench_learn_<run>.json after every seed; the runs keep their files in bench-learn-<run>/.
-    The exit code is 1 if a run failed; one that is not solved in time has not failed.
+    The exit code is 1 if a run failed; missing the goal in time is not a failure.
 
     Args:
-        experiment: Its run and stop count for nothing.
-        first_seed: Seeds count up from here. By default the clock draws it, so that the figures
-            are not those of seeds that the defaults were tuned on.
+        experiment: Its run and stop are ignored.
+        first_seed: Seeds count up from here. By default it comes from the clock, so that the seeds
+            are not those that the defaults were tuned on.
     """
     read_experiment(experiment)
     if run not in ALGORITHMS:
@@ -156,7 +156,7 @@ def bench_learning(
 
 
 def compare(figures: Mapping[str, float]) -> list[Comparison]:
-    """Compares figures, by name, with each other; leaves out what a failed part lacks.
+    """Compares figures, by name, with each other; omits those of a failed part.
 
     Trainer and stock RLlib each count with the number of env runners that serves them best.
     """

@@ -26,7 +26,7 @@ from payload.experiment.read import read_experiment
 BUDGETS = (1_000_000, 2_500_000, 10_000_000)
 """Environment steps after which a score is read."""
 CURVE_STEPS = 10_000
-"""A curve has a point for each of so many environment steps. It divides BUDGETS."""
+"""Environment steps between two points of a curve. It divides BUDGETS."""
 
 IMPALA, PPO, RAINBOW = "RLlib's IMPALA, best run", "RLlib's PPO", "Rainbow (Dopamine)"
 """Published in ray-project/rl-experiments at 66c7949, with 15 to 32 workers, and, with sticky
@@ -36,10 +36,10 @@ MARKERS = {IMPALA: "s", PPO: "^", RAINBOW: "o"}
 
 @dataclass(frozen=True)
 class Game:
-    """The scores that others have reached on a game."""
+    """The scores that others have reached in a game."""
 
     to_beat: tuple[float, float]
-    """After each of the first two of BUDGETS."""
+    """Scores after each of the first two of BUDGETS."""
     published: dict[str, tuple[float, float, float]]
     """Scores after each of BUDGETS, by their source."""
 
@@ -67,9 +67,9 @@ class GameRun:
     game: str
     seed: int
     steps: int
-    """Environment steps after which it was ended."""
+    """Environment steps at which the run was ended."""
     seconds: float
-    """Of training."""
+    """Seconds of training."""
     git_commit: str | None
     curve: list[tuple[int, float]]
     """Environment steps and the mean return of the last 100 episodes."""
@@ -93,10 +93,10 @@ def bench_games(
     bench-games/. The exit code is 1 if a run failed.
 
     Args:
-        experiment: Its env and stop count for nothing.
-        games: Names in GAMES; none of them means all.
-        first_seed: Seeds count up from here; the runs that the JSON file has stay in it, are drawn
-            and not repeated, and an interrupted one is resumed. By default the clock draws it, and
+        experiment: Its env and stop are ignored.
+        games: Names in GAMES; all if empty.
+        first_seed: Seeds count up from here. Runs in the JSON file stay in it and are drawn but not
+            repeated, and an interrupted run is resumed. By default the clock draws the seed, and
             the file begins again.
     """
     settings = settings_of(experiment)
@@ -166,7 +166,7 @@ def thinned(curve: list[tuple[int, float]]) -> list[tuple[int, float]]:
 
 
 def score_table(runs: list[GameRun]) -> Table:
-    """Draws for the terminal the mean over the seeds, beside what is to beat."""
+    """Returns a table of the mean over the seeds, beside the score to beat, for the terminal."""
     table = Table(title="Mean return of 100 episodes, mean over the seeds", title_justify="left")
     table.add_column("Game")
     for column in ("Steps", "Score", "To beat", "", "Seeds"):

@@ -16,7 +16,7 @@ from bench.process import MeasurementError
 from payload.run.ray_folder import make_ray_folder
 
 NAMESPACE = "volley-bench"
-"""Of the second node; the first node's interface has the same name."""
+"""The second node's network namespace; the first node's interface has the same name."""
 FIRST, SECOND = "10.255.213.1", "10.255.213.2"
 STOP_S = 30.0
 
@@ -86,7 +86,7 @@ def _make(mbit_per_s: float) -> None:
 
 
 def _remove() -> None:
-    """Removes the link, also one that a benchmark that was killed has left."""
+    """Removes the link, even one that a killed benchmark has left."""
     if _is_there():
         _run("ip", "netns", "del", NAMESPACE)
 

@@ -1,4 +1,4 @@
-"""What the trainer is compared with, and what bounds it: its learner, its driver, MLflow.
+"""Measures what the trainer is compared with, and what bounds it: learner, driver, MLflow.
 
 Each part runs in a process of its own: `python -m bench.limits PART` with the
 path of a JSON file to fill and a Limit's fields as JSON.
@@ -50,7 +50,7 @@ from payload.run.ray_folder import make_ray_folder, remove_ray_folder
 
 WARM_UP_S = 1.0
 NUM_ACTIONS = 6
-"""Of Pong; no part depends on which actions a synthetic fragment holds."""
+"""Pong's; no part depends on which actions a synthetic fragment holds."""
 SEED = 1
 
 
@@ -64,19 +64,19 @@ class Limit:
     learning: bool = True
     seconds: float = 60.0
     num_envs: int | None = None
-    """Games of an env runner, if not those of the default."""
+    """Games of an env runner; None: the default."""
     fragments: int = 1
-    """How many times the steps of the default a rollout fragment has."""
+    """Length of a rollout fragment, as a multiple of the default."""
     cpus: int = 1
-    """Of an env runner."""
+    """CPUs of an env runner."""
     steps_per_s: float = 0.0
-    """What all env runners offer together; 0 is as much as they can."""
+    """Steps that all env runners offer together; 0: as many as they can."""
     learners: int = 0
-    """In processes of their own."""
+    """Learners in processes of their own."""
     receiving: bool = False
-    """Whether a learner takes the fragments in, and does nothing with them."""
+    """Whether a learner receives the fragments and does nothing with them."""
     link_mbit_per_s: float = 0.0
-    """Of a network link between driver and env runners; 0 is none."""
+    """Rate of a network link between driver and env runners; 0: no such link."""
     node_resource: str = ""
     """The custom resource of the nodes for env runners, in a Ray cluster that runs already."""
 
@@ -112,7 +112,7 @@ def paced(limit: Limit) -> type[SyntheticEnvRunner]:
         def _sample(self, **kwargs: Any) -> list[RolloutFragment]:
             sampled = super()._sample(**kwargs)
             now = time.perf_counter()
-            # What it is late by it makes up for; what the driver let it wait for, it does not.
+            # It makes up for its own delays, but not for the time that the driver let it wait.
             self._next_at = max(self._next_at + pause, now - pause)
             time.sleep(max(0.0, self._next_at - now))
             return sampled
@@ -201,7 +201,7 @@ def measure_learner(limit: Limit) -> dict[str, float]:
 
 
 def measure_driver(limit: Limit) -> dict[str, float]:
-    """Measures what IMPALA's loop in the driver moves when sampling costs nothing."""
+    """Measures the throughput of IMPALA's loop in the driver when sampling costs nothing."""
     config, _ = trainer_config(limit)
     with ExitStack() as stack:
         if limit.node_resource:
@@ -218,7 +218,7 @@ def measure_driver(limit: Limit) -> dict[str, float]:
         if limit.receiving:
             config.learners(learner_class=ReceivingLearner)
         else:
-            # Env runners put fragments into their node's object store: nobody gets them from there.
+            # Env runners put fragments into their node's object store: nothing gets them there.
             config.debugging(_skip_learners=not limit.learning)
         return throughput(config.build_algo(), limit)
 
@@ -249,7 +249,7 @@ def start_ray(cpus: int) -> None:
     """Starts Ray on this machine, unless this process has one."""
     if ray.is_initialized():
         return
-    # Env runners on more CPUs than there are: the driver's cost is asked for, not speed.
+    # There may be more env runners than CPUs: this measures the driver's cost, not speed.
     ray.init(
         address="local",
         num_cpus=max(cpus, available_cpus()),
@@ -260,7 +260,7 @@ def start_ray(cpus: int) -> None:
 
 
 def trainer_config(limit: Limit) -> tuple[Any, ImpalaSettings]:
-    """Returns the trainer's default config with what a measurement changes."""
+    """Returns the trainer's default config with the changes of a measurement."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     config: dict[str, Any] = {
         "num_env_runners": limit.env_runners,
@@ -299,7 +299,7 @@ def rate(act: Callable[[int], int], seconds: float) -> float:
 
 
 def throughput(algorithm: Any, limit: Limit, settle_s: float = 0.0) -> dict[str, float]:
-    """Trains for `limit.seconds`, counted from `settle_s` after the first learner update on.
+    """Trains for `limit.seconds`, starting `settle_s` after the first learner update.
 
     Steps are environment steps sampled, as the driver counts them; the driver's CPU time leaves out
     its learner thread.

@@ -1,4 +1,4 @@
-"""What MLflow takes of training's time: the callback, and the thread that delivers."""
+"""MLflow's share of training time: the callback, and the thread that delivers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TimedMLflowMetrics(TrainingCallback):
     """The trainer's callback, timed."""
 
     seconds = 0.0
-    """Spent in on_train_result, while training waits."""
+    """Time spent in on_train_result, while training waits."""
 
     def on_train_result(self, **kwargs: Any) -> None:
         started = time.perf_counter()
@@ -27,7 +27,7 @@ class TimedMLflowMetrics(TrainingCallback):
 
 
 def callback_share(config: Any, seconds: float) -> float:
-    """Trains with an embedded MLflow; returns which part of a core's time goes to it.
+    """Trains with an embedded MLflow; returns its share of a core's time.
 
     The import of MLflow and the creation of its database happen once a run, before the measurement.
     """

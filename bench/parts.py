@@ -26,7 +26,7 @@ SINGLE = {
     "learner": ("samples_per_s", "samples/s", "learner: one, local, synthetic fragments"),
     "callback": ("percent", "%", "MLflow callback and delivery, of a core's time"),
 }
-"""What a part with one figure calls it, with unit and words, by the keys of PARTS."""
+"""Key, unit and description of the figure of each part that has only one, by the keys of PARTS."""
 PART_TIMEOUT_S = 300.0
 """How long a part may take besides the time that it measures."""
 
@@ -43,7 +43,7 @@ class Part:
 
 
 def parts(seconds: float, cores: int) -> list[Part]:
-    """Returns all measurements in their order: what is compared stands side by side.
+    """Returns all measurements in their order: those to compare are next to each other.
 
     Trainer and stock RLlib run with 1, 2, 4, ... and with as many env runners as there are cores.
     """
@@ -111,7 +111,7 @@ def _driver(limit: Limit, log: Path) -> list[Figure]:
 
 
 def measure(limit: Limit, log: Path) -> dict[str, float]:
-    """Measures in a process of its own; returns what it found."""
+    """Measures in a process of its own; returns the figures."""
     with tempfile.TemporaryDirectory(prefix="payload-bench-") as folder:
         outcome = Path(folder) / "outcome.json"
         command = [sys.executable, "-m", "bench.limits"]

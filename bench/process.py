@@ -54,7 +54,7 @@ def pss_bytes(rollup: str) -> int:
 
 
 def total_pss_bytes(pids: Iterable[int], proc: Path = Path("/proc")) -> int:
-    """Returns the sum of the processes' PSS in bytes; one that has ended counts nothing."""
+    """Returns the sum of the processes' PSS in bytes; an ended process counts as 0."""
     total = 0
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -65,20 +65,20 @@ def total_pss_bytes(pids: Iterable[int], proc: Path = Path("/proc")) -> int:
 class Child:
     """A command in a session of its own: a Ctrl-C at the terminal does not reach it.
 
-    At the end of its context whatever is left of the process tree is killed, also
+    At the end of its context it kills all that is left of the process tree, including
     processes whose parent has died before them (Ray's daemons).
     """
 
     def __init__(self, command: list[str], log: Path, measure_memory: bool = False) -> None:
         """Starts the command; the output of its whole tree goes to `log`.
 
-        Without `measure_memory`, `peak_memory_bytes` stays 0: a look at a tree of 3 GB takes 0.07 s
-        of a core, too much beside a measurement of speed.
+        Without `measure_memory`, `peak_memory_bytes` stays 0: scanning a tree of 3 GB takes 0.07 s
+        of a core, too much during a measurement of speed.
         """
         self.started = time.monotonic()
         self.log = log
         self.peak_memory_bytes = 0
-        """Largest PSS of the tree, of one look a second while waiting."""
+        """Peak PSS of the tree, sampled once a second while waiting."""
         self._measure_memory = measure_memory
         with log.open("a") as output:
             self._log_start = output.tell()
@@ -116,7 +116,7 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs."""
+        """The child's exit code; None while it runs."""
         return self._process.poll()
 
     def wait_for(self, condition: Callable[[], Any], timeout_s: float) -> None:
@@ -127,7 +127,7 @@ class Child:
         deadline = time.monotonic() + timeout_s
         while not condition():
             if self.exit_code is not None:
-                # What it did last may be what was waited for.
+                # Its last action may have met the condition.
                 if condition():
                     return
                 with self.log.open(errors="replace") as log:
@@ -157,7 +157,7 @@ class Child:
                 self.wait(STOP_TIMEOUT_S)
 
     def _look_at_tree(self) -> None:
-        """Adds new descendants; one once seen stays, so that it is found without its parent."""
+        """Adds new descendants; keeps known ones, which are not found once their parent is gone."""
         tree = [process for process in self._tree if process.is_running()]
         with contextlib.suppress(psutil.NoSuchProcess):
             tree += self._root.children(recursive=True)
@@ -172,7 +172,7 @@ def error_in(output: str) -> str:
 
 
 def thread_cpu_s(name: str) -> float:
-    """Returns the CPU seconds of this process's threads of a name."""
+    """Returns the CPU seconds of this process's threads with a name."""
     idents = [thread.ident for thread in threading.enumerate() if thread.name == name]
     clock_of = time.pthread_getcpuclockid  # type: ignore[attr-defined]  # Not on macOS.
     return sum(time.clock_gettime(clock_of(ident)) for ident in idents if ident is not None)

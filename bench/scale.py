@@ -1,4 +1,4 @@
-"""`bench --scale`: what each part of a training carries, and where it stops growing with cores."""
+"""`bench --scale`: the throughput of each part of a training, and where more cores stop helping."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ UNITS = {
     "bytes_per_step": "B/step",
     "bytes": "B",
 }
-"""Of a figure, by the name that a measurement gives it."""
+"""The unit of a figure, by its name in a measurement."""
 BESIDES = {"driver_us_per_1000_steps": ": driver's CPU"}
 TWO_CORES_PER_S = 5_000.0
-"""About what two cores train: the driver is offered 10 and 30 times as much."""
+"""About what two cores train; the driver is offered 10 and 30 times as much."""
 LINK_MBIT_PER_S = HEAD_LINK * 8 / 1e6 / 20
 """A twentieth of the head's network for about a twentieth of a cluster."""
 FRAGMENTS = "fragments to a learner"
 LIMITED_LINK = f"{FRAGMENTS}, over {LINK_MBIT_PER_S:,.0f} Mbit/s"
 MANY_ENV_RUNNERS = 128
-"""So many need several learners: a minibatch of all learners has 1,024 steps for them."""
+"""This many require several learners: a minibatch over all learners then has 1,024 steps."""
 GAMES = sorted({games for _, games, _ in TRAJECTORIES}, reverse=True)
 
 
 def bench_scale(seconds: float, results: Path) -> int:
     """Measures each part by itself, predicts clusters, prints both and writes bench_scale.json.
 
-    A measurement lasts `seconds`; start-up comes on top. The exit code is 1 if a measurement
-    failed; the others are measured all the same. Logs are in bench-scale-logs/.
+    A measurement lasts `seconds`, plus start-up. The exit code is 1 if a measurement failed; the
+    others still run. Logs are in bench-scale-logs/.
     """
     check_system()
     console = Console(soft_wrap=True, highlight=False)
@@ -128,7 +128,7 @@ def predictions_from(costs: Costs) -> list[Prediction]:
 
 
 def carried_table(predictions: list[Prediction]) -> Table:
-    """Draws for the terminal what each part of a cluster carries."""
+    """Returns a table of what each part of a cluster carries, for the terminal."""
     table = Table(title="Carried, environment steps per second", title_justify="left")
     parts = ("Driver", "Network in", "Network out", "Learning")
     for column in ("Cores", "Learner", "Env runners", *parts):
@@ -140,7 +140,7 @@ def carried_table(predictions: list[Prediction]) -> Table:
 
 
 def prediction_table(predictions: list[Prediction]) -> Table:
-    """Draws for the terminal what a cluster trains, and what limits it first."""
+    """Returns a table of what a cluster trains and what limits it first, for the terminal."""
     table = Table(title="Predicted, environment steps per second", title_justify="left")
     for column in ("Cores", "Learner", "Throughput", "First wall", "Seconds to solve Pong"):
         table.add_column(column, justify="right")
@@ -184,7 +184,7 @@ def _figures(name: str, limit: Limit, log: Path) -> list[Figure]:
 
 
 def to_json(prediction: Prediction) -> dict[str, object]:
-    """Returns a prediction with what follows from it."""
+    """Returns a prediction with its derived figures."""
     return {
         **vars(prediction),
         "limits": dict(prediction.limits),

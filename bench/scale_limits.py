@@ -1,4 +1,4 @@
-"""What bounds a training on many machines, each part measured by itself on this one."""
+"""Measures what bounds a training on many machines: each part by itself, on this one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from payload.impala.atari_env_runner import AtariEnvRunner
 from payload.impala.rollout_fragment import RolloutFragment
 
 FRAGMENTS = 8
-"""How many different ones a learner gets in turn."""
+"""Number of different fragments that a learner gets in turn."""
 WARM_UP_UPDATES = 8
 
 
@@ -47,8 +47,8 @@ def measure_sampling(limit: Limit) -> dict[str, float]:
 def measure_learners(limit: Limit) -> dict[str, float]:
     """Lets learners in processes of their own train on recorded fragments.
 
-    Nothing is sent to them meanwhile: the driver's part is measured by itself. Their sizes are
-    those for limit.env_runners. All make the same number of gradient steps, which they average.
+    They receive nothing meanwhile: the driver's part is measured by itself. Batch sizes are those
+    for limit.env_runners. All make the same number of gradient steps, which they average.
     """
     limits.start_ray(limit.learners)
     config, settings = limits.trainer_config(limit)
@@ -130,7 +130,7 @@ def _game() -> AtariSettings:
 
 
 def _train(learner: Any, recorded: Any, fragments: int, updates: int) -> float:
-    """Makes a learner train on so many fragments in each update; returns seconds."""
+    """Trains a learner on that many fragments in each update; returns the seconds."""
     played: list[RolloutFragment] = ray.get(recorded)
     started = time.perf_counter()
     for update in range(updates):

@@ -1,4 +1,4 @@
-"""From what each part costs on one machine to the throughput of many, and what limits it first."""
+"""Predicts the throughput of many machines, and its limit, from each part's cost on one."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ HEAD_LINK = 8e9 / 8
 """Bytes per second of a Standard_NC4as_T4_v3 (8 Gbit/s), the default head with a GPU."""
 CORES = (13, 32, 100, 300, 1000)
 START_S = 12.0
-"""From the command to the first learner update."""
+"""Seconds from the command to the first learner update."""
 PONG_STEPS = 778_000
 """Environment steps until Pong's mean return is 18, with a laptop's minibatches: the median of 12
 seeds."""
 PONG_EPISODE_STEPS = 1_950
-"""Of a game that is won 21 to 3."""
+"""Steps of a game that is won 21 to 3."""
 CRITICAL_FACTOR = 2.0
-"""How many times a laptop's minibatch takes twice the environment steps of an endlessly small one
-(McCandlish et al. 2018, equation 2.11). An assumption: with four times Pong was not solved in 1.16
-million."""
+"""Multiple of a laptop's minibatch that takes twice the environment steps of an infinitely small
+one (McCandlish et al. 2018, equation 2.11). An assumption: with four times Pong was not solved in
+1.16 million."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What was measured, of the default size of an observation."""
+    """Measured costs, at the default size of an observation."""
 
     env_runner_us: Mapping[int, float]
-    """Of a core, for an environment step, by the number of an env runner's games."""
+    """A core's time for an environment step, by the number of an env runner's games."""
     driver_us_per_fragment: float
     fragment_bytes: float
-    """That travel for an environment step."""
+    """Bytes sent per environment step."""
     weights_bytes: float
     gradient_step_us: float
-    """Of the host of a learner on a GPU, for each gradient step, whatever its size."""
+    """The host's time for a gradient step of a learner on a GPU, whatever its size."""
     learner_us: float
-    """Of a core that learns, for an environment step."""
+    """The time of a core that learns for an environment step."""
 
 
 @dataclass(frozen=True)
@@ -45,17 +45,17 @@ class Prediction:
     """Environment steps per second of a cluster."""
 
     cores: int
-    """Of env runners."""
+    """Cores of env runners."""
     gpu: bool
-    """Whether the learner has one; otherwise it has a core."""
+    """Whether the learner has a GPU; otherwise it has a core."""
     offered: float
-    """By the env runners."""
+    """Steps that the env runners offer."""
     limits: Mapping[str, float]
-    """What each of the other parts can carry."""
+    """Steps that each of the other parts can carry."""
 
     @property
     def wall(self) -> str:
-        """Returns what limits the throughput; "env runners" where all else carries them."""
+        """Returns what limits the throughput; "env runners" if all other parts keep up."""
         name, limit = min(self.limits.items(), key=lambda item: item[1])
         return name if limit < self.offered else "env runners"
 
@@ -73,9 +73,9 @@ class Prediction:
 
 
 def predict(costs: Costs, cores: int, gpu: bool) -> Prediction:
-    """Returns the throughput of an env runner on each of `cores`, and what each part carries.
+    """Predicts a cluster with an env runner on each of `cores`, and what each part carries.
 
-    What a GPU computes in a second is not part of it: only its host's share of a gradient step
+    The GPU's own computing time is not included: only its host's share of a gradient step
     was measured, and that is the same for each of several learners.
     """
     scale = batch_sizes_for(cores)

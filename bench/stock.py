@@ -21,7 +21,7 @@ def stock_config(env_runners: int) -> IMPALAConfig:
     """Builds the config of rllib/examples/algorithms/impala/pong_impala.py (ray-project/ray).
 
     Every setting is the example's (64x64 pixels, four stacked frames, 5 environments for
-    each env runner) but two that its command line chooses for a machine: the number of env
+    each env runner) except two that its command line chooses for a machine: the number of env
     runners, and a local learner, because a remote one would take a core from them.
     Iterations of a second instead of ten only make the measured window exact.
     """

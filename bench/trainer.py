@@ -22,11 +22,11 @@ from payload.tracking.metrics import EPISODES, STEPS, STEPS_TRAINED_PER_S, TIME
 from payload.tracking.report import MEAN_OVER
 
 START_TIMEOUT_S = 300.0
-"""How long the first learner update may take."""
+"""Time limit of the first learner update."""
 SETTLE_S = 15.0
-"""Seconds of learning before the throughput is measured: MLflow is imported in them."""
+"""Seconds of learning before the throughput is measured; meanwhile MLflow is imported."""
 SLOWEST_STEPS_PER_S = 300.0
-"""A slower run is taken to be dead."""
+"""A slower run counts as dead."""
 END_TIMEOUT_S = 300.0
 """How long a run may take beyond its time limit to start, to play and to deliver."""
 
@@ -183,7 +183,7 @@ def measure_learning(
 def measure_scores(
     experiment: Path, env: str, seed: int, steps: int, results: Path, log: Path
 ) -> list[Row]:
-    """Trains one seed for so many environment steps; returns its iterations.
+    """Trains one seed for a number of environment steps; returns its iterations.
 
     A run of the same experiment that was interrupted is resumed.
     """
@@ -207,7 +207,7 @@ def _begun(runs: Path, experiment: Experiment) -> Path | None:
     wanted = to_yaml(experiment)
     for path in sorted(runs.glob("*"), reverse=True):
         folder = RunFolder(path)
-        # The text: another version's experiment may not be valid today.
+        # Compare the text: another version's experiment may not be valid today.
         same = folder.experiment_file.exists() and folder.experiment_file.read_text() == wanted
         if same and folder.checkpoints().newest_whole() is not None:
             return path
@@ -241,7 +241,7 @@ def _trainer(
 def _trainer_aside(
     config: dict[str, Any], log: Path, measure_memory: bool = False
 ) -> Iterator[TrainerRun]:
-    """A run without an end, in a temporary folder."""
+    """Yields a run without an end, in a temporary folder."""
     results = Path(tempfile.mkdtemp(prefix="payload-bench-"))
     try:
         arguments = ["--config", json.dumps(config)]

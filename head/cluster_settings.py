@@ -1,6 +1,6 @@
 """The stack's settings of the cluster as a whole: its size, its limits and its prices.
 
-The head's run command brings them: a change of them changes no machine and no training.
+The head's run command delivers them; changing them affects no machine and no training.
 """
 
 import json
@@ -16,7 +16,7 @@ class Prices:
 
     head: float
     worker: float
-    """Of each worker, with its disk."""
+    """Per worker, with its disk."""
     always: float
     """Billed while the head sleeps, too: its disk, addresses and the NAT gateway."""
     estimate: str
@@ -39,15 +39,15 @@ class ClusterSettings:
     """The head deallocates itself when the cluster has cost this much, in US dollars; 0 disables
     it."""
     endpoint: str
-    """Of Azure Resource Manager."""
+    """Azure Resource Manager's address."""
     scale_set: str
     """Resource id."""
     head_vm: str
     """Resource id."""
     head: Node
-    """What Ray gets of the head."""
+    """The head's resources that Ray may use."""
     worker: Node
-    """What Ray gets of each worker."""
+    """Each worker's resources that Ray may use."""
     prices: Prices
 
     @property
@@ -60,7 +60,7 @@ class ClusterSettings:
 
 
 def read_settings() -> ClusterSettings | None:
-    """Returns the settings; None before the run command has brought them."""
+    """Returns the settings; None before the run command has delivered them."""
     try:
         values = json.loads(CLUSTER_SETTINGS.read_text())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""This machine's present boot."""
+"""The current boot of this machine."""
 
 import os
 import time

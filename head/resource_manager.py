@@ -20,13 +20,13 @@ from azure.core.rest import HttpRequest, HttpResponse
 
 PUBLIC_CLOUD = "https://management.azure.com"
 RETRIES = 3
-"""Of a GET. A write is sent once: only the next GET shows its effect."""
+"""Only a GET is retried. A write is sent once: only the next GET shows its effect."""
 BACKOFF_S = 1.0
 LONGEST_WAIT_S = 30.0
-"""A longer Retry-After is the caller's: Ray's autoscaler waits for the answer."""
+"""A longer Retry-After is left to the caller: Ray's autoscaler waits for the answer."""
 TIMEOUT_S = 30.0
 NO_ANSWER = 0
-"""The status of a request without an answer; Azure may have done what it says."""
+"""The status of a request without an answer; Azure may still have executed it."""
 NOT_LOGGED_IN = 401
 TRANSIENT = (408, 429, 500, 502, 503, 504)
 CHANGED = 412
@@ -56,7 +56,7 @@ class Operation:
     code: str = ""
     message: str = ""
     retry_after_s: float = 0.0
-    """When Azure wants the next question; 0: it does not say."""
+    """Seconds until Azure wants the next poll; 0 if it does not say."""
 
     @property
     def ended(self) -> bool:
@@ -68,7 +68,7 @@ class Operation:
 
     @property
     def failed(self) -> bool:
-        """An operation that a later change of the same resource preempts has not failed."""
+        """Whether it failed; one preempted by a later change of the same resource has not."""
         return self.status == "Failed" and "Preempted" not in self.error
 
 
@@ -119,7 +119,7 @@ class ResourceManager:
         """Sends a change.
 
         Args:
-            repeatable: Whether it has the same effect once and twice, so that it may be retried.
+            repeatable: Whether sending it twice has the same effect, so that it may be retried.
 
         Returns:
             The URL of the asynchronous operation; "" if Azure has finished already.

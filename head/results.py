@@ -37,9 +37,9 @@ CHANGE = HOME / "mlflow.db.change"
 WRITER = HOME / "writer"
 """The id of this machine, which is part of its snapshots."""
 MARKS = HOME / "saved"
-"""A file for each file of RUNS that is in Blob, with the state that was saved."""
+"""Contains a file for each file of RUNS that is in Blob, with the state that was saved."""
 LINK = {"link": "true"}
-"""Metadata of a blob whose content is where a symbolic link leads."""
+"""Metadata of a blob that contains the target of a symbolic link."""
 LOCK = HOME / "save.lock"
 PRIVATE = 0o600
 
@@ -49,9 +49,9 @@ class OtherWriterError(Exception):
 
 
 def save(blobs: ContainerClient) -> bool:
-    """Uploads what has changed of the runs and the database; returns whether all of it is saved.
+    """Uploads changed files of the runs and the database; returns whether everything is saved.
 
-    Waits for a save that is running, so that later changes are saved as well.
+    It waits for a save that is running, so that later changes are saved as well.
     """
     saved = True
     with LOCK.open("w") as lock:
@@ -81,7 +81,7 @@ def save_runs(blobs: ContainerClient) -> None:
 def pruned() -> Iterator[Path]:
     """Yields saved files of checkpoints that the payload has removed since.
 
-    A run folder that is gone as a whole was removed by a person: what was saved of it is kept.
+    If a whole run folder is gone, a person has removed it: its saved files are kept.
     """
     for mark in [path for path in MARKS.rglob("*") if path.is_file()]:
         path = RUNS / mark.relative_to(MARKS)

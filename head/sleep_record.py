@@ -26,7 +26,7 @@ class SleepRecord:
     """Why it could not go to sleep."""
     next_try: float | None = None
     step: str = ""
-    """The present step on the way to sleep, or "waking"."""
+    """The current step on the way to sleep, or "waking"."""
     why: str = ""
     """Why it goes to sleep."""
     whatever_runs: bool = False
@@ -42,14 +42,14 @@ class SleepRecord:
         replace_json(SLEEP, asdict(self))
 
     def after_failure(self, problem: str, now: float, at_least_s: float) -> SleepRecord:
-        """Returns the record after a failure; each time the pause is twice as long."""
+        """Returns the record after a failure; each failure doubles the pause."""
         pause = max(at_least_s, min(SHORTEST_S * 2 ** min(self.failures, 10), LONGEST_S))
         failures, until = self.failures + 1, now + pause
         return replace(self, problem=problem, next_try=until, failures=failures, tried=now)
 
 
 def record_of_this_boot() -> SleepRecord | None:
-    """Returns what sleep.json says; None if it was written in an earlier boot or never."""
+    """Returns the record in sleep.json; None if it was written in an earlier boot or never."""
     values, names = read_json(SLEEP), {entry.name for entry in fields(SleepRecord)}
     if values.get("boot") != boot_id():
         return None

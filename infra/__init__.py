@@ -1,1 +1,1 @@
-"""What is declared: a Ray cluster on Azure."""
+"""The Pulumi program that declares a Ray cluster on Azure."""

@@ -1,4 +1,4 @@
-"""Files of the project that are no modules: locks, Pulumi.yaml, experiments."""
+"""Files of the project that are not modules: locks, Pulumi.yaml, experiments."""
 
 from pathlib import Path
 

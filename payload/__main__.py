@@ -8,7 +8,7 @@ from payload.errors import UserError
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one command; returns the exit code: 2 after a UserError, which is one line."""
+    """Runs one command; returns the exit code: 2 after a UserError, which it prints as one line."""
     try:
         options = _parser().parse_args(argv)
         if options.verb == "train":

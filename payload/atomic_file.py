@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Writes a file's new text aside and renames it: at any moment the old or the new is there."""
+    """Writes the new text to another file and renames it: the old or the new one always exists."""
     aside = path.with_suffix(".tmp")
     aside.write_text(text)
     aside.replace(path)

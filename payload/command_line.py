@@ -16,7 +16,7 @@ from payload.errors import UserError, nearest
 def command_name(absolute: bool = False) -> str:
     """Returns "volley", or the path of its script if the PATH does not lead to it.
 
-    `make train` leaves a shell without an activated environment: .venv/bin/volley.
+    `make train` does not activate the environment in your shell: there it is .venv/bin/volley.
 
     Args:
         absolute: Whether the path must work in another folder.
@@ -38,7 +38,7 @@ def ui_command(results: Path) -> str:
 
 
 INVALID_CHOICE = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<valid>.*)\)")
-"""argparse's message about an unknown choice; newer Pythons leave the quotes of the valid out."""
+"""argparse's message about an unknown choice; newer Pythons do not quote the valid choices."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Parses all arguments: a command itself reports those that it does not know.
+        """Parses all arguments; the command itself reports unknown ones.
 
         Raises:
             UserError: An argument is unknown.

@@ -21,11 +21,10 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns an error's type and the first line of its text; of a UserError the text alone.
+    """Returns an error's type and the first line of its text; for a UserError only the text.
 
-    A RayTaskError stands for an error of another process, which is described instead: the
-    RayTaskError's own first line only names the process. For an error without text, its cause is
-    described.
+    For a RayTaskError it describes the error of the other process, since the RayTaskError's own
+    first line only names the process. For an error without text it describes the cause.
     """
     while isinstance(cause := getattr(error, "cause", None), BaseException):
         error = cause

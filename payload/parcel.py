@@ -17,9 +17,9 @@ MAX_BYTES = 20 * 2**20
 """Packing this much takes seconds, and a run command has room for a small part of it."""
 MAX_NAME = 40
 SOURCE, INPUTS, REQUIREMENTS = "source", "inputs", "requirements.txt"
-"""In the folder of the training on the head."""
+"""Names in the training's folder on the head."""
 STAYS = ("payload/parcel.py", "payload/experiment/document.py")
-"""Only a laptop uses them."""
+"""Only a laptop uses these files, so they are not sent."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ExperimentFiles:
     experiment: bytes
     """The experiment file; its paths are the head's."""
     archive: bytes
-    """A tar file of what these paths name; empty if the experiment names none."""
+    """A tar file of what these paths name; empty if there are none."""
 
 
 def experiment_name(path: Path) -> str:
@@ -75,7 +75,7 @@ def archive(files: Mapping[str, bytes], executable: Container[str] = ()) -> byte
 
 
 def sizes(experiment: Experiment) -> dict[Path, int]:
-    """Returns the bytes of each file that travels, the largest first."""
+    """Returns the bytes of each file to be sent, the largest first."""
     found = {path: path.stat().st_size for _, path in _members(experiment)}
     return dict(sorted(found.items(), key=lambda item: item[1], reverse=True))
 

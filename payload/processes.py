@@ -1,4 +1,4 @@
-"""Ends processes, and lets a program like xvfb-run take its X server away."""
+"""Ends processes, and gives a program like xvfb-run time to remove its X server."""
 
 import os
 import sys
@@ -10,13 +10,13 @@ from pathlib import Path
 import psutil
 
 TIDY_UP_S = 1.0
-"""How long programs may take to end that run a Python which has ended; then again after SIGTERM."""
+"""Time for programs that run a Python to exit after it has ended; again after SIGTERM."""
 
 
 def kill(processes: Sequence[psutil.Process]) -> None:
     """Kills processes, Python and Ray first.
 
-    The rest is what an experiment's `run_under` has started. xvfb-run ends with the Python that it
+    An experiment's `run_under` has started the others. xvfb-run ends with the Python that it
     runs, and only then stops its X server and removes the server's files from /tmp.
     """
     rest = []

@@ -1,7 +1,7 @@
 """Room: which processes of an experiment fit on the nodes of a cluster.
 
-The payload places one experiment by it, and the head's queue shares the cluster by it: the link
-head/room.py puts this file into the head's package. It needs the standard library only.
+The payload uses it to place one experiment, and the head's queue to share the cluster: the link
+head/room.py puts this file into the head's package. It needs only the standard library.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Node:
-    """What a machine has for Ray."""
+    """The resources that a machine offers Ray."""
 
     cpus: int
     gpus: float | None = 0.0
@@ -19,10 +19,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Needs:
-    """What an experiment asks of a cluster."""
+    """The resources that an experiment requests of a cluster."""
 
     num_env_runners: int | None = None
-    """None: as many as it gets."""
+    """None: as many as fit."""
     cpus_per_env_runner: int = 1
     evaluation_env_runners: int = 0
     """They only evaluate."""
@@ -35,12 +35,12 @@ class Needs:
 
     @property
     def least(self) -> int:
-        """Env runners without which it does not train; with none the driver samples."""
+        """Number of env runners that it needs to train; without any, the driver samples."""
         return 0 if self.num_env_runners == 0 else 1
 
 
 class Room:
-    """What is free on the nodes."""
+    """The free resources of the nodes."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._free = list(nodes)
@@ -48,7 +48,7 @@ class Room:
     def take_least(self, needs: Needs) -> bool:
         """Takes all that an experiment cannot train without, or nothing."""
         before = list(self._free)
-        # Without env runners it is the driver that steps the environments.
+        # Without env runners the driver steps the environments.
         cpus = needs.cpu_learners + (needs.least == 0)
         env_runners = needs.least + needs.evaluation_env_runners
         whole = (
@@ -61,7 +61,7 @@ class Room:
         return whole
 
     def take_driver(self, needs: Needs) -> None:
-        """Takes a CPU for a driver that has no learner to share one with, if there is one."""
+        """Takes a CPU, if there is one, for a driver that has no learner to share one with."""
         if needs.cpu_learners == 0 and needs.least > 0:
             self.take_cpu(needs.cpus_per_env_runner)
 
@@ -73,7 +73,7 @@ class Room:
         return max(0, count)
 
     def take_cpu(self, each: int) -> bool:
-        """Takes a single CPU, where it costs no env runner of `each` CPUs if possible."""
+        """Takes one CPU, if possible where it costs no env runner of `each` CPUs."""
         spare = {place: cpus for place, cpus in self._free_cpus().items() if cpus % each}
         return self._take(1, spare or self._free_cpus())
 
@@ -81,7 +81,7 @@ class Room:
         return {place: node.cpus for place, node in enumerate(self._free)}
 
     def _take(self, cpus: int, candidates: dict[int, int]) -> bool:
-        """Takes CPUs of the candidate with the fewest that has enough."""
+        """Takes CPUs from the candidate that has the fewest of those with enough."""
         enough = [place for place, free in candidates.items() if free >= cpus]
         if not enough:
             return False

@@ -37,7 +37,7 @@ SCENARIOS: dict[str, tuple[Scenario, Path]] = {
     "elastic": (run_elastic, Path("results/rehearsal-elastic.json")),
     "queue": (run_queue, Path("results/rehearsal-queue.json")),
 }
-"""By name, each with the file for its outcomes, relative to the project's folder."""
+"""Scenarios by name, each with the file for its outcomes, relative to the project's folder."""
 
 
 def main(arguments: list[str]) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 METADATA_ADDRESS = "169.254.169.254"
 BLOB_ADDRESS = "100.64.0.10"
-"""Azurite's. Machines resolve the storage account's real name to it."""
+"""Azurite's address. Machines resolve the storage account's real name to it."""
 MANAGEMENT_ADDRESS = "100.64.0.11"
-"""The stand-in's for management.azure.com. Machines resolve that name to it."""
+"""The address of the stand-in for management.azure.com. Machines resolve that name to it."""
 INTERNET = "198.51.100.128/25"
 """Everything outside the stack, such as the administrator and a stranger (RFC 5737)."""
 INTERNET_GATEWAY = "198.51.100.129"

@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Settings, fixtures and hooks of all tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tests.leftovers import Leftovers
 from tests.local_ray import leave_local_ray, local_ray
 
-# The same examples in every run: what was green stays green until the code changes.
+# Use the same examples in every run: a passing test keeps passing until the code changes.
 hypothesis.settings.register_profile("volley", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("volley")
 
@@ -32,20 +32,20 @@ LONG = frozenset(
         "test_wheel",
     ]
 )
-"""Files that take a minute or more, beside the end-to-end tests."""
-# Some tests at a time may start a Ray each, from a disk that has never read it.
+"""Files that take a minute or more, besides the end-to-end tests."""
+# Several tests may each start a Ray at the same time, from a cold disk.
 os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")
-# A Ray would start a process for each of its CPUs at once, of which most tests use none.
+# Ray would start a process for each of its CPUs at once; most tests use none of them.
 os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
-# What a script starts in the background ignores Ctrl-C, and so would all that the tests start.
+# A script's background job ignores Ctrl-C, and so would every process that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# Under nohup they would ignore a hangup as well. A handler is not inherited.
+# Under nohup they would also ignore SIGHUP. Child processes do not inherit a handler.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
 this_thread = threading.local()
 LEFTOVERS = pytest.StashKey[Leftovers]()
 LEFT = pytest.StashKey[list[str]]()
-platform.processor()  # Libraries ask for it when imported; Python asks `uname` the first time only.
+platform.processor()  # Libraries call it on import; Python runs `uname` only once.
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -57,12 +57,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def ray_here() -> None:
-    """A Ray in this process, with CPUs that nothing else uses."""
+    """Starts Ray in this process and waits until its CPUs are free."""
     local_ray()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # xdist's workers are processes of the run that this one watches.
+    # This process watches the whole run, including xdist's workers.
     if not hasattr(config, "workerinput"):
         whole_suite = bool(config.getoption("numprocesses", None))
         config.stash[LEFTOVERS] = Leftovers(network=whole_suite)

@@ -1,4 +1,4 @@
-"""What a run of the tests leaves behind on the machine: processes, files, sockets, network."""
+"""Finds what a test run leaves behind on the machine: processes, files, sockets, network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 MARK = "VOLLEY_TESTS"
-"""A variable by which all processes of a run are known."""
+"""Environment variable that marks every process of a run."""
 END_S = 15.0
 """How long processes may take to end after the last test."""
 
@@ -24,16 +24,16 @@ class Leftovers:
     """Watches a run from its start, in the process that has started it."""
 
     def __init__(self, network: bool) -> None:
-        """Gives all processes that start from now on the mark and a folder for temporary files.
+        """Gives every process that starts from now on the mark and a folder for temporary files.
 
         Args:
-            network: Compare the network too, which other programs may change meanwhile.
+            network: Whether to compare the network too, which other programs may also change.
         """
         self._of_network: Callable[[], Iterable[str]] = _network if network else list
-        # pytest keeps the files of tests for people, where it always does.
+        # pytest keeps the files of tests in its usual folder, for inspection.
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
         os.environ[MARK] = secrets.token_hex(8)
-        # A short path: those of sockets lie below.
+        # A short path, because sockets are created below it.
         self.folder = Path(tempfile.mkdtemp(prefix="vt-", dir="/tmp"))
         self.folder.chmod(0o1777)
         os.environ["TMPDIR"] = str(self.folder)
@@ -62,7 +62,7 @@ class Leftovers:
 
 
 def _named(path: Path) -> str:
-    """Returns a file's path, or a folder's with some of what is in it."""
+    """Returns a file's path, or a folder's with the names of its first entries."""
     inside = sorted(each.name for each in path.iterdir())[:3] if path.is_dir() else []
     return f"file {path} {' '.join(inside)}".strip()
 

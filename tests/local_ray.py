@@ -1,4 +1,4 @@
-"""A Ray in the tests' own process, which the tests of all files share."""
+"""A Ray in the tests' own process, shared by the tests of all files."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
 
 CPUS = 3
-"""More than a machine with two has: what is tested here is not speed."""
+"""More than a two-core machine has: the tests do not measure speed."""
 FREE_WITHIN_S = 60.0
 
 
 def local_ray() -> None:
-    """Starts Ray in this process unless it is there; waits until nothing occupies its CPUs."""
+    """Starts Ray in this process unless it is running; waits until all its CPUs are free."""
     import ray
 
     from payload.run.ray_folder import make_ray_folder
@@ -45,10 +45,10 @@ def local_ray() -> None:
 
 @contextmanager
 def short_lived_cluster(head: dict[str, Any]) -> Iterator[Cluster]:
-    """Starts the head of a cluster of several nodes, which leaves nothing.
+    """Starts the head of a multi-node cluster that leaves nothing behind.
 
     Args:
-        head: Arguments of its node. The dashboard is off by default: it takes 13 CPU seconds.
+        head: Arguments of the head node. The dashboard is off by default: it takes 13 CPU seconds.
     """
     from ray.cluster_utils import Cluster
 
@@ -56,21 +56,21 @@ def short_lived_cluster(head: dict[str, Any]) -> Iterator[Cluster]:
         TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder,
         pytest.MonkeyPatch.context() as environment,
     ):
-        # Jobs find their own Ray there, whatever else is started on this machine.
+        # Jobs find their own Ray there, even if this machine runs others.
         environment.setenv("RAY_TMPDIR", folder)
-        # The dashboard leaves a socket of its own.
+        # The dashboard leaves a socket behind.
         environment.setenv("TMPDIR", folder)
         arguments = {"include_dashboard": False, **head}
         cluster = Cluster(initialize_head=True, head_node_args=arguments)
         try:
             yield cluster
         finally:
-            with suppress(Exception):  # Of a head that is gone.
+            with suppress(Exception):  # The head may be gone.
                 cluster.shutdown()
 
 
 def leave_local_ray() -> None:
-    """Ends the Ray of this process with its folder; nothing where there is none."""
+    """Shuts down this process's Ray, if any, and removes its folder."""
     if "ray" not in sys.modules or "payload.run.ray_folder" not in sys.modules:
         return
     import ray

@@ -11,12 +11,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Answer = Callable[[str, Message], tuple[int, str, bytes]]
-"""Takes path with query, and headers; returns status, media type and content."""
+"""Takes the path with its query, and the headers; returns status, media type and content."""
 
 
 @contextmanager
 def local_server(answer: Answer) -> Iterator[str]:
-    """Yields the server's address."""
+    """Starts a server and yields its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -43,7 +43,7 @@ def local_server(answer: Answer) -> Iterator[str]:
 def json_server(
     answer: Callable[[str, Message], tuple[int, Any]],
 ) -> AbstractContextManager[str]:
-    """Yields the address of a server whose answers are sent as JSON."""
+    """Starts a server that sends its answers as JSON; yields its address."""
 
     def as_json(path: str, headers: Message) -> tuple[int, str, bytes]:
         status, body = answer(path, headers)

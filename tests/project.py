@@ -1,4 +1,4 @@
-"""Where the project is."""
+"""The root folder of the project."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""make as a person starts it in a shell, also where make itself has started the tests."""
+"""Runs make as a user does in a shell, even if make itself started the tests."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 OUTER = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES", "MAKE_TERMOUT", "MAKE_TERMERR")
-"""What a make hands to the programs that it starts: it would change what another make prints."""
+"""Variables that make passes to its child processes: they would change another make's output."""
 
 
 def shell_environment(**variables: str) -> dict[str, str]:
-    """Returns this process's environment without an outer make's, with more variables."""
+    """Returns this process's environment without an outer make's variables, plus those given."""
     return {key: value for key, value in os.environ.items() if key not in OUTER} | variables
 
 

@@ -1,4 +1,4 @@
-"""`make quick` runs every test that is not marked slow: such a test starts no process."""
+"""`make quick` runs every test that is not marked slow; such a test cannot start a process."""
 
 from __future__ import annotations
 

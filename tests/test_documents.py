@@ -1,4 +1,4 @@
-"""What documents refer to is there."""
+"""Everything that the documents refer to exists."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_every_quoted_message_is_printed(name: str, heading: str, ours: str) -> 
 
 
 def quoted_messages(name: str, heading: str) -> list[str]:
-    """The messages in the first column of the table below a heading."""
+    """Returns the messages in the first column of the table below a heading."""
     _, below = document(name).split(f"\n## {heading}\n")
     section, *_ = below.split("\n## ")
     cells = re.findall(r"^\| ([^|]*`[^|]*) \|", section, re.MULTILINE)
@@ -66,7 +66,7 @@ def quoted_messages(name: str, heading: str) -> list[str]:
 
 
 def printing_code() -> str:
-    """The code that prints messages, each string in one line."""
+    """Returns the code that prints messages, with each string joined into one line."""
     folders = ("head", "infra", "volley")
     files = [
         path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES
@@ -75,13 +75,13 @@ def printing_code() -> str:
 
 
 def leads_somewhere(link: str, name: str) -> bool:
-    """Whether a file, and a heading in it, is what a relative link says."""
+    """Returns whether the file of a relative link exists, and its heading, if it names one."""
     file, _, anchor = link.partition("#")
     target = (ROOT / name).parent / file if file else ROOT / name
     return target.is_file() and (not anchor or anchor in anchors(target))
 
 
 def anchors(file: Path) -> set[str]:
-    """The anchors of a document's headings, as GitHub makes them."""
+    """Returns the anchors that GitHub creates for a document's headings."""
     headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -1,4 +1,4 @@
-"""A run of the tests that leaves something behind is found out."""
+"""A test run that leaves something behind is detected."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A laptop is Linux or a Mac: no lock leaves out what such a machine needs.
+"""Laptops run Linux or macOS: every lock contains what such a machine needs.
 
-Whether there are wheels for it, only a package index knows: `make lock-check`.
+Only a package index knows whether wheels exist for it: `make lock-check` asks one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LAPTOPS = [("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64")]
 
 
 def installed(extra: str, platform: tuple[str, str], python: str) -> list[str]:
-    """Names of the packages that a laptop takes from a lock."""
+    """Returns the names of the packages that a laptop installs from a lock."""
     environment = {
         "sys_platform": platform[0],
         "platform_system": platform[0].capitalize(),

@@ -1,4 +1,4 @@
-"""What make says on a laptop that lacks something: one line, before anything is installed."""
+"""What make reports on a laptop that lacks something: one line, before it installs anything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Make = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """Runs make in a clone where nothing is installed; a laptop's own programs come first."""
+    """Runs make in a clone where nothing is installed; the given programs come first on PATH."""
     shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
     shutil.copy(ROOT / "Makefile", tmp_path)
     programs = tmp_path / "programs"
@@ -44,7 +44,7 @@ def test_a_rehearsal_on_a_mac_is_refused_before_anything_is_installed(
 ) -> None:
     done = make(target, uname="#!/bin/sh\necho Darwin arm64\n")
     assert done.returncode == 2
-    ours, _ = done.stderr.splitlines()  # The second line is make's own.
+    ours, _ = done.stderr.splitlines()  # make itself prints the second line.
     assert ours == "volley: a rehearsal needs Linux on x86_64, this is Darwin arm64"
     assert not (tmp_path / ".venv").exists()
 

@@ -1,4 +1,4 @@
-"""Tests do not depend on how they are started: by make, with another home or umask, by anybody."""
+"""Tests do not depend on how they are started: by make, with another home or umask, by any user."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SENSITIVE = (
     "tests/infra/test_documented.py",
     "tests/infra/up/test_deploy.py",
 )
-"""Tests that start programs, make among them, and write programs."""
+"""Tests that start programs, including make, and write programs."""
 WITHOUT_PULUMI = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
 MAKEFILE = """\
 check:
@@ -33,7 +33,7 @@ check:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that every user may write to; those of pytest are closed to others."""
+    """A folder that every user may write to; pytest's own folders are closed to others."""
     made = Path(tempfile.mkdtemp())
     made.chmod(0o777)
     yield made

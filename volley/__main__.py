@@ -1,6 +1,6 @@
 """The command `volley`, also python -m volley.
 
-It imports next to nothing itself: so Ctrl-C while Python imports the rest prints one line too.
+It imports almost nothing itself, so that Ctrl-C during the other imports prints one line too.
 """
 
 import sys

@@ -14,7 +14,7 @@ from volley.ports import UI_PORT
 from volley.stack import Stack
 
 PULUMI = {"up": "up", "down": "destroy"}
-"""Commands whose options are pulumi's, and what they are called there."""
+"""Commands that take pulumi's options, with pulumi's names of the commands."""
 RAY_PORT = 8265
 WORDS = """\
 `stop` and `resume` act on an experiment, `start` and `sleep` on the cluster. On this machine
@@ -30,7 +30,7 @@ class Group:
 
     title: str
     commands: Any
-    """argparse's, of all groups."""
+    """argparse's commands, those of all groups."""
     lines: list[str] = field(default_factory=list)
 
     def add_parser(self, name: str, **options: Any) -> Any:
@@ -214,7 +214,7 @@ def _port(text: str) -> int:
 
 
 def completion(options: argparse.Namespace) -> int:
-    """Prints the script with which a shell completes commands and experiments."""
+    """Prints the shell script that completes commands and experiments."""
     from argcomplete.shell_integration import shellcode
 
     print(shellcode(["volley"], shell=options.shell))

@@ -22,7 +22,7 @@ CONTINUES = {
     "dashboard": "The tunnel is closed; the cluster keeps running.",
     **dict.fromkeys(("status", "cost", "ssh", "exec"), "The cluster keeps running."),
 }
-"""What Ctrl-C does not end, by command; on this machine the command says it itself, or nothing."""
+"""Messages after Ctrl-C, by command; commands on this machine print their own or none."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,7 +77,7 @@ def _here(verb: str) -> Command:
 
 
 def _machines(verb: str) -> Command:
-    """Imports what a command needs that acts on the cluster's machines."""
+    """Imports what a command on the cluster's machines needs."""
     match verb:
         case "status":
             from volley.status import status as command
@@ -99,7 +99,7 @@ def _machines(verb: str) -> Command:
 
 
 def _experiments(verb: str) -> Command:
-    """Imports what a command needs that acts on the cluster's experiments."""
+    """Imports what a command on the cluster's experiments needs."""
     match verb:
         case "submit":
             from volley.submit import submit as command
@@ -118,4 +118,4 @@ COMMANDS: dict[str, Callable[[str], Command]] = {
     **dict.fromkeys(("dashboard", "ssh", "exec"), _machines),
     **dict.fromkeys(("submit", "logs", "stop", "resume", "pull"), _experiments),
 }
-"""Where each command comes from: what it needs is imported when it is typed."""
+"""Functions that import a command's modules, called only when the command is typed."""

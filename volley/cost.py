@@ -17,7 +17,7 @@ class Cost:
     """US dollars, estimated."""
 
     per_hour: float
-    """Of the present machines; of all allowed ones before the head has counted."""
+    """Price of the existing machines; before the head has counted, of all allowed ones."""
     so_far: float
     """As the head has counted it; before that, the price of the time since its boot."""
     per_hour_asleep: float
@@ -26,7 +26,7 @@ class Cost:
     estimate: str
     """Source and date of the prices."""
     counted: bool
-    """Whether the head has counted, which it does a minute after its software has come."""
+    """Whether the head has counted, which it does a minute after its software is installed."""
 
     def line(self) -> str:
         if self.counted:

@@ -1,7 +1,7 @@
 """`volley dashboard`: the cluster's MLflow and Ray's dashboard on this machine's loopback.
 
-The tunnel is a connection without a shell. When it is lost, it is opened again, to the head that
-the stack has then: a replaced head is another VM under the same address.
+The tunnel is a connection without a shell. When it is lost, it is reopened to the stack's current
+head: a replaced head is another VM under the same address.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from volley.ssh import Connection, UnreachableError, connect_error
 from volley.stack import Outputs, Stack
 
 PORT_OPTIONS = {"mlflow": "--port", "dashboard": "--ray-port"}
-"""Of the pages, by their stack output."""
+"""Port options of the pages, by their stack output."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 1.0, 15.0
 POLL_S = 0.1
 
@@ -70,7 +70,7 @@ def pages(outputs: Outputs, ports: Mapping[str, int | None]) -> list[Page]:
     """Returns the pages that are on the head's loopback.
 
     Args:
-        ports: Of this machine by stack output; None is the head's own.
+        ports: Ports of this machine, by stack output; None uses the head's.
     """
     addresses = {name: urlsplit(str(outputs.values.get(name, ""))) for name in PORT_OPTIONS}
     return [

@@ -16,7 +16,7 @@ from volley.stack import Outputs, Stack
 VOLLEY_HEAD = ("sudo", "volley-head")
 CHUNK = 2**16
 NOT_FOUND = 127
-"""Exit code of a shell."""
+"""A shell's exit code for an unknown command."""
 REFUSAL = b'{"error"'
 OnSent = Callable[[int], None]
 """Called with the number of bytes that were sent so far."""
@@ -141,7 +141,7 @@ class Head:
             raise why_unreachable(self._stack, self.outputs, error) from None
 
     def _reconnect(self) -> None:
-        """Connects to the present head; the previous one may have been replaced."""
+        """Connects to the current head; the previous one may have been replaced."""
         self.connection.close()
         self._connect()
 

@@ -26,7 +26,7 @@ API_VERSION = {"api-version": "2024-07-01"}
 FORBIDDEN, NOT_FOUND = 403, 404
 RUNNING = "PowerState/running"
 POLL_S = 5.0
-"""Between two questions about the start, if Azure names no time."""
+"""Pause between two polls of the start, if Azure names no time."""
 NO_CAPACITY = (
     "AllocationFailed",
     "OverconstrainedAllocationRequest",
@@ -55,7 +55,7 @@ def credential(environment: Mapping[str, str], subscription: str) -> TokenCreden
 
 
 def how_to_log_in(environment: Mapping[str, str]) -> str:
-    """Returns what to do about a login that Azure does not take."""
+    """Returns what to do about a login that Azure does not accept."""
     if _uses_managed_identity(environment):
         return "unset ARM_USE_MSI, or give this machine the identity of ARM_CLIENT_ID"
     if _uses_client(environment):
@@ -101,7 +101,7 @@ class HeadMachine:
         """Starts the VM; returns when Azure reports that it is running.
 
         Args:
-            waiting: Called before each question about the start.
+            waiting: Called before each poll of the start.
 
         Raises:
             UserError: Azure refuses, has no capacity for this size, or does not answer.
@@ -146,7 +146,7 @@ class HeadMachine:
 
 def head_machine(head_id: str) -> HeadMachine:
     """Returns the VM with this resource id, for the login of `volley up`."""
-    # A credential logs what its error contains.
+    # A credential also logs the text of the errors that it raises.
     logging.getLogger("azure").addHandler(logging.NullHandler())
     login = credential(os.environ, subscription=head_id.split("/")[2])
     return HeadMachine(head_id, login, os.environ)

@@ -19,7 +19,7 @@ from infra.__main__ import main
 main()
 '''
 CLONES_OWN = re.compile(r"^main: .*\n|^ +virtualenv: .*\n", re.MULTILINE)
-"""Lines of Pulumi.yaml: there, program and Python are the clone's."""
+"""Lines of Pulumi.yaml that name the clone's program and Python."""
 RUNTIME = "runtime:\n"
 PYTHON = (
     "# `volley up` uses the Python that runs it; before `pulumi up`, activate its environment.\n"

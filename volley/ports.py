@@ -10,7 +10,7 @@ from volley.errors import refused
 
 LOOPBACK = "127.0.0.1"
 UI_PORT = AIRPLAY = 5000
-"""Of MLflow's pages, here and on a cluster's head; macOS's AirPlay Receiver has the same."""
+"""Port of MLflow's pages, here and on a head; macOS's AirPlay Receiver uses the same one."""
 
 
 def check_port(port: int, option: str) -> None:

@@ -9,9 +9,9 @@ from head.files import read_json, replace_json
 from volley.errors import refused
 
 MAX_SOCKET_BYTES = 104
-"""Of a Unix socket's path on macOS, with the zero byte (sys/un.h)."""
+"""Maximum length of a Unix socket's path on macOS, with the zero byte (sys/un.h)."""
 SSH_SUFFIX = 18
-"""What ssh appends to the path while it makes the socket."""
+"""Length of what ssh appends to the path while it creates the socket."""
 
 
 def private_folder() -> Path:
@@ -35,7 +35,7 @@ def known_hosts() -> Path:
 
 
 def control_path(*names: str) -> Path:
-    """Returns the path of the socket of a connection.
+    """Returns the path of a connection's socket.
 
     Raises:
         UserError: The folder's path is too long for a socket.

@@ -14,7 +14,7 @@ from volley.stack import Stack
 
 
 def ssh(options: argparse.Namespace) -> int:
-    """Becomes a shell on the head."""
+    """Replaces this process with ssh, for a shell on the head."""
     command = Head(Stack(options.stack)).connection.command([], terminal=True)
     os.execvp(command[0], command)
 

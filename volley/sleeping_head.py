@@ -14,7 +14,7 @@ MY_ADDRESS = '"$(curl -s https://api.ipify.org)/32"'
 
 
 def remember_sleep(outputs: Outputs, asleep_from: float | None) -> None:
-    """Remembers when the cluster goes to sleep, by this machine's clock; None is not known."""
+    """Remembers when the cluster goes to sleep, by this machine's clock; None if unknown."""
     remember(_key(outputs), {"asleep_from": asleep_from})
 
 

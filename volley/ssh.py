@@ -1,7 +1,7 @@
 """OpenSSH to the head: one connection that several commands share (ControlMaster of ssh_config(5)).
 
-The connection is opened separately, in the background: so an error of connecting is not an error of
-a command, and the connection does not hold a command's pipes open.
+The connection is opened separately, in the background: so a connection error is not an error of a
+command, and the connection does not hold a command's pipes open.
 """
 
 import fcntl

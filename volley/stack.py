@@ -72,7 +72,7 @@ class Stack:
         return Outputs(values)
 
     def remembered(self) -> Outputs | None:
-        """Returns what pulumi said the last time; None if another stack was selected since."""
+        """Returns pulumi's last answer; None if another stack was selected since."""
         values = remembered(self._key())
         return Outputs(values) if values else None
 
@@ -98,7 +98,7 @@ class Stack:
         return f"{command} --stack {self.name}" if self.name else command
 
     def _key(self) -> str:
-        """A name for what is remembered of the stack.
+        """Returns the name under which the stack's outputs are remembered.
 
         Without a name it depends on the selected one, which `pulumi stack select` writes to a file.
         """
@@ -117,7 +117,7 @@ class Stack:
         done = subprocess.run(
             ["pulumi", *arguments, "--non-interactive", *stack],
             cwd=project(),
-            # To look for a newer version takes time.
+            # Looking for a newer version takes time.
             env={**os.environ, "PULUMI_SKIP_UPDATE_CHECK": "true"},
             stdin=subprocess.DEVNULL,
             capture_output=True,

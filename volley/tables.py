@@ -1,4 +1,4 @@
-"""What the verbs print: a table for people, or JSON for scripts."""
+"""The output of the commands: a table for people, or JSON for scripts."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 from volley.errors import as_typed
 
 PIPE_WIDTH = 200
-"""Columns where the output is no terminal."""
+"""Columns if the output is not a terminal."""
 
 
 def console() -> Console:

@@ -31,7 +31,7 @@ from volley.ports import LOOPBACK, check_port, has_desktop
 START_TIMEOUT_S = 120.0
 END_TIMEOUT_S = 5.0
 LAST_LINES = 20
-"""Of the server's output, printed if it fails."""
+"""Lines of the server's output that are printed if it fails."""
 
 
 def ui(options: argparse.Namespace) -> NoReturn:
@@ -85,7 +85,7 @@ def _server(uri: str, port: int, log: IO[str]) -> Iterator[subprocess.Popen[byte
         signal.signal(number, _exit)
     command = [sys.executable, "-m", "mlflow", "ui", "--host", LOOPBACK, "--port", str(port)]
     process = subprocess.Popen(
-        # One person looks; each worker takes four seconds to start.
+        # There is one user, and each worker takes four seconds to start.
         [*command, "--workers", "1", "--backend-store-uri", uri],
         # Its job runners, seven processes, are for evaluations of language models.
         env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},

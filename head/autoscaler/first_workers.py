@@ -1,7 +1,7 @@
 """head.autoscaler.first_workers LEAST: requests the first workers while the head still boots.
 
-Ray's autoscaler starts minutes later, with the head's Python environment; by then the workers boot,
-too. This runs on the system's Python, which has the standard library only.
+Ray's autoscaler starts minutes later, with the head's Python environment; by then the workers are
+booting. This runs on the system's Python, which has the standard library only.
 """
 
 import json
@@ -27,7 +27,7 @@ RETRY_FOR_S = 20 * 60.0
 PAUSE_S = 3.0
 TIMEOUT_S = 30.0
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""The metadata service is behind no proxy."""
+"""Requests to the metadata service bypass any proxy."""
 
 
 def main(least: int) -> int:

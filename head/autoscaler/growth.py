@@ -1,15 +1,15 @@
-"""When the scale set is asked for more machines, and for how many."""
+"""Decides when to request more machines for the scale set, and how many."""
 
 from dataclasses import dataclass
 
 SHORTEST_S, LONGEST_S = 60.0, 15 * 60.0
 SETTLE_S = 180.0
-"""How long Azure's capacity may be ahead of its list of VMs before anything is made of it."""
+"""How long Azure's capacity may exceed its list of VMs before the autoscaler reacts."""
 
 
 @dataclass
 class Pause:
-    """How long nothing is asked for after a failure: each time twice as long."""
+    """The pause between requests after a failure; it doubles with each failure."""
 
     until: float = 0
     """In seconds since the epoch."""
@@ -17,7 +17,7 @@ class Pause:
     _next_s: float = SHORTEST_S
 
     def begin(self, reason: str, now: float, at_least_s: float = 0) -> None:
-        """Begins the next pause; in a pause, a failure is one more of the same."""
+        """Begins the next pause; a failure during a pause does not extend it."""
         if now < self.until:
             return
         self.reason = reason
@@ -25,18 +25,19 @@ class Pause:
         self._next_s = min(2 * self._next_s, LONGEST_S)
 
     def reset(self) -> None:
-        """Forgets the failures: it has worked."""
+        """Forgets the failures after a success."""
         self.until, self.reason, self._next_s = 0, "", SHORTEST_S
 
 
 @dataclass
 class Gap:
-    """VMs that the capacity counts and the list lacks.
+    """VMs that the capacity includes and the list lacks.
 
     They are on their way, or an eviction or a failed allocation has left the capacity as it was.
-    Azure's documents do not say which of these happens: after a while the same capacity is sent
-    again, which makes what is missing where capacity is a goal; if that has changed nothing, a
-    capacity that is larger by what is missing. It is never lowered: that deletes VMs at work.
+    Azure's documents do not say which of these happens. After a while the autoscaler sends the same
+    capacity again, which creates the missing VMs if Azure treats the capacity as a goal. If that
+    has no effect, it adds the missing VMs to the capacity. It never lowers the capacity: Azure
+    would delete VMs at work.
     """
 
     since: float | None = None
@@ -44,11 +45,11 @@ class Gap:
     """The capacity that has been sent a second time."""
 
     def next_capacity(self, wanted: int, capacity: int, listed: int, now: float) -> int | None:
-        """Returns the capacity to ask for; None: nothing has to be asked for now.
+        """Returns the capacity to request; None if there is nothing to request now.
 
         Args:
             wanted: VMs that Ray's autoscaler wants, more than are listed.
-            listed: VMs that exist, those that are being deleted too.
+            listed: VMs that exist, including those being deleted.
         """
         if wanted > capacity:
             self.since = self.sent_again = None

@@ -14,7 +14,7 @@ from ..resource_manager import Json, Operation, ResourceManager, ResourceManager
 
 VERSION = {"api-version": "2024-07-01"}
 FORGOTTEN_S = 3600.0
-"""An operation whose state Azure does not tell is dropped then; the list of VMs counts."""
+"""An operation of unknown state is dropped after this time; then the list of VMs decides."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class ScaleSet:
         self._compute = resource_id.partition("/virtualMachineScaleSets/")[0]
 
     def machines(self) -> list[VirtualMachine]:
-        """Returns all VMs, including those that are being deleted; never a part of the list."""
+        """Returns all VMs, including those being deleted; never a partial list."""
         belongs = f"'virtualMachineScaleSet/id' eq '{self._id}'"
         query = {**VERSION, "$filter": belongs, "$expand": "instanceView"}
         return [_machine(vm) for vm in self._azure.pages(f"{self._compute}/virtualMachines", query)]

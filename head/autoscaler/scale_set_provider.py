@@ -1,7 +1,7 @@
 """Ray's autoscaler on the workers' scale set: a node provider for `ray start --autoscaling-config`.
 
-Ray decides how many workers there should be; Azure is asked for them here.
-`volley status` and sleep read in a file what has become of them.
+Ray decides how many workers there should be; the provider requests them from Azure and writes
+their state to a file, which `volley status` and sleep read.
 https://docs.ray.io/en/latest/cluster/vms/user-guides/community/index.html
 """
 
@@ -50,11 +50,11 @@ class Workers:
     coming: list[str]
     leaving: list[str]
     why: str
-    """Azure's reason why some are missing; empty: nothing is wrong."""
+    """Why some are missing; empty if nothing is wrong."""
     next_try: float | None
     """The time of the next request to Azure, in seconds since the epoch."""
     problem: str
-    """Why Azure does not answer, or does not delete a worker; empty: it does."""
+    """Why Azure does not answer or does not delete a worker; empty if nothing is wrong."""
 
     @property
     def missing(self) -> int:
@@ -76,8 +76,8 @@ def write_report(workers: Workers) -> None:
 class ScaleSetProvider(BatchingNodeProvider):
     """The VMs of a scale set in Flexible orchestration are Ray's workers.
 
-    It asks Azure nothing before the first update: an exception in a constructor ends Ray's
-    monitor, and `ray start --block` with it, while one in an update is logged.
+    It sends Azure no request before the first update: an exception in the constructor ends Ray's
+    monitor, and with it `ray start --block`, while Ray logs an exception in an update.
     """
 
     def __init__(self, provider_config: dict[str, Any], cluster_name: str) -> None:
@@ -89,7 +89,7 @@ class ScaleSetProvider(BatchingNodeProvider):
         self._joined: set[str] = set()
         """Names of the VMs that have joined since the monitor started."""
         self._leaving: dict[str, float] = {}
-        """Names of the VMs that must go, and the time of the next request to delete each."""
+        """Names of the VMs to delete, and the time of the next request to delete each."""
         self._operations = Operations()
         self._allocation, self._joining, self._gap = Pause(), Pause(), Gap()
         self._unreachable, self._undeleted = "", ""
@@ -116,7 +116,7 @@ class ScaleSetProvider(BatchingNodeProvider):
         return {HEAD: head, **{vm.name: _worker(vm, addresses) for vm in self._staying()}}
 
     def submit_scale_request(self, scale_request: ScaleRequest) -> None:
-        """Deletes by name, and grows; the capacity is never lowered."""
+        """Deletes VMs by name and raises the capacity; never sets a lower one."""
         for name in scale_request.workers_to_delete:
             self._leaving.setdefault(name, 0)
         self._delete()
@@ -192,7 +192,7 @@ class ScaleSetProvider(BatchingNodeProvider):
         try:
             self._operations.add(scale_set.set_capacity(capacity, machines))
         except ResourceManagerError as error:
-            # Without an answer the capacity itself will say what became of the request.
+            # Without an answer, the next capacity shows whether the request took effect.
             if error.status not in {NO_ANSWER, CHANGED}:
                 self._has_not_grown(str(error), error.retry_after_s)
 
@@ -245,6 +245,6 @@ def joined_addresses() -> dict[str, str]:
     NodeState.instance_id. A lost node keeps its address: Ray deletes it when its heartbeat is late.
     """
     state = get_cluster_resource_state(internal_kv_get_gcs_client())
-    # The living last: a VM whose Ray has restarted is both.
+    # Live nodes last: a VM whose Ray has restarted has a dead node too.
     nodes = sorted(state.node_states, key=lambda node: node.status != NodeStatus.DEAD)
     return {node.instance_id: node.node_ip_address for node in nodes if node.instance_id}

@@ -56,7 +56,7 @@ def manifest(store: Store, options: Namespace) -> dict[str, Any]:
 def files(store: Store, options: Namespace) -> None:
     """Writes a tar file to stdout; the paths of its members are a JSON list on stdin.
 
-    Files that have gone meanwhile are left out.
+    It leaves out files that have disappeared meanwhile.
     """
     root = _root(store, options).resolve()
     names = json.load(sys.stdin)

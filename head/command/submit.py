@@ -76,7 +76,7 @@ def _unpack(stream: IO[bytes], folder: Path) -> str:
 
 
 def _read_plan(folder: Path) -> dict[str, Any]:
-    """Returns what head.queue.plan prints: the payload that has arrived reads the experiment."""
+    """Returns the output of head.queue.plan: the submitted payload reads the experiment."""
     command, environment = process("head.queue.plan", folder)
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode == REFUSAL:
@@ -101,7 +101,7 @@ def _check_room(needs: Needs) -> None:
 
 
 def _in_words(needs: Needs) -> str:
-    """Returns what an experiment cannot train without."""
+    """Returns the fewest resources with which an experiment can train, in words."""
     env_runners = max(needs.least, 1) + needs.evaluation_env_runners
     cpus = env_runners * needs.cpus_per_env_runner + needs.cpu_learners
     gpus = needs.gpu_learners * needs.gpus_per_learner

@@ -100,7 +100,7 @@ def run_to_resume(results: Path) -> Path | None:
 
 
 def finish_runs(results: Path) -> None:
-    """Marks all runs as finished, also where they are restored: the next training is a new run."""
+    """Marks all runs as finished, even if restored later: the next training is a new run."""
     for run in (results / "runs").glob("*"):
         (run / "finished").touch()
 
@@ -111,7 +111,7 @@ def payload_command(
     """Returns the payload's command line.
 
     Args:
-        number: Of env runners. The trials of a search share what there is.
+        number: Number of env runners, which the trials of a search share.
     """
     asked = experiment.config.num_env_runners
     verb = "tune" if experiment.search else "train"
@@ -130,7 +130,7 @@ def payload_command(
 
 
 def entrypoint(command: list[str], folder: Path) -> str:
-    """Returns the job's command line for the shell: what it writes stays when Ray does not."""
+    """Returns the job's shell command line, which keeps the output in a file: it outlives Ray."""
     output = shlex.quote(str(folder / OUTPUT))
     return f"echo See {output}; exec {shlex.join(command)} >> {output} 2>&1"
 

@@ -1,4 +1,4 @@
-"""The queue's step: it starts experiments where there is room and follows them to their end."""
+"""The queue's step: it starts experiments that fit and follows them to their end."""
 
 import os
 import signal
@@ -49,13 +49,13 @@ class Queue:
         return bool(self._starting)
 
     def step(self, closing: bool) -> bool:
-        """Follows what trains and starts what there is room for; returns whether anything trains.
+        """Follows the experiments that train, starts those that fit; returns whether any trains.
 
         Raises:
-            RayAwayError
+            RayAwayError: Ray or its dashboard does not answer.
         """
         self._journal.copy()
-        # First: a process that has ended has submitted its job.
+        # Before the list of jobs: a process that has ended has submitted its job.
         submitted = {
             name: code
             for name, process in self._starting.items()
@@ -140,7 +140,7 @@ class Queue:
 
     def _claim(self, record: Record, running: set[str]) -> Claim:
         trains = record.job in running or record.name in self._starting
-        # One that has failed keeps its place until it is tried again.
+        # A failed experiment keeps its place until it is retried.
         trains = trains or record.not_before > time.time()
         number = record.num_env_runners or 0
         return Claim(record.name, Needs(**record.needs), trains, number, record.now)
@@ -191,7 +191,7 @@ class JournalCopy:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        # Earlier lines stay in the files alone.
+        # Earlier lines are not copied.
         self._copied = {path: path.stat().st_size for path in self._outputs()}
 
     def copy(self) -> None:

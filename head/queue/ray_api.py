@@ -1,4 +1,4 @@
-"""Ray's nodes and jobs, as the queue asks for them through the dashboard."""
+"""Ray's nodes and jobs, which the queue reads through the dashboard."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from .plan import process
 
 MOST_NODES = 10_000
 WORKER = "worker"
-"""A resource of which each worker has one: infra/boot/files/worker/.../start-ray-worker."""
+"""Each worker has one unit of this resource: infra/boot/files/worker/.../start-ray-worker."""
 
 Answer = TypeVar("Answer")
 
@@ -34,7 +34,7 @@ class RayCluster:
     def nodes(self) -> list[RayNode]:
         """Returns the nodes that are alive, the head first."""
         address = os.environ["RAY_API_SERVER_ADDRESS"]
-        # With a filter for those alive, Ray takes the dead ones for missing.
+        # If Ray filters for live nodes, it takes the dead ones for missing.
         nodes = [
             RayNode(
                 name=node.node_name,
@@ -63,7 +63,7 @@ class RayCluster:
         return experiments, live - sum(not job.status.is_terminal() for job in experiments.values())
 
     def stop(self, job: str) -> None:
-        """Tells a job to write its checkpoint and end, and does not wait for it."""
+        """Tells a job to write its checkpoint and end, without waiting for it."""
         _ask(lambda: JobSubmissionClient().stop_job(job))
 
     def request_workers(self, count: int) -> None:
@@ -94,6 +94,6 @@ class RayCluster:
 def _ask(question: Callable[[], Answer]) -> Answer:
     try:
         return question()
-    except Exception as error:  # requests, the job client and the state API raise different ones.
+    except Exception as error:  # requests, the job client and the state API raise different errors.
         reason = " ".join(str(error).split())[:300]
         raise RayAwayError(f"{type(error).__name__}: {reason}") from None

@@ -13,13 +13,13 @@ STATE = "state.json"
 STATUS = "status.json"
 """The payload writes it: RunStatus in payload/run/reporting.py."""
 ENV_RUNNERS = "env_runners"
-"""The number of env runners that the experiment shall have now; the payload reads it."""
+"""The number of env runners that the experiment should have now; the payload reads it."""
 OUTPUT = "output.log"
 
 
 @dataclass(frozen=True)
 class Record:
-    """What state.json holds. Times are seconds since the epoch."""
+    """The content of state.json. Times are seconds since the epoch."""
 
     name: str
     state: str = "QUEUED"
@@ -33,7 +33,7 @@ class Record:
     ended: float | None = None
     attempts: int = 0
     starts: list[float] = field(default_factory=list)
-    """Within the last hour."""
+    """The starts within the last hour."""
     not_before: float = 0.0
     """Time of the next try; 0 unless it has failed."""
     job: str = ""
@@ -47,7 +47,7 @@ class Record:
     needs: dict[str, Any] = field(default_factory=dict)
     """Needs of payload/room.py, as JSON."""
     wish: str = ""
-    """What the queue shall do with it while it trains: "stop", "requeue" or "replace"."""
+    """Request to the queue while it trains: "stop", "requeue" or "replace"."""
     now: bool = False
     """It was submitted with --now."""
     up: bool = False
@@ -78,5 +78,5 @@ def read_record(folder: Path) -> Record | None:
 
 
 def read_status(folder: Path) -> dict[str, Any]:
-    """Returns what the payload has written; nothing before it has."""
+    """Returns what the payload has written; empty before that."""
     return read_json(folder / STATUS)

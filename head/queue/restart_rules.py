@@ -1,4 +1,4 @@
-"""What happens to an experiment whose job has ended: it is over, or it is tried again."""
+"""Decides what happens to an experiment whose job has ended: it is over, or it is retried."""
 
 import subprocess
 import sys
@@ -27,8 +27,8 @@ class Ends:
 
         Args:
             code: The payload's exit code.
-            closing: Whether the queue has stopped the job because it ends itself; the next queue
-                continues it.
+            closing: Whether the queue has stopped the job because the queue itself ends; the next
+                queue continues the job.
         """
         if status == JobStatus.SUCCEEDED:
             finish_runs(RUNS / record.key)
@@ -48,7 +48,7 @@ class Ends:
             self._failed(record, code)
 
     def leave(self, record: Record) -> None:
-        """Fulfils the wish, now that nothing of the experiment runs."""
+        """Carries out the wish once no process of the experiment runs."""
         if record.wish == "requeue":
             self._say(record, "QUEUED: makes room")
             self._store.change(record, state="QUEUED", wish="", job="")
@@ -80,7 +80,7 @@ class Ends:
         self._say(record, f"{state}: {reason}")
         if record.wish == "replace":
             self._store.place_next(record.name)
-        # The next turn of the timer may be 30 s away; it repeats a failed save.
+        # The next run of the timer may be 30 s away; it retries a failed save.
         self._saving = [process for process in self._saving if process.poll() is None]
         self._saving.append(subprocess.Popen(SAVE))
 

@@ -17,7 +17,7 @@ from .cluster_state import RayNode
 
 @dataclass(frozen=True)
 class Claim:
-    """An experiment that trains or wants to."""
+    """An experiment that is training or waiting to."""
 
     name: str
     needs: Needs
@@ -30,12 +30,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class Shares:
-    """Who trains."""
+    """The experiments that train, and those that make room."""
 
     env_runners: dict[str, int]
-    """By the name of each experiment that shall train."""
+    """By the name of each experiment that is to train."""
     requeued: list[str] = field(default_factory=list)
-    """Experiments that shall write a checkpoint and wait."""
+    """Experiments that must write a checkpoint and wait."""
 
 
 def share(claims: Sequence[Claim], nodes: Sequence[Node]) -> Shares:
@@ -137,7 +137,7 @@ def _shares_evenly(needs: Needs) -> bool:
 def usable_workers(
     claims: Sequence[Claim], nodes: Sequence[RayNode], settings: ClusterSettings
 ) -> int:
-    """Returns the fewest workers with which each experiment has as much as with all of them.
+    """Returns the fewest workers that give each experiment as much as all workers would.
 
     Args:
         claims: In the order in which they are served.
@@ -157,7 +157,7 @@ def _node(nodes: Sequence[RayNode], role: str, otherwise: Node) -> Node:
     return min(seen, key=lambda node: node.cpus, default=otherwise)
 
 
-@lru_cache(maxsize=8)  # The queue asks every second.
+@lru_cache(maxsize=8)  # The queue calls it every second.
 def _usable(claims: tuple[Claim, ...], head: Node, worker: Node, most: int) -> int:
     def shares(workers: int) -> dict[str, int]:
         return share(claims, [head, *[worker] * workers]).env_runners

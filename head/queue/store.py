@@ -45,7 +45,7 @@ class Store:
         """Returns an experiment.
 
         Raises:
-            RefusedError: There is none; the nearest name.
+            RefusedError: There is none; the error names the nearest one.
         """
         record = read_record(self.folder(name))
         if record is None:
@@ -74,8 +74,8 @@ class Store:
         Args:
             content: A folder beside the others, which becomes the experiment's: at once, or when
                 the one that it replaces has written its checkpoint.
-            replaces: Whether it replaces one that has not ended, and what `pulumi up` has
-                submitted before under another name. It gets the place of that one in the queue.
+            replaces: Whether it replaces an unfinished experiment of its name, and any that
+                `pulumi up` has submitted under another name. It takes over the place in the queue.
 
         Raises:
             RefusedError: Another experiment of the name has not ended, or the cluster is going to
@@ -110,7 +110,7 @@ class Store:
         return record
 
     def place_next(self, name: str) -> None:
-        """Puts the experiment into the queue that replaces one which has stopped."""
+        """Puts the replacement of a stopped experiment into the queue."""
         with self._locked():
             content = self.root / f".next-{name}"
             if content.exists():
@@ -122,7 +122,7 @@ class Store:
             return self._stop(self.get(name))
 
     def resume(self, name: str) -> Record:
-        """Puts one that was stopped or has failed at the end of the queue.
+        """Puts a stopped or failed experiment at the end of the queue.
 
         Raises:
             RefusedError: It has finished, or the cluster is going to sleep.
@@ -161,14 +161,14 @@ class Store:
         return record
 
     def _order(self, now: bool = False) -> int:
-        """Returns a place at the end of the queue, or before all that have not ended."""
+        """Returns a place at the end of the queue, or before all unfinished experiments."""
         if now:
             waiting = (record.order for record in self.records() if not record.over)
             return min(waiting, default=1) - 1
         return max((record.order for record in self.records()), default=0) + 1
 
     def _place(self, content: Path, name: str) -> None:
-        """Makes a folder the experiment's, instead of the one that may be there."""
+        """Makes `content` the experiment's folder, in place of an existing one."""
         old = self._emptied(f".old-{name}")
         if self.folder(name).exists():
             self.folder(name).rename(old)

@@ -1,4 +1,4 @@
-"""One run: what the cluster has cost, whether it can sleep, and going to sleep.
+"""One run: updates the cost, checks whether the cluster can sleep, and puts it to sleep.
 
 cluster-sleep.timer starts it every minute.
 """
@@ -17,7 +17,7 @@ from .spending import Cost, update
 from .steps import go
 
 REQUEST_S = 3600.0
-"""A request of a person is tried for so long."""
+"""A person's request is retried for this long."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ def main() -> int:
 def looked(
     settings: ClusterSettings, record: SleepRecord, now: Moment, cost: Cost, needed: Need
 ) -> SleepRecord:
-    """Returns the record with what is so now."""
+    """Returns the record with the current state."""
     since: float | None = min(record.idle_since or now.time, now.time)
-    # After a failure Ray has just been started again, which nobody asked for.
+    # After a failure Ray has just been restarted, which does not mean that it is needed.
     keeps = record.failures and record.idle_since and not needed.certain
     since = since if keeps or not needed.who else None
     minutes = settings.sleep_after_minutes
@@ -80,7 +80,7 @@ def looked(
 def why(
     settings: ClusterSettings, record: SleepRecord, now: Moment, found: list[Limit], needed: Need
 ) -> Reason | None:
-    """Returns why the cluster is to sleep now; None if it is not."""
+    """Returns why the cluster should sleep now; None if it should not."""
     request = read_json(SLEEP_REQUEST)
     asked = float(request.get("time", 0))
     valid = request.get("boot") == now.boot and 0 <= now.time - asked < REQUEST_S

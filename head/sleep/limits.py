@@ -14,7 +14,7 @@ WARNED_FROM = 0.8
 GRACE_S = 900.0
 """After a boot the budget is not enforced for this long, so that a person can raise it."""
 TIMEOUT_S = 5.0
-"""Of a request to MLflow."""
+"""Timeout of a request to MLflow."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def limits(settings: ClusterSettings, up_s: float, so_far: float) -> list[Limit]
 
 
 def warning(present: Iterable[Limit]) -> str:
-    """Returns which limits are near; "" is none."""
+    """Returns which limits are near; "" if none is."""
     return "; ".join(str(limit) for limit in present if limit.used >= WARNED_FROM * limit.allowed)
 
 

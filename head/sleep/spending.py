@@ -1,6 +1,6 @@
 """The cost of the cluster so far, by the estimated prices of cluster-settings.json.
 
-It starts with the first run on this head: a replaced head begins at 0.
+The count starts with the first run on this head: a replaced head begins at 0.
 """
 
 from dataclasses import asdict, dataclass
@@ -19,11 +19,11 @@ SHORT_S = 300.0
 
 @dataclass(frozen=True)
 class Cost:
-    """What cost.json holds, in US prices."""
+    """The content of cost.json, in US dollars."""
 
     so_far: float
     per_hour: float
-    """Now."""
+    """The current price."""
     estimate: str
     """Location and date of the prices."""
     time: float
@@ -46,7 +46,7 @@ def added(before: dict[str, Any], now: Moment, per_hour: float, always: float) -
 
     Args:
         before: The content of cost.json.
-        per_hour: While the head is up, in prices.
+        per_hour: While the head is up, in dollars per hour.
         always: While it sleeps, in dollars per hour.
     """
     since: float = before.get("time", now.booted)

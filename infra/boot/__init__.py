@@ -1,1 +1,1 @@
-"""What runs on a machine: unit files and scripts, and the code that packs them."""
+"""The unit files and scripts of a machine, and the code that packs them."""

@@ -20,7 +20,7 @@ MAX_CUSTOM_DATA = 65_535
 """Bytes, before base64; https://learn.microsoft.com/azure/virtual-machines/custom-data."""
 PYTHON_VERSION = "3.11"
 APT_PACKAGES = ("python3-venv", "zstd")
-"""What every machine needs of Debian; Ubuntu's images have them."""
+"""Packages that every machine needs on Debian; Ubuntu's images have them."""
 
 Role = Literal["head", "worker"]
 UNITS: dict[Role, list[str]] = {
@@ -41,7 +41,7 @@ net.ipv4.ip_local_reserved_ports = {reserved_ports()}
 
 @dataclass(frozen=True)
 class MachineEnvironment:
-    """What is known of a machine only while the stack is created."""
+    """Values of a machine that are known only while the stack is created."""
 
     role: Role
     ray_start_flags: list[str]
@@ -52,18 +52,18 @@ class MachineEnvironment:
     identity_client_id: str
     mlflow_tracking_uri: str
     environment_variables: dict[str, str] = field(default_factory=dict)
-    """The user's, for Ray and the training."""
+    """The user's variables, for Ray and the training."""
     pip_packages: list[str] = field(default_factory=list)
     apt_packages: list[str] = field(default_factory=list)
     shared_memory_gib: int = 0
-    """0: the machine's default."""
+    """0 uses the machine's default."""
     results_address: str = ""
     """IP address of a private endpoint; empty where the account is reached by its public name."""
     mlflow_elsewhere: bool = False
     """Whether a tracking server exists, so that the head starts none."""
 
     def variables(self) -> dict[str, str]:
-        """Returns /etc/volley/machine.env."""
+        """Returns the variables in /etc/volley/machine.env."""
         return {
             "RAY_START_FLAGS": " ".join(self.ray_start_flags),
             "RESULTS_ACCOUNT": self.results_account,

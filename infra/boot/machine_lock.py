@@ -2,7 +2,7 @@
 
 `python -m infra.boot.machine_lock pylock.toml machine.txt` writes each package with its version
 and the hashes of the wheels that fit Linux on x86-64 with the machines' Python; uv's own lock
-carries those of every platform, 257 KB of them. Beside it lies machine.txt.gz, which machines get.
+carries those of every platform, 257 KB of them. Machines get its compressed copy, machine.txt.gz.
 """
 
 import gzip
@@ -18,7 +18,7 @@ from packaging.utils import parse_wheel_filename
 from infra.boot.cloud_config import PYTHON_VERSION
 
 GLIBC = 35
-"""Of Ubuntu 22.04, 2.35: older manylinux wheels run there too."""
+"""glibc 2.35, of Ubuntu 22.04: older manylinux wheels run there too."""
 
 
 def main(pylock: Path, lock: Path) -> None:

@@ -39,7 +39,7 @@ def check_access(settings: StackSettings) -> Iterator[Problem]:
 
 
 def check_admin_cidr(settings: StackSettings) -> Iterator[Problem]:
-    """SSH is open to one network, not to the whole internet."""
+    """Checks that SSH is open to one network, not to the whole internet."""
     key, value = "adminCidr", settings.admin_cidr
     if not value:
         yield Problem(
@@ -68,7 +68,7 @@ def is_private(network: IPv4Network) -> bool:
 
 
 def check_ssh_key(settings: StackSettings) -> Iterator[Problem]:
-    """The key is a public key of a type that Azure accepts. It is never shown."""
+    """Checks that the key is a public key of a type that Azure accepts; never shows it."""
     key, value = "sshPublicKey", settings.ssh_public_key.strip()
     if not value:
         yield Problem(key, value, "required: the text of ~/.ssh/id_ed25519.pub or id_rsa.pub")

@@ -19,7 +19,7 @@ from payload.parcel import MAX_BYTES, largest, sizes
 
 
 def check_experiment(settings: StackSettings, root: Path) -> Iterator[Problem]:
-    """The payload accepts the experiment, and the whole cluster has room for it."""
+    """Checks that the payload accepts the experiment and the whole cluster has room for it."""
     path = root / settings.experiment
     try:
         own = read_experiment(path).experiment
@@ -101,7 +101,7 @@ def stack_layer(settings: StackSettings) -> dict[str, dict[str, int]]:
 
 
 def cluster(settings: StackSettings) -> Cluster:
-    """Returns what Ray has when all machines run."""
+    """Returns Ray's resources when all machines run."""
     head, worker = settings.head, settings.worker
     workers = [Node(worker.vcpus, worker.gpus)] * settings.max_workers
     return Cluster([Node(head.vcpus, head.gpus), *workers])

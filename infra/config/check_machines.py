@@ -18,7 +18,7 @@ LEGIBLE = "contains credentials, which every user of the machines could read"
 
 
 def check_machines(settings: StackSettings) -> Iterator[Problem]:
-    """Azure offers the machines, and they fit the settings."""
+    """Checks that Azure offers the machines, and that they fit the settings."""
     if settings.location not in LOCATIONS:
         allowed = f"is not an Azure location{nearest(settings.location, LOCATIONS)}"
         yield Problem("location", settings.location, allowed)
@@ -30,7 +30,7 @@ def check_machines(settings: StackSettings) -> Iterator[Problem]:
 
 
 def check_sizes(settings: StackSettings) -> Iterator[Problem]:
-    """Sizes exist, and Azure still offers them."""
+    """Checks that the sizes exist and that Azure still offers them."""
     for key, size in (("headSize", settings.head_size), ("workerSize", settings.worker_size)):
         if reason := RETIRED.get(size) or UNSUITABLE.get(size):
             yield Problem(key, size, reason)
@@ -39,7 +39,7 @@ def check_sizes(settings: StackSettings) -> Iterator[Problem]:
 
 
 def check_limits(settings: StackSettings) -> Iterator[Problem]:
-    """A cluster that Azure scales never sleeps, so its limits would have no effect."""
+    """Refuses limits on a cluster that Azure scales: it never sleeps, so they have no effect."""
     if settings.scaling == "cpu":
         for key, value in (("maxHours", settings.max_hours), ("budget", settings.budget)):
             if value:
@@ -47,7 +47,7 @@ def check_limits(settings: StackSettings) -> Iterator[Problem]:
 
 
 def check_image(settings: StackSettings) -> Iterator[Problem]:
-    """The image is a marketplace image or a resource id."""
+    """Checks that the image is a marketplace image or a resource id."""
     image = settings.image
     resource = image.startswith("/subscriptions/") and "/images/" in image
     if not resource and not re.fullmatch(r"[^:/]+(:[^:/]+){3}", image):
@@ -56,7 +56,7 @@ def check_image(settings: StackSettings) -> Iterator[Problem]:
 
 
 def check_shared_memory(settings: StackSettings) -> Iterator[Problem]:
-    """The smallest machine has the memory."""
+    """Checks that the smallest machine has the memory."""
     sizes = [settings.head_size, *([settings.worker_size] if settings.max_workers else [])]
     machines = [SIZES[size] for size in sizes if size in SIZES]
     smallest = min(machines, key=lambda machine: machine.memory_gib, default=None)
@@ -68,7 +68,7 @@ def check_shared_memory(settings: StackSettings) -> Iterator[Problem]:
 
 
 def check_environment(settings: StackSettings) -> Iterator[Problem]:
-    """Variables and packages have valid names, and no address has credentials in it.
+    """Checks that variables and packages have valid names, and no address has credentials.
 
     A variable's value is never shown. customData is not secret.
     """

@@ -12,14 +12,14 @@ SMALLEST_SUBNET = 29
 
 
 def check_network(settings: StackSettings) -> Iterator[Problem]:
-    """Every machine gets an address, in new or existing subnets."""
+    """Checks that every machine gets an address, in new or existing subnets."""
     yield from check_workers(settings)
     yield from check_subnets(settings)
     yield from check_resource_ids(settings)
 
 
 def check_workers(settings: StackSettings) -> Iterator[Problem]:
-    """The subnet has an address for every worker."""
+    """Checks that the subnet has an address for every worker."""
     if settings.max_workers < settings.min_workers:
         allowed = f"is less than minWorkers, {settings.min_workers}"
         yield Problem("maxWorkers", settings.max_workers, allowed)
@@ -36,7 +36,7 @@ def check_workers(settings: StackSettings) -> Iterator[Problem]:
 
 
 def check_subnets(settings: StackSettings) -> Iterator[Problem]:
-    """Both subnets are inside the virtual network and do not overlap."""
+    """Checks that both subnets are inside the virtual network and do not overlap."""
     keys = {
         "vnetCidr": settings.vnet_cidr,
         "headSubnetCidr": settings.head_subnet_cidr,
@@ -57,7 +57,7 @@ def check_subnets(settings: StackSettings) -> Iterator[Problem]:
 
 
 def check_resource_ids(settings: StackSettings) -> Iterator[Problem]:
-    """Existing resources are given by resource id."""
+    """Checks that existing resources are given by resource id."""
     subnet = "Microsoft.Network/virtualNetworks/<vnet>/subnets/<subnet>"
     # A VM can only join a vnet of its own subscription and location.
     near = ", in the stack's own subscription and location"

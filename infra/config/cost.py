@@ -15,7 +15,7 @@ from infra.config.stack_settings import StackSettings
 HOURS_PER_MONTH = 730
 """Azure's own number: https://azure.microsoft.com/pricing/calculator"""
 DOWNLOADED_GB = 3.5
-"""Download of a machine through the NAT gateway, for its Python environment.
+"""Data that a machine downloads through the NAT gateway for its Python environment.
 
 The act `head alone` of the rehearsal measures it.
 """

@@ -43,7 +43,7 @@ def check_quota(settings: StackSettings, prefix: str) -> None:
     The quota of a stack that exists is not checked: Azure counts its machines as used.
 
     Args:
-        prefix: Of the stack's resources.
+        prefix: Prefix of the stack's resources.
 
     Raises:
         QuotaError: Names each quota that is too small.
@@ -110,5 +110,5 @@ def _list(path: str) -> Iterator[dict[str, Any]]:
 
 
 def _key(name: str) -> str:
-    """Azure's APIs differ in the case of a family's name and in the spaces in it."""
+    """Returns a family's name without case and spaces, in which Azure's APIs differ."""
     return name.replace(" ", "").lower()

@@ -35,10 +35,10 @@ class ConfigError(Exception):
 
 
 def read_settings(config: Mapping[str, str], root: Path) -> StackSettings:
-    """Reads the project's keys as Pulumi gives them: text, or JSON of anything else.
+    """Reads the project's keys as Pulumi gives them: text, or JSON for other types.
 
     Args:
-        root: What a path in the configuration is relative to.
+        root: Folder to which paths in the configuration are relative.
 
     Raises:
         ConfigError: Lists every problem.
@@ -96,7 +96,7 @@ def check_settings(settings: StackSettings, root: Path) -> Iterator[Problem]:
 
 
 def _without_values(value: Any, error: ErrorDetails) -> Any:
-    """Returns what may be shown of a wrong value: of an environment variable its name only."""
+    """Returns the part of a wrong value that may be shown: only an environment variable's name."""
     _, *inner = error["loc"]
     return inner[0] if isinstance(value, dict) and inner else value
 

@@ -30,7 +30,7 @@ class Head(pulumi.ComponentResource):
     """Address, network interface and VM of the head."""
 
     private_ip: pulumi.Output[str]
-    """Where workers connect to Ray; it stays when the VM is replaced."""
+    """The address where workers connect to Ray; it stays when the VM is replaced."""
     public_ip: pulumi.Output[str]
 
     def __init__(self, prerequisites: Prerequisites) -> None:
@@ -81,7 +81,7 @@ class Head(pulumi.ComponentResource):
         return compute.VirtualMachine(
             self._naming.name("head"),
             **self._naming.in_group,
-            # Azure reserves a network interface for the VM, by name, whose creation has failed.
+            # After a failed creation, Azure reserves the network interface for the VM's name.
             vm_name=self._naming.name("head"),
             identity=compute.VirtualMachineIdentityArgs(
                 type=compute.ResourceIdentityType.USER_ASSIGNED,

@@ -82,7 +82,7 @@ def install_script(
 def cluster_settings(
     settings: StackSettings, scale_set_id: str, head_vm_id: str
 ) -> ClusterSettings:
-    """Returns what the head has to know of its cluster."""
+    """Returns the settings of the cluster that the head needs."""
     listed = prices()
     cost = hourly(settings)
     return ClusterSettings(

@@ -37,13 +37,13 @@ def autoscaling_config(
     config: dict[str, Any] = {
         "cluster_name": "volley",
         "max_workers": limits.max_workers,
-        # All that are wanted at once; Ray's default doubles the cluster each time.
+        # Requests all wanted workers at once; Ray's default doubles the cluster each time.
         "upscaling_speed": 100,
         "idle_timeout_minutes": limits.idle_minutes,
         "provider": {
             "type": "external",
             "module": PROVIDER,
-            # What Ray's BatchingNodeProvider asks for: VMs set themselves up.
+            # Ray's BatchingNodeProvider requires these: VMs set themselves up.
             "disable_node_updaters": True,
             "disable_launch_config_check": True,
             "foreground_node_launch": True,
@@ -69,7 +69,7 @@ def autoscaling_config(
 
 def _node_type(machine: Machine, least: int, most: int) -> dict[str, Any]:
     gpus = {"GPU": machine.gpus} if machine.gpus else {}
-    # As start-ray-worker has it: the queue asks for workers by it.
+    # The same as in start-ray-worker: the queue requests workers by it.
     own = {WORKER: 1} if most else {}
     return {
         "resources": {"CPU": machine.vcpus, **gpus, **own},

@@ -1,4 +1,4 @@
-"""What exists before head and workers boot, and the environment that their customData carries."""
+"""The prerequisites of head and workers, and the environment that their customData carries."""
 
 import base64
 from collections.abc import Callable
@@ -32,14 +32,14 @@ class Prerequisites:
 
 @dataclass(frozen=True)
 class Known:
-    """What is known only while the stack is created."""
+    """Values that are known only while the stack is created."""
 
     head_ip: str
     account: str
     account_address: str
     token_container: str
     client_id: str
-    """Of the machine's own identity."""
+    """Client id of the machine's own identity."""
 
 
 LONGEST = Known("255.255.255.255", "a" * 24, "255.255.255.255", "c" * 63, "i" * 36)
@@ -74,7 +74,7 @@ def custom_data(
 
 
 def head_environment(settings: StackSettings, known: Known) -> MachineEnvironment:
-    """The head runs the training and, unless a tracking server exists, MLflow."""
+    """Returns the head's environment, for training and, unless a tracking server exists, MLflow."""
     return _environment(
         "head",
         settings,
@@ -86,7 +86,7 @@ def head_environment(settings: StackSettings, known: Known) -> MachineEnvironmen
 
 
 def worker_environment(settings: StackSettings, known: Known) -> MachineEnvironment:
-    """A worker joins the head's Ray cluster."""
+    """Returns the environment of a worker, which joins the head's Ray cluster."""
     return _environment(
         "worker",
         settings,
@@ -117,7 +117,7 @@ def _environment(
 
 
 def _object_store_flags(settings: StackSettings) -> list[str]:
-    """Ray's object store is in shared memory; its default is 30 % of the machine's memory."""
+    """Returns flags for Ray's object store in shared memory; Ray's default is 30 % of memory."""
     if not settings.shared_memory_gib:
         return []
     return [f"--object-store-memory={settings.shared_memory_gib * 2**30}"]

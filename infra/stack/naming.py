@@ -82,7 +82,7 @@ def without_type_aliases(
     """Returns a resource as declared, without its type's names at explicit API versions.
 
     azure-native lists up to 60 such names a type, for states that were written by programs that
-    name an API version (azure-native:network/v20230201:Subnet). No stack of volley's has one: the
+    name an API version (azure-native:network/v20230201:Subnet). No volley stack has one: the
     program declares the types without a version, whose names stay when azure-native is upgraded.
     """
     options = pulumi.ResourceOptions.merge(args.opts, None)

@@ -22,7 +22,7 @@ class Rule:
 
 
 def head_rules(settings: StackSettings, worker_cidr: pulumi.Input[str]) -> list[Rule]:
-    """Inbound rules of the head: SSH from the administrator, Ray from the workers."""
+    """Returns the head's inbound rules: SSH from the administrator, Ray from the workers."""
     return [
         Rule("ssh-from-admin", settings.admin_cidr, (str(SSH),), "The administrator's shell"),
         *_ray_rules("workers", worker_cidr, TO_HEAD),
@@ -30,7 +30,7 @@ def head_rules(settings: StackSettings, worker_cidr: pulumi.Input[str]) -> list[
 
 
 def worker_rules(head_cidr: pulumi.Input[str], worker_cidr: pulumi.Input[str]) -> list[Rule]:
-    """Inbound rules of a worker: Ray from the head and from the other workers."""
+    """Returns a worker's inbound rules: Ray from the head and from the other workers."""
     return [
         *_ray_rules("head", head_cidr, TO_EVERY_NODE),
         *_ray_rules("workers", worker_cidr, TO_EVERY_NODE),

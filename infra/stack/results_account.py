@@ -166,15 +166,15 @@ class ResultsAccount(pulumi.ComponentResource):
 
 
 def _account_name(prefix: str) -> str:
-    """Returns lower-case letters and digits, with room for Pulumi's suffix."""
+    """Returns a name of lower-case letters and digits, with room for Pulumi's suffix."""
     plain = "".join(letter for letter in prefix.lower() if letter.isalnum())
     return plain[: MAX_ACCOUNT_NAME - SUFFIX]
 
 
 def _ip_rules(cidr: str) -> list[storage.IPRuleArgs]:
-    """A storage firewall accepts single addresses and networks down to /30, and no private ones.
+    """Returns the firewall's rules for adminCidr; a wide one opens SSH, but not the results.
 
-    A wide adminCidr opens SSH, but not the results.
+    A storage firewall accepts single addresses and networks down to /30, but no private ones.
     """
     admin = IPv4Network(cidr)
     if is_wide(admin) or is_private(admin):

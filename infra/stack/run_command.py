@@ -1,9 +1,9 @@
 """A managed run command on the head, which `up` executes again until it has succeeded.
 
-Azure does not execute a run command again whose script is the same, whether or not it has failed
-(https://github.com/Azure/azure-sdk-for-net/issues/47307). So a script says when it was sent: after
-a start that did not succeed it is sent with a new time, and otherwise with the old one. How the
-last start ended, Azure knows and Pulumi's state does not.
+Azure does not execute an unchanged script again, whether or not it has failed
+(https://github.com/Azure/azure-sdk-for-net/issues/47307). So each script contains the time when it
+was sent: a new time after a start that did not succeed, otherwise the old one. Only Azure knows how
+the last start ended; Pulumi's state does not.
 """
 
 import re
@@ -42,7 +42,7 @@ class LastStart:
     state: str
     """Azure's executionState; empty until the VM's agent has reported."""
     output: str
-    """The last 4 KB of what the script has written, output and errors."""
+    """The last 4 KB of the script's output and errors."""
 
     def time_to_send(self) -> str:
         """Returns the time for the next script: the old one, unless this start failed."""
@@ -58,7 +58,7 @@ def script_to_send(
     """Returns a script that Azure executes if it has changed or if its last start failed.
 
     Args:
-        name: Of the run command.
+        name: Name of the run command.
     """
 
     def with_time(values: list[str]) -> str:
@@ -72,7 +72,7 @@ def script_to_send(
 
 
 def last_start(name: str, group: str, vm: str) -> LastStart | None:
-    """Asks Azure; returns None where the VM has no run command of the name."""
+    """Returns the run command from Azure; None if the VM has none of this name."""
     command = _existing(
         lambda: compute.get_virtual_machine_run_command_by_virtual_machine(
             expand="instanceView", resource_group_name=group, vm_name=vm, run_command_name=name
@@ -87,7 +87,7 @@ def last_start(name: str, group: str, vm: str) -> LastStart | None:
 
 
 def is_stopped(group: str, vm: str) -> bool:
-    """Asks Azure whether the VM exists and does not run; `pulumi refresh` does not see that."""
+    """Whether Azure has the VM and it does not run, which `pulumi refresh` does not see."""
     machine = _existing(
         lambda: compute.get_virtual_machine(
             expand="instanceView", resource_group_name=group, vm_name=vm
@@ -115,7 +115,7 @@ def tell_reason(failed: pulumi.ErrorHookArgs) -> bool:
 
 
 def _existing(get: Callable[[], T]) -> T | None:
-    """Returns what Azure has; None where it has nothing."""
+    """Returns Azure's resource; None if it does not exist."""
     try:
         return get()
     except Exception as error:  # The SDK raises nothing narrower.

@@ -28,7 +28,7 @@ class ScriptTooLargeError(Exception):
 
 
 def script_with_files(files: Mapping[str, bytes], then: str) -> str:
-    """Returns a script that unpacks files below $incoming, and what it does then.
+    """Returns a script that unpacks files below $incoming and then runs `then`.
 
     Raises:
         ScriptTooLargeError: It is larger than a run command should be.

@@ -31,7 +31,7 @@ START_S = 600
 
 @dataclass(frozen=True)
 class TrainingScript:
-    """What starts the training on the head."""
+    """The script that starts the training on the head."""
 
     text: str
     """Without its first lines, which say when it was sent."""
@@ -67,7 +67,7 @@ def training_script(settings: StackSettings, root: Path) -> TrainingScript:
     """Returns the run command's script for the payload and the experiment below `root`.
 
     Raises:
-        ScriptTooLargeError: Before anything is made.
+        ScriptTooLargeError: Before anything is created.
     """
     experiment = with_stack_layer(settings, root)
     try:
@@ -97,11 +97,11 @@ def run_command_script(
     timeout_s: int,
     needs_gpu: bool = False,
 ) -> str:
-    """Returns the script that unpacks all of it and starts the training.
+    """Returns the script that unpacks the files and starts the training.
 
     Args:
-        name: Of the experiment, under which the head keeps it.
-        stack: What the stack says of the experiment, a layer over the experiment's file.
+        name: Name of the experiment on the head.
+        stack: The stack's settings of the experiment, a layer over the experiment's file.
 
     Raises:
         ScriptTooLargeError: It is larger than a run command should be.

@@ -9,7 +9,7 @@ NOTICE = "PT5M"
 
 
 def linux(settings: StackSettings) -> compute.LinuxConfigurationArgs:
-    """No password, one key.
+    """Returns the Linux configuration: no password, one key.
 
     checkov also wants no extension operations (CKV_AZURE_50), which run commands need, and a scale
     set that is patched while it runs (CKV_AZURE_95), which would end env runners: a new machine has
@@ -31,7 +31,7 @@ def linux(settings: StackSettings) -> compute.LinuxConfigurationArgs:
 
 
 def image(settings: StackSettings) -> compute.ImageReferenceArgs:
-    """publisher:offer:sku:version, or the resource id of a custom image."""
+    """Returns the image: publisher:offer:sku:version, or a custom image's resource id."""
     if settings.image.startswith("/"):
         return compute.ImageReferenceArgs(id=settings.image)
     publisher, offer, sku, version = settings.image.split(":")
@@ -39,7 +39,7 @@ def image(settings: StackSettings) -> compute.ImageReferenceArgs:
 
 
 def security(settings: StackSettings) -> compute.SecurityProfileArgs:
-    """Encryption at host: disks, their caches and local disks are encrypted.
+    """Returns encryption at host: disks, their caches and local disks are encrypted.
 
     No security type: with this version of Azure's API that is a machine without Secure Boot. Newer
     ones need "Standard" for it, see tests/infra/stack/test_api_versions.py.
@@ -66,7 +66,7 @@ def eviction(spot: bool, policy: str) -> dict[str, pulumi.Input[object]]:
 
 
 def notice(spot: bool) -> compute.ScheduledEventsProfileArgs | None:
-    """A notice before deletion. Azure refuses it for Spot machines, which always get one."""
+    """Returns a notice before deletion; Azure refuses it for Spot machines, which always get it."""
     if spot:
         return None
     return compute.ScheduledEventsProfileArgs(
@@ -77,7 +77,7 @@ def notice(spot: bool) -> compute.ScheduledEventsProfileArgs | None:
 
 
 def boot_log() -> compute.DiagnosticsProfileArgs:
-    """Boot diagnostics in storage that Azure manages."""
+    """Returns boot diagnostics in storage that Azure manages."""
     return compute.DiagnosticsProfileArgs(
         boot_diagnostics=compute.BootDiagnosticsArgs(enabled=True)
     )

@@ -24,8 +24,8 @@ REPLACED_BY = [
 def refuse_other_capacity(update: pulumi.ResourceHookArgs) -> None:
     """Raises before an update of a scale set that would change its number of workers.
 
-    Azure takes a scale set as a whole, so an update sends the capacity that the state has: Azure
-    would delete workers that have come since then, or make some for a cluster that sleeps.
+    An update sends the whole scale set, with the capacity in the state: Azure would delete workers
+    created since then, or create some for a sleeping cluster.
 
     Raises:
         RuntimeError: Azure has another capacity than the update would send.

@@ -1,1 +1,1 @@
-"""`make up` and `make down`: pulumi, and recovery from a run of it that was killed."""
+"""`make up` and `make down`: they run pulumi and recover from a killed run."""

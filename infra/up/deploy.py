@@ -43,12 +43,12 @@ TEMPORARY_ERRORS = {
     "AnotherOperationInProgress": "another operation on the resource has not ended",
     "RetryableError": "another operation on the resource has not ended",
 }
-"""Codes of errors that end by themselves, and what Azure is busy with."""
+"""Codes of errors that go away by themselves, and what Azure is busy with."""
 EXISTS = "cannot create already existing resource"
 
 
 def main(arguments: Sequence[str], pause_s: float = PAUSE_S) -> int:
-    """Runs pulumi until it succeeds or fails for a reason that time does not change.
+    """Runs pulumi until it succeeds or fails for a reason that waiting does not resolve.
 
     Args:
         arguments: "up" or "destroy", and options of pulumi.
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str], pause_s: float = PAUSE_S) -> int:
 
 
 def resolve_pending_operations() -> int | None:
-    """Asks Azure how the operations ended in which a run was killed; corrects the stack's state.
+    """Asks Azure how the operations of a killed run ended; corrects the stack's state.
 
     Returns:
         pulumi's exit code if that failed, otherwise None.
@@ -116,7 +116,7 @@ def resolve_pending_operations() -> int | None:
 
 
 def refresh_capacity() -> int | None:
-    """Refreshes the scale set's capacity in the state: infra.stack.workers refuses another.
+    """Refreshes the scale set's capacity in the state: infra.stack.workers refuses any other.
 
     Returns:
         pulumi's exit code if that failed, otherwise None.

@@ -1,4 +1,4 @@
-"""Operations in which a run of pulumi was killed, in the stack's exported state.
+"""Operations that a killed run of pulumi left pending in the stack's exported state.
 
 https://github.com/pulumi/pulumi-azure-native/issues/1123
 https://learn.microsoft.com/azure/azure-resource-manager/management/resource-name-rules
@@ -44,7 +44,7 @@ A name in braces is an input of the resource.
 
 
 def pending_operations(state: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the operations of an exported state in which a run was killed."""
+    """Returns the operations that a killed run left pending in an exported state."""
     operations: list[dict[str, Any]] = state["deployment"].get("pending_operations") or []
     return operations
 

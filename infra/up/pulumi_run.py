@@ -17,7 +17,7 @@ from typing import IO
 COMMANDS = ("up", "destroy")
 """The commands that change resources."""
 LOCK = re.compile(r"created by \S+@(?P<host>\S+) \(pid (?P<pid>\d+)\)")
-"""A line of pulumi's about a lock, where the state is in files."""
+"""Pulumi's message about a lock, if the state is in files."""
 TORN = "failed to load checkpoint: EOF"
 
 

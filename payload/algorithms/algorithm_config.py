@@ -17,11 +17,11 @@ from payload.experiment.settings import Experiment
 from payload.experiment.settings_of_every_algorithm import AlgorithmSettings
 
 RESTART_DELAY_S = 5.0
-"""Pause of an env runner that fails again and again."""
+"""Pause of an env runner that keeps failing, before it makes its environments again."""
 EVALUATION_AT_MOST_S = 1800.0
-"""How long one evaluation may take; longer means that it hangs."""
+"""Time limit of one evaluation; a longer one counts as hung."""
 EVALUATION_SEED = 1_000_003
-"""Added to the seed, so that no episode of an evaluation starts as one of the training does."""
+"""Added to the seed, so that no evaluation episode starts like a training episode."""
 
 
 def algorithm_config(experiment: Experiment, settings: AlgorithmSettings) -> AlgorithmConfig:
@@ -68,8 +68,8 @@ def algorithm_config(experiment: Experiment, settings: AlgorithmSettings) -> Alg
     config.fault_tolerance(
         restart_failed_env_runners=True,
         delay_between_env_runner_restarts_s=RESTART_DELAY_S,
-        # RLlib waits so long for every env runner that is away, before each training step: with
-        # its own 30 s, one lost node brings all the others to a standstill.
+        # RLlib waits this long for every unreachable env runner before each training step: with its
+        # default of 30 s, one lost node stalls all the others.
         env_runner_health_probe_timeout_s=0.1,
     )
     try:
@@ -80,9 +80,9 @@ def algorithm_config(experiment: Experiment, settings: AlgorithmSettings) -> Alg
 
 
 def _evaluate(config: AlgorithmConfig, settings: AlgorithmSettings) -> None:
-    """Evaluates after an iteration, while training waits: of the weights that are saved then.
+    """Configures evaluation of the weights that are saved after an iteration; training waits.
 
-    With a seed, all evaluations have the same episodes' starts.
+    With a seed, the episodes of all evaluations start alike.
     """
     env_runners = settings.evaluation_num_env_runners
     each = -(-settings.evaluation_duration // max(1, env_runners))

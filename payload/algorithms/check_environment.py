@@ -10,20 +10,20 @@ from payload.experiment.settings import Experiment
 from payload.experiment.settings_of_every_algorithm import EpsilonGreedySettings
 
 FREE = 0.8
-"""Part of the free memory that a replay buffer may take."""
+"""Share of the free memory that a replay buffer may take."""
 BYTES_BESIDE = 200
 """Size of a step in RLlib's replay buffer without its observation: action, reward, priority."""
 
 
 def facts_of_game(experiment: Experiment) -> EnvironmentFacts:
-    """Returns what is known of an Atari game without playing it."""
+    """Returns the facts of an Atari game, without playing it."""
     settings = experiment.config
     size = settings.image_size**2 * settings.frame_stack
     return EnvironmentFacts(size, discrete=True, atari=True)
 
 
 def check_algorithm(experiment: Experiment, facts: EnvironmentFacts) -> None:
-    """Raises UserError where the algorithm cannot learn the environment on this machine."""
+    """Raises UserError if the algorithm cannot learn the environment on this machine."""
     if experiment.run == "DQN" and not facts.discrete:
         raise UserError(
             f"run: DQN needs discrete actions; {experiment.env} has {facts.actions}; "

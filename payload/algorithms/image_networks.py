@@ -33,7 +33,7 @@ def conv_filters(space: gymnasium.spaces.Box) -> list[list[int]]:
 
 
 class ByteImageEncoder(TorchCNNEncoder):
-    """Reads images of bytes, which are four times smaller than float32 wherever they travel."""
+    """Reads images as bytes, which take a quarter of float32's space wherever they travel."""
 
     def _forward(self, inputs: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         pixels = inputs[Columns.OBS].to(torch.float32) / 255.0

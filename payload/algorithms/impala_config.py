@@ -22,8 +22,8 @@ from payload.impala.train_batch import FragmentsToTrainBatch
 ALGORITHM_CLASSES = {"IMPALA": VolleyIMPALA, "APPO": VolleyAPPO}
 
 DDP = {"forward_sync_buffers": False, "gradient_as_bucket_view": True, "static_graph": True}
-"""How several learners average gradients. The only buffers are pixel statistics, which all have;
-torch would send them before each gradient step."""
+"""How several learners average gradients. torch would send the buffers before each gradient step,
+but the only buffers are pixel statistics, which every learner has."""
 
 
 def impala_config(
@@ -51,7 +51,7 @@ def impala_config(
         timeout_s_sampler_manager=0.05,
     )
     if experiment.run == "APPO":
-        # Settings of its own stand for the queue: APPOConfig refuses learner_queue_size.
+        # APPO has its own settings for the queue: APPOConfig refuses learner_queue_size.
         config.training(
             clip_param=settings.clip_param,
             use_circular_buffer=False,

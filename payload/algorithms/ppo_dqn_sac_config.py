@@ -1,4 +1,4 @@
-"""From an experiment to RLlib's config of PPO, DQN or SAC."""
+"""Builds RLlib's config of PPO, DQN or SAC from an experiment."""
 
 from typing import Any
 
@@ -23,15 +23,15 @@ from payload.impala.schedule import schedule
 
 
 class CheckedPPOLearner(CheckpointErrors, PPOTorchLearner):
-    """RLlib's own."""
+    """RLlib's own learner, with checkpoint errors kept."""
 
 
 class CheckedDQNLearner(CheckpointErrors, DQNTorchLearner):
-    """RLlib's own."""
+    """RLlib's own learner, with checkpoint errors kept."""
 
 
 class CheckedSACLearner(CheckpointErrors, SACTorchLearner):
-    """RLlib's own."""
+    """RLlib's own learner, with checkpoint errors kept."""
 
 
 class DQNImageCatalog(ImageCatalog, DQNCatalog):
@@ -47,7 +47,7 @@ PARTS: dict[Algorithm, tuple[type[AlgorithmConfig], type[Any], type[Any]]] = {
     "DQN": (DQNConfig, CheckedDQNLearner, DQNImageCatalog),
     "SAC": (SACConfig, CheckedSACLearner, SACImageCatalog),
 }
-"""Config, learner and catalog."""
+"""Config, learner and catalog of each algorithm."""
 MODEL = {"fcnet_hiddens", "fcnet_activation", "vf_share_layers"} | LSTM
 """Settings of RLlib's default networks."""
 BUFFER = {"replay_buffer_capacity", "prioritized_replay_alpha", "prioritized_replay_beta"}

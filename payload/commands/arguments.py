@@ -1,4 +1,4 @@
-"""The options of train, tune and evaluate. It imports little: a shell's completion reads it too."""
+"""The options of train, tune and evaluate. Shell completion reads it too, so it imports little."""
 
 import argparse
 from pathlib import Path

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from payload.run.checkpoints import Checkpoint
 
 IS_UNDER = "VOLLEY_IS_UNDER"
-"""Set where an experiment's run_under has started this process."""
+"""Set if an experiment's run_under has started this process."""
 
 
 def evaluate(options: argparse.Namespace) -> int:
@@ -45,7 +45,7 @@ def evaluate(options: argparse.Namespace) -> int:
     from payload.run.evaluate import evaluate
     from payload.run.video import record_video
 
-    # RLlib would warn of a deprecated class that it uses itself.
+    # RLlib warns about a deprecated class that it uses itself.
     logging.getLogger("ray._common.deprecation").setLevel(logging.ERROR)
     provide(experiment, options.results)
     _continue_under(experiment)
@@ -83,7 +83,7 @@ def _checkpoint(path: Path | None, results: Path) -> Checkpoint:
 
 
 def _continue_under(experiment: Experiment) -> None:
-    """Becomes the experiment's run_under, which runs this command once more."""
+    """Replaces this process with the experiment's run_under, which runs this command again."""
     if experiment.run_under is not None and IS_UNDER not in os.environ:
         os.environ[IS_UNDER] = experiment.run_under
         command = [*shlex.split(experiment.run_under), sys.executable, *sys.orig_argv[1:]]

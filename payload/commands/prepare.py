@@ -41,7 +41,7 @@ def check_positive(option: str, value: float) -> None:
 
 
 def train_options(options: argparse.Namespace) -> TrainOptions:
-    """Returns what the run itself needs of the command line."""
+    """Returns the options of the command line that the run itself needs."""
     from payload.run.reporting import TrainOptions
 
     return TrainOptions(
@@ -55,7 +55,7 @@ def train_options(options: argparse.Namespace) -> TrainOptions:
 
 
 def load_experiment(options: argparse.Namespace, resumed: RunFolder | None) -> LoadedExperiment:
-    """Reads the command line over the file, or over the newest checkpoint of a resumed run."""
+    """Reads the file or a resumed run's newest checkpoint; the command line takes precedence."""
     from payload.experiment.read import read_experiment
     from payload.experiment.resume import check_resumable
 
@@ -84,10 +84,10 @@ def load_experiment(options: argparse.Namespace, resumed: RunFolder | None) -> L
 def provide_environment(
     options: argparse.Namespace, experiment: Experiment, trained: list[Experiment]
 ) -> tuple[Path | None, bool]:
-    """Makes this process able to run an environment, and checks what is to be trained in it.
+    """Prepares this process to run the environment; checks that each experiment can learn it.
 
     Returns:
-        The folder of what was installed, and whether the environment is an Atari game.
+        The folder of installed packages, and whether the environment is an Atari game.
     """
     from payload.environments.machine_requirements import provide, provide_inputs
     from payload.environments.probe import probe
@@ -115,7 +115,7 @@ def provide_environment(
 def start_ray(
     options: argparse.Namespace, experiment: Experiment, installed: Path | None
 ) -> Cluster:
-    """Starts Ray on this machine, or connects to a cluster; returns what it has."""
+    """Starts Ray on this machine, or connects to a cluster; returns its machines."""
     from payload.run.ray_cluster import check_nodes, connect
 
     if options.address is None:
@@ -123,7 +123,7 @@ def start_ray(
     # While Ray's processes start, this one imports RLlib.
     importing = threading.Thread(target=_import_rllib, daemon=True)
     importing.start()
-    # Ray packs what is staged while it connects.
+    # Ray packs the staged files while it connects.
     with TemporaryDirectory() as staging:
         cluster = connect(options.address, _runtime_env(options, experiment, installed, staging))
     if options.address is not None:

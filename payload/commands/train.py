@@ -45,13 +45,13 @@ def train(options: argparse.Namespace) -> int:
         if resumed is not None:
             until_end.enter_context(driver_lock(resumed))
         cluster = start_ray(options, experiment, installed)
-        # The number in a file may not fit yet, and needs no more than one env runner.
+        # The number in the file may not fit yet; a single env runner is enough to start.
         shrink = options.env_runners is not None
         settings = with_defaults(experiment, atari, place(experiment.config, cluster, shrink))
         from payload.algorithms.algorithm_config import algorithm_config
         from payload.run.train import train
 
-        algorithm_config(experiment, settings)  # What RLlib refuses leaves no folder.
+        algorithm_config(experiment, settings)  # If RLlib refuses, no folder is left.
         folder = resumed or run_folder.create_run_folder(options.results, experiment)
         if resumed is None:
             until_end.enter_context(driver_lock(folder))

@@ -51,13 +51,13 @@ class AtariSettings:
 
 
 def game_of(experiment: Experiment) -> AtariSettings | None:
-    """Returns the game's settings where the fast path applies, None for any other environment.
+    """Returns the game's settings if the fast path applies, None for any other environment.
 
     An id whose observations are not images, or whose frame skip is random (Pong-v4), has no vector
     environment and gives None as well.
 
     Raises:
-        UserError: No such environment is registered, or env_config sets what AtariSettings lacks.
+        UserError: No such environment is registered, or AtariSettings lacks a key of env_config.
     """
     config = experiment.config
     game = _registered_game(experiment.env)
@@ -85,7 +85,7 @@ def game_of(experiment: Experiment) -> AtariSettings | None:
 
 
 def _registered_game(env_id: str) -> AtariSettings | None:
-    """Returns what Gymnasium's registry says of an ALE environment."""
+    """Returns the settings of an ALE environment from Gymnasium's registry."""
     spec = find_spec(env_id)
     kwargs = spec.kwargs
     if spec.entry_point != "ale_py.env:AtariEnv" or kwargs.get("obs_type", "rgb") == "ram":
@@ -139,9 +139,9 @@ def make_vector_env(
 
 
 class _Games(AtariVectorEnv):
-    """Games with sticky actions of their own where no seed is given.
+    """Games whose sticky actions differ even if no seed is given.
 
-    The emulator would seed them by the second in which it loads a game, so that some are alike.
+    The emulator would seed them with the second at which it loads a game, so some would be alike.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -17,7 +17,7 @@ from ray.rllib.utils.metrics import (
 from payload.environments.environment_faults import EnvironmentFaultError, StepTimeout
 
 ROUNDING = 1e-5
-"""How far beyond its bounds a value may be, in parts of the bound: spaces are float32."""
+"""How far a value may exceed a bound, relative to the bound: spaces are float32."""
 EPISODE_RETURNS = "episode_returns"
 EPISODE_LENGTHS = "episode_lengths"
 """Every finished episode's return and length in environment steps, one by one. RLlib's own
@@ -35,8 +35,8 @@ class CheckedVector(VectorWrapper):
     """A vector environment that resets in the step after the end of an episode.
 
     Raises:
-        EnvironmentFaultError: In `step`, for an observation or a reward that is not finite, and for
-            an observation outside the space.
+        EnvironmentFaultError: `step` has got an observation or reward that is not finite, or an
+            observation outside the space.
     """
 
     _over: npt.NDArray[np.bool_]
@@ -53,7 +53,7 @@ class CheckedVector(VectorWrapper):
         Args:
             clip_rewards: Return the rewards' signs; the episodes keep the environment's own.
             check_space: Compare observations with their space.
-            timeout: Renewed in every step.
+            timeout: Renewed before every reset and step.
         """
         super().__init__(env)
         self.clip_rewards, self.timeout = clip_rewards, timeout
@@ -61,7 +61,7 @@ class CheckedVector(VectorWrapper):
         self.finished: list[FinishedEpisode] = []
         """Episodes finished since the list was last emptied."""
         self.wanted: npt.NDArray[np.int64] | None = None
-        """Episodes of each environment that still count, [N]; None: all that finish."""
+        """Number of episodes that still count, per environment, [N]; None: all count."""
         self._start()
 
     def reset(self, **kwargs: Any) -> Any:
@@ -103,7 +103,7 @@ class CheckedVector(VectorWrapper):
 
 
 def _bounds(space: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
-    """Returns what a space allows its observations; None where that is all that they can hold."""
+    """Returns a Box's bounds, with tolerance; None if there is nothing to check."""
     if not isinstance(space, Box) or not (space.bounded_below.any() or space.bounded_above.any()):
         return None
     if space.dtype == np.uint8 and not space.low.any() and (space.high == 0xFF).all():
@@ -137,7 +137,7 @@ def log_episodes(metrics: Any, finished: Sequence[FinishedEpisode], window: int)
     """Logs finished episodes on an env runner's metrics logger.
 
     Args:
-        window: Episodes in RLlib's own means.
+        window: Number of episodes in RLlib's own means.
     """
     for episode in finished:
         metrics.log_value(EPISODE_RETURNS, episode.episode_return, reduce="item_series")

@@ -1,7 +1,7 @@
-"""What happens when an environment fails: it is named, made again, and counted.
+"""Handles environments that fail: it names the fault and makes the environment again.
 
-RLlib's own env runner ends its process after a pause of `delay_between_env_runner_restarts_s`, and
-its driver learns only that the process has ended.
+RLlib's own env runner exits after a pause of `delay_between_env_runner_restarts_s`, and its driver
+learns only that the process has ended.
 """
 
 import faulthandler
@@ -20,28 +20,28 @@ from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from payload.errors import raised
 
 RENEW_AFTER_S = 1.0
-"""Shortest time between two settings of the alarm: a step may take microseconds."""
+"""Minimum time between two settings of the alarm: a step may take microseconds."""
 NATIVE_GRACE_S = 30.0
-"""After the alarm: how long native code may take to return to Python."""
+"""Time that native code has, after the alarm, to return to Python."""
 
 logger = logging.getLogger(__name__)
 
 
 class EnvironmentFaultError(Exception):
-    """An environment has hung, or has returned what no network can learn from."""
+    """An environment has hung, or has returned values that no network can learn from."""
 
 
 class Recovering(SingleAgentEnvRunner):
     """An env runner that makes its environments again when a call fails.
 
-    The call raises the error in the driver, which takes the env runner out of service, and back
-    with its next ping (FaultTolerantActorManager). An env runner that fails again before it has
-    sampled anything waits for `delay_between_env_runner_restarts_s`.
+    The call raises the error in the driver, which takes the env runner out of service until its
+    next ping (FaultTolerantActorManager). An env runner that fails again before it has sampled
+    anything waits for `delay_between_env_runner_restarts_s`.
     """
 
     env: Any
     fault: str | None = None
-    """The last failure, in one line, until `take_fault` was called."""
+    """The last failure, in one line, until `take_fault` is called."""
     _out_of_service = False
     _failed_before = False
 
@@ -59,7 +59,7 @@ class Recovering(SingleAgentEnvRunner):
 
     def sample(self, **kwargs: Any) -> Any:
         if self._out_of_service:
-            # Requested before the driver knew of the failure: it drops the answer.
+            # The driver sent this request before it knew of the failure, and drops the answer.
             raise EnvironmentFaultError("the env runner is out of service")
         sampled = super().sample(**kwargs)
         self._failed_before = False
@@ -86,16 +86,16 @@ class Recovering(SingleAgentEnvRunner):
 
 
 class StepTimeout:
-    """Raises EnvironmentFaultError where an environment does not return.
+    """Raises EnvironmentFaultError if an environment does not return.
 
-    The alarm interrupts Python code, sleeps and system calls. Native code that never returns is
-    ended with its process, and its stack is in the log; Ray starts the process again.
+    The alarm interrupts Python code, sleeps and system calls. If native code never returns, its
+    process exits with its stack in the log, and Ray starts the process again.
     """
 
     def __init__(self, seconds: float, may_exit: bool) -> None:
         """
         Args:
-            may_exit: Whether the process may be ended: not the driver's own.
+            may_exit: Whether the process may exit; False in the driver.
         """
         self.seconds, self.may_exit = seconds, may_exit
         self._watching = False
@@ -103,9 +103,9 @@ class StepTimeout:
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Watches over calls of an environment inside, each of which begins with `renew`.
+        """Watches the calls of an environment inside; each of them begins with `renew`.
 
-        Only the main thread can be interrupted: elsewhere nothing is watched.
+        Only the main thread can be interrupted, so calls in other threads are not watched.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -121,7 +121,7 @@ class StepTimeout:
             faulthandler.cancel_dump_traceback_later()
 
     def renew(self) -> None:
-        """Gives the environment its whole time, if it is watched."""
+        """Restarts the environment's time limit, if it is watched."""
         now = time.monotonic()
         if not self._watching or now - self._set_at < RENEW_AFTER_S:
             return

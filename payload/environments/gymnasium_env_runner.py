@@ -15,14 +15,14 @@ from payload.environments.make_env import EnvironmentSettings, make_vector
 from payload.environments.policy_observation import PolicyObservationVector
 
 STEPS_AT_ONCE = 32
-"""Steps of each environment between two checks whether all episodes are complete."""
+"""Steps of each environment between two checks that all episodes are complete."""
 
 
 class GymnasiumEnvRunner(Recovering):
     """Samples episodes from any Gymnasium environment.
 
-    The driver's own env runner gets its environments on the first call of `sample`: it only samples
-    where it is the only one, and the driver may have no window for a simulator.
+    The driver's own env runner makes its environments on the first call of `sample`: it samples
+    only if there is no other, and the driver may have no display for a simulator.
     """
 
     env: DictInfoToList | None
@@ -39,7 +39,7 @@ class GymnasiumEnvRunner(Recovering):
             if num_episodes is not None:
                 return self._play(num_episodes, explore=kwargs.get("explore"))
             episodes = super().sample(**kwargs)
-        # Schedules go by it. The driver sends its own count, of all env runners, now and then.
+        # Schedules depend on it. The driver sometimes sends its own count, of all env runners.
         steps = sum(len(episode) for episode in episodes)
         self.num_env_steps_sampled_lifetime += steps * max(1, self.config.num_env_runners)
         return episodes
@@ -47,7 +47,7 @@ class GymnasiumEnvRunner(Recovering):
     def _play(self, num_episodes: int, explore: bool | None) -> list[Any]:
         """Plays each environment's share from a fresh start, so that short ones are not favoured.
 
-        RLlib's own takes the first ones that end. Only their metrics are kept.
+        RLlib's own env runner takes the first that end. Only the episodes' metrics are kept.
         """
         watched = self._watched
         assert watched is not None
@@ -63,12 +63,12 @@ class GymnasiumEnvRunner(Recovering):
         return []
 
     def make_env(self) -> None:
-        """Makes the environments, and closes those that were there."""
+        """Makes the environments, and closes the previous ones."""
         self.num_envs = self.config.num_envs_per_env_runner
         with self._timeout.watch():
             self._timeout.renew()
             if self.env is not None:
-                with suppress(Exception):  # What has failed may fail again.
+                with suppress(Exception):  # A failed environment may fail again.
                     self.env.close()
             self._watched = self._make_vector()
         self.env = DictInfoToList(self._watched)

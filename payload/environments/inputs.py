@@ -1,7 +1,7 @@
 """Copies folders that an experiment names; those of `inputs` become copies without a write bit.
 
-Neither Python nor native code of an ordinary user can write to them. Mode bits do not bind root;
-what root changes is the copy, never the user's own folder.
+Neither Python nor native code of an ordinary user can write to them. Root ignores mode bits, but
+changes only the copy, never the user's own folder.
 """
 
 import fcntl
@@ -43,7 +43,7 @@ def remove_copies(copies: Path) -> None:
 
 
 def _read_only_copy(folder: Path, copies: Path) -> Path:
-    """Returns a copy of a folder; one that was made of the same files is used again."""
+    """Returns a copy of a folder; reuses a copy that was made of the same files."""
     final = copies.absolute() / _key(folder)
     # Only a complete copy has this name.
     if not final.is_dir():
@@ -59,7 +59,7 @@ def _read_only_copy(folder: Path, copies: Path) -> Path:
 
 def _make_copy(folder: Path, final: Path) -> None:
     aside = final.with_name(f".{final.name}")
-    remove_copies(aside)  # Of a process that was killed.
+    remove_copies(aside)  # Left by a killed process.
     try:
         copy_folder(folder, aside)
         for parent, _, files in os.walk(aside):
@@ -71,9 +71,9 @@ def _make_copy(folder: Path, final: Path) -> None:
 
 
 def _key(folder: Path) -> str:
-    """Returns a name for a folder with what is in it: path, size and time of change of each file.
+    """Returns a name for a folder and its contents: each file's path, size and modification time.
 
-    Another content of the same size and time is not noticed, as with rsync.
+    Like rsync, it does not notice other content of the same size and time.
     """
     digest = hashlib.sha256(os.fsencode(folder.absolute()))
     for path in files_in(folder):
@@ -87,7 +87,7 @@ def _key(folder: Path) -> str:
 def _lock(path: Path) -> Iterator[None]:
     """Waits while another process copies the same folder."""
     with path.open("a") as lock:
-        # A file system without locks may not prevent a training.
+        # A file system without locks must not prevent training.
         with suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -107,7 +107,7 @@ def copy_folder(folder: Path, place: Path) -> None:
     """Copies a folder to `place`, which may have other files already.
 
     Raises:
-        UserError: A file cannot be copied, for this reason.
+        UserError: A file cannot be copied; the message says why.
     """
     try:
         shutil.copytree(

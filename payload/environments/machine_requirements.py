@@ -1,9 +1,9 @@
 """What an environment needs on a machine: code, packages, variables, data, shared memory.
 
-Packages of PyPI are installed beside the environment that trains.
+Packages from PyPI are installed next to the environment that trains.
 
-Ray's runtime_env carries code, packages and data to the machines of a cluster. It has nothing for
-apt packages and shared memory: a machine that lacks them is refused.
+Ray's runtime_env carries code, packages and data to the machines of a cluster, but neither apt
+packages nor shared memory: a machine that lacks them is refused.
 """
 
 import hashlib
@@ -25,17 +25,17 @@ PACKAGES, INPUTS = ".packages", ".inputs"
 SHARED_MEMORY = Path("/dev/shm")
 MISSING = re.compile(r"^ \+ (\S+==\S+)", re.MULTILINE)
 REASON = re.compile(r"[×╰─▶│ ]+")
-"""uv draws a tree around its reasons."""
+"""The tree that uv draws around its reasons."""
 
 
 def provide(experiment: Experiment, results: Path) -> Path | None:
-    """Makes this process, and those that it starts, able to run the experiment's environment.
+    """Prepares this process, and those that it starts, to run the experiment's environment.
 
     Args:
         results: A folder of results, which keeps packages and copies for later runs too.
 
     Returns:
-        The folder of what was installed, see `install_packages`.
+        The folder of installed packages, see `install_packages`.
 
     Raises:
         UserError: A folder is missing, a package cannot be installed, the machine lacks something.
@@ -53,18 +53,18 @@ def provide(experiment: Experiment, results: Path) -> Path | None:
 
 
 def provide_inputs(experiment: Experiment, results: Path) -> None:
-    """Does the part of `provide` that a Ray job has not brought along."""
+    """Does the part of `provide` that a Ray job does not bring along."""
     os.environ.update(input_variables(experiment.inputs, results / INPUTS))
 
 
 def check_requirements(experiment: Experiment) -> None:
-    """Raises UserError unless what the experiment names is there, and this machine has the rest."""
+    """Raises UserError unless all named files exist and this machine meets the requirements."""
     check_folders(experiment)
     check_machine(experiment)
 
 
 def check_folders(experiment: Experiment) -> None:
-    """Raises UserError unless every folder and file that the experiment names is there."""
+    """Raises UserError unless every folder and file that the experiment names exists."""
     for key, path in named_paths(experiment).items():
         if key == "pip_requirements_file" and not Path(path).is_file():
             raise UserError(f"{key}: {path} is not a file")
@@ -102,13 +102,13 @@ def _is_installed(package: str) -> bool:
 
 
 def install_packages(experiment: Experiment, packages: Path) -> Path | None:
-    """Installs what the environment that trains does not have; returns the folder, or None.
+    """Installs packages that the training environment lacks; returns their folder, or None.
 
-    What it has keeps its version: another one of numpy, gymnasium or torch in the environment
+    Packages that it has keep their versions: another numpy, gymnasium or torch in the environment
     runners alone would fail in ways that are hard to explain.
 
     Raises:
-        UserError: A package does not exist, or needs another version of one that is there.
+        UserError: A package does not exist, or needs another version of an installed one.
     """
     wanted = list(experiment.pip_packages)
     if experiment.pip_requirements_file is not None:
@@ -142,7 +142,7 @@ def install_packages(experiment: Experiment, packages: Path) -> Path | None:
 
 
 def _distributions() -> list[str]:
-    """Returns name==version of everything in the environment that trains."""
+    """Returns name==version of every package in the environment that trains."""
     versions = {
         distribution.metadata["Name"]: distribution.version
         for distribution in importlib.metadata.distributions()
@@ -151,7 +151,7 @@ def _distributions() -> list[str]:
 
 
 def _uv(*arguments: str) -> str:
-    """Runs `uv pip install`; returns what it says."""
+    """Runs `uv pip install`; returns its messages."""
     program = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}")
     program = program or shutil.which("uv")
     if program is None:

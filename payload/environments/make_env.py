@@ -34,7 +34,7 @@ def make_env(
     """Makes one environment, as the policy sees it.
 
     Raises:
-        UserError: It is not found, or says itself that it has no such render mode.
+        UserError: It is not found, or declares that it has no such render mode.
     """
     spec = find_spec(env_id)
     if render_mode is not None:
@@ -53,9 +53,9 @@ def make_env(
 def make_vector(
     env_id: str, env_config: Mapping[str, Any], num_envs: int
 ) -> VectorEnv[Any, Any, Any]:
-    """Makes environments that are stepped in one call, and reset in the step after their end.
+    """Makes a vector of environments, which reset in the step after the end of an episode.
 
-    The package's own vector environment is taken, where it has one that resets in this way.
+    It uses the package's own vector environment, if that resets in this way.
     """
     spec = find_spec(env_id)
     if spec.vector_entry_point is not None:

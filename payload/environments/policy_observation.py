@@ -69,7 +69,7 @@ class PolicyObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
 
 
 class PolicyObservationVector(gymnasium.vector.VectorObservationWrapper):
-    """The same for a vector environment of its own."""
+    """The same for a package's own vector environment."""
 
     def __init__(self, env: gymnasium.vector.VectorEnv[Any, Any, Any]) -> None:
         super().__init__(env)

@@ -28,26 +28,26 @@ from payload.processes import kill
 
 ACTIONS = "Discrete from 0, Box of floats in 1 dimension, MultiDiscrete, and Dict or Tuple of these"
 PATIENCE_S = 120.0
-"""For an environment's first step; a simulator may load for a while."""
+"""Time limit of an environment's first step; a simulator may load for a while."""
 NO_WINDOW = re.compile(r"\bdisplay|video device|\bX11|\bX server|Xlib|\bGLX", re.IGNORECASE)
-"""What Xlib, Tk, SDL, GLFW, Qt and Java say without an X server."""
+"""Matches errors of Xlib, Tk, SDL, GLFW, Qt and Java without an X server."""
 
 
 @dataclass(frozen=True)
 class EnvironmentFacts:
-    """What an environment's first step has shown."""
+    """What the first step of an environment has shown."""
 
     observation_bytes: int = 0
-    """As the policy sees it."""
+    """Size as the policy sees it."""
     actions: str = ""
     """The action space, in words."""
     discrete: bool = False
     composed: bool = False
     """Several actions at once: MultiDiscrete, Dict or Tuple."""
     atari: bool = False
-    """A game of ale-py that it steps in one call."""
+    """A game that ale-py steps as a vector in one call."""
     problem: str = ""
-    """Why it cannot be used."""
+    """Why the environment cannot be used."""
 
 
 def probe(experiment: Experiment) -> EnvironmentFacts:
@@ -82,7 +82,7 @@ def probe(experiment: Experiment) -> EnvironmentFacts:
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Runs a command; nothing that it has started stays behind."""
+    """Runs a command; on a timeout or Ctrl-C kills it with all that it has started."""
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -105,7 +105,7 @@ def facts_of(env_id: str, env_config: dict[str, Any]) -> EnvironmentFacts:
     """Plays an environment's first step in this process."""
     try:
         env = make_env(env_id, env_config)
-    except UserError as error:  # Of its observations.
+    except UserError as error:  # About its observations.
         return EnvironmentFacts(problem=str(error).removeprefix(f"env: {env_id}: "))
     except Exception as error:  # The environment's own code may raise anything.
         return EnvironmentFacts(problem=f"making it raises {raised(error)}")
@@ -120,7 +120,7 @@ def facts_of(env_id: str, env_config: dict[str, Any]) -> EnvironmentFacts:
 
 
 def _actions_problem(space: Space[Any]) -> str:
-    """Returns why RLlib cannot act in a space, or an empty text."""
+    """Returns why RLlib cannot act in a space, or an empty string."""
     allowed = f"; allowed: {ACTIONS}"
     if isinstance(space, Dict | Tuple):
         parts = space.values() if isinstance(space, Dict) else space.spaces

@@ -28,11 +28,11 @@ def runtime_env(
 
     Args:
         payload: The folder of this package.
-        installed: What `install_packages` returned.
+        installed: The folder that `install_packages` returned.
         staging: A folder that becomes the workers' working directory.
 
     Raises:
-        UserError: It is too large for Ray.
+        UserError: The folders are too large for Ray.
     """
     environment: dict[str, Any] = {"py_modules": [str(payload)]}
     if experiment.environment_variables:
@@ -66,11 +66,11 @@ def local_runtime_env(run_under: str, temporary: Path) -> dict[str, Any]:
 
 
 def set_input_variables() -> None:
-    """Ray calls it in every worker: the inputs are below the working directory.
+    """Tells a worker where its inputs are, below the working directory; Ray calls it in each one.
 
-    Their copies are beside Ray's folder of working directories: Ray removes these with
+    Their copies are next to Ray's folder of working directories: Ray removes these with
     shutil.rmtree (ray._private.runtime_env.packaging.delete_package), which fails in folders
-    without a write bit. The copies of a working directory that is gone are removed here.
+    without a write bit. This function removes the copies of working directories that are gone.
     """
     package = Path.cwd()
     copies = package.parents[1] / INPUTS
@@ -82,7 +82,7 @@ def set_input_variables() -> None:
 
 
 def _folders(experiment: Experiment, installed: Path | None) -> Iterator[tuple[Path, str]]:
-    """Yields each folder that travels with its place in the working directory."""
+    """Yields each folder that travels, and its place in the working directory."""
     if installed is not None:
         yield installed, "."
     if experiment.source_directory is not None:
@@ -92,7 +92,7 @@ def _folders(experiment: Experiment, installed: Path | None) -> Iterator[tuple[P
 
 
 def _check_size(folders: list[Path]) -> None:
-    """Raises UserError for what Ray would refuse, before anything is copied."""
+    """Raises UserError if the folders are too large for Ray, before anything is copied."""
     sizes: Counter[Path] = Counter()
     for folder in folders:
         for path in files_in(folder):

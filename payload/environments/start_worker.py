@@ -1,7 +1,7 @@
 """Runs Ray's worker under an experiment's run_under, and ends it with its raylet from the start.
 
-A worker notices the end of its raylet by itself once it is connected. One that is still starting
-waits for a raylet that is gone, for 40 s, and its X server with it.
+A connected worker notices the end of its raylet by itself. One that is still starting would wait
+40 s for a raylet that is gone, and its X server with it.
 
     python start_worker.py default_worker.py ARGUMENTS
 """
@@ -20,7 +20,7 @@ def main() -> None:
     raylet = int(os.environ["RAY_RAYLET_PID"])
     threading.Thread(target=_end_with, args=(raylet,), daemon=True).start()
     del sys.argv[0]
-    # As if Python had been started with it.
+    # As if Python had been started with that script.
     sys.path[0] = str(Path(sys.argv[0]).parent)
     runpy.run_path(sys.argv[0], run_name="__main__")
 

@@ -1,7 +1,7 @@
 """The language of an experiment: its settings, their old names, and what fits on a cluster.
 
-Needs pydantic and PyYAML alone. The payload, the preview of a stack and the head's scripts read an
-experiment here and nowhere else.
+It needs only pydantic and PyYAML. The payload, the preview of a stack and the head's scripts all
+read experiments through it.
 """
 
 from payload.errors import UserError, nearest

@@ -4,16 +4,16 @@ import math
 from dataclasses import dataclass
 
 TRAJECTORIES = ((64, 8, 128), (16, 16, 64), (0, 32, 32))
-"""From so many env runners on: games of each, and steps of a game in a rollout fragment.
+"""Minimum of env runners, games of each, and steps of a game in a rollout fragment.
 
 With many env runners each core plays fewer games, so that a long game ends sooner. But inference
-of fewer games takes more CPU time for each step, and the driver needs as much for a fragment of
-fewer steps.
+of fewer games takes more CPU time per step, and a fragment of fewer steps costs the driver as much
+as a larger one.
 """
 KEPT_UP_WITH = 16
-"""With up to so many env runners, one learner on a GPU keeps up with minibatches as small as on a
-laptop. Larger ones cost environment steps: with minibatches of four times the size Pong was not
-solved in 1.16 million, where those of a laptop take 0.9 million."""
+"""Up to this number of env runners, one learner on a GPU keeps up with a laptop's minibatches.
+Larger ones cost environment steps: with minibatches of four times the size Pong was not solved in
+1.16 million, while a laptop's need 0.9 million."""
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,11 @@ class BatchSizes:
     """Batch sizes and learning rate for a number of env runners."""
 
     factor: int
-    """How many times the train batch and the minibatch of a laptop."""
+    """The train batch and the minibatch, as a multiple of a laptop's."""
     num_envs_per_env_runner: int
     rollout_fragment_length: int
     lr_factor: float
-    """Adam's steps grow with the square root of the batch (Malladi et al. 2022)."""
+    """The square root of the factor, as Adam's steps grow (Malladi et al. 2022)."""
 
     @property
     def fragment_steps(self) -> int:

@@ -24,7 +24,7 @@ def with_defaults(
 
     Args:
         atari: Whether the environment takes the Atari fast path.
-        num_env_runners: What `placement.place` returned; None leaves the setting as it is.
+        num_env_runners: The result of `placement.place`; None leaves the setting as it is.
     """
     given = experiment.config
     filled: dict[str, Any] = {}
@@ -64,7 +64,7 @@ def _scaled(
 ) -> dict[str, Any]:
     """Returns the sizes of IMPALA and APPO.
 
-    Where one of TRAJECTORY_SIZES is given, games and fragment length do not follow the scale.
+    If one of TRAJECTORY_SIZES is given, games and fragment length do not follow the scale.
 
     Args:
         minibatch_steps: Steps of a minibatch on a laptop; None for the whole train batch.
@@ -79,8 +79,8 @@ def _scaled(
         length = sizes.rollout_fragment_length
         rows = max(1, round(minibatch_steps * scale.factor / learners / length))
         filled["minibatch_size"] = rows * length
-    # RLlib collects whole fragments for all learners together and then divides them: one with fewer
-    # fragments than another would halt both.
+    # RLlib collects whole fragments for all learners together and then divides them: a learner with
+    # fewer fragments than another would stall both.
     fragments = max(1, scale.factor // learners)
     if given.train_batch_size_per_learner is not None:
         fragments = -(-given.train_batch_size_per_learner // sizes.fragment_steps)
@@ -89,7 +89,7 @@ def _scaled(
 
 
 def notes_on_defaults(experiment: Experiment, atari: bool) -> list[str]:
-    """Returns a line for each given setting that has no effect, or not the one that was asked."""
+    """Returns a line for each given setting that has no effect, or not the requested one."""
     given = experiment.config
     asked = given.train_batch_size_per_learner
     size = with_defaults(experiment, atari).train_batch_size_per_learner

@@ -81,7 +81,7 @@ def _tables() -> dict[str, Iterable[str]]:
 
 
 def _own(model: type[AlgorithmSettings]) -> Iterator[str]:
-    """Yields the settings that an algorithm does not share with all others, or has another way."""
+    """Yields the settings that not all algorithms have, or that this one defines differently."""
     for name, field in model.model_fields.items():
         shared = AlgorithmSettings.model_fields.get(name)
         if shared is None or (shared.default, shared.description) != (
@@ -206,7 +206,7 @@ def _config_of(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _without_description(setting: dict[str, Any]) -> dict[str, Any]:
-    """Takes what a value must be out of a setting's schema, and returns it."""
+    """Removes a setting's constraints from its schema and returns them."""
     return {key: setting.pop(key) for key in [*setting] if key not in ("description", "default")}
 
 

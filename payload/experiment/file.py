@@ -30,7 +30,7 @@ for _class in (_Loader, _Dumper):
 def read_file(path: Path) -> dict[str, Any]:
     """Reads an experiment file (YAML; JSON is YAML).
 
-    A file of `rllib train`, {name: {run, env, ...}}, is understood as well.
+    A file of `rllib train`, {name: {run, env, ...}}, is accepted too.
 
     Raises:
         UserError: The file cannot be read or does not hold an experiment.
@@ -55,12 +55,12 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def read_mapping(text: str) -> Any:
-    """Reads YAML as an experiment file has it; raises yaml.YAMLError or ValueError."""
+    """Reads YAML by the rules of experiment files; raises yaml.YAMLError or ValueError."""
     return yaml.load(text, Loader=_Loader)
 
 
 def to_yaml(experiment: Experiment) -> str:
-    """Returns the experiment file that gives this experiment again."""
+    """Returns the text of an experiment file that reads back as this experiment."""
     values = json.loads(experiment.model_dump_json(exclude_unset=True, by_alias=True))
     if not values.get("config"):
         values.pop("config", None)

@@ -25,7 +25,7 @@ TRAJECTORY_SIZES = frozenset(
 
 @dataclass(frozen=True)
 class ByAlgorithm:
-    """A default that each algorithm has for itself."""
+    """A default that differs between IMPALA and APPO."""
 
     impala: Any
     appo: Any

@@ -1,4 +1,4 @@
-"""Settings of older RLlib versions and of Azure ML's samples: what each is called today."""
+"""Today's names of the settings of older RLlib versions and of Azure ML's samples."""
 
 import math
 from dataclasses import dataclass, field
@@ -83,7 +83,7 @@ def translate_config(config: dict[str, Any], run: Algorithm = "IMPALA") -> Trans
     """Returns the same settings of an algorithm under today's names.
 
     Raises:
-        UserError: A setting stands there twice, under its old and its new name, or cannot be
+        UserError: A setting is given under both its old and its new name, or cannot be
             searched.
     """
     _check_search(config, run)
@@ -151,10 +151,10 @@ def _ignored(run: Algorithm) -> dict[str, str]:
 
 
 def _exploration(given: Any, run: Algorithm, notes: list[str]) -> tuple[str, Any]:
-    """Returns the setting that stands for RLlib's old exploration_config, and its value.
+    """Returns the setting that replaces RLlib's old exploration_config, and its value.
 
     Raises:
-        UserError: EpsilonGreedy has a key that is none of its own, or a wrong value.
+        UserError: EpsilonGreedy has an unknown key or a wrong value.
     """
     values = given if isinstance(given, dict) else {"type": given}
     kind = values.get("type", "EpsilonGreedy" if run == "DQN" else "StochasticSampling")
@@ -195,7 +195,7 @@ def translate_stop(stop: dict[str, Any]) -> Translated:
     """Returns the stop criteria under today's names.
 
     Raises:
-        UserError: A criterion stands there twice, under its old and its new name.
+        UserError: A criterion is given under both its old and its new name.
     """
     translated = Translated()
     for key, value in stop.items():
@@ -207,7 +207,7 @@ def translate_stop(stop: dict[str, Any]) -> Translated:
 
 
 def old_names_of(section: str, key: str) -> list[str]:
-    """Returns the older names that may be meant by an unknown key of a section."""
+    """Returns the older names that an unknown key of a section may mean."""
     if section == "stop":
         return list(RENAMED_STOP)
     if key.startswith("model."):
@@ -230,7 +230,7 @@ def _rename(
 
 
 def _learners_of_gpus(num_gpus: Any) -> tuple[int, float]:
-    """One learner for each GPU; a part of a GPU is one learner's; none: train in the driver."""
+    """Returns learners and GPUs of each: one per GPU or part of one; none if the driver trains."""
     if (
         isinstance(num_gpus, bool)
         or not isinstance(num_gpus, int | float)

@@ -1,6 +1,6 @@
 """Placement: from the CPUs and GPUs of head and workers to env runners and learners.
 
-The preview of a stack and the payload both ask here; the head's queue shares a cluster by the same
+The preview of a stack and the payload both use it; the head's queue shares a cluster by the same
 rules, which are in payload/room.py.
 """
 
@@ -18,8 +18,8 @@ class Cluster:
 
     nodes: Sequence[Node]
     local: bool = False
-    """Ray that was started for this run alone: env runners get every CPU. On a cluster the driver
-    keeps one, as in the articles' 6 + 8 - 1 = 13."""
+    """Whether Ray was started for this run alone, so that env runners get every CPU. On a cluster
+    the driver keeps one, as in the articles' 6 + 8 - 1 = 13."""
 
     @property
     def cpus(self) -> int:
@@ -27,7 +27,7 @@ class Cluster:
 
 
 def needs(settings: AlgorithmSettings) -> Needs:
-    """Returns what `place` looks for on a cluster."""
+    """Returns the resources that `place` looks for on a cluster."""
     gpus = settings.num_gpus_per_learner
     return Needs(
         num_env_runners=settings.num_env_runners,
@@ -41,7 +41,7 @@ def needs(settings: AlgorithmSettings) -> Needs:
 
 
 def place(settings: AlgorithmSettings, cluster: Cluster, shrink: bool = False) -> int:
-    """Returns the number of env runners: what the settings ask for, or as many as fit.
+    """Returns the number of env runners: the requested number, or as many as fit.
 
     Args:
         shrink: If the settings request more than fits, take what fits: a cluster may have lost
@@ -69,8 +69,8 @@ def place(settings: AlgorithmSettings, cluster: Cluster, shrink: bool = False) -
 def place_trials(settings: AlgorithmSettings, cluster: Cluster, trials: int) -> int:
     """Returns the number of env runners of each trial of a search.
 
-    It is what the settings ask for. Otherwise as many of `trials` train at once as have room with
-    one env runner each, and share the CPUs evenly.
+    A number in the settings is kept. Otherwise as many of `trials` train at once as fit with one
+    env runner each, and share the CPUs evenly.
 
     Raises:
         UserError: The cluster has no room for a single trial.
@@ -90,7 +90,7 @@ def place_trials(settings: AlgorithmSettings, cluster: Cluster, trials: int) -> 
 def cpus_of_trials_driver(settings: AlgorithmSettings, cluster: Cluster, env_runners: int) -> int:
     """Returns the CPUs that a trial reserves for its own process, by the rules of `place`."""
     if env_runners == 0:
-        return 1  # It samples itself.
+        return 1  # The trial's own process samples.
     free = cluster.cpus - env_runners * settings.num_cpus_per_env_runner - _cpu_learners(settings)
     return int(not cluster.local and _cpu_learners(settings) == 0 and free > 0)
 
@@ -102,7 +102,7 @@ def room_for_env_runners(settings: AlgorithmSettings, cluster: Cluster, trials: 
     for _ in range(trials * asked.cpu_learners):
         room.take_cpu(asked.cpus_per_env_runner)
     room.take_env_runners(asked, asked.evaluation_env_runners)
-    # The first env runner comes before the drivers: a cluster of one CPU trains as well.
+    # The first env runner comes before the drivers, so that a cluster of one CPU can train.
     first = 0 if cluster.local else room.take_env_runners(asked, 1)
     if not cluster.local:
         for _ in range(trials):
@@ -111,7 +111,7 @@ def room_for_env_runners(settings: AlgorithmSettings, cluster: Cluster, trials: 
 
 
 def _for_evaluation(settings: AlgorithmSettings) -> int:
-    """Returns how many env runners do nothing but evaluate."""
+    """Returns the number of env runners that only evaluate."""
     return 0 if settings.evaluation_interval is None else settings.evaluation_num_env_runners
 
 
@@ -120,7 +120,7 @@ def _cpu_learners(settings: AlgorithmSettings) -> int:
 
 
 def _check_learners(settings: AlgorithmSettings, cluster: Cluster) -> None:
-    """Every learner has a CPU, or its GPUs on one node."""
+    """Raises UserError unless every learner has a CPU, or its GPUs on one node."""
     learners, each = settings.num_learners, settings.num_gpus_per_learner
     if _cpu_learners(settings) > cluster.cpus:
         raise UserError(

@@ -1,7 +1,7 @@
 """Reads an experiment from its layers: a file, the command line, the numbers of a stack.
 
-Each layer is translated into today's names and then merged over those before it. So a file may say
-`num_workers` and the command line `num_env_runners`.
+Each layer is translated into today's names and then merged over the earlier ones, so a file may
+say `num_workers` and the command line `num_env_runners`.
 """
 
 import difflib
@@ -49,7 +49,7 @@ Layer = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class LoadedExperiment:
-    """An experiment and what a person should know of how it was read."""
+    """An experiment, and notes on how it was read."""
 
     experiment: Experiment
     notes: list[str]
@@ -67,7 +67,7 @@ def read_experiment(*layers: Layer | Path) -> LoadedExperiment:
         for layer in layers
     ]
     runs = [layer["run"] for layer, _ in read if isinstance(layer, Mapping) and layer.get("run")]
-    # An algorithm that is none is refused below, as any other wrong value.
+    # An unknown algorithm is refused below, like any other wrong value.
     run: Algorithm = runs[-1] if runs and runs[-1] in ALGORITHMS else "IMPALA"
     merged = _Merged(run)
     for layer, folder in read:
@@ -78,7 +78,7 @@ def read_experiment(*layers: Layer | Path) -> LoadedExperiment:
         merged.notes.append(f"stop is empty: time_total_s is {DEFAULT_TIME_TOTAL_S:g}")
     sections: dict[str, BaseModel] = {}
     search = merged.split_search()
-    # The algorithm first: which settings there are depends on it.
+    # The algorithm first: it decides which settings exist.
     _validated(Experiment, {key: v for key, v in merged.values.items() if key not in SECTIONS}, "")
     for section, model in (("config", SETTINGS[run]), ("stop", Stop)):
         given = merged.values.get(section, {})
@@ -99,16 +99,16 @@ def read_experiment(*layers: Layer | Path) -> LoadedExperiment:
 
 @dataclass
 class _Merged:
-    """What the layers so far say, in today's names."""
+    """The layers read so far, in today's names."""
 
     run: Algorithm
     values: dict[str, Any] = field(default_factory=dict)
     given_names: dict[str, str] = field(default_factory=dict)
-    """The name that a person gave, where it is not today's."""
+    """The name in the file or on the command line, if it is not today's."""
     notes: list[str] = field(default_factory=list)
 
     def take(self, layer: Layer, folder: Path) -> None:
-        """Merges a layer over those before it; its relative paths start in `folder`."""
+        """Merges a layer over the earlier ones; its relative paths start in `folder`."""
         if not isinstance(layer, Mapping):
             raise UserError(f"experiment: {layer!r} is not a mapping of run, env, config and stop")
         for key, value in layer.items():
@@ -131,7 +131,7 @@ class _Merged:
         """Replaces every search space by a candidate; returns the search spaces.
 
         Raises:
-            UserError: A setting cannot be searched, or has a search space that does not exist.
+            UserError: A setting cannot be searched, or its kind of search space does not exist.
         """
         spaces = {}
         for name, value in self.values.get("config", {}).items():
@@ -192,9 +192,9 @@ def _with_spaces(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_arguments(env_config: Any) -> None:
-    """Raises UserError if a search space stands for an environment's arguments, or one of them.
+    """Raises UserError if a search space replaces an environment's arguments, or one of them.
 
-    An argument may be named as a kind of search space is, so only a whole one is meant.
+    An argument may have the name of a kind of search space, so only a complete one counts.
     """
     arguments = env_config if isinstance(env_config, dict) else {}
     inner = {f"config.env_config.{name}": value for name, value in arguments.items()}
@@ -204,7 +204,7 @@ def _check_arguments(env_config: Any) -> None:
 
 
 def _absolute(value: Any, folder: Path) -> Any:
-    """Returns a path, or paths by name, from the root; what is neither stays as it is."""
+    """Returns a path, or paths by name, as absolute; any other value unchanged."""
     if isinstance(value, dict):
         return {name: _absolute(path, folder) for name, path in value.items()}
     if not isinstance(value, str):
@@ -222,14 +222,14 @@ def _validated(
     run: Algorithm = "IMPALA",
     given_names: Mapping[str, str] = MappingProxyType({}),
 ) -> Model:
-    """Returns a section of an experiment, or raises UserError with the first thing wrong in it."""
+    """Returns a section of an experiment, or raises UserError with the first error in it."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
     if not first["loc"] or first["type"] == "value_error":
         raise UserError(first["msg"].removeprefix("Value error, "))
-    # Behind a key's own name stand a union's members: a number or a schedule.
+    # After the key, pydantic names a member of a union: a number or a schedule.
     name = str(first["loc"][0])
     key = f"{section}.{name}" if section else name
     if first["type"] == "extra_forbidden":

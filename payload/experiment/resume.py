@@ -18,16 +18,16 @@ STAYS = frozenset(
     | {"clip_rewards", "end_return_at_lost_life"}
     | {"network", "fcnet_hidden", "fcnet_hiddens", "fcnet_activation", "vf_share_layers"}
     | {"use_lstm", "lstm_cell_size", "dueling", "twin_q"}
-    # They count when a run begins.
+    # These only have an effect when a run begins.
     | {"seed", "initial_alpha"}
 )
-"""Settings of `config` that decide what is learned: environment, reward, network, beginning."""
+"""Settings of `config` that decide what is learned: environment, reward, network, start."""
 CHANGES_NOTHING = frozenset(
     {"num_env_runners", "num_cpus_per_env_runner", "num_learners", "num_gpus_per_learner"}
     | {"evaluation_interval", "evaluation_duration", "evaluation_num_env_runners"}
     | {"env_step_timeout_s", "disable_env_checking", "min_time_s_per_iteration"}
 )
-"""Settings of `config` by which nothing else is learned. All others are hyperparameters."""
+"""Settings of `config` that do not affect what is learned. All others are hyperparameters."""
 
 
 def resume_key(experiment: Experiment) -> str:
@@ -45,12 +45,12 @@ def check_resumable(before: Experiment, now: Experiment, where: str) -> list[str
     """Returns a line for each hyperparameter that changes.
 
     Args:
-        before: The experiment of the run, as its checkpoint has it.
+        before: The experiment of the run, from its checkpoint.
         now: The experiment that is to continue it.
-        where: The option that asks for it, with its value; it begins the error.
+        where: The option that requests it, with its value; error messages begin with it.
 
     Raises:
-        UserError: Something changes that decides what is learned.
+        UserError: A setting that decides what is learned has changed.
     """
     old, new = _what_stays(before), _what_stays(now)
     for key in dict.fromkeys([*old, *new]):
@@ -69,7 +69,7 @@ def check_resumable(before: Experiment, now: Experiment, where: str) -> list[str
 
 
 def _what_stays(experiment: Experiment) -> dict[str, Any]:
-    """Returns by its key, as JSON has it, everything that a resumed run may not change."""
+    """Returns everything that a resumed run may not change, by its key, as JSON values."""
     values = {name: value for name, value in experiment.config if name in STAYS}
     if "image_width" in values:
         values["image_width"] = values["image_width"] or values["image_size"]

@@ -49,7 +49,7 @@ class SearchSpace:
         return self.kind != "grid_search"
 
     def to_plain(self) -> dict[str, list[Any]]:
-        """Returns what an experiment file says."""
+        """Returns the search space as an experiment file contains it."""
         return {self.kind: list(self.values)}
 
     def __str__(self) -> str:
@@ -57,10 +57,10 @@ class SearchSpace:
 
 
 def search_space(key: str, value: Any) -> SearchSpace | None:
-    """Returns the search space that a value is, None if it is none.
+    """Returns a value as a search space, None if it is not one.
 
     Raises:
-        UserError: It is meant to be one, and is not well formed.
+        UserError: It looks like a search space, but is not well formed.
     """
     if not isinstance(value, dict):
         return None
@@ -102,7 +102,7 @@ def _check_bounds(name: str, kind: str, bounds: list[Any]) -> None:
 
 
 def check_no_space(key: str, value: Any) -> None:
-    """Raises UserError if a search space stands where none can."""
+    """Raises UserError if the value is a search space, which is not allowed here."""
     if search_space(key, value) is not None:
         raise UserError(f"{key}: cannot be searched; only settings in config can")
 

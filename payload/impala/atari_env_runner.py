@@ -31,7 +31,7 @@ STEPS_AT_ONCE = 32
 
 
 def game_seeds(seed: int, env_runner: int, num_envs: int) -> npt.NDArray[np.int64]:
-    """Returns the seeds of an env runner's games, [N] in [0, 2**31): no two of a run are equal.
+    """Returns the seeds of an env runner's games, [N] in [0, 2**31), all different within a run.
 
     RLlib gives env runner k the seed + k, and AtariVectorEnv gives its game i that + i.
     """
@@ -42,10 +42,10 @@ def game_seeds(seed: int, env_runner: int, num_envs: int) -> npt.NDArray[np.int6
 class AtariEnvRunner(Recovering):
     """Samples rollout fragments from one AtariVectorEnv.
 
-    Takes the place of RLlib's SingleAgentEnvRunner, from which it inherits weight
-    pulling, state, checkpointing and spaces. `sample()` returns a list of one
-    RolloutFragment instead of a list of episodes; connectors on the env runner's side
-    are not used: the module reads the emulator's uint8 frames as they are.
+    It replaces RLlib's SingleAgentEnvRunner and inherits its weight pulling, state,
+    checkpointing and spaces. `sample()` returns a list of one RolloutFragment instead of a
+    list of episodes; it uses no connectors of env runners: the module reads the emulator's
+    uint8 frames directly.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -62,14 +62,14 @@ class AtariEnvRunner(Recovering):
     def sample(self, **kwargs: Any) -> list[RolloutFragment]:
         """Samples one rollout fragment; see RLlib's SingleAgentEnvRunner for the arguments.
 
-        The driver's own env runner gets its environment here, on the first call: it only
-        samples where it is the only one, and loading the games takes seconds.
+        The driver's own env runner makes its environment here, on the first call: it samples
+        only if there is no other, and loading the games takes seconds.
         """
         if self.env is None:
             self.make_env()
         server = self._env_runner_state_server
         if server is not None and not self._has_answered(server):
-            # It starts after the env runners, in seconds in which its state is also theirs.
+            # The server starts seconds after the env runners; meanwhile its state is also theirs.
             self._env_runner_state_server = None
         try:
             fragments: list[RolloutFragment] = super().sample(**kwargs)
@@ -78,7 +78,7 @@ class AtariEnvRunner(Recovering):
         return fragments
 
     def _has_answered(self, server: Any) -> bool:
-        """Whether the EnvRunnerStateServer has started; asks it, but does not wait."""
+        """Asks, without waiting, whether the EnvRunnerStateServer has started."""
         if self._server_answer is None:
             self._server_answer = server.get_version.remote()
         return bool(ray.wait([self._server_answer], timeout=0)[0])
@@ -97,7 +97,7 @@ class AtariEnvRunner(Recovering):
 
     @property
     def _steps_of_all(self) -> int:
-        """Environment steps of all env runners while each environment here makes one."""
+        """Environment steps of all env runners per step of each environment here."""
         return int(self.num_envs * max(1, self.config.num_env_runners))
 
     def get_metrics(self) -> Any:
@@ -116,7 +116,7 @@ class AtariEnvRunner(Recovering):
         random_actions: bool = False,
         force_reset: bool = False,
     ) -> list[RolloutFragment]:
-        """Steps all environments for `num_timesteps` in sum, or until `num_episodes` ended.
+        """Steps all environments for `num_timesteps` in total, or until `num_episodes` ended.
 
         With `num_episodes`, each environment plays its share from a fresh start and its
         later episodes do not count, so short episodes are not favoured; the fragments
@@ -225,7 +225,7 @@ class AtariEnvRunner(Recovering):
     def _observe(
         self, observations: Any, rewards: Any, terminated: Any, truncated: Any, infos: Any
     ) -> tuple[Any, Any, Any]:
-        """Takes a step's result in; returns rewards, terminated and truncated for the learner."""
+        """Processes a step's result; returns rewards, terminated and truncated for the learner."""
         self._observations = observations
         self._returns += rewards
         self._lengths += 1

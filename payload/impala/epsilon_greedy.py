@@ -22,7 +22,7 @@ def mixture_logp(logits: torch.Tensor, epsilon: float) -> torch.Tensor:
 
 
 class EpsilonGreedy(TorchRLModule):
-    """A module of RLlib that takes a random action with the probability model_config["epsilon"].
+    """An RLlib module that takes a random action with probability model_config["epsilon"].
 
     ACTION_DIST_INPUTS stay the policy's own: PPO's KL divergence is between two policies.
     """
@@ -33,7 +33,7 @@ class EpsilonGreedy(TorchRLModule):
         """Returns RLlib's outputs with actions and their log-probabilities.
 
         Args:
-            t: Environment steps that all env runners have sampled; RLlib's env runner gives it.
+            t: Environment steps that all env runners have sampled; RLlib's env runner passes it.
         """
         outputs: dict[str, Any] = super()._forward_exploration(batch, **kwargs)
         epsilon = value_at(self.model_config["epsilon"], t)

@@ -13,11 +13,11 @@ from payload.impala.state_server import StateServer
 
 POLL_S = 0.1
 WAIT_S = 0.01
-"""Time to wait for results of learners before the queues are looked at again."""
+"""Time to wait for results of learners before checking the queues again."""
 
 
 class VolleyIMPALA(IMPALA):
-    """RLlib's; sends every train batch to every learner, and its driver does not sample."""
+    """RLlib's IMPALA, but every learner gets every train batch and the driver does not sample."""
 
     def setup(self, config: Any) -> None:
         super().setup(config)
@@ -27,7 +27,7 @@ class VolleyIMPALA(IMPALA):
             self._env_runner_state_server = self._start_state_server(config)
 
     def _start_state_server(self, config: Any) -> Any:
-        """Starts the actor and gives it to the env runners, as RLlib's setup does with its own."""
+        """Starts the actor and passes it to the env runners, as RLlib's setup does with its own."""
         options = ray.remote(
             num_cpus=0,
             max_restarts=-1,
@@ -44,7 +44,7 @@ class VolleyIMPALA(IMPALA):
     def _sample_and_get_connector_states(self) -> Any:
         """Waits while every env runner is out of service; RLlib's driver would sample for them.
 
-        The driver has no window (`run_under`), and a fault of its environment would end the run.
+        The driver has no display (`run_under`), and a fault in its environment would end the run.
         """
         group = self.env_runner_group
         if group.num_remote_env_runners() > 0 and group.num_healthy_remote_workers() == 0:
@@ -58,14 +58,14 @@ class VolleyAPPO(VolleyIMPALA, APPO):
 
 
 class PatientLearnerGroup(LearnerGroup):
-    """Waits for room where RLlib's own drops a train batch.
+    """Waits for room, where RLlib's own group would drop a train batch.
 
-    RLlib's also gives it to those of several learners that have room. Learners average each
-    gradient step, so one that skips a batch averages its next one with another's last one.
+    RLlib's also gives a batch to only those of several learners that have room. Learners average
+    each gradient step, so one that skips a batch averages its next one with another's last one.
     """
 
     def update(self, *, async_update: bool = False, **kwargs: Any) -> list[Any]:
-        """Returns the results that have come, as RLlib's own; waits until each learner has room."""
+        """Returns the results so far, like RLlib's own; waits until each learner has room."""
         results: list[Any] = []
         while async_update and self._has_full_queue():
             ready = self._worker_manager.fetch_ready_async_reqs(timeout_seconds=WAIT_S)
@@ -74,7 +74,7 @@ class PatientLearnerGroup(LearnerGroup):
         return results
 
     def _has_full_queue(self) -> bool:
-        """Whether a learner has as many train batches as RLlib lets wait for it."""
+        """Whether the queue of a learner holds as many train batches as RLlib allows."""
         manager = self._worker_manager
         limit = manager._max_remote_requests_in_flight_per_actor
         return any(

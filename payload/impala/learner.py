@@ -33,20 +33,20 @@ LEARNING_RATE = "default_optimizer_learning_rate"
 GRADIENT_NORM = "gradients_default_optimizer_global_norm"
 """RLlib's names of the learning rate and of the gradients' global norm before clipping."""
 SKIPPED = "skipped"
-"""Gradient steps of an update that were not made."""
+"""Number of gradient steps that an update has skipped."""
 UPDATE_SETTINGS = "update_settings"
-"""In the timesteps that accompany a train batch: its UpdateSettings."""
+"""Key of a train batch's UpdateSettings in the timesteps that accompany it."""
 LOSS_STATE = "loss"
-"""In a learner's state: what the loss depends on besides weights and settings."""
+"""Key in a learner's state of what the loss depends on besides weights and settings."""
 
 
 class VTraceLearner(ThreadWatch, IMPALATorchLearner):
     """IMPALA's update: one policy-gradient step per minibatch, weighted by V-trace advantages.
 
-    `config.learner_config_dict` carries what RLlib's IMPALAConfig has no setting for:
-    num_epochs, minibatch_size (both of them RLlib's words; RLlib's own iterator would cut
-    rows of T + 1 slots apart), replay_proportion and replay_buffer_num_slots (words of RLlib's old
-    API stack), lambda_, normalize_advantages and uniform_kl_coeff.
+    `config.learner_config_dict` carries the settings that RLlib's IMPALAConfig lacks: num_epochs
+    and minibatch_size (RLlib's names; RLlib's own iterator would cut rows of T + 1 slots apart),
+    replay_proportion and replay_buffer_num_slots (names of RLlib's old API stack), lambda_,
+    normalize_advantages and uniform_kl_coeff.
     """
 
     def build(self) -> None:
@@ -57,9 +57,9 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
             minibatch_size=self.config.learner_config_dict["minibatch_size"],
             lr=self.config.lr,
         )
-        """What the train batches to come are trained with."""
+        """Settings for the train batches to come."""
         self._current = self.update_settings
-        """What the update in progress is trained with."""
+        """Settings for the update in progress."""
         self._replay = ReplayBuffer(
             self.config.learner_config_dict["replay_buffer_num_slots"],
             self.config.learner_config_dict["replay_proportion"],
@@ -92,12 +92,12 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         return_state: bool = False,
         **kwargs: Any,
     ) -> Any:
-        """Returns the metrics, and the weights for the env runners as they are after this update.
+        """Returns the metrics, and the weights for the env runners after this update.
 
-        RLlib asks for weights with the first of a training step's updates alone, and takes them
-        before it waits for that update. They cost nothing more: its learner thread puts them into
-        the object store after each update, or after every `broadcast_interval` ones. An update
-        without fragments, which die with the node of their env runner, is skipped.
+        RLlib requests weights only with the first update of a training step, and takes them before
+        it waits for that update. They cost nothing more: its learner thread puts them into the
+        object store after each update, or after every `broadcast_interval` ones. An update is
+        skipped if its fragments were lost with the node of their env runner.
 
         Args:
             return_state: Has no effect.
@@ -110,15 +110,15 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         # RLlib's queue carries them beside the train batch.
         timesteps = {**(timesteps or {}), UPDATE_SETTINGS: self.update_settings}
         result = super().update(training_data=training_data, timesteps=timesteps, **kwargs)
-        # The learner thread, at its next update already, may take them back.
+        # The learner thread may already be at its next update, and take them back.
         with suppress(Empty):
             result["_rl_module_state_after_update"] = self._learner_state_queue.get_nowait()
         return result
 
     def _without_gaps(self, fragments: list[RolloutFragment]) -> list[RolloutFragment]:
-        """Replaces each fragment that was lost by an earlier one.
+        """Replaces each lost fragment by an earlier one.
 
-        Learners average every gradient step: one that makes fewer would halt them all.
+        Learners average every gradient step: one that makes fewer would stall them all.
         """
         size = self.config.num_envs_per_env_runner * self.config.get_rollout_fragment_length()
         missing: int = self.update_settings.train_batch_size // size - len(fragments)
@@ -132,7 +132,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
     def _update(self, batch: dict[str, Any], **kwargs: Any) -> Any:
         """Makes num_epochs passes over new and replayed rows in minibatches of whole rows.
 
-        The host waits for a GPU once, at the end, for the metrics of the last minibatch.
+        The host synchronizes with a GPU once, at the end, for the metrics of the last minibatch.
         """
         self.module[DEFAULT_MODULE_ID].unwrapped().temperature.fill_(self._current.temperature)
         columns = self._replay.add(batch[DEFAULT_MODULE_ID])
@@ -162,7 +162,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         return {}, {DEFAULT_MODULE_ID: loss}, {}
 
     def _make_gradient_step(self, batch: dict[str, Any]) -> None:
-        # RLlib's own step looks at every policy lag and gradient norm on the host.
+        # RLlib's own step reads every policy lag and gradient norm on the host.
         losses = self.compute_losses(fwd_out=self.module.forward_train(batch), batch=batch)
         self.apply_gradients(self.compute_gradients(losses))
         lag = self._weights_seq_no - batch[DEFAULT_MODULE_ID][WEIGHTS_SEQ_NO].float().mean()
@@ -172,9 +172,9 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
     def compute_loss_for_module(
         self, *, module_id: str, config: Any, batch: dict[str, Any], fwd_out: dict[str, Any]
     ) -> torch.Tensor:
-        """Returns the policy loss, vf_loss_coeff * value loss, and what keeps the policy random.
+        """Returns policy loss + vf_loss_coeff * value loss + terms that keep the policy random.
 
-        That is uniform_kl_coeff * KL(uniform || policy) - entropy_coeff * entropy (Pereyra et
+        These are uniform_kl_coeff * KL(uniform || policy) - entropy_coeff * entropy (Pereyra et
         al. 2017, section 3.2: label smoothing and confidence penalty). The first pulls an action
         back with the same force however unlikely it is; the entropy bonus vanishes for it.
         """
@@ -217,7 +217,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
     def policy_losses(
         self, logp: torch.Tensor, proximal_logp: torch.Tensor, advantages: torch.Tensor
     ) -> torch.Tensor:
-        """Returns each step's loss of the policy; all are [T, N]."""
+        """Returns the policy loss of each step; all are [T, N]."""
         return policy_gradient(logp, advantages)
 
     def apply_gradients(self, gradients_dict: dict[Any, torch.Tensor]) -> None:
@@ -230,13 +230,13 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
             torch.nn.utils.clip_grads_with_norm_(self._params.values(), self.config.grad_clip, norm)
         self._measured[GRADIENT_NORM] = norm
         optimizer = self.get_optimizer(DEFAULT_MODULE_ID)
-        # As torch.amp.GradScaler tells it: the fused step itself looks, on the device.
+        # As torch.amp.GradScaler does: the fused step itself checks this, on the device.
         optimizer.found_inf = 1.0 - norm.isfinite().float()
         self._measured[SKIPPED] += optimizer.found_inf
         optimizer.step()
 
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
-        """Sets the learning rate of the next update; RLlib's own comes from the config alone."""
+        """Sets the learning rate of the next update; RLlib would take it from the config alone."""
         env_steps = timesteps.get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0)
         lr = value_at(self._current.lr, env_steps) * self._current.lr_left
         optimizer = self.get_optimizer(DEFAULT_MODULE_ID)
@@ -246,7 +246,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
     def get_state(
         self, components: Any = None, *, not_components: Any = None, **kwargs: Any
     ) -> Any:
-        """Returns RLlib's state with LOSS_STATE; a whole state is of the end of an update.
+        """Returns RLlib's state with LOSS_STATE; a complete state is taken between updates.
 
         With several learners, the first one's state is saved, and all are restored from it.
         """
@@ -278,15 +278,15 @@ class SurrogateLearner(VTraceLearner):
     """APPO's update: PPO's clipped surrogate on V-trace advantages, several passes."""
 
     def build(self) -> None:
-        # As in APPOLearner.build: IMPALALearner's own queue has no size of APPO's.
+        # As in APPOLearner.build: IMPALALearner's own queue would not have APPO's size.
         self._learner_thread_in_queue: Queue[Any] = Queue(maxsize=self.config.simple_queue_size)
         super().build()
 
     def uniform_kl_annealed(self) -> float:
-        """Returns the used share of the run, by which lr falls too, or progress**2 if larger.
+        """Returns the used share of the run, which also anneals lr, or progress**2 if larger.
 
-        Its steps are clipped, so the policy may become deterministic earlier than IMPALA's. With
-        progress**4 some runs on Pong had a return of 0 for long where the greedy policy had 15.
+        APPO's steps are clipped, so its policy may become deterministic earlier than IMPALA's. With
+        progress**4 some runs on Pong long had a return of 0 while the greedy policy had 15.
         """
         return max(self._current.used, self._current.progress**2)
 
@@ -299,12 +299,12 @@ class SurrogateLearner(VTraceLearner):
 class Adam(torch.optim.Adam):
     """torch's own methods without their wrappers for torch.compile, which volley does not use.
 
-    Those import torch._dynamo, which is a second of a run's start.
+    The wrappers import torch._dynamo, which adds a second to a run's start.
     """
 
     add_param_group = torch.optim.Adam.add_param_group.__wrapped__
     state_dict = torch.optim.Adam.state_dict.__wrapped__
     load_state_dict = torch.optim.Adam.load_state_dict.__wrapped__
     zero_grad = torch.optim.Adam.zero_grad.__wrapped__
-    # The first optimizer of a class wraps its step once more: this one is taken before.
+    # The first optimizer of a class wraps its `step` again: this is the one before that.
     step = torch.no_grad()(torch.optim.Adam.step.__wrapped__)

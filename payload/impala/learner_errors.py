@@ -17,7 +17,7 @@ LEARNER_THREADS = ("_LearnerThread", "_GPULoaderThread")
 
 
 class CheckpointErrors(TorchLearner):
-    """A learner that keeps such an error instead of raising it.
+    """A learner that keeps the error of a checkpoint instead of raising it.
 
     RLlib's driver would mark the learner as unhealthy and continue without a learner.
     """
@@ -43,10 +43,10 @@ class CheckpointErrors(TorchLearner):
 
 
 class ThreadWatch(CheckpointErrors):
-    """A learner whose `update` raises the error that its threads died of.
+    """A learner whose `update` raises the error that has ended one of its threads.
 
-    RLlib's learner waits for them without end. In a process of its own that is not noticed: the
-    driver drops what it cannot send, and env runners keep sampling.
+    RLlib's learner waits for its threads forever. In a process of its own, nothing notices that:
+    the driver drops what it cannot send, and env runners keep sampling.
     """
 
     def build(self) -> None:
@@ -59,9 +59,9 @@ class ThreadWatch(CheckpointErrors):
     def update(self, *, training_data: TrainingData, **kwargs: Any) -> Any:
         training_data.solve_refs()
         if training_data.episodes == []:
-            # What an env runner had sampled is lost with it.
+            # The env runner is lost, and with it what it had sampled.
             return {}
-        # _on_thread_error ends an update that waits; later updates may not begin to wait.
+        # _on_thread_error ends a waiting update; later updates must not start to wait.
         result = (
             super().update(training_data=training_data, **kwargs) if self._failure is None else None
         )

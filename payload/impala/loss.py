@@ -13,15 +13,15 @@ from payload.impala.train_batch import FIRST
 PROXIMAL_LOGP = "proximal_logp"
 """Column of a minibatch, [T, N]: log-probabilities of its actions in an update's first pass."""
 DECAY = 0.99
-"""How a minibatch's weight decays with each one after it: about the last hundred count."""
+"""Decay of a minibatch's weight with each later one: about the last hundred count."""
 
 PolicyLosses = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-"""From logp, proximal logp and advantages to the policy's loss of each step; all are [T, N]."""
+"""Maps logp, proximal logp and advantages to the policy loss of each step; all are [T, N]."""
 
 
 @dataclass(frozen=True)
 class LossTerms:
-    """What a loss is the weighted sum of: means over the steps of a minibatch that count."""
+    """The terms of a loss, a weighted sum: means over the steps of a minibatch that count."""
 
     policy_loss: torch.Tensor
     value_loss: torch.Tensor
@@ -44,8 +44,8 @@ def loss_terms(
 ) -> LossTerms:
     """Returns the terms of a minibatch's loss.
 
-    Each is a mean over the steps that LOSS_MASK leaves. A first pass adds PROXIMAL_LOGP to the
-    batch, for the later ones.
+    Each is a mean over the steps that LOSS_MASK selects. The first pass adds PROXIMAL_LOGP to the
+    batch, for later passes.
 
     Args:
         batch: Columns [N, T + 1], see FragmentsToTrainBatch.
@@ -180,10 +180,10 @@ def decayed_sums(terms: torch.Tensor, decays: torch.Tensor) -> torch.Tensor:
 
 
 class RunningNormalizer:
-    """Normalizes advantages by mean and deviation of those seen lately, the newest included.
+    """Normalizes advantages by the mean and deviation of recent ones, the newest included.
 
-    Few minibatches hold a point. By its own deviation (PPO's habit), the noise of a minibatch
-    without one would weigh as much as the point in another.
+    Few minibatches contain a point. Normalized by its own deviation (PPO's habit), the noise of a
+    minibatch without one would weigh as much as the point in another.
     """
 
     def __init__(
@@ -198,18 +198,18 @@ class RunningNormalizer:
             weight: Sum of the weights of earlier minibatches; the newest has the weight 1.
             mean: Mean of the advantages.
             square: Mean of their squares.
-            device: Where the advantages are: the host never waits for a value.
+            device: Device of the advantages; the host never waits for a value.
         """
         self._moments = torch.tensor([mean, square], dtype=torch.float64, device=device)
         self._weight = torch.tensor(weight, dtype=torch.float64, device=device)
 
     def state(self) -> dict[str, float]:
-        """Returns the arguments that make an equal one."""
+        """Returns the arguments that create an equal one."""
         mean, square = self._moments.tolist()
         return {"weight": self._weight.item(), "mean": mean, "square": square}
 
     def __call__(self, advantages: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Returns [T, N] float32 for a minibatch's [T, N].
+        """Returns a minibatch's normalized advantages, [T, N] float32.
 
         Args:
             mask: [T, N] bool; False where an advantage does not count. A minibatch whose others

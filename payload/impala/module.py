@@ -16,7 +16,7 @@ from payload.impala.train_batch import FIRST, FRAMES, stack_frames
 STACKS = "stacks"
 """What `AtariModule.stack` returned, for a learner that passes over a minibatch several times."""
 LAYERS = {
-    # A first stride of 3 takes a third more time, and Pong as many steps to learn.
+    # A first stride of 3 takes a third more time, and Pong needs as many steps.
     "small": ((16, 6, 4), (32, 4, 2)),
     "fine": ((16, 4, 2), (32, 4, 2)),
     "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)),
@@ -88,7 +88,7 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
         return self.value(embeddings).squeeze(-1)
 
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, npt.NDArray[Any]]:
-        """Returns RLlib's state; one copy of all weights leaves a GPU."""
+        """Returns RLlib's state; copies all weights from a GPU at once."""
         tensors = {name: tensor.detach() for name, tensor in self.state_dict().items()}
         flat = torch.cat([tensor.flatten() for tensor in tensors.values()]).cpu()
         parts = flat.split([tensor.numel() for tensor in tensors.values()])
@@ -104,9 +104,9 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
         """
         if FRAMES not in batch:
             return self.body(self._normalize(batch[Columns.OBS]))
-        # K is the fastest axis, as in channels_last: on CPUs the backward pass of that takes a
-        # fifth less time. Not in bfloat16: a third less time, but on three seeds tried Pong took
-        # 1.1 to over 2 times the steps.
+        # K is the fastest axis, as in channels_last, whose backward pass takes a fifth less time on
+        # CPUs. Not in bfloat16: it takes a third less time, but on three seeds tried Pong took 1.1
+        # to over 2 times the steps.
         return self.body(batch[STACKS] if STACKS in batch else self.stack(batch))
 
     def _normalize(self, pixels: torch.Tensor) -> torch.Tensor:
@@ -145,7 +145,7 @@ def convolutions(name: str, shape: tuple[int, int, int]) -> nn.Sequential:
 
 
 class ResidualBlock(nn.Module):
-    """Adds two convolutions of its input to it."""
+    """Adds two convolutions of its input to the input."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class ResidualBlock(nn.Module):
 
 
 def orthogonal(layer: nn.Module, gain: float = 2**0.5) -> nn.Module:
-    """Returns the layer with orthogonal weights and no bias (Engstrom et al. 2020)."""
+    """Returns the layer with orthogonal weights and zero bias (Engstrom et al. 2020)."""
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer

@@ -35,13 +35,13 @@ class RolloutFragment:
     """The version of the weights that chose the actions."""
 
     def __len__(self) -> int:
-        """Number of environment steps, T * N (RLlib counts a batch's steps with it)."""
+        """Returns the number of environment steps, T * N; RLlib counts a batch's steps with it."""
         return int(self.actions.size)
 
     def __getstate__(self) -> dict[str, Any]:
         """Compresses the frames for the object store and the network: 15 to 40 times smaller.
 
-        LZ4 takes 0.3 to 0.8 microseconds for a step, and less to undo.
+        LZ4 takes 0.3 to 0.8 microseconds per step, and less to decompress.
         """
         frames = lz4.block.compress(np.ascontiguousarray(self.frames), mode="fast")
         return {**vars(self), "frames": (frames, self.frames.shape)}

@@ -1,4 +1,4 @@
-"""What an update follows while a run progresses: schedules, annealing, sizes."""
+"""Settings of an update that change while a run progresses: schedules, annealing, sizes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,20 +10,20 @@ from payload.experiment.impala_settings import ImpalaSettings
 NOT_ANNEALED = 1 / 6
 """The share of a run's limit after which `near_limit` anneals."""
 TEMPERATURE_POWER = 4
-"""The power of the used share with which the temperature falls, most of it near the end: a policy
-that is sampled sharply from early on explores less, and Breakout learned more slowly."""
+"""The temperature falls with this power of the used share, mostly near the end: a policy that is
+sampled sharply from early on explores less, and Breakout learned more slowly."""
 
 
 @dataclass(frozen=True)
 class UpdateSettings:
     """Settings of the updates from now on; the driver sets them on every learner.
 
-    They travel with a train batch through a learner's queue. Several learners would otherwise
-    change them at different updates, and halt or drift apart.
+    They travel with a train batch through a learner's queue. Otherwise several learners would
+    change them at different updates, and stall or drift apart.
     """
 
     train_batch_size: int
-    """Environment steps of a learner's share."""
+    """Environment steps of a learner's share of a train batch."""
     minibatch_size: int | None
     """Environment steps of a gradient step; None for the whole train batch."""
     lr: float | list[list[float]]
@@ -41,10 +41,10 @@ class UpdateSettings:
 
 
 def update_settings(settings: ImpalaSettings, progress: float, used: float) -> UpdateSettings:
-    """Returns what updates follow from now on.
+    """Returns the settings that updates use from now on.
 
     Args:
-        settings: With every default filled in, for the number of env runners of now.
+        settings: With every default filled in, for the current number of env runners.
         progress: How far the run is on its way to the nearest stop criterion, in [0, 1].
         used: The share of the time, steps or iterations that is used, in [0, 1].
     """
@@ -75,7 +75,7 @@ def schedule(value: Any) -> Any:
 
 
 def value_at(given: float | list[list[float]], env_steps: int) -> float:
-    """Returns the value that a schedule of `schedule` has after so many environment steps."""
+    """Returns the value, at a number of environment steps, of what `schedule` returned."""
     if isinstance(given, int | float):
         return given
     steps, values = zip(*given, strict=True)
@@ -93,7 +93,7 @@ def near_goal(progress: float) -> float:
 def near_limit(used: float) -> float:
     """Returns how far a coefficient is annealed, in [0, 1]: evenly, after a sixth of the limit.
 
-    Most runs reach a return goal that is within reach in that sixth, where `near_goal` is alone.
+    Most runs that can reach their return goal do so in that sixth, while only `near_goal` anneals.
     """
     return max(0.0, used - NOT_ANNEALED) / (1.0 - NOT_ANNEALED)
 

@@ -1,4 +1,4 @@
-"""Where env runners get the newest weights."""
+"""The actor from which env runners get the newest weights."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""From rollout fragments to what a learner trains on: train batch, replayed rows, stacks."""
+"""Turns rollout fragments into what a learner trains on: train batch, replayed rows, stacks."""
 
 import random
 from collections import deque
@@ -81,7 +81,7 @@ class ReplayBuffer:
 
     Rewards are rare while a policy is bad, and a step of the emulator takes longer than one of the
     learner. V-trace corrects for the older policy, as in ACER (Wang et al. 2017) and LASER (Schmitt
-    et al. 2020); they replay from long ago, this buffer from the last seconds alone.
+    et al. 2020); those replay from long ago, this buffer only from the last seconds.
     """
 
     def __init__(self, num_slots: int, proportion: int, seed: int | None) -> None:
@@ -99,7 +99,7 @@ class ReplayBuffer:
         """Keeps a train batch; returns its rows and the replayed ones in random order."""
         if self._proportion == 0:
             return new
-        # Trajectories have another length where env runners have begun again with other settings.
+        # Trajectories change their length if env runners have started again with other settings.
         if self._batches and self._batches[0][FIRST].shape[1] != new[FIRST].shape[1]:
             self.clear()
         count = min(self._proportion, len(self._batches))
@@ -128,7 +128,7 @@ def stack_frames(frames: torch.Tensor, first: torch.Tensor, blank: torch.Tensor)
     num_slots = first.shape[1]
     stack = frames.shape[1] - num_slots + 1
     windows = frames.unfold(1, stack, 1)
-    # A look at values would make the host wait for a GPU. On CPUs `where` takes six times as long.
+    # Reading values would make the host wait for a GPU. On CPUs `where` takes six times as long.
     stacks = (_stack_on_gpu if frames.is_cuda else _stack_on_cpu)(windows, first, blank)
     return stacks.movedim(-1, 2)
 

@@ -1,4 +1,4 @@
-"""Batch sizes that follow the number of env runners, and what learners are told of them."""
+"""Adapts batch sizes to the number of env runners, and passes settings to the learners."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from payload.impala.schedule import update_settings
 from payload.run.progress import Progress
 
 STAY = {"num_envs_per_env_runner", "rollout_fragment_length"}
-"""Settings of an env runner that stay as they were when it started."""
+"""Settings that an env runner keeps from its start."""
 
 
 def settings_for(
     experiment: Experiment, settings: AlgorithmSettings, num_env_runners: int
 ) -> AlgorithmSettings:
-    """Returns the settings for this number of env runners; `settings` itself if it is theirs."""
+    """Returns the settings for this number of env runners; `settings` itself if unchanged."""
     if num_env_runners == settings.num_env_runners:
         return settings
     return with_defaults(experiment, game_of(experiment) is not None, num_env_runners)
@@ -37,7 +37,7 @@ def settings_while_training(
 def resize_batches(
     algorithm: Any, experiment: Experiment, settings: AlgorithmSettings
 ) -> AlgorithmSettings:
-    """Returns the settings for the number of env runners of now; gives the train batch its size."""
+    """Sets the train batch size for the current number of env runners; returns the settings."""
     now = settings_while_training(experiment, settings, algorithm.config.num_env_runners)
     if now is not settings and isinstance(now, ImpalaSettings):
         config = algorithm.config.copy(copy_frozen=False)

@@ -32,7 +32,7 @@ class Policy:
                 f"{checkpoint.path}: cannot be read ({reason}). The checkpoint is damaged or from "
                 "another version of volley or Ray. Try another one"
             ) from None
-        # A network of this size gains little from more, and loses much if other processes are busy.
+        # For a network of this size more threads gain little, and lose much on a busy machine.
         torch.set_num_threads(1)
         self.explore = explore
         self._state: Any = None
@@ -47,7 +47,7 @@ class Policy:
     def __call__(self, observations: npt.NDArray[Any]) -> Any:
         """Returns the actions: an array for discrete ones, otherwise a list."""
         outputs = self._forward(torch.from_numpy(observations))
-        if Columns.ACTIONS in outputs:  # DQN's are the best ones, and it has no distribution.
+        if Columns.ACTIONS in outputs:  # DQN returns the best ones, and no distribution.
             return np.asarray(outputs[Columns.ACTIONS])
         inputs = outputs[Columns.ACTION_DIST_INPUTS]
         space = self.module.action_space

@@ -69,10 +69,10 @@ class Checkpoint:
             raise DamagedError(f"{self.path}: the checkpoint is damaged: {what}")
 
     def restore(self, algorithm: Any) -> None:
-        """Puts an algorithm and its learners, wherever they are, into the state saved.
+        """Restores the saved state of an algorithm and its learners, wherever they run.
 
         Raises:
-            Exception: RLlib raises what it likes, for example where another version has saved it.
+            Exception: RLlib raises any type, for example for a checkpoint of another version.
         """
         algorithm.restore_from_path(self.algorithm.absolute())
         _raise_learners_error(algorithm)
@@ -84,13 +84,13 @@ class CheckpointStore:
     def __init__(self, folder: Path, keep: int = 3) -> None:
         """
         Args:
-            keep: How many of the newest stay; the best stays besides.
+            keep: How many of the newest to keep, besides the best.
         """
         self.folder = folder
         self.keep = keep
 
     def save(self, algorithm: Any, experiment: Experiment, progress: Progress) -> Checkpoint:
-        """Writes a checkpoint; a crash at any moment leaves the ones before it intact.
+        """Writes a checkpoint; a crash at any moment leaves those of other iterations intact.
 
         Raises:
             OSError: It cannot be written (no space left); what was written is removed.
@@ -117,10 +117,10 @@ class CheckpointStore:
     def mark_if_best(self, checkpoint: Checkpoint) -> bool:
         """Points the link `best` at a checkpoint just saved, if it is the best; returns whether.
 
-        The best is the one with the highest mean return of 100 episodes at the time when it was
-        saved; a higher mean between two saves was of other weights. With an evaluation_interval it
-        is the one with the highest mean return of the evaluation right before it was saved. Of
-        equal ones, and without such a mean, the newest is the best.
+        The best had the highest mean return of 100 episodes when it was saved; a higher mean
+        between two saves was of other weights. With an evaluation_interval it had the highest mean
+        return in the evaluation right before it was saved. Of equal ones, and without such a mean,
+        the newest is the best.
         """
         best = self.best()
         by_evaluation = checkpoint.experiment().config.evaluation_interval is not None
@@ -157,12 +157,12 @@ class CheckpointStore:
             return first_line(error)
         newest = self.newest_first()
         intact = f"; {newest[0].path} is intact" if newest else ""
-        # One of Arrow's, or from another process, names no file.
+        # Errors of Arrow, or from another process, name no file.
         reason = f"{error.strerror}: {error.filename}" if error.filename else first_line(error)
         return reason + intact
 
     def prune(self) -> None:
-        """Removes all but the newest `keep` and the best, and what crashes left aside."""
+        """Removes all but the newest `keep` and the best, and leftovers of crashes."""
         best = self.best()
         for checkpoint in self.newest_first()[self.keep :]:
             if best is None or checkpoint.path.resolve() != best.path:
@@ -205,7 +205,7 @@ def restore_newest(
             checkpoint.verify()
             progress = checkpoint.progress()
             checkpoint.restore(algorithm)
-        except Exception:  # A truncated file raises many types; the one before may be whole.
+        except Exception:  # A truncated file raises many types; an earlier one may be whole.
             traceback.print_exc()
             say(f"{checkpoint.path.name} cannot be read; trying the one before")
         else:
@@ -218,7 +218,7 @@ def restore_newest(
 
 
 def _raise_learners_error(algorithm: Any) -> None:
-    """Raises what a learner in another process failed with, which RLlib does not look at."""
+    """Raises the error of a learner in another process, which RLlib ignores."""
     for result in algorithm.learner_group.foreach_learner(lambda each: each.checkpoint_error):
         error = result.get()
         if error is not None:

@@ -1,7 +1,7 @@
 """The lock that a driver holds on its run, and the status of runs whose driver is gone.
 
 The kernel releases the lock however the process ends, a power cut included. The file names the
-driver until the run has ended in order.
+driver until the run has ended cleanly.
 """
 
 import fcntl
@@ -24,10 +24,10 @@ RETRY_FOR_S = 3.0
 
 @contextmanager
 def driver_lock(folder: RunFolder) -> Iterator[None]:
-    """Makes this process the run's driver until the run has ended in order.
+    """Makes this process the run's driver until the run has ended cleanly.
 
     Raises:
-        UserError: The run has a driver that is alive.
+        UserError: The driver of the run is alive.
     """
     with (folder.path / LOCK).open("a+") as lock:
         if not _acquire(lock):
@@ -41,7 +41,7 @@ def driver_lock(folder: RunFolder) -> Iterator[None]:
 
 
 def mark_dead_runs(results: Path, tracking_uri: str | None = None) -> Iterator[str]:
-    """Sets runs to KILLED in MLflow that their driver left as RUNNING.
+    """Sets runs to KILLED in MLflow if a dead driver has left them as RUNNING.
 
     Runs whose driver is alive, or was on another host, stay as they are.
 
@@ -49,12 +49,12 @@ def mark_dead_runs(results: Path, tracking_uri: str | None = None) -> Iterator[s
         tracking_uri: URI of an MLflow server; None is the database below `results`.
 
     Yields:
-        A line for each.
+        A line for each marked run, or for an error of MLflow.
     """
     if tracking_uri is None and not (results / DATABASE).exists():
         return  # A client would create it.
     runs = results / RUNS
-    # Of runs and searches, and of a search's trials.
+    # Locks of runs and searches, and of a search's trials.
     for path in sorted([*runs.glob(f"*/{LOCK}"), *runs.glob(f"*/*/{LOCK}")]):
         folder = RunFolder(path.parent)
         uri = tracking_uri or Tracking.embedded(results, folder.path.name).uri
@@ -68,7 +68,7 @@ def mark_dead_runs(results: Path, tracking_uri: str | None = None) -> Iterator[s
             last_sign = max(file.stat().st_mtime for file in folder.path.iterdir())
             try:
                 marked = end_run(uri, run_id, "KILLED", last_sign)
-            except Exception as error:  # No error of MLflow may prevent a training.
+            except Exception as error:  # MLflow errors must not prevent training.
                 yield f"Run {folder.path} ended unexpectedly; MLflow: {first_line(error)}"
                 return
             _write(lock, "")
@@ -86,14 +86,14 @@ def _acquire(lock: TextIO) -> bool:
             if time.monotonic() > end:
                 return False
             time.sleep(0.1)
-        except OSError:  # A file system without locks may not prevent a training.
+        except OSError:  # The file system has no locks: train without.
             return True
         else:
             return True
 
 
 def _driver(lock: TextIO) -> tuple[str, str]:
-    """Host and process of the driver; empty after an end in order."""
+    """Returns the host and process of the driver; empty after a clean end."""
     lock.seek(0)
     host, _, pid = lock.read().partition(" ")
     return host, pid

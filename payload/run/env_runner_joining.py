@@ -1,4 +1,4 @@
-"""What RLlib's env runners are told when their number changes."""
+"""Tells RLlib's env runners what they need to know when their number changes."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LI
 
 
 def join(algorithm: Any, actors: dict[int, Any]) -> None:
-    """Takes env runners that answer into RLlib's group, by their worker_index, without waiting."""
+    """Adds responding env runners to RLlib's group, by their worker_index, without waiting."""
     state = ray.put(_state(algorithm))
     server = getattr(algorithm, "_env_runner_state_server", None)
     manager = algorithm.env_runner_group._worker_manager
@@ -25,9 +25,9 @@ def join(algorithm: Any, actors: dict[int, Any]) -> None:
 
 
 def tell_number(algorithm: Any, indices: list[int] | None = None) -> None:
-    """Tells env runners how many they are; one that Ray has restarted knows the first number only.
+    """Tells env runners their number; one that Ray has restarted knows only the first number.
 
-    RLlib's env runners compute from it how much they sample, and how far the training is.
+    RLlib's env runners compute from it how much they sample, and how far training is.
 
     Args:
         indices: The env runners to tell; None for all.
@@ -35,7 +35,7 @@ def tell_number(algorithm: Any, indices: list[int] | None = None) -> None:
     config = algorithm.config
     numbers = {
         "num_env_runners": config.num_env_runners,
-        # RLlib gives the first of them what is left over; here everyone rounds up.
+        # RLlib gives the remainder to the first env runners; here all of them round up.
         "rollout_fragment_length": config.get_rollout_fragment_length(worker_index=1),
     }
 
@@ -50,17 +50,17 @@ def tell_number(algorithm: Any, indices: list[int] | None = None) -> None:
 
 
 def set_number(algorithm: Any, number: int) -> None:
-    """Changes the number of env runners in RLlib's config, and tells it to all of them."""
+    """Changes the number of env runners in RLlib's config, and tells all of them."""
     config = algorithm.config.copy(copy_frozen=False)
     config.num_env_runners = number
     config.freeze()
-    # Not the group's: Ray needs it where it restarts an env runner that was made with it.
+    # The group keeps its own config, with which Ray restarts the env runners made with it.
     algorithm.config = config
     tell_number(algorithm)
 
 
 def _state(algorithm: Any) -> dict[str, Any]:
-    """Returns what an env runner begins with, as Algorithm.restore_env_runners has it."""
+    """Returns the state of a new env runner, as in Algorithm.restore_env_runners."""
     state: dict[str, Any] = algorithm.learner_group.get_state(
         components=f"{COMPONENT_LEARNER}/{COMPONENT_RL_MODULE}", inference_only=True
     )[COMPONENT_LEARNER]
@@ -75,5 +75,5 @@ def _state(algorithm: Any) -> dict[str, Any]:
 
 def _begin(env_runner: Any, state: dict[str, Any], server: Any) -> None:
     env_runner.set_state(state)
-    # Of IMPALA and APPO: from here on it takes its weights itself.
+    # For IMPALA and APPO: from here on the env runner pulls its weights itself.
     env_runner._env_runner_state_server = server

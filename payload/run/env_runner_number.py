@@ -1,7 +1,7 @@
-"""The number of env runners while it trains: it follows a file that another process writes.
+"""Adapts the number of env runners during training to a file that another process writes.
 
-RLlib's own EnvRunnerGroup.add_workers is not used: the group waits without end for an env runner
-that has no place yet, and a number of one that was removed would be given again, with its seeds.
+RLlib's own EnvRunnerGroup.add_workers is not used: the group waits forever for an env runner that
+has no place yet, and would reuse the index of a removed one, with its seeds.
 """
 
 import time
@@ -22,11 +22,11 @@ from payload.run.interruption import Interruption
 from payload.run.panel import Say, View
 
 LEAVE_S = 10.0
-"""How long an env runner may take to close its environments, before it is killed."""
+"""Time that an env runner has to close its environments before it is killed."""
 ROOM_EVERY_S = 0.5
-"""Pause before a training that has room for no env runner looks again."""
+"""Pause between two checks for room while no env runner fits."""
 AGAIN_S = 30.0
-"""Pause after an env runner that could not start."""
+"""Pause after an env runner has failed to start."""
 
 
 LONGEST = 20
@@ -43,9 +43,9 @@ class NumberFile:
         self._problem = ""
 
     def read(self) -> int | None:
-        """Returns the number, None until there was one; the file is read only if it has changed.
+        """Returns the number, None before the first one; reads the file only if it has changed.
 
-        If the file is missing or holds something else, a line says so once and the number stays.
+        If the file is missing or holds something else, it says so once and keeps the number.
         """
         text = ""
         try:
@@ -79,10 +79,10 @@ class Starting:
 
 
 class EnvRunnerNumber:
-    """Keeps as many env runners running as a file says, for one training.
+    """Keeps as many env runners of one training running as a file requests.
 
-    An env runner joins RLlib's group once it answers, and is removed from it before it ends: RLlib
-    neither waits for one that has no place nor restarts one that was removed.
+    An env runner joins RLlib's group once it answers, and leaves it before it ends: RLlib neither
+    waits for one that has no place nor restarts one that was removed.
     """
 
     def __init__(self, file: Path | None, settings: AlgorithmSettings, say: Say) -> None:
@@ -94,9 +94,9 @@ class EnvRunnerNumber:
         self._settings, self._say = settings, say
         self._file = None if file is None or self.target == 0 else NumberFile(file, say)
         self._starting: dict[ray.ObjectRef, Starting] = {}
-        """By the answer of each."""
+        """Keyed by the pending answer of each."""
         self._leaving: dict[ray.ObjectRef, tuple[Any, float]] = {}
-        """Actor, and when it is killed, by the answer to its end."""
+        """The actor and when to kill it, by the pending answer to its termination."""
         self._last_index = 0
         self._again_at = 0.0
         self._failure = ""
@@ -112,7 +112,7 @@ class EnvRunnerNumber:
     def wait_for_room(self, view: View, interruption: Interruption) -> int | None:
         """Waits for room for an env runner; returns how many fit, None if a signal came first.
 
-        RLlib would wait without end for env runners that cannot be placed.
+        RLlib would wait forever for env runners that cannot be placed.
         """
         number = self.number_that_fits()
         if number < min(1, self.target):
@@ -125,7 +125,7 @@ class EnvRunnerNumber:
         return number
 
     def follow(self, algorithm: Any) -> None:
-        """Adds and removes env runners as far as that is possible now, without waiting."""
+        """Adds and removes env runners as far as possible without waiting."""
         if self._file is None:
             return
         self.target = self._file.read() or self.target
@@ -144,7 +144,7 @@ class EnvRunnerNumber:
             self._say(f"Env runners: now {now} (were {before}, target {self.target})")
 
     def end(self) -> None:
-        """Ends the env runners that are not in RLlib's group: it would wait for some of them."""
+        """Kills the env runners outside RLlib's group, which would wait for some of them."""
         for actor in [starting.actor for starting in self._starting.values()]:
             ray.kill(actor)
         for actor, _ in self._leaving.values():
@@ -178,7 +178,7 @@ class EnvRunnerNumber:
             except ray.exceptions.RayError as error:
                 ray.kill(newcomer.actor)
                 self._again_at = time.monotonic() + AGAIN_S
-                # As in EnvRunnerGroup: what its constructor has raised is inside.
+                # As in EnvRunnerGroup: the error contains what the constructor has raised.
                 inside = error.args[0] if getattr(error, "actor_init_failed", False) else error
                 self._say_failure(f"An env runner could not start: {first_line(inside)}")
             else:
@@ -187,7 +187,7 @@ class EnvRunnerNumber:
             join(algorithm, {newcomer.index: newcomer.actor for newcomer in newcomers})
 
     def _remove(self, group: Any, surplus: int) -> None:
-        """Removes those that have not come yet, then those that were lost, then the newest."""
+        """Removes env runners: first those still starting, then lost ones, then the newest."""
         for answer in list(self._starting)[::-1][:surplus]:
             ray.kill(self._starting.pop(answer).actor)
             surplus -= 1
@@ -218,7 +218,7 @@ class EnvRunnerNumber:
 
 
 def free_nodes() -> list[Node]:
-    """Returns what no actor and no task has taken, of each node."""
+    """Returns the resources of each node that no actor and no task has taken."""
     # Ray has no public call for it.
     free = available_resources_per_node().values()
     return [Node(int(has.get("CPU", 0)), has.get("GPU", 0.0)) for has in free]

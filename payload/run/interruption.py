@@ -15,13 +15,13 @@ from payload.experiment.settings_of_every_algorithm import AlgorithmSettings
 from payload.impala.learner_errors import is_learner_thread
 
 STALLED_AFTER_S = 300.0
-"""No iteration for so long means that training hangs, not that it is slow."""
+"""After this time without an iteration, training counts as hung, not slow."""
 STUCK_AFTER_S = 2.0
 """How long the main thread may take to notice a failure."""
 SAME_REQUEST_S = 0.5
-"""`timeout` sends a signal twice, a terminal and `timeout` send Ctrl-C three times."""
+"""`timeout` sends a signal twice; a terminal and `timeout` together send Ctrl-C three times."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What a person, a terminal or a system ends a process with."""
+"""Signals with which a user, a terminal or a system ends a process."""
 
 
 def iteration_limit_s(settings: AlgorithmSettings, iteration: int) -> float:
@@ -39,8 +39,8 @@ class Interruption:
     """Watches over a run.
 
     The first Ctrl-C, SIGTERM or SIGHUP lets the iteration end, so that a checkpoint is
-    written; a second one stops at once, wherever the run is. A SIGHUP that is ignored, as nohup
-    sets it, stays so.
+    written; a second one stops at once, wherever the run is. An ignored SIGHUP, as under nohup,
+    stays ignored.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Interruption:
 
     @contextmanager
     def watch(self, limit_s: float = STALLED_AFTER_S) -> Iterator[None]:
-        """Raises TrainingStalledError inside after a failure, or once it took `limit_s`."""
+        """Raises TrainingStalledError inside after a failure, or after `limit_s`."""
         timer = threading.Timer(limit_s, self.fail, [f"no progress for {limit_s:.0f} s"])
         timer.daemon = True
         timer.start()
@@ -95,11 +95,11 @@ class Interruption:
             timer.cancel()
 
     def fail(self, reason: str) -> None:
-        """Ends the run with a failure; to be called by any thread but the main one."""
+        """Ends the run with a failure; may be called by any thread but the main one."""
         if self.failure is not None:
             return
         self.failure = reason
-        # To the main thread: a signal that another one takes does not end a wait of the main one.
+        # To the main thread: a signal to another thread would not end a wait of the main one.
         main_thread = threading.main_thread().ident
         assert main_thread is not None  # It has started.
         signal.pthread_kill(main_thread, signal.SIGUSR1)
@@ -118,7 +118,7 @@ class Interruption:
 
     def _on_thread_error(self, args: Any) -> None:
         self._hook(args)
-        # Without one of them, algorithm.train() would wait without end.
+        # Without one of them, algorithm.train() would wait forever.
         if is_learner_thread(args.thread):
             self.fail(f"the learner failed: {first_line(args.exc_value or args.exc_type())}")
 

@@ -1,4 +1,4 @@
-"""What a person sees while it trains: one live panel, or plain lines in a pipe."""
+"""The display of a training run: one live panel, or plain lines in a pipe."""
 
 import math
 import time
@@ -21,7 +21,7 @@ from payload.tracking.report import Report
 
 PLAIN_LINE_EVERY_S = 10.0
 Say = Callable[[str], None]
-"""Shows a person a line, as `View.say` does."""
+"""Shows the user a line, as `View.say` does."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def clock(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Returns a time that is still to come, rounded up: 30 s, 57 min, 2 h 05 min."""
+    """Returns a remaining time, rounded up: 30 s, 57 min, 2 h 05 min."""
     if seconds <= 90:
         return f"{math.ceil(seconds)} s"
     minutes = math.ceil(seconds / 60)

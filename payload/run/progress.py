@@ -14,14 +14,14 @@ from payload.experiment.settings import Stop
 from payload.tracking.report import MEAN_OVER, Report, TrainResult
 
 RECENT_STEPS = 30_000
-"""Environment steps whose rate of reward makes the current return."""
+"""Environment steps over which the current return takes the rate of reward."""
 RECENT_EPISODES = 20
-"""Episodes whose mean length does."""
+"""Episodes over which it takes the mean length."""
 
 
 @dataclass
 class Progress:
-    """What a run carries from iteration to iteration, and over a resume."""
+    """The state of a run that lasts from iteration to iteration, and over a resume."""
 
     time_total_s: float = 0.0
     iteration: int = 0
@@ -30,7 +30,7 @@ class Progress:
     env_steps_dropped: int = 0
     episodes: int = 0
     first_return: float = math.nan
-    """First mean return of 100 episodes: what the goal is measured from."""
+    """First mean return of 100 episodes: the start of the way to the goal."""
     best_return: float = -math.inf
     """Best mean return of 100 episodes."""
     best_current_return: float = -math.inf
@@ -42,9 +42,9 @@ class Progress:
     evaluation_return: float = -math.inf
     """Mean return of the evaluation after the last iteration; -inf without one."""
     recent: deque[tuple[float, float]] = field(default_factory=deque)
-    """Rewards and steps of the last iterations, RECENT_STEPS in sum."""
+    """Rewards and steps of the last iterations, at least RECENT_STEPS if there are that many."""
     so_far: list[float] = field(default_factory=list)
-    """Lowest and highest return so far of the episodes in progress, of the last iteration."""
+    """Lowest and highest return so far of the episodes in progress, as of the last iteration."""
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=MEAN_OVER))
     lengths: deque[float] = field(default_factory=lambda: deque(maxlen=MEAN_OVER))
 
@@ -107,7 +107,7 @@ class Progress:
 
     @property
     def has_full_mean(self) -> bool:
-        """Whether the mean return is over all the episodes that it should be over."""
+        """Whether the mean return covers MEAN_OVER episodes."""
         return len(self.returns) == MEAN_OVER
 
     @property
@@ -119,10 +119,10 @@ class Progress:
     def current_return(self) -> float:
         """Returns what an episode would return at the rate of reward of the last steps.
 
-        This is early: while the 100 episodes of a mean are played, the policy becomes another
-        one. The length is that of finished episodes, which is too long for a policy that has
-        learned to win quickly; so the estimate stays within the returns of the last 100 episodes
-        and of those in progress, and never exceeds what the game can return.
+        This is early: the policy changes while the 100 episodes of a mean are played. The length is
+        that of finished episodes, too long for a policy that has learned to win quickly; so the
+        estimate stays within the returns of the last 100 episodes and of those in progress, and
+        never exceeds what the game can return.
         """
         if not self.recent:
             return _reduce(np.mean, self.returns)
@@ -150,7 +150,7 @@ class Progress:
         return max(fractions)
 
     def used(self, stop: Stop) -> float:
-        """Returns which share of the time, steps or iterations is used, in [0, 1]."""
+        """Returns the used share of the time, steps or iterations, in [0, 1]."""
         return max((limit.fraction for limit in limits_of(stop, self)), default=0.0)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Ray: connecting to a local one of our own or to a running cluster, watching it, leaving it."""
+"""Connects to Ray, a local one of our own or a running cluster, watches it, and leaves it."""
 
 import atexit
 import logging
@@ -27,11 +27,11 @@ from payload.run.terminal import redirect_output, restore_output
 GCS_GONE_AFTER_S = 5.0
 """Nodes of volley's cluster exit after 10 s without a GCS (ray.env), and drivers with them."""
 END_S = 5.0
-"""How long the processes of a local Ray may take to be gone after SIGKILL."""
+"""Time for the processes of a local Ray to end after SIGKILL."""
 
 
 _joined = threading.Event()
-"""Set while there is a cluster that `disconnect` is to leave."""
+"""Set while there is a cluster for `disconnect` to leave."""
 
 
 def is_job() -> bool:
@@ -40,14 +40,14 @@ def is_job() -> bool:
 
 
 def available_cpus() -> int:
-    """CPUs that this process may use: on Linux a container's or taskset's share, else all."""
+    """Returns the CPUs that this process may use: on Linux its cpuset or taskset, else all."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def this_machine() -> Cluster:
-    """What Ray will have when it starts here; its GPUs are not known before."""
+    """Returns what Ray will have if it starts here; its GPUs are unknown before."""
     return Cluster([Node(available_cpus(), gpus=None)], local=True)
 
 
@@ -57,7 +57,7 @@ def connect(address: str | None, runtime_env: dict[str, Any] | None = None) -> C
     Without an address, a Ray that this process has initialized is used and not shut down.
 
     Args:
-        runtime_env: What the workers run in; None in a job, which has brought its own along.
+        runtime_env: The workers' environment; None in a job, which has its own.
 
     Raises:
         UserError: No cluster answers at `address`, or it does not let this process in.
@@ -68,7 +68,7 @@ def connect(address: str | None, runtime_env: dict[str, Any] | None = None) -> C
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Ray gives up after 30 s, which a first start from a slow disk can take.
     os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")
-    # It would announce on the terminal that the cluster asks for a token, which is the default.
+    # It would print that the cluster requires a token, which is the default.
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
     if address is None and not ray.is_initialized():
         # "local": a plain ray.init() would join any cluster that runs on this machine.
@@ -110,14 +110,14 @@ def check_nodes(experiment: Experiment) -> None:
                 experiment
             )
     for name, answer in asked.items():
-        # A node that goes away meanwhile lacks nothing.
+        # Ignore a node that goes away meanwhile.
         with suppress(ray.exceptions.RayError):
             if lack := ray.get(answer):
                 raise UserError(f"{lack} ({name})")
 
 
 def _lack(experiment: Experiment) -> str:
-    """Returns what this machine lacks, in words, or nothing."""
+    """Returns what this machine lacks, in words, or an empty string."""
     try:
         check_machine(experiment)
     except UserError as error:
@@ -127,7 +127,7 @@ def _lack(experiment: Experiment) -> str:
 
 @contextmanager
 def watch_gcs(on_loss: Callable[[str], None]) -> Iterator[None]:
-    """Calls `on_loss` with a reason, in a thread, when the cluster loses its GCS inside.
+    """Calls `on_loss` with a reason, in a thread, if the cluster loses its GCS inside.
 
     Without the GCS, Ray would abort this process.
     """
@@ -156,8 +156,8 @@ def disconnect(exit_code: int) -> None:
     """Leaves the cluster that `connect` joined; a Ray that it started ends with all processes.
 
     Args:
-        exit_code: Of this process. Where the GCS is gone, it exits with that past Ray's own
-            shutdown, which would wait for the GCS, and may still use Ray until then.
+        exit_code: Exit code of this process. If the GCS is gone, the process exits with it and
+            skips Ray's own shutdown, which would wait for the GCS. Until then it may use Ray.
     """
     import ray
     from ray._private import worker
@@ -222,7 +222,7 @@ def _signals_kept_from_ray() -> Iterator[None]:
 def _join(address: str, runtime_env: dict[str, Any] | None) -> None:
     import ray
 
-    # Below it, Ray would abort this process before GCS_GONE_AFTER_S.
+    # With less, Ray would abort this process before GCS_GONE_AFTER_S.
     os.environ.update(RAY_gcs_rpc_server_reconnect_timeout_s="120")
     if address != "auto":
         _check_answers(address)

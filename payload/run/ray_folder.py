@@ -1,7 +1,7 @@
 """The folder in which a Ray on this machine keeps its sockets and logs while its driver runs.
 
-Ray itself leaves one behind for every start, in /tmp/ray. A folder of the driver's own can be
-removed without a look at what other programs have there.
+Ray itself leaves one in /tmp/ray for every start. The driver can remove a folder of its own without
+checking for files of other programs.
 """
 
 import atexit
@@ -17,12 +17,12 @@ from typing import TextIO
 PREFIX = "volley-"
 LOCK = ".driver.lock"
 MAX_PARENT = 22
-"""Characters; with more, the paths of Ray's sockets are too long for macOS."""
+"""Maximum of characters; with more, the paths of Ray's sockets are too long for macOS."""
 
 
 @dataclass
 class RayFolder:
-    """A folder of this process, which holds its lock."""
+    """A folder of this process, and the lock held on it."""
 
     path: Path
     lock: TextIO
@@ -34,7 +34,7 @@ _own: list[RayFolder] = []
 def make_ray_folder() -> Path:
     """Returns a new folder for Ray's files, or those of workers; removes dead drivers' folders.
 
-    Where the process exits without `remove_ray_folder`, Ray is shut down and the folder removed.
+    If the process exits without `remove_ray_folder`, Ray is shut down and the folder removed.
     """
     remove_dead_folders()
     path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_parent()))
@@ -50,7 +50,7 @@ def remove_ray_folder() -> None:
     """Removes this process's folder, after the end of its Ray."""
     while _own:
         folder = _own.pop()
-        # Twice: a process of Ray may write a last line of a log meanwhile.
+        # Twice: a process of Ray may meanwhile write the last line of a log.
         for _ in range(2):
             shutil.rmtree(folder.path, ignore_errors=True)
         folder.lock.close()

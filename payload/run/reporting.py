@@ -22,7 +22,7 @@ State = Literal["STARTING", "TRAINING", "FINISHED", "FAILED", "KILLED"]
 
 @dataclass(frozen=True)
 class RunStatus:
-    """What status.json holds, an object with these keys."""
+    """The content of status.json: an object with these keys."""
 
     state: State
     """TRAINING from the first learner update on; the last three as in MLflow."""
@@ -37,7 +37,7 @@ class RunStatus:
     episode_return: float | None = None
     """Mean return of the last 100 episodes."""
     seconds_left: float | None = None
-    """Until the run ends at the latest, at the speed so far; None without a limit."""
+    """Seconds until the run ends at the latest, at the speed so far; None without a limit."""
     num_env_runners: int | None = None
     """Env runners alive."""
     mlflow_run: str | None = None
@@ -70,7 +70,7 @@ class RunStatus:
 
 
 def _finite(value: float) -> float | None:
-    """JSON has no NaN."""
+    """Returns None for a value that is not finite: JSON has no NaN."""
     return value if math.isfinite(value) else None
 
 
@@ -116,18 +116,18 @@ class Reporting:
     def write(self, status: RunStatus) -> None:
         """Writes the state to the file that --status names."""
         if self.options.status is not None:
-            with suppress(OSError):  # A full disk may not end a run that trains.
+            with suppress(OSError):  # A full disk must not end a training run.
                 status.write(self.options.status)
 
     def show_problem(self) -> None:
-        """Shows that MLflow is away, if it is, where the view names the MLflow run."""
+        """If MLflow is unreachable, shows that in place of the MLflow run."""
         if problem := self.mlflow.problem:
             self.view.where = (
                 f"MLflow is unreachable ({problem}); metrics are buffered and sent later"
             )
 
     def upload(self, status: Status, *files: Path) -> None:
-        """Gives MLflow files and the status, and waits until it has received everything."""
+        """Gives MLflow files and the status, and waits until MLflow has received everything."""
         for file in files:
             self.mlflow.log_artifact(file)
         self.mlflow.close(status)
@@ -144,7 +144,7 @@ class Reporting:
             self.view.say(f"  {ui_command(self.options.results)}")
 
     def _mlflow_started(self, run_id: str) -> None:
-        with suppress(OSError):  # A full disk may not keep the run from MLflow.
+        with suppress(OSError):  # A full disk must not keep the run from MLflow.
             self.folder.remember_mlflow_run(run_id, self.mlflow.tracking.uri)
         self.view.where = f"MLflow run {run_id}"
         # Above the panel, where no frame breaks the address in two.
@@ -152,7 +152,7 @@ class Reporting:
 
 
 def _tracking(folder: RunFolder, options: TrainOptions) -> Tracking:
-    """Returns where the MLflow run of a folder is kept, or will be."""
+    """Returns where the MLflow run of a folder is, or will be, kept."""
     name = folder.path.name
     if options.tracking_uri is None:
         tracking = Tracking.embedded(options.results, name)

@@ -81,7 +81,7 @@ class RunFolder:
     def cut_progress(self, iteration: int) -> None:
         """Drops the rows after `iteration`, from which a resumed run continues.
 
-        Another version's rows get the columns of this one.
+        Rows of another version get the columns of this one.
         """
         if not self.progress_file.exists():
             return
@@ -94,7 +94,7 @@ class RunFolder:
         replace_text(self.progress_file, kept.getvalue())
 
     def progress_rows(self) -> Iterator[dict[str, float]]:
-        """Yields each whole row of progress.csv, NaN for what was not known."""
+        """Yields each whole row of progress.csv, with NaN for unknown values."""
         if not self.progress_file.exists():
             return
         with self.progress_file.open(newline="") as file:
@@ -103,7 +103,7 @@ class RunFolder:
                     yield {name: float(value) for name, value in row.items()}
 
     def recorded_metrics(self) -> Iterator[tuple[int, dict[str, float]]]:
-        """Yields each row of progress.csv: environment steps, and the metrics that were known."""
+        """Yields environment steps and known metrics for each row of progress.csv."""
         for row in self.progress_rows():
             values = {name: value for name, value in row.items() if math.isfinite(value)}
             if STEPS in values:
@@ -126,7 +126,7 @@ def create_run_folder(results: Path, experiment: Experiment, prefix: str = "") -
 
 
 def _make(path: Path) -> bool:
-    """Makes a folder; returns whether it is new, also where another process makes the same."""
+    """Makes a folder; returns whether this process made it, even if another one tries the same."""
     try:
         path.mkdir(parents=True)
     except FileExistsError:
@@ -175,5 +175,5 @@ def check_writable(results: Path) -> None:
 
 
 def _rounded(value: float) -> float | int:
-    """A count has no decimals, and no value needs more than six digits of them."""
+    """Returns a count as an integer, and any other value with six significant digits."""
     return int(value) if value.is_integer() else float(f"{value:.6g}")

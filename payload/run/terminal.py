@@ -1,4 +1,4 @@
-"""A run's terminal: what a person sees, while all other output goes to the log."""
+"""A run's terminal, which shows only the run's own lines: all other output goes to the log."""
 
 import io
 import os
@@ -36,7 +36,7 @@ def redirect_output(log: Path) -> tuple[int, int]:
 
 
 def restore_output(old: tuple[int, int]) -> None:
-    """Takes back what `redirect_output` did."""
+    """Reverts `redirect_output`."""
     sys.stdout.flush()
     sys.stderr.flush()
     for descriptor, saved in zip((1, 2), old, strict=True):
@@ -45,7 +45,7 @@ def restore_output(old: tuple[int, int]) -> None:
 
 
 class LogStream(io.TextIOBase):
-    """A stream that drops lines it cannot write, instead of ending the run.
+    """A stream that drops lines that it cannot write, instead of ending the run.
 
     A disk may be full, a terminal closed, a pipe without a reader.
     """

@@ -33,7 +33,7 @@ from payload.tracking.report import Report
 from payload.tracking.run_parameters import run_parameters
 
 STATUS_EVERY_S = 5.0
-"""Shortest time between two writings of --status while it trains."""
+"""Minimum time between two writes of --status during training."""
 
 
 def train(
@@ -135,13 +135,13 @@ class Training(Reporting):
         config.callbacks(TrainingCallback)
         algorithm = config.build_algo()
         progress = restore_newest(algorithm, resume_from, self.view.say)
-        # Also of a trial that was cut off before its first checkpoint, which begins again.
+        # Also for a trial that was cut off before its first checkpoint and begins again.
         self.folder.cut_progress(progress.iteration)
         for env_steps, values in self.folder.recorded_metrics():
             self.mlflow.log_metrics(values, env_steps)
         nodes = self.options.parent is None
         callback_of(algorithm).attach(self.mlflow, progress, self.view.say, nodes)
-        # The checkpoint's learners know it too, but on the way to the goal of then.
+        # The checkpoint's learners have progress too, but towards the goal of that time.
         tell_learners(algorithm, progress, self.experiment.stop, self.settings)
         self.mlflow.log_params(run_parameters(self.experiment, self.settings))
         self._saved_at = time.monotonic()
@@ -162,7 +162,7 @@ class Training(Reporting):
             settings = resize_batches(algorithm, self.experiment, self.settings)
             if settings is not self.settings:
                 self.settings = settings
-                # Before the first train batch of the new size.
+                # Must precede the first train batch of the new size.
                 tell_learners(algorithm, progress, self.experiment.stop, settings)
             algorithm.train()
         report = callback.report
@@ -171,7 +171,7 @@ class Training(Reporting):
         if not self._updated and report.env_steps_trained > self._trained_before:
             self._updated = True
             seconds = time.time() - psutil.Process().create_time()
-            # It was up to min_time_s_per_iteration ago: the end of an iteration shows it.
+            # The update was up to min_time_s_per_iteration ago: an iteration's end shows it.
             self.view.say(f"Training started after {seconds:.0f} s")
             self.status = replace(self.status, state="TRAINING")
             self._status_at = -math.inf
@@ -180,7 +180,7 @@ class Training(Reporting):
         reason = reason_to_stop(self.experiment.stop, report, progress)
         over = reason is not None or interruption.requested
         due = time.monotonic() - self._saved_at >= self.options.checkpoint_every_s
-        # The weights that an evaluation has played are saved before training continues.
+        # After a better evaluation, save the evaluated weights before training continues.
         if over or due or progress.evaluation_return > best_before:
             with interruption.watch():
                 self.save(algorithm, progress)
@@ -238,7 +238,7 @@ class Training(Reporting):
         self.say_next(f"evaluate {folder.path} --video best.mp4", *resume)
 
     def deliver(self, status: Status) -> None:
-        """Gives MLflow what the run has made, and its status."""
+        """Gives MLflow the files of the run, and its status."""
         folder, best = self.folder, self.checkpoints.best()
         if best is not None:
             # At the end only: while it trains, a cluster saves the run's folder already.
@@ -247,10 +247,10 @@ class Training(Reporting):
         self.upload(status, *made)
 
     def draw(self) -> None:
-        """Draws the learning curve; a full disk gives a line and does not end the run."""
+        """Draws the learning curve; reports a full disk instead of ending the run."""
         title = f"{self.experiment.run} on {self.experiment.env}"
         goal = self.experiment.stop.episode_return_mean
         try:
             draw_learning_curve(self.folder.progress_file, self.folder.learning_curve, title, goal)
-        except OSError as error:  # A full disk may not keep the run's status from MLflow.
+        except OSError as error:  # A full disk must not keep the run's status from MLflow.
             self.view.say(f"No learning curve: {error.strerror}: {error.filename}")

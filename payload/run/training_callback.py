@@ -1,4 +1,4 @@
-"""RLlib's callback of a training: every iteration becomes a report, and metrics in MLflow."""
+"""RLlib's callback of a training: turns every iteration into a report and MLflow metrics."""
 
 import time
 from collections import Counter
@@ -39,7 +39,7 @@ class TrainingCallback(RLlibCallback):
         self._last = time.perf_counter()
         self._dropped = 0
         self._has_evaluated = False
-        """Since the last iteration; later results of RLlib repeat an evaluation's."""
+        """Since the last iteration: RLlib repeats an evaluation's results in later iterations."""
 
     def attach(self, run: MLflowRun, progress: Progress, say: Say, nodes: bool = True) -> None:
         """Sets where to log, and the progress that a resumed run continues from.
@@ -68,7 +68,7 @@ class TrainingCallback(RLlibCallback):
         now = time.perf_counter()
         seconds, self._last = now - self._last, now
         alive = algorithm.env_runner_group.num_healthy_remote_workers()
-        # The result itself has the mean of what this count was in the iteration.
+        # The result itself has this count's mean over the iteration.
         dropped = int(algorithm.learner_group.get_stats()["learner_group_ts_dropped_lifetime"])
         new = replace(train_result(result), env_steps_dropped=dropped - self._dropped)
         if not self._has_evaluated:
@@ -79,7 +79,8 @@ class TrainingCallback(RLlibCallback):
             return
         values = metrics(self.report)
         if self.report.env_steps_trained > 0:
-            # To import MLflow, make its database and start an actor would delay the first update.
+            # Not earlier: importing MLflow, making its database and starting an actor would delay
+            # the first update.
             self.run.start()
             if self._nodes is not None:
                 values |= self._nodes.metrics()
@@ -126,7 +127,7 @@ class EnvRunnerLosses:
                 )
 
     def _say_seldom(self, line: str) -> None:
-        """Says a line the first, second, fourth, eighth ... time."""
+        """Prints a line the first, second, fourth, eighth ... time."""
         self._said[line] += 1
         times = self._said[line]
         if times & (times - 1) == 0:

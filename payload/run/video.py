@@ -34,9 +34,9 @@ def record(experiment: Experiment, checkpoint: Checkpoint, path: Path) -> str:
     try:
         if experiment.run_under is None:
             episode_return, length = record_video(checkpoint, path)
-        else:  # It is the env runners' window that this process does not have.
+        else:  # This process does not have the env runners' display.
             episode_return, length = record_under(experiment.run_under, checkpoint, path)
-    except Exception as error:  # An environment that cannot render fails no finished run.
+    except Exception as error:  # A failure to render must not fail a finished run.
         traceback.print_exc()
         return f"No video: {first_line(error)}"
     return f"Video            {path} (return {episode_return:g} in {length:,} steps)"
@@ -75,7 +75,7 @@ def record_video(checkpoint: Checkpoint, path: Path, seed: int = 0) -> tuple[flo
 
 
 def record_under(run_under: str, checkpoint: Checkpoint, path: Path) -> tuple[float, int]:
-    """Does what `record_video` does in a process that `run_under` runs.
+    """Runs `record_video` in a process under `run_under`.
 
     Raises:
         RuntimeError: The process has failed, for this reason.
@@ -90,7 +90,7 @@ def record_under(run_under: str, checkpoint: Checkpoint, path: Path) -> tuple[fl
 
 
 def _play_game(experiment: Experiment, game: AtariSettings, policy: Policy, seed: int) -> Play:
-    """Plays an episode twice in step: once for the policy's eyes, once for people's."""
+    """Plays an episode twice in step: once as the policy sees it, once as people do."""
     with (
         closing(make_games(experiment, game, 1)) as env,
         closing(make_vector_env(game, 1, screen=True)) as screen,

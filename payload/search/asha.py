@@ -14,9 +14,9 @@ from payload.tracking.metrics import STEPS
 REDUCTION_FACTOR = 3
 """At each rung the best third continues."""
 RUNGS = 3
-"""Where the environment steps have an end: at 1/27, 1/9 and 1/3 of them."""
+"""With a limit of environment steps: rungs at 1/27, 1/9 and 1/3 of it."""
 FIRST_RUNG = 100_000
-"""Environment steps, where they have none."""
+"""Environment steps of the first rung without such a limit."""
 NO_END = 10**12
 
 
@@ -26,7 +26,7 @@ class ResumableASHA(ASHAScheduler):  # type: ignore[misc]
     def __init__(self, folder: SearchFolder, stop: Stop, over: Iterable[str]) -> None:
         """
         Args:
-            over: Names of trials that do not run again; later ones are compared to them.
+            over: Names of trials that do not run again; later trials are compared to them.
         """
         end = stop.num_env_steps_sampled_lifetime
         super().__init__(

@@ -1,4 +1,4 @@
-"""What each trial has reached and which setting is the best; the same as a picture and a table."""
+"""Ranks the settings of a search by the results of their trials, as a picture and as a table."""
 
 import csv
 import io
@@ -22,7 +22,7 @@ NAMED = 10
 
 @dataclass(frozen=True)
 class Record:
-    """A trial and what it has reached."""
+    """A trial and its result so far."""
 
     trial: Planned
     state: State | Literal["WAITING"] = "WAITING"
@@ -70,7 +70,7 @@ def ranking(records: Iterable[Record]) -> list[Ranked]:
 
 
 def read_record(folder: SearchFolder, trial: Planned) -> Record:
-    """Returns what a trial's folder says of it."""
+    """Returns a trial's record, read from its folder."""
     own = folder.trial(trial.name)
     record = Record(trial)
     if status_file(own).exists():

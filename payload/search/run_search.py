@@ -1,4 +1,4 @@
-"""The search from start to end: its trials under Ray Tune, their ranking, what is left of it."""
+"""The search from start to end: its trials under Ray Tune, their ranking, the files it leaves."""
 
 import math
 import os
@@ -39,7 +39,7 @@ FOR_TUNE = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
 }
 MAX_FAILURES = 3
-"""Times that a trial whose process has died is started again, from its checkpoint."""
+"""How often a trial whose process has died is started again, from its checkpoint."""
 SHOW_EVERY_S = 0.5
 
 
@@ -83,7 +83,7 @@ class Search(Reporting):
         super().__init__(job.folder, job.options, view)
         self.job = job
         self.records = {trial.name: read_record(job.folder, trial) for trial in plan.trials()}
-        # What failed may go well after a resume; its checkpoint is as good as any.
+        # A failed trial may succeed after a resume; its checkpoint is as good as any.
         for name, record in self.records.items():
             if record.state != "FINISHED":
                 self.records[name] = replace(record, state="WAITING", reason="")
@@ -109,7 +109,7 @@ class Search(Reporting):
             return stopped(interruption)
         except KeyboardInterrupt:
             return Outcome("KILLED", "stopped at once", interruption.exit_code)
-        except Exception as error:  # Tune raises what it likes; the log has the traceback.
+        except Exception as error:  # Tune raises any type; the log has the traceback.
             traceback.print_exc()
             return Outcome("FAILED", first_line(error), 1)
         failed = [record for record in self.records.values() if record.state == "FAILED"]
@@ -153,7 +153,7 @@ class Search(Reporting):
         return run_parameters(search, search.config) | searched | counts
 
     def take(self, name: str, **changes: Any) -> None:
-        """Records what a trial has reached."""
+        """Records the progress of a trial."""
         before = self.records[name]
         record = self.records[name] = replace(before, **changes)
         if record.state != before.state and record.state in ("FINISHED", "FAILED"):
@@ -201,7 +201,7 @@ class Search(Reporting):
         ):
             try:
                 write()
-            except OSError as error:  # A full disk may not keep the status from MLflow.
+            except OSError as error:  # A full disk must not keep the status from MLflow.
                 say(f"Not written: {error.filename}: {error.strerror}")
         has_best = math.isfinite(best.score)
         if has_best:
@@ -223,7 +223,7 @@ class Search(Reporting):
 
 
 class Follower(tune.Callback):  # type: ignore[misc]
-    """Tells the search what Tune does, and ends Tune once all trials are idle after a signal."""
+    """Reports Tune's events to the search; ends Tune once all trials are idle after a signal."""
 
     def __init__(self, search: Search, interruption: Interruption) -> None:
         self._search, self._interruption = search, interruption
@@ -231,7 +231,7 @@ class Follower(tune.Callback):  # type: ignore[misc]
         self._shown_at = -math.inf
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tune saves its callbacks for Tuner.restore, which volley does not call."""
+        """Returns no state: Tune saves it for Tuner.restore, which volley does not call."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:

@@ -36,12 +36,12 @@ class SearchFolder(RunFolder):
 
     @property
     def stop_file(self) -> Path:
-        """While it is there, trials write a checkpoint and train no more."""
+        """While it exists, trials write a checkpoint and do not train."""
         return self.path / ".stopping"
 
     @property
     def tune(self) -> Path:
-        """What Ray Tune writes; nothing is read from it."""
+        """Ray Tune's own files; nothing reads them."""
         return self.path / ".tune"
 
     def trial(self, name: str) -> RunFolder:
@@ -49,7 +49,7 @@ class SearchFolder(RunFolder):
 
 
 def status_file(trial: RunFolder) -> Path:
-    """The state of a trial, see RunStatus."""
+    """Returns the file with the state of a trial, see RunStatus."""
     return trial.path / "status.json"
 
 

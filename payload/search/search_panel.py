@@ -1,4 +1,4 @@
-"""What a person sees of a search: a live table or plain lines, and the ranking at the end."""
+"""The display of a search: a live table or plain lines, and the ranking at the end."""
 
 import math
 import time
@@ -24,7 +24,7 @@ class SearchView(View):
     _lines_at = -math.inf
 
     def show(self, records: Sequence[Record]) -> None:
-        """Shows the trials' states: the table on a terminal, now and then a line elsewhere."""
+        """Shows the trials' states: a table on a terminal, a line now and then elsewhere."""
         if self.console.is_terminal:
             if self._live is None:
                 self._live = Live(console=self.console, refresh_per_second=2)
@@ -35,7 +35,7 @@ class SearchView(View):
             self.say(summary(records))
 
     def ended(self, record: Record) -> None:
-        """Says what became of a trial, where no table shows it."""
+        """Prints how a trial ended, unless the table shows it."""
         if not self.console.is_terminal:
             self.say(
                 f"{record.trial.name} {in_words(record.trial.values)}: {record.state}, return "

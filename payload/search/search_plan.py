@@ -1,7 +1,7 @@
 """The settings of a search, drawn by Ray Tune before anything starts.
 
-Drawn first, they can all be checked, and a resumed search has the same trials. A restored Tuner
-would have those of its last snapshot, and nothing of what ASHA has seen.
+Drawing them first allows a check of all, and gives a resumed search the same trials. A restored
+Tuner would have those of its last snapshot, and nothing of what ASHA has seen.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from payload.experiment.search_space import SearchSpace
 from payload.experiment.settings import Experiment
 
 DEFAULT_SAMPLES = 10
-"""Settings that are drawn where a search space is random."""
+"""Number of settings to draw if a search space is random."""
 DIGITS = 4
 """Significant digits of a drawn number: more make a setting hard to read and change nothing."""
 ALL_DIGITS = 17
@@ -42,15 +42,15 @@ class Planned:
 
 @dataclass(frozen=True)
 class Plan:
-    """Every setting of a search, and the seeds that each of them is trained with."""
+    """Every setting of a search, and the seeds to train each of them with."""
 
     settings: list[dict[str, Any]]
     seeds: list[int]
 
     def trials(self) -> list[Planned]:
-        """Returns all trials, each seed of all settings after the other.
+        """Returns all trials: every setting with the first seed, then with the next.
 
-        So ASHA has many settings to compare early, and a search that is cut off has seen all.
+        This gives ASHA many settings to compare early, and a search that is cut off has tried all.
         """
         several = len(self.seeds) > 1
         return [
@@ -68,7 +68,7 @@ class Plan:
 
 
 def make_plan(experiment: Experiment, samples: int | None, seeds: int | None) -> Plan:
-    """Draws the settings of a search; what is not given is what the experiment says.
+    """Draws the settings of a search; the experiment provides missing arguments.
 
     Args:
         samples: Settings drawn at random, times the combinations of a grid.
@@ -99,7 +99,7 @@ def make_plan(experiment: Experiment, samples: int | None, seeds: int | None) ->
 
 
 def draw(search: dict[str, SearchSpace], samples: int, seed: int | None) -> list[dict[str, Any]]:
-    """Returns settings by their names: every combination of a grid, `samples` times; none twice."""
+    """Returns settings by name: every combination of a grid, `samples` times; no duplicates."""
     from ray.tune.search.variant_generator import generate_variants
 
     space = {name: _for_tune(space) for name, space in search.items()}
@@ -111,7 +111,7 @@ def draw(search: dict[str, SearchSpace], samples: int, seed: int | None) -> list
                 plain = {
                     name: _plain(search[name], value, digits) for name, value in values.items()
                 }
-                # Two drawn numbers may differ only in the digits that are left out.
+                # Two drawn numbers may differ only in the omitted digits.
                 if plain not in settings:
                     settings.append(plain)
                     break
@@ -127,7 +127,7 @@ def _for_tune(space: SearchSpace) -> Any:
 
 
 def _plain(space: SearchSpace, value: Any, digits: int) -> Any:
-    """Returns a value as JSON and YAML have it."""
+    """Returns a value as JSON and YAML represent it."""
     if space.kind == "randint":
         return int(value)
     if space.kind in ("uniform", "loguniform"):

@@ -1,7 +1,7 @@
 """A trial as Ray Tune runs it: a training run in an actor on the driver's machine.
 
 It keeps checkpoints, progress and MLflow run in a run's folder of its own, and continues from there
-whenever it is started again. Tune itself saves nothing of it.
+whenever it is started again. Tune itself saves nothing of the trial.
 """
 
 import os
@@ -29,14 +29,14 @@ from payload.tracking.metrics import STEPS, TIME, metrics
 from payload.tracking.mlflow_run import Status
 
 REASON = "reason"
-"""In a result: why the trial is over; a trial that ASHA stops reports none."""
+"""Key in a result: why the trial is over; a trial that ASHA stops reports none."""
 FAILED = "failed"
 SECONDS = "seconds"
 """TIME, under a name that Tune does not fill in itself."""
 UPDATED = "updated"
-"""In a result: whether a learner has made an update."""
+"""Key in a result: whether a learner has made an update."""
 IDLE = "idle"
-"""In a result: the trial has written a checkpoint and trains no more."""
+"""Key in a result: the trial has written a checkpoint and no longer trains."""
 IDLE_S = 0.2
 
 
@@ -107,9 +107,9 @@ class Trial(tune.Trainable):  # type: ignore[misc]
         return {**result, "done": True, REASON: reason}
 
     def cleanup(self) -> None:
-        """Tune calls it when the trial is over, whoever ended it."""
+        """Ends the trial; Tune calls it when the trial is over, whoever ended it."""
         state = RunStatus.read(status_file(self._training.folder)).state
-        # One that is neither over nor stopped by ASHA continues after a resume.
+        # A trial that is neither over nor stopped by ASHA continues after a resume.
         over: dict[State, Status] = {"FINISHED": "FINISHED", "FAILED": "FAILED"}
         self._leave(over.get(state, "KILLED"))
         if self._algorithm is not None and self._interruption.failure is None:
@@ -117,7 +117,7 @@ class Trial(tune.Trainable):  # type: ignore[misc]
         self._until_end.close()
 
     def _leave(self, status: Status) -> None:
-        """Writes a checkpoint, if there is something new, and closes the MLflow run."""
+        """Writes a checkpoint, if there is anything new, and closes the MLflow run."""
         if self._delivered:
             return
         self._delivered = True
@@ -142,7 +142,7 @@ class Trial(tune.Trainable):  # type: ignore[misc]
 
 
 def bundles(job: Job, driver_cpus: int, node: str) -> list[dict[str, float]]:
-    """Returns what a trial reserves: its own process on the driver's machine, and all the others.
+    """Returns the resources of a trial: its own process on the driver's machine, and all others.
 
     Args:
         node: The address of the driver's machine, where results and MLflow are.
@@ -160,7 +160,7 @@ def bundles(job: Job, driver_cpus: int, node: str) -> list[dict[str, float]]:
 
 
 def state_of(result: dict[str, Any]) -> State:
-    """Returns the state that a result leaves its trial in."""
+    """Returns the state of a trial after a result."""
     if result.get(FAILED):
         return "FAILED"
     return "FINISHED" if result.get("done") else "TRAINING"

@@ -1,7 +1,7 @@
 """Every metric of a run, in one table: its name in RLlib's result, MLflow, progress.csv and `stop`.
 
-A name is the path of the value in RLlib's result, joined by slashes, as Tune and its loggers have
-it. A value that RLlib's result contains becomes a metric by a row here, and by nothing else.
+A name is the path of the value in RLlib's result, joined by slashes, as in Tune and its loggers. To
+make a value of RLlib's result a metric, add a row here and nothing else.
 """
 
 import math
@@ -33,7 +33,7 @@ class Metric:
     of: Callable[[Report], float] | None = None
     """None: the value at its name in RLlib's result."""
     instead: str = ""
-    """The name that RLlib's own learner of another algorithm has for it."""
+    """Its name in RLlib's own learner of another algorithm."""
 
 
 METRICS = (

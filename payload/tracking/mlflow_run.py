@@ -24,7 +24,7 @@ from payload.tracking.metrics import STEPS
 
 EXPERIMENT_NAME = "volley"
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
-"""MLflow's UI opens on charts of training instead of traces of language models."""
+"""Makes MLflow's UI open on charts of training instead of traces of language models."""
 PARENT = "mlflow.parentRunId"
 """The tag by which MLflow nests a run in another one."""
 DATABASE = "mlflow.db"
@@ -32,7 +32,7 @@ DATABASE = "mlflow.db"
 RETRY_S = 5.0
 """Pause after an MLflow server did not answer."""
 CLOSE_TIMEOUT_S = 60.0
-"""How long the end of a run waits for what is still to be delivered."""
+"""How long the end of a run waits for pending deliveries."""
 PARAM_LIMIT = 6000
 """MLflow's longest parameter value, in characters."""
 BATCH = 1000
@@ -45,12 +45,12 @@ _TRAINING = "workflowType=machine_learning"
 
 @dataclass(frozen=True)
 class Tracking:
-    """Where an MLflow run is kept, and what names it."""
+    """The place and the names of an MLflow run."""
 
     uri: str
     """A server (http://...) or an embedded database (sqlite:///...)."""
     artifacts: Path | None
-    """Where an embedded database's artifacts lie; a server knows its own place."""
+    """Where an embedded database keeps its artifacts; a server has its own place."""
     run_name: str
     run_id: str | None = None
     """The run that a resumed training continues in."""
@@ -66,7 +66,7 @@ class Tracking:
 
     @classmethod
     def embedded(cls, results: Path, run_name: str, run_id: str | None = None) -> Tracking:
-        """An SQLite database and a folder of artifacts below `results`."""
+        """Returns the Tracking of an SQLite database and an artifact folder below `results`."""
         root = results.resolve()
         return cls(f"sqlite:///{root}/{DATABASE}", root / "mlartifacts", run_name, run_id)
 
@@ -84,8 +84,8 @@ class MetricPoint:
 class MLflowRun:
     """Delivers metrics, parameters and artifacts in the order in which they were given.
 
-    No method but `close` waits. While a server is away, deliveries are kept and repeated. A resumed
-    run delivers from progress.csv what an earlier one could not, and nothing that MLflow has.
+    Only `close` waits. While a server is away, deliveries are kept and repeated. A resumed run
+    delivers from progress.csv what an earlier one could not, and nothing that MLflow has.
     """
 
     def __init__(self, tracking: Tracking, on_start: Callable[[str], None] | None = None) -> None:
@@ -105,7 +105,7 @@ class MLflowRun:
         self._points: deque[MetricPoint] = deque()
         """Not yet delivered."""
         self._env_steps_there = -1
-        """Up to here MLflow has a resumed run's metrics."""
+        """MLflow has a resumed run's metrics up to here."""
         self._thread = threading.Thread(target=self._deliver, name="mlflow", daemon=True)
 
     def log_metrics(self, values: dict[str, float], env_steps: int) -> None:
@@ -131,9 +131,9 @@ class MLflowRun:
         self._put(deliver)
 
     def log_artifact(self, path: Path, folder: str | None = None) -> None:
-        """Uploads a file, or all files of a folder; one that is gone by then is left out.
+        """Uploads a file, or all files of a folder; skips one that is gone by then.
 
-        So is one for which the artifacts' disk has no space: the rest need not wait for it.
+        It also skips one for which the artifacts' disk has no space: the rest need not wait.
         """
 
         def deliver(client: Any, run_id: str) -> None:
@@ -158,7 +158,7 @@ class MLflowRun:
         self._closing.set()
 
     def _deliver_points(self, client: Any, run_id: str) -> None:
-        """Delivers all points that wait, those of several iterations in one request."""
+        """Delivers all waiting points, those of several iterations in one request."""
         from mlflow.entities import Metric
 
         while self._points:
@@ -179,7 +179,7 @@ class MLflowRun:
         self._queue.put(deliver)
 
     def start(self) -> None:
-        """Starts delivering. Until then all is only kept, and MLflow is not imported."""
+        """Starts delivery. Until then everything is only kept, and MLflow is not imported."""
         if not self._thread.is_alive() and not self._closing.is_set():
             self._thread.start()
 
@@ -208,7 +208,7 @@ class MLflowRun:
                 experiment_id = experiment.experiment_id
             tags = {}
             if self.tracking.parent_file is not None:
-                # Until it is there, this is tried again.
+                # Until the file exists, this raises and is tried again.
                 parent = json.loads(self.tracking.parent_file.read_text())
                 if parent["tracking_uri"] != self.tracking.uri:
                     raise LookupError(f"the search has no MLflow run at {self.tracking.uri} yet")
@@ -252,7 +252,7 @@ def mlflow_client(tracking_uri: str) -> Any:
 
 
 def make_database(path: Path) -> None:
-    """Makes an embedded database, if there is none: all of its tables, or nothing.
+    """Makes an embedded database, if there is none: with all of its tables, or not at all.
 
     MLflow makes one table after the other, and can never use a database that lacks some.
     """
@@ -293,7 +293,7 @@ def end_run(tracking_uri: str, run_id: str, status: Status, at: float) -> bool:
 
 
 def _is_final(error: Exception) -> bool:
-    """Whether MLflow would refuse the same again."""
+    """Whether MLflow would refuse the same request again."""
     from mlflow.exceptions import MlflowException
 
     codes = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")

@@ -1,4 +1,4 @@
-"""What is known of an iteration: RLlib's result as it was read, and the report made of it."""
+"""The data of an iteration: RLlib's result as it was read, and the report made of it."""
 
 import math
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ class TrainResult:
     env_steps: int | None = None
     env_steps_trained: int | None = None
     env_steps_dropped: int = 0
-    """In this iteration, because the learners' queue was full."""
+    """Dropped in this iteration, because the learners' queue was full."""
     episodes: int | None = None
     rewards_sampled: float = math.nan
     """Sum of the game's own rewards over `steps_sampled`, this iteration's environment steps;
@@ -59,7 +59,7 @@ class Report:
     values: dict[str, float]
     """Metrics that RLlib's result contains under their names, see payload/tracking/metrics.py."""
     env_steps_dropped: int = 0
-    """Because the learners' queue was full, those before a resume included."""
+    """Dropped because the learners' queue was full, those before a resume included."""
     evaluation_returns: list[float] = field(default_factory=list)
     """Returns of the evaluation after this iteration, if there was one."""
     evaluation_lengths: list[float] = field(default_factory=list)

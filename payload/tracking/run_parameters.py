@@ -1,4 +1,4 @@
-"""What MLflow shows as a run's parameters: enough to repeat the run."""
+"""A run's parameters in MLflow: enough to repeat the run."""
 
 import subprocess
 import sys

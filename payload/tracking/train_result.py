@@ -51,7 +51,7 @@ def _count(section: dict[str, Any], key: str) -> int | None:
 
 
 def _episodes(section: dict[str, Any], each: str, mean: str, episodes: int) -> list[float]:
-    """Every finished episode's value; RLlib's own env runner gives the last 100 ones' mean."""
+    """Returns each finished episode's value; RLlib's env runner gives the mean of the last 100."""
     if each in section:
         return _series(section, each)
     value = section.get(mean, math.nan)
@@ -65,7 +65,7 @@ def _series(section: dict[str, Any], each: str) -> list[float]:
 
 
 def _values(result: dict[str, Any]) -> dict[str, float]:
-    """The metrics that stand in the result under their own names."""
+    """Returns the metrics that the result has under their own names."""
     values = {}
     for metric in METRICS:
         value = _at(result, metric.name)

@@ -1,1 +1,1 @@
-"""Azure's stand-in: what it answers to Pulumi and to the machines."""
+"""The stand-in for Azure, which answers Pulumi and the machines."""

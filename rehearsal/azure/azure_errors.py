@@ -1,4 +1,4 @@
-"""Azure's errors, in the words in which azure-native passes them on."""
+"""Azure's errors, worded as azure-native passes them on."""
 
 from __future__ import annotations
 

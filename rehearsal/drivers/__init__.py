@@ -1,1 +1,1 @@
-"""What declares the stack: the pulumi CLI, or the program in this process."""
+"""Drivers, which declare the stack: the pulumi CLI, or the program in this process."""

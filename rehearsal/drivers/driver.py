@@ -18,7 +18,7 @@ class Result:
     error: str = ""
     """What its user reads; empty if all went well."""
     operations: frozenset[tuple[Operation, str]] = frozenset()
-    """What was done to which type of resource, ("update", "VirtualMachineScaleSet")."""
+    """Operations and the types of their resources, ("update", "VirtualMachineScaleSet")."""
     outputs: dict[str, Any] = field(default_factory=dict)
 
 

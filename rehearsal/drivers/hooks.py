@@ -19,7 +19,7 @@ from rehearsal.azure.resources.resource_kinds import Properties
 
 
 class Hooks:
-    """Stands for the SDK's server of callbacks; made in the program."""
+    """Replaces the SDK's callback server; created in the program."""
 
     def __init__(self) -> None:
         self._error_hooks: dict[str, pulumi.ErrorHook] = {}

@@ -1,7 +1,7 @@
 """The stack's program on Pulumi's mocks, with Pulumi's engine imitated.
 
-Resources are created, updated and replaced in the order of the program, and deleted against the
-order of their creation. What is replaced is deleted first, and with it what is deleted with it.
+Resources are created, updated and replaced in the order of the program, and deleted in the reverse
+order of their creation. A replaced resource is deleted first, with those declared `deletedWith` it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PROVIDER = "pulumi:providers:azure-native"
 
 @dataclass(frozen=True)
 class State:
-    """What the engine knows of a resource, besides what Azure knows."""
+    """The engine's state of a resource, in addition to Azure's."""
 
     token: str
     resource_id: str
@@ -48,7 +48,7 @@ class State:
     retained: bool
     deleted_with: str
     inputs: Properties
-    """Those that Azure was sent last."""
+    """The inputs that were last sent to Azure."""
     failed: bool = False
     """It exists but did not come up: the next `up` updates it."""
 
@@ -64,7 +64,7 @@ class InProcess:
         self.states: dict[str, State] = {}
         """By type and name in the program."""
         self.requests: dict[str, Any] = {}
-        """What the program's last run asked the engine, RegisterResourceRequest, by the same."""
+        """The RegisterResourceRequests of the program's last run, by the same keys."""
 
     def up(self, config: Mapping[str, str]) -> Result:
         try:
@@ -76,7 +76,7 @@ class InProcess:
         outputs: dict[str, Any] = {}
 
         async def program() -> None:
-            # A failure is told once; each resource that waits for it would tell it again.
+            # A failure is reported once; each resource that waits for it would report it again.
             asyncio.get_running_loop().set_exception_handler(lambda *_: None)
             pulumi.runtime.set_mocks(
                 _Mocks(update),
@@ -120,16 +120,16 @@ class _Update:
         self.azure = engine.azure
         self.operations: set[tuple[Operation, str]] = set()
         self.gone: set[str] = set()
-        """URNs of what is replaced or destroyed: what is deleted with it needs no deletion."""
+        """URNs of replaced or destroyed resources: those deleted with them need no deletion."""
         self.subscriptions: dict[str, str] = {}
-        """Of the program's own providers, by name."""
+        """Subscriptions of the program's own providers, by name."""
         self.hooks: Hooks | None = None
         self.errors: list[str] = []
-        """What went wrong, and what the program has said of it."""
+        """Failures, and the program's messages about them."""
         self.one_at_a_time = threading.Lock()
 
     def register(self, urn: str, request: Any, inputs: Properties) -> tuple[str, Properties]:
-        """Makes a resource what the program declares; returns its id and what is known of it."""
+        """Creates or changes a resource as declared; returns its id and its properties."""
         key = _key(request)
         kind = kind_of(request.type)
         with self.one_at_a_time:
@@ -151,7 +151,7 @@ class _Update:
         return resource_id, {**made.inputs, **made.added}
 
     def delete(self, key: str) -> None:
-        """Forgets a resource; deletes it too, unless it is retained or goes with another."""
+        """Forgets a resource and deletes it, unless it is retained or deleted with another."""
         self.operations.add(("delete", short_type(self.engine.states[key].token)))
         self._unmake(key)
 
@@ -187,7 +187,7 @@ class _Update:
     def _do(
         self, operation: Operation, request: Any, state: State, call: Callable[[], None]
     ) -> None:
-        """Makes a call to Azure; keeps what went wrong, for the person and for the next `up`."""
+        """Makes a call to Azure; records a failure for the user and for the next `up`."""
         self.operations.add((operation, short_type(state.token)))
         key = _key(request)
         failures: list[str] = []
@@ -213,7 +213,7 @@ class _Update:
 
 
 class _Mocks(Mocks):
-    """What the program hears from Azure."""
+    """Azure's answers to the program."""
 
     def __init__(self, update: _Update) -> None:
         self.update = update
@@ -230,7 +230,7 @@ class _Mocks(Mocks):
         try:
             return self.update.azure.invoke(args.token, dict(args.args))
         except AzureError as error:
-            # As the engine answers when a function of Azure's fails.
+            # The engine's answer when a function of Azure's fails.
             none = grpc.aio.Metadata()
             raise grpc.aio.AioRpcError(grpc.StatusCode.UNKNOWN, none, none, str(error)) from None
 

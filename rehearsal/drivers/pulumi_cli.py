@@ -79,7 +79,7 @@ class PulumiCli:
         return self._run("destroy")
 
     def _configure(self, config: Mapping[str, str]) -> None:
-        """Gives pulumi lists and mappings, which `read_settings` takes as JSON, as they are."""
+        """Configures pulumi; parses lists and mappings, which `read_settings` takes as JSON."""
         lists = {key: json.loads(text) for key, text in config.items() if text[:1] in ("[", "{")}
         self.project.configure({**config, **lists})
 
@@ -103,7 +103,7 @@ class PulumiCli:
 def read_events(output: str) -> tuple[frozenset[tuple[Operation, str]], list[str]]:
     """Returns what the engine did to Azure's resources, and its errors.
 
-    `output` has an event a line, as `pulumi up --event-log` writes them.
+    `output` has one event per line, as `pulumi up --event-log` writes them.
     """
     events = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     steps = [

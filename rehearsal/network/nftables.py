@@ -1,8 +1,8 @@
 """The network's rules as text for `nft -f -`: NSGs, public addresses, NAT and firewalls.
 
 All tables are of the family `ip`, since not every kernel tracks connections on a bridge;
-net.bridge.bridge-nf-call-iptables=1 leads what passes a bridge there. A text replaces its
-table in one transaction.
+net.bridge.bridge-nf-call-iptables=1 passes bridged packets to them. A text replaces its table in
+one transaction.
 """
 
 from __future__ import annotations

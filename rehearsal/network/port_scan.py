@@ -60,9 +60,9 @@ def scan_from(namespace: Path | None, source: str, target: str) -> Reached:
 PORTS = range(1, 65536)
 MAX_ROUNDS = 5
 QUIET_S = 0.1
-"""A round is over when nothing has come for so long."""
+"""A round ends when no answer has arrived for this long."""
 BATCH = 256
-"""Segments between two looks at the answers: below netdev_max_backlog, 1000 packets."""
+"""Segments sent between two reads of the answers: below netdev_max_backlog, 1000 packets."""
 RECEIVE_BUFFER = 64 << 20
 """Bytes: room for an answer from every port."""
 
@@ -124,7 +124,7 @@ class Scan:
                 heard = time.monotonic()
 
     def _read(self) -> bool:
-        """Takes the answers that have come; says whether there were any."""
+        """Reads the answers that have arrived; returns whether there were any."""
         count = 0
         while True:
             try:
@@ -143,7 +143,7 @@ class Scan:
 
 
 def syn_segments(source: str, target: str, port: int, to: Iterable[int]) -> dict[int, bytes]:
-    """The SYN from `port` to each port of `to`, with its checksum (RFC 9293, 3.1)."""
+    """Returns the SYN from `port` to each port of `to`, with its checksum (RFC 9293, 3.1)."""
     after_ports = (0, 0, (TCP_HEADER.size // 4) << 4, SYN, 1024)
     words = socket.inet_aton(source) + socket.inet_aton(target)
     words += struct.pack("!HH", socket.IPPROTO_TCP, TCP_HEADER.size)
@@ -160,9 +160,9 @@ def syn_segments(source: str, target: str, port: int, to: Iterable[int]) -> dict
 
 
 def receive_only(raw: socket.socket, port: int) -> None:
-    """Lets only what is sent to `port` into `raw`, not all the traffic of a busy machine.
+    """Lets `raw` receive only packets to `port`, not all the traffic of a busy machine.
 
-    A classic BPF program on the IP packet (the kernel's networking/filter.rst).
+    It attaches a classic BPF program on the IP packet (the kernel's networking/filter.rst).
     """
     program = ctypes.create_string_buffer(
         struct.pack("=HBBI", 0xB1, 0, 0, 0)  # x = length of the IP header

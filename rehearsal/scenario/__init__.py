@@ -1,1 +1,1 @@
-"""What is done to the cluster, what is expected, and what was seen."""
+"""The acts on the cluster, with what each expects and what it saw."""

@@ -34,9 +34,9 @@ class Context:
         self.head = Machine("head")
         self.training = Training(self.head)
         self.run_id = ""
-        """The newest MLflow run's."""
+        """Id of the newest MLflow run."""
         self.experiment_id = ""
-        """Its MLflow experiment's."""
+        """Id of its MLflow experiment."""
         self.account = ""
         """The storage account that `destroy` leaves."""
 
@@ -54,7 +54,7 @@ class Context:
             raise UnexpectedError(result.error or str(sorted(result.operations)))
 
     def up_in_place(self, *operations: tuple[Operation, str], **changes: str) -> int:
-        """Does the same, and no machine may be made, deleted or started again; returns how many."""
+        """Does the same; fails if a machine is made, deleted or restarted; returns their number."""
         before = {machine.name: machine.leader for machine in all_machines()}
         self.up_doing(*operations, **changes)
         if before != {machine.name: machine.leader for machine in all_machines()}:

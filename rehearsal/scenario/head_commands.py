@@ -103,7 +103,7 @@ def stop_copies(head: Machine, count: int) -> None:
 
 
 def services_memory_mib(head: Machine) -> float:
-    """Returns the memory of SERVICES: a container has no memory cgroup to ask."""
+    """Returns the memory of SERVICES: a container has no memory cgroup to read."""
     lines = head.run("ps", "-eo", "rss,args").stdout.splitlines()
     kibibytes = [line.split()[0] for line in lines if any(name in line for name in SERVICES)]
     return sum(map(int, kibibytes)) / 1024

@@ -22,20 +22,20 @@ from rehearsal.scenario.outcomes import UnexpectedError
 WORKER_MBIT_PER_S = 12_500 / 20
 """A twentieth of a Standard_D2as_v5's bandwidth."""
 NEEDED, OFFERED = 9 * TWO_CORES_PER_S, 30 * TWO_CORES_PER_S
-"""Environment steps per second. Two cores may not carry all that is offered, on any network."""
+"""Environment steps per second. On any network, two cores may not carry all OFFERED steps."""
 ALIKE = 0.8
-"""At least this part of what arrives without a limit must arrive with it."""
+"""At least this part of the unlimited throughput must arrive with the limit."""
 SECONDS = 6.0
 BYTES_PER_STEP = 50
 """A lower bound; a fragment of random play has 59."""
 PACKAGES = Path("tmp/volley-bench")
-"""On the head, whose own copy of the payload lacks the benchmark."""
+"""A folder on the head, whose own copy of the payload lacks the benchmark."""
 
 
 def limited_network(context: Context) -> str:
-    """Synthetic env runners on the workers feed a learner on the head that only receives.
+    """Feeds a receive-only learner on the head from synthetic env runners on the workers.
 
-    The training is stopped meanwhile, and continues afterwards.
+    Training is stopped meanwhile and continues afterwards.
     """
     head = context.head
     (experiment,) = context.training.experiments()

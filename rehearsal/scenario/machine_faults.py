@@ -30,14 +30,14 @@ BACK_S = 30.0
 ENOUGH = 0.7
 """The part of the earlier throughput that counts as back; a shared machine is not steadier."""
 NOTICE_S = 30.0
-"""Azure announces an eviction so long before."""
+"""How long before an eviction Azure announces it."""
 LEFT_S = 5.0
 """An evicted worker must have left Ray; if systemd has to kill it, that takes TimeoutStopSec."""
 UNPLUGGED_S = 20.0
 
 
 def worker_killed(training: Training, nodes: NodeWatch, before: float) -> str:
-    """A worker loses its power, and is started again."""
+    """Cuts the power of a worker, then starts it again."""
     victim = worker_that_trains(training)
     rest = nodes.alive - {victim.name}
     victim.kill()
@@ -49,7 +49,7 @@ def worker_killed(training: Training, nodes: NodeWatch, before: float) -> str:
 
 
 def worker_evicted(training: Training, nodes: NodeWatch, before: float) -> str:
-    """Azure announces an eviction, the worker leaves Ray and confirms; another worker comes."""
+    """Announces an eviction: the worker leaves Ray and confirms; another worker comes."""
     victim = worker_that_trains(training)
     everybody = set(nodes.alive)
     answered = evict(victim)
@@ -64,7 +64,7 @@ def worker_evicted(training: Training, nodes: NodeWatch, before: float) -> str:
 
 
 def worker_unplugged(training: Training, nodes: NodeWatch, before: float) -> str:
-    """A worker has no network for a while."""
+    """Disconnects a worker from the network for a while."""
     victim = worker_that_trains(training)
     everybody = set(nodes.alive)
     run("ip", "link", "set", victim.interface, "down")
@@ -85,7 +85,7 @@ WORKER_FAULTS = (
     ("spot eviction", f"leaves in {LEFT_S:g} s, {BACK}", worker_evicted),
     ("network cut", f"of {UNPLUGGED_S:g} s; {BACK}, joins again", worker_unplugged),
 )
-"""Each with its name, what is expected, and the act; it takes the cluster's throughput before."""
+"""Name, expectation and act of each fault; the act takes the cluster's earlier throughput."""
 
 
 HEAD_REBOOTS = "while a worker is missing: fewer env runners, the same run and software"
@@ -122,7 +122,7 @@ def head_reboots(context: Context) -> str:
 
 
 def evict_at_work(context: Context, nodes: NodeWatch, comes_s: float) -> str:
-    """Takes a worker away that trains, and waits until another one has joined."""
+    """Evicts a worker that trains, and waits until another one has joined."""
     everybody = set(nodes.alive)
     victim = worker_that_trains(context.training)
     left = evict(victim)
@@ -133,7 +133,7 @@ def evict_at_work(context: Context, nodes: NodeWatch, comes_s: float) -> str:
 
 
 def evict(victim: Machine) -> float:
-    """Takes a worker away as Azure does; returns the seconds until it confirmed the notice."""
+    """Evicts a worker as Azure does; returns the seconds until it confirmed the notice."""
     event = metadata_state.ScheduledEvent("Preempt", (victim.name,), time.time() + NOTICE_S)
     metadata_state.schedule(METADATA, event)
     answered = until(
@@ -191,7 +191,7 @@ def azure_workers() -> set[str]:
 
 
 def check_only_azures_machines() -> None:
-    """Waits until exactly the machines run that Azure has: a change takes a moment."""
+    """Waits until exactly Azure's machines run: a change takes a moment."""
 
     def same() -> bool:
         return {machine.name for machine in all_machines()} == {"head", *azure_workers()}

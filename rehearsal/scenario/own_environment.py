@@ -29,7 +29,7 @@ LACKING = f"env: CartPole-v1\napt_packages: [{MISSING}]\nstop: {{training_iterat
 
 
 def own_environment(context: Context) -> str:
-    """The workers get its code, Python package, data and variable; its apt packages are there."""
+    """Trains in it: workers have its code, Python and apt packages, data and variable."""
     for machine in all_machines():
         machine.run(INSTALLED_AT_BOOT, "--version")
     _check_refusal(context.head)

@@ -21,7 +21,7 @@ REFUSED_S, BACK_S = 30.0, ROLE_DELAY_S + 30.0
 
 
 def roles_removed(context: Context, nodes: NodeWatch) -> str:
-    """Without roles the head cannot save, publish or share, and a worker cannot join."""
+    """Removes the roles: the head cannot save, publish or share, and a worker cannot join."""
     backend, head = Backend(), context.head
     worker = next(machine for machine in all_machines() if machine.name != head.name)
     everybody = set(nodes.alive)

@@ -26,7 +26,7 @@ DATABASE = "mlflow.db"
 SAVED_S = 90.0
 """The head saves every 30 s."""
 SILENCE_S = 3
-"""No answer for so long means that a firewall has dropped the request."""
+"""No answer for this long means that a firewall has dropped the request."""
 TIMED_OUT = 28
 """curl's exit code for a timeout."""
 RESUMED = re.compile(r"Resumed from \S+ at ([\d,]+) environment steps")

@@ -31,9 +31,9 @@ while True:
 ENV_RUNNER = re.compile(r"ray::(Atari|Gymnasium)EnvRunner\b")
 DRIVER = "-m payload train"
 WINDOW_S = 5.0
-"""The throughput is measured over so many seconds."""
+"""Seconds over which the throughput is measured."""
 PROCESS_POLL_S = 1.0
-"""Pause between two questions that each start a process here: the cluster needs the CPUs."""
+"""Pause between two checks that each start a process here: the cluster needs the CPUs."""
 
 
 def until(condition: Callable[[], Any], timeout_s: float, what: str, pause_s: float = 0.1) -> float:

@@ -1,4 +1,4 @@
-"""What a rehearsal needs before it can run: tools, base image, Azurite, Python environment."""
+"""The prerequisites of a rehearsal: tools, base image, Azurite, Python environment."""
 
 from __future__ import annotations
 

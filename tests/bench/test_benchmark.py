@@ -234,7 +234,7 @@ def test_each_algorithm_learns_pong_with_settings_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # Without experiment files.
+    monkeypatch.chdir(tmp_path)  # It has no experiment files.
     monkeypatch.setattr(process, "unwind_on_signals", lambda: None)  # Handlers would stay.
     assert main(["bench", "--learn", "--run", run]) == 2
     assert f"experiments/{file}.yaml" in capsys.readouterr().err
@@ -341,5 +341,5 @@ def test_a_part_runs_in_a_process_of_its_own_and_writes_its_figures(tmp_path: Pa
         check=True,
         timeout=120,
     )
-    # A frame of Pong has 42 * 42 bytes; it travels once and compressed.
+    # A Pong frame has 42 * 42 bytes; it is sent once, compressed.
     assert 12 < json.loads(outcome.read_text())["bytes_per_step"] < 256

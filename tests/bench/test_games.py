@@ -1,4 +1,4 @@
-"""The benchmark of several games: scores, what is repeated, its table and picture."""
+"""The benchmark of several games: scores, which runs it repeats, its table and picture."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from payload.tracking.metrics import STEPS
 from tests.payload.command_line import in_process, wait_for, with_database
 
 RUNS = "bench-games"
-"""Folder of the runs, in that of the results."""
+"""Folder of the runs, inside the results folder."""
 SMALL = """
 env: BreakoutNoFrameskip-v4
 config:
@@ -125,7 +125,7 @@ def test_runs_that_the_file_has_are_drawn_without_training(tmp_path: Path) -> No
 
 
 class CommandHere:
-    """In the place of a benchmark's child: `python -m payload` in this process."""
+    """Stand-in for a benchmark's child process: runs `python -m payload` in this process."""
 
     def __init__(self, command: list[str], log: Path, measure_memory: bool) -> None:
         assert command[1:3] == ["-m", "payload"]
@@ -164,12 +164,12 @@ def test_a_run_is_resumed_where_it_was_interrupted_and_not_repeated(
     assert before[-1].env_steps < 2000
     for _ in range(2):
         assert bench_games(experiment, ["Breakout"], 1, 2000, tmp_path, first_seed=5) == 0
-    # As text: the mean return of no episode is NaN.
+    # Compared as text: without an episode, the mean return is NaN.
     assert str(rows_of(results)[: len(before)]) == str(before)
     (run,) = json.loads((tmp_path / "bench_games_2000.json").read_text())["runs"]
     assert (run["game"], run["seed"], run["steps"]) == ("Breakout", 5, 2000)
 
 
 def rows_of(results: Path) -> list[Row]:
-    """Of the only run."""
+    """Returns the progress of the only run."""
     return [row for path in results.glob("runs/*/progress.csv") for row in read_progress(path)]

@@ -1,4 +1,4 @@
-"""What limits a training on many machines: predictions from what each part costs."""
+"""What limits training on many machines, predicted from the cost of each part."""
 
 from __future__ import annotations
 
@@ -115,17 +115,17 @@ def test_every_measurement_has_a_log_of_its_own() -> None:
     assert [name for name in names if Path(name).name != name] == []
 
 
-# Measured in this process, which has RLlib imported; test_benchmark.py has a part in another.
+# Parts are measured in this process, which has RLlib imported; test_benchmark.py uses another.
 
 
 def small(what: str, seconds: float, **changes: Any) -> Limit:
-    """A measurement with few games: an env runner takes four seconds to load the usual number."""
+    """Returns a measurement with few games: loading the usual number takes four seconds."""
     return replace(measurements(seconds)[what], num_envs=8, **changes)
 
 
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Warms up briefly, and records one fragment in the place of several."""
+    """Warms up briefly, and records one fragment instead of several."""
     record = scale_limits._recorded
     times = scale_limits.FRAGMENTS
     monkeypatch.setattr(limits, "WARM_UP_S", 0.1)
@@ -155,7 +155,7 @@ Drive = Callable[[Limit], tuple[float, set[str]]]
 
 @pytest.fixture
 def drive(monkeypatch: pytest.MonkeyPatch) -> Iterator[Drive]:
-    """Measures a driver with a Ray of its own: steps per second, and the nodes of env runners."""
+    """Measures a driver with its own Ray: steps per second, and the nodes of its env runners."""
     nodes: set[str] = set()
 
     def throughput(algorithm: Any, limit: Limit) -> dict[str, float]:
@@ -196,5 +196,5 @@ def test_env_runners_are_on_the_nodes_with_a_resource_of_a_running_cluster(
 def test_a_limited_link_carries_no_more_than_its_rate(drive: Drive) -> None:
     limit = small(LIMITED_LINK, seconds=2.0, link_mbit_per_s=8.0, env_runners=1)
     steps_per_s, _ = drive(limit)
-    # 60 bytes a step: 17,000 steps/s, where the driver takes 150,000.
+    # At 60 bytes a step the link carries 17,000 steps/s; the driver handles 150,000.
     assert 1_000 < steps_per_s < 25_000

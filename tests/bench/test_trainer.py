@@ -1,4 +1,4 @@
-"""Which training a benchmark resumes. That it resumes one: test_games.py."""
+"""Which training a benchmark resumes; test_games.py checks that it resumes one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def appo(seed: int) -> Experiment:
 
 @pytest.fixture
 def begin(tmp_path: Path) -> Callable[[str], Path]:
-    """Makes the folder of a run that has a checkpoint, with the text of its experiment."""
+    """Makes the folder of a run with a checkpoint and the given text as its experiment."""
 
     def begin(experiment: str) -> Path:
         run = RunFolder(tmp_path / f"run_{len(list(tmp_path.iterdir()))}")

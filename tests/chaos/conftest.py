@@ -1,4 +1,4 @@
-"""Faults while it trains: `make chaos` runs them all and prints what each one has cost."""
+"""Faults during training: `make chaos` injects them all and prints the cost of each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Row:
     fault: str
     lost: str
     recovery_s: float
-    """From the fault until the run was as before, or had ended in order."""
+    """Seconds from the fault until the run was as before or had ended cleanly."""
 
 
 ROWS: list[Row] = []
@@ -33,7 +33,7 @@ ROWS: list[Row] = []
 
 @pytest.fixture
 def record() -> Callable[[str, str, float], None]:
-    """Puts a fault into the table, whether or not the test then holds it against its bar."""
+    """Adds a fault to the table, even if the test then fails on its limit."""
 
     def record(fault: str, lost: str, recovery_s: float) -> None:
         ROWS.append(Row(fault, lost, round(recovery_s, 1)))
@@ -43,7 +43,7 @@ def record() -> Callable[[str, str, float], None]:
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """A head for the driver alone and three nodes, each of which has room for one env runner."""
+    """A head for the driver only, and three nodes with room for one env runner each."""
     with start_cluster(nodes=3) as cluster:
         yield cluster
 
@@ -61,5 +61,5 @@ def pytest_terminal_summary() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where the run is started; its results lie below."""
+    """The working directory of the run, which holds its results."""
     return tmp_path

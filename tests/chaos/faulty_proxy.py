@@ -1,4 +1,4 @@
-"""An MLflow server behind a proxy that can be away, slow or broken."""
+"""An MLflow server behind a proxy that can be unreachable, slow or broken."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SLOW_S = 5.0
 
 
 class FaultyProxy(ThreadingHTTPServer):
-    """Passes requests on, unless its mode says otherwise."""
+    """A proxy that forwards requests, unless its mode is a fault."""
 
     daemon_threads = True
 
@@ -44,7 +44,7 @@ class _Handler(BaseHTTPRequestHandler):
     def pass_on(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if self.server.mode == "away":
-            self.close_connection = True  # Without an answer.
+            self.close_connection = True  # Close without an answer.
             return
         if self.server.mode == "broken":
             self.send_error(500)
@@ -73,7 +73,7 @@ for _method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
 
 @contextmanager
 def faulty_mlflow(folder: Path) -> Iterator[FaultyProxy]:
-    """Starts an MLflow server and the proxy before it."""
+    """Starts an MLflow server and the proxy in front of it."""
     port = free_port()
     command = [
         *(sys.executable, "-m", "mlflow", "server", "--workers", "1"),

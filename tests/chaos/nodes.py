@@ -19,7 +19,7 @@ RAY_ENV = ROOT / "infra/boot/files/common/etc/volley/ray.env"
 
 @contextmanager
 def start_cluster(nodes: int) -> Iterator[Cluster]:
-    """Starts a head with one CPU and `nodes` nodes with one CPU each, timed as on Azure."""
+    """Starts a head and `nodes` nodes with one CPU each, with the Ray settings used on Azure."""
     with pytest.MonkeyPatch.context() as environment:
         for name, value in re.findall(r"^(RAY_[a-z_]+)=(.*)$", RAY_ENV.read_text(), re.MULTILINE):
             environment.setenv(name, value)
@@ -31,10 +31,12 @@ def start_cluster(nodes: int) -> Iterator[Cluster]:
 
 
 def kill_nodes(cluster: Cluster, count: int) -> tuple[float, int]:
-    """Kills raylets with all their processes, as VMs that are taken away.
+    """Kills raylets with all their processes, as if Azure took the VMs away.
+
+    Nodes with an env runner go first.
 
     Returns:
-        When, and how many env runners were on them; those nodes come first that have one.
+        The time of the kill, and the number of env runners killed.
     """
     nodes = sorted(cluster.worker_nodes, key=lambda node: -len(env_runners(processes_of(node))))
     victims = nodes[:count]
@@ -55,7 +57,7 @@ def env_runners(processes: list[psutil.Process]) -> list[psutil.Process]:
 
 
 def kill_gcs(cluster: Cluster) -> float:
-    """Kills the GCS; returns when."""
+    """Kills the GCS; returns the time of the kill."""
     (gcs,) = cluster.head_node.all_processes["gcs_server"]
     gcs.process.kill()
     return time.monotonic()

@@ -1,4 +1,4 @@
-"""What a run does, read from its progress.csv while it trains."""
+"""Observes a run through its progress.csv while it trains."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ LONG = ("--stop", '{"time_total_s": 600}', "--checkpoint-every", str(CHECKPOINT_
 
 
 def config(env_runners: int) -> tuple[str, ...]:
-    """The options of a small run of Pong with some env runners."""
+    """Returns the options of a small Pong run with `env_runners` env runners."""
     return ("--config", CONFIG.format(env_runners=env_runners), *LONG)
 
 
 def rows(folder: Path) -> list[dict[str, float]]:
-    """The rows of progress.csv."""
+    """Returns the complete rows of progress.csv."""
     with (run_folder(folder) / "progress.csv").open() as file:
         whole = [row for row in csv.DictReader(file) if None not in row.values()]
     return [{name: float(value) for name, value in row.items()} for row in whole]
@@ -37,7 +37,7 @@ def rows(folder: Path) -> list[dict[str, float]]:
 def wait_until(
     folder: Path, condition: Callable[[dict[str, float]], bool], since: float, limit_s: float
 ) -> float:
-    """Waits for a new row that meets a condition; returns the seconds since a moment."""
+    """Waits for a new row that meets a condition; returns the seconds elapsed since `since`."""
     seen = len(rows(folder))
     while not any(condition(row) for row in rows(folder)[seen:]):
         assert time.monotonic() - since < limit_s, rows(folder)[-1]
@@ -46,7 +46,7 @@ def wait_until(
 
 
 def settle(folder: Path, env_runners: int, seconds: float = 5.0) -> float:
-    """Waits until all env runners sample; returns the throughput of the next seconds."""
+    """Waits until all env runners sample; returns the throughput over the next `seconds`."""
     wait_until(
         folder, lambda row: row[ALIVE] == env_runners and row[THROUGHPUT] > 0, time.monotonic(), 120
     )
@@ -61,7 +61,7 @@ def restarts(folder: Path) -> int:
 
 
 def points(tracking_uri: str) -> list[tuple[int, int]]:
-    """Returns environment steps and iteration of each point that MLflow has of the only run."""
+    """Returns environment steps and iteration of each point of the only run in MLflow."""
     client, run_id = MlflowClient(tracking_uri), tracked_run(tracking_uri).info.run_id
     iterations = client.get_metric_history(run_id, ITERATION)
     return [(point.step, int(point.value)) for point in iterations]

@@ -1,4 +1,4 @@
-"""The disk fills up, or spoils the newest checkpoint; the run is resumed."""
+"""The disk fills up or corrupts the newest checkpoint; the run resumes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def flip(path: Path) -> None:
 
 
 def resume(folder: Path, *options: str) -> float:
-    """Resumes a run until it is further than it was; returns the seconds from the command."""
+    """Resumes a run until it passes its previous step; returns the seconds since the command."""
     before, begun = rows(folder)[-1][STEPS], time.monotonic()
     with learning(folder, "--resume", *config(env_runners=1), *options):
         wait_until(folder, lambda row: row[STEPS] > before, begun, 120)

@@ -1,4 +1,4 @@
-"""The driver and Ray's head are killed while it trains; the run is resumed."""
+"""The driver or Ray's head is killed during training; the run resumes."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.chaos]
 Record = Callable[[str, str, float], None]
 FAILS_WITHIN_S = 20
 SAVED_WITHIN_S = CHECKPOINT_EVERY_S + 3.0
-"""The end of an iteration and the writing come after the interval."""
+"""The interval, plus time for the iteration to end and the checkpoint to be written."""
 
 
 @dataclass(frozen=True)
 class CutOff:
-    """A run at the moment when it was cut off."""
+    """The state of a run when it was cut off."""
 
     at: float
     env_steps: int
     seconds_lost: float
-    """Of training, since the last checkpoint."""
+    """Seconds of training since the last checkpoint."""
 
 
 def cut_off(folder: Path, at: float) -> CutOff:
@@ -53,7 +53,7 @@ def wait_for_checkpoints(folder: Path) -> None:
 
 
 def resume_and_check(folder: Path, cut: CutOff, fault: str, record: Record, *options: str) -> None:
-    """Resumes a run until it is further than it was; holds it against what may be lost."""
+    """Resumes a run until it passes its previous step; checks that it lost no more than allowed."""
     run_id = mlflow_run(folder).info.run_id
     begun = time.monotonic()
     with learning(folder, "--resume", *config(env_runners=1), *options) as process:
@@ -83,7 +83,7 @@ def test_a_killed_driver(folder: Path, record: Record) -> None:
 
 
 def ended_in_order(process: subprocess.Popen[str], at: float) -> float:
-    """Returns the seconds that a run whose GCS is gone took to end as FAILED."""
+    """Returns the seconds that a run took to end as FAILED after losing its GCS."""
     assert process.stdout is not None
     output = process.stdout.read()
     assert process.wait(timeout=120) == 1, output

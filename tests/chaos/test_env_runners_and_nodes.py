@@ -1,4 +1,4 @@
-"""Env runners and nodes are killed while it trains on three nodes."""
+"""Env runners and nodes are killed while a run trains on three nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Record = Callable[[str, str, float], None]
 
 
 def kill_env_runner(cluster: Cluster) -> tuple[float, int]:
-    """Kills one env runner; returns when, and that it was one."""
+    """Kills one env runner; returns the time of the kill and the number killed, 1."""
     processes = [process for node in cluster.worker_nodes for process in processes_of(node)]
     env_runners(processes)[0].kill()
     return time.monotonic(), 1

@@ -1,4 +1,4 @@
-"""An environment fails in every way while it trains."""
+"""An environment fails in every possible way during training."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FAULTS = {
 
 
 def is_back(times: int) -> Callable[[dict[str, float]], bool]:
-    """Whether the env runner samples again after so many faults."""
+    """Returns a condition: the env runner samples again after `times` faults."""
     return lambda row: row[RESTARTS] >= times and row[THROUGHPUT] > 0
 
 

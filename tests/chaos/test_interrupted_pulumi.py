@@ -1,4 +1,4 @@
-"""`up` and `destroy` killed, with SIGKILL, before and after each of their operations."""
+"""`up` and `destroy` are killed with SIGKILL before and after each of their operations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ stack, declared = engine_stack.stack, engine_stack.declared
 pytestmark = [pytest.mark.chaos, needs_pulumi]
 
 DELETIONS = 9
-"""The token's container, seven roles and the group; Azure deletes what is in the group."""
+"""The token's container, seven roles and the group; Azure deletes the group's contents."""
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

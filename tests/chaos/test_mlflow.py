@@ -1,4 +1,4 @@
-"""MLflow's server is away, slow or broken while it trains."""
+"""The MLflow server is unreachable, slow or broken during training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.chaos]
 Record = Callable[[str, str, float], None]
 LASTS_S = 60.0
 MAY_WAIT_S = 0.01
-"""In an iteration."""
+"""The most seconds that an iteration may wait for MLflow."""
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def proxy(folder: Path) -> Iterator[FaultyProxy]:
 
 
 def iteration_s(folder: Path, since: int) -> float:
-    """Returns the median length of the iterations after a row."""
+    """Returns the median duration of the iterations after a row."""
     times = [row[TIME] for row in rows(folder)[since:]]
     return statistics.median(b - a for a, b in itertools.pairwise(times))
 

@@ -1,4 +1,4 @@
-"""A training in X windows, to its goal and stopped with all processes; a closed terminal."""
+"""Training in X windows, to its goal or stopped with all its processes; a closed terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONG = ["--stop", '{"time_total_s": 600}']
 def training(
     folder: Path, packages: Path, *arguments: str
 ) -> Iterator[tuple[subprocess.Popen[str], Marked]]:
-    """Trains the experiment in a process group of its own; yields after the first update."""
+    """Trains the experiment in its own process group; yields after the first update."""
     (folder / "results").mkdir()
     (folder / "results" / PACKAGES).symlink_to(packages)
     with subprocess.Popen(

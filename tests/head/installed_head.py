@@ -1,4 +1,4 @@
-"""A head below a folder: its software and its boot scripts are the real ones."""
+"""A head whose root is a folder, with the real software and boot scripts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.infra.boot.boot_scripts import install_scripts
 
 HOUR = 3600.0
 CONTAINER_S = 500
-"""How long the host was up when the machine started."""
+"""The host's uptime when the machine started."""
 
 
 class InstalledHead:
@@ -50,7 +50,7 @@ class InstalledHead:
         (self.root / "proc/1/stat").write_text(f"1 (systemd) S{' 0' * 18} {ticks} 0\n")
 
     def replace_module(self, name: str, source: str) -> None:
-        """Replaces a module of the software, "results.py"."""
+        """Replaces a module of the head's software, for example "results.py"."""
         (self.software / "head" / name).write_text(source)
 
     def volley_head(
@@ -66,7 +66,7 @@ class InstalledHead:
         )
 
     def ask(self, *arguments: str, stdin: bytes = b"") -> dict[str, Any]:
-        """Returns the answer of the head's command."""
+        """Returns the answer of volley-head."""
         done = self.volley_head(*arguments, stdin=stdin)
         assert done.returncode in (0, 2), done.stderr.decode()
         answer: dict[str, Any] = json.loads(done.stdout)

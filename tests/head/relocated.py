@@ -1,4 +1,4 @@
-"""A module of the head's software whose paths are below a folder."""
+"""Imports modules of the head's software with their paths moved below a folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import ModuleType
 
 
 def relocated(name: str, root: Path) -> ModuleType:
-    """Imports a module of head/ anew; its paths on the machine are below `root`."""
+    """Imports a module of head/ afresh, with its paths on the machine moved below `root`."""
     original = importlib.import_module(name)
     assert original.__file__ is not None
     copy = f"{name}_below_{root.name}"

@@ -1,4 +1,4 @@
-"""volley-head and the first workers run on the system's Python: Ubuntu 22.04 has 3.10."""
+"""volley-head and the request for the first workers run on Ubuntu 22.04's Python 3.10."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stacks that people declare, and the files that their machines boot with."""
+"""Typical stacks, and the files with which their machines boot."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ STACKS: dict[str, dict[str, str]] = {
 
 
 def declared(stack: str) -> Declared:
-    """A stack of STACKS; each is declared once for all tests."""
+    """Returns a stack of STACKS, each declared once for all tests."""
     return declare_stack(**STACKS[stack])
 
 

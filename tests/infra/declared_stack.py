@@ -1,4 +1,4 @@
-"""A stack declared on Azure's stand-in: every resource as Azure would get it."""
+"""A stack declared on the Azure stand-in: every resource as Azure would receive it."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ DISTANT_ACCOUNT = {
     key: account.replace(SUBSCRIPTION, OTHER_SUBSCRIPTION)
     for key, account in EXISTING_ACCOUNT.items()
 }
-"""In another subscription."""
+"""The existing account, in another subscription."""
 SOMEBODY_ELSES: dict[str, tuple[str, Properties]] = {
     VNET: ("VirtualNetwork", {"addressSpace": {"addressPrefixes": ["172.16.0.0/16"]}}),
-    # Azure answers a subnet's addresses as the subnet was made: one prefix, or a list.
+    # Azure returns a subnet's addresses as they were declared: one prefix, or a list.
     f"{VNET}/subnets/one": ("Subnet", {"addressPrefix": EXISTING_CIDRS["one"]}),
     f"{VNET}/subnets/two": ("Subnet", {"addressPrefixes": [EXISTING_CIDRS["two"]]}),
 }
-"""What is in Azure already: type and inputs by resource id."""
+"""Resources already in Azure: type and inputs by resource ID."""
 
 
 @dataclass(frozen=True)
@@ -46,20 +46,20 @@ class DeclaredResource:
     """One resource that the program declares."""
 
     type: str
-    """The last part of its type, "VirtualMachine"."""
+    """The last part of its type, for example "VirtualMachine"."""
     token: str
     name: str
-    """In the program."""
+    """Its name in the program."""
     id: str
     inputs: Properties
     added: Properties
-    """What Azure has added."""
+    """The properties that Azure added."""
     options: Any
     """The engine's RegisterResourceRequest: retainOnDelete, replaceOnChanges, dependencies ..."""
 
     @property
     def waits_for(self) -> set[str]:
-        """The names of the resources that are made before this one."""
+        """The names of the resources on which this one depends."""
         return {urn.rpartition("::")[2] for urn in self.options.dependencies}
 
     @property
@@ -76,18 +76,18 @@ class Declared:
     providers: list[str]
     """The names of the program's own providers."""
     azure: dict[str, Resource]
-    """All that exists, with all workers and what is somebody else's."""
+    """All existing resources, including all workers and those of others."""
 
     def all(self, kind: str) -> list[DeclaredResource]:
         return [resource for resource in self.resources if resource.type == kind]
 
     def resource(self, kind: str, name: str = "") -> DeclaredResource:
-        """The only resource of a type whose name contains `name`."""
+        """Returns the only resource of a type whose name contains `name`."""
         (found,) = [resource for resource in self.all(kind) if name in resource.name]
         return found
 
     def one(self, kind: str, name: str = "") -> Properties:
-        """The inputs of the only resource of a type whose name contains `name`."""
+        """Returns the inputs of the only resource of a type whose name contains `name`."""
         return self.resource(kind, name).inputs
 
     def custom_data(self, role: str) -> str:
@@ -98,14 +98,14 @@ class Declared:
         return base64.b64decode(profile["customData"]).decode()
 
     def open_ports(self, source: str, machine: str, protocol: str = "tcp") -> set[int]:
-        """Every port of a machine that a packet from an address reaches."""
+        """Returns the ports of a machine that packets from an address reach."""
         (target,) = [vm for vm in virtual_machines(self.azure) if vm.host_name == machine]
         return open_ports(applied_nsgs(self.azure), source, target.address, protocol)
 
 
 @cache
 def declare_stack(stack_name: str = "dev", **config: str) -> Declared:
-    """Declares a stack with this configuration besides what is required; the same only once."""
+    """Declares a stack with this configuration and the required one; caches the result."""
     with TemporaryDirectory() as folder:
         azure = Azure(Path(folder, "resources.json"))
         for resource_id, (kind, inputs) in SOMEBODY_ELSES.items():
@@ -132,7 +132,7 @@ def declare_stack(stack_name: str = "dev", **config: str) -> Declared:
 
 
 def _grown(azure: Azure, workers: int) -> dict[str, Resource]:
-    """Returns all resources when the head has asked for its workers."""
+    """Returns all resources after the head has requested its workers."""
     for set_id in all_of(azure.resources(), "VirtualMachineScaleSet"):
         SetMachines(azure, operation_s=0).resize(set_id, workers, "", Faults())
     return azure.resources()

@@ -1,4 +1,4 @@
-"""Commands that the documents and the workflow give, as they stand there."""
+"""The commands in the documents and the workflow, run verbatim."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def workflow() -> dict[str, Any]:
 
 
 def shell(stack: Stack, command: str, **environment: str) -> str:
-    """What a command says in the stack's folder."""
+    """Returns the output of a command in the stack's folder."""
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=stack.folder,
@@ -61,7 +61,7 @@ def test_the_workflow_names_each_action_by_its_digest(workflow: dict[str, Any]) 
 
 
 def preview_command(job: dict[str, Any]) -> str:
-    """Returns what `make` gives to the shell at the end of the job, with the variables in it."""
+    """Returns the shell command of the job's last `make`, with its variables expanded."""
     make, *arguments = shlex.split(job["steps"][-1]["run"])
     assert make == "make"
     return run_make("--dry-run", *arguments, folder=ROOT).stdout.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""The program ends with one message, and declares nothing, where a stack cannot be declared."""
+"""If a stack cannot be declared, the program ends with one message and declares nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.project import ROOT
 
 
 class Nothing(Mocks):
-    """An engine that is asked for nothing."""
+    """An engine that fails the test if it is asked for anything but the stack."""
 
     def new_resource(self, args: MockResourceArgs) -> tuple[str, dict[str, Any]]:
         assert args.typ == "pulumi:pulumi:Stack", args.name

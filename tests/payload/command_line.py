@@ -36,11 +36,11 @@ SLOW = (
 )
 """Options of a run that leaves the machine's cores to others."""
 ALONE = TINY.replace('"num_workers": 1', '"num_workers": 0')
-"""Of a run without env runners: its driver samples."""
+"""Config of a run without env runners: its driver samples."""
 WITHOUT_JOBS = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-"""Of an MLflow server. Its job runners, seven processes, are for evaluations of language models."""
+"""Environment of an MLflow server without its seven job runners, which evaluate language models."""
 ENDS_WITHIN_S = 600
-"""A machine that starts two Rays at once, from a cold disk, has taken two minutes for each."""
+"""A machine that started two Rays at once from a cold disk took two minutes for each."""
 
 
 def payload(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -60,10 +60,10 @@ def in_process(
 ) -> subprocess.CompletedProcess[str]:
     """Runs the same command in this process, where RLlib is imported already.
 
-    A Ray of this process serves it, see `local_ray`; a cluster that it joins is left.
+    It uses this process's Ray, see `local_ray`, and disconnects from a cluster that it joined.
 
     Args:
-        meanwhile: What happens to the run, in a thread; it is given the file of the run's output.
+        meanwhile: Acts on the run from a thread; receives the file of the run's output.
     """
     with tempfile.TemporaryDirectory() as outputs:
         files = Path(outputs, "stdout"), Path(outputs, "stderr")
@@ -75,7 +75,7 @@ def in_process(
 
 @contextmanager
 def _as_in_a_process(folder: Path) -> Iterator[None]:
-    """Takes back what a command changes in its process, and forgets environments in folders."""
+    """Undoes what a command changes in its process, and unloads modules from folders it added."""
     environment, path, modules = dict(os.environ), list(sys.path), set(sys.modules)
     had_ray = ray.is_initialized()
     try:
@@ -97,7 +97,7 @@ def _as_in_a_process(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _output_to(stdout: Path, stderr: Path) -> Iterator[None]:
-    """Sends file descriptors 1 and 2, and what Python writes, to files."""
+    """Redirects file descriptors 1 and 2, and Python's own output, to files."""
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)
@@ -115,7 +115,7 @@ def _output_to(stdout: Path, stderr: Path) -> Iterator[None]:
 
 @contextmanager
 def _in_thread(meanwhile: Callable[[Path], None] | None, output: Path) -> Iterator[None]:
-    """Runs a function in a thread; where it fails, stops the command as Ctrl-C does."""
+    """Runs a function in a thread; if it fails, stops the command as Ctrl-C does."""
     errors: list[BaseException] = []
     over = threading.Event()
 
@@ -141,7 +141,7 @@ def _in_thread(meanwhile: Callable[[Path], None] | None, output: Path) -> Iterat
 
 @functools.cache
 def _empty_database() -> bytes:
-    """MLflow's, which makes some fifty tables one after the other."""
+    """Returns an empty MLflow database; MLflow creates its fifty or so tables one by one."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, DATABASE)
         MlflowClient(f"sqlite:///{file}").search_experiments()
@@ -158,7 +158,7 @@ def with_database(folder: Path, name: str = "results") -> Path:
 
 @contextmanager
 def running(folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
-    """Runs a command in `folder`; its output and errors are one stream."""
+    """Runs a command in `folder`, with its output and errors in one stream."""
     with subprocess.Popen(
         command,
         cwd=folder,
@@ -191,25 +191,25 @@ def learning(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def below(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """All processes of the Ray that a run has started."""
+    """Returns all processes of the Ray that a run started."""
     return psutil.Process(process.pid).children(recursive=True)
 
 
 def tracked_runs(tracking_uri: str) -> list[Run]:
-    """The MLflow runs at a tracking server or database, the newest first."""
+    """Returns the MLflow runs at a tracking server or database, newest first."""
     client = MlflowClient(tracking_uri)
     experiment = client.get_experiment_by_name(EXPERIMENT_NAME)
     return list(client.search_runs([experiment.experiment_id]))
 
 
 def tracked_run(tracking_uri: str) -> Run:
-    """The only MLflow run at a tracking server or database."""
+    """Returns the only MLflow run at a tracking server or database."""
     (run,) = tracked_runs(tracking_uri)
     return run
 
 
 def mlflow_run(folder: Path) -> Run:
-    """The only MLflow run in a folder's results."""
+    """Returns the only MLflow run in a folder's results."""
     return tracked_run(f"sqlite:///{folder}/results/mlflow.db")
 
 
@@ -219,13 +219,13 @@ def run_folder(folder: Path) -> Path:
 
 
 def steps(folder: Path) -> list[int]:
-    """Environment steps after each iteration, from progress.csv."""
+    """Returns the environment steps after each iteration, from progress.csv."""
     with (run_folder(folder) / "progress.csv").open() as file:
         return [int(row["num_env_steps_sampled_lifetime"]) for row in csv.DictReader(file)]
 
 
 def wait_for_line(output: Path, words: str) -> None:
-    """Waits until a file has these words."""
+    """Waits until a file contains these words."""
     wait_for(lambda: words in output.read_text())
 
 

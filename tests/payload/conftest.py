@@ -1,4 +1,4 @@
-"""What several tests need: reports, an algorithm that only writes files, checkpoints of it."""
+"""Fixtures of several tests: reports, an algorithm that only writes files, its checkpoints."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class NoLearners:
 
 
 class FileAlgorithm:
-    """What of RLlib's Algorithm a checkpoint needs: it writes files into a folder."""
+    """The part of RLlib's Algorithm that a checkpoint needs: it writes files into a folder."""
 
     learner_group = NoLearners()
 
@@ -56,7 +56,7 @@ def algorithm() -> FileAlgorithm:
 
 @pytest.fixture
 def make_report() -> Callable[..., Report]:
-    """Makes a report of ten seconds and a thousand steps, but for what is given."""
+    """Makes a report of ten seconds and a thousand steps, with the given changes."""
 
     def make(**changes: object) -> Report:
         return replace(FIRST_REPORT, **changes)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A file system with little room, and what fills it up."""
+"""A small file system, and a function that fills it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MEBIBYTE = 1 << 20
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[Path]:
-    """Mounts 32 MiB at a folder, or skips the test where nothing can be mounted."""
+    """Mounts 32 MiB at a folder, or skips the test if mounting fails."""
     mount = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(folder)],
         capture_output=True,
@@ -31,7 +31,7 @@ def small_disk(folder: Path) -> Iterator[Path]:
 
 
 def fill(path: Path) -> None:
-    """Takes all the space that is left, whatever somebody else gives back meanwhile."""
+    """Takes all the space that is left, and for ten seconds any that other programs free."""
     with path.open("wb", buffering=0) as file:
         end = time.monotonic() + 10.0
         while time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""What a person can get wrong on the command line: one line, exit code 2, nothing started."""
+"""User errors on the command line: each gives one line and exit code 2, and starts nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BadInput:
 
 
 def bad(command: str, *words: str) -> BadInput:
-    """Words of a command are separated by blanks; ~ stands for a blank inside a word."""
+    """Returns a bad input. Blanks separate the words of a command; ~ is a blank inside a word."""
     return BadInput(command, words)
 
 
@@ -161,7 +161,7 @@ def place(
 
 @pytest.fixture(autouse=True)
 def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ends a command that was not refused before it would start Ray."""
+    """Fails a command that would start Ray instead of being refused."""
 
     def connect(_address: str | None, _runtime_env: object) -> NoReturn:
         raise AssertionError("Ray would be started")

@@ -1,4 +1,4 @@
-"""Printed commands can be pasted into the shell that has started the process."""
+"""Printed commands can be pasted into the shell that started the process."""
 
 from __future__ import annotations
 

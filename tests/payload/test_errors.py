@@ -1,4 +1,4 @@
-"""What is said of an error."""
+"""The one line that reports an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs a Python may tidy up after it, and ends in any case."""
+"""A program that runs Python may clean up after it, and ends in any case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Network namespaces without a name: each is gone when nobody has it open, whatever happens."""
+"""Unnamed network namespaces: the kernel removes each as soon as no process has it open."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class NetworkNamespace:
-    """A network of its own."""
+    """A separate network, held open by a file descriptor."""
 
     file: int
 
     @property
     def path(self) -> str:
-        """As `ip link set DEVICE netns` takes it, while this process lives."""
+        """The path for `ip link set DEVICE netns`, valid while this process lives."""
         return f"/proc/{os.getpid()}/fd/{self.file}"
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """This thread is in there: so are the commands that it starts; its sockets remain there."""
+        """Moves this thread and the commands it starts into the namespace; sockets stay there."""
         before = os.open(OWN, os.O_RDONLY)
         _call("setns", self.file, CLONE_NEWNET)
         try:
@@ -46,10 +46,10 @@ class NetworkNamespace:
 
 @contextmanager
 def network_namespace() -> Iterator[NetworkNamespace]:
-    """Makes one, with nothing in it but a loopback interface that is down.
+    """Makes a namespace that contains only a loopback interface, which is down.
 
     Raises:
-        OSError: Not root, or not with all of its capabilities.
+        OSError: The process is not root or lacks capabilities.
     """
     before = os.open(OWN, os.O_RDONLY)
     try:
@@ -65,10 +65,10 @@ def network_namespace() -> Iterator[NetworkNamespace]:
 
 
 def ip(*commands: str) -> None:
-    """Runs commands of `ip` in the namespace where this thread is.
+    """Runs commands of `ip` in this thread's namespace.
 
     Raises:
-        CommandError: One failed.
+        CommandError: A command failed.
     """
     run("ip", "-batch", "-", text="\n".join(commands))
 
@@ -86,7 +86,7 @@ def needs(*tools: str, bridges: bool = False) -> list[pytest.MarkDecorator]:
 
 
 def missing(*tools: str) -> str:
-    """Says what this machine lacks for network namespaces with these tools; empty if nothing."""
+    """Returns what this machine lacks for network namespaces with these tools, or ""."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     for tool in ("ip", *tools):

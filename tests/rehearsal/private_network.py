@@ -1,4 +1,4 @@
-"""A network with chosen addresses and names that nobody else sees, gone with what ran in it."""
+"""A private network with chosen addresses and names, which ends with the program in it."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def run_python(
     hosts: Path,
     timeout_s: float = 120,
 ) -> str:
-    """Runs Python code of the project there; returns what it prints.
+    """Runs Python code of the project in such a network; returns its output.
 
     Args:
         code: The program; `arguments` are its sys.argv[1:].
-        machine: The address that calls come from.
-        names: Addresses by the names that they have in /etc/hosts.
-        addresses: What the code may listen on besides.
+        machine: The source address of its connections.
+        names: Addresses by their names in /etc/hosts.
+        addresses: Further addresses on which the code may listen.
         hosts: Where to write that /etc/hosts.
 
     Raises:

@@ -1,7 +1,7 @@
-"""Random NSGs and packets, for hypothesis; and one declared rule, for tests that write their own.
+"""Random NSGs and packets for hypothesis, and one declared rule for tests that write their own.
 
-There are few addresses and ports, at the edges of each other's ranges, so that rules and packets
-often meet.
+The few addresses and ports lie at the edges of each other's ranges, so that rules often match
+packets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rehearsal.azure.resources.resource_kinds import Properties
 
 
 def declared_rule(direction: str, priority: int, access: str, **others: Any) -> Properties:
-    """Returns a rule as it is declared: about everything, except for what is given."""
+    """Returns a declared rule that matches everything, except for the fields given."""
     plain: Properties = {
         "name": f"{direction}-{priority}",
         "direction": direction,
@@ -66,11 +66,11 @@ RANGES = ("*", *map(str, PORTS), *(f"{a}-{b}" for a, b in combinations(PORTS, 2)
 
 
 ADDRESS_SPACES = (("10.42.0.0/16", "10.50.0.0/24"), ("10.42.0.0/23",), ())
-"""Of virtual networks; there is none until Azure has made it."""
+"""Address spaces of virtual networks; empty until Azure has created the network."""
 
 
 def packets() -> st.SearchStrategy[list[Packet]]:
-    """First packets of connections, each from or to a machine, and none like another's answer."""
+    """Draws first packets of connections from or to a machine; none looks like another's answer."""
     packet = st.sampled_from(PACKETS)
     return st.lists(packet, min_size=10, max_size=25, unique_by=_connection)
 
@@ -81,7 +81,7 @@ def _connection(packet: Packet) -> object:
 
 
 def nsgs() -> st.SearchStrategy[list[Nsg]]:
-    """Two NSGs in one virtual network, each over some of the machines."""
+    """Draws two NSGs in one virtual network, each for some of the machines."""
     rules = st.lists(_rules(), min_size=4, max_size=8, unique_by=lambda rule: str(rule["name"]))
     inputs = rules.map(lambda declared: {"securityRules": declared})
     members = st.lists(st.sampled_from(MACHINES), min_size=1, unique=True)
@@ -123,7 +123,7 @@ def _prefixes(end: str) -> st.SearchStrategy[Properties]:
 def _one_or_several(
     values: tuple[str, ...], property_: str, plural: str
 ) -> st.SearchStrategy[Properties]:
-    """Everything, one value or several, so that rules neither match all nor nothing."""
+    """Draws everything, one value or several, so that rules match some packets but not all."""
     single = st.sampled_from(("*",) * len(values) + values)
     several = st.lists(st.sampled_from(values), min_size=2, max_size=5)
     return st.builds(dict, **{property_: single}) | st.builds(dict, **{property_ + plural: several})

@@ -1,4 +1,4 @@
-"""What a rehearsal leaves is removed."""
+"""The clean-up removes everything that a rehearsal leaves."""
 
 from __future__ import annotations
 

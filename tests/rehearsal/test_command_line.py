@@ -1,4 +1,4 @@
-"""`python -m rehearsal`: which scenario runs, and where its outcomes go."""
+"""`python -m rehearsal`: the scenario that it runs, and the file for its outcomes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Call = tuple[object, Path]
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
-    """What would be rehearsed; nothing is."""
+    """Records the scenarios that would run, without running them."""
     scenarios: list[Call] = []
 
     def rehearse(_: object, scenario: object, file: Path) -> int:

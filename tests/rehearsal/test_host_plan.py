@@ -1,4 +1,4 @@
-"""What must be on this machine for the resources that exist."""
+"""What this machine needs for the existing resources."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def resources() -> dict[str, Resource]:
 
 @pytest.fixture(scope="module")
 def second_life() -> Plan:
-    """In subnets of somebody else, with an account whose firewall lets in a subnet that is gone."""
+    """A plan in existing subnets, with an account whose firewall allows a deleted subnet."""
     account = {
         "accountName": "oldresults",
         "networkRuleSet": {

@@ -1,4 +1,4 @@
-"""A short rehearsal: a head and one worker boot for real, train, and are gone without a trace."""
+"""A short rehearsal: a head and one worker really boot, train, and leave no trace."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rehearsal.shared_file import RehearsalRunningError, rehearsal_lock
 
 
 def why_not() -> str:
-    """Returns what keeps a rehearsal from this machine; empty when it can."""
+    """Returns the reason why this machine cannot run a rehearsal, or ""."""
     if os.geteuid() != 0:
         return "a rehearsal needs root"
     reasons = problems([IPv4Network(network) for network in addresses.ALL])
@@ -42,7 +42,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Context]:
-    """A cluster that is up; what is left of this machine afterwards is what was there before."""
+    """A running cluster; afterwards this machine must be in the same state as before."""
     with ExitStack() as lock:
         try:
             lock.enter_context(rehearsal_lock())

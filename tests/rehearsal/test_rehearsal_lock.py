@@ -1,4 +1,4 @@
-"""One rehearsal at a time on a machine; a killed one does not keep the next away."""
+"""A machine runs one rehearsal at a time; a killed one does not block the next."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @contextmanager
 def held_elsewhere(path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds the lock."""
+    """Starts another process that holds the lock."""
     program = (
         "import sys, pathlib; from rehearsal.shared_file import rehearsal_lock\n"
         "with rehearsal_lock(pathlib.Path(sys.argv[1])): print(1, flush=True); sys.stdin.read()"

@@ -34,7 +34,7 @@ esac
 
 
 class Laptop:
-    """Types `volley`; its pulumi prints what a test has written."""
+    """A laptop that runs `volley`; its stub of pulumi prints the test's data."""
 
     def __init__(self, folder: Path, home: Path) -> None:
         self.folder, self.home = folder, home
@@ -72,7 +72,7 @@ class Laptop:
         )
 
     def volley(self, *words: str, code: int = 0) -> str:
-        """Returns what it prints; of an error the one line without "volley: "."""
+        """Returns the output; for an error, its one line without "volley: "."""
         with self.start(*words) as process:
             out, err = process.communicate(timeout=100)
         assert process.returncode == code, out + err
@@ -84,13 +84,13 @@ class Laptop:
 
 @pytest.fixture(autouse=True)
 def volley_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages name the command `volley`, as in a shell with an activated environment."""
+    """Makes messages name the command `volley`, as in an activated environment."""
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A short path: a socket's has at most 104 bytes on macOS."""
+    """A folder with a short path: a socket's path has at most 104 bytes on macOS."""
     with tempfile.TemporaryDirectory(prefix="v", dir="/tmp") as folder:
         yield Path(folder) / "h"
 

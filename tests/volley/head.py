@@ -1,4 +1,4 @@
-"""A head on this machine: a real sshd, and the machine's own volley-head below a folder."""
+"""A head on this machine: a real sshd and the real volley-head, below a folder."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ if [ "$(cat {cut}/verb 2>/dev/null)" = "$1" ]; then
 fi
 exec "{volley_head}" "$@"
 """
-"""volley-head, whose connection is lost once where a test wants it."""
+"""volley-head with a connection that breaks once, at the point that a test sets."""
 
 
 class LocalHead:
-    """sshd with its host key and its log, and the machine's folders below one; no queue runs."""
+    """sshd with its host key and log, and the machine's folders below one folder; no queue runs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.root = folder, folder / "root"
@@ -61,7 +61,7 @@ class LocalHead:
 
     @property
     def login(self) -> str:
-        """The output `ssh` of a stack."""
+        """The stack output `ssh`."""
         options = f"-F /dev/null -p {self.port} -i {self.key} -o IdentitiesOnly=yes"
         return f"ssh {options} {getpass.getuser()}@127.0.0.1"
 
@@ -91,7 +91,7 @@ class LocalHead:
         return file
 
     def stop(self) -> None:
-        """Ends sshd with all its connections, as a machine that is switched off."""
+        """Kills sshd and all its connections, as switching off the machine does."""
         if self._process is None:
             return
         kill_tree(self._process.pid)
@@ -104,11 +104,11 @@ class LocalHead:
         make_key(self.folder / "host_key")
 
     def connections(self) -> int:
-        """How many TCP connections have been accepted."""
+        """Returns the number of TCP connections accepted so far."""
         return self.log.read_text().count("Accepted publickey")
 
     def commands(self) -> int:
-        """How many commands have been run."""
+        """Returns the number of commands run so far."""
         return self.log.read_text().count("Starting session")
 
     def experiment(self, name: str, state: str = "TRAINING", **fields: Any) -> Path:
@@ -132,14 +132,14 @@ class LocalHead:
         return self.write(f"var/lib/volley/runs/{self.record(name)['key']}/{path}", content)
 
     def write(self, path: str, content: bytes) -> Path:
-        """Writes a file of the machine, whose path begins below its root."""
+        """Writes a file of the machine; the path is relative to its root."""
         place = self.root / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content)
         return place
 
     def cut(self, verb: str, after: int = 0) -> None:
-        """Makes the next connection that this verb uses end after some bytes of its answer."""
+        """Breaks the next connection that this verb uses after some bytes of the answer."""
         self.write("cut/bytes", str(after).encode())
         self.write("cut/verb", verb.encode())
 
@@ -170,14 +170,14 @@ def program(path: Path, script: str) -> None:
 
 
 def kill_tree(pid: int) -> None:
-    """Kills a process, then those below it: sshd has no time to say how its commands ended."""
+    """Kills a process, then its descendants, so that sshd cannot report how its commands ended."""
     for one in [pid, *descendants(pid)]:
         with suppress(ProcessLookupError):
             os.kill(one, signal.SIGKILL)
 
 
 def descendants(pid: int) -> list[int]:
-    """Returns a process's children and theirs, parents first."""
+    """Returns a process's descendants, parents first."""
     found = subprocess.run(
         ["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True
     ).stdout.split("\n")

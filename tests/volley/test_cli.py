@@ -1,4 +1,4 @@
-"""The command itself: its help, its errors, what it imports, what a shell completes."""
+"""The `volley` command: its help, errors, imports and shell completion."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_ctrl_c_while_python_imports_is_one_line(laptop: Laptop) -> None:
         text=True,
     ) as process:
         assert process.stderr is not None
-        # volley.cli imports it first, and more after it.
+        # volley.cli imports argparse first and other modules after it.
         while not (line := process.stderr.readline()).endswith(" argparse\n"):
             assert line
         process.send_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""One connection for several commands, to the head that the stack has now."""
+"""Several commands share one connection to the stack's current head."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def test_an_answer_on_an_open_connection_takes_little_time(connected: Laptop) ->
     connected.volley("status")
     before = processor_s()
     connected.volley("status")
-    # Not by the clock: other tests run beside this one.
+    # CPU time, not wall time: other tests run in parallel.
     assert processor_s() - before < 1
 
 
 def processor_s() -> float:
-    """Of all processes that have ended below this one."""
+    """Returns the CPU time of all ended descendants of this process."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -43,7 +43,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Page).serve_forever()
 
 
 class FarHead(LocalHead):
-    """A head with a loopback of its own: a network namespace, reached by ProxyCommand."""
+    """A head with its own loopback: a network namespace, reached through ProxyCommand."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -70,7 +70,7 @@ class FarHead(LocalHead):
 
 
 def sharing_network(pid: int) -> list[int]:
-    """Returns the other processes in the network namespace of a process."""
+    """Returns the other processes in a process's network namespace."""
     namespace = os.readlink(f"/proc/{pid}/ns/net")
     found = []
     for link in Path("/proc").glob("[0-9]*/ns/net"):
@@ -107,7 +107,7 @@ def pages_of(head: FarHead, vm_id: str) -> dict[str, str]:
 
 
 class Output:
-    """What a process has printed into a file."""
+    """The output of a process, in a file."""
 
     def __init__(self, file: Path) -> None:
         self.file = file

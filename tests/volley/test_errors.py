@@ -1,4 +1,4 @@
-"""What cannot be done is one line with the next command, and exit code 2."""
+"""An error prints one line with the next command and exits with code 2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output at this terminal; Ctrl-C ends the command and nothing on the cluster."""
+"""Logs in this terminal; Ctrl-C ends the command but nothing on the cluster."""
 
 from __future__ import annotations
 

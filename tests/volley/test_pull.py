@@ -1,4 +1,4 @@
-"""Runs arrive on the laptop: what is new, whole, and again after a broken connection."""
+"""`volley pull` fetches new files only, each whole, and continues after a broken connection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from volley.pull import manifest
 
 @pytest.fixture
 def trained(head: LocalHead) -> LocalHead:
-    """A head with a run of two checkpoints, the newest of which a link names."""
+    """A head with a run of two checkpoints; `best` links to the newest."""
     head.experiment("pong")
     head.run_file("pong", "runs/a/progress.csv", b"steps\n1\n")
     head.run_file("pong", "runs/a/checkpoints/1/weights", b"1" * 100_000)
@@ -37,7 +37,7 @@ def pulled(laptop: Laptop) -> dict[str, bytes]:
 
 
 def inode(laptop: Laptop, path: str) -> int:
-    """A file that is received again has another one."""
+    """Returns the inode of a pulled file, which changes if the file is received again."""
     return (laptop.folder / "results/pong" / path).stat().st_ino
 
 

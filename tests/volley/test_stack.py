@@ -1,4 +1,4 @@
-"""What volley reads of a stack that Pulumi's own engine has made."""
+"""volley reads a stack that Pulumi's own engine has made."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ CLIENT = {"ARM_CLIENT_ID": "c", "ARM_CLIENT_SECRET": "s", "ARM_TENANT_ID": "t"}
 
 @pytest.fixture
 def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
-    """Azure with a head that sleeps; a laptop's login may start it."""
+    """Azure with a sleeping head, which the laptop's login may start."""
     monkeypatch.setattr(roles, "ROLE_DELAY_S", -1)
     with cloud(tmp_path) as found:
         found.azure.deallocate(HEAD)
@@ -52,7 +52,7 @@ def identity(azure: Cloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str
 
 @pytest.fixture
 def asleep(laptop: Laptop, head: LocalHead) -> Laptop:
-    """A laptop whose head is in Azure, deallocated; what answers over SSH is on this machine."""
+    """A laptop whose head is deallocated in Azure; a head on this machine answers SSH."""
     pages = {"mlflow": f"http://127.0.0.1:{free_port()}", "dashboard": ""}
     laptop.outputs(**outputs_of(head), **pages)
     return laptop
@@ -258,7 +258,7 @@ def test_a_head_that_does_not_sleep_says_why(connected: Laptop, head: LocalHead)
 
 
 def last_line(laptop: Laptop) -> str:
-    """Returns what an error says after the progress."""
+    """Returns the error message after the progress output."""
     with laptop.start("start") as process:
         _, err = process.communicate(timeout=100)
     assert process.returncode == 2, err

@@ -1,4 +1,4 @@
-"""What a person sees of the cluster, and what a script reads."""
+"""`volley status`: its output for users and its JSON for scripts."""
 
 from __future__ import annotations
 

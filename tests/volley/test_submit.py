@@ -1,4 +1,4 @@
-"""An experiment is checked here, and arrives on the head with the payload."""
+"""`volley submit` checks an experiment here and sends it to the head with the payload."""
 
 from __future__ import annotations
 

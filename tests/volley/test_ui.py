@@ -1,4 +1,4 @@
-"""`volley ui` on a real MLflow server: it names the newest run's charts."""
+"""`volley ui` on a real MLflow server: it prints the URL of the newest run's charts."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def ui(results: Path, port: int) -> Iterator[subprocess.Popen[str]]:
 
 
 def states_after(ui: subprocess.Popen[str], number: signal.Signals, exit_code: int) -> set[str]:
-    """Ends the command with a signal; returns the states of its server's processes then."""
+    """Ends the command with a signal; returns the resulting states of its server's processes."""
     server = psutil.Process(ui.pid).children(recursive=True)
     assert server
     for process in server[1:] if number == signal.SIGINT else []:
-        process.suspend()  # It does not answer any more.
+        process.suspend()  # A suspended process no longer responds.
     ui.send_signal(number)
     assert ui.wait(timeout=30) == exit_code
     return {process.status() for process in server if process.is_running()}
@@ -63,7 +63,7 @@ def test_the_newest_runs_charts_are_named_until_ctrl_c(results: Path) -> None:
     port = free_port()
     with ui(results, port) as process:
         assert process.stdout is not None
-        # MLflow's own messages are not between these lines.
+        # MLflow's own messages must not appear between these lines.
         lines = [process.stdout.readline() for _ in range(2)]
         assert lines == ["Starting MLflow ...\n", "\n"]
         name, page = process.stdout.readline().split()
@@ -77,7 +77,7 @@ def test_the_newest_runs_charts_are_named_until_ctrl_c(results: Path) -> None:
         )
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer:
             assert answer.status == 200
-        # A zombie has ended: not every container's init waits for it.
+        # A zombie counts as ended: not every container's init reaps it.
         assert states_after(process, signal.SIGINT, 130) <= {psutil.STATUS_ZOMBIE}
 
 

@@ -1,4 +1,4 @@
-"""The wheel, installed without a clone: volley trains and declares a stack from a user's folder."""
+"""The wheel without a clone: volley trains and declares a stack from a user's folder."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ print(json.dumps({
 
 
 class Installed:
-    """A virtual environment with the wheel and, besides, the packages of this one."""
+    """A virtual environment with the wheel and the packages of the current environment."""
 
     def __init__(self, folder: Path) -> None:
         self.environment = folder / "environment"
@@ -53,7 +53,7 @@ class Installed:
         uv = str(Path(sys.executable).with_name("uv"))
         install = ("pip", "install", "--no-deps", "--offline", "--python", str(self.python))
         run(uv, *install, str(wheel))
-        # A path of a .pth file brings the packages, and not this clone's own .pth file.
+        # A .pth file adds the packages without processing this clone's own .pth file.
         (packages,) = self.environment.glob("lib/python*/site-packages")
         others = [path for path in sys.path if path.endswith("site-packages")]
         (packages / "others.pth").write_text("\n".join(others))
@@ -67,7 +67,7 @@ class Installed:
 
 
 def run(*command: str, cwd: Path | None = None, **environment: str) -> str:
-    """Runs a command without this clone on Python's path; returns what it prints."""
+    """Runs a command without this clone on Python's path; returns its output."""
     kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(
         command,

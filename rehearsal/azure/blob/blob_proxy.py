@@ -38,7 +38,7 @@ MISMATCH = "This request is not authorized to perform this operation using this 
 
 @dataclass(frozen=True)
 class Access:
-    """Who may do what with which account."""
+    """The permissions for the accounts."""
 
     accounts: Mapping[str, str] = field(default_factory=dict)
     """Resource ids by the accounts' names."""
@@ -125,7 +125,7 @@ class _Handler(Handler):
         self.send(Answer(status, XML.format(code, message), headers))
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Leaves requests to `_refuse`."""
+        """Logs nothing: `_refuse` prints the refused requests."""
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""management.azure.com: what the head and the laptop ask Azure Resource Manager by REST."""
+"""management.azure.com: Azure Resource Manager's REST API for the head and the laptop."""

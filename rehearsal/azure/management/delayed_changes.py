@@ -17,7 +17,7 @@ from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import Resources, all_of
 
 PAUSE_S = 0.5
-"""Between two checks."""
+"""Pause between two checks."""
 AFTER_FAILURE_S = 5.0
 
 

@@ -17,7 +17,7 @@ class Faults:
     machines: int | None = None
     """How many machines a scale set can have; None: any number."""
     sold_out_code: str = "AllocationFailed"
-    """The error then. SkuNotAvailable comes at once, others when the operation ends."""
+    """The error beyond that. SkuNotAvailable comes at once, others when the operation ends."""
     counts: bool = False
     """Whether a larger capacity adds the difference to the old capacity, however many exist."""
     keeps_capacity: bool = False

@@ -1,6 +1,6 @@
 """Azure Resource Manager's part in every request: permissions, and operations that take a while.
 
-https://learn.microsoft.com/azure/azure-resource-context/management/async-operations
+https://learn.microsoft.com/azure/azure-resource-manager/management/async-operations
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ class Request:
     principal: str
     parts: Mapping[str, str]
     faults: Faults
-    """They may happen to this request."""
+    """Faults that may affect this request."""
 
 
 @dataclass(frozen=True)
 class RequestContext:
-    """What the answers to all requests share."""
+    """The state that the answers to all requests share."""
 
     azure: Azure
     machines: SetMachines
     page: int
-    """Machines on a page of a list."""
+    """Machines per page of a list."""
     operations: dict[str, Operation] = field(default_factory=dict)
     """By name."""
 

@@ -1,6 +1,6 @@
-"""A stand-in for management.azure.com: who may ask, what goes wrong, and who answers a request.
+"""A stand-in for management.azure.com: checks access, causes faults, and routes requests.
 
-https://learn.microsoft.com/azure/azure-resource-context/management/request-limits-and-throttling
+https://learn.microsoft.com/azure/azure-resource-manager/management/request-limits-and-throttling
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Management:
     """Answers from Azure's state; methods may be called from several threads."""
 
     def __init__(self, azure: Azure, faults: FaultsFile, page: int = 50) -> None:
-        """A list has at most `page` machines on a page."""
+        """Limits a page of a list to `page` machines."""
         self._faults = faults
         self.machines = SetMachines(azure)
         self._context = RequestContext(azure, self.machines, page)

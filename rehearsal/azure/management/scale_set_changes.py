@@ -1,7 +1,7 @@
 """Changes that Azure makes to a scale set and its machines: resize, deletion, eviction, power.
 
-The faults have a switch for whatever Azure's documents leave open: whether the capacity is a goal
-or a count of requested machines, and what an eviction and a failed allocation do to it.
+Switches in the faults decide what Azure's documents leave open: whether the capacity is a goal or a
+count of requested machines, and what an eviction and a failed allocation do to it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rehearsal.azure.resources.scale_set_machines import (
 from rehearsal.azure.resources.virtual_machines import exceeded_quota
 
 OPERATION_S = 90 / TIME_FACTOR
-"""A machine takes so long to be provisioned or deleted."""
+"""How long Azure takes to provision or delete a machine."""
 EVICTION_S = 30 / TIME_FACTOR
 SAID_AT_ONCE = "SkuNotAvailable"
 FAILED = "OSProvisioningTimedOut"
@@ -63,7 +63,7 @@ class SetMachines:
         return after, error
 
     def delete(self, set_id: str, names: Collection[str]) -> None:
-        """Deletes machines by name; the capacity falls by as many.
+        """Deletes machines by name; the capacity falls by their number.
 
         Nothing has changed after a RefusedError: one of them does not belong to the scale set.
         """

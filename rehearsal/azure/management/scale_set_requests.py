@@ -1,4 +1,4 @@
-"""Requests for a scale set and its machines, and what is answered.
+"""Requests for a scale set and its machines, and their answers.
 
 https://learn.microsoft.com/rest/api/compute/virtual-machine-scale-sets
 """

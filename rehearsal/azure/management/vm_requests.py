@@ -1,4 +1,4 @@
-"""Requests for a single VM, of a scale set or not, and what is answered.
+"""Requests for a single VM, of a scale set or not, and their answers.
 
 https://learn.microsoft.com/rest/api/compute/virtual-machines
 https://learn.microsoft.com/azure/azure-resource-manager/management/async-operations

@@ -87,7 +87,7 @@ def put_instance(state_file: Path, instance: Instance) -> None:
 
 
 def remove_instance(state_file: Path, name: str) -> None:
-    """Removes a machine and the events of no other machine."""
+    """Removes a machine, and the events that concern no other machine."""
     with shared_file.changed(state_file, State) as state:
         state.instances.pop(name, None)
         for event in list(state.events.values()):

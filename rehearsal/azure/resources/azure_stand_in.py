@@ -33,11 +33,11 @@ from rehearsal.azure.resources.virtual_machines import (
 
 POLL_S = 0.1
 CHANGED_BY_AZURE = ("identity", "ipConfigurations", "storageProfile")
-"""Azure returns these inputs in another form than they were declared."""
+"""Azure returns these inputs in a different form than declared."""
 
 
 class AbandonedError(BaseException):
-    """The rehearsal ends while a script runs; not an Exception, so no error of Azure's."""
+    """The rehearsal ends while a script runs; not an Exception, since Azure has not failed."""
 
 
 class Azure:

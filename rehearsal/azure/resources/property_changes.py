@@ -36,7 +36,7 @@ def _changed_paths(path: str, old: Any, new: Any) -> Iterator[str]:
 def same(old: Any, new: Any) -> bool:
     """Whether two values are equal, ignoring the case of the start of an id.
 
-    stringsEqualCaseInsensitiveAzureIds in diff.go.
+    It follows stringsEqualCaseInsensitiveAzureIds in diff.go.
     """
     if isinstance(old, str) and isinstance(new, str):
         return _folded(old) == _folded(new)
@@ -50,8 +50,8 @@ def same(old: Any, new: Any) -> bool:
 def inputs_after_read(inputs: Properties, before: Properties, after: Properties) -> Properties:
     """Returns the inputs that a refresh puts into the state: Read in provider.go.
 
-    They are the old inputs with the differences between an earlier answer of Azure's, which is in
-    the state, and its answer now. What Azure returned from the beginning is not an input.
+    They are the old inputs with the differences between Azure's earlier answer, which is in the
+    state, and its current one. What Azure returned from the beginning is not an input.
     """
     changed: Properties = _changed(inputs, before, after)
     return changed

@@ -80,7 +80,7 @@ class Provider(api.Provider):
         )
 
     async def create(self, request: api.CreateRequest) -> api.CreateResponse:
-        if request.preview:  # Which cannot know what Azure changes.
+        if request.preview:  # A preview cannot know what Azure changes.
             known = without(request.properties, *CHANGED_BY_AZURE)
             return api.CreateResponse(properties=known)
         token, inputs = _token(request.type), plain(request.properties)

@@ -1,4 +1,4 @@
-"""What Azure refuses for a while after a deletion or a failure, and while something is in use.
+"""Operations that Azure refuses for a while after a deletion or a failure, or during use.
 
 The times are Azure's, divided by TIME_FACTOR.
 """

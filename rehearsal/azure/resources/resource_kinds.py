@@ -16,7 +16,7 @@ from infra.up.pending_operations import RESOURCE_IDS, names_of, resource_id
 Properties = dict[str, Any]
 
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
-"""The stack's."""
+"""The stack's subscription."""
 
 
 @dataclass(frozen=True)

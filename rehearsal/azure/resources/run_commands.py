@@ -22,7 +22,7 @@ RUN_COMMAND = "VirtualMachineRunCommandByVirtualMachine"
 GET = "getVirtualMachineRunCommandByVirtualMachine"
 RUNNING = "Running"
 SHOWN = 4096
-"""Azure keeps so many last bytes of output and of error."""
+"""Azure keeps this many bytes from the end of output and of error."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ class SetMachine:
     name: str
     """Unique: no machine gets the name of another that is gone."""
     place: int
-    """Of its address, among the subnet's addresses for machines."""
+    """Index of its address among the subnet's addresses for machines."""
     created: float
     ready: float
     """When it is provisioned."""
@@ -63,7 +63,7 @@ def with_more(
 ) -> Resource:
     """Returns the scale set with `count` more machines, at the lowest free addresses.
 
-    Further machines stay behind as failed, one for each of `errors`.
+    It adds one failed machine for each of `errors`.
     """
     machines = machines_of(scale_set, now)
     made = int(scale_set.instance_view.get("made", 0))
@@ -101,7 +101,7 @@ def with_capacity(scale_set: Resource, capacity: int) -> Resource:
 def resized(scale_set: Resource, now: float, spot_machines: int | None) -> Resource:
     """Returns the scale set with the number of machines of its capacity, ready at once.
 
-    The oldest are deleted first, as Azure's scale-in policy has it:
+    The oldest are deleted first, as in Azure's scale-in policy:
     https://learn.microsoft.com/azure/virtual-machine-scale-sets/virtual-machine-scale-sets-scale-in-policy
     """
     wanted = int(scale_set.inputs["sku"]["capacity"])

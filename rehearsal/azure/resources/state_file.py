@@ -49,7 +49,7 @@ class StateFile:
 
     @contextmanager
     def changed(self) -> Iterator[State]:
-        """Yields the state without what is no longer held; not written after an exception."""
+        """Yields the state without expired holds; does not write it after an exception."""
         with shared_file.changed(self.path, State) as state:
             now = time.time()
             state.holds = [hold for hold in state.holds if hold.until > now]

@@ -28,14 +28,14 @@ class VirtualMachine:
     resource_id: str
     host_name: str
     inputs: Properties
-    """The VM's or its scale set's."""
+    """The inputs of the VM or its scale set."""
     profile: Properties
     """With osProfile and priority: the VM's own inputs, or virtualMachineProfile."""
     size: str
     subnet: Subnet
     address: str
     nsg_id: str | None
-    """Its network interface's; the subnet may have another NSG."""
+    """The NSG of its network interface; the subnet may have another one."""
     public_address: str = ""
     scale_set: str = ""
     """The scale set's name; empty for a VM outside scale sets."""

@@ -1,7 +1,7 @@
-"""Ray's own autoscaler on a scale set of Azure's stand-in, with the time in the test's hands.
+"""Ray's own autoscaler on a scale set of the Azure stand-in, with a clock that the test controls.
 
-What Ray's global control store (GCS) says of nodes follows from the stand-in's machines; the
-monitor reads it as it does in a cluster, the provider asks Azure over HTTP.
+The nodes that Ray's global control store (GCS) reports follow from the stand-in's machines. The
+monitor reads them as it does in a cluster, and the provider calls Azure over HTTP.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ UPDATE_S = 10
 
 
 class Clock:
-    """The time of Ray, of the provider and of the stand-in: it passes only when it is told to."""
+    """The clock of Ray, the provider and the stand-in; it moves only by `advance`."""
 
     def __init__(self) -> None:
-        self.now = time.time() + 5  # Role assignments are dated by another clock.
+        self.now = time.time() + 5  # Role assignments carry the time of another clock.
 
     def __call__(self) -> float:
         return self.now
@@ -43,7 +43,7 @@ class Clock:
 
 @dataclass
 class Gcs:
-    """What the GCS answers: a node for the head, and one for each machine that has joined."""
+    """The GCS's answers: a node for the head, and one for each machine that has joined."""
 
     cloud: Cloud
     clock: Clock
@@ -54,9 +54,9 @@ class Gcs:
     lost: set[str] = field(default_factory=set)
     """Workers whose Ray has ended."""
     forgotten: set[str] = field(default_factory=set)
-    """Workers that have not joined since the GCS started again."""
+    """Workers that have not rejoined since the GCS restarted."""
     used: dict[str, float] = field(default_factory=dict)
-    """When a worker was last at work."""
+    """The time at which each node was last busy."""
 
     def get_all_resource_usage(self, timeout: float) -> gcs_service_pb2.GetAllResourceUsageReply:
         shapes = [
@@ -137,14 +137,14 @@ class Cluster:
         self.config.write_text(text.replace("https://management.azure.com", self.cloud.url))
 
     def update(self, seconds: float = UPDATE_S, every_s: float = UPDATE_S) -> None:
-        """Lets so much time pass, with an update now and then."""
+        """Advances the clock by `seconds`, with an update every `every_s`."""
         for _ in range(round(seconds / every_s)):
             self._clock.advance(every_s)
             self._monitor.update_load_metrics()
             self.autoscaler.update()
 
     def report(self) -> dict[str, Any]:
-        """Returns what `volley status` reads."""
+        """Returns the report that `volley status` reads."""
         found: dict[str, Any] = json.loads(self.report_file.read_text())
         return found
 

@@ -34,7 +34,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def make_cluster(
     clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[MakeCluster]:
-    """Makes a cluster of up to four workers, which go after five idle minutes."""
+    """Makes a cluster of up to four workers, which are removed after five idle minutes."""
     monkeypatch.setattr(roles, "ROLE_DELAY_S", 0)
     monkeypatch.setattr(autoscaler, "AUTOSCALER_HEARTBEAT_TIMEOUT_S", HEARTBEAT_S)
     with ExitStack() as running:

@@ -1,4 +1,4 @@
-"""Whatever Azure answers, or fails to, no worker at work is lost and nothing is made twice."""
+"""No answer or failure of Azure costs a busy worker or creates a machine twice."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_failed_machine_that_works_stays(make_cluster: MakeCluster) -> None:
 
 
 def test_azure_is_asked_less_often_than_it_throttles(make_cluster: MakeCluster) -> None:
-    """At most 4 updates and 12 reads of a scale set a minute."""
+    """Azure allows at most 4 updates and 12 reads of a scale set per minute."""
     cluster = make_cluster(WorkerLimits(4, 4, 5))
     fault(cluster, machines=0)
     cluster.update(60 * MINUTE, every_s=30)

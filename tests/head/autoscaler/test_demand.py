@@ -1,4 +1,4 @@
-"""Workers come when something waits for them, and go when nothing needs them."""
+"""The autoscaler adds workers when something waits for them and removes idle ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first workers are asked for before Ray's autoscaler runs, once, and it counts them."""
+"""The head requests the first workers once, before Ray's autoscaler, which then counts them."""
 
 from __future__ import annotations
 

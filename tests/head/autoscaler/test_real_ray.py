@@ -1,4 +1,4 @@
-"""`ray start --head --autoscaling-config` and a worker's `ray start`, as the units call them."""
+"""`ray start --head --autoscaling-config` and a worker's `ray start`, as the units run them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REQUEST = "from head.queue.ray_api import RayCluster; RayCluster().request_worke
 
 
 class RealRay:
-    """Ray's processes, with an Azure that they find in their environment."""
+    """Ray's processes, whose environment points them to the Azure stand-in."""
 
     def __init__(self, azure: Cloud, folder: Path, metadata: str) -> None:
         self.azure, self.folder = azure, folder
@@ -62,7 +62,7 @@ class RealRay:
         self._running: list[subprocess.Popen[str]] = []
         self._head_ip = get_node_ip_address()
         self._port = free_port(self._head_ip)
-        self._temporary = tempfile.mkdtemp(prefix="ray-")  # A socket's path has 107 letters.
+        self._temporary = tempfile.mkdtemp(prefix="ray-")  # A socket's path has <= 107 letters.
 
     def head(self, url: str) -> None:
         size = Machine.named("Standard_D2as_v5")
@@ -89,7 +89,7 @@ class RealRay:
         return self._spawn(command, {}, stdout=subprocess.PIPE)
 
     def request(self, workers: int) -> None:
-        """Asks for workers as the queue does."""
+        """Requests workers as the queue does."""
         address = {"RAY_ADDRESS": f"{self._head_ip}:{self._port}"}
         asked = self._spawn([sys.executable, "-c", REQUEST.format(workers)], address)
         asked.communicate(timeout=60)
@@ -102,7 +102,7 @@ class RealRay:
         return found
 
     def stop(self) -> None:
-        """Ends all processes; prints what they said, which pytest shows of a failed test."""
+        """Kills all processes and prints their logs, which pytest shows if the test fails."""
         for process in self._running:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -175,7 +175,7 @@ def test_ray_runs_without_an_azure_that_answers_and_asks_it_later(ray_cluster: R
     ray_cluster.head(ray_cluster.azure.url)
     wait_for("the autoscaler reports", ray_cluster.report)
     ray_cluster.request(2)
-    # More failures in a row than Ray's autoscaler counts.
+    # More consecutive failures than Ray's autoscaler tolerates by default.
     wait_for("it has asked often", lambda: ray_cluster.azure.count("GET") > 8)
     assert "AuthorizationFailed" in ray_cluster.report()["problem"]
     with ray_cluster.azure.faults.changed() as faults:

@@ -1,4 +1,4 @@
-"""Machines that do not come are asked for again, with increasing pauses, and only as many."""
+"""The autoscaler requests missing machines again, no more than those, at increasing intervals."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MINUTE = 60
 FOUR = WorkerLimits(4, 4, 5)
 CODES = ("SkuNotAvailable", "AllocationFailed", "OverconstrainedAllocationRequest")
 ANY_AZURE = list(itertools.product([False, True], repeat=3))
-"""What Azure's documents leave open: counts, keeps_capacity, leaves_failed."""
+"""Behavior that Azure's documentation leaves open: counts, keeps_capacity, leaves_failed."""
 
 
 def most_machines(cluster: Cluster, minutes: int) -> int:
-    """Returns the most machines that there are at a time in the next minutes."""
+    """Returns the highest number of machines at any time in the next minutes."""
     most = 0
     for _ in range(minutes * 2):
         cluster.update(30, every_s=30)

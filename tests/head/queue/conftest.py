@@ -1,4 +1,4 @@
-"""A Ray of two CPUs with a dashboard, and heads that share it."""
+"""A Ray cluster of two CPUs with a dashboard, and heads that share it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ray_with_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clu
 
 @pytest.fixture(scope="module")
 def mlflow_database(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An embedded database; two trainings at once cannot both create it."""
+    """An embedded database, created here because two concurrent runs cannot both create it."""
     uri = f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/mlflow.db"
     MlflowClient(uri).search_experiments()
     return uri
@@ -44,7 +44,7 @@ def head(tmp_path: Path) -> Head:
 def cluster_head(
     tmp_path_factory: pytest.TempPathFactory, ray_with_dashboard: Cluster, mlflow_database: str
 ) -> Head:
-    """A head with the Ray."""
+    """A head that uses the shared Ray cluster."""
     dashboard = f"http://{ray_with_dashboard.webui_url}"
     variables = {"RAY_API_SERVER_ADDRESS": dashboard, "MLFLOW_TRACKING_URI": mlflow_database}
     return Head(tmp_path_factory.mktemp("head"), variables)

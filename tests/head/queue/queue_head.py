@@ -27,7 +27,7 @@ def restore_runs(*_):
 if __name__ == "__main__":
     print("results:", *sys.argv[1:], flush=True)
 """
-"""Instead of head/results.py, which tests/head/results tests."""
+"""Replaces head/results.py, which tests/head/results tests."""
 CARTPOLE = """\
 run: PPO
 env: CartPole-v1
@@ -46,7 +46,7 @@ stop: {{time_total_s: 600}}
 
 
 def cartpole(env_runners: int = 1) -> str:
-    """Returns an experiment."""
+    """Returns an experiment that trains PPO on CartPole."""
     return CARTPOLE.format(env_runners=env_runners)
 
 
@@ -65,7 +65,7 @@ def payload() -> bytes:
 
 
 def sent(experiment: str | ExperimentFiles) -> bytes:
-    """Returns what `submit` reads."""
+    """Returns the bytes that `submit` reads from stdin."""
     if isinstance(experiment, str):
         experiment = ExperimentFiles(experiment.encode(), b"")
     files = {"payload.tar": payload(), "experiment.yaml": experiment.experiment}
@@ -84,12 +84,12 @@ class Head(InstalledHead):
 
     @property
     def journal(self) -> str:
-        """What the queue has written."""
+        """The queue's output."""
         return (self.root / "journal").read_text()
 
     @property
     def cluster_file(self) -> Path:
-        """Written by the queue in each step."""
+        """The file that the queue writes at each step."""
         return self.experiments / ".cluster.json"
 
     def submit(self, name: str, experiment: str | ExperimentFiles, *options: str) -> dict[str, Any]:
@@ -108,13 +108,13 @@ class Head(InstalledHead):
         return path.read_text() if path.exists() else ""
 
     def steps(self, name: str) -> int:
-        """Returns how far an experiment says that it has come."""
+        """Returns the environment steps that an experiment has reported."""
         path = self.experiments / name / "status.json"
         status = json.loads(path.read_text()) if path.exists() else {}
         return int(status.get("env_steps") or 0)
 
     def wait_for(self, name: str, *states: str, timeout_s: float = 240) -> None:
-        """Waits until an experiment has one of some states."""
+        """Waits until an experiment is in one of these states."""
         self.until(
             lambda: self.record(name)["state"] in states,
             f"{name} {' or '.join(states)}",
@@ -135,7 +135,7 @@ class Head(InstalledHead):
 
     @contextmanager
     def running(self) -> Iterator[subprocess.Popen[str]]:
-        """Runs the queue; ends it as systemd does."""
+        """Runs the queue and stops it as systemd does."""
         azure = ("RESULTS_CONTAINER", "RESULTS_ACCOUNT", "AZURE_CLIENT_ID")
         variables = {**dict.fromkeys(azure, "none"), **self._variables, **self.environment}
         with (self.root / "journal").open("a") as journal:

@@ -1,4 +1,4 @@
-"""The head's command, without a queue: what it answers, refuses, and leaves as it is."""
+"""volley-head without a queue: its answers, its refusals, and the state it leaves unchanged."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_one_of_pulumi_up_replaces_its_own_and_keeps_its_place(head: Head) -> No
     head.submit("pong", cartpole(), "--replace")
     head.submit("other", cartpole())
     assert head.submit("pong", cartpole(env_runners=2), "--replace")["position"] == 1
-    # Also under another name.
+    # This also holds under another name.
     assert head.submit("breakout", cartpole(), "--replace")["position"] == 1
     assert head.states() == {"breakout": "QUEUED", "pong": "STOPPED", "other": "QUEUED"}
 

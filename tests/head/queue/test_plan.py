@@ -1,4 +1,4 @@
-"""What is read of an experiment, which run continues, and the command line."""
+"""The queue's reading of an experiment, the run it resumes, and the payload's command line."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_stacks_number_is_the_payloads(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
     folder = training("config: {num_workers: 13}", '{"config": {"num_env_runners": 5}}')
     command = plan.payload_command(folder, Path("/r"), None, 4, plan.read_plan(folder))
-    # As the payload reads it: the file, and over it the command line.
+    # The payload reads the file, and the command line overrides it.
     (given,) = [json.loads(b) for a, b in itertools.pairwise(command) if a == "--config"]
     read = read_experiment(folder / "experiment.yaml", {"config": given})
     assert read.experiment.config.num_env_runners == 5
@@ -149,7 +149,7 @@ def test_a_new_experiment_resumes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_newest_run_with_a_checkpoint_is_resumed(tmp_path: Path) -> None:
-    # Runs that were restored have been written in any order.
+    # Restored runs may have been written in any order.
     second = make_run(tmp_path, "IMPALA_Pong_2026-11-21_22-00-00")
     make_run(tmp_path, "IMPALA_Pong_2026-11-21_21-00-00")
     make_run(tmp_path, "IMPALA_Pong_2026-11-21_23-00-00", checkpoints=0)
@@ -160,7 +160,7 @@ def test_an_experiment_that_is_over_starts_a_new_run(tmp_path: Path) -> None:
     make_run(tmp_path, "IMPALA_Pong_2026-11-21_21-00-00")
     plan.finish_runs(tmp_path)
     assert plan.run_to_resume(tmp_path) is None
-    # Also where the new run is interrupted before its first checkpoint, and after it.
+    # This also holds if the new run is interrupted before or after its first checkpoint.
     again = make_run(tmp_path, "IMPALA_Pong_2026-11-21_22-00-00", checkpoints=0)
     assert plan.run_to_resume(tmp_path) is None
     (again / "checkpoints/checkpoint_000001").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The queue on a real Ray of two CPUs: experiments share it, wait, stop and continue."""
+"""The queue on a real Ray cluster of two CPUs: experiments share it, wait, stop and continue."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ REFUSED = "env: NoSuchEnvironment-v0\nconfig: {num_env_runners: 0}\n"
 
 @dataclass(frozen=True)
 class Afternoon:
-    """What a queue did with three experiments while it was killed, replaced and stopped."""
+    """The history of a queue with three experiments that was killed, replaced and stopped."""
 
     head: Head
     queued: dict[str, Any]
     """The record of the third experiment while the other two trained."""
     states_then: dict[str, str]
     drivers: list[int]
-    """The drivers of other programs: before one starts a job and another connects, and then."""
+    """Drivers of other programs, before and after one starts a job and another connects."""
     first_job: tuple[str, int]
     """The first experiment's job and attempts before the queue was killed."""
     followed_job: tuple[str, int]
-    """The same, followed by the next queue and by its new version."""
+    """The same, after the next queue and its new version have taken over."""
     stop_answers: list[dict[str, Any]]
-    """Of the first experiment, stopped twice and resumed."""
+    """The answers for the first experiment, which is stopped twice and resumed."""
     refused: dict[str, Any]
-    """The record of the third experiment, which the payload refuses, at the end."""
+    """The final record of the third experiment, which the payload rejects."""
     state_at_stop: str
-    """Of the first experiment when systemd had stopped the queue."""
+    """The first experiment's state after systemd stopped the queue."""
     checkpoints_at_stop: int
 
 

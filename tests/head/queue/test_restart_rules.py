@@ -1,4 +1,4 @@
-"""The queue's rules for jobs that fail, get lost or are stopped, on a cluster that is a list."""
+"""The queue's rules for jobs that fail, get lost or are stopped, on a simulated cluster."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ pytestmark = pytest.mark.slow
 
 @dataclass
 class ListedCluster:
-    """Nodes and jobs, as a test wants them."""
+    """A simulated cluster whose nodes and jobs the test sets."""
 
     cpus: int = 2
     listed: dict[str, Any] = field(default_factory=dict)
     started: list[tuple[str, int]] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     workers: list[int] = field(default_factory=list)
-    """That Ray's autoscaler was asked for."""
+    """The numbers of workers that the queue has requested from Ray's autoscaler."""
 
     def nodes(self) -> list[RayNode]:
         return [RayNode("head", "10.0.0.4", "head", self.cpus, 0.0)]
@@ -83,7 +83,7 @@ class Played:
         return trains
 
     def ends(self, name: str, status: JobStatus, code: int | None = None) -> Any:
-        """Lets the job of an experiment end; returns what the queue makes of it."""
+        """Ends an experiment's job; returns the record that the queue then writes."""
         self.cluster.becomes(self.store.get(name).job, status, code)
         self.step()
         return self.store.get(name)

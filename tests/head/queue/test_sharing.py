@@ -1,4 +1,4 @@
-"""Which experiments train, and with how many env runners; in any order, on any nodes."""
+"""The queue's choice of experiments and their env runners, in any order, on any nodes."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from rehearsal.azure.resources.roles import RoleAssignment
 from tests.head.relocated import relocated
 
 KEY = "0123456789ab"
-"""Of an experiment."""
+"""The key of an experiment."""
 HOST = "results.blob.core.windows.net"
 HEAD_ACCESS = Access(
     {"results": "/account"}, (RoleAssignment("principal", BLOB_DATA_CONTRIBUTOR, "/account", 0),)
@@ -46,7 +46,7 @@ class Cluster:
         where = f"https://{self._storage.address}:{self._storage.port}"
 
         class Transport(RequestsTransport):
-            """The network, with what a test does to it."""
+            """The network, with the faults that a test injects."""
 
             def send(self, request: Any, **options: Any) -> Any:
                 cluster.before_request(request)
@@ -82,7 +82,7 @@ class Cluster:
             database.execute("insert into metrics values (?)", [value])
 
     def lose_once(self, method: str, name: str) -> None:
-        """Lets one answer to such a request be lost."""
+        """Drops the answer to the next request with this method and name."""
         from azure.core.exceptions import ServiceResponseError
 
         def lose(request: Any) -> None:
@@ -105,7 +105,7 @@ class Cluster:
 
 
 class Token:
-    """A machine's identity; what Azurite says to a token that is not one is 401 or 403."""
+    """A machine's identity; Azurite answers 401 or 403 to an invalid token."""
 
     def __init__(self, refused: int = 0) -> None:
         self.refused = refused
@@ -116,7 +116,7 @@ class Token:
         self.refused -= 1
         now = int(time.time())
         token = access_token("https://storage.azure.com", "client", Identity("principal"), now)
-        # It is not kept: the next request asks again.
+        # The token expires at once, so the next request asks for a new one.
         return AccessToken("nobody" if self.refused >= 0 else token, now)
 
 

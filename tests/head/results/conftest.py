@@ -27,7 +27,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlobStorage]:
 
 @pytest.fixture
 def make(storage: BlobStorage, tmp_path: Path) -> Iterator[Make]:
-    """Makes clusters, each with a head of its own, one after the other or at once."""
+    """Makes clusters, each with its own head, one after another or at the same time."""
     container = f"c{time.monotonic_ns()}"
     storage.create_container("results", container)
     made: list[Cluster] = []

@@ -1,4 +1,4 @@
-"""Restoring from a real Blob service: the next cluster continues with the results."""
+"""Restoring from a real Blob service, so that the next cluster continues with the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saving to a real Blob service: what goes wrong, and what is saved nevertheless."""
+"""Saving to a real Blob service: the faults that occur, and the results saved despite them."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_runs_are_saved_where_the_database_cannot_be(make: Make) -> None:
 
 def test_the_database_is_saved_where_the_runs_cannot_be(cluster: Cluster) -> None:
     cluster.write_run("a/progress.csv", "1\n")
-    # A file where a folder of marks should be.
+    # A file takes the place of the folder of marks.
     (cluster.home / "saved").mkdir()
     (cluster.home / "saved" / KEY).touch()
     cluster.log_metric(1)
@@ -143,7 +143,7 @@ def test_checkpoints_that_are_removed_meanwhile_end_no_save(cluster: Cluster, wh
     checkpoints = cluster.home / "runs" / KEY / "runs/a/checkpoints"
 
     def prune(request: Any) -> None:
-        """While the first checkpoint is saved, the others are removed."""
+        """Removes the other checkpoints while the first one is saved."""
         saving = [c for c in checkpoints.iterdir() if f"/{c.name}/" in request.url]
         for other in set(checkpoints.iterdir()) - set(saving) if saving else ():
             rmtree(other) if what == "folders" else (other / "weights").unlink(missing_ok=True)

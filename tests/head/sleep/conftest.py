@@ -18,7 +18,7 @@ MakeHead = Callable[..., SleepingHead]
 
 @pytest.fixture(scope="session")
 def identity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The metadata service of the rehearsal, which gives the head's tokens."""
+    """The rehearsal's metadata service, which issues the head's tokens."""
     folder = tmp_path_factory.mktemp("metadata")
     address, port = "127.0.0.1", free_port()
     state_file = folder / "metadata.json"

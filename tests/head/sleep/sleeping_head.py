@@ -1,7 +1,7 @@
 """A head that may sleep: its software and processes are real, its paths are below a folder.
 
-Each run is a process as the timer starts it. Azure and the identity's tokens are the rehearsal's,
-over HTTP; systemctl and runuser write down how they were called.
+Each run is a process, as the timer starts it. The rehearsal provides Azure and the identity's
+tokens over HTTP; stubs of systemctl and runuser record their calls.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from pathlib import Path
 print("saved")
 sys.exit(Path("{root}/unsaved").exists())
 """
-"""Instead of head/results.py, which tests/head/results tests."""
+"""Replaces head/results.py, which tests/head/results tests."""
 
 
 class SleepingHead(InstalledHead):
-    """It has been up for an hour, and nobody needs it.
+    """A head that has been up for an hour and is idle.
 
     Args:
-        identity: The address where the machine's identity gets its tokens.
+        identity: The address from which the machine's identity gets its tokens.
     """
 
     def __init__(self, root: Path, cloud: Cloud, identity: str) -> None:
@@ -69,7 +69,7 @@ class SleepingHead(InstalledHead):
         self.queue_sees()
 
     def set(self, **settings: Any) -> None:
-        """Brings the settings."""
+        """Writes the cluster's settings, with these changes."""
         endpoint = {"endpoint": self.cloud.url}
         self.write("cluster-settings.json", {**SETTINGS, **endpoint, **settings})
 
@@ -93,11 +93,11 @@ class SleepingHead(InstalledHead):
         (folder / "state.json").write_text(json.dumps({"name": name, "state": state}))
 
     def sees_process(self, pid: int) -> None:
-        """Shows the head a process of this machine."""
+        """Makes a process of this machine visible to the head."""
         (self.root / f"proc/{pid}").symlink_to(f"/proc/{pid}")
 
     def run(self, expected: int = 0) -> str:
-        """Runs once; returns what it says."""
+        """Runs the sleep check once; returns its output."""
         done = subprocess.run(
             [sys.executable, "-m", "head.sleep"],
             env={
@@ -118,14 +118,14 @@ class SleepingHead(InstalledHead):
         return done.stdout
 
     def run_when_idle_for(self, minutes: float) -> str:
-        """Runs after nobody has needed the head for so long."""
+        """Runs the sleep check with the head idle for `minutes`."""
         self.run()
         self.change("sleep.json", idle_since=time.time() - 60 * minutes)
         return self.run()
 
     @property
     def sleep(self) -> dict[str, Any]:
-        """What `volley-head status` says of it."""
+        """The sleep state that `volley-head status` reports."""
         found: dict[str, Any] = self.ask("status")["sleep"]
         return found
 

@@ -1,4 +1,4 @@
-"""The way into sleep: in order, killed anywhere, refused by Azure, needed after all."""
+"""Going to sleep: undisturbed, killed at any point, refused by Azure, or canceled when needed."""
 
 from __future__ import annotations
 

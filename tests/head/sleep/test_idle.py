@@ -1,4 +1,4 @@
-"""Who keeps the head awake: experiments, Ray jobs of others, and people who are logged in."""
+"""Experiments, Ray jobs of others, and logged-in users keep the head awake."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def test_what_cannot_be_told_counts_as_use(head: SleepingHead) -> None:
 
 @contextmanager
 def sshd_runs(folder: Path, command: str) -> Iterator[list[int]]:
-    """Runs a process whose name is sshd and its child; yields their ids."""
+    """Runs a process named sshd and its child; yields their process IDs."""
     sshd = folder / "sshd"
     sshd.write_text(f"#!/bin/bash\n{command} &\necho $!\nwait\n")
     sshd.chmod(0o755)
     with subprocess.Popen([sshd], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         child = int(server.stdout.readline())
-        time.sleep(0.2)  # Until it has become its command.
+        time.sleep(0.2)  # Wait until the child has executed its command.
         try:
             yield [server.pid, child]
         finally:
@@ -86,7 +86,7 @@ def sshd_runs(folder: Path, command: str) -> Iterator[list[int]]:
 
 
 def shell(folder: Path, name: str) -> Path:
-    """Returns a command that waits under a name."""
+    """Returns a command with this name that never ends."""
     path = folder / name
     path.write_text("#!/bin/bash\nwhile :; do sleep 0.1; done\n")
     path.chmod(0o755)

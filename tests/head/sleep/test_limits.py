@@ -1,4 +1,4 @@
-"""maxHours and budget: a warning first, then sleep, whatever trains."""
+"""maxHours and budget: first a warning, then sleep, even if experiments are training."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def answers(port: int) -> bool:
 
 @pytest.fixture
 def mlflow_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A tracking server, where the head looks for it."""
+    """A tracking server at the address that the head uses."""
     port = str(free_port())
     command = [
         *(sys.executable, "-m", "mlflow", "server", "--workers", "1"),

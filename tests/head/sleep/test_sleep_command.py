@@ -1,4 +1,4 @@
-"""`volley-head sleep`, and what is refused while the cluster goes to sleep."""
+"""`volley-head sleep`, and the commands refused while the cluster goes to sleep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the cluster has cost so far; the prices are 2 (head), 0.5 (worker) and 0.25 (always)."""
+"""The cluster's cost so far; the prices are 2 (head), 0.5 (worker) and 0.25 (always)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def spent(head: SleepingHead) -> float:
 
 
 def ago(head: SleepingHead, hours: float, boot: str = "first", so_far: float = 10) -> None:
-    """Makes the last run one of some hours ago."""
+    """Dates the last run back by some hours."""
     head.run()
     head.change("cost.json", time=time.time() - hours * HOUR, boot=boot, so_far=so_far)
 

@@ -1,4 +1,4 @@
-"""The machines' own scripts, here: Python by import, the shell's with paths below a folder."""
+"""Runs the machines' scripts here: imports the Python ones, relocates the shell ones' paths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MACHINE_FOLDERS = (
 
 
 def load(name: str) -> ModuleType:
-    """Imports a Python script of the boot."""
+    """Imports a Python boot script."""
     (path,) = FILES.glob(f"*/{SCRIPTS}/{name}.py")
     spec = importlib.util.spec_from_file_location(f"machine_{name}", path)
     assert spec is not None
@@ -49,7 +49,7 @@ def install_scripts(root: Path) -> Path:
             path.chmod(0o644 if script.suffix else 0o755)
     python = root / "opt/volley/venv/bin/python"
     python.parent.mkdir(parents=True)
-    # A link would not find the packages of the environment.
+    # A symlink to Python would not find the environment's packages.
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
     return scripts
@@ -62,9 +62,9 @@ def below(root: Path, text: str) -> str:
 
 
 class Machine:
-    """A folder that a shell script takes for a machine's root.
+    """A folder that a shell script uses as a machine's root.
 
-    Commands that this host lacks, or must not be asked, are small scripts first on the PATH.
+    Small scripts, first on the PATH, replace commands that this host lacks or must not run.
     """
 
     def __init__(self, root: Path) -> None:
@@ -75,7 +75,7 @@ class Machine:
             (root / folder).mkdir()
 
     def command(self, name: str, text: str) -> None:
-        """Makes a command, bash, that writes down how it was called."""
+        """Makes a bash command that records its calls."""
         path = self.root / "bin" / name
         path.write_text(f'#!/bin/bash\necho "{name} $*" >> {self.calls}\ncd {self.root}\n{text}\n')
         path.chmod(0o755)
@@ -89,7 +89,7 @@ class Machine:
     def run(
         self, script: str, variables: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a script, its paths of a machine below the root."""
+        """Runs a script with the machine's paths moved below the root."""
         path = self.write("script.sh", below(self.root, script))
         return subprocess.run(
             ["bash", str(path)],

@@ -1,4 +1,4 @@
-"""A machine's files below a folder: customData's, and the units of the head's software."""
+"""A machine's files below a folder: those of customData, and the head software's units."""
 
 from __future__ import annotations
 

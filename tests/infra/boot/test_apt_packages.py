@@ -1,4 +1,4 @@
-"""install-apt-packages: the real script, with an apt whose sources answer or not."""
+"""install-apt-packages: the real script, with a stub of apt whose sources may not answer."""
 
 from __future__ import annotations
 

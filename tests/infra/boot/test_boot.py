@@ -1,4 +1,4 @@
-"""What a machine boots with: each real, rendered file is what its own tool accepts."""
+"""A machine's boot files: each real, rendered file passes the checker of its own tool."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SHELLCHECK = Path(sys.executable).parent / "shellcheck"
 
 
 def run(*command: str | Path) -> None:
-    """Runs a checker; what it says is the reason of a failure."""
+    """Runs a checker; its output explains a failure."""
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -64,7 +64,7 @@ def test_cloud_init_accepts_the_custom_data(
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
 def test_systemd_accepts_the_units(tree: Path) -> None:
-    # The commands of the units have to exist for systemd-analyze.
+    # systemd-analyze requires the units' commands to exist.
     for name in ("python", "ray", "mlflow"):
         program = tree / "opt/volley/venv/bin" / name
         program.parent.mkdir(parents=True, exist_ok=True)
@@ -174,7 +174,7 @@ def test_a_variable_arrives_as_it_was_given(tmp_path: Path, value: str) -> None:
     (file,) = [f for f in config["write_files"] if f["path"] == "/etc/volley/user.env"]
     env = tmp_path / "user.env"
     env.write_text(file["content"])
-    # systemd reads an EnvironmentFile with the shell's quotes.
+    # systemd parses quotes in an EnvironmentFile as the shell does.
     done = subprocess.run(
         ["bash", "-c", f'. {env}; printf %s "$X"'], capture_output=True, text=True, check=True
     )

@@ -1,4 +1,4 @@
-"""The machines' lock: what lies in the repository is what they get, whoever runs `pulumi up`."""
+"""The machines get the repository's lock file, whoever runs `pulumi up`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""make-python-environment: the real script, with a uv that answers as uv 0.13 does."""
+"""make-python-environment: the real script, with a stub that answers as uv 0.13 does."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ error: Failed to fetch: https://index.example/simple/einops/
 
 
 class Booting(Machine):
-    """A machine that has its files and nothing else."""
+    """A machine with its boot files and nothing else."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -92,7 +92,7 @@ def test_a_shared_environment_is_used_and_nothing_is_installed(machine: Booting)
     machine.make()
     lock = (machine.root / "opt/volley/venv/lock.sha256").read_text()
     machine.write("shared", lock)
-    # As after a boot that was interrupted.
+    # The state that an interrupted boot leaves.
     machine.write("opt/volley/venv/lock.sha256", "")
     made = len(machine.called())
     assert machine.make().stdout.endswith("venv is ready, from the results account\n")

@@ -1,4 +1,4 @@
-"""What a machine does when Azure announces its eviction."""
+"""A machine's reaction when Azure announces its eviction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.infra.boot.boot_scripts import load
 pytestmark = pytest.mark.slow
 EVENT = {"EventType": "Preempt", "EventId": "id"}
 SLOW = '#!/bin/sh\necho "$@" >> {log}\n[ "$(grep -c stop {log})" -gt 1 ] || exec sleep 5\n'
-"""The first stop lasts."""
+"""A command whose first stop takes 5 s."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The run command: the real script, on a head whose systemd and cloud-init are small scripts."""
+"""The run command: the real script, on a head with stubs of systemd and cloud-init."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ RUNUSER = """\
 [[ $* != *head.command* ]] || exec "${@:4}"
 echo 1
 """
-"""The head's command, or the number of nodes."""
+"""Runs the head's command; prints 1 where the script asks for the number of nodes."""
 
 
 class Head(Machine):
-    """A head on which all goes well, and whose queue a thread plays."""
+    """A head without faults, on which a thread plays the queue."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -68,7 +68,7 @@ class Head(Machine):
         self.training_becomes(state="TRAINING")
 
     def training_becomes(self, **changes: Any) -> None:
-        """What the queue writes of an experiment that it has found."""
+        """Sets the changes that the queue makes to each experiment it finds."""
         self.becomes = changes
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""take_environment.py against a server that answers as Blob does, at good moments and bad ones."""
+"""take_environment.py against a server that answers as Blob does, including its failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOKEN = "/metadata/identity/oauth2/token"
 
 
 class Blob:
-    """What the metadata service and the container `environments` answer, by path."""
+    """The answers of the metadata service and the container `environments`, by path."""
 
     def __init__(self, archive: bytes) -> None:
         self.sha256 = hashlib.sha256(archive).hexdigest()
@@ -37,10 +37,10 @@ class Blob:
         }
         self.asked: list[str] = []
         self.cut = 0
-        """How many answers of the archive end early."""
+        """How many downloads of the archive end early."""
 
     def first(self, path: str, status: int, times: int) -> None:
-        """Answers a status before what is there."""
+        """Answers with a status `times` times before the normal answer."""
         self.answers[path][:0] = [(status, b"")] * times
 
     def answer(self, path: str) -> tuple[int, bytes]:
@@ -61,7 +61,7 @@ def blob(tmp_path: Path) -> Blob:
 
 @pytest.fixture
 def program(blob: Blob, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The program, without a pause between two tries."""
+    """The program, with almost no pause between attempts."""
     monkeypatch.setenv("RESULTS_ACCOUNT", "account")
     monkeypatch.setenv("ENVIRONMENT_CONTAINER", "environments")
     monkeypatch.setenv("AZURE_CLIENT_ID", "client")
@@ -75,7 +75,7 @@ def program(blob: Blob, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]
 
 
 class There:
-    """Opens every URL at a port of this machine."""
+    """Redirects every URL to a port of this machine."""
 
     def __init__(self, port: int) -> None:
         self.server = f"http://127.0.0.1:{port}"

@@ -1,4 +1,4 @@
-"""What a machine's units mean, as systemd reads them: it is verified that it does in test_boot."""
+"""The meaning of a machine's units to systemd; test_boot verifies that systemd accepts them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.infra.boot.machine_tree import machine
 
 
 def settings(tree: Path, unit: str, key: str) -> list[str]:
-    """A setting's values, in their order, with those of the unit's drop-ins."""
+    """Returns a setting's values in order, including those of the unit's drop-ins."""
     path = tree / "etc/systemd/system" / unit
     files = [path, *sorted(path.with_name(f"{unit}.d").glob("*.conf"))]
     text = "".join(file.read_text() for file in files).replace("\\\n", "")
@@ -27,7 +27,7 @@ def settings(tree: Path, unit: str, key: str) -> list[str]:
 
 
 def variables(tree: Path, unit: str) -> dict[str, str]:
-    """What a unit's environment is: systemd lets a later file win over an earlier one."""
+    """Returns a unit's environment; in systemd, a later file overrides an earlier one."""
     found = {}
     for path in settings(tree, unit, "EnvironmentFile"):
         for line in (tree / path.lstrip("/")).read_text().splitlines():
@@ -73,7 +73,7 @@ def test_whatever_talks_to_many_processes_may_open_many_files(tree: Path, role: 
 
 @pytest.mark.parametrize("role", ["head"], indirect=True)
 def test_a_training_has_time_for_a_last_checkpoint_before_an_eviction(tree: Path) -> None:
-    # Ray kills a job 3 s after it was told to stop, unless it is told otherwise.
+    # By default, Ray kills a job 3 s after asking it to stop.
     seconds = int(variables(tree, "ray-head.service")["RAY_JOB_STOP_WAIT_TIME_S"])
     assert seconds >= 60
     assert 10 < load("watch_scheduled_events").STOP_S < 25
@@ -90,7 +90,7 @@ def test_the_python_environment_is_tried_again_unless_that_is_useless(tree: Path
 
 def test_what_gave_up_on_the_python_environment_comes_up_with_it(tree: Path, role: Role) -> None:
     unit = "python-environment.service"
-    # systemd starts nothing again whose requirement failed once.
+    # systemd does not restart a unit after its requirement has failed once.
     # The head's software may not be there yet.
     assert settings(tree, unit, "ExecStartPost") == ["-/bin/systemctl --no-block start $UNITS"]
     software = HEAD_SOFTWARE_UNITS if role == "head" else []
@@ -107,8 +107,8 @@ def test_the_queue_has_time_to_stop_every_experiment(tree: Path) -> None:
 @pytest.mark.parametrize("role", ["head"], indirect=True)
 def test_the_end_of_a_training_is_saved_whatever_else_is_being_saved(tree: Path) -> None:
     (command,) = settings(tree, "experiments.service", "ExecStopPost")
-    # Not by `systemctl start`: it would join a save that began before the end, and be refused
-    # while the machine shuts down. A failure (-) does not make a training that ended fail.
+    # Not `systemctl start`: it would join a save that began before the end, and systemd would
+    # refuse it during shutdown. With "-", a failed save does not make a finished training fail.
     assert command.startswith("-/usr/bin/env ")
     assert command.endswith(" -m head.results save")
 
@@ -149,7 +149,7 @@ def test_no_outgoing_connection_takes_a_port_of_ray(tree: Path, role: Role) -> N
     flagged = {int(port) for port in re.findall(r"port=(\d+)", flags)}
     assert len(flagged) > 8
     assert flagged <= reserved
-    # From the first boot on: systemd-sysctl has run before the file was written.
+    # For the first boot: systemd-sysctl ran before cloud-init wrote the file.
     commands = yaml.safe_load(cloud_config(machine(role)))["runcmd"]
     enabled = next(i for i, command in enumerate(commands) if "enable" in command)
     assert ["systemctl", "restart", "systemd-sysctl.service"] in commands[:enabled]

@@ -1,4 +1,4 @@
-"""The preview reads an experiment as the payload does, and knows what the cluster has room for."""
+"""The preview reads an experiment as the payload does and checks that it fits the cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with the stack's configuration is told, all at once and with no traceback."""
+"""Configuration errors of a stack are reported all at once, without a traceback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def read(**config: str) -> StackSettings:
 
 
 def problems(**config: str) -> dict[str, str]:
-    """Each key that is refused, and the line about it."""
+    """Returns the message for each key that is rejected."""
     with pytest.raises(ConfigError) as error:
         read(**config)
     return {problem.key: str(problem) for problem in error.value.problems}

@@ -1,4 +1,4 @@
-"""What a stack costs, thing by thing."""
+"""The cost of a stack, item by item."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_sleeping_head_costs_all_but_machines() -> None:
         for one in billed(StackSettings(max_workers=3))
         if not one.what.startswith(("head, ", "3 workers, ", "OS disks of the workers"))
     ]
-    assert len(asleep) == 4  # One costs nothing by the hour: what `up` downloads.
+    assert len(asleep) == 4  # One item has no hourly cost: the data that `up` downloads.
     assert hourly(StackSettings(max_workers=3)).always == pytest.approx(sum(asleep))
 
 

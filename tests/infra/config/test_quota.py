@@ -1,4 +1,4 @@
-"""The quota for vCPUs is compared with what the machines need before anything is made."""
+"""Before creating anything, `up` compares the vCPU quota with what the machines need."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ stack = engine_stack.stack
 
 @pytest.fixture
 def azure(tmp_path: Path) -> Azure:
-    """With enough quota for four workers."""
+    """An Azure with enough quota for four workers."""
     found = Azure(tmp_path / "quota.json")
     found.quota = ENOUGH
     return found
@@ -44,7 +44,7 @@ def azure(tmp_path: Path) -> Azure:
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
-    """Starts an Azure Resource Manager, which lists groups and quotas, two a page."""
+    """Starts a stand-in for Azure Resource Manager that lists groups and quotas, two per page."""
 
     def start(azure: Azure, status: int) -> str:
         def answer(url: str, headers: Message) -> tuple[int, Any]:
@@ -66,7 +66,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
 
 
 def lists(azure: Azure) -> dict[str, list[dict[str, Any]]]:
-    """What it lists, by path."""
+    """Returns the lists that it serves, by path."""
     groups = all_of(azure.resources(), "ResourceGroup").values()
     return {
         quota.USAGES.format("eastus"): usages(azure.resources(), azure.quota)["value"],

@@ -1,4 +1,4 @@
-"""The stack's configuration: what it means, and that files which speak of it agree with it."""
+"""The stack's configuration: its meaning, and its agreement with the files that mention it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_every_setting_is_in_the_table(project: dict[str, Any]) -> None:
 
 @pytest.fixture
 def dev() -> dict[str, str]:
-    """What Pulumi.dev.yaml sets, as Pulumi hands it over."""
+    """The settings in Pulumi.dev.yaml, as Pulumi passes them."""
     stack = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())
     return {
         key.removeprefix("volley:"): value if isinstance(value, str) else json.dumps(value)

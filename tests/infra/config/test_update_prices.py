@@ -1,4 +1,4 @@
-"""`make prices` against a local server with the answers that Azure documents."""
+"""`make prices` against a local server that answers as Azure documents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIELD = re.compile(r"(\w+) eq '([^']*)'")
 
 
 def item(service: str, meter: str, unit: str, price: float, **more: Any) -> dict[str, Any]:
-    """One price, with the fields of Azure's documentation that matter."""
+    """Returns one price, with the relevant fields of Azure's documentation."""
     return {
         "currencyCode": "USD",
         "tierMinimumUnits": 0.0,
@@ -75,13 +75,13 @@ def everything() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def items() -> list[dict[str, Any]]:
-    """What the server knows; a test may change it."""
+    """The prices on the server; a test may change them."""
     return everything()
 
 
 @pytest.fixture
 def address(items: list[dict[str, Any]]) -> Iterator[str]:
-    """Answers filters of the form `name eq 'value' and ...`, two prices a page."""
+    """The address of a server that takes filters `name eq 'value' and ...`; two prices per page."""
 
     def answer(url: str, headers: Message) -> tuple[int, Any]:
         query = {key: values[-1] for key, values in parse_qs(urlsplit(url).query).items()}

@@ -1,4 +1,4 @@
-"""The version of Azure's API behind each type, so that an upgrade that changes one shows."""
+"""The Azure API version behind each type; an upgrade that changes one fails here."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def test_every_type_is_declared_with_the_listed_version(any_stack: Declared) -> 
 
 
 def test_secure_boot_is_off_in_every_version(any_stack: Declared) -> None:
-    """NVIDIA's driver on the image is not signed: with Secure Boot it is not loaded.
+    """The image's NVIDIA driver is not signed, so it does not load with Secure Boot.
 
     Before 2025-11-01 a machine without a security type has no Secure Boot, and "Standard" needs a
-    feature of the subscription. From then on it is the default, and "Standard" is what it was:
+    subscription feature. From then on Secure Boot is the default, and "Standard" turns it off:
     https://learn.microsoft.com/azure/virtual-machines/trusted-launch
     """
     for kind in ("VirtualMachine", "VirtualMachineScaleSet"):
@@ -57,7 +57,7 @@ def test_secure_boot_is_off_in_every_version(any_stack: Declared) -> None:
 
 
 def api_version(token: str) -> str:
-    """Returns what the SDK says of "azure-native:compute:VirtualMachine"."""
+    """Returns the SDK's API version of a type, such as "azure-native:compute:VirtualMachine"."""
     _, module, name = token.split(":")
     kind = getattr(importlib.import_module(f"pulumi_azure_native.{module}"), name)
     text = Path(inspect.getfile(kind)).read_text()

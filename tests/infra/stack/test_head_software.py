@@ -1,4 +1,4 @@
-"""The stack whose workers come and go: what it declares, and what its run command does."""
+"""The stack with a variable number of workers: its resources and its run command."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_a_fixed_cluster_wants_all_its_workers(head: Machine, scaling: str, leas
 
 
 def asked_early(head: Machine) -> list[str]:
-    """The requests for workers before Ray's autoscaler runs: their numbers."""
+    """Returns the worker counts requested before Ray's autoscaler runs."""
     calls = [call.split() for call in head.called() if call.startswith("systemd-run ")]
     return [words[words.index("head.autoscaler.first_workers") + 1] for words in calls]
 

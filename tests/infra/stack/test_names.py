@@ -1,4 +1,4 @@
-"""What Azure's resources are called: every stack that Pulumi takes has names that Azure takes.
+"""Azure accepts the resource names of every stack name that Pulumi accepts.
 
 https://learn.microsoft.com/azure/azure-resource-manager/management/resource-name-rules
 """
@@ -16,7 +16,7 @@ from tests.infra.declared_stack import Declared, declare_stack
 pytestmark = pytest.mark.slow
 
 DIGITS = 8
-"""Pulumi adds them to names that it chooses."""
+"""The digits that Pulumi appends to the names it chooses."""
 NAMES = {
     "StorageAccount": r"[a-z0-9]{3,24}",
     "UserAssignedIdentity": r"[A-Za-z0-9][A-Za-z0-9_-]{2,127}",
@@ -33,7 +33,7 @@ def declared(stack: str) -> Declared:
 
 @pytest.fixture(params=["dev", "Dev", "my_stack", "v1.2", "a--b", "x" * 100])
 def named(request: pytest.FixtureRequest) -> Declared:
-    """A stack that is called so."""
+    """A stack with this name."""
     return declared(request.param)
 
 
@@ -50,7 +50,7 @@ def test_containers_have_names_that_azure_takes(named: Declared) -> None:
 
 
 def test_a_new_group_has_a_new_token_container() -> None:
-    # For half a minute Azure refuses the name of a container that was deleted.
+    # Azure refuses a deleted container's name for half a minute.
     stack = declared("dev")
     (group,) = [group for group in stack.all("ResourceGroup") if "results" not in group.name]
     assert group.name in stack.one("BlobContainer", "token")["containerName"]

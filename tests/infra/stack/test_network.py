@@ -1,4 +1,4 @@
-"""Which packet reaches which machine, by the NSGs on its way."""
+"""The packets that the NSGs on their way let through to each machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEAD, WORKER, OTHER_WORKER = "10.42.0.4", "10.42.1.4", "10.42.1.5"
 ADMIN, STRANGER = "203.0.113.7", "198.51.100.99"
 SOMEBODY_IN_THE_VNET = "10.42.77.7"
 BETWEEN_NODES = {8076, 8077, 52366, *range(10100, 10200)}
-"""Found by removing ports one by one from a cluster that worked."""
+"""The ports that Ray needs, found by closing them one by one on a working cluster."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What is made before what, where a machine would boot in vain otherwise."""
+"""The order of resources, where a machine could not boot without another resource."""
 
 from __future__ import annotations
 

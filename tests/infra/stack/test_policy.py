@@ -1,4 +1,4 @@
-"""checkov's findings: each that is accepted has its reason where the property is declared."""
+"""checkov's findings: each accepted one has its reason where the property is declared."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ACCEPTED = {
     "CKV_AZURE_50": "infra/stack/vm_arguments.py",
     "CKV_AZURE_95": "infra/stack/vm_arguments.py",
 }
-"""Findings, each with the file that says why."""
+"""Accepted findings, each with the file that gives the reason."""
 MAX_TEXT = 200
 
 
@@ -54,7 +54,7 @@ def test_checkov_finds_nothing_without_a_reason(any_stack: Declared, tmp_path: P
 
 
 def _shortened(value: Any) -> Any:
-    """Cuts scripts and customData, in which checkov would search for minutes."""
+    """Shortens scripts and customData, which checkov would scan for minutes."""
     if isinstance(value, str):
         return value[:MAX_TEXT]
     if isinstance(value, dict):

@@ -37,11 +37,11 @@ WHEEL = "ray-2.60.0-py3-none-any.whl"
 
 
 class Registry:
-    """A registry with one package, `ray`, whose command says its version."""
+    """A registry with one package, `ray`, whose command prints its version."""
 
     def __init__(self) -> None:
         self.away_until = 0.0
-        """Until then it answers 503."""
+        """The time until which it answers 503."""
         self.wheel = _wheel()
         self.sha256 = hashlib.sha256(self.wheel).hexdigest()
 
@@ -103,7 +103,7 @@ def test_a_registry_that_was_away_for_two_minutes_delays_a_boot(
     while 0 not in codes:
         done = machine.make()
         codes.append(done.returncode)
-        # systemd starts it again after any other code.
+        # systemd restarts it after any other exit code.
         assert done.returncode != 78, done.stderr
     assert time.monotonic() > registry.away_until
     assert "is ready: ray, version 2.60.0" in done.stdout

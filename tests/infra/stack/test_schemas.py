@@ -15,7 +15,7 @@ from tests.project import ROOT
 
 ARM_CHECK = ROOT.parent / "shared" / "arm_check.py"
 AS_ARM_SAYS = {"enableHttpsTrafficOnly": "supportsHttpsTrafficOnly"}
-"""Inputs that azure-native names otherwise, besides those that the checker knows."""
+"""Inputs with another name in azure-native, besides those that the checker knows."""
 
 
 @pytest.mark.slow
@@ -31,7 +31,7 @@ def test_every_property_is_one_that_azure_knows(any_stack: Declared, tmp_path: P
 
 
 def as_arm(stack: Declared) -> list[dict[str, Any]]:
-    """A stack's resources as the checker reads them."""
+    """Returns a stack's resources in the checker's format."""
     return [
         {
             "name": resource.name,

@@ -1,4 +1,4 @@
-"""Who logs in, who may do what, and what no machine, state or log ever carries."""
+"""Logins, permissions, and the secrets that no machine, state or log may contain."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ADMIN = "203.0.113.7"
 
 
 def profiles(declared: Declared) -> list[dict[str, object]]:
-    """Of the head and of the workers."""
+    """Returns the profiles of the head and of the workers."""
     scale_set = declared.one("VirtualMachineScaleSet")
     return [declared.one("VirtualMachine"), scale_set["virtualMachineProfile"]]
 
@@ -115,7 +115,7 @@ def test_an_account_of_the_stacks_subscription_needs_no_provider_of_its_own(stac
 
 
 def test_what_is_left_of_a_stack_is_found_by_its_tags(stack: Stack) -> None:
-    # docs/azure.md looks for them.
+    # docs/azure.md searches for these tags.
     assert stack("dev").one("StorageAccount")["tags"] == {"project": "volley", "stack": "dev"}
 
 

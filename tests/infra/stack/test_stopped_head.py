@@ -1,4 +1,4 @@
-"""A head that is stopped looks to Pulumi like one that runs: `up` asks Azure, and says so."""
+"""Pulumi does not see that a head is stopped, so `up` asks Azure and warns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def driver(tmp_path: Path) -> InProcess:
-    """With a stack whose head was deallocated."""
+    """A driver with a stack whose head was deallocated."""
     found = InProcess(Azure(tmp_path / "azure.json"))
     assert not found.up(REQUIRED).error
     (vm_id,) = all_of(found.azure.resources(), "VirtualMachine")

@@ -15,7 +15,7 @@ from rehearsal.drivers.in_process import InProcess
 from tests.infra.declared_stack import REQUIRED
 
 TAGGED = {**REQUIRED, "owner": "somebody"}
-"""Changes the scale set in place."""
+"""A configuration that changes the scale set in place."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A stack with Pulumi's real engine and Azure's stand-in with faults."""
+"""A stack with Pulumi's real engine and an Azure stand-in that can fail."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ needs_pulumi = pytest.mark.skipif(
 DEPLOY = "import sys; from infra.up.deploy import main; sys.exit(main(sys.argv[1:], pause_s=1))"
 
 PARTS = ("home", "project", "state", "azure.json")
-"""What a run of pulumi changes, below the stack's folder."""
+"""The files and folders below the stack's folder that a run of pulumi changes."""
 
 
 class Stack(PulumiProject):
-    """A copy of the project with a stack of its own."""
+    """A copy of the project with its own stack."""
 
     def up(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return self.pulumi("up", "--yes", "--skip-preview", *arguments, **environment)
 
     def make_target(self, command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Runs `make up` or `make down`, with a pause of one second between two runs."""
+        """Runs `make up` or `make down`, with a pause of one second between attempts."""
         return subprocess.run(
             [sys.executable, "-c", DEPLOY, command, "--yes", "--skip-preview"],
             cwd=self.folder,
@@ -46,12 +46,12 @@ class Stack(PulumiProject):
         return (self.folder.parent / name).exists()
 
     def keep(self, name: str) -> None:
-        """Keeps the project, Pulumi's state and Azure under a name."""
+        """Saves the project, Pulumi's state and Azure under a name."""
         for part in PARTS:
             _copy(self.folder.parent / part, self.folder.parent / name / part)
 
     def reset_to(self, name: str) -> None:
-        """Makes project, Pulumi's state and Azure what they were when they were kept."""
+        """Restores the project, Pulumi's state and Azure as saved under a name."""
         for part in PARTS:
             _copy(self.folder.parent / name / part, self.folder.parent / part)
 
@@ -66,7 +66,7 @@ class Stack(PulumiProject):
         file.write_text(text.replace(old, new, 1))
 
     def steps(self) -> dict[str, set[str]]:
-        """What `pulumi preview` would do: operation -> names of the resources, "head-nic"."""
+        """Returns the steps of `pulumi preview`: operation -> resource names, e.g. "head-nic"."""
         done = self.pulumi("preview", "--json")
         assert done.returncode == 0, done.stdout + done.stderr
         steps: dict[str, set[str]] = {}
@@ -81,11 +81,11 @@ class Stack(PulumiProject):
         assert done.returncode == 0, done.stdout + done.stderr
 
     def kinds(self) -> list[str]:
-        """The type of everything that exists, as often as it exists."""
+        """Returns the types of all existing resources, with duplicates."""
         return sorted(resource.kind for resource in self.azure().values())
 
     def azure(self) -> dict[str, Resource]:
-        """Everything that exists, by resource id."""
+        """Returns all existing resources by ID."""
         return Azure(self.azure_file).resources()
 
     @property
@@ -107,7 +107,7 @@ def _copy(source: Path, target: Path) -> None:
 
 @cache
 def _engine(folder: Path) -> Stack:
-    """One stack for all tests of a process, which each test resets."""
+    """Returns the one stack of this process, which each test resets."""
     folder.mkdir()
     file = str(folder / "azure.json")
     made = Stack.make(folder, "dev", "tests.infra.up.failing_azure", AZURE_FILE=file)
@@ -118,7 +118,7 @@ def _engine(folder: Path) -> Stack:
 
 @pytest.fixture
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Stack:
-    """A stack of which nothing exists."""
+    """A stack without any resources yet."""
     engine = _engine(tmp_path_factory.getbasetemp() / "engine")
     engine.reset_to("new")
     return engine
@@ -126,7 +126,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Stack:
 
 @pytest.fixture
 def declared(stack: Stack) -> Stack:
-    """A stack as its first `up` has left it, which is made once."""
+    """A stack as its first `up` left it; that `up` runs only once."""
     if not stack.is_kept("declared"):
         done = stack.up()
         assert done.returncode == 0, done.stdout + done.stderr

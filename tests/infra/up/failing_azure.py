@@ -1,4 +1,4 @@
-"""Azure's stand-in with faults; run as the engine's provider, the environment says which."""
+"""The Azure stand-in with faults; the engine runs it, and environment variables set the faults."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from rehearsal.azure.resources.run_commands import RUN_COMMAND, Execution
 
 T = TypeVar("T")
 REASON = "E: Unable to locate package nosuch"
-"""What a run command says that fails."""
+"""The error output of a failing run command."""
 NO_CAPACITY = ArmError(
     "SkuNotAvailable", "The requested VM size Standard_NC4as_T4_v3 is currently not available."
 )
 
 
 class FailingAzure(Azure):
-    """Makes everything; what is of a type that fails is told not to have come up."""
+    """Creates everything, but reports that resources of the failing type did not come up."""
 
     def __init__(self, file: Path, failing: str = "") -> None:
         super().__init__(file)
         self.failing = failing
-        """A short type, "NatGateway"; of the run commands the training fails."""
+        """A short type, such as "NatGateway"; for run commands, only the training's fails."""
 
     def create(self, token: str, resource_id: str, inputs: Properties) -> Properties:
         if short_type(token) == self.failing == "VirtualMachine":
@@ -55,16 +55,16 @@ class FailingAzure(Azure):
 
 @dataclass(frozen=True)
 class Kill:
-    """In which operations the engine is killed."""
+    """The operations in which the engine is killed."""
 
     before: int = 0
     after: int = 0
     begun: Mapping[str, bool] = field(default_factory=dict)
-    """By type, for the first operation on each: whether Azure has begun it."""
+    """For the first operation on each type: whether Azure has begun it."""
 
 
 def parse_kill(text: str) -> Kill:
-    """Returns what `KillingAzure` was told."""
+    """Parses the argument `kill` of `KillingAzure`."""
     first, *rest = text.split() or [""]
     if first == "before":
         return Kill(before=int(rest[0]))
@@ -80,8 +80,8 @@ class KillingAzure(FailingAzure):
         """
         Args:
             kill: "after 3" or "before 3": the third operation. Or types, "Subnet -NatGateway": the
-                first operation on each of them is never answered, and with a minus Azure has not
-                begun it either; the engine is killed when it waits for all of them.
+                first operation on each of them gets no answer, and with a minus Azure does not even
+                begin it; the engine is killed once it waits for all of them.
         """
         super().__init__(file, failing)
         self.kill = parse_kill(kill)
@@ -108,7 +108,7 @@ class KillingAzure(FailingAzure):
         return resource.kind if resource else ""
 
     def _killed(self, kind: str, operation: Callable[[], T]) -> T:
-        """Does an operation, unless the engine is killed in it."""
+        """Performs an operation, unless the engine is killed during it."""
         with self.counting:
             self.operations += 1
             place = self.operations
@@ -135,7 +135,7 @@ class KillingAzure(FailingAzure):
 
 
 def _kill_engine() -> NoReturn:
-    """Ends the engine as a power cut does, with the processes that it has started."""
+    """Kills the engine and the processes that it started, as a power cut does."""
     engine = psutil.Process().parent()
     assert engine is not None
     others = [child for child in engine.children(recursive=True) if child.pid != os.getpid()]

@@ -1,4 +1,4 @@
-"""`make up` and `make down`: what they make of a state that a killed run has left, and of locks."""
+"""`make up` and `make down`, with locks and the state that a killed run leaves."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ fi
 
 @pytest.fixture
 def pulumi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], Path]:
-    """A pulumi that fails at first, and writes down how it was called."""
+    """A stub of pulumi that fails at first and records its calls."""
 
     def make(error: str, failures: int) -> Path:
         program = tmp_path / "pulumi"

@@ -1,7 +1,7 @@
-"""The stack's life with Pulumi's real engine and Azure's stand-in.
+"""The stack's life cycle with Pulumi's real engine and the Azure stand-in.
 
-Each `up` and each preview takes seconds, so that a test tells a story with all that it shows.
-What changes which resource is held in full by tests/rehearsal/drivers, without the engine.
+Each `up` and each preview takes seconds, so each test checks several things in sequence.
+tests/rehearsal/drivers checks, without the engine, every setting's effect on the resources.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RAY_UNIT = "infra/boot/files/head/etc/systemd/system/ray-head.service"
 
 
 def execution_of(stack: Stack) -> str:
-    """What names the last start of the training."""
+    """Returns the execution ID of the last start of the training."""
     commands = all_of(stack.azure(), RUN_COMMAND)
     (training,) = [command for key, command in commands.items() if key.endswith(f"/{TRAINING}")]
     return str(training.instance_view["executionId"])
@@ -118,7 +118,7 @@ def test_after_each_failure_the_next_up_goes_on_until_the_training_runs(stack: S
     failed = stack.up(AZURE_FAILING="VirtualMachine")
     assert "SkuNotAvailable" in failed.stdout + failed.stderr
 
-    # The head's network interface is reserved for the VM of its name for a while.
+    # Azure reserves the head's network interface for the VM of that name for a while.
     failed = stack.up(AZURE_FAILING=RUN_COMMAND)
     assert failed.returncode != 0
     assert REASON in failed.stdout + failed.stderr
@@ -164,7 +164,7 @@ def test_destroy_leaves_the_results_and_new_lives_begin_with_and_without_them(
     assert declared.kinds() == KEPT
     (old,) = accounts(declared)
 
-    # At once, where names of deleted resources are not free yet.
+    # Immediately, while the names of deleted resources are still reserved.
     succeed(declared, "up", "--yes", "--skip-preview")
     assert len(accounts(declared)) == 2
 

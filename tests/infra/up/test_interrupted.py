@@ -1,7 +1,7 @@
-"""A run of pulumi that is killed, with SIGKILL, in any of its operations: the next one ends well.
+"""A run of pulumi succeeds after SIGKILL ended the previous one in any of its operations.
 
-The stack's state is the only memory. `make up` and `make down` are infra/up/deploy.py. Here each
-run is killed in the next kind of resource, so that every kind is killed once;
+The stack's state is the only memory. `make up` and `make down` are infra/up/deploy.py. Each run
+here is killed at the next kind of resource, so that every kind is covered once;
 tests/chaos/test_interrupted_pulumi.py kills a run in each of its operations.
 """
 
@@ -41,9 +41,9 @@ EVERYTHING = Counter(
 RESULTS = Counter(KEPT)
 LOGIN = {"ARM_SUBSCRIPTION_ID": SUBSCRIPTION}
 KILLED_UPS = [
-    # In the first operation of all.
+    # The very first operation.
     "ResourceGroup",
-    # With a minus Azure has not begun the operation yet.
+    # A minus means that Azure has not begun the operation.
     "VirtualNetwork -NetworkSecurityGroup PublicIPAddress -UserAssignedIdentity",
     "NatGateway",
     "Subnet",
@@ -52,7 +52,7 @@ KILLED_UPS = [
     "RoleAssignment",
     "VirtualMachine VirtualMachineScaleSet",
     "VirtualMachineRunCommandByVirtualMachine",
-    # In the last one of all.
+    # The very last operation.
     "VirtualMachineRunCommandByVirtualMachine",
 ]
 KILLED_DESTROYS = ["-RoleAssignment", "RoleAssignment", "BlobContainer", "ResourceGroup"]
@@ -76,7 +76,7 @@ def test_make_up_after_killed_ups_makes_everything_once_and_replaces_nothing(sta
 
 
 def test_attributes_of_the_state_that_were_being_written_are_made_again(declared: Stack) -> None:
-    # gocloud.dev's files of attributes are written in place.
+    # gocloud.dev writes its attribute files in place.
     (attributes,) = (declared.folder.parent / "state").rglob("dev.json.attrs")
     attributes.write_text("")
     done = declared.make_target("up", **LOGIN)

@@ -1,4 +1,4 @@
-"""RLlib's config: accepted for each algorithm on either path, or refused in a line."""
+"""RLlib's config: accepted for each algorithm on either path, or refused in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an algorithm cannot do with an environment is one line, before anything starts."""
+"""An environment that an algorithm cannot use is refused in one line, before anything starts."""
 
 from __future__ import annotations
 

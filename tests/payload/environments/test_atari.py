@@ -120,7 +120,7 @@ WAITS = 20
 
 
 def is_waiting(env: AtariVectorEnv) -> bool:
-    """Whether nothing moves while no button is pressed."""
+    """Returns whether nothing moves while no button is pressed."""
     env.step(np.array([NOOP]))
     shown = [env.step(np.array([NOOP]))[0][0, -1] for _ in range(WAITS)]
     return all(np.array_equal(frame, shown[0]) for frame in shown)
@@ -132,7 +132,7 @@ def lives_after(env: AtariVectorEnv, action: int) -> int:
 
 
 def test_a_game_that_waits_for_fire_waits_for_the_policy() -> None:
-    """At its start and after each lost life: nobody presses the button for the player."""
+    """It waits at its start and after each lost life; volley does not press the button."""
     env = make_vector_env(AtariSettings("breakout", noop_max=1), num_envs=1)
     env.reset(seed=1)
     assert is_waiting(env)
@@ -147,7 +147,7 @@ def test_a_game_that_waits_for_fire_waits_for_the_policy() -> None:
 
 
 def test_sticky_actions_of_games_without_a_seed_differ() -> None:
-    """The emulator itself would seed them by the second in which it loads a game."""
+    """The emulator alone would seed them with the second in which it loads a game."""
     games = 8
     settings = AtariSettings("breakout", repeat_action_probability=0.25, noop_max=1)
     env = make_vector_env(settings, games)

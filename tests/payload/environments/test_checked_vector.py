@@ -39,7 +39,7 @@ class Returning(gymnasium.Env[Any, Any]):
 
 @pytest.fixture
 def watched() -> MakeWatched:
-    """Two environments of which the second returns a value; the first stays at the lower bound."""
+    """Makes two environments: the first stays at the lower bound, the second returns a value."""
 
     def make(space: Box, value: float, reward: float = 0.0, **options: Any) -> CheckedVector:
         low = float(space.low.min())

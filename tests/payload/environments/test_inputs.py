@@ -1,4 +1,4 @@
-"""Inputs are copies that nobody can write to, and a user's own folder stays as it is."""
+"""Inputs are read-only copies, and the user's own folder does not change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder of an ordinary user, who runs the test: root may write whatever the mode is."""
+    """A folder of an ordinary user, who runs the test: root ignores the mode bits."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         if os.geteuid() != 0:
@@ -146,7 +146,7 @@ def test_a_place_without_permission_is_named(maps: Path) -> None:
 
 @pytest.fixture
 def unpacked(maps: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Unpacks a working directory as Ray does, and is a worker in it."""
+    """Unpacks a working directory as Ray does, and makes this process a worker in it."""
 
     def unpacked(name: str) -> Path:
         package = maps.parent / "runtime_resources/working_dir_files" / name

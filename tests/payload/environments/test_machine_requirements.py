@@ -1,4 +1,4 @@
-"""What an environment needs is given to this process, or it is said what is missing."""
+"""This process gets what an environment needs, or an error names what is missing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def refusal(experiment: Experiment) -> str:
 
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `provide` changes is as before afterwards."""
+    """Restores afterwards what `provide` changes."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     for name in ("PYTHONPATH", "MAZE_LEVEL", "VOLLEY_INPUT_MAPS"):
         monkeypatch.setenv(name, "before")

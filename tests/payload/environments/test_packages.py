@@ -1,4 +1,4 @@
-"""Packages of an experiment are installed by uv beside the environment that trains."""
+"""uv installs the packages of an experiment beside the Python environment that trains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An environment that cannot be used is refused before anything starts, whatever it does."""
+"""An environment that cannot be used is refused before anything starts, however it fails."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Probe = Callable[[str], EnvironmentFacts]
 
 @pytest.fixture
 def probe_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Probe:
-    """Probes an environment with a method of its own."""
+    """Probes an environment that has the given method."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -87,7 +87,7 @@ def test_an_environment_that_hangs_leaves_no_process(
     bad.write_text(bad.read_text().replace("pass", "def reset(self, **_): time.sleep(600)"))
     monkeypatch.setattr(probing, "PATIENCE_S", 5.0)
     with pytest.raises(UserError, match="no answer within"):
-        # `timeout` runs the Python as its child, as xvfb-run does.
+        # `timeout` runs Python as its child process, as xvfb-run does.
         probe(Experiment(env="volley_bad:Bad-v0", run_under="timeout 600"))
     commands = [" ".join(one.info["cmdline"] or []) for one in psutil.process_iter(["cmdline"])]
     assert not [command for command in commands if "volley_bad:Bad-v0" in command]

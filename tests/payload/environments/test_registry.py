@@ -1,4 +1,4 @@
-"""An environment is found by "package:EnvId-v0", or it is said why not."""
+"""An environment is found by "package:EnvId-v0", or an error says why not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How sizes and learning rate follow the number of env runners."""
+"""How batch sizes and the learning rate follow the number of env runners."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_other_environments_do_not_scale() -> None:
 
 @pytest.mark.parametrize("run", ["IMPALA", "APPO"])
 def test_elsewhere_a_minibatch_is_the_train_batch_unless_given(run: str) -> None:
-    """RLlib's own learner makes it so."""
+    """RLlib's own learner does the same."""
     for given_size in (None, 64):
         raw = {"run": run, "env": "CartPole-v1", "config": {"minibatch_size": given_size}}
         settings = with_defaults(Experiment.model_validate(raw), atari=False)

@@ -1,4 +1,4 @@
-"""What documents and editors know of settings."""
+"""The settings as documents and editors show them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of old names, and what is said about each translation."""
+"""The tables of old names, and the note on each translation."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_another_exploration_is_ignored_by_name() -> None:
 
 
 ARTICLE = {"initial_epsilon": 1.0, "final_epsilon": 0.02, "epsilon_timesteps": 500_000}
-"""Of tsmatz/minecraft-rl-on-ray-cluster."""
+"""Settings from tsmatz/minecraft-rl-on-ray-cluster."""
 
 
 @pytest.mark.parametrize("run", ["IMPALA", "APPO", "PPO", "DQN"])

@@ -1,4 +1,4 @@
-"""How many env runners there are, and what does not fit on the cluster."""
+"""How many env runners a cluster gets, and what does not fit on it."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_what_fits_never_takes_more_cpus_than_there_are(
     slots = sum(n // each for n in cpus)
     assert 0 <= room <= slots
     if num_learners <= sum(cpus):
-        # What the env runners leave is enough for the learners.
+        # The env runners leave enough CPUs for the learners.
         assert sum(cpus) - room * each >= num_learners
 
 

@@ -54,7 +54,7 @@ def settings(**config: Any) -> ImpalaSettings:
 
 
 def refusal(raw: Any) -> str:
-    """The text of the error that an experiment gives."""
+    """Returns the text of the error that an experiment causes."""
     with pytest.raises(UserError) as error:
         read_experiment(raw)
     return str(error.value)

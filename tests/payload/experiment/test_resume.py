@@ -48,7 +48,7 @@ def test_what_decides_what_is_learned_stays(changed: Experiment, named: str) -> 
         experiment({"evaluation_interval": 5, "evaluation_duration": 3}),
         experiment({"env_step_timeout_s": 5.0, "min_time_s_per_iteration": 1.0}),
         experiment(pip_packages=["shapely"], environment_variables={"LEVEL": "2"}),
-        # The defaults, said aloud.
+        # The defaults, set explicitly.
         experiment({"image_size": 42, "image_width": 42, "network": "small"}),
     ],
 )
@@ -63,7 +63,7 @@ def test_a_hyperparameter_changes_with_a_line() -> None:
         "config.gamma was 0.99 and is 0.98 from here on",
         "config.lr was the default and is 0.0001 from here on",
     ]
-    # The queue asks nobody: it starts a new run.
+    # The queue cannot ask the user, so it starts a new run.
     assert resume_key(changed) != resume_key(experiment())
 
 

@@ -43,7 +43,7 @@ def test_older_names_are_searched_under_todays() -> None:
 
 
 def test_the_experiment_has_a_value_of_each_searched_setting() -> None:
-    # Both defaults would not go with the other's candidates.
+    # Neither default is compatible with the other setting's candidates.
     sizes: dict[str, Any] = {
         "rollout_fragment_length": {"choice": [50, 100]},
         "minibatch_size": {"choice": [100, 200]},

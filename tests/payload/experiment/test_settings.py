@@ -1,4 +1,4 @@
-"""What an experiment leaves open, filled in beside what it says."""
+"""Settings that an experiment leaves open, filled in beside those that it gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An environment that fails in a way that its `fault` names, once or always."""
+"""An environment that fails in the ways that its `faults` name, once or always."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ FAULTS = ("raises", "hangs", "hangs natively", "NaN", "outside")
 
 
 class Faulty(gymnasium.Env[Any, Any]):
-    """Episodes of ten steps; each of the `faults` comes once, after `every` more steps.
+    """Episodes of ten steps; each of the `faults` occurs once, after `every` more steps.
 
     Args:
-        faults: Of FAULTS, in this order.
-        came: A folder in which a file tells all processes that a fault has come.
-        last_is_always: Once the last fault has come, it comes in every step.
+        faults: Names from FAULTS, in the order in which they occur.
+        came: A folder in which a file tells all processes that a fault has occurred.
+        last_is_always: Whether the last fault occurs in every step after the first time.
     """
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)

@@ -1,4 +1,4 @@
-"""Catch (bsuite): a ball falls, a paddle below has to be there. Learnt in seconds."""
+"""Catch (bsuite): a ball falls and a paddle has to catch it. Learnt in seconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CELL = 7
 
 
 class CatchVectorEnv(VectorEnv[Any, Any, Any]):
-    """N boards at once behind the interface of ale-py's AtariVectorEnv, as far as it is used.
+    """N boards at once, behind the part of ale-py's AtariVectorEnv interface that is used.
 
     Observations are [N, stack, size, size] uint8. The reward is 1 for a caught ball and -1
     for a missed one; an episode is one ball, BOARD - 1 steps.

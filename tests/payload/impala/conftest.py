@@ -1,4 +1,4 @@
-"""What several tests of learners need."""
+"""Fixtures of several learner tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from payload.impala.module import pixel_statistics
 
 @pytest.fixture(scope="module")
 def pixel_statistics_once() -> Iterator[None]:
-    """Has a game played for its pixel statistics once: a second for each learner that is built."""
+    """Plays a game for its pixel statistics only once, which saves a second per learner."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("payload.impala.learner.pixel_statistics", cache(pixel_statistics))
         yield

@@ -52,7 +52,7 @@ UInt8s = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Episodes = list[tuple[float, int]]
-"""Return and length of each."""
+"""Return and length of each episode."""
 
 
 def experiment_of(env_id: str = BREAKOUT, **config: Any) -> Experiment:
@@ -71,12 +71,12 @@ def game(experiment: Experiment) -> AtariSettings:
 
 
 def plain_env(experiment: Experiment) -> tuple[AtariVectorEnv, npt.NDArray[np.int64]]:
-    """The emulator that the first remote env runner steps, and the seeds it starts with."""
+    """Returns the emulator that the first remote env runner steps, and its initial seeds."""
     return make_vector_env(game(experiment), NUM_ENVS), game_seeds(SEED, 1, NUM_ENVS)
 
 
 class Runners:
-    """First remote env runners of experiments, without the processes around them."""
+    """The first remote env runners of experiments, built in this process."""
 
     def __init__(self) -> None:
         self._all: list[AtariEnvRunner] = []
@@ -88,7 +88,7 @@ class Runners:
         return self._all[-1]
 
     def of(self, env_id: str = BREAKOUT, **config: Any) -> AtariEnvRunner:
-        """Returns one that others may have used, as it was: loading the games takes long."""
+        """Returns a shared env runner, reset: loading the games takes long."""
         key = repr((env_id, config))
         if key not in self._kept:
             self._kept[key] = self.new(env_id, **config)
@@ -122,7 +122,7 @@ def short_runner(runners: Runners) -> AtariEnvRunner:
 
 
 def reported(runner: AtariEnvRunner) -> Episodes:
-    """The episodes that the runner's metrics tell of, in the order in which they ended."""
+    """Returns the episodes in the runner's metrics, in the order in which they ended."""
     metrics = runner.get_metrics()
     if EPISODE_RETURNS not in metrics:
         return []
@@ -157,7 +157,7 @@ class PlainPlay:
         return fewer & ~self.ended
 
     def episodes(self) -> list[tuple[int, float, int]]:
-        """Environment, return and length of each finished episode, in order of their ends."""
+        """Returns each finished episode's environment, return and length, in order of ends."""
         starts = np.zeros(self.rewards.shape[1], np.int64)
         episodes = []
         for time, env in zip(*np.nonzero(self.ended), strict=True):
@@ -183,14 +183,14 @@ def play_plainly(experiment: Experiment, actions: npt.NDArray[np.int64]) -> Plai
 
 
 class Played(NamedTuple):
-    """What an env runner made of its play, and the same play in the plain environment."""
+    """An env runner's fragments and episodes, and the same play in the plain environment."""
 
     fragments: list[RolloutFragment]
     reported: Episodes
     plain: PlainPlay
 
     def joined(self, name: str) -> npt.NDArray[Any]:
-        """The fragments' arrays of this name, one after the other."""
+        """Returns the fragments' arrays of this name, concatenated."""
         return np.concatenate([getattr(fragment, name) for fragment in self.fragments])
 
 
@@ -360,7 +360,7 @@ def test_each_environment_plays_its_share_of_the_episodes(runners: Runners) -> N
         [np.random.randint(NUM_ACTIONS[BREAKOUT], size=NUM_ENVS) for _ in range(400)]
     )
     games = play_plainly(experiment_of(), actions).episodes()
-    # Of these games, the third to end is the second of the environment whose share is one.
+    # The third game to end is the second of an environment whose share is one.
     assert [env for env, _, _ in games[:4]] == [1, 0, 1, 0]
     assert reported(runner) == [(total, length) for _, total, length in [*games[:2], games[3]]]
 
@@ -436,7 +436,7 @@ def test_the_drivers_env_runner_loads_the_games_when_it_first_samples(
 
 @pytest.fixture(scope="module")
 def opinionated(runners: Runners) -> AtariEnvRunner:
-    """A runner whose policy tells actions and observations apart, which a new one barely does."""
+    """A runner whose policy distinguishes actions and observations; a new one barely does."""
     runner = runners.new(PONG)
     with torch.no_grad():
         runner.module.policy.weight.mul_(1000.0)
@@ -493,7 +493,7 @@ def test_random_actions_are_equally_likely(runner: AtariEnvRunner) -> None:
 
 @dataclass(frozen=True)
 class Frames:
-    """All that an environment showed, the last observations of its episodes included."""
+    """Everything an environment showed, including the last observations of its episodes."""
 
     observations: UInt8s
     rewards: list[float]

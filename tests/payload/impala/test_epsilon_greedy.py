@@ -85,7 +85,7 @@ def test_the_schedule_falls_with_the_steps_of_all_env_runners(
 def test_an_action_is_logged_with_the_probability_of_the_mixture(
     runner: AtariEnvRunner | GymnasiumEnvRunner,
 ) -> None:
-    # A new policy of Pong is uniform within a few hundredths; this one takes its first action.
+    # A new Pong policy is uniform within a few hundredths; this one takes its first action.
     bias = runner.module.state_dict()[
         "policy.bias" if isinstance(runner, AtariEnvRunner) else "pi.net.mlp.0.bias"
     ]

@@ -58,7 +58,7 @@ Losses = npt.NDArray[np.float64]
 
 
 BARE = {"vf_loss_coeff": 0.0, "entropy_coeff": 0.0, "normalize_advantages": False}
-"""Nothing but the policy's loss, with advantages as they are."""
+"""Only the policy's loss, without normalised advantages."""
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "IMPALA": ("IMPALA", {}),
     "APPO": ("APPO", {}),
@@ -93,7 +93,7 @@ class Learners:
         return learner
 
     def fresh(self, kind: str) -> VTraceLearner:
-        """Returns the learner of this kind as it was when it was built."""
+        """Returns the learner of this kind in its initial state."""
         if kind not in self._kinds:
             learner = self.of(KINDS[kind][0], **KINDS[kind][1])
             # A copy: the state shares its memory with the weights.
@@ -146,7 +146,7 @@ def module_of(learner: VTraceLearner) -> Any:
 
 
 def made_up(num_envs: int = 3, seed: int = 0, **arrays: Any) -> RolloutFragment:
-    """A fragment of noise without ends, but for the arrays given."""
+    """Returns a fragment of noise without episode ends, except for the given arrays."""
     random = np.random.default_rng(seed)
     shape = (STEPS, num_envs)
     values: dict[str, Any] = {
@@ -164,7 +164,7 @@ def made_up(num_envs: int = 3, seed: int = 0, **arrays: Any) -> RolloutFragment:
 
 
 def rows_of(fragment: RolloutFragment, envs: slice) -> RolloutFragment:
-    """The part of a fragment that some of its environments played."""
+    """Returns the part of a fragment that some of its environments played."""
     values: dict[str, Any] = {
         k: v[:, envs] if isinstance(v, np.ndarray) else v for k, v in vars(fragment).items()
     }
@@ -173,7 +173,7 @@ def rows_of(fragment: RolloutFragment, envs: slice) -> RolloutFragment:
 
 @cache
 def connector() -> FragmentsToTrainBatch:
-    """One connector for all examples: RLlib inspects the whole call stack to make one."""
+    """Returns one connector for all examples: RLlib inspects the whole call stack to make one."""
     return FragmentsToTrainBatch(*SPACES)
 
 
@@ -182,7 +182,7 @@ def train_batch(fragment: RolloutFragment) -> TrainBatch:
 
 
 def loss_of(learner: VTraceLearner, batch: TrainBatch) -> torch.Tensor:
-    """The loss of a first minibatch: no other advantages are remembered."""
+    """Returns the loss of a first minibatch, with no earlier advantages remembered."""
     learner.normalize = RunningNormalizer()
     return learner.compute_loss_for_module(
         module_id=DEFAULT_MODULE_ID,
@@ -193,13 +193,13 @@ def loss_of(learner: VTraceLearner, batch: TrainBatch) -> torch.Tensor:
 
 
 def update(learner: VTraceLearner, fragment: RolloutFragment) -> Any:
-    """What RLlib's learner thread does with the fragments that it is given; returns metrics."""
+    """Updates with a fragment as RLlib's learner thread does; returns metrics."""
     timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: 0}
     return Learner.update(learner, episodes=[fragment], timesteps=timesteps)
 
 
 def gradient_steps(learner: VTraceLearner) -> int:
-    """How often the optimizer has stepped."""
+    """Returns how many steps the optimizer has taken."""
     optimizer = learner.get_optimizer(DEFAULT_MODULE_ID)
     (steps,) = {int(state["step"]) for state in optimizer.state.values()}
     return steps
@@ -210,7 +210,7 @@ def weights_of(learner: VTraceLearner) -> torch.Tensor:
 
 
 def log_probabilities(learner: VTraceLearner, batch: TrainBatch) -> torch.Tensor:
-    """Of every action in every slot, [slots, actions]."""
+    """Returns those of every action in every slot, [slots, actions]."""
     with torch.no_grad():
         logits = module_of(learner).forward_train(batch)[Columns.ACTION_DIST_INPUTS]
     return torch.log_softmax(logits, -1)
@@ -218,7 +218,7 @@ def log_probabilities(learner: VTraceLearner, batch: TrainBatch) -> torch.Tensor
 
 @torch.no_grad()
 def expect_nothing(learner: VTraceLearner) -> None:
-    """Makes the value of everything 0: the reward of a step that ends all is its advantage."""
+    """Sets every value to 0, so that the reward of a terminal step is its advantage."""
     module_of(learner).value.weight.zero_()
 
 
@@ -226,7 +226,7 @@ def expect_nothing(learner: VTraceLearner) -> None:
 
 
 def loss_row_by_row(learner: VTraceLearner, batch: TrainBatch) -> torch.Tensor:
-    """The whole loss once more: each row by itself, torch's own distribution, plain means."""
+    """Computes the whole loss again: row by row, with torch's own distribution and plain means."""
     config, module = learner.config, module_of(learner)
     normalize = config.learner_config_dict["normalize_advantages"]
     per_step: dict[str, list[torch.Tensor]] = {
@@ -281,7 +281,7 @@ def test_the_loss_is_policy_plus_value_plus_uniform_kl_minus_entropy(
     terminated: npt.NDArray[np.bool_],
     truncated: npt.NDArray[np.bool_],
 ) -> None:
-    truncated[0] = False  # Something has to remain.
+    truncated[0] = False  # Some steps have to remain.
     action_logp = -np.random.default_rng(seed).uniform(0.5, 3.5, (STEPS, 3)).astype(np.float32)
     batch = train_batch(
         made_up(
@@ -317,7 +317,7 @@ def test_masked_steps_add_nothing_to_the_loss(
 
 
 def test_the_observation_of_a_truncated_step_counts(impala: VTraceLearner) -> None:
-    """Its value bootstraps the step before."""
+    """Its value bootstraps the previous step."""
     truncated = np.zeros((STEPS, 1), np.bool_)
     truncated[2] = True
     first = np.zeros((STEPS + 1, 1), np.bool_)
@@ -358,7 +358,7 @@ def test_appos_policy_loss_is_the_clipped_surrogate(
 
 
 def ended_at_each_step(reward: float) -> TrainBatch:
-    """A batch in which each step takes action 0, gets this reward and ends its episode."""
+    """Returns a batch in which each step takes action 0, gets this reward and ends its episode."""
     shape = (STEPS, 3)
     return train_batch(
         made_up(
@@ -370,9 +370,9 @@ def ended_at_each_step(reward: float) -> TrainBatch:
 
 
 def policy_gradient(learner: VTraceLearner, log_ratio: float, reward: float) -> float:
-    """The size of the policy's gradient if every step has these ratios and this advantage.
+    """Returns the policy gradient's size if every step has these ratios and this advantage.
 
-    The one ratio is to the env runner's policy, the other to the policy before the update.
+    One ratio is to the env runner's policy, the other to the policy before the update.
     """
     expect_nothing(learner)
     batch = ended_at_each_step(reward)
@@ -451,7 +451,7 @@ def test_an_action_better_than_expected_becomes_likelier(any_learner: VTraceLear
     assert log_probabilities(any_learner, batch)[:, 2].mean() > before
 
 
-# Adam's first steps are as long for a small gradient as for a large one.
+# Adam's first steps have the same length for small and large gradients.
 @pytest.mark.parametrize("name", ["IMPALA in small steps", "APPO in small steps"])
 def test_values_come_closer_to_the_returns(learners: Learners, name: str) -> None:
     learner = learners.fresh(name)
@@ -526,7 +526,7 @@ def test_only_one_batch_waits_for_the_learner(learner: VTraceLearner) -> None:
 
 @pytest.mark.usefixtures("ray_here")
 def test_env_runners_get_the_weights_of_after_the_update(learner: VTraceLearner) -> None:
-    # RLlib asks for them with the first update of a training step alone.
+    # RLlib requests them only with the first update of a training step.
     for return_state in (True, False):
         data, timesteps = TrainingData(episodes=[made_up()]), {NUM_ENV_STEPS_SAMPLED_LIFETIME: 0}
         result = learner.update(data, timesteps=timesteps, return_state=return_state)
@@ -540,7 +540,7 @@ def test_weights_that_the_next_update_has_taken_away_are_no_failure(
     impala: VTraceLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class TakenAway(Queue[Any]):
-        """Holds something when asked, and nothing any more a moment later."""
+        """A queue that is not empty when asked, but is a moment later."""
 
         def empty(self) -> bool:
             return False
@@ -563,13 +563,13 @@ def test_an_update_whose_fragments_died_with_their_node_is_skipped(learner: VTra
 
 @pytest.fixture
 def excepthook(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gives this process its own hook back after a remote learner has taken it."""
+    """Restores this process's own hook after a remote learner has replaced it."""
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
 
 
 @pytest.fixture
 def remote_impala(learners: Learners) -> VTraceLearner:
-    """A learner as it is in a process of its own, where it watches over its threads."""
+    """A learner configured for a process of its own, where it watches its threads."""
     return learners.of("IMPALA", num_learners=1)
 
 
@@ -581,7 +581,7 @@ def test_a_remote_learner_tells_what_its_thread_died_of(
         raise RuntimeError("CUDA error: out of memory")
 
     monkeypatch.setattr(remote_impala, "_update", out_of_memory)
-    for _ in range(2):  # The driver has sent another one meanwhile.
+    for _ in range(2):  # The driver has sent a second update meanwhile.
         data, timesteps = TrainingData(episodes=[made_up()]), {NUM_ENV_STEPS_SAMPLED_LIFETIME: 0}
         with pytest.raises(RuntimeError, match="out of memory"):
             remote_impala.update(data, timesteps=timesteps)
@@ -589,7 +589,7 @@ def test_a_remote_learner_tells_what_its_thread_died_of(
 
 @pytest.fixture
 def one_of_two(learners: Learners) -> Iterator[VTraceLearner]:
-    """A learner of two that make a gradient step of each fragment; the other one is not there."""
+    """One of two learners that make a gradient step per fragment; the other does not exist."""
     torch.distributed.init_process_group(
         "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
     )
@@ -603,7 +603,7 @@ def test_a_learner_makes_as_many_steps_as_others_when_fragments_died(
     one_of_two: VTraceLearner,
 ) -> None:
     fragments = [made_up(num_envs=2, seed=seed) for seed in range(3)]
-    # From the second one on it replays as many.
+    # From the second update on, it replays as many.
     for steps, alive in ((2, fragments[:2]), (6, fragments[2:3]), (10, [])):
         data, timesteps = TrainingData(episodes=alive), {NUM_ENV_STEPS_SAMPLED_LIFETIME: 0}
         one_of_two.update(data, timesteps=timesteps)
@@ -646,14 +646,14 @@ def test_a_minibatch_whose_gradient_is_not_finite_is_skipped_and_told(
 ) -> None:
     learner = learners.fresh("IMPALA in minibatches")
     rewards = np.zeros((STEPS, 6), np.float32)
-    rewards[:, 0] = np.nan  # Of the first of three minibatches.
+    rewards[:, 0] = np.nan  # In the first of three minibatches.
     update(learner, made_up(num_envs=6, rewards=rewards))
     assert gradient_steps(learner) == 2
     assert "Skipped 1 of 3 gradient steps" in caplog.text
 
 
 class HostWaits(TorchFunctionMode):
-    """Counts what makes the host wait for a GPU: looks at values, or at how many there are."""
+    """Records calls that make the host wait for a GPU: they read values, or their number."""
 
     NAMES = frozenset(
         {"item", "tolist", "numpy", "cpu", "nonzero", "__bool__", "__float__", "__int__"}
@@ -712,7 +712,7 @@ def test_the_weights_that_travel_are_one_copy(impala: VTraceLearner) -> None:
 
 
 def test_a_longer_fragment_launches_hardly_more_kernels() -> None:
-    """Of V-trace, the only part that goes from step to step."""
+    """V-trace is the only part that goes step by step."""
 
     def kernels(num_steps: int) -> int:
         column = torch.zeros(num_steps, 2)
@@ -732,9 +732,9 @@ def test_a_longer_fragment_launches_hardly_more_kernels() -> None:
 def test_an_update_does_without_torch_compile(
     learners: Learners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Changes the step of its class, as somebody else's optimizer in this process would.
+    # Patches the step of its class, as another optimizer in this process would.
     torch.optim.Adam([torch.nn.Parameter(torch.ones(1))])
-    # Importing it fails from here on.
+    # From here on, importing it fails.
     monkeypatch.setitem(sys.modules, "torch._dynamo", None)
     learner = learners.of("IMPALA")
     update(learner, made_up())

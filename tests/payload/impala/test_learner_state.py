@@ -1,4 +1,4 @@
-"""What a checkpoint holds of a learner: a restored one makes the same updates."""
+"""The state of a learner in a checkpoint: a restored learner makes the same updates."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CHANGING = {
 """Coefficients that change with steps and with progress."""
 
 OF_RAY_DATA = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context")
-"""Ray warns of a setting that it makes itself."""
+"""Ray warns about a setting that it makes itself."""
 
 
 def rllib_config(run: str = "IMPALA", num_learners: int = 0, seed: int = 1) -> Any:
@@ -106,7 +106,7 @@ def test_a_restored_learner_makes_the_updates_that_the_saved_one_makes(
 def test_a_restored_learner_in_its_own_process_makes_the_same_updates(
     group: LearnerGroup, tmp_path: Path
 ) -> None:
-    """Restored after other updates: what it did not take from the checkpoint would differ."""
+    """It is restored after other updates: state that the checkpoint lacks would differ."""
 
     def tell(learner: VTraceLearner) -> None:
         learner.update_settings = replace(learner.update_settings, progress=0.8, used=0.7)

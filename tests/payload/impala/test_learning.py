@@ -1,7 +1,7 @@
 """A short, real learning run: env runner, connector, learner and module in one process.
 
-On Catch, because it is learnt in seconds and only by acting on what is seen: a wrong sign,
-a broken loss or a shuffled action leaves the return where it was.
+It uses Catch, which is learnt in seconds and only by acting on observations: a wrong sign,
+a broken loss or a shuffled action leaves the return unchanged.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ pytestmark = pytest.mark.slow
 
 SIZES = {"num_envs_per_env_runner": 16, "rollout_fragment_length": 32}
 NUM_FRAGMENTS = {"IMPALA": 50, "APPO": 30}
-"""Of 512 environment steps each. APPO passes over each of them three times."""
+"""Each has 512 environment steps. APPO passes over each of them three times."""
 MEASURED = 10
-"""Fragments at the end whose episodes count."""
+"""The episodes of this many last fragments count."""
 
 
 @pytest.fixture(autouse=True)

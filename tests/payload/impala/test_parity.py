@@ -18,10 +18,10 @@ from payload.run.evaluate import evaluate
 pytestmark = pytest.mark.slow
 
 CHECKPOINT = Path(__file__).parents[1] / "data" / "pong"
-"""`python -m payload train --seed 0 --stop '{"episode_reward_mean": 18}'`; of its checkpoint,
-what evaluation reads."""
+"""The files that evaluation reads from a checkpoint of
+`python -m payload train --seed 0 --stop '{"episode_reward_mean": 18}'`."""
 EPISODES = 4
-"""Through the wrappers one takes three seconds."""
+"""Through the wrappers, an episode takes three seconds."""
 
 
 def wrapped() -> gymnasium.Env[Any, Any]:

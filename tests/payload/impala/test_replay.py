@@ -8,13 +8,13 @@ ROWS = 4
 
 
 def batch(number: int, length: int = 3) -> Rows:
-    """A train batch whose rows say which one they are, in both of its columns."""
+    """Returns a train batch whose rows carry their own number in both columns."""
     rows = torch.arange(ROWS) + 10 * number
     return {FIRST: rows[:, None].repeat(1, length), "reward": rows.clone()}
 
 
 def batches_in(columns: Rows) -> list[int]:
-    """Which batches' rows there are, each as often as it is there."""
+    """Returns the numbers of the batches in the columns, each as often as it occurs."""
     numbers = (columns["reward"] // 10).tolist()
     return sorted(numbers)[::ROWS]
 

@@ -26,7 +26,7 @@ STEPS, NUM_ENVS, STACK = 32, 16, 4
 def fragment_of(
     frames: npt.NDArray[np.uint8], first: npt.NDArray[np.bool_], steps: int, num_envs: int
 ) -> RolloutFragment:
-    """A fragment with these frames, in which nothing else happens."""
+    """Returns a fragment with these frames, in which nothing else happens."""
     return RolloutFragment(
         frames=frames,
         first=first,
@@ -48,13 +48,13 @@ class Play:
 
 
 def picture(time: int, env: int) -> npt.NDArray[np.uint8]:
-    """A frame unlike its neighbours; no pixel is black, so that none passes for padding."""
+    """Returns a frame unlike its neighbours, without black pixels that look like padding."""
     pixels = 6 * (3 * time + env) + np.arange(6)
     return (1 + pixels % 255).astype(np.uint8).reshape(IMAGE)
 
 
 def simulate(first: npt.NDArray[np.bool_], env: int, stack: int) -> list[npt.NDArray[np.uint8]]:
-    """Plays one environment with a frame stack that every episode's start fills with zeros."""
+    """Plays one environment; at every episode's start, zeros fill the frame stack."""
     frames = deque([np.zeros(IMAGE, np.uint8)] * stack, maxlen=stack)
     stacks = []
     for time, is_first in enumerate(first):

@@ -20,17 +20,17 @@ from tests.payload.command_line import wait_for
 ENV_RUNNERS = 1
 UPDATE_S = 0.3
 STEPS = 8
-"""Of a fragment, which is a train batch."""
+"""Steps of a fragment, which is a train batch."""
 
 pytestmark = [
     pytest.mark.slow,
-    # Ray warns of a setting that it makes itself.
+    # Ray warns about a setting that it makes itself.
     pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context"),
 ]
 
 
 class SlowLearner(VTraceLearner):
-    """During one update, env runners sample several fragments."""
+    """A learner during whose update the env runners sample several fragments."""
 
     def _update(self, *args: Any, **kwargs: Any) -> Any:
         time.sleep(UPDATE_S)
@@ -41,7 +41,7 @@ class SlowLearner(VTraceLearner):
 def build() -> Iterator[Callable[..., Any]]:
     """Builds an algorithm with a slow learner, in the driver or in processes of their own.
 
-    The one before is stopped: Ray has no CPUs for both.
+    It stops the previous one: Ray does not have CPUs for both.
     """
     algorithms: dict[int, Any] = {}
 
@@ -75,13 +75,13 @@ def test_after_a_training_step_env_runners_get_the_newest_weights(
 ) -> None:
     algorithm = build(0)
     learner, server = algorithm.learner_group._learner, algorithm._env_runner_state_server
-    ray.get(server.get_version.remote())  # It has started.
+    ray.get(server.get_version.remote())  # Waits until it has started.
     updates = 0
     while updates < 2:
         before = learner._weights_seq_no
         algorithm.train()
         updates = learner._weights_seq_no - before
-    # The server takes in what it is sent, and answers, in several threads.
+    # The server receives weights and answers requests in several threads.
     wait_for(lambda: ray.get(server.get_version.remote()) == learner._weights_seq_no, 30.0)
 
 
@@ -94,5 +94,5 @@ def test_nothing_that_is_sampled_is_dropped(build: Callable[..., Any], num_learn
     report = callback.report
     assert report is not None
     assert report.env_steps_dropped == 0
-    # What learners have in hand, and what they have trained on but not told yet.
+    # Steps that learners hold, and steps that they trained on but have not reported yet.
     assert 0 <= report.env_steps - report.env_steps_trained <= 5 * STEPS * max(1, num_learners)

@@ -1,4 +1,4 @@
-"""Where env runners get the newest weights."""
+"""The server from which env runners get the newest weights."""
 
 from __future__ import annotations
 

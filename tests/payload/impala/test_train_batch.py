@@ -34,7 +34,7 @@ TrainBatch = dict[str, torch.Tensor]
 
 @st.composite
 def fragments(draw: st.DrawFn, steps: int, stack: int) -> RolloutFragment:
-    """A fragment in which any step may lose a life, or end or cut an episode."""
+    """Draws a fragment in which any step may lose a life, or end or truncate an episode."""
     num_envs = draw(st.integers(1, 3))
     shape = (steps, num_envs)
     what = draw(arrays(np.int64, shape, elements=st.integers(GOES_ON, TRUNCATED)))
@@ -56,13 +56,13 @@ def fragments(draw: st.DrawFn, steps: int, stack: int) -> RolloutFragment:
     )
     for array in vars(fragment).values():
         if isinstance(array, np.ndarray):
-            # As it comes out of Ray's object store.
+            # Ray's object store returns read-only arrays.
             array.flags.writeable = False
     return fragment
 
 
 def batches(min_size: int = 1, max_size: int = 3) -> st.SearchStrategy[list[RolloutFragment]]:
-    """Fragments that belong into one train batch: their T and K are the same."""
+    """Draws the fragments of one train batch: their T and K are the same."""
     return st.tuples(STEPS, STACKS).flatmap(
         lambda sizes: st.lists(fragments(*sizes), min_size=min_size, max_size=max_size)
     )
@@ -70,7 +70,7 @@ def batches(min_size: int = 1, max_size: int = 3) -> st.SearchStrategy[list[Roll
 
 @cache
 def connector(clip_rewards: bool) -> FragmentsToTrainBatch:
-    """One connector for all examples: RLlib inspects the whole call stack to make one."""
+    """Returns one connector for all examples: RLlib inspects the whole call stack to make one."""
     return FragmentsToTrainBatch(
         Box(0, 255, (4, *IMAGE), np.uint8), Discrete(NUM_ACTIONS), clip_rewards=clip_rewards
     )
@@ -93,7 +93,7 @@ def stack_at(fragment: RolloutFragment, env: int, time: int) -> npt.NDArray[np.u
 
 
 def step_by_step(episodes: list[RolloutFragment]) -> dict[str, npt.NDArray[Any]]:
-    """The train batch with clipped rewards and stacked frames, one slot after the other."""
+    """Builds the train batch slot by slot, with clipped rewards and stacked frames."""
     columns: dict[str, list[Any]] = defaultdict(list)
     for fragment in episodes:
         steps, num_envs = fragment.actions.shape
@@ -198,6 +198,6 @@ def test_of_all_steps_the_truncated_ones_are_masked(episodes: list[RolloutFragme
 @given(batches(max_size=1))
 @PATIENT
 def test_the_batch_shares_no_memory_with_a_fragment(episodes: list[RolloutFragment]) -> None:
-    # A fragment out of Ray's object store is read-only, which PyTorch does not support.
+    # A fragment from Ray's object store is read-only, which PyTorch does not support.
     frames = connect(episodes)[FRAMES].numpy()
     assert not np.shares_memory(frames, episodes[0].frames)

@@ -72,7 +72,7 @@ def trajectories(draw: st.DrawFn, truncations: bool = True) -> Trajectories:
 
 
 def horizon(mask: Bools, s: int) -> int:
-    """The index of the value that bootstraps step `s`: the next truncated step, or T."""
+    """Returns the index of the value that bootstraps step `s`: the next truncated step, or T."""
     return next((t for t in range(s, len(mask)) if not mask[t]), len(mask))
 
 
@@ -100,7 +100,7 @@ def equation_1(case: Trajectories, env: int) -> Floats:
 
 
 def policy_gradient_weights(case: Trajectories, env: int) -> Floats:
-    """rho_s (r_s + gamma v_{s+1} - V(x_s)) of section 4.2; nothing at a truncated step."""
+    """rho_s (r_s + gamma v_{s+1} - V(x_s)) of section 4.2; 0 at a truncated step."""
     value = case.values[:, env]
     targets = [*equation_1(case, env), value[-1]]
     weights = []
@@ -133,7 +133,7 @@ def test_advantages_are_those_of_section_4_2(case: Trajectories) -> None:
 def test_lambda_1_without_truncations_is_rllibs_vtrace(
     case: Trajectories, ours: str, theirs: str
 ) -> None:
-    # RLlib computes in single precision, whatever it is given.
+    # RLlib always computes in single precision.
     reference = vtrace_torch.from_importance_weights(
         log_rhos=torch.from_numpy(case.log_rhos),
         discounts=torch.from_numpy(case.discounts),

@@ -1,4 +1,4 @@
-"""What an experiment names travels to the head, with the head's paths."""
+"""Files that an experiment names are sent to the head, and their paths become the head's."""
 
 from __future__ import annotations
 

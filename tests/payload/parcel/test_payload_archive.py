@@ -15,7 +15,7 @@ from payload.parcel import payload_archive, without_words
 from tests.project import ROOT
 
 MAX_PACKED_BYTES = 85_000
-"""Of the run command's 100,000: the rest is for an experiment and its environments, compressed."""
+"""The run command has 100,000: the rest is for a compressed experiment and its environments."""
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ print(len(paths))
 
 @pytest.mark.slow
 def test_code_without_words_has_the_same_statements_on_the_same_lines() -> None:
-    # ast of Python 3.11 fails now and then beside pytest (python/cpython#106905).
+    # Python 3.11's ast sometimes fails beside pytest (python/cpython#106905).
     command = [sys.executable, "-c", COMPARE]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -25,7 +25,7 @@ Build = Callable[..., Any]
 
 
 def tiny(steps: int = 1000, **config: Any) -> Experiment:
-    """An experiment whose env runner is the driver's own."""
+    """Returns an experiment whose env runner is the driver's own."""
     sizes = {"num_env_runners": 0, "num_envs_per_env_runner": 2, "rollout_fragment_length": 4}
     stop = {"num_env_steps_sampled_lifetime": steps}
     return read_experiment({"config": {**sizes, **config}, "stop": stop}).experiment
@@ -33,7 +33,7 @@ def tiny(steps: int = 1000, **config: Any) -> Experiment:
 
 @pytest.fixture
 def terminal() -> io.StringIO:
-    """What the person sees."""
+    """The output that the user sees."""
     return io.StringIO()
 
 
@@ -46,7 +46,7 @@ def build(tmp_path: Path, terminal: io.StringIO) -> Iterator[Build]:
 
 @contextmanager
 def building(folder: Path, terminal: io.StringIO) -> Iterator[Build]:
-    """Has algorithms built in a run's folder, and stops them."""
+    """Yields a function that builds algorithms in a run's folder, and stops them."""
     local_ray()
     algorithms: list[Any] = []
 
@@ -67,6 +67,6 @@ def building(folder: Path, terminal: io.StringIO) -> Iterator[Build]:
 
 
 def of_learners(algorithm: Any) -> list[UpdateSettings]:
-    """What each learner was told."""
+    """Returns each learner's update settings."""
     told = algorithm.learner_group.foreach_learner(lambda learner: learner.update_settings)
     return [result.get() for result in told]

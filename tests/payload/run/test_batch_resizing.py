@@ -1,4 +1,4 @@
-"""The sizes and the learning rate of a training follow the number of its env runners."""
+"""Batch sizes and the learning rate of a training follow the number of its env runners."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.payload.run.conftest import building, of_learners
 
 pytestmark = [
     pytest.mark.slow,
-    # Ray warns of a setting that it makes itself.
+    # Ray warns about a setting that it makes itself.
     pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context"),
 ]
 
@@ -32,13 +32,13 @@ def driver_only(**config: Any) -> Experiment:
 
 @pytest.fixture(scope="module")
 def algorithm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One that began without env runners; the tests tell its learners what they need."""
+    """An algorithm that began without env runners; the tests update its learners."""
     with building(tmp_path_factory.mktemp("run"), io.StringIO()) as build:
         yield build(driver_only())
 
 
 def grown(algorithm: Any, experiment: Experiment, number: int) -> Any:
-    """The settings of an experiment that began without env runners, with so many."""
+    """Resizes an algorithm that began without env runners to `number`; returns its settings."""
     settings = with_defaults(experiment, atari=True)
     set_number(algorithm, number)
     settings = resize_batches(algorithm, experiment, settings)

@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not there at all, the best and the newest kept."""
+"""Checkpoints are complete or absent; the best and the newest are kept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Save = Callable[..., Checkpoint]
 
 
 class FailingAlgorithm:
-    """Writes half a checkpoint, then fails as it is told to."""
+    """An algorithm that writes half a checkpoint, then raises the given error."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -34,7 +34,7 @@ class FailingAlgorithm:
 
 
 class FullDiskAlgorithm:
-    """Writes its weights to a device that is always full."""
+    """An algorithm that writes its weights to a device that is always full."""
 
     def save_to_path(self, path: Path) -> None:
         path.mkdir()
@@ -135,7 +135,7 @@ def test_a_full_disk_leaves_nothing_aside(folder: Path, store: CheckpointStore) 
 def test_what_a_killed_save_left_does_not_stop_the_next_one(
     folder: Path, save_checkpoint: Save
 ) -> None:
-    # In a container the process that continues often has the number of the killed one.
+    # In a container, the process that continues often has the same PID as the killed one.
     (folder / f".checkpoint_000001.{os.getpid()}" / "algorithm").mkdir(parents=True)
     save_checkpoint(folder, 1)
     assert names(folder) == ["checkpoint_000001"]
@@ -254,7 +254,7 @@ def test_a_run_without_a_marked_checkpoint_has_no_best(store: CheckpointStore) -
 
 @pytest.fixture
 def save_at(store: CheckpointStore, algorithm: FileAlgorithm) -> Callable[..., bool]:
-    """Saves a checkpoint of a mean return; returns whether it is the best now."""
+    """Saves a checkpoint with a mean return; returns whether it is now the best."""
 
     def save(iteration: int, mean: float, episodes: int = MEAN_OVER, best: float = 0.0) -> bool:
         returns = deque([mean] * episodes, maxlen=MEAN_OVER)

@@ -1,6 +1,6 @@
-"""A Ray cluster of two nodes that was there before the run, which joins it with --address.
+"""A run that joins an existing Ray cluster of two nodes with --address.
 
-It asks for a token, as volley's own does. The last training ends with the cluster's head.
+The cluster requires a token, as volley's own does. The last training ends with its head.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ LONG = ("--stop", '{"time_total_s": 600}', "--checkpoint-every", "5")
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Room for one env runner of two CPUs on each node, and a CPU for the driver."""
+    """A cluster with room for one env runner of two CPUs on each node, and for the driver."""
     with token_cluster(head_cpus=3, node_cpus=2) as cluster:
         yield cluster
 
 
 def refusal(folder: Path, address: str, *arguments: str) -> str:
-    """The one line that a run at this address is refused with; it leaves nothing behind."""
+    """Returns the one line that refuses a run at this address; the run leaves nothing behind."""
     done = in_process(folder, "train", "--address", address, *arguments)
     assert done.returncode == 2, done.stdout + done.stderr
     assert not list(folder.iterdir())
@@ -105,7 +105,7 @@ gymnasium.register("Reads-v0", read, max_episode_steps=500)
 
 @dataclass(frozen=True)
 class Searched:
-    """A search on the cluster in an environment of its own, which has inputs."""
+    """A search on the cluster in a user's own environment, which has inputs."""
 
     output: str
     status: RunStatus
@@ -125,7 +125,7 @@ def searched(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Sear
 
 
 def with_environment(folder: Path) -> Path:
-    """Puts an experiment with an environment of its own into a folder."""
+    """Writes an experiment with a user's own environment into a folder."""
     (folder / "source").mkdir()
     (folder / "source/reads.py").write_text(READS)
     (folder / "poles").mkdir()
@@ -157,7 +157,7 @@ def test_a_node_that_lacks_what_the_environment_needs_is_named(
     program = tmp_path_factory.mktemp("bin") / "volley-window"
     program.write_text('#!/bin/sh\nexec "$@"\n')
     program.chmod(0o755)
-    # Of this machine's processes only the driver finds it.
+    # Only the driver finds it; Ray's processes do not.
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     experiment = tmp_path_factory.mktemp("experiment") / "window.yaml"
     experiment.write_text("env: CartPole-v1\nrun_under: volley-window\n")
@@ -165,31 +165,31 @@ def test_a_node_that_lacks_what_the_environment_needs_is_named(
     assert line.startswith("payload: run_under: volley-window is not on the PATH of this machine (")
 
 
-# Two trainings share the cluster; a node of it goes away, and at last its head.
+# Two trainings share the cluster; it loses a node, and finally its head.
 
 
 @dataclass(frozen=True)
 class Shared:
-    """One training has all CPUs, and gives some of them to a second one, which waits for them.
+    """A training that has all CPUs, and a second one that waits until it gets some of them.
 
-    When that is over, the first one has them back, loses a node and gets another. Then the
+    When the second is over, the first gets them back, loses a node and gets another. Then the
     cluster's GCS is killed.
     """
 
     stopped: subprocess.CompletedProcess[str]
     """The second training, which was stopped while it waited."""
     second: subprocess.CompletedProcess[str]
-    """The same, stopped while it trained."""
+    """The second training, started again and stopped while it trained."""
     exit_code: int
-    """Of the first one."""
+    """Exit code of the first training."""
     output: str
     mlflow_status: str
     seconds_before: float
-    """For 100 steps with both env runners."""
+    """Time for 100 steps with both env runners."""
     seconds_after: float
-    """For 100 steps with the one that was left, soon after the loss of a node."""
+    """Time for 100 steps with the remaining env runner, soon after the loss of a node."""
     after_the_return: str
-    """What the first training wrote from the return of a node until an env runner was on it."""
+    """The first training's output from the return of a node until an env runner ran on it."""
 
 
 @pytest.fixture(scope="module")
@@ -238,7 +238,7 @@ def shared(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Shared
 
 
 def until(process: subprocess.Popen[str], words: str) -> str:
-    """What a process writes up to a line with these words."""
+    """Returns a process's output up to a line with these words."""
     assert process.stdout is not None
     output = ""
     for line in process.stdout:
@@ -249,7 +249,7 @@ def until(process: subprocess.Popen[str], words: str) -> str:
 
 
 def seconds_for_100_steps(folder: Path) -> float:
-    """Measures from one iteration on: until then some of the steps are not counted yet."""
+    """Measures from the next iteration on: before that, some steps are not counted yet."""
     iterations = len(steps(folder))
     wait_for(lambda: len(steps(folder)) > iterations)
     start, steps_then = time.monotonic(), steps(folder)[-1]
@@ -280,12 +280,12 @@ def test_a_node_that_comes_has_an_env_runner_of_the_run_that_lost_one(shared: Sh
 
 
 def test_a_run_on_two_nodes_continues_at_once_with_what_is_left(shared: Shared) -> None:
-    # With RLlib's default timeout for the ping of a lost env runner it is 80 times as long.
+    # RLlib's default timeout for the ping of a lost env runner makes it 80 times as long.
     assert shared.seconds_after < 20 * shared.seconds_before, shared.output
 
 
 def test_a_run_without_gcs_fails_before_ray_aborts_it(shared: Shared) -> None:
-    # Aborted by Ray it would have a signal's exit code and be RUNNING.
+    # If Ray aborted it, its exit code would be a signal's, and MLflow would show RUNNING.
     assert (shared.exit_code, shared.mlflow_status) == (1, "FAILED"), shared.output
 
 

@@ -1,7 +1,7 @@
-"""The current return against the true one, in a game of points whose length follows its policy.
+"""The current return against the true one, in a game of points whose length depends on its policy.
 
-Like Pong: whoever has 21 points first wins. A policy that wins 21 to 0 has short games, so that
-the finished games of an even one, which take twice as long, tell nothing of theirs.
+As in Pong, the first to reach 21 points wins. A policy that wins 21 to 0 has short games; those of
+an even policy take twice as long, so its finished games say nothing about them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from payload.tracking.report import TrainResult
 
 GAMES = 64
 STEPS = 20_000 // GAMES
-"""Of each game in one iteration."""
+"""Steps of each game in one iteration."""
 POINTS = 21
 NOISE = 6.0
-"""Four standard deviations of what RECENT_STEPS say of an even policy, in points."""
+"""Four standard deviations of an even policy's return over RECENT_STEPS, in points."""
 
 
 class Points:
-    """Many games at once; `p` is the policy: the probability to win a point."""
+    """Many games at once; a policy is `p`, its probability of winning a point."""
 
     def __init__(self, seed: int) -> None:
         self.random = np.random.default_rng(seed)
@@ -64,7 +64,7 @@ class Points:
 
 
 def true_return(p: float) -> float:
-    """The mean return of a policy: over the points of the loser."""
+    """Returns the mean return of a policy, as a sum over the loser's points."""
     return sum(
         math.comb(POINTS - 1 + loser, loser)
         * (POINTS - loser)
@@ -74,7 +74,7 @@ def true_return(p: float) -> float:
 
 
 def current_returns(policies: list[float], seed: int = 0) -> list[float]:
-    """The current return after each iteration."""
+    """Returns the current return after each iteration."""
     games, progress = Points(seed), Progress()
     return [
         progress.advance(games.play(p), seconds=5.0, env_runners=2).current_return for p in policies

@@ -1,4 +1,4 @@
-"""A run's driver: one at a time, and what MLflow says of a run whose driver is gone."""
+"""A run's driver: only one at a time, and what MLflow shows when it is gone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ with driver_lock(RunFolder(Path(sys.argv[1]))):
 
 @contextmanager
 def driver(folder: RunFolder) -> Iterator[subprocess.Popen[str]]:
-    """Another process that is the driver of a run; it is killed at the end."""
+    """Starts another process as the driver of a run, and kills it at the end."""
     command = [sys.executable, "-c", DRIVER, str(folder.path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -169,7 +169,7 @@ def test_a_run_that_ended_in_order_is_none_to_mark(
 
 @pytest.fixture
 def cut_off(tmp_path: Path) -> RunFolder:
-    """A run with an MLflow run that no database knows."""
+    """A run whose MLflow run is in no database."""
     folder = RunFolder(tmp_path / "runs" / "run")
     folder.path.mkdir(parents=True)
     folder.remember_mlflow_run("0" * 32, Tracking.embedded(tmp_path, "run").uri)

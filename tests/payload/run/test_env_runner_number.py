@@ -1,4 +1,4 @@
-"""Env runners are added and removed while it trains; one that does not come holds nothing up."""
+"""Env runners are added and removed during training; one that does not start blocks nothing."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from tests.local_ray import CPUS, local_ray
 from tests.payload.command_line import wait_for
 
 HANGS_S = 40
-"""RLlib waits 60 s for samples, and without end for an env runner that is to stop."""
+"""RLlib waits 60 s for samples, and forever for an env runner to stop."""
 
 pytestmark = [
     pytest.mark.slow,
-    # Ray warns of a setting that it makes itself.
+    # Ray warns about a setting that it makes itself.
     pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context"),
 ]
 
@@ -64,7 +64,7 @@ class Training:
         return sorted(self.algorithm.env_runner_group._worker_manager.actor_ids())
 
     def until(self, number: int, step: Callable[[], object]) -> None:
-        """Repeats a step until so many env runners are there and alive."""
+        """Repeats a step until exactly this many env runners exist, all of them healthy."""
 
         def there() -> bool:
             step()
@@ -79,7 +79,7 @@ class Training:
         self.number.follow(self.algorithm)
 
     def of(self, index: int, function: Callable[[Any], Any]) -> Any:
-        """What a function returns in an env runner's process."""
+        """Runs a function in an env runner's process and returns its result."""
         actor = self.algorithm.env_runner_group._worker_manager._actors[index]
         return ray.get(actor.apply.remote(function))
 
@@ -101,7 +101,7 @@ Start = Callable[..., Training]
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    """Starts a training with one env runner; the one before ends."""
+    """Starts a training with one env runner, and stops the previous training."""
     trainings: list[Training] = []
 
     def start(run: str = "IMPALA", env: str = "CartPole-v1", **config: Any) -> Training:
@@ -132,24 +132,24 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
 
 @dataclass(frozen=True)
 class Story:
-    """One env runner, then two; the first is lost, and one is asked for; then two and one.
+    """One env runner, then two; the first is lost while one is requested; then two, then one.
 
-    On the fast path of IMPALA.
+    The training uses IMPALA's fast path.
     """
 
     training: Training
 
     weights: Any
-    """Of the learner when the second env runner came."""
+    """The learner's weights when the second env runner was added."""
     new: tuple[int, int, int, Any]
-    """What it began with: weights_seq_no, steps of all, number of env runners, weights."""
+    """Its initial weights_seq_no, steps of all env runners, number of env runners, weights."""
     old: tuple[int, int]
-    """Number of env runners and length of a fragment, as the first one knows them then."""
+    """Number of env runners and fragment length, as the first env runner knows them then."""
     before: Report
     with_two: Report
     after_loss: list[int]
     with_the_new: list[Report]
-    """Of the env runner that was added, alone."""
+    """Reports with the added env runner alone."""
     grown: list[int]
     shrunk: list[int]
     last: Report
@@ -160,7 +160,7 @@ def tell(training: Training) -> Story:
     wait_for(lambda: training.train().env_steps_trained > 0)
     before = training.train()
     training.ask(2)
-    # Nobody trains meanwhile: the learner stands still.
+    # No training step runs meanwhile, so the learner stands still.
     training.until(2, training.follow)
     weights = training.algorithm.learner_group.get_weights()
 
@@ -277,7 +277,7 @@ def test_every_change_is_said(story: Story) -> None:
     ]
 
 
-# What happens after that: one env runner, the second that there was.
+# After the story, one env runner is left: the second one.
 
 
 def test_a_file_that_has_not_changed_costs_less_than_a_millisecond(story: Story) -> None:
@@ -296,28 +296,28 @@ def test_a_lost_env_runner_comes_back_while_another_one_is_added(story: Story) -
     wait_for(lambda: metrics(training.train()).get(RESTARTS) == 1)
     training.until(2, training.follow)
     assert training.indices() == [2, 4]
-    # It knows the number of now.
+    # It knows the current number.
     assert training.of(2, lambda it: it.config.num_env_runners) == 2
 
 
-# RLlib's own env runners, and what cannot be placed.
+# RLlib's own env runners, and those that cannot be placed.
 
 
 @dataclass(frozen=True)
 class Crowded:
-    """A training of PPO with as many env runners as fit, one of which never gets a place."""
+    """A training of PPO with as many env runners as fit, and one that never gets a place."""
 
     weights: Any
-    """Of the learner when the env runners came."""
+    """The learner's weights when the env runners were added."""
     weights_of_the_newest: Any
     there_and_coming: tuple[int, int]
-    """While ten are asked for."""
+    """Env runners there and coming, while ten are requested."""
     env_steps: int
-    """Of an iteration after one has left."""
+    """Environment steps of an iteration after an env runner has left."""
     train_s: float
-    """Of an iteration while an env runner has no place: others have taken it meanwhile."""
+    """Duration of an iteration while an env runner has no place: others took it meanwhile."""
     after_shrinking: tuple[int, int]
-    """Env runners there and coming, once no more are asked for than have room."""
+    """Env runners there and coming, once no more are requested than fit."""
     stop_s: float
 
 

@@ -1,6 +1,6 @@
 """Env runners of a training on this machine: killed, and stopped with all its processes.
 
-Grown and shrunk: test_cluster_end_to_end.py.
+test_cluster_end_to_end.py adds and removes env runners.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ pytestmark = pytest.mark.slow
 class Run:
     """A training whose env runner was killed and replaced.
 
-    SIGTERM to it and to every process of its Ray ended it, as systemd sends it to a control group.
+    It ended on SIGTERM, sent to it and every process of its Ray, as systemd stops a control group.
     """
 
     folder: Path
     steps_at_the_kill: int
     status: RunStatus
-    """While it trained."""
+    """Its status while it trained."""
     exit_code: int
     output: str
     left_behind: list[psutil.Process]
@@ -65,12 +65,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def env_runners(process: subprocess.Popen[str]) -> set[psutil.Process]:
-    """The env runners of a run, dead or alive ones alike as long as the kernel knows them."""
+    """Returns the env runners of a run, dead or alive, as long as the kernel lists them."""
     return {child for child in below(process) if child.name().startswith("ray::Gymnasium")}
 
 
 def runs(process: psutil.Process) -> bool:
-    """Whether a process is there, and not only its entry that nobody has asked for yet."""
+    """Returns whether a process runs, and is not a zombie."""
     with suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False

@@ -1,4 +1,4 @@
-"""An environment of a user's own, in a folder of its own, is learned by every algorithm."""
+"""Every algorithm learns a user's own environment in a folder of its own."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ gymnasium.register("Walk-v0", Walk, max_episode_steps=50)
 '''
 BEST_RETURN = 7
 QUICK = {"num_env_runners": 0, "min_time_s_per_iteration": 0.2}
-"""The driver samples: a process for an env runner takes six seconds to start."""
+"""The driver samples: an env runner process takes six seconds to start."""
 FEW_UPDATES = {"num_steps_sampled_before_learning_starts": 900, "training_intensity": 1}
 """RLlib's DQN samples at least 1,000 environment steps in an iteration, and would make a gradient
 step for each."""
@@ -82,18 +82,18 @@ ALGORITHMS: dict[str, dict[str, object]] = {
         "num_envs_per_env_runner": 8,
     },
 }
-"""PPO first: it starts a Ray of its own. SAC learns it too, but RLlib's own takes two minutes."""
+"""PPO comes first: it starts its own Ray. SAC learns it too, but RLlib's takes two minutes."""
 EVALUATED = {"PPO": 1, "IMPALA": 0}
-"""Algorithms that are evaluated while they train, by this many env runners more."""
+"""Algorithms that are evaluated during training, by this many additional env runners."""
 EVALUATION_RETURN = "evaluation/env_runners/episode_return_mean"
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A run in the walk, to its stop criterion."""
+    """A run in the walk that reached its stop criterion."""
 
     folder: Path
-    """In which it was started."""
+    """The folder in which it was started."""
     run: Path
     output: str
 
@@ -115,7 +115,7 @@ def train(folder: Path, run: str, config: dict[str, object], stop: dict[str, flo
     }
     (folder / "walk.yaml").write_text(json.dumps(experiment))
     if config.get("evaluation_num_env_runners"):
-        # A process of the command's own Ray, which has to find the environment too.
+        # The command starts its own Ray, whose processes have to find the environment too.
         leave_local_ray()
     else:
         local_ray()
@@ -126,7 +126,7 @@ def train(folder: Path, run: str, config: dict[str, object], stop: dict[str, flo
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained]:
-    """Has an algorithm learn the walk, once for all tests."""
+    """Trains an algorithm on the walk, once for all tests."""
 
     @functools.cache
     def learned(run: str) -> Trained:
@@ -235,7 +235,7 @@ def test_what_was_seen_before_is_remembered_with_an_lstm(tmp_path: Path, run: st
         "env": "corridor:Corridor-v0",
         "source_directory": ".",
         "config": {**QUICK, **memory, **sizes[run], "lr": 0.003},
-        # Without a memory 0.5 is the best.
+        # Without a memory, 0.5 is the best return.
         "stop": {"env_runners/episode_return_mean": 0.85, "time_total_s": 90},
     }
     (tmp_path / "corridor.yaml").write_text(json.dumps(experiment))

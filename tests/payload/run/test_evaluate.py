@@ -1,4 +1,4 @@
-"""What `evaluate` and its video play, and what they do with a checkpoint that they cannot."""
+"""What `evaluate` and its video play, and how they refuse a checkpoint that they cannot read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Checkpoint:
-    """A checkpoint that may be spoilt."""
+    """A copy of a checkpoint, which a test may damage."""
     return find_checkpoint(shutil.copytree(CHECKPOINT, tmp_path / "pong"))
 
 
@@ -50,7 +50,7 @@ OTHER_GAMES: dict[str, dict[str, float]] = {
     "fewer no-ops": {"noop_max": 5, "max_episode_frames": 1200},
     "short episodes": {"max_episode_frames": 402},
 }
-"""By their env_config."""
+"""Games that differ in their env_config."""
 
 
 @dataclass(frozen=True)

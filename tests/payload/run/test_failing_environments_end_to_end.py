@@ -1,4 +1,4 @@
-"""Environments that raise, hang or return what they must not, while it trains."""
+"""Environments that raise, hang or return invalid values during training."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ ENVIRONMENT: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Run:
-    """A run in an environment that fails once in two ways, and then always."""
+    """A run in an environment that fails once in each of two ways, and then always."""
 
     exit_code: int
     output: str
     rows: list[dict[str, str]]
-    """Of progress.csv."""
+    """Rows of progress.csv."""
 
 
 @pytest.fixture(scope="module")

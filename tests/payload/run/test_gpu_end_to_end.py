@@ -1,4 +1,4 @@
-"""A learner on a GPU, where there is one; the checkpoint must play where there is none."""
+"""A learner on a GPU, if the machine has one; its checkpoint must also play without a GPU."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_a_failure_that_the_main_thread_does_not_notice_ends_the_process() -> No
 
 
 def test_a_signal_that_is_sent_twice_at_once_is_one_request(interruption: Interruption) -> None:
-    """As `timeout` does."""
+    """`timeout` sends it this way."""
     os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGTERM)
     assert (interruption.requested, interruption.exit_code) == (True, 143)

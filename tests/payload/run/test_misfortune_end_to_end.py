@@ -1,7 +1,7 @@
 """What may happen to a run: a full disk, Ctrl-C, a power cut, a second driver.
 
-Killed env runners and signals to Ray's processes: test_env_runners_end_to_end.py. A lost node and
-Ray's GCS killed: test_cluster_end_to_end.py.
+test_env_runners_end_to_end.py kills env runners and sends signals to Ray's processes;
+test_cluster_end_to_end.py removes a node and kills Ray's GCS.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Interrupted:
     folder: Path
     done: subprocess.CompletedProcess[str]
     second_driver: str
-    """Why it could not have one while it trained."""
+    """Why it refused a second driver while it trained."""
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +149,7 @@ def test_the_next_run_marks_the_one_that_was_cut_off_killed(interrupted: Interru
     folder, run = interrupted.folder, mlflow_run(interrupted.folder)
     assert run.info.status == "KILLED"
     client = MlflowClient(f"sqlite:///{folder}/results/{DATABASE}")
-    # As a power cut leaves it: the process that has trained it is gone.
+    # As after a power cut: the process that trained it is gone.
     client.update_run(run.info.run_id, "RUNNING")
     with subprocess.Popen("true") as gone:
         gone.wait()

@@ -1,4 +1,4 @@
-"""The number of env runners that another process writes."""
+"""The file into which another process writes the number of env runners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees while it trains: how far it is, plain lines in a pipe, a live panel."""
+"""What a user sees during training: how far it is, plain lines in a pipe, a live panel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MakeReport = Callable[..., Report]
 
 
 class Terminal(io.StringIO):
-    """A text stream that says it is a terminal, and keeps what was shown."""
+    """A text stream that claims to be a terminal and keeps its output."""
 
     def isatty(self) -> bool:
         return True
@@ -27,7 +27,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Takes away what would make a pipe look like a terminal, or a terminal like none."""
+    """Removes variables that make a pipe look like a terminal, or a terminal like a pipe."""
     for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -37,7 +37,7 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def full() -> Progress:
-    """Progress with as many episodes as a mean return wants."""
+    """Progress with as many episodes as a mean return needs."""
     return Progress(returns=deque([0.0] * MEAN_OVER, maxlen=MEAN_OVER), best_return=1.5)
 
 
@@ -217,7 +217,7 @@ def test_square_brackets_are_said_as_they_are(view: View, pipe: io.StringIO) -> 
 
 
 def shown(report: Report, progress: Progress, where: str = "run abc") -> str:
-    """What a terminal shows of a run that is stopped after one report."""
+    """Returns what a terminal shows of a run that is stopped after one report."""
     terminal = Terminal()
     view = View(terminal, Experiment(stop=Stop(time_total_s=40)))
     view.where = where
@@ -230,7 +230,7 @@ def shown(report: Report, progress: Progress, where: str = "run abc") -> str:
 
 
 def visible(output: str) -> str:
-    """What a person sees of a terminal's output: all but colours and moves of the cursor."""
+    """Returns the visible part of a terminal's output, without colours and cursor movements."""
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output)
 
 

@@ -42,7 +42,7 @@ def rllib_result(
     episodes: Any = NAN,
     **module: Any,
 ) -> dict[str, Any]:
-    """What `Algorithm.train` returns on the fast path, as far as it is read."""
+    """Returns the part of `Algorithm.train`'s result on the fast path that is read."""
     return {
         ENV_RUNNER_RESULTS: {
             EPISODE_RETURNS: returns,
@@ -62,7 +62,7 @@ def advance(progress: Progress, result: dict[str, Any], seconds: float = 5.0) ->
 
 
 def full(episode_return: float = 1.0) -> Progress:
-    """Progress with as many episodes as a mean return wants, all of one return."""
+    """Returns progress with as many episodes as a mean return needs, all with one return."""
     return Progress(returns=deque([episode_return] * MEAN_OVER, maxlen=MEAN_OVER))
 
 
@@ -230,12 +230,12 @@ def test_a_first_return_above_the_goal_is_the_end() -> None:
 
 
 def sampled(rewards: float, steps: int) -> TrainResult:
-    """An iteration without a finished episode."""
+    """Returns the result of an iteration without a finished episode."""
     return TrainResult(rewards_sampled=rewards, steps_sampled=steps)
 
 
 def played(length: int = 2000) -> Progress:
-    """Progress with episodes of one length and returns between -21 and 21."""
+    """Returns progress with episodes of one length and returns between -21 and 21."""
     returns = deque(np.linspace(-21, 21, MEAN_OVER).tolist(), maxlen=MEAN_OVER)
     return Progress(returns=returns, lengths=deque([length] * MEAN_OVER, maxlen=MEAN_OVER))
 
@@ -422,7 +422,7 @@ def test_whichever_criterion_is_met_first_stops(make_report: Callable[..., Repor
 
 
 def evaluated(*means: float) -> Progress:
-    """The progress of a run with an evaluation of two episodes in each iteration but where NaN."""
+    """Returns progress with a two-episode evaluation in each iteration, except where NaN."""
     progress = Progress()
     for mean in means:
         returns = [] if math.isnan(mean) else [mean - 1, mean + 1]

@@ -1,4 +1,4 @@
-"""What a run knows of the machine that it starts Ray on, and what it leaves there."""
+"""The CPUs of the machine on which a run starts Ray, and the processes that it leaves there."""
 
 from __future__ import annotations
 

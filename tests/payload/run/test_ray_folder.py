@@ -1,4 +1,4 @@
-"""The folder of a local Ray: gone with its driver, or when the next one starts."""
+"""The folder of a local Ray is removed with its driver, or when the next one starts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if "waits" in sys.argv:
 
 
 def driver(parent: Path, what: str) -> subprocess.Popen[str]:
-    """A process that makes a folder in another one, and then does something."""
+    """Starts a process that makes a Ray folder in `parent`, and then does `what`."""
     return subprocess.Popen(
         [sys.executable, "-c", DRIVER, what],
         env={**os.environ, "RAY_TMPDIR": str(parent)},
@@ -41,7 +41,7 @@ def driver(parent: Path, what: str) -> subprocess.Popen[str]:
 
 @pytest.fixture
 def short() -> Iterator[Path]:
-    """A folder with a short path: those of Ray's sockets are limited."""
+    """A folder with a short path: the length of Ray's socket paths is limited."""
     with tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as folder:
         yield Path(folder)
 

@@ -1,4 +1,4 @@
-"""What a resumed run begins with: its checkpoint's learners, told how far the run is."""
+"""A resumed run begins with its checkpoint's learners, which know how far the run is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.payload.run.conftest import Build, building, of_learners, tiny
 
 pytestmark = [
     pytest.mark.slow,
-    # Ray warns of a setting that it makes itself.
+    # Ray warns about a setting that it makes itself.
     pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context"),
 ]
 
@@ -29,7 +29,7 @@ SOONER, LATER = 1e-3, 5e-4
 
 @pytest.fixture(scope="module")
 def resumed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpdateSettings]:
-    """What the learner of a resumed run was told, whose limit and learning rate are others now."""
+    """The learner's settings in a run resumed with another limit and learning rate."""
     folder = tmp_path_factory.mktemp("resumed")
     with building(folder, io.StringIO()) as build:
         before, progress = tiny(steps=1000, lr=SOONER), Progress(iteration=1, env_steps=500)
@@ -50,7 +50,7 @@ def test_a_learning_rate_given_to_a_resume_is_trained_with(resumed: UpdateSettin
 
 @dataclass(frozen=True)
 class Away:
-    """A run with such a learner, and how to build the same once more."""
+    """A run with such a learner, and a function that builds it again."""
 
     experiment: Experiment
     algorithm: Any

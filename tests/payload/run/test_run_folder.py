@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 @pytest.fixture
 def run_with_checkpoint(save_checkpoint: Save) -> Callable[..., Path]:
-    """Makes results/runs/<name> with a checkpoint, last touched at a time."""
+    """Makes results/runs/<name> with a checkpoint, last modified at a given time."""
 
     def make(results: Path, name: str, touched: int = 1) -> Path:
         path = results / "runs" / name

@@ -1,4 +1,4 @@
-"""What stands in the file that --status names."""
+"""The contents of the file that --status names."""
 
 from __future__ import annotations
 

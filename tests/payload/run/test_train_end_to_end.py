@@ -1,4 +1,4 @@
-"""The whole command line, as a user types it, tiny: train, resume, evaluate."""
+"""The whole command line, as a user types it, on a tiny run: train, resume, evaluate."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHORT = ALONE.replace("{", '{"env_config": {"max_episode_frames": 400}, ', 1)
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A folder in which a tiny run was trained to its end, and what it printed.
 
-    It has left nothing of Ray's behind.
+    It left none of Ray's files behind.
     """
     folder = tmp_path_factory.mktemp("trained")
     options = ("--stop", '{"timesteps_total": 600}', "--seed", "1", "--env-runners", "env_runners")
@@ -49,10 +49,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 @pytest.fixture(scope="module")
 def resumed(trained: tuple[Path, str]) -> tuple[Path, str, int]:
-    """The same folder after a resume, what that printed, and the steps before it.
+    """The same folder after a resume, the resume's output, and the steps before it.
 
-    Its newest checkpoint is not whole: the one before has to do. It has env runners now, as many
-    as fit of 99.
+    The newest checkpoint is damaged, so the resume uses the previous one. It has env runners now:
+    as many of the requested 99 as fit.
     """
     folder, _ = trained
     before = steps(folder)[-1]

@@ -1,4 +1,4 @@
-"""An environment that is seen through an X window, under an X server for each env runner."""
+"""An environment observed through an X window, with an X server for each env runner."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ pytestmark = [
 
 EXPERIMENT = ROOT / "experiments/room/room.yaml"
 MARK = "VOLLEY_TEST_OF_WINDOWS"
-"""A variable by which all processes of a training are known."""
+"""Environment variable that marks every process of a training."""
 STEPS = 2000
 SHORT = (
     *("--config", '{"min_time_s_per_iteration": 0.5, "num_envs_per_env_runner": 2}'),
     *("--stop", f'{{"num_env_steps_sampled_lifetime": {STEPS}}}'),
 )
 ALL_GONE_S = 30.0
-"""A worker that was starting would wait 40 s for its raylet; it is to end at once."""
+"""A starting worker would wait 40 s for its raylet; it should end at once."""
 DRAW_AND_LOOK = """
 import gymnasium
 from Xlib.display import Display
@@ -84,7 +84,7 @@ ray.get(env_runner.starts.remote())
 print("started", flush=True)
 time.sleep(600)
 """
-"""Ray as a training starts it, without what takes long to import."""
+"""Starts Ray as a training does, without the slow imports."""
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the experiment installs, once for all tests."""
+    """The packages that the experiment installs, once for all tests."""
     return tmp_path_factory.mktemp("packages")
 
 
@@ -107,7 +107,7 @@ class Marked:
     mark: str
 
     def all(self) -> list[psutil.Process]:
-        """Every one that runs, whoever its parent is now."""
+        """Returns every marked process that runs, even one whose parent is gone."""
         alive = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
@@ -117,7 +117,7 @@ class Marked:
         return alive
 
     def env_runners(self) -> dict[psutil.Process, list[psutil.Process]]:
-        """The env runners, each with the X servers beside it."""
+        """Returns the env runners, each with the X servers beside it."""
         servers = {}
         for process in self.all():
             with suppress(psutil.Error):
@@ -130,7 +130,7 @@ class Marked:
 
 @pytest.fixture
 def marked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Marked]:
-    """All that the test starts."""
+    """The processes that the test starts; they are killed at its end."""
     monkeypatch.setenv(MARK, str(folder))
     marked = Marked(str(folder))
     yield marked
@@ -154,7 +154,7 @@ def test_the_observation_is_what_the_window_shows(folder: Path, packages: Path) 
     )
     assert done.returncode == 0, done.stderr
     before, after = map(float, done.stdout.split())
-    # A step draws two of the 49 cells over what another program has drawn into the window.
+    # A step redraws two of the 49 cells; another program has drawn the rest of the window.
     assert before == 0
     assert after == pytest.approx(47 / 49, abs=1 / 49)
 
@@ -173,7 +173,7 @@ def test_without_run_under_the_refusal_names_it(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Trained:
-    """A training to its end, whose env runner was killed."""
+    """A finished training whose env runner was killed."""
 
     folder: Path
     output: str

@@ -1,4 +1,4 @@
-"""A Ray cluster on this machine that asks for a token, as volley's own does."""
+"""A Ray cluster on this machine that requires a token, as volley's own does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.local_ray import leave_local_ray, short_lived_cluster
 
 @contextmanager
 def token_cluster(head_cpus: int, node_cpus: int) -> Iterator[Cluster]:
-    """Starts a head and a node; the Ray of this process ends."""
+    """Shuts down this process's Ray, and starts a head and a node."""
     # Ray's own health check takes 15 s to notice that a node is gone.
     soon = {"health_check_period_ms": 500, "health_check_failure_threshold": 2}
     leave_local_ray()
@@ -28,7 +28,7 @@ def token_cluster(head_cpus: int, node_cpus: int) -> Iterator[Cluster]:
 
 @contextmanager
 def token() -> Iterator[None]:
-    """Has Ray ask for a token in all that is started meanwhile."""
+    """Makes every Ray process that starts meanwhile require a token."""
 
     def read_environment() -> None:
         Config.initialize("")

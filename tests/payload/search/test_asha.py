@@ -34,7 +34,7 @@ def write(tmp_path: Path, make_report: Callable[..., Report]) -> Write:
 
 
 def report(asha: ResumableASHA, name: str, steps: int, **result: float) -> str:
-    """What ASHA decides on a report of a trial."""
+    """Returns ASHA's decision on a trial's report."""
     trial: Any = SimpleNamespace(trial_id=name, config={"name": name})
     if name not in asha._trial_info:
         asha.on_trial_add(None, trial)

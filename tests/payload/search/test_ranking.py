@@ -1,4 +1,4 @@
-"""Which setting is the best, from what its trials have reached."""
+"""The ranking of settings by what their trials have reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A search as a user types it, tiny: interrupted, cut off, resumed to its end."""
+"""A tiny search as a user types it: interrupted, cut off, resumed to its end."""
 
 from __future__ import annotations
 
@@ -53,28 +53,28 @@ stop:
 """
 TRIALS = ["trial_000", "trial_001"]
 TRIAL_S = 240.0
-"""What a trial may take to start and to end, on a machine that does much else."""
+"""Time that a trial may take to start and to end on a busy machine."""
 
 
 @dataclass(frozen=True)
 class Searched:
     """A search that was cut off in its second trial and resumed.
 
-    It was also stopped with Ctrl-C, a moment later; that is not what was resumed.
+    Ctrl-C also stopped it a moment later, but the resume starts from the state at the cut-off.
     """
 
     folder: Path
     search: SearchFolder
     first_trial: list[list[str]]
-    """Its progress when it was over, while the second one had begun."""
+    """Progress of the finished first trial, at the cut-off."""
     run_ids: list[str]
-    """Of the trials, at that time."""
+    """MLflow run ids of the trials, at the cut-off."""
     at_sigint: int
-    """The exit code."""
+    """Exit code after Ctrl-C."""
     lost_at_sigint: int
     """Iterations of the second trial that no checkpoint had after Ctrl-C."""
     output: str
-    """Of the last command."""
+    """Output of the last command."""
 
     @property
     def tracking_uri(self) -> str:
@@ -83,7 +83,7 @@ class Searched:
 
 @contextmanager
 def one_cpu() -> Iterator[None]:
-    """Takes the others of Ray's CPUs: trials train one after the other."""
+    """Reserves all of Ray's CPUs but one, so that trials train one after the other."""
     others = placement_group([{"CPU": CPUS - 1}])
     try:
         assert others.wait(TRIAL_S)
@@ -93,7 +93,7 @@ def one_cpu() -> Iterator[None]:
 
 
 def copy_cut_off(results: Path, copy: Path, trial: Path) -> None:
-    """Copies results to what is left when all processes of a search are killed at once.
+    """Copies results as they are left if all processes of a search are killed at once.
 
     Args:
         trial: The folder of the trial that is training.
@@ -102,7 +102,7 @@ def copy_cut_off(results: Path, copy: Path, trial: Path) -> None:
     copy_database(results, copy)
     _, process = (trial / LOCK).read_text().split()
     os.kill(int(process), signal.SIGSTOP)
-    # Nothing is read of what Tune writes, now as well.
+    # Tune is still writing its files, but nothing reads them.
     but_tune = shutil.ignore_patterns(".tune")
     shutil.copytree(results / RUNS, copy / RUNS, symlinks=True, ignore=but_tune)
     os.kill(int(process), signal.SIGCONT)
@@ -115,7 +115,7 @@ def put_back(copy: Path, results: Path) -> None:
 
 
 def copy_database(source: Path, target: Path) -> None:
-    """Writes into the file that is there: this process's MLflow keeps connections to it."""
+    """Writes into the existing file: this process's MLflow keeps connections to it."""
     with (
         closing(sqlite3.connect(source / DATABASE)) as read,
         closing(sqlite3.connect(target / DATABASE)) as written,
@@ -137,7 +137,7 @@ def column(search: SearchFolder, name: str, metric: str) -> list[int]:
 
 
 def saved(search: SearchFolder, name: str) -> int:
-    """How many checkpoints a trial has."""
+    """Returns the number of a trial's checkpoints."""
     return len(search.trial(name).checkpoints().newest_first())
 
 

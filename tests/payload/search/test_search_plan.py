@@ -1,4 +1,4 @@
-"""The settings that are drawn, and the trials that are made of them."""
+"""The settings that a search draws, and the trials that it makes of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CartPole in slow motion, for tests that wait for something else than samples."""
+"""CartPole in slow motion, for tests that wait for something other than samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STEP_S = 0.01
 
 
 class Slow(CartPoleEnv):
-    """It leaves the machine's cores to others."""
+    """CartPole that leaves the machine's cores to other processes."""
 
     def step(self, action: Any) -> Any:
         time.sleep(STEP_S)

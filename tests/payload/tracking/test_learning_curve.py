@@ -1,4 +1,4 @@
-"""The picture of a run's learning curve."""
+"""The plot of a run's learning curve."""
 
 from __future__ import annotations
 

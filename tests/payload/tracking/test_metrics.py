@@ -35,7 +35,7 @@ def test_the_documented_metrics_are_those_of_the_table() -> None:
 
 
 def test_the_returns_are_among_the_first_four_charts_of_mlflow() -> None:
-    # Charts with a path come first, by the alphabet.
+    # Charts with a path come first, in alphabetical order.
     charts = sorted(metric.name for metric in METRICS if "/" in metric.name)
     assert "env_runners/episode_return_mean" in charts[:4]
 

@@ -1,4 +1,4 @@
-"""A run in a real MLflow database: what arrives there, and what happens while it is away."""
+"""A run in a real MLflow database: what arrives there, and what happens while it is unreachable."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def run(make_run: Callable[..., MLflowRun]) -> MLflowRun:
 
 @pytest.fixture
 def delivered(client: MlflowClient) -> Callable[..., Run]:
-    """Ends a run and returns what MLflow knows of it."""
+    """Ends a run and returns it as MLflow has recorded it."""
 
     def deliver(run: MLflowRun, status: Status = "FINISHED") -> Run:
         run.close(status)

@@ -1,4 +1,4 @@
-"""The login of whoever runs Pulumi."""
+"""The login of the user who runs Pulumi."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machines' own programs, with Azure's stand-in at its real addresses and names."""
+"""The machines' own programs, with the Azure stand-in at Azure's real addresses and names."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ needs_azurite = pytest.mark.skipif(
 
 
 def run(code: str, folder: Path) -> list[str]:
-    """Runs code on a machine of Azure's; returns the lines that it prints."""
+    """Runs code on a machine of the stand-in; returns the lines that it prints."""
     return run_python(
         START + code,
         folder,

@@ -1,4 +1,4 @@
-"""What machines do with the results account needs exactly the roles that the stack declares."""
+"""The machines' use of the results account needs exactly the roles that the stack declares."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def declared() -> Declared:
 
 
 def narrower(assignment: RoleAssignment) -> RoleAssignment:
-    """Reads only; a reader's is of another container."""
+    """Returns an assignment that only reads; a reader's moves to another container."""
     if assignment.role == READER:
         return replace(assignment, scope=f"{assignment.scope}-other")
     return replace(assignment, role=READER)
@@ -86,7 +86,7 @@ def narrower(assignment: RoleAssignment) -> RoleAssignment:
 def attempts_of(
     declared: Declared, folder: Path, who: str, attempts: list[tuple[str, str, Any]]
 ) -> list[str]:
-    """Runs the machines' program for blobs once for each list of assignments; returns its words."""
+    """Runs the machines' blob program once per list of assignments; returns its outcomes."""
     ((account, planned),) = plan(declared.azure).accounts.items()
     given = {
         "principal": declared.resource("UserAssignedIdentity", who).added["principalId"],

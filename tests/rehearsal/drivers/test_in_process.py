@@ -1,4 +1,4 @@
-"""The stack's program on the mocks: what Pulumi's engine would do is done."""
+"""The stack's program on the mocks, with everything that Pulumi's engine would do."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_hook_that_asks_for_it_gets_a_retry(
 
 
 class EndlessAzure(Azure):
-    """Its scripts never end; the first look at one sends this process a signal."""
+    """An Azure whose scripts never end; the first status query sends this process a signal."""
 
     looked = False
 

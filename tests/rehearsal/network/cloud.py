@@ -1,4 +1,4 @@
-"""A host with a bridge for each subnet, and machines on the bridges: a network namespace each."""
+"""A host with a bridge per subnet; each machine on a bridge is a network namespace."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ class Cloud:
     bridges: Sequence[str]
     """The names of the host's interfaces, in the order of the subnets."""
     at: dict[str, NetworkNamespace]
-    """By address."""
+    """The namespaces by address."""
 
     def apply(self, rules: str) -> None:
-        """Gives the host rules as nft reads them."""
+        """Loads rules, in nft's syntax, on the host."""
         with self.host.entered():
             run("nft", "-f", "-", text=rules)
 
     def is_open(self, source: str, target: str, port: int = 9) -> bool:
-        """Whether a connection reaches a port, be it refused there."""
+        """Returns whether a connection reaches a port, even if the port refuses it."""
         with self.socket(source) as client:
             client.settimeout(0.5)
             return client.connect_ex((target, port)) in (0, errno.ECONNREFUSED)
 
     def socket(self, address: str, kind: int = socket.SOCK_STREAM) -> socket.socket:
-        """Returns one that is bound to some port of an address."""
+        """Returns a socket bound to a free port of an address."""
         with self.at[address].entered():
             made = socket.socket(socket.AF_INET, kind)
         made.bind((address, 0))
@@ -50,8 +50,8 @@ def cloud(
     """Makes a host with machines.
 
     Args:
-        subnets: Machines by the host's address in their subnet, each of 24 bits.
-        platform: Addresses of the host besides.
+        subnets: Machines by the host's address in their subnet; each subnet is a /24.
+        platform: Further addresses of the host.
         host: The address by which the host is known in `at`.
     """
     with ExitStack() as stack:

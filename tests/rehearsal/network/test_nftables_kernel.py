@@ -1,4 +1,4 @@
-"""The kernel decides by the ruleset of NSGs as Azure does: random rules, random packets."""
+"""The kernel with an NSG ruleset decides as Azure does, for random rules and packets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TABLE = "nsg"
 pytestmark = needs("nft")
 
 
-# Without shrinking, which takes minutes: each example is a network of its own.
+# No shrinking, which would take minutes: each example needs its own network.
 @settings(max_examples=40, phases=[Phase.explicit, Phase.generate])
 @given(nsgs(), packets())
 def test_the_kernel_decides_as_azure_does(applied: list[Nsg], sent: list[Packet]) -> None:
@@ -38,7 +38,7 @@ def test_the_kernel_decides_as_azure_does(applied: list[Nsg], sent: list[Packet]
 
 @contextmanager
 def ruled(applied: Sequence[Nsg]) -> Iterator[None]:
-    """In a network that leads everywhere, with the ruleset."""
+    """Enters a network with a route to everywhere and the ruleset."""
     with network_namespace() as namespace, namespace.entered():
         # A bridge without ports takes every packet; not every kernel has the type `dummy`.
         ip("link add out type bridge", "link set out up arp off", "route add default dev out")
@@ -51,13 +51,13 @@ def passes(packet: Packet) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as raw:
         try:
             raw.sendto(written(packet), (packet.destination, 0))
-        except PermissionError:  # what the kernel says of a packet that it drops
+        except PermissionError:  # The kernel raises it for a packet that it drops.
             return False
     return True
 
 
 def written(packet: Packet) -> bytes:
-    """The packet without a checksum, which only a receiver would look at."""
+    """Returns the packet's bytes without a checksum, which only a receiver would verify."""
     ports = packet.source_port, packet.destination_port
     number, payload = {
         "tcp": (socket.IPPROTO_TCP, struct.pack("!HHIIBBHHH", *ports, 1, 0, 5 << 4, 2, 64, 0, 0)),
@@ -70,7 +70,7 @@ def written(packet: Packet) -> bytes:
 
 
 def counters() -> Counter[str]:
-    """What has been counted, by the rules' comments."""
+    """Returns the counted packets by the rules' comments."""
     listed = json.loads(run("nft", "--json", "list", "table", "ip", TABLE).stdout)["nftables"]
     rules = [entry["rule"] for entry in listed if "comment" in entry.get("rule", {})]
     found: Counter[str] = Counter()

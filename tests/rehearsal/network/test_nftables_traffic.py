@@ -1,4 +1,4 @@
-"""NSGs between machines, their host and the internet: what connects, and what a change cuts."""
+"""NSGs between machines, their host and the internet: allowed and cut connections."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def cloud() -> Iterator[Cloud]:
         yield made
 
 
-# Every way that packets go
+# Every path of a packet
 
 
 def over_worker(direction: str, access: str) -> Nsg:
-    """Returns an NSG of one rule, which comes before all others."""
+    """Returns an NSG with one rule, which precedes all others."""
     rules = {"securityRules": [declared_rule(direction, 100, access)]}
     return Nsg.read("nsg", rules, [WORKER], SPACE)
 

@@ -1,4 +1,4 @@
-"""Azure's own addresses on the host, and private endpoints: which machine reaches them."""
+"""Access of the machines to Azure's own addresses on the host and to private endpoints."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MACHINES = [HEAD, WORKER]
 
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[Cloud]:
-    """With a private endpoint in the head's subnet, as the rehearsal makes it."""
+    """Hosts with a private endpoint in the head's subnet, as the rehearsal makes it."""
     with make_cloud(SUBNETS, [BLOB_ADDRESS], GATEWAY) as made:
         with made.host.entered():
             ip(f"address add {ENDPOINT}/32 dev {made.bridges[0]}")
@@ -47,7 +47,7 @@ def hosts() -> Iterator[Cloud]:
 
 @pytest.fixture
 def cloud(hosts: Cloud) -> Cloud:
-    """Nothing denies anything yet but the account's firewall, which lets in nobody."""
+    """A network that only the account's firewall restricts; it lets nobody in."""
     hosts.apply(nsg_rules([], "nsg"))
     hosts.apply(platform_rules(hosts.bridges, [], {ENDPOINT: [VNET]}, "platform"))
     return hosts
@@ -112,5 +112,5 @@ def test_what_comes_from_the_internet_is_counted_by_machine(cloud: Cloud) -> Non
             sender.sendto(bytes(1000), (target, 9))
     with cloud.host.entered():
         shown = run("nft", "-j", "list", "set", "ip", "traffic", RECEIVED).stdout
-    # With the headers of IP and UDP.
+    # The count includes the IP and UDP headers.
     assert counted(shown) == {HEAD: 1028}

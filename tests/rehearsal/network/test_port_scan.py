@@ -1,4 +1,4 @@
-"""The scan finds what a network lets through: two machines on a bridge, each a namespace."""
+"""The port scan finds the open ports between two machines, namespaces on a bridge."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ pytestmark = needs("nft", "nsenter", bridges=True)
 
 @dataclass(frozen=True)
 class Machines:
-    """Each with a network of its own."""
+    """Two machines and the bridge between them, each with its own network."""
 
     network: NetworkNamespace
-    """Of the bridge."""
+    """The bridge's network."""
     source: NetworkNamespace
     target: NetworkNamespace
 
@@ -38,7 +38,7 @@ class Machines:
         return scan_from(Path(self.source.path), SOURCE, TARGET)
 
     def network_rules(self, inbound: str) -> None:
-        """Has the bridge judge what is new from source to target by `inbound`."""
+        """Filters new connections from source to target on the bridge by `inbound`."""
         set_rules(self.network, "forward", inbound)
 
 
@@ -64,7 +64,7 @@ def machines() -> Iterator[Machines]:
             for port in LISTENING:
                 until_the_end.enter_context(socket.create_server(("", port)))
         with source.entered():
-            # A link comes up in its own time; while nobody answers ARP, all ports seem closed.
+            # A link takes time to come up; until ARP is answered, all ports seem closed.
             socket.create_connection((TARGET, min(LISTENING)), timeout=10).close()
         yield Machines(network, source, target)
 
@@ -119,7 +119,7 @@ def test_an_address_that_the_source_has_not_is_an_error(machines: Machines) -> N
 
 
 def set_rules(namespace: NetworkNamespace, hook: str, inbound: str) -> None:
-    """Puts the rules `inbound`, separated by semicolons, where an NSG has them; in one step."""
+    """Installs the rules `inbound`, separated by semicolons, where an NSG has them, atomically."""
     ruleset = f"""
         flush ruleset
         table ip nsg {{

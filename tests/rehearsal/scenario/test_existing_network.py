@@ -1,4 +1,4 @@
-"""A second stack with kept results, in a network that exists, on the stand-in alone."""
+"""A second stack with kept results, in an existing network, only on the stand-in."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 class Lives:
-    """A stack that is destroyed, and a second one that continues with its results."""
+    """A destroyed stack, and a second one that continues with its results."""
 
     def __init__(self, file: Path) -> None:
         azure = Azure(file)
@@ -29,7 +29,7 @@ class Lives:
         first = driver.up({**REQUIRED, "maxWorkers": "0"})
         driver.destroy()
         network = make_existing_network(azure)
-        time.sleep(CONTAINER_NAME_S)  # The deleted containers' names are free then.
+        time.sleep(CONTAINER_NAME_S)  # Wait until the deleted containers' names are free.
         self.before = azure.resources()
         self.up: Result = driver.up(
             {

@@ -1,4 +1,4 @@
-"""Addresses that this machine already uses are told with what uses them."""
+"""The host check reports addresses that this machine already uses, and what uses them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rehearsal.set_up.address_conflicts import (
 
 
 def interfaces(**addresses: str) -> str:
-    """What `ip -j addr` prints; the keyword is the interface."""
+    """Returns the output of `ip -j addr`; each keyword is an interface."""
     return json.dumps(
         [
             {

@@ -1,4 +1,4 @@
-"""What is made is whole or not there, and nothing of its making outlives the set-up."""
+"""The set-up makes each artifact completely or not at all, and leaves no process or mount."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps a rehearsal from a machine is said before anything is made, a line for each."""
+"""Before making anything, the checks print one line for each obstacle to a rehearsal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How this host reaches packages is how the machines reach them."""
+"""The machines reach packages the same way as this host."""
 
 from __future__ import annotations
 

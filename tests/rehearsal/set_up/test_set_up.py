@@ -1,4 +1,4 @@
-"""What is made once is made again when what it is made from has changed."""
+"""The set-up makes an artifact again when its sources have changed."""
 
 from __future__ import annotations
 

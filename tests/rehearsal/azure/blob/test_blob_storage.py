@@ -31,7 +31,7 @@ pytestmark = [
 
 
 def make(folder: Path) -> BlobStorage:
-    """Returns storage that one principal may use as it likes, whatever the account."""
+    """Returns storage in which one principal has full access to every account."""
     storage = BlobStorage(folder, "127.0.0.3", free_port(EVERY_ADDRESS))
     accounts = dict.fromkeys(("results", "first", "second", "kept", "removed"), "/accounts")
     all_ = RoleAssignment("principal", BLOB_DATA_CONTRIBUTOR, "/accounts", 0)
@@ -41,7 +41,7 @@ def make(folder: Path) -> BlobStorage:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlobStorage]:
-    """With the account `results`, for tests that leave it as it is."""
+    """Storage with the account `results`, for tests that do not change it."""
     storage = make(tmp_path_factory.mktemp("storage") / "blobs")
     storage.add_account("results")
     yield storage
@@ -56,7 +56,7 @@ def storage(tmp_path: Path) -> Iterator[BlobStorage]:
 
 
 def connect(storage: BlobStorage, account: str) -> http.client.HTTPConnection:
-    """Connects as a machine does: by the account's real name, trusting the authority alone."""
+    """Connects as a machine does: by the account's real name, trusting only the CA."""
     name = f"{account}.blob.core.windows.net"
     trust = ssl.create_default_context(cafile=storage.ca_certificate)
     plain = socket.create_connection((storage.address, storage.port), timeout=10)
@@ -174,7 +174,7 @@ def test_other_addresses_are_answered_and_another_process_continues(storage: Blo
     other.stop()
     with pytest.raises(ServiceRequestError):
         storage.read("results", "runs", "a")
-    # A start of all of it: blobs outlive a stop, and the other address is answered again.
+    # This restarts all of it: blobs outlive a stop, and the other address answers again.
     storage.add_account("results")
     assert storage.read("results", "runs", "a") == b"kept"
     storage.answer_at([elsewhere.address])

@@ -1,4 +1,4 @@
-"""What Azure does later than it is asked to."""
+"""Changes that Azure makes some time after the request."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_azures_autoscale_keeps_the_capacity_within_its_limits(
 
 
 class FailsOnce(Azure):
-    """An Azure with a machine that is ready, and whose first change fails."""
+    """An Azure with one ready machine, whose first change fails."""
 
     applied = 0
 

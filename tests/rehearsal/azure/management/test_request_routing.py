@@ -1,4 +1,4 @@
-"""The stand-in for management.azure.com: who may ask it, and what its answers mean."""
+"""The stand-in for management.azure.com: its authorization and the meaning of its answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Ask = Callable[..., requests.Response]
 
 class Clock:
     def __init__(self) -> None:
-        self.now = time.time() + 5  # Role assignments are dated by another clock.
+        self.now = time.time() + 5  # Role assignments carry the time of another clock.
 
     def __call__(self) -> float:
         return self.now
@@ -46,7 +46,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
-    """With two machines, and roles that are in effect."""
+    """Azure with two machines, and with roles in effect."""
     monkeypatch.setattr(roles, "ROLE_DELAY_S", 0)
     with cloud(tmp_path, capacity=2) as running:
         yield running

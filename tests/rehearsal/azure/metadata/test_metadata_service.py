@@ -49,7 +49,7 @@ STORAGE_TOKEN = f"{TOKEN}&resource=https://storage.azure.com"
 
 
 class Service:
-    """A service that runs, with its state file."""
+    """A running service with its state file."""
 
     def __init__(self, folder: Path) -> None:
         self.state_file = folder / "metadata.json"
@@ -67,7 +67,7 @@ class Service:
         headers: dict[str, str] | None = None,
         body: object = None,
     ) -> tuple[int, Any]:
-        """Asks from a machine's address; posts `body` if there is one."""
+        """Sends a request from a machine's address, as a POST if there is a `body`."""
         connection = http.client.HTTPConnection(
             self.address, self.port, timeout=10, source_address=(caller.address, 0)
         )
@@ -104,7 +104,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture
 def cloud(running: Service) -> Service:
-    """Three machines, and nothing scheduled."""
+    """Three machines without scheduled events."""
     for name in metadata_state.read(running.state_file).instances:
         metadata_state.remove_instance(running.state_file, name)
     for instance in (HEAD, WORKER, OTHER_WORKER):

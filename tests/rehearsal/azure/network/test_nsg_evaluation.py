@@ -1,4 +1,4 @@
-"""What an NSG lets through, by Azure's documentation; test_nftables_kernel asks the kernel.
+"""Packets that an NSG allows by Azure's documentation; test_nftables_kernel tests the kernel.
 
 https://learn.microsoft.com/azure/virtual-network/network-security-groups-overview
 """
@@ -32,13 +32,13 @@ def nsg(*rules: Properties, name: str = "nsg", member: str = HEAD) -> Nsg:
 
 
 def decides(*rules: Properties, **packet: Any) -> str:
-    """The name of the rule that decides about a packet from the stranger to the head's SSH."""
+    """Returns the rule that decides about a packet from the stranger to the head's SSH, by name."""
     plain = Packet("tcp", STRANGER, 50000, HEAD, 22)
     (decision,) = decisions(plain._replace(**packet), [nsg(*rules)])
     return decision.rule
 
 
-# Which packets a rule is about
+# The packets that a rule matches
 
 ADDRESSES: dict[str, tuple[list[str], list[str]]] = {
     "*": ([WORKER, STRANGER, LOAD_BALANCER, "0.0.0.0", "255.255.255.255"], []),
@@ -114,7 +114,7 @@ def test_a_rule_about_ports_is_not_about_icmp() -> None:
     assert rules == ["Inbound-100", "Inbound-100", "DenyAllInBound"]
 
 
-# Which rule decides
+# The rule that decides
 
 
 def test_the_lowest_priority_number_decides() -> None:
@@ -193,7 +193,7 @@ def test_open_ports_are_those_that_a_packet_reaches() -> None:
     assert open_ports([nsg(*rules)], STRANGER, HEAD, "icmp") == set()
 
 
-# What is refused
+# Refused rules
 
 
 @pytest.mark.parametrize(

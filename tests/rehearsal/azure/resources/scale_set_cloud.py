@@ -29,7 +29,7 @@ HEAD = f"{GROUP}/providers/Microsoft.Compute/virtualMachines/head"
 INTERFACE = f"{GROUP}/providers/Microsoft.Network/networkInterfaces/head"
 HEADS = "head's principal"
 ROLES = {"vm": (VM_CONTRIBUTOR, GROUP), "identity": (IDENTITY_OPERATOR, IDENTITY)}
-"""What the head's identity has: roles by what they are about, with their scopes."""
+"""The roles of the head's identity and their scopes, by the resource they concern."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Cloud:
         return access_token(audience, "client", Identity(principal), int(time.time()))
 
     def machines(self) -> dict[str, SetMachine]:
-        """Returns the machines that are there, by name, those that are being deleted too."""
+        """Returns the existing machines by name, including those being deleted."""
         scale_set = self.azure.resources()[SCALE_SET]
         return {machine.name: machine for machine in machines_of(scale_set, time.time())}
 
@@ -58,7 +58,7 @@ class Cloud:
             SetMachines(self.azure).evict(SCALE_SET, name, faults)
 
     def count(self, request: str) -> int:
-        """Returns how often a request has come, "PATCH" or "GET .../workers"."""
+        """Returns the number of requests of a kind, such as "PATCH" or "GET .../workers"."""
         return sum(asked.startswith(request) for asked in self.management.asked)
 
 
@@ -66,7 +66,7 @@ class Cloud:
 def cloud(
     folder: Path, capacity: int = 0, roles: tuple[str, ...] = tuple(ROLES)
 ) -> Iterator[Cloud]:
-    """Yields it, with these of ROLES in effect."""
+    """Yields a cloud with these of ROLES in effect."""
     azure = Azure(folder / "azure.json")
     declare(azure, capacity, roles)
     faults = FaultsFile(folder / "faults.json")
@@ -80,7 +80,7 @@ def cloud(
 
 
 def declare(azure: Azure, capacity: int, roles: tuple[str, ...]) -> None:
-    """Makes what Pulumi would."""
+    """Creates the resources that Pulumi would."""
     make(azure, "Subnet", SUBNET, {"addressPrefix": "10.42.1.0/24"})
     make(azure, "UserAssignedIdentity", IDENTITY, {"resourceName": "workers", **IN_GROUP})
     address = {"ipConfigurations": [{"subnet": {"id": SUBNET}}]}

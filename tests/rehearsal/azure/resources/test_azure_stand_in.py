@@ -1,4 +1,4 @@
-"""What exists, and what Azure adds to a resource's inputs."""
+"""The existing resources, and the properties that Azure adds to a resource's inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which private endpoints lead to Blob, and from where."""
+"""The private endpoints that lead to Blob, and the networks that can use them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SUBNET = f"{VNET}/subnets/one"
 
 
 def found(group: str = "blob", account: str = ACCOUNT) -> list[PrivateEndpoint]:
-    """The endpoints of two virtual networks, of which one has an endpoint for the account."""
+    """Returns the endpoints of two virtual networks, one of which has one for the account."""
     connection = {"privateLinkServiceId": account, "groupIds": [group]}
     endpoint = {"subnet": {"id": SUBNET}, "privateLinkServiceConnections": [connection]}
     return private_endpoints(

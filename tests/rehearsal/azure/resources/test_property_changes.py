@@ -1,4 +1,4 @@
-"""What azure-native takes for a change."""
+"""The differences that azure-native treats as changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_name_in_an_id_has_case() -> None:
 
 
 INPUTS = {"a": {"declared": 1}, "secret": "s", "list": ["x", {"y": 1}]}
-"""Azure answers the secret never, and `added` always."""
+"""Azure never returns the secret and always returns `added`."""
 ANSWER = {"a": {"declared": 1, "added": 2}, "list": ["x", {"y": 1, "added": 2}], "added": 2}
 
 

@@ -1,4 +1,4 @@
-"""What the engine sees of Azure, asked over gRPC as the engine asks."""
+"""The engine's view of Azure, requested over gRPC as the engine does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INPUTS = {"resourceGroupName": "g", "virtualNetworkName": "v", "subnetName": "he
 
 
 class Answering(Azure):
-    """Answers every call with `answer`, and keeps what it was asked."""
+    """An Azure that answers every call with `answer` and records the calls."""
 
     def __init__(self, answer: Callable[[], Properties] = dict) -> None:
         super().__init__(Path("/nowhere"))
@@ -74,7 +74,7 @@ def update(stub: Any) -> Any:
 
 
 def struct(values: Properties) -> Any:
-    """As the engine sends it, with what is its own."""
+    """Returns the values as the engine sends them, with its own fields."""
     return PropertyValue.marshal_map(wrapped({**values, "__defaults": []}))
 
 
@@ -113,7 +113,7 @@ def test_a_change_is_compared_with_the_inputs_of_before() -> None:
     old = {**INPUTS, "addressPrefix": "10.42.0.0/24"}
     new = {**old, "virtualNetworkName": "other"}
     request = provider_pb2.DiffRequest(
-        # The state is not what was declared: Azure has added to it.
+        # The state differs from the declaration: Azure has added to it.
         id="/the/subnet",
         urn=URN,
         olds=struct({"name": "head"}),

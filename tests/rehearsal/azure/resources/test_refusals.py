@@ -1,4 +1,4 @@
-"""What Azure refuses: deletions of what is used, and what was deleted or has failed just now."""
+"""Azure refuses to delete resources in use, and to reuse those that were just deleted or failed."""
 
 from __future__ import annotations
 

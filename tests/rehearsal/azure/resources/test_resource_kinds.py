@@ -1,4 +1,4 @@
-"""Ids and names are as Azure and its provider give them."""
+"""IDs and names follow the rules of Azure and its provider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which identity may do what, on which resource, and from when on."""
+"""The actions that an identity may perform on a resource, and from when on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A managed run command: when Azure executes it, and what Azure says of it."""
+"""A managed run command: when Azure executes it, and how Azure reports it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def inputs(script: str) -> Properties:
 
 
 class Executing(Azure):
-    """Keeps the scripts that it is to execute; each ends as `ends` says."""
+    """An Azure that records the scripts it executes; each has the outcome `ends`."""
 
     def __init__(self, file: Path) -> None:
         super().__init__(file)
