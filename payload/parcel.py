@@ -18,8 +18,13 @@ MAX_BYTES = 20 * 2**20
 MAX_NAME = 40
 SOURCE, INPUTS, REQUIREMENTS = "source", "inputs", "requirements.txt"
 """Names in the training's folder on the head."""
-STAYS = ("payload/parcel.py", "payload/experiment/document.py")
-"""Only a laptop uses these files, so they are not sent."""
+STAYS = (
+    "payload/parcel.py",
+    "payload/experiment/document.py",
+    "payload/commands/run_script.py",
+    "payload/script/",
+)
+"""Only a laptop uses these files and folders, so they are not sent."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import payload
 from bench.arguments import add_bench
 from payload.command_line import Parser
-from payload.commands.arguments import add_evaluate, add_results, add_train, add_tune
+from payload.commands.arguments import add_evaluate, add_results, add_run, add_train, add_tune
 from volley.ports import UI_PORT
 from volley.stack import Stack
 
@@ -49,7 +49,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """
     if arguments and arguments[0] in PULUMI and not {"-h", "--help"} & set(arguments):
         return argparse.Namespace(verb=arguments[0], pulumi=arguments[1:])
-    options: argparse.Namespace = parser().parse_args(arguments)
+    if list(arguments[:1]) == ["run"]:
+        # argparse would mix the script's options with its own.
+        end = arguments.index("--") if "--" in arguments else len(arguments)
+        options: argparse.Namespace = parser().parse_args(arguments[:end])
+        options.script_params = list(arguments[end + 1 :])
+    else:
+        options = parser().parse_args(arguments)
     return options
 
 
@@ -83,6 +89,7 @@ def _add_here(here: Group) -> None:
     add_train(here)
     add_tune(here)
     add_evaluate(here)
+    add_run(here)
     ui = here.add_parser(
         "ui",
         help="open MLflow's charts of the runs on this machine",

@@ -63,6 +63,8 @@ def _here(verb: str) -> Command:
             from payload.commands.tune import tune as command
         case "evaluate":
             from payload.commands.evaluate import evaluate as command
+        case "run":
+            from payload.commands.run_script import run_script as command
         case "bench":
             from bench.command import bench as command
         case "ui":
@@ -113,7 +115,9 @@ def _experiments(verb: str) -> Command:
 
 
 COMMANDS: dict[str, Callable[[str], Command]] = {
-    **dict.fromkeys(("train", "tune", "evaluate", "ui", "bench", "new", "completion"), _here),
+    **dict.fromkeys(
+        ("train", "tune", "evaluate", "run", "ui", "bench", "new", "completion"), _here
+    ),
     **dict.fromkeys(("up", "down", "status", "cost", "start", "sleep"), _machines),
     **dict.fromkeys(("dashboard", "ssh", "exec"), _machines),
     **dict.fromkeys(("submit", "logs", "stop", "resume", "pull"), _experiments),

@@ -1,4 +1,4 @@
-"""The options of train, tune and evaluate. Shell completion reads it too, so it imports little."""
+"""The options of train, tune, evaluate and run; shell completion reads them, so imports are few."""
 
 import argparse
 from pathlib import Path
@@ -78,6 +78,26 @@ def add_evaluate(commands: Any) -> None:
     add("--seed", type=int, help="seed of environments and actions")
     add("--video", type=Path, metavar="MP4", help="also record an episode")
     add_results(evaluate)
+
+
+def add_run(commands: Any) -> None:
+    run = commands.add_parser(
+        "run",
+        help="run a script with Ray and MLflow, as on the cluster",
+        usage="volley run [OPTION ...] FILE [-- ARGUMENT ...]",
+        description="Runs a Python script of your own. It finds a Ray of its own at ray.init(), "
+        "MLflow at mlflow.start_run(), and VOLLEY_RESULTS, a folder for files.",
+        allow_abbrev=False,
+    )
+    add = run.add_argument
+    add("file", type=Path, help="a Python file, or a YAML file with entry_script")
+    add("--source-directory", type=Path, help="folder from which Python imports")
+    add(
+        "--tracking-uri",
+        metavar="URI",
+        help="MLflow server (default: an embedded database in --results)",
+    )
+    add_results(run)
 
 
 def add_results(command: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from payload.errors import UserError
-from payload.experiment.settings import LEFT_OUT
+from payload.experiment.machine_needs import LEFT_OUT
 
 WRITE_BITS = 0o222
 

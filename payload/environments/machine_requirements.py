@@ -18,7 +18,8 @@ from pathlib import Path
 
 from payload.environments.inputs import input_variables
 from payload.errors import UserError
-from payload.experiment.settings import Experiment, in_bytes, named_paths
+from payload.experiment.machine_needs import MachineNeeds, in_bytes, named_paths
+from payload.experiment.settings import Experiment
 
 PACKAGES, INPUTS = ".packages", ".inputs"
 """Folders below the results, for installed packages and copies of inputs."""
@@ -28,7 +29,7 @@ REASON = re.compile(r"[×╰─▶│ ]+")
 """The tree that uv draws around its reasons."""
 
 
-def provide(experiment: Experiment, results: Path) -> Path | None:
+def provide(needs: MachineNeeds, results: Path) -> Path | None:
     """Prepares this process, and those that it starts, to run the experiment's environment.
 
     Args:
@@ -40,11 +41,11 @@ def provide(experiment: Experiment, results: Path) -> Path | None:
     Raises:
         UserError: A folder is missing, a package cannot be installed, the machine lacks something.
     """
-    check_requirements(experiment)
-    os.environ.update(experiment.environment_variables)
-    provide_inputs(experiment, results)
-    installed = install_packages(experiment, results / PACKAGES)
-    folders = [experiment.source_directory, str(installed) if installed else None]
+    check_requirements(needs)
+    os.environ.update(needs.environment_variables)
+    provide_inputs(needs, results)
+    installed = install_packages(needs, results / PACKAGES)
+    folders = [needs.source_directory, str(installed) if installed else None]
     for folder in reversed([folder for folder in folders if folder is not None]):
         sys.path.insert(0, folder)
         below = os.environ.get("PYTHONPATH")
@@ -52,42 +53,43 @@ def provide(experiment: Experiment, results: Path) -> Path | None:
     return installed
 
 
-def provide_inputs(experiment: Experiment, results: Path) -> None:
+def provide_inputs(needs: MachineNeeds, results: Path) -> None:
     """Does the part of `provide` that a Ray job does not bring along."""
-    os.environ.update(input_variables(experiment.inputs, results / INPUTS))
+    os.environ.update(input_variables(needs.inputs, results / INPUTS))
 
 
-def check_requirements(experiment: Experiment) -> None:
+def check_requirements(needs: MachineNeeds) -> None:
     """Raises UserError unless all named files exist and this machine meets the requirements."""
-    check_folders(experiment)
-    check_machine(experiment)
+    check_folders(needs)
+    check_machine(needs)
 
 
-def check_folders(experiment: Experiment) -> None:
-    """Raises UserError unless every folder and file that the experiment names exists."""
-    for key, path in named_paths(experiment).items():
+def check_folders(needs: MachineNeeds) -> None:
+    """Raises UserError unless every folder and file that the experiment or script names exists."""
+    for key, path in named_paths(needs).items():
         if key == "pip_requirements_file" and not Path(path).is_file():
             raise UserError(f"{key}: {path} is not a file")
         if key != "pip_requirements_file" and not Path(path).is_dir():
             raise UserError(f"{key}: {path} is not a folder")
 
 
-def check_machine(experiment: Experiment) -> None:
+def check_machine(needs: MachineNeeds) -> None:
     """Raises UserError unless this machine has the apt packages, the memory and the program."""
-    lacking = [name for name in experiment.apt_packages if not _is_installed(name)]
+    lacking = [name for name in needs.apt_packages if not _is_installed(name)]
     if lacking:
         raise UserError(
             f"apt_packages: {', '.join(lacking)}: not installed on this machine; "
             f"sudo apt-get install {' '.join(lacking)}"
         )
-    if experiment.shm_size is not None and SHARED_MEMORY.is_dir():
-        needed, there = in_bytes(experiment.shm_size), shutil.disk_usage(SHARED_MEMORY).total
+    if needs.shm_size is not None and SHARED_MEMORY.is_dir():
+        needed, there = in_bytes(needs.shm_size), shutil.disk_usage(SHARED_MEMORY).total
         if needed > there:
             raise UserError(
-                f"shm_size: {experiment.shm_size} is more than the {there / 2**30:.1f} GB of "
-                f"{SHARED_MEMORY}; sudo mount -o remount,size={experiment.shm_size} {SHARED_MEMORY}"
+                f"shm_size: {needs.shm_size} is more than the {there / 2**30:.1f} GB of "
+                f"{SHARED_MEMORY}; sudo mount -o remount,size={needs.shm_size} {SHARED_MEMORY}"
             )
-    program = experiment.run_under.split()[0] if experiment.run_under else None
+    under = needs.run_under if isinstance(needs, Experiment) else None
+    program = under.split()[0] if under else None
     if program is not None and shutil.which(program) is None:
         raise UserError(f"run_under: {program} is not on the PATH of this machine")
 
@@ -101,7 +103,7 @@ def _is_installed(package: str) -> bool:
     return asked.stdout.strip() == "installed"
 
 
-def install_packages(experiment: Experiment, packages: Path) -> Path | None:
+def install_packages(needs: MachineNeeds, packages: Path) -> Path | None:
     """Installs packages that the training environment lacks; returns their folder, or None.
 
     Packages that it has keep their versions: another numpy, gymnasium or torch in the environment
@@ -110,9 +112,9 @@ def install_packages(experiment: Experiment, packages: Path) -> Path | None:
     Raises:
         UserError: A package does not exist, or needs another version of an installed one.
     """
-    wanted = list(experiment.pip_packages)
-    if experiment.pip_requirements_file is not None:
-        wanted += Path(experiment.pip_requirements_file).read_text().splitlines()
+    wanted = list(needs.pip_packages)
+    if needs.pip_requirements_file is not None:
+        wanted += Path(needs.pip_requirements_file).read_text().splitlines()
     if not wanted:
         return None
     here = _distributions()
@@ -124,7 +126,7 @@ def install_packages(experiment: Experiment, packages: Path) -> Path | None:
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:
-        print(f"Installing {', '.join(experiment.pip_packages) or 'packages'} ...", flush=True)
+        print(f"Installing {', '.join(needs.pip_packages) or 'packages'} ...", flush=True)
         (aside / "constraints.txt").write_text("\n".join(here))
         (aside / "requirements.txt").write_text("\n".join(wanted))
         constraints = ("--constraint", str(aside / "constraints.txt"))

@@ -15,7 +15,8 @@ from typing import Any
 
 from payload.environments.inputs import copy_folder, files_in, input_variables, remove_copies
 from payload.errors import UserError
-from payload.experiment.settings import MAX_TRAVEL_BYTES, Experiment
+from payload.experiment.machine_needs import MAX_TRAVEL_BYTES
+from payload.experiment.settings import Experiment
 
 INPUTS = "volley_inputs"
 """In the working directory, the folders of `inputs` by name."""

@@ -7,16 +7,17 @@ read experiments through it.
 from payload.errors import UserError, nearest
 from payload.experiment.file import to_yaml
 from payload.experiment.impala_settings import ImpalaSettings
-from payload.experiment.placement import Cluster, place
-from payload.experiment.read import read_experiment
-from payload.experiment.resume import resume_key
-from payload.experiment.settings import (
+from payload.experiment.machine_needs import (
     LEFT_OUT,
     MAX_TRAVEL_BYTES,
-    Experiment,
+    MachineNeeds,
     in_bytes,
     named_paths,
 )
+from payload.experiment.placement import Cluster, place
+from payload.experiment.read import read_experiment
+from payload.experiment.resume import resume_key
+from payload.experiment.settings import Experiment
 from payload.room import Node
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Cluster",
     "Experiment",
     "ImpalaSettings",
+    "MachineNeeds",
     "Node",
     "UserError",
     "in_bytes",

@@ -67,5 +67,7 @@ def to_yaml(experiment: Experiment) -> str:
     if experiment.search:
         searched = {key: space.to_plain() for key, space in experiment.search.items()}
         values["config"] = {**values.get("config", {}), **searched}
-    text: str = yaml.dump(values, Dumper=_Dumper, sort_keys=False)
+    first = [key for key in ("run", "env", "config", "stop") if key in values]
+    in_order = {key: values[key] for key in (*first, *values)}
+    text: str = yaml.dump(in_order, Dumper=_Dumper, sort_keys=False)
     return text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from payload.experiment.impala_settings import ImpalaSettings
+from payload.experiment.machine_needs import MachineNeeds
 from payload.experiment.ppo_dqn_sac_settings import DQNSettings, PPOSettings, SACSettings
 from payload.experiment.search_space import SearchSpace
 from payload.experiment.settings_of_every_algorithm import STRICT, AlgorithmSettings
@@ -52,20 +53,8 @@ class Stop(BaseModel):
     """Iterations of the training loop."""
 
 
-_Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-_Package = Annotated[str, Field(pattern=r"^[A-Za-z0-9]")]
-"""Nothing that apt or uv would take for an option."""
-
-
-class Experiment(BaseModel):
-    """One experiment, as an experiment file or the command line gives it.
-
-    Folders and files are relative to the experiment file.
-    """
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True
-    )
+class Experiment(MachineNeeds):
+    """One experiment, as an experiment file or the command line gives it."""
 
     run: Algorithm = "IMPALA"
     """The algorithm."""
@@ -75,22 +64,6 @@ class Experiment(BaseModel):
     """Settings of the algorithm."""
     stop: Stop = Stop()
     """Training ends when the first criterion is met; without any, after an hour."""
-    # What the environment needs
-    source_directory: str | None = None
-    """A folder from which Python imports, on every machine."""
-    pip_packages: list[_Package] = []
-    """Packages of PyPI to install beside volley's own."""
-    pip_requirements_file: str | None = None
-    """A requirements file with more of them."""
-    environment_variables: dict[_Name, str] = {}
-    """Environment variables of every process of the run."""
-    inputs: dict[_Name, str] = {}
-    """Folders to read, by name; the environment finds each one at VOLLEY_INPUT_<NAME>."""
-    apt_packages: list[_Package] = []
-    """Packages of Ubuntu that every machine must have. On a cluster of volley they are added to the
-    stack's own."""
-    shm_size: str | None = Field(None, pattern=r"^[0-9]+[bkmgBKMG]?$")
-    """Shared memory, as `docker run --shm-size` takes it: 64m, 2g."""
     run_under: str | None = Field(None, min_length=1)
     """A command that runs the env runners' Python: "xvfb-run -a" for a simulator with a window."""
     # A search
@@ -127,29 +100,3 @@ class Experiment(BaseModel):
     def _of_the_algorithm(cls, config: Any, info: ValidationInfo) -> Any:
         settings = SETTINGS[info.data.get("run", "IMPALA")]
         return settings.model_validate(config) if isinstance(config, dict) else config
-
-
-LEFT_OUT = frozenset(
-    {"__pycache__", ".git", ".venv", "venv"}
-    | {"results", ".packages", ".inputs"}
-    | {".mypy_cache", ".pytest_cache", ".ruff_cache"}
-)
-"""Names of files and folders that stay behind when a folder travels."""
-MAX_TRAVEL_BYTES = 512 * 2**20
-"""Ray refuses a larger package (GCS_STORAGE_MAX_SIZE)."""
-
-
-def named_paths(experiment: Experiment) -> dict[str, str]:
-    """Returns every folder and file that an experiment names, by its key."""
-    paths = {f"inputs.{name}": folder for name, folder in experiment.inputs.items()}
-    if experiment.source_directory is not None:
-        paths["source_directory"] = experiment.source_directory
-    if experiment.pip_requirements_file is not None:
-        paths["pip_requirements_file"] = experiment.pip_requirements_file
-    return paths
-
-
-def in_bytes(size: str) -> int:
-    """Returns the bytes of a size as `docker run --shm-size` takes it: 64m, 2g."""
-    number, unit = size.rstrip("bkmgBKMG"), size[-1].lower()
-    return int(number) * {"k": 2**10, "m": 2**20, "g": 2**30}.get(unit, 1)

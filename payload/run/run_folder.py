@@ -114,15 +114,20 @@ def create_run_folder(results: Path, experiment: Experiment, prefix: str = "") -
     """Makes a new run's folder, named after algorithm, environment and time."""
     # "walk:Walk-v0", "ALE/Pong-v5"
     environment = re.sub(r"[/:]", "-", experiment.env)
-    name = f"{prefix}{experiment.run}_{environment}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
+    folder = make_folder(results, f"{prefix}{experiment.run}_{environment}")
+    folder.experiment_file.write_text(to_yaml(experiment))
+    return folder
+
+
+def make_folder(results: Path, name: str) -> RunFolder:
+    """Makes the empty folder of a new run, named with the time."""
+    name = f"{name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
     path = results / RUNS / name
     attempt = 1
     while not _make(path):
         attempt += 1
         path = results / RUNS / f"{name}_{attempt}"
-    folder = RunFolder(path)
-    folder.experiment_file.write_text(to_yaml(experiment))
-    return folder
+    return RunFolder(path)
 
 
 def _make(path: Path) -> bool:

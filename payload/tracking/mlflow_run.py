@@ -194,18 +194,9 @@ class MLflowRun:
 
     def _connect(self) -> Any:
         """Returns a client after the run was created, or resumed."""
-        if self.tracking.artifacts is not None:
-            make_database(Path(self.tracking.uri.removeprefix("sqlite:///")))
-        client = mlflow_client(self.tracking.uri)
+        client = connected_client(self.tracking)
         if self.run_id is None:
-            experiment = client.get_experiment_by_name(EXPERIMENT_NAME)
-            if experiment is None:
-                place = self.tracking.artifacts
-                experiment_id = client.create_experiment(
-                    EXPERIMENT_NAME, None if place is None else place.as_uri(), EXPERIMENT_TAGS
-                )
-            else:
-                experiment_id = experiment.experiment_id
+            experiment_id = make_experiment(client, self.tracking)
             tags = {}
             if self.tracking.parent_file is not None:
                 # Until the file exists, this raises and is tried again.
@@ -249,6 +240,26 @@ def mlflow_client(tracking_uri: str) -> Any:
     import mlflow
 
     return mlflow.MlflowClient(tracking_uri)
+
+
+def connected_client(tracking: Tracking) -> Any:
+    """Returns an MlflowClient; makes an embedded database first, if there is none."""
+    if tracking.artifacts is not None:
+        make_database(Path(tracking.uri.removeprefix("sqlite:///")))
+    return mlflow_client(tracking.uri)
+
+
+def make_experiment(client: Any, tracking: Tracking) -> str:
+    """Returns the id of volley's MLflow experiment, which it makes if there is none."""
+    experiment = client.get_experiment_by_name(EXPERIMENT_NAME)
+    if experiment is not None:
+        return str(experiment.experiment_id)
+    place = tracking.artifacts
+    return str(
+        client.create_experiment(
+            EXPERIMENT_NAME, None if place is None else place.as_uri(), EXPERIMENT_TAGS
+        )
+    )
 
 
 def make_database(path: Path) -> None:

@@ -56,19 +56,23 @@ def payload(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def in_process(
-    folder: Path, *arguments: str, meanwhile: Callable[[Path], None] | None = None
+    folder: Path,
+    *arguments: str,
+    meanwhile: Callable[[Path], None] | None = None,
+    command: Callable[[list[str]], int] = main,
 ) -> subprocess.CompletedProcess[str]:
     """Runs the same command in this process, where RLlib is imported already.
 
     It uses this process's Ray, see `local_ray`, and disconnects from a cluster that it joined.
 
     Args:
+        command: The program; `python -m payload` by default.
         meanwhile: Acts on the run from a thread; receives the file of the run's output.
     """
     with tempfile.TemporaryDirectory() as outputs:
         files = Path(outputs, "stdout"), Path(outputs, "stderr")
         with _as_in_a_process(folder), _output_to(*files), _in_thread(meanwhile, files[0]):
-            code = main(list(arguments))
+            code = command(list(arguments))
         stdout, stderr = (file.read_text() for file in files)
     return subprocess.CompletedProcess(["payload", *arguments], code, stdout, stderr)
 

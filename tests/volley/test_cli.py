@@ -29,7 +29,7 @@ def test_every_verb_and_option_is_documented() -> None:
     text = document("docs/operate.md")
     documented = set(re.findall(r"^\| `volley ([a-z]+)", text, re.MULTILINE))
     assert documented == set(verbs(parser()))
-    own = set(documented) - {"train", "tune", "evaluate", "bench"}
+    own = set(documented) - {"train", "tune", "evaluate", "run", "bench"}
     options = {
         option
         for name, verb in verbs(parser()).items()
@@ -208,6 +208,7 @@ def test_the_laptop_imports_of_the_other_packages_what_it_may() -> None:
         "payload.command_line",
         "payload.commands.arguments",
         "payload.commands.evaluate",
+        "payload.commands.run_script",
         "payload.commands.train",
         "payload.commands.tune",
         "payload.errors",

@@ -11,7 +11,8 @@ import pytest
 from payload.environments.machine_requirements import check_requirements, provide
 from payload.environments.runtime_env import runtime_env
 from payload.errors import UserError
-from payload.experiment.settings import MAX_TRAVEL_BYTES, Experiment
+from payload.experiment.machine_needs import MAX_TRAVEL_BYTES
+from payload.experiment.settings import Experiment
 
 
 def refusal(experiment: Experiment) -> str:

@@ -1,0 +1,36 @@
+"""python -m payload.script REASON FILE [ARGUMENT ...]: a script's own process.
+
+The script finds what `python FILE ARGUMENT ...` would give it. After its traceback, a name that has
+a successor today gets one more line. REASON is a file for the error in one line.
+"""
+
+import runpy
+import sys
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+from payload.errors import first_line
+from payload.script.retired_names import successor
+
+Trace = TracebackType | None
+
+
+def main(reason: Path, script: Path) -> None:
+    def report(kind: type[BaseException], error: BaseException, trace: Trace) -> None:
+        # Python's own traceback begins in the script.
+        while trace is not None and trace.tb_frame.f_code.co_filename != str(script):
+            trace = trace.tb_next
+        traceback.print_exception(kind, error, trace or error.__traceback__)
+        reason.write_text(first_line(error))
+        if line := successor(error):
+            print(f"volley: {line}", file=sys.stderr)
+
+    sys.argv = sys.argv[2:]
+    sys.path[0] = str(script.parent)
+    sys.excepthook = report
+    runpy.run_path(str(script), run_name="__main__")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

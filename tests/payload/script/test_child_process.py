@@ -1,0 +1,103 @@
+"""How a script ends, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from payload.script import child_process
+from payload.script.child_process import End, run
+from tests.payload.command_line import wait_for
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_process, "GRACE_S", 1.0)
+
+
+def run_text(folder: Path, text: str, *arguments: str, limit_s: float | None = None) -> End:
+    """Runs a script with this text."""
+    script = folder / "script.py"
+    script.write_text(text)
+    return run([str(script), *arguments], dict(os.environ), limit_s)
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("", End("FINISHED", "the script has ended", 0)),
+        ("raise SystemExit(0)", End("FINISHED", "the script has ended", 0)),
+        ("import sys; sys.exit(3)", End("FAILED", "exit code 3", 3)),
+        ("raise ValueError('boom')", End("FAILED", "ValueError: boom", 1)),
+        ("def f(:", End("FAILED", "SyntaxError: invalid syntax (script.py, line 1)", 1)),
+        ("import os; os.abort()", End("FAILED", "killed by SIGABRT", 134)),
+    ],
+)
+def test_an_end_has_its_reason(tmp_path: Path, text: str, end: End) -> None:
+    assert run_text(tmp_path, text) == end
+
+
+def test_a_script_has_its_arguments_and_folder_as_python_gives_them(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("NAME = 'beside'")
+    text = "import beside, sys\nassert __name__ == '__main__'\nsys.exit(','.join(sys.argv[1:]))"
+    end = run_text(tmp_path, text, "--a", "1")
+    assert (end.status, end.exit_code) == ("FAILED", 1)
+
+
+def test_a_traceback_begins_in_the_script_and_ends_with_the_successor(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run_text(tmp_path, "import gym")
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[1] == f'  File "{tmp_path}/script.py", line 1, in <module>'
+    assert lines[-2] == "ModuleNotFoundError: No module named 'gym'"
+    assert lines[-1].startswith("volley: gym is Gymnasium today")
+
+
+def test_a_script_past_its_limit_is_ended_even_if_it_ignores_sigterm(tmp_path: Path) -> None:
+    text = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(100)"
+    reason = "max_run_duration_seconds: it ran longer than 1.5"
+    assert run_text(tmp_path, text, limit_s=1.5) == End("FAILED", reason, 1)
+
+
+def test_processes_that_a_script_leaves_are_ended(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    text = (
+        (
+            "import subprocess\n"
+            "child = subprocess.Popen(['setsid', 'sh', '-c', 'sleep 100 & echo $! > pid; wait'])\n"
+            "import os, time\n"
+            "while not os.path.exists('pid') or not open('pid').read(): time.sleep(0.05)\n"
+        )
+        .replace("pid'", f"{pid}'")
+        .replace("> pid", f"> {pid}")
+    )
+    assert run_text(tmp_path, text).status == "FINISHED"
+    wait_for(lambda: not psutil.pid_exists(int(pid.read_text())))
+
+
+def test_a_signal_reaches_the_script_which_may_end_in_order(tmp_path: Path) -> None:
+    ready, saved = tmp_path / "ready", tmp_path / "saved"
+    text = (
+        f"import pathlib, time\npathlib.Path({str(ready)!r}).touch()\n"
+        "try: time.sleep(100)\n"
+        f"except KeyboardInterrupt: pathlib.Path({str(saved)!r}).touch()\n"
+    )
+
+    def interrupt() -> None:
+        wait_for(ready.exists)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    assert run_text(tmp_path, text) == End("KILLED", "stopped by SIGINT", 130)
+    thread.join()
+    assert saved.exists()

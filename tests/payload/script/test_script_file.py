@@ -1,0 +1,98 @@
+"""A script as a file or the command line gives it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from payload.errors import UserError
+from payload.script.script_file import Script, is_script, read_script
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with source/train.py."""
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/train.py").touch()
+    return tmp_path
+
+
+def read(folder: Path, *params: str, **values: Any) -> Script:
+    """Reads a file with these keys in a folder."""
+    file = folder / "script.yaml"
+    file.write_text(yaml.safe_dump(values, sort_keys=False))
+    return read_script(file, list(params))
+
+
+def test_a_python_file_is_a_script_without_other_needs(folder: Path) -> None:
+    script = read_script(folder / "source/train.py", ["--run", "IMPALA"])
+    assert (script.entry_script, script.script_params) == (
+        str(folder / "source/train.py"),
+        ["--run", "IMPALA"],
+    )
+
+
+def test_entry_script_is_relative_to_source_directory(folder: Path) -> None:
+    script = read(folder, source_directory="source", entry_script="train.py")
+    assert script.entry_script == str(folder / "source/train.py")
+
+
+def test_entry_script_is_relative_to_the_file_without_a_source_directory(folder: Path) -> None:
+    script = read(folder, entry_script="source/train.py")
+    assert script.entry_script == str(folder / "source/train.py")
+
+
+def test_a_mapping_of_parameters_becomes_options_and_flags(folder: Path) -> None:
+    params = {"--run": "IMPALA", "--config": {"lr": 0.1}, "--cpus": 2, "--verbose": ""}
+    script = read(folder, entry_script="source/train.py", script_params=params)
+    expected = ["--run", "IMPALA", "--config", '{"lr": 0.1}', "--cpus", "2", "--verbose"]
+    assert script.script_params == expected
+
+
+def test_parameters_of_the_command_line_replace_those_of_the_file(folder: Path) -> None:
+    script = read(folder, "--a", entry_script="source/train.py", script_params=["--b", 1])
+    assert script.script_params == ["--a"]
+
+
+@pytest.mark.parametrize(
+    ("values", "refusal"),
+    [
+        (
+            {"entry_script": "trian.py"},
+            "trian.py is no file (did you mean train.py?)",
+        ),
+        ({"entry_script": "../other.py"}, "entry_script: ../other.py is not in source_directory"),
+        ({}, "entry_script: is missing"),
+        ({"entry_script": "train.py", "env": "CartPole-v1"}, "has entry_script and env"),
+        ({"entry_script": "train.py", "script_params": 3}, "script_params: 3 is neither a mapping"),
+        (
+            {"entry_script": "train.py", "input": {}},
+            "unknown key (did you mean inputs?)",
+        ),
+        (
+            {"entry_script": "train.py", "max_run_duration_seconds": 0},
+            "max_run_duration_seconds: 0: input should be greater than",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_one_line(
+    folder: Path, values: dict[str, Any], refusal: str
+) -> None:
+    (folder / "other.py").touch()
+    with pytest.raises(UserError, match=re.escape(refusal)):
+        read(folder, source_directory="source", **values)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "script"),
+    [("a.py", "", True), ("a.yaml", "entry_script: a.py", True), ("b.yaml", "env: Pong", False)],
+)
+def test_a_script_is_told_from_an_experiment(
+    tmp_path: Path, name: str, text: str, script: bool
+) -> None:
+    (tmp_path / name).write_text(text)
+    assert is_script(tmp_path / name) is script

@@ -1,0 +1,83 @@
+"""`volley run`: a script finds Ray, MLflow and its folder, and leaves no MLflow run open."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from mlflow.entities import Run
+
+from payload.script.environment import SUBMISSION
+from tests.local_ray import leave_local_ray
+from tests.payload.command_line import in_process, run_folder, tracked_runs, with_database
+from volley.cli import main
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = """
+import json, os, sys
+from pathlib import Path
+
+import mlflow, ray
+
+ray.init()
+
+@ray.remote
+def square(number):
+    return number**2, os.environ["VOLLEY_RESULTS"]
+
+(answer, results) = ray.get(square.remote(7))
+with mlflow.start_run(run_name="ended"):
+    mlflow.log_metric("answer", answer)
+mlflow.start_run(run_name="open")
+Path(results, "answer.json").write_text(json.dumps([answer, *sys.argv[1:]]))
+os.kill(os.getpid(), 9)
+"""
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A script that was killed while one of its two MLflow runs was open."""
+
+    exit_code: int
+    output: str
+    run: Path
+    mlflow_runs: dict[str, Run]
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
+    leave_local_ray()  # The script's workers inherit the environment of its own Ray.
+    folder = with_database(tmp_path_factory.mktemp("script"))
+    (folder / "square.py").write_text(SCRIPT)
+    done = in_process(folder, "run", "square.py", "--", "--run", "a b", command=main)
+    runs = {run.info.run_name: run for run in tracked_runs(f"sqlite:///{folder}/results/mlflow.db")}
+    return Killed(done.returncode, done.stdout, run_folder(folder), runs)
+
+
+def test_its_end_is_told_with_the_reason(killed: Killed) -> None:
+    assert killed.exit_code == 137
+    assert "FAILED: killed by SIGKILL\n" in killed.output
+
+
+def test_its_tasks_run_on_ray_and_its_files_are_kept(killed: Killed) -> None:
+    answer = json.loads((killed.run / "output/answer.json").read_text())
+    assert answer == [49, "--run", "a b"]
+
+
+def test_its_mlflow_runs_are_tagged_and_none_stays_open(killed: Killed) -> None:
+    statuses = {name: run.info.status for name, run in killed.mlflow_runs.items()}
+    assert statuses == {"ended": "FINISHED", "open": "FAILED"}
+    tags = {run.data.tags[SUBMISSION] for run in killed.mlflow_runs.values()}
+    assert tags == {killed.run.name}
+
+
+def test_a_script_that_is_no_file_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "train.py"]) == 2
+    assert capsys.readouterr().err.startswith("volley: entry_script: ")
+    assert not list(tmp_path.iterdir())
