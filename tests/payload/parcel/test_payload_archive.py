@@ -21,7 +21,9 @@ MAX_PACKED_BYTES = 85_000
 @pytest.fixture
 def unpacked(tmp_path: Path) -> Path:
     with tarfile.open(fileobj=io.BytesIO(payload_archive())) as archive:
-        archive.extractall(tmp_path, filter="data")
+        # Debian 12's Python 3.11.2 has no argument `filter`.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(tmp_path)
     return tmp_path
 
 
