@@ -32,6 +32,7 @@ train: .venv/payload  ## Train IMPALA on Pong until the mean return is 18 or an 
 test: lint  ## Lint, types and all tests
 	$(PYTEST) $(ARGS)
 
+# The imports of a third process would take longer than it saves.
 quick: lint  ## Lint, types and the tests that need no process
 	OMP_NUM_THREADS=1 $(PYTEST) --numprocesses 2 -m "not slow" --timeout 60 $(ARGS)
 

@@ -49,7 +49,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """
     if arguments and arguments[0] in PULUMI and not {"-h", "--help"} & set(arguments):
         return argparse.Namespace(verb=arguments[0], pulumi=arguments[1:])
-    if list(arguments[:1]) == ["run"]:
+    if arguments and arguments[0] == "run":
         # argparse would mix the script's options with its own.
         end = arguments.index("--") if "--" in arguments else len(arguments)
         options: argparse.Namespace = parser().parse_args(arguments[:end])

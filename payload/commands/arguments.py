@@ -91,12 +91,8 @@ def add_run(commands: Any) -> None:
     )
     add = run.add_argument
     add("file", type=Path, help="a Python file, or a YAML file with entry_script")
-    add("--source-directory", type=Path, help="folder from which Python imports")
-    add(
-        "--tracking-uri",
-        metavar="URI",
-        help="MLflow server (default: an embedded database in --results)",
-    )
+    add("--source-directory", help="folder from which Python imports")
+    _add_tracking_uri(run)
     add_results(run)
 
 
@@ -141,11 +137,7 @@ def _add_run_options(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("--address", help='a running Ray cluster ("auto"); default: Ray on this machine')
     add_results(command)
-    add(
-        "--tracking-uri",
-        metavar="URI",
-        help="MLflow server (default: an embedded database in --results)",
-    )
+    _add_tracking_uri(command)
     add(
         "--status",
         type=Path,
@@ -165,6 +157,14 @@ def _add_run_options(command: argparse.ArgumentParser) -> None:
         default=3,
         metavar="K",
         help="recent checkpoints to keep besides the best (default 3)",
+    )
+
+
+def _add_tracking_uri(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--tracking-uri",
+        metavar="URI",
+        help="MLflow server (default: an embedded database in --results)",
     )
 
 

@@ -30,7 +30,11 @@ def check_run_options(options: argparse.Namespace) -> None:
         raise UserError(f"--status {options.status}: the folder does not exist")
     if options.env_runners is not None and not options.env_runners.absolute().parent.is_dir():
         raise UserError(f"--env-runners {options.env_runners}: the folder does not exist")
-    uri = options.tracking_uri
+    check_tracking_uri(options.tracking_uri)
+
+
+def check_tracking_uri(uri: str | None) -> None:
+    """Raises UserError unless it is None or may be the URI of an MLflow server."""
     if uri is not None and not uri.startswith(URI_SCHEMES):
         raise UserError(f"--tracking-uri {uri}: must start with one of {', '.join(URI_SCHEMES)}")
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from payload.command_line import ui_command
+from payload.commands.prepare import check_tracking_uri
+from payload.errors import UserError, first_line
 from payload.script.script_file import read_script
 
 if TYPE_CHECKING:
     from payload.script.child_process import End
     from payload.script.script_file import Script
+    from payload.tracking.mlflow_run import Tracking
 
 
 def run_script(options: argparse.Namespace) -> int:
@@ -20,53 +24,64 @@ def run_script(options: argparse.Namespace) -> int:
     Raises:
         UserError: The options, or what the script needs, cannot be used.
     """
-    script = read_script(
-        options.file, options.script_params, source_directory=options.source_directory
-    )
+    check_tracking_uri(options.tracking_uri)
+    script = read_script(options.file, options.script_params, options.source_directory)
     from payload.environments.machine_requirements import provide
-    from payload.run.driver_lock import driver_lock
     from payload.run.run_folder import check_writable, make_folder
     from payload.script.environment import end_runs, script_variables
-    from payload.tracking.mlflow_run import Tracking, connected_client, make_experiment
+    from payload.tracking.mlflow_run import Tracking
 
     check_writable(options.results)
     provide(script, options.results)
-    folder = make_folder(options.results, Path(script.entry_script).stem)
-    with driver_lock(folder):
-        tracking = Tracking.embedded(options.results, folder.path.name)
-        if options.tracking_uri is not None:
-            tracking = Tracking(options.tracking_uri, None, folder.path.name)
-        client = connected_client(tracking)
-        make_experiment(client, tracking)
-        os.environ.update(script_variables(folder.path, tracking))
-        end = _run(script)
-        runs = end_runs(client, folder.path, end.status)
-    print(f"{end.status}: {end.reason}")
-    _say_next(options, folder.path, runs)
+    name = Path(script.entry_script).stem
+    client = _client(Tracking.at(options.tracking_uri, options.results, name))
+    folder = make_folder(options.results, name).path
+    tracking = Tracking.at(options.tracking_uri, options.results, folder.name)
+    end = _run(script, script_variables(folder, tracking))
+    runs = end_runs(client, folder, end.status)
+    print(f"{end.status}: {end.reason}\nResults          {folder}")
+    if runs and options.tracking_uri is None:
+        print(f"Next:\n  {ui_command(options.results)}")
     return end.exit_code
 
 
-def _run(script: Script) -> End:
+def _client(tracking: Tracking) -> Any:
+    """Returns an MlflowClient of a server that answers; volley's experiment is there."""
+    from mlflow.exceptions import MlflowException
+
+    from payload.tracking.mlflow_run import MAX_RETRIES, connected_client, make_experiment
+
+    retries = os.environ.get(MAX_RETRIES)
+    try:
+        client = connected_client(tracking)
+        make_experiment(client, tracking)
+    except MlflowException as error:
+        raise UserError(f"--tracking-uri {tracking.uri}: {first_line(error)}") from None
+    finally:
+        if retries is None:  # A client without retries is for this answer, not for the script.
+            os.environ.pop(MAX_RETRIES, None)
+    return client
+
+
+def _run(script: Script, variables: dict[str, str]) -> End:
     """Runs the script with a Ray of its own, which it joins and which ends with it."""
     import ray
 
     from payload.run.ray_cluster import connect, disconnect
     from payload.script.child_process import run
 
+    os.environ.update(variables)  # Ray's workers inherit them.
     print("Starting Ray on this machine ...", flush=True)
     connect(None)
-    address = ray.get_runtime_context().gcs_address
-    command = [script.entry_script, *script.script_params]
+    exit_code = 1
     try:
-        environment = {**os.environ, "RAY_ADDRESS": address}
-        return run(command, environment, script.max_run_duration_seconds)
+        address = ray.get_runtime_context().gcs_address
+        end = run(
+            [script.entry_script, *script.script_params],
+            {**os.environ, "RAY_ADDRESS": address},
+            script.max_run_duration_seconds,
+        )
+        exit_code = end.exit_code
+        return end
     finally:
-        disconnect(0)
-
-
-def _say_next(options: argparse.Namespace, folder: Path, runs: list[str]) -> None:
-    from payload.command_line import ui_command
-
-    print(f"Results          {folder}")
-    if runs and options.tracking_uri is None:
-        print(f"Next:\n  {ui_command(options.results)}")
+        disconnect(exit_code)

@@ -67,6 +67,7 @@ def to_yaml(experiment: Experiment) -> str:
     if experiment.search:
         searched = {key: space.to_plain() for key, space in experiment.search.items()}
         values["config"] = {**values.get("config", {}), **searched}
+    # pydantic lists the keys that an experiment shares with scripts before its own.
     first = [key for key in ("run", "env", "config", "stop") if key in values]
     in_order = {key: values[key] for key in (*first, *values)}
     text: str = yaml.dump(in_order, Dumper=_Dumper, sort_keys=False)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -38,6 +41,8 @@ class MachineNeeds(BaseModel):
     """Shared memory, as `docker run --shm-size` takes it: 64m, 2g."""
 
 
+PATHS = ("source_directory", "pip_requirements_file", "inputs")
+"""Keys whose values are paths, or paths by name."""
 LEFT_OUT = frozenset(
     {"__pycache__", ".git", ".venv", "venv"}
     | {"results", ".packages", ".inputs"}
@@ -46,6 +51,22 @@ LEFT_OUT = frozenset(
 """Names of files and folders that stay behind when a folder travels."""
 MAX_TRAVEL_BYTES = 512 * 2**20
 """Ray refuses a larger package (GCS_STORAGE_MAX_SIZE)."""
+
+
+def with_absolute_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Returns a file's values with the paths of PATHS, which are relative to `folder`, as absolute.
+
+    A value of another type stays as it is: the model refuses it.
+    """
+    return {key: _absolute(v, folder) if key in PATHS else v for key, v in values.items()}
+
+
+def _absolute(value: Any, folder: Path) -> Any:
+    if isinstance(value, dict):
+        return {name: _absolute(path, folder) for name, path in value.items()}
+    if not isinstance(value, str):
+        return value
+    return os.path.normpath(folder.absolute() / Path(value).expanduser())
 
 
 def named_paths(needs: MachineNeeds) -> dict[str, str]:

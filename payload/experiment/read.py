@@ -5,7 +5,6 @@ say `num_workers` and the command line `num_env_runners`.
 """
 
 import difflib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from payload.errors import UserError
 from payload.experiment.file import read_file
+from payload.experiment.machine_needs import with_absolute_paths
 from payload.experiment.old_names import (
     DURATION,
     Translated,
@@ -42,7 +42,6 @@ from payload.experiment.settings import (
 )
 
 SECTIONS = ("config", "stop")
-PATHS = ("source_directory", "pip_requirements_file", "inputs")
 Layer = Mapping[str, Any]
 """Plain data: run, env, config and stop, any of which may be missing."""
 
@@ -111,12 +110,12 @@ class _Merged:
         """Merges a layer over the earlier ones; its relative paths start in `folder`."""
         if not isinstance(layer, Mapping):
             raise UserError(f"experiment: {layer!r} is not a mapping of run, env, config and stop")
-        for key, value in layer.items():
+        for key, value in with_absolute_paths(layer, folder).items():
             if value is None:  # A section left empty in a file.
                 continue
             if key not in SECTIONS:
                 check_no_space(key, value)
-                self.values[key] = _absolute(value, folder) if key in PATHS else value
+                self.values[key] = value
                 continue
             if not isinstance(value, dict):
                 raise UserError(f"{key}: {value!r} is not a mapping of settings")
@@ -201,15 +200,6 @@ def _check_arguments(env_config: Any) -> None:
     for key, value in {"config.env_config": env_config, **inner}.items():
         if is_search_space(value):
             check_searched("env_config", key)
-
-
-def _absolute(value: Any, folder: Path) -> Any:
-    """Returns a path, or paths by name, as absolute; any other value unchanged."""
-    if isinstance(value, dict):
-        return {name: _absolute(path, folder) for name, path in value.items()}
-    if not isinstance(value, str):
-        return value
-    return os.path.normpath(folder.absolute() / Path(value).expanduser())
 
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -153,11 +153,7 @@ class Reporting:
 
 def _tracking(folder: RunFolder, options: TrainOptions) -> Tracking:
     """Returns where the MLflow run of a folder is, or will be, kept."""
-    name = folder.path.name
-    if options.tracking_uri is None:
-        tracking = Tracking.embedded(options.results, name)
-    else:
-        tracking = Tracking(options.tracking_uri, None, name)
+    tracking = Tracking.at(options.tracking_uri, options.results, folder.path.name)
     parent = None if options.parent is None else options.parent.mlflow_run_file
     # Another tracking server does not know the run: there it becomes a new one.
     return replace(tracking, run_id=folder.mlflow_run_id(tracking.uri), parent_file=parent)

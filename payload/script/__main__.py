@@ -1,7 +1,8 @@
-"""python -m payload.script REASON FILE [ARGUMENT ...]: a script's own process.
+"""python -m payload.script ERROR FILE [ARGUMENT ...]: a script's own process.
 
 The script finds what `python FILE ARGUMENT ...` would give it. After its traceback, a name that has
-a successor today gets one more line. REASON is a file for the error in one line.
+a successor today gets one more line. ERROR is a file to write the
+script's own exception to, in one line.
 """
 
 import runpy
@@ -16,13 +17,13 @@ from payload.script.retired_names import successor
 Trace = TracebackType | None
 
 
-def main(reason: Path, script: Path) -> None:
+def main(error_file: Path, script: Path) -> None:
     def report(kind: type[BaseException], error: BaseException, trace: Trace) -> None:
         # Python's own traceback begins in the script.
         while trace is not None and trace.tb_frame.f_code.co_filename != str(script):
             trace = trace.tb_next
         traceback.print_exception(kind, error, trace or error.__traceback__)
-        reason.write_text(first_line(error))
+        error_file.write_text(first_line(error))
         if line := successor(error):
             print(f"volley: {line}", file=sys.stderr)
 

@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -42,29 +42,27 @@ def run(script: Sequence[str], environment: Mapping[str, str], limit_s: float | 
         script: Its path and arguments.
         limit_s: Seconds after which it is ended.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        reason = Path(folder, "reason")
-        command = [sys.executable, "-m", "payload.script", str(reason), *script]
-        end = _run(command, environment, limit_s)
-        # The script's own error says more than its exit code.
-        return replace(end, reason=reason.read_text()) if reason.exists() else end
-
-
-def _run(command: Sequence[str], environment: Mapping[str, str], limit_s: float | None) -> End:
     before, kills_before = set(psutil.Process().children()), _kernel_kills()
-    with _adopted_orphans(), _received_signals() as received:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _adopted_orphans(),
+        _received_signals() as received,
+    ):
+        error = Path(folder, "error")
+        command = [sys.executable, "-m", "payload.script", str(error), *script]
         process = subprocess.Popen(command, env=environment, start_new_session=True)
         try:
             by_itself = _wait(process, limit_s, received)
         finally:
             _kill_all([child for child in psutil.Process().children() if child not in before])
             process.wait()
+        reason = error.read_text() if error.exists() else ""
     if received:
         number = signal.Signals(received[0])
         return End("KILLED", f"stopped by {number.name}", 128 + number)
     if not by_itself:
         return End("FAILED", f"max_run_duration_seconds: it ran longer than {limit_s:g}", 1)
-    return _end(process.returncode, _kernel_kills() > kills_before)
+    return _end(process.returncode, reason, _kernel_kills() > kills_before)
 
 
 def _wait(process: subprocess.Popen[bytes], limit_s: float | None, received: list[int]) -> bool:
@@ -93,11 +91,11 @@ def _kill_all(processes: list[psutil.Process]) -> None:
     psutil.wait_procs([*processes, *below], GRACE_S)
 
 
-def _end(returncode: int, kernel_killed: bool) -> End:
+def _end(returncode: int, error: str, kernel_killed: bool) -> End:
     if returncode == 0:
         return End("FINISHED", "the script has ended", 0)
     if returncode > 0:
-        return End("FAILED", f"exit code {returncode}", returncode)
+        return End("FAILED", error or f"exit code {returncode}", returncode)
     name = signal.Signals(-returncode).name
     if -returncode == signal.SIGKILL and kernel_killed:
         name = "the kernel: the machine has no memory left"

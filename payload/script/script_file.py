@@ -10,13 +10,13 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
+from payload.command_line import command_name
 from payload.errors import UserError, nearest
 from payload.experiment.file import read_file
-from payload.experiment.machine_needs import MachineNeeds
+from payload.experiment.machine_needs import MachineNeeds, with_absolute_paths
 from payload.experiment.settings import Experiment
 
 FILES = (".yaml", ".yml", ".json")
-PATHS = ("source_directory", "pip_requirements_file")
 TRAINING = set(Experiment.model_fields) - set(MachineNeeds.model_fields)
 """Keys of an experiment that a script does not have."""
 
@@ -49,70 +49,57 @@ def _value(value: Any) -> list[str]:
     return [value if isinstance(value, str) else json.dumps(value)]
 
 
-def is_script(path: Path) -> bool:
-    """Whether a file is a script, or a file that describes one, and not an experiment.
-
-    Raises:
-        UserError: It cannot be read.
-    """
-    return path.suffix not in FILES or "entry_script" in read_file(path)
-
-
-def read_script(path: Path, params: list[str], **command_line: Any) -> Script:
+def read_script(path: Path, params: list[str], source_directory: str | None = None) -> Script:
     """Reads a script.
 
     Args:
         path: A Python file, or a YAML file with `entry_script`.
         params: Arguments from the command line; they replace those of the file.
-        command_line: Keys that override the file's; None where they are not given.
+        source_directory: From the command line; it replaces that of the file.
 
     Raises:
         UserError: A key, a value or a path cannot be used.
     """
-    folder = path.parent
     if path.suffix in FILES:
-        values = _absolute(read_file(path), folder)
+        values = with_absolute_paths(read_file(path), path.parent)
+        _check_no_experiment(path, values)
     else:
         values = {"entry_script": str(path.absolute())}
-    values |= {key: value for key, value in command_line.items() if value is not None}
+    if source_directory is not None:
+        values |= with_absolute_paths({"source_directory": source_directory}, Path())
     if params:
         values["script_params"] = params
-    if both := TRAINING & set(values):
-        raise UserError(
-            f"{path}: has entry_script and {', '.join(sorted(both))}; a file describes a script "
-            "or an experiment"
-        )
     try:
         script = Script.model_validate(values)
     except ValidationError as error:
         raise UserError(f"{path}: {_in_words(error)}") from None
-    return script.model_copy(update={"entry_script": str(_checked(script, folder))})
+    return script.model_copy(update={"entry_script": _python_file(script, path.parent)})
 
 
-def _absolute(values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    def absolute(value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        return os.path.normpath(folder.absolute() / Path(value).expanduser())
+def _check_no_experiment(path: Path, values: dict[str, Any]) -> None:
+    of_training = ", ".join(key for key in values if key in TRAINING)
+    if of_training and "entry_script" in values:
+        raise UserError(
+            f"{path}: has entry_script and {of_training}; a file describes a script or an "
+            "experiment"
+        )
+    if of_training:
+        raise UserError(
+            f"{path}: has {of_training}, so it is an experiment. Next: "
+            f"{command_name()} train {path}"
+        )
 
-    paths = {key: absolute(values[key]) for key in PATHS if key in values}
-    inputs = values.get("inputs")
-    if isinstance(inputs, dict):
-        paths["inputs"] = {name: absolute(value) for name, value in inputs.items()}
-    return {**values, **paths}
 
-
-def _checked(script: Script, folder: Path) -> Path:
+def _python_file(script: Script, folder: Path) -> str:
     """Returns the path of the Python file, which exists and lies in source_directory."""
-    given = Path(script.entry_script)
-    source = None if script.source_directory is None else Path(script.source_directory)
-    path = Path(os.path.normpath((source or folder).absolute() / given))
+    source = script.source_directory
+    path = Path(os.path.normpath(Path(source or folder).absolute() / script.entry_script))
     if not path.is_file():
-        beside = [file.name for file in path.parent.glob("*.py")]
-        raise UserError(f"entry_script: {given} is no file{nearest(path.name, beside)}")
-    if source is not None and not path.is_relative_to(source.absolute()):
-        raise UserError(f"entry_script: {given} is not in source_directory, {source}")
-    return path
+        near = nearest(path.name, (file.name for file in path.parent.glob("*.py")))
+        raise UserError(f"entry_script: {script.entry_script} is no file{near}")
+    if source is not None and not path.is_relative_to(source):
+        raise UserError(f"entry_script: {script.entry_script} is not in source_directory, {source}")
+    return str(path)
 
 
 def _in_words(error: ValidationError) -> str:

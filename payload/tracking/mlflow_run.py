@@ -35,6 +35,7 @@ CLOSE_TIMEOUT_S = 60.0
 """How long the end of a run waits for pending deliveries."""
 PARAM_LIMIT = 6000
 """MLflow's longest parameter value, in characters."""
+MAX_RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 BATCH = 1000
 """Most metrics that MLflow takes in one request."""
 
@@ -63,6 +64,11 @@ class Tracking:
             return run_page(self.uri.rstrip("/"), experiment_id, run_id)
         # A database's address may contain a password.
         return f"run {run_id}" if self.artifacts is None else ui_command(self.artifacts.parent)
+
+    @classmethod
+    def at(cls, uri: str | None, results: Path, run_name: str) -> Tracking:
+        """Returns the Tracking of a server, or of the database below `results` without one."""
+        return cls.embedded(results, run_name) if uri is None else cls(uri, None, run_name)
 
     @classmethod
     def embedded(cls, results: Path, run_name: str, run_id: str | None = None) -> Tracking:
@@ -236,7 +242,7 @@ def mlflow_client(tracking_uri: str) -> Any:
     """Returns an MlflowClient. MLflow sends no usage data unless the user turns that on."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     # MLflow would silently repeat a request for two minutes; MLflowRun repeats it and reports it.
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    os.environ.setdefault(MAX_RETRIES, "0")
     import mlflow
 
     return mlflow.MlflowClient(tracking_uri)

@@ -26,6 +26,7 @@ ray.init()
 
 @ray.remote
 def square(number):
+    assert "MLFLOW_HTTP_REQUEST_MAX_RETRIES" not in os.environ
     return number**2, os.environ["VOLLEY_RESULTS"]
 
 (answer, results) = ray.get(square.remote(7))
@@ -74,10 +75,28 @@ def test_its_mlflow_runs_are_tagged_and_none_stays_open(killed: Killed) -> None:
     assert tags == {killed.run.name}
 
 
-def test_a_script_that_is_no_file_leaves_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("arguments", "refusal"),
+    [
+        (("train.py",), "entry_script: "),
+        (("here.py", "--source-directory", "elsewhere"), "entry_script: "),
+        (("here.py", "--tracking-uri", "server"), "--tracking-uri server: must start with"),
+        (
+            ("here.py", "--tracking-uri", "http://127.0.0.1:9"),
+            "--tracking-uri http://127.0.0.1:9",
+        ),
+    ],
+)
+def test_what_cannot_be_used_leaves_nothing(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    refusal: str,
 ) -> None:
+    (tmp_path / "here.py").touch()
     monkeypatch.chdir(tmp_path)
-    assert main(["run", "train.py"]) == 2
-    assert capsys.readouterr().err.startswith("volley: entry_script: ")
-    assert not list(tmp_path.iterdir())
+    assert main(["run", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"volley: {refusal}")
+    assert [path.name for path in tmp_path.iterdir()] == ["here.py"]

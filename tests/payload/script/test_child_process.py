@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -44,11 +46,14 @@ def test_an_end_has_its_reason(tmp_path: Path, text: str, end: End) -> None:
     assert run_text(tmp_path, text) == end
 
 
-def test_a_script_has_its_arguments_and_folder_as_python_gives_them(tmp_path: Path) -> None:
+def test_a_script_has_its_arguments_and_folder_as_python_gives_them(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "beside.py").write_text("NAME = 'beside'")
-    text = "import beside, sys\nassert __name__ == '__main__'\nsys.exit(','.join(sys.argv[1:]))"
-    end = run_text(tmp_path, text, "--a", "1")
-    assert (end.status, end.exit_code) == ("FAILED", 1)
+    text = "import beside, sys\nprint(__name__, beside.NAME, sys.argv)"
+    assert run_text(tmp_path, text, "--a", "1").status == "FINISHED"
+    script = str(tmp_path / "script.py")
+    assert capfd.readouterr().out == f"__main__ beside {[script, '--a', '1']}\n"
 
 
 def test_a_traceback_begins_in_the_script_and_ends_with_the_successor(
@@ -68,29 +73,33 @@ def test_a_script_past_its_limit_is_ended_even_if_it_ignores_sigterm(tmp_path: P
     assert run_text(tmp_path, text, limit_s=1.5) == End("FAILED", reason, 1)
 
 
+ORPHAN = """
+import pathlib, subprocess, time
+pid = pathlib.Path({pid!r})
+# In a session of its own, and its parent ends at once.
+subprocess.run(["sh", "-c", f"setsid sleep 100 > /dev/null 2>&1 & echo $! > {{pid}}"])
+"""
+
+
 def test_processes_that_a_script_leaves_are_ended(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    text = (
-        (
-            "import subprocess\n"
-            "child = subprocess.Popen(['setsid', 'sh', '-c', 'sleep 100 & echo $! > pid; wait'])\n"
-            "import os, time\n"
-            "while not os.path.exists('pid') or not open('pid').read(): time.sleep(0.05)\n"
-        )
-        .replace("pid'", f"{pid}'")
-        .replace("> pid", f"> {pid}")
-    )
-    assert run_text(tmp_path, text).status == "FINISHED"
-    wait_for(lambda: not psutil.pid_exists(int(pid.read_text())))
+    assert run_text(tmp_path, ORPHAN.format(pid=str(pid))).status == "FINISHED"
+    assert not psutil.pid_exists(int(pid.read_text()))
+
+
+INTERRUPTED = """
+import pathlib, time
+pathlib.Path({ready!r}).touch()
+try:
+    time.sleep(100)
+except KeyboardInterrupt:
+    pathlib.Path({saved!r}).touch()
+    raise
+"""
 
 
 def test_a_signal_reaches_the_script_which_may_end_in_order(tmp_path: Path) -> None:
     ready, saved = tmp_path / "ready", tmp_path / "saved"
-    text = (
-        f"import pathlib, time\npathlib.Path({str(ready)!r}).touch()\n"
-        "try: time.sleep(100)\n"
-        f"except KeyboardInterrupt: pathlib.Path({str(saved)!r}).touch()\n"
-    )
 
     def interrupt() -> None:
         wait_for(ready.exists)
@@ -98,6 +107,45 @@ def test_a_signal_reaches_the_script_which_may_end_in_order(tmp_path: Path) -> N
 
     thread = threading.Thread(target=interrupt)
     thread.start()
+    text = INTERRUPTED.format(ready=str(ready), saved=str(saved))
     assert run_text(tmp_path, text) == End("KILLED", "stopped by SIGINT", 130)
     thread.join()
     assert saved.exists()
+
+
+GROUPS = {
+    Path("/sys/fs/cgroup/memory"): "memory.limit_in_bytes",
+    Path("/sys/fs/cgroup"): "memory.max",
+}
+"""Roots of control groups, version 1 and 2, and the file with the limit of a group's memory."""
+
+
+@pytest.fixture
+def small_memory() -> Iterator[Path]:
+    """A control group with 64 MiB of memory."""
+    for root, limit in GROUPS.items():
+        group = root / f"volley-test-{os.getpid()}"
+        with suppress(OSError):
+            group.mkdir()
+            try:
+                (group / limit).write_text(str(64 * 2**20))
+                yield group
+                return
+            finally:
+                group.rmdir()
+    pytest.skip("this user may not limit the memory of a process")
+
+
+GREEDY = """
+import os, pathlib
+pathlib.Path({group!r}, "cgroup.procs").write_text(str(os.getpid()))
+taken = [bytearray(2**20) for _ in range(2000)]
+"""
+
+
+def test_a_script_that_the_kernel_kills_for_its_memory_is_told_so(
+    tmp_path: Path, small_memory: Path
+) -> None:
+    end = run_text(tmp_path, GREEDY.format(group=str(small_memory)))
+    reason = "killed by the kernel: the machine has no memory left"
+    assert end == End("FAILED", reason, 128 + signal.SIGKILL)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from payload.errors import UserError
-from payload.script.script_file import Script, is_script, read_script
+from payload.script.script_file import Script, read_script
 
 
 @pytest.fixture
@@ -87,12 +87,15 @@ def test_what_cannot_be_used_is_one_line(
         read(folder, source_directory="source", **values)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "script"),
-    [("a.py", "", True), ("a.yaml", "entry_script: a.py", True), ("b.yaml", "env: Pong", False)],
-)
-def test_a_script_is_told_from_an_experiment(
-    tmp_path: Path, name: str, text: str, script: bool
+def test_a_source_directory_of_the_command_line_is_relative_to_the_current_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / name).write_text(text)
-    assert is_script(tmp_path / name) is script
+    monkeypatch.chdir(folder / "source")
+    script = read_script(folder / "source/train.py", [], "../source")
+    assert script.source_directory == str(folder / "source")
+
+
+def test_an_experiment_is_no_script(tmp_path: Path) -> None:
+    (tmp_path / "pong.yaml").write_text("env: PongNoFrameskip-v4")
+    with pytest.raises(UserError, match=r"has env, so it is an experiment\. Next: .*volley train "):
+        read_script(tmp_path / "pong.yaml", [])
