@@ -1,5 +1,6 @@
 """Builds RLlib's AlgorithmConfig from an experiment, for every algorithm."""
 
+import logging
 from dataclasses import asdict
 from typing import Any
 
@@ -77,6 +78,19 @@ def algorithm_config(experiment: Experiment, settings: AlgorithmSettings) -> Alg
     except ValueError as error:
         raise UserError(f"config: {str(error).splitlines()[0]}") from error
     return config
+
+
+def check_config(experiment: Experiment, settings: AlgorithmSettings) -> None:
+    """Makes the config before a run has a log, and keeps RLlib's warnings from the terminal.
+
+    Raises:
+        UserError: RLlib refuses two settings together.
+    """
+    logging.disable(logging.WARNING)
+    try:
+        algorithm_config(experiment, settings)
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _evaluate(config: AlgorithmConfig, settings: AlgorithmSettings) -> None:

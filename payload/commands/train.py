@@ -48,10 +48,10 @@ def train(options: argparse.Namespace) -> int:
         # The number in the file may not fit yet; a single env runner is enough to start.
         shrink = options.env_runners is not None
         settings = with_defaults(experiment, atari, place(experiment.config, cluster, shrink))
-        from payload.algorithms.algorithm_config import algorithm_config
+        from payload.algorithms.algorithm_config import check_config
         from payload.run.train import train
 
-        algorithm_config(experiment, settings)  # If RLlib refuses, no folder is left.
+        check_config(experiment, settings)  # If RLlib refuses, no folder is left.
         folder = resumed or run_folder.create_run_folder(options.results, experiment)
         if resumed is None:
             until_end.enter_context(driver_lock(folder))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
@@ -28,3 +31,21 @@ def test_settings_that_rllib_refuses_together_are_an_error_of_the_user() -> None
     # RLlib's default for minibatch_size is 128.
     with pytest.raises(UserError, match=r"^config: `minibatch_size` \(128\) must be <= .* \(64\)"):
         rllib_config("PPO", "CartPole-v1", train_batch_size_per_learner=64)
+
+
+SILENT = """
+from payload.algorithms.algorithm_config import check_config
+from payload.experiment.derived_defaults import with_defaults
+from payload.experiment.read import read_experiment
+
+for run in ("IMPALA", "APPO", "PPO", "DQN", "SAC"):
+    experiment = read_experiment({"run": run, "env": "CartPole-v1"}).experiment
+    check_config(experiment, with_defaults(experiment, atari=False, num_env_runners=2))
+"""
+
+
+@pytest.mark.slow
+def test_a_config_is_checked_without_a_word_of_rllib() -> None:
+    command = [sys.executable, "-c", SILENT]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout + done.stderr == ""
