@@ -34,10 +34,10 @@ def run_script(options: argparse.Namespace) -> int:
     check_writable(options.results)
     provide(script, options.results)
     name = Path(script.entry_script).stem
-    client = _client(Tracking.at(options.tracking_uri, options.results, name))
+    tracking = Tracking.at(options.tracking_uri, options.results, name)
+    client = _client(tracking)
     folder = make_folder(options.results, name).path
-    tracking = Tracking.at(options.tracking_uri, options.results, folder.name)
-    end = _run(script, script_variables(folder, tracking))
+    end = _run(script, script_variables(folder, tracking.uri))
     runs = end_runs(client, folder, end.status)
     print(f"{end.status}: {end.reason}\nResults          {folder}")
     if runs and options.tracking_uri is None:

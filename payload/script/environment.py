@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from payload.tracking.mlflow_run import EXPERIMENT_NAME, Status, Tracking
+from payload.tracking.mlflow_run import EXPERIMENT_NAME, Status
 
 SUBMISSION = "volley.submission"
 """The tag of all MLflow runs that a script starts."""
@@ -12,7 +12,7 @@ OUTPUT = "output"
 """In the run's folder: VOLLEY_RESULTS."""
 
 
-def script_variables(folder: Path, tracking: Tracking) -> dict[str, str]:
+def script_variables(folder: Path, tracking_uri: str) -> dict[str, str]:
     """Returns environment variables of the script and of its workers.
 
     MLflow tags each run with what is in MLFLOW_RUN_CONTEXT (SystemEnvironmentContext).
@@ -21,7 +21,7 @@ def script_variables(folder: Path, tracking: Tracking) -> dict[str, str]:
     output.mkdir(exist_ok=True)
     return {
         "VOLLEY_RESULTS": str(output.absolute()),
-        "MLFLOW_TRACKING_URI": tracking.uri,
+        "MLFLOW_TRACKING_URI": tracking_uri,
         "MLFLOW_EXPERIMENT_NAME": EXPERIMENT_NAME,
         "MLFLOW_RUN_CONTEXT": json.dumps({SUBMISSION: folder.name}),
         "MLFLOW_DISABLE_TELEMETRY": "true",
