@@ -7,6 +7,7 @@ import platform
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
@@ -53,6 +54,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: not (item.path.stem.endswith("end_to_end") or item.path.stem in LONG)
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment_of_this_file() -> Iterator[None]:
+    """Restores the environment variables after each file: MLflow's settings are some of them."""
+    environment = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(environment)
 
 
 @pytest.fixture(scope="module")
