@@ -1,9 +1,9 @@
-"""python -m payload train | tune | evaluate, on a cluster's head; people type `volley`."""
+"""python -m payload train | tune | evaluate | run, on a cluster's head; people type `volley`."""
 
 import sys
 
 from payload.command_line import Parser
-from payload.commands.arguments import add_evaluate, add_train, add_tune
+from payload.commands.arguments import add_evaluate, add_run, add_train, add_tune
 from payload.errors import UserError
 
 
@@ -15,6 +15,8 @@ def main(argv: list[str] | None = None) -> int:
             from payload.commands.train import train as command
         elif options.verb == "tune":
             from payload.commands.tune import tune as command
+        elif options.verb == "run":
+            from payload.commands.run_script import run_script as command
         else:
             from payload.commands.evaluate import evaluate as command
         return command(options)
@@ -28,13 +30,13 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m payload",
-        description="Train, tune and evaluate agents. IMPALA and APPO are volley's own; PPO, DQN "
-        "and SAC are RLlib's.",
+        description="Train, tune and evaluate agents, run scripts. IMPALA and APPO are volley's "
+        "own; PPO, DQN and SAC are RLlib's.",
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(
         title="commands",
-        metavar="train | tune | evaluate",
+        metavar="train | tune | evaluate | run",
         dest="verb",
         required=True,
         parser_class=Parser,
@@ -42,6 +44,7 @@ def _parser() -> Parser:
     add_train(commands)
     add_tune(commands)
     add_evaluate(commands)
+    add_run(commands)
     return parser
 
 

@@ -1,5 +1,6 @@
 """What travels to a cluster: the payload, and the files that an experiment names, as tar files."""
 
+import ast
 import io
 import re
 import tarfile
@@ -9,22 +10,20 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import payload
-from payload.experiment import LEFT_OUT, Experiment, read_experiment, to_yaml
+from payload.experiment import LEFT_OUT, MachineNeeds, UserError, read_experiment, script, to_yaml
 
 MAX_BYTES = 20 * 2**20
 """Packing this much takes seconds, and a run command has room for a small part of it."""
 MAX_NAME = 40
 SOURCE, INPUTS, REQUIREMENTS = "source", "inputs", "requirements.txt"
 """Names in the training's folder on the head."""
-STAYS = (
-    "payload/parcel.py",
-    "payload/experiment/document.py",
-    "payload/commands/run_script.py",
-    "payload/script/",
-)
-"""Only a laptop uses these files and folders, so they are not sent."""
+STAYS = ("payload/parcel.py", "payload/experiment/document.py")
+"""Only a laptop uses these files, so they are not sent."""
+OF_SCRIPTS = ("payload/experiment/script.py", "payload/commands/run_script.py", "payload/script/")
+"""They travel with scripts only: a run command has no room for them."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +53,25 @@ def experiment_files(path: Path) -> ExperimentFiles:
     members = dict(_members(experiment))
     if not members:
         return ExperimentFiles(path.read_bytes(), b"")
-    own = {
-        "source_directory": experiment.source_directory and SOURCE,
-        "pip_requirements_file": experiment.pip_requirements_file and REQUIREMENTS,
-        "inputs": {name: f"{INPUTS}/{name}" for name in experiment.inputs},
-    }
-    given = {key: value for key, value in own.items() if key in experiment.model_fields_set}
-    return ExperimentFiles(to_yaml(experiment.model_copy(update=given)).encode(), _archive(members))
+    travels = experiment.model_copy(update=_paths_on_the_head(experiment))
+    return ExperimentFiles(to_yaml(travels).encode(), _archive(members))
+
+
+def script_files(submitted: script.Script) -> ExperimentFiles:
+    """Returns a script as it is sent: its file alone, or the whole of its source_directory.
+
+    Raises:
+        UserError: It imports a file that would stay behind.
+    """
+    entry = Path(submitted.entry_script)
+    source = Path(submitted.source_directory or entry.parent)
+    place = entry.relative_to(source).as_posix()
+    if submitted.source_directory is None:
+        _check_imports(entry)
+    paths = {**_paths_on_the_head(submitted), "source_directory": SOURCE, "entry_script": place}
+    members = {**dict(_members(submitted)), f"{SOURCE}/{place}": entry}
+    text = script.to_yaml(submitted.model_copy(update=paths))
+    return ExperimentFiles(text.encode(), _archive(members))
 
 
 def archive(files: Mapping[str, bytes], executable: Container[str] = ()) -> bytes:
@@ -79,9 +90,9 @@ def archive(files: Mapping[str, bytes], executable: Container[str] = ()) -> byte
     return packed.getvalue()
 
 
-def sizes(experiment: Experiment) -> dict[Path, int]:
+def sizes(needs: MachineNeeds) -> dict[Path, int]:
     """Returns the bytes of each file to be sent, the largest first."""
-    found = {path: path.stat().st_size for _, path in _members(experiment)}
+    found = {path: path.stat().st_size for _, path in _members(needs)}
     return dict(sorted(found.items(), key=lambda item: item[1], reverse=True))
 
 
@@ -90,14 +101,14 @@ def largest(found: dict[Path, int]) -> str:
     return ", ".join(f"{path} {size:,}" for path, size in list(found.items())[:3])
 
 
-def _members(experiment: Experiment) -> Iterator[tuple[str, Path]]:
+def _members(needs: MachineNeeds) -> Iterator[tuple[str, Path]]:
     """Yields each file with its place in the archive."""
-    if experiment.source_directory is not None:
-        yield from _below(Path(experiment.source_directory), SOURCE)
-    for name, folder in experiment.inputs.items():
+    if needs.source_directory is not None:
+        yield from _below(Path(needs.source_directory), SOURCE)
+    for name, folder in needs.inputs.items():
         yield from _below(Path(folder), f"{INPUTS}/{name}")
-    if experiment.pip_requirements_file is not None:
-        yield REQUIREMENTS, Path(experiment.pip_requirements_file)
+    if needs.pip_requirements_file is not None:
+        yield REQUIREMENTS, Path(needs.pip_requirements_file)
 
 
 def _below(folder: Path, place: str) -> Iterator[tuple[str, Path]]:
@@ -112,7 +123,43 @@ def _archive(members: dict[str, Path]) -> bytes:
     return archive(content, {n for n, path in members.items() if path.stat().st_mode & 0o100})
 
 
-def payload_archive() -> bytes:
+def _paths_on_the_head(needs: MachineNeeds) -> dict[str, Any]:
+    """Returns the keys that have paths, with the head's paths."""
+    paths = {
+        "source_directory": needs.source_directory and SOURCE,
+        "pip_requirements_file": needs.pip_requirements_file and REQUIREMENTS,
+        "inputs": {name: f"{INPUTS}/{name}" for name in needs.inputs},
+    }
+    return {key: value for key, value in paths.items() if key in needs.model_fields_set}
+
+
+def _check_imports(entry: Path) -> None:
+    """Raises UserError if a script imports a module from its own folder."""
+    try:
+        tree = ast.parse(entry.read_bytes())
+    except SyntaxError as error:
+        raise UserError(f"{entry}:{error.lineno}: {error.msg}") from None
+    except ValueError:
+        raise UserError(f"{entry}: is not Python") from None
+    for name in sorted(set(_imports(tree))):
+        beside = entry.parent / name
+        if beside.with_suffix(".py").is_file() or (beside / "__init__.py").is_file():
+            raise UserError(
+                f"{entry}: imports {name}, which lies beside it and would stay behind. Next: add "
+                f"--source-directory {entry.parent}"
+            )
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
+    """Yields the first part of each module's name, not of relative imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def payload_archive(for_script: bool = False) -> bytes:
     """Returns a tar file of the payload's modules; the same code gives the same bytes.
 
     It is unpacked on a machine, not installed.
@@ -120,7 +167,8 @@ def payload_archive() -> bytes:
     package = Path(payload.__file__).parent
     paths = sorted(package.rglob("[!.]*.py"))
     modules = {path.relative_to(package.parent).as_posix(): path for path in paths}
-    travelling = {name: path for name, path in modules.items() if not name.startswith(STAYS)}
+    stays = STAYS if for_script else (*STAYS, *OF_SCRIPTS)
+    travelling = {name: path for name, path in modules.items() if not name.startswith(stays)}
     return archive(
         {name: without_words(path.read_text("utf-8")).encode() for name, path in travelling.items()}
     )

@@ -49,7 +49,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """
     if arguments and arguments[0] in PULUMI and not {"-h", "--help"} & set(arguments):
         return argparse.Namespace(verb=arguments[0], pulumi=arguments[1:])
-    if arguments and arguments[0] == "run":
+    if arguments and arguments[0] in ("run", "submit"):
         # argparse would mix the script's options with its own.
         end = arguments.index("--") if "--" in arguments else len(arguments)
         options: argparse.Namespace = parser().parse_args(arguments[:end])
@@ -163,8 +163,12 @@ def _add_machines(cluster: Group) -> None:
 
 
 def _add_experiments(cluster: Group) -> None:
-    submit = _add(cluster, "submit", "queue an experiment", as_json=True)
-    submit.add_argument("experiment", type=Path, help="experiment file (YAML)")
+    submit = _add(cluster, "submit", "queue an experiment or a script", as_json=True)
+    submit.usage = "volley submit [OPTION ...] FILE [-- ARGUMENT ...]"
+    submit.add_argument(
+        "file", type=Path, help="experiment or script file (YAML), or a Python file"
+    )
+    submit.add_argument("--source-directory", help="folder that travels with a script")
     submit.add_argument("--name", help="its name on the cluster (default: the file's)")
     submit.add_argument(
         "--now",

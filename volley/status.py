@@ -25,7 +25,13 @@ from volley.tables import console, duration, number, printable, show
 WATCH_S = 2.0
 SHOWN = 10
 """Queued experiments, and ended ones, that are shown without --all."""
-COLORS = {"TRAINING": "green", "STARTING": "yellow", "FAILED": "red", "FINISHED": "blue"}
+COLORS = {
+    "TRAINING": "green",
+    "RUNNING": "green",
+    "STARTING": "yellow",
+    "FAILED": "red",
+    "FINISHED": "blue",
+}
 WISHES = {
     "stop": "writing its checkpoint, then stops",
     "requeue": "writing its checkpoint, then makes room",
@@ -139,7 +145,9 @@ def _experiments(experiments: list[Mapping[str, Any]]) -> Table:
         place = f" ({record['position']})" if state == "QUEUED" and record.get("position") else ""
         left = run.get("seconds_left")
         table.add_row(
-            str(record["name"]),
+            Text.assemble(
+                str(record["name"]), (" (script)" if record.get("script") else "", "dim")
+            ),
             Text(f"{state}{place}", style=COLORS.get(state, "")),
             number(run.get("episode_return")),
             number(run.get("env_steps")),
@@ -154,6 +162,8 @@ def _experiments(experiments: list[Mapping[str, Any]]) -> Table:
 def _why(experiment: Mapping[str, Any], run: Mapping[str, Any]) -> str:
     live = experiment["state"] in LIVE
     wish = WISHES.get(experiment.get("wish", "")) if live else None
+    if wish and experiment.get("script"):
+        wish = wish.replace("writing its checkpoint", "ending")
     return wish or experiment.get("reason") or run.get("reason") or ""
 
 

@@ -1,4 +1,4 @@
-"""`volley submit`, `stop` and `resume`: experiments in the head's queue."""
+"""`volley submit`, `stop` and `resume`: experiments and scripts in the head's queue."""
 
 import argparse
 import re
@@ -12,13 +12,22 @@ from typing import Any
 import yaml
 
 from head.queue.record import LIVE
-from payload.experiment import MAX_TRAVEL_BYTES, UserError, named_paths, nearest, read_experiment
+from payload.experiment import (
+    MAX_TRAVEL_BYTES,
+    Experiment,
+    UserError,
+    named_paths,
+    nearest,
+    read_experiment,
+)
+from payload.experiment.script import Script, is_script, read_script
 from payload.parcel import (
     archive,
     experiment_files,
     experiment_name,
     largest,
     payload_archive,
+    script_files,
     sizes,
 )
 from volley.head import Head, OnSent
@@ -31,15 +40,15 @@ PROGRESS_FROM = 5 * 2**20
 
 
 def submit(options: argparse.Namespace) -> int:
-    """Checks an experiment, packs it with the payload, and sends both to the head."""
-    stack, path = Stack(options.stack), options.experiment
+    """Checks an experiment or a script, packs it with the payload, and sends both to the head."""
+    stack, path = Stack(options.stack), options.file
     name = checked_name(path, options.name)
-    check(path)
+    submitted = check(path, options.script_params, options.source_directory)
     with ThreadPoolExecutor() as pool:
         # Both run pulumi, which takes seconds.
         not_deleting = pool.submit(stack.check_not_deleting)
         connecting = pool.submit(Head, stack)
-        packed = pack(path)
+        packed = pack(path, submitted)
         not_deleting.result()
         head = connecting.result()
     words = ["submit", name, *(["--now"] if options.now else [])]
@@ -64,8 +73,10 @@ def checked_name(path: Path, name: str | None) -> str:
     return checked
 
 
-def check(path: Path) -> None:
-    """Checks an experiment file, and that the files that it names exist and are not too large.
+def check(
+    path: Path, script_params: list[str], source_directory: str | None
+) -> Experiment | Script:
+    """Checks a file, and that the files that it names exist and are not too large.
 
     Raises:
         UserError: With the line of the file.
@@ -74,26 +85,39 @@ def check(path: Path) -> None:
         beside = [str(file) for file in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
         raise UserError(f"{path}: no such file{nearest(str(path), beside)}")
     try:
-        experiment = read_experiment(path).experiment
+        submitted = _read(path, script_params, source_directory)
     except UserError as error:
         raise _with_line(path, str(error)) from None
-    for key, named in named_paths(experiment).items():
+    for key, named in named_paths(submitted).items():
         if not Path(named).exists():
             raise _with_line(path, f"{key}: {named} does not exist")
-    files = sizes(experiment)
+    files = sizes(submitted)
     if (total := sum(files.values())) > MAX_TRAVEL_BYTES:
         raise UserError(
             f"{path}: its files have {total / 2**20:,.0f} MiB, more than the "
             f"{MAX_TRAVEL_BYTES / 2**20:.0f} MiB that Ray distributes; "
             f"the largest: {largest(files)}"
         )
+    return submitted
 
 
-def pack(path: Path) -> bytes:
+def _read(
+    path: Path, script_params: list[str], source_directory: str | None
+) -> Experiment | Script:
+    if is_script(path):
+        return read_script(path, script_params, source_directory)
+    for given, option in ((script_params, "--"), (source_directory, "--source-directory")):
+        if given:
+            raise UserError(f"{path}: is an experiment; {option} is for scripts")
+    return read_experiment(path).experiment
+
+
+def pack(path: Path, submitted: Experiment | Script) -> bytes:
     """Returns the tar file that volley-head reads; the same content gives the same bytes."""
-    files = experiment_files(path)
+    script = isinstance(submitted, Script)
+    files = script_files(submitted) if isinstance(submitted, Script) else experiment_files(path)
     members = {
-        "payload.tar": payload_archive(),
+        "payload.tar": payload_archive(for_script=script),
         "experiment.yaml": files.experiment,
         "stack.yaml": b"{}",
     }

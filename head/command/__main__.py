@@ -16,7 +16,7 @@ from ..files import replace_json
 from ..machine import boot_id
 from ..paths import SLEEP_REQUEST
 from ..queue.cluster_state import read_cluster_state
-from ..queue.record import Record
+from ..queue.record import LIVE, Record
 from ..queue.store import RefusedError, Store
 from . import files_and_logs, status
 from .submit import submit
@@ -91,7 +91,7 @@ def _wait(store: Store, options: argparse.Namespace) -> dict[str, Any]:
 
     def settled(now: Record) -> bool:
         waits = now.state == "QUEUED" and now.reason and _before(store, now)
-        return bool(now.state == "TRAINING" or now.over or now.not_before or waits)
+        return bool(now.state in LIVE[1:] or now.over or now.not_before or waits)
 
     record = _until(store, options.name, settled, options.timeout)
     return {**_short(store, record), "reason": record.reason, "before": _before(store, record)}

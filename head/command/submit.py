@@ -8,11 +8,11 @@ import subprocess
 import tarfile
 import tempfile
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from ..cluster_settings import read_settings
 from ..queue.cluster_state import read_cluster_state
-from ..queue.plan import EXPERIMENT, FILES, REFUSAL, STACK, key_of, process
+from ..queue.plan import EXPERIMENT, FILES, REFUSAL, STACK, Plan, key_of, process
 from ..queue.record import Record
 from ..queue.sharing import fits
 from ..queue.store import RefusedError, Store
@@ -34,12 +34,14 @@ def submit(store: Store, name: str, stream: IO[bytes], now: bool, replaces: bool
     try:
         digest = _unpack(stream, content)
         plan = _read_plan(content)
-        _check_room(Needs(**plan["needs"]))
+        _check_room(Needs(**plan.needs))
         record = Record(
             name,
             digest=digest,
-            key=key_of(name, plan["resume_key"], content),
-            needs=plan["needs"],
+            key=key_of(name, plan.resume_key, content),
+            needs=plan.needs,
+            script=plan.script,
+            machines_timeout_s=plan.machines_timeout_s,
             now=now,
             up=replaces,
         )
@@ -75,7 +77,7 @@ def _unpack(stream: IO[bytes], folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _read_plan(folder: Path) -> dict[str, Any]:
+def _read_plan(folder: Path) -> Plan:
     """Returns the output of head.queue.plan: the submitted payload reads the experiment."""
     command, environment = process("head.queue.plan", folder)
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
@@ -83,8 +85,7 @@ def _read_plan(folder: Path) -> dict[str, Any]:
         raise RefusedError(done.stdout.strip())
     if done.returncode != 0:
         raise RefusedError(f"the experiment cannot be read: exit code {done.returncode}")
-    plan: dict[str, Any] = json.loads(done.stdout)
-    return plan
+    return Plan(**json.loads(done.stdout))
 
 
 def _check_room(needs: Needs) -> None:

@@ -1,7 +1,7 @@
-"""head.queue.plan FOLDER: reads an experiment with the payload beside it, for the queue.
+"""head.queue.plan FOLDER: reads an experiment or a script with the payload beside it.
 
-It runs with FOLDER first on PYTHONPATH. Exit code 2: the payload refuses the experiment; the reason
-is the last line.
+It runs with FOLDER first on PYTHONPATH. Exit code 2: the payload refuses it; the reason is the last
+line.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import json
 import os
 import shlex
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..cluster_settings import read_settings
 from ..paths import PACKAGES, PYTHON
 from .record import ENV_RUNNERS, OUTPUT, STATUS
 
 if TYPE_CHECKING:
-    from payload.experiment import Experiment
+    from payload.experiment import Experiment, MachineNeeds
+    from payload.experiment.script import Script
 
 REFUSAL = 2
 """The payload's exit code for input that it refuses; a retry would fail again."""
@@ -27,17 +29,52 @@ EXPERIMENT, STACK, FILES = "experiment.yaml", "stack.yaml", "files.tar"
 
 
 def main(folder: Path) -> int:
-    from payload.experiment import UserError, resume_key
-    from payload.experiment.placement import needs
+    from payload.experiment import Experiment, UserError
 
     try:
-        experiment = read_plan(folder)
+        read = read_plan(folder)
+        plan = _of_experiment(read) if isinstance(read, Experiment) else _of_script(read)
     except UserError as error:
         print(error)
         return REFUSAL
-    needed = {**asdict(needs(experiment.config)), "search": bool(experiment.search)}
-    print(json.dumps({"needs": needed, "resume_key": resume_key(experiment)}))
+    print(json.dumps(asdict(plan)))
     return 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the queue has to know of an experiment or a script."""
+
+    needs: dict[str, Any]
+    """Needs of payload/room.py, as JSON."""
+    resume_key: str
+    """The payload's rule for which runs continue."""
+    script: bool = False
+    machines_timeout_s: float | None = None
+    """Seconds that it waits for machines in its turn; None for ever."""
+
+
+def _of_experiment(experiment: Experiment) -> Plan:
+    from payload.experiment import resume_key
+    from payload.experiment.placement import needs
+
+    needed = {**asdict(needs(experiment.config)), "search": bool(experiment.search)}
+    return Plan(needed, resume_key(experiment))
+
+
+def _of_script(script: Script) -> Plan:
+    from payload.experiment import UserError
+    from payload.experiment.script import needs, resume_key
+
+    settings = read_settings()
+    if settings is None and script.num_workers is not None:
+        raise UserError("num_workers: this cluster does not know its workers; use num_cpus")
+    return Plan(
+        asdict(needs(script, settings.worker.cpus if settings else 1)),
+        resume_key(script),
+        script=True,
+        machines_timeout_s=script.cluster_coordination_timeout_seconds,
+    )
 
 
 def process(module: str, folder: Path, *arguments: str) -> tuple[list[str], dict[str, str]]:
@@ -47,14 +84,19 @@ def process(module: str, folder: Path, *arguments: str) -> tuple[list[str], dict
     return command, {**os.environ, "PYTHONPATH": path}
 
 
-def read_plan(folder: Path) -> Experiment:
-    """Reads the experiment and the stack's layer over it, as the payload does.
+def read_plan(folder: Path) -> Experiment | Script:
+    """Reads the experiment with the stack's layer over it, as the payload does, or the script.
 
     Raises:
         UserError: The payload refuses it.
     """
     from payload.experiment import read_experiment
+    from payload.experiment.file import ENTRY_SCRIPT, read_file
 
+    if ENTRY_SCRIPT in read_file(folder / EXPERIMENT):
+        from payload.experiment.script import read_script
+
+        return read_script(folder / EXPERIMENT, [])
     return read_experiment(folder / EXPERIMENT, folder / STACK).experiment
 
 
@@ -71,8 +113,8 @@ def key_of(name: str, resume_key: str, folder: Path) -> str:
     return f"{name}-{digest.hexdigest()[:12]}"
 
 
-def job_environment(experiment: Experiment, folder: Path) -> dict[str, Any]:
-    """Returns what Ray distributes to the workers: the payload, and what the experiment names.
+def job_environment(needs: MachineNeeds, folder: Path) -> dict[str, Any]:
+    """Returns what Ray distributes to the workers: the payload, and what it names.
 
     Raises:
         UserError: A package cannot be installed, the head lacks something, or it is too large.
@@ -80,13 +122,13 @@ def job_environment(experiment: Experiment, folder: Path) -> dict[str, Any]:
     from payload.environments.machine_requirements import check_requirements, install_packages
     from payload.environments.runtime_env import runtime_env
 
-    check_requirements(experiment)
-    installed = install_packages(experiment, PACKAGES)
-    return runtime_env(experiment, folder / "payload", installed, folder / "working-directory")
+    check_requirements(needs)
+    installed = install_packages(needs, PACKAGES)
+    return runtime_env(needs, folder / "payload", installed, folder / "working-directory")
 
 
 def run_to_resume(results: Path) -> Path | None:
-    """Returns the newest unfinished run with a checkpoint, or the newest unfinished search.
+    """Returns the newest unfinished run with a checkpoint, search, or run of a script.
 
     Names end with the start time.
     """
@@ -94,7 +136,10 @@ def run_to_resume(results: Path) -> Path | None:
         run
         for run in sorted((results / "runs").glob("*"))
         if not (run / "finished").exists()
-        and (any(run.glob("checkpoints/checkpoint_*")) or (run / "search.json").exists())
+        and (
+            any(run.glob("checkpoints/checkpoint_*"))
+            or any((run / name).exists() for name in ("search.json", "script.yaml"))
+        )
     ]
     return runs[-1] if runs else None
 
@@ -106,27 +151,43 @@ def finish_runs(results: Path) -> None:
 
 
 def payload_command(
-    folder: Path, results: Path, resumed: Path | None, number: int, experiment: Experiment
+    folder: Path,
+    results: Path,
+    resumed: Path | None,
+    number: int,
+    planned: Experiment | Script,
 ) -> list[str]:
     """Returns the payload's command line.
 
     Args:
         number: Number of env runners, which the trials of a search share.
     """
-    asked = experiment.config.num_env_runners
-    verb = "tune" if experiment.search else "train"
+    from payload.experiment import Experiment
+
+    verb = "run"
+    if isinstance(planned, Experiment):
+        verb = "tune" if planned.search else "train"
     command = [sys.executable, "-m", "payload", verb, str(folder / EXPERIMENT)]
-    command += ["--address", "auto", "--results", str(results), "--status", str(folder / STATUS)]
+    command += ["--results", str(results), "--status", str(folder / STATUS)]
     command += ["--tracking-uri", os.environ["MLFLOW_TRACKING_URI"]]
-    if asked is not None:
-        # It may be the stack's number, which is not in the experiment's file.
-        each = min(asked, number) if experiment.search else asked
-        command += ["--config", json.dumps({"num_env_runners": each})]
-    if not experiment.search and asked != 0:
-        command += ["--env-runners", str(folder / ENV_RUNNERS)]
+    if isinstance(planned, Experiment):
+        command += _options_of_training(folder, number, planned)
     if resumed is not None:
         command += ["--resume", str(resumed)]
     return command
+
+
+def _options_of_training(folder: Path, number: int, experiment: Experiment) -> list[str]:
+    """Returns the options that a script's command does not have."""
+    options = ["--address", "auto"]
+    asked = experiment.config.num_env_runners
+    if asked is not None:
+        # It may be the stack's number, which is not in the experiment's file.
+        each = min(asked, number) if experiment.search else asked
+        options += ["--config", json.dumps({"num_env_runners": each})]
+    if not experiment.search and asked != 0:
+        options += ["--env-runners", str(folder / ENV_RUNNERS)]
+    return options
 
 
 def entrypoint(command: list[str], folder: Path) -> str:

@@ -1,5 +1,6 @@
 """The queue's step: it starts experiments that fit and follows them to their end."""
 
+import math
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from ..files import replace
 from ..room import Needs, Node
 from .cluster_state import ClusterState, RayNode, read_cluster_state
 from .ray_api import RayCluster
-from .record import ENV_RUNNERS, OUTPUT, STATUS, Record, read_status
+from .record import ENV_RUNNERS, LIVE, OUTPUT, STATUS, Record, read_status
 from .restart_rules import STARTS_AN_HOUR, Ends
 from .sharing import Claim, share, usable_workers
 from .store import Store
@@ -38,6 +39,8 @@ class Queue:
         self._starting: dict[str, subprocess.Popen[bytes]] = {}
         """The processes that submit jobs, by the name of the experiment."""
         self._told_to_stop: set[str] = set()
+        self._waits_for_machines: dict[str, float] = {}
+        """Since when, by the name of the experiment."""
         self._journal = JournalCopy(store)
         self._settles_until = time.monotonic() + WORKERS_TIMEOUT_S
         self._requested_workers, self._requested_at = 0, time.monotonic()
@@ -81,8 +84,8 @@ class Queue:
             status = read_status(self._store.folder(record.name))
             if leaves:
                 self._stop(record.job)
-            elif record.state == "STARTING" and status.get("state") == "TRAINING":
-                self._store.change(record, state="TRAINING", reason="", not_before=0.0)
+            elif record.state == "STARTING" and status.get("state") in LIVE[1:]:
+                self._store.change(record, state=status["state"], reason="", not_before=0.0)
         elif job is not None:
             self._ends.of_job(record, job.status, job.driver_exit_code, closing)
         elif record.name in self._starting and record.name not in submitted:
@@ -149,10 +152,18 @@ class Queue:
         names = ", ".join(training)
         room = f"waiting for CPUs or GPUs in use by {names}" if names else "no room on the nodes"
         reason = "waiting for its turn" if before else room
+        if before or names:
+            self._waits_for_machines.pop(record.name, None)
+        else:
+            since = self._waits_for_machines.setdefault(record.name, time.monotonic())
+            if time.monotonic() - since > (record.machines_timeout_s or math.inf):
+                self._ends.without_machines(record)
+                return
         if record.reason != reason:
             self._store.change(record, reason=reason)
 
     def _start(self, record: Record, number: int) -> None:
+        self._waits_for_machines.pop(record.name, None)
         if self._ends.too_often(record):
             return
         folder = self._store.folder(record.name)
@@ -174,7 +185,8 @@ class Queue:
             return
         (folder / STATUS).unlink(missing_ok=True)
         replace(folder / ENV_RUNNERS, str(number).encode())
-        print(f"{record.name}: starting with {number} env runners", flush=True)
+        with_what = "" if record.script else f" with {number} env runners"
+        print(f"{record.name}: starting{with_what}", flush=True)
         self._starting[record.name] = self._cluster.start(folder, job, number, folder / OUTPUT)
 
 

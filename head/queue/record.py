@@ -1,4 +1,4 @@
-"""The head's record of one experiment: state.json in the experiment's folder."""
+"""The head's record of one experiment or script: state.json in the experiment's folder."""
 
 import json
 from dataclasses import asdict, dataclass, field, fields
@@ -7,7 +7,8 @@ from typing import Any
 
 from ..files import read_json, replace_json
 
-LIVE = ("STARTING", "TRAINING")
+LIVE = ("STARTING", "TRAINING", "RUNNING")
+"""An experiment is TRAINING, a script is RUNNING."""
 ENDED = ("FINISHED", "FAILED", "STOPPED")
 STATE = "state.json"
 STATUS = "status.json"
@@ -46,6 +47,10 @@ class Record:
     """Its runs belong to this key: another experiment of the same name has other runs."""
     needs: dict[str, Any] = field(default_factory=dict)
     """Needs of payload/room.py, as JSON."""
+    script: bool = False
+    """Whether it is a script, which has no env runners."""
+    machines_timeout_s: float | None = None
+    """Seconds that a script waits for machines in its turn; None for ever."""
     wish: str = ""
     """Request to the queue while it trains: "stop", "requeue" or "replace"."""
     now: bool = False
@@ -60,6 +65,11 @@ class Record:
     @property
     def over(self) -> bool:
         return self.state in ENDED
+
+    def submitted_again(self, time: float, order: int) -> "Record":
+        """Returns what was submitted, without anything of its earlier starts."""
+        kept = ("name", "digest", "key", "needs", "script", "machines_timeout_s", "up")
+        return Record(**{name: getattr(self, name) for name in kept}, submitted=time, order=order)
 
     def write(self, folder: Path) -> None:
         replace_json(folder / STATE, asdict(self))

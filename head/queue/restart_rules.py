@@ -64,6 +64,12 @@ class Ends:
         self._end(record, "FAILED", reason)
         return True
 
+    def without_machines(self, record: Record) -> None:
+        """Ends a script whose machines did not come in time."""
+        limit = f"{record.machines_timeout_s:g}"
+        reason = f"cluster_coordination_timeout_seconds: no machines for it within {limit} s"
+        self._end(record, "FAILED", reason)
+
     def _failed(self, record: Record, code: int | None) -> None:
         reason = self._reason(record) or f"exit code {code}"
         if code == REFUSAL:

@@ -1,4 +1,4 @@
-"""head.queue.start FOLDER JOB NUMBER: submits an experiment as a Ray job with NUMBER env runners.
+"""head.queue.start FOLDER JOB NUMBER: submits an experiment with NUMBER env runners, or a script.
 
 It runs with FOLDER first on PYTHONPATH. It restores the runs of the experiment if the head has
 none, and installs the packages that the experiment names. Exit codes: 0 submitted, 2 refused (a
@@ -26,8 +26,8 @@ def main(folder: Path, job: str, number: int) -> int:
     from payload.experiment import UserError
 
     try:
-        experiment = read_plan(folder)
-        environment = job_environment(experiment, folder)
+        planned = read_plan(folder)
+        environment = job_environment(planned, folder)
     except UserError as error:
         print(error, flush=True)
         return REFUSAL
@@ -37,7 +37,7 @@ def main(folder: Path, job: str, number: int) -> int:
     blobs = os.environ["RESULTS_CONTAINER"]
     retry(f"{blobs}/runs/{key}", lambda: restore_runs(container(blobs), key))
     client = connect()
-    command = payload_command(folder, RUNS / key, run_to_resume(RUNS / key), number, experiment)
+    command = payload_command(folder, RUNS / key, run_to_resume(RUNS / key), number, planned)
     print(f"{job}: {shlex.join(command)}", flush=True)
     try:
         client.submit_job(

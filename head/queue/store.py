@@ -134,15 +134,7 @@ class Store:
                 submit = f"volley submit EXPERIMENT --name {name}"
                 raise RefusedError(f"{name} has finished", submit)
             if record.over:
-                record = Record(
-                    name,
-                    submitted=time.time(),
-                    order=self._order(),
-                    digest=record.digest,
-                    key=record.key,
-                    needs=record.needs,
-                    up=record.up,
-                )
+                record = record.submitted_again(time.time(), self._order())
                 record.write(self.folder(name))
         return record
 

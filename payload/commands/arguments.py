@@ -92,8 +92,16 @@ def add_run(commands: Any) -> None:
     add = run.add_argument
     add("file", type=Path, help="a Python file, or a YAML file with entry_script")
     add("--source-directory", help="folder from which Python imports")
+    add(
+        "--resume",
+        type=Path,
+        metavar="RUN",
+        help="run it in the folder of an earlier run, which VOLLEY_RESULTS has then",
+    )
     _add_tracking_uri(run)
+    _add_status(run)
     add_results(run)
+    run.set_defaults(script_params=[])
 
 
 def add_results(command: argparse.ArgumentParser) -> None:
@@ -138,12 +146,7 @@ def _add_run_options(command: argparse.ArgumentParser) -> None:
     add("--address", help='a running Ray cluster ("auto"); default: Ray on this machine')
     add_results(command)
     _add_tracking_uri(command)
-    add(
-        "--status",
-        type=Path,
-        metavar="FILE",
-        help="write the run's state to FILE as JSON, for scripts",
-    )
+    _add_status(command)
     add(
         "--checkpoint-every",
         type=float,
@@ -157,6 +160,15 @@ def _add_run_options(command: argparse.ArgumentParser) -> None:
         default=3,
         metavar="K",
         help="recent checkpoints to keep besides the best (default 3)",
+    )
+
+
+def _add_status(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--status",
+        type=Path,
+        metavar="FILE",
+        help="write the run's state to FILE as JSON, for scripts",
     )
 
 

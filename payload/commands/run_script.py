@@ -10,52 +10,78 @@ from typing import TYPE_CHECKING, Any
 from payload.command_line import ui_command
 from payload.commands.prepare import check_tracking_uri
 from payload.errors import UserError, first_line
-from payload.script.script_file import read_script
+from payload.experiment.script import read_script, to_yaml
 
 if TYPE_CHECKING:
+    from payload.experiment.script import Script
     from payload.script.child_process import End
-    from payload.script.script_file import Script
     from payload.tracking.mlflow_run import Tracking
 
 
+SCRIPT = "script.yaml"
+"""In the run's folder, beside the script's output."""
+OVER = 2
+"""The exit code for what a retry would not change."""
+MLFLOWS_OWN_RETRIES = "7"
+"""About two minutes; MLFLOW_HTTP_REQUEST_MAX_RETRIES in mlflow.environment_variables."""
+
+
 def run_script(options: argparse.Namespace) -> int:
-    """Runs a script to its end; returns its exit code.
+    """Runs a script to its end; returns its exit code, and in a job of the cluster FAILED.
 
     Raises:
         UserError: The options, or what the script needs, cannot be used.
     """
     check_tracking_uri(options.tracking_uri)
     script = read_script(options.file, options.script_params, options.source_directory)
-    from payload.environments.machine_requirements import provide
+    from payload.environments.machine_requirements import provide, provide_inputs
+    from payload.run.ray_cluster import is_job
+    from payload.run.reporting import RunStatus
     from payload.run.run_folder import check_writable, make_folder
     from payload.script.environment import end_runs, script_variables
     from payload.tracking.mlflow_run import Tracking
 
     check_writable(options.results)
-    provide(script, options.results)
+    if is_job():
+        provide_inputs(script, options.results)
+    else:
+        provide(script, options.results)
     name = Path(script.entry_script).stem
     tracking = Tracking.at(options.tracking_uri, options.results, name)
     client = _client(tracking)
-    folder = make_folder(options.results, name).path
-    end = _run(script, script_variables(folder, tracking.uri))
+    folder = options.resume or make_folder(options.results, name).path
+    (folder / SCRIPT).write_text(to_yaml(script))
+    end_runs(client, folder, "FAILED")  # An earlier process may have been lost.
+    status = RunStatus("RUNNING", str(folder))
+    if options.status is not None:
+        status.write(options.status)
+    end = (_run_in_job if is_job() else _run)(script, script_variables(folder, tracking.uri))
     runs = end_runs(client, folder, end.status)
+    if options.status is not None:
+        status.ended(end.status, end.reason).write(options.status)
     print(f"{end.status}: {end.reason}\nResults          {folder}")
     if runs and options.tracking_uri is None:
         print(f"Next:\n  {ui_command(options.results)}")
-    return end.exit_code
+    # The queue retries other exit codes, but the script would fail again.
+    return OVER if is_job() and end.status == "FAILED" else end.exit_code
 
 
 def _client(tracking: Tracking) -> Any:
     """Returns an MlflowClient of a server that answers; volley's experiment is there."""
     from mlflow.exceptions import MlflowException
 
+    from payload.run.ray_cluster import is_job
     from payload.tracking.mlflow_run import MAX_RETRIES, connected_client, make_experiment
 
     retries = os.environ.get(MAX_RETRIES)
+    if is_job():  # The head's MLflow may still be starting.
+        os.environ.setdefault(MAX_RETRIES, MLFLOWS_OWN_RETRIES)
     try:
         client = connected_client(tracking)
         make_experiment(client, tracking)
     except MlflowException as error:
+        if is_job():
+            raise
         raise UserError(f"--tracking-uri {tracking.uri}: {first_line(error)}") from None
     finally:
         if retries is None:  # A client without retries is for this answer, not for the script.
@@ -68,20 +94,29 @@ def _run(script: Script, variables: dict[str, str]) -> End:
     import ray
 
     from payload.run.ray_cluster import connect, disconnect
-    from payload.script.child_process import run
 
     os.environ.update(variables)  # Ray's workers inherit them.
     print("Starting Ray on this machine ...", flush=True)
     connect(None)
     exit_code = 1
     try:
-        address = ray.get_runtime_context().gcs_address
-        end = run(
-            [script.entry_script, *script.script_params],
-            {**os.environ, "RAY_ADDRESS": address},
-            script.max_run_duration_seconds,
-        )
+        end = _run_at(ray.get_runtime_context().gcs_address, script, variables)
         exit_code = end.exit_code
         return end
     finally:
         disconnect(exit_code)
+
+
+def _run_in_job(script: Script, variables: dict[str, str]) -> End:
+    """Runs the script on the cluster of this job."""
+    return _run_at(os.environ["RAY_ADDRESS"], script, variables)
+
+
+def _run_at(address: str, script: Script, variables: dict[str, str]) -> End:
+    from payload.script.child_process import run
+
+    return run(
+        [script.entry_script, *script.script_params],
+        {**os.environ, **variables, "RAY_ADDRESS": address},
+        script.max_run_duration_seconds,
+    )

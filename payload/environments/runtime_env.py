@@ -15,7 +15,7 @@ from typing import Any
 
 from payload.environments.inputs import copy_folder, files_in, input_variables, remove_copies
 from payload.errors import UserError
-from payload.experiment.machine_needs import MAX_TRAVEL_BYTES
+from payload.experiment.machine_needs import MAX_TRAVEL_BYTES, MachineNeeds
 from payload.experiment.settings import Experiment
 
 INPUTS = "volley_inputs"
@@ -23,9 +23,9 @@ INPUTS = "volley_inputs"
 
 
 def runtime_env(
-    experiment: Experiment, payload: Path, installed: Path | None, staging: Path
+    needs: MachineNeeds, payload: Path, installed: Path | None, staging: Path
 ) -> dict[str, Any]:
-    """Returns Ray's runtime_env for an experiment.
+    """Returns Ray's runtime_env for an experiment or a script.
 
     Args:
         payload: The folder of this package.
@@ -36,11 +36,11 @@ def runtime_env(
         UserError: The folders are too large for Ray.
     """
     environment: dict[str, Any] = {"py_modules": [str(payload)]}
-    if experiment.environment_variables:
-        environment["env_vars"] = dict(experiment.environment_variables)
-    if experiment.run_under is not None:
-        environment["py_executable"] = f"{experiment.run_under} {sys.executable}"
-    folders = list(_folders(experiment, installed))
+    if needs.environment_variables:
+        environment["env_vars"] = dict(needs.environment_variables)
+    if isinstance(needs, Experiment) and needs.run_under is not None:
+        environment["py_executable"] = f"{needs.run_under} {sys.executable}"
+    folders = list(_folders(needs, installed))
     if not folders:
         return environment
     _check_size([folder for folder, _ in folders])
@@ -48,7 +48,7 @@ def runtime_env(
     for folder, place in folders:
         copy_folder(folder, staging / place)
     environment["working_dir"] = str(staging)
-    if experiment.inputs:
+    if needs.inputs:
         environment["worker_process_setup_hook"] = (
             f"{set_input_variables.__module__}.set_input_variables"
         )
@@ -82,13 +82,13 @@ def set_input_variables() -> None:
     os.environ.update(input_variables(inputs, copies / package.name))
 
 
-def _folders(experiment: Experiment, installed: Path | None) -> Iterator[tuple[Path, str]]:
+def _folders(needs: MachineNeeds, installed: Path | None) -> Iterator[tuple[Path, str]]:
     """Yields each folder that travels, and its place in the working directory."""
     if installed is not None:
         yield installed, "."
-    if experiment.source_directory is not None:
-        yield Path(experiment.source_directory), "."
-    for name, folder in experiment.inputs.items():
+    if needs.source_directory is not None:
+        yield Path(needs.source_directory), "."
+    for name, folder in needs.inputs.items():
         yield Path(folder), f"{INPUTS}/{name}"
 
 

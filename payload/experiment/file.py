@@ -10,6 +10,9 @@ import yaml
 from payload.errors import UserError, nearest
 from payload.experiment.settings import Experiment
 
+ENTRY_SCRIPT = "entry_script"
+"""A file with this key describes a script."""
+
 
 class _Loader(yaml.SafeLoader):
     """Reads 5e-5 as a number, as YAML 1.2 and JSON do; YAML 1.1 wants 5.0e-5."""
@@ -69,6 +72,10 @@ def to_yaml(experiment: Experiment) -> str:
         values["config"] = {**values.get("config", {}), **searched}
     # pydantic lists the keys that an experiment shares with scripts before its own.
     first = [key for key in ("run", "env", "config", "stop") if key in values]
-    in_order = {key: values[key] for key in (*first, *values)}
-    text: str = yaml.dump(in_order, Dumper=_Dumper, sort_keys=False)
+    return dump({key: values[key] for key in (*first, *values)})
+
+
+def dump(values: dict[str, Any]) -> str:
+    """Returns YAML that read_mapping reads back, in the order of the keys."""
+    text: str = yaml.dump(values, Dumper=_Dumper, sort_keys=False)
     return text

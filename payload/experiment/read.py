@@ -13,8 +13,9 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from payload.command_line import command_name
 from payload.errors import UserError
-from payload.experiment.file import read_file
+from payload.experiment.file import ENTRY_SCRIPT, read_file
 from payload.experiment.machine_needs import with_absolute_paths
 from payload.experiment.old_names import (
     DURATION,
@@ -110,6 +111,12 @@ class _Merged:
         """Merges a layer over the earlier ones; its relative paths start in `folder`."""
         if not isinstance(layer, Mapping):
             raise UserError(f"experiment: {layer!r} is not a mapping of run, env, config and stop")
+        if ENTRY_SCRIPT in layer:
+            volley = command_name()
+            raise UserError(
+                f"{ENTRY_SCRIPT}: describes a script; Next: {volley} run FILE, or {volley} submit "
+                "FILE for the cluster"
+            )
         for key, value in with_absolute_paths(layer, folder).items():
             if value is None:  # A section left empty in a file.
                 continue

@@ -17,7 +17,7 @@ from payload.run.run_folder import RunFolder
 from payload.tracking.mlflow_run import MLflowRun, Status, Tracking
 from payload.tracking.report import Report
 
-State = Literal["STARTING", "TRAINING", "FINISHED", "FAILED", "KILLED"]
+State = Literal["STARTING", "TRAINING", "RUNNING", "FINISHED", "FAILED", "KILLED"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class RunStatus:
     """The content of status.json: an object with these keys."""
 
     state: State
-    """TRAINING from the first learner update on; the last three as in MLflow."""
+    """TRAINING from the first learner update on, RUNNING a script; the last three as in MLflow."""
     run: str
     """The run's folder."""
     reason: str = ""

@@ -1,5 +1,6 @@
 """A script of a user's own: any Ray program, on this machine and as a job of the cluster.
 
-`script_file.py` reads what it needs, `environment.py` has what it finds, `child_process.py` runs it
-and returns why it ended. `__main__.py` is in the script's process, around the script.
+`payload/experiment/script.py` reads what it needs. Here `environment.py` has what it finds,
+`child_process.py` runs it and returns why it ended, and `__main__.py` is in the script's process,
+around the script.
 """

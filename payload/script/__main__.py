@@ -1,10 +1,11 @@
 """python -m payload.script ERROR FILE [ARGUMENT ...]: a script's own process.
 
 The script finds what `python FILE ARGUMENT ...` would give it. After its traceback, a name that has
-a successor today gets one more line. ERROR is a file to write the
-script's own exception to, in one line.
+a successor today gets one more line. ERROR is a file to write the script's own exception to, in one
+line.
 """
 
+import atexit
 import runpy
 import sys
 import traceback
@@ -24,13 +25,25 @@ def main(error_file: Path, script: Path) -> None:
             trace = trace.tb_next
         traceback.print_exception(kind, error, trace or error.__traceback__)
         error_file.write_text(first_line(error))
+        leave_mlflow_runs()
         if line := successor(error):
             print(f"volley: {line}", file=sys.stderr)
 
     sys.argv = sys.argv[2:]
     sys.path[0] = str(script.parent)
     sys.excepthook = report
-    runpy.run_path(str(script), run_name="__main__")
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as end:
+        if end.code not in (None, 0):  # Ray turns SIGTERM into one, too.
+            leave_mlflow_runs()
+        raise
+
+
+def leave_mlflow_runs() -> None:
+    """Keeps MLflow from ending open runs as FINISHED at exit: the parent knows their true end."""
+    if fluent := sys.modules.get("mlflow.tracking.fluent"):
+        atexit.unregister(fluent._safe_end_run)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,13 @@ import tarfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from payload.errors import UserError
 from payload.experiment import MAX_TRAVEL_BYTES, read_experiment
 from tests.volley.conftest import Laptop
 from tests.volley.head import LocalHead
-from volley.submit import check, checked_name, line_of
+from volley.submit import check, checked_name, line_of, pack
 
 
 @pytest.mark.slow
@@ -100,10 +101,54 @@ def test_a_wrong_experiment_is_refused_before_pulumi_is_asked(laptop: Laptop) ->
     assert laptop.asked.read_text() == ""
 
 
-def refusal(path: Path) -> str:
+def refusal(path: Path, *params: str, source_directory: str | None = None) -> str:
     with pytest.raises(UserError) as error:
-        check(path)
+        pack(path, check(path, list(params), source_directory))
     return str(error.value)
+
+
+@pytest.mark.slow
+def test_a_script_is_queued_with_its_arguments(connected: Laptop, head: LocalHead) -> None:
+    path = connected.folder / "train.py"
+    path.write_text("import sys\n")
+    assert connected.volley("submit", str(path), "--", "--run", "a b").startswith("train: QUEUED")
+    assert head.record("train")["script"] is True
+    submitted = head.experiments / "train"
+    assert yaml.safe_load((submitted / "experiment.yaml").read_text()) == {
+        "source_directory": "source",
+        "entry_script": "train.py",
+        "script_params": ["--run", "a b"],
+    }
+    assert (submitted / "source/train.py").read_text() == "import sys\n"
+    assert (submitted / "payload/script/__main__.py").exists()
+    assert "train (script)" in connected.volley("status")
+
+
+def test_a_script_that_needs_files_beside_it_is_told_how_to_send_them(tmp_path: Path) -> None:
+    (tmp_path / "helper.py").touch()
+    path = tmp_path / "train.py"
+    path.write_text("def f():\n    from helper import g\n")
+    assert refusal(path) == (
+        f"{path}: imports helper, which lies beside it and would stay behind. Next: add "
+        f"--source-directory {tmp_path}"
+    )
+    pack(path, check(path, [], str(tmp_path)))
+
+
+def test_a_script_that_is_not_python_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "old.py"
+    path.write_text('import ray\nprint "hello"\n')
+    assert refusal(path).startswith(f"{path}:2: Missing parentheses")
+
+
+@pytest.mark.parametrize(
+    ("params", "source_directory", "option"), [(("--a",), None, "--"), ((), "src", "--source")]
+)
+def test_what_belongs_to_scripts_is_refused_for_an_experiment(
+    experiment: Path, params: tuple[str, ...], source_directory: str | None, option: str
+) -> None:
+    said = refusal(experiment, *params, source_directory=source_directory)
+    assert said.startswith(f"{experiment}: is an experiment; {option}")
 
 
 def test_a_missing_file_is_told_with_the_nearest(tmp_path: Path) -> None:

@@ -15,7 +15,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from payload.parcel import ExperimentFiles, archive, experiment_files, payload_archive
+from payload.experiment.script import read_script
+from payload.parcel import (
+    ExperimentFiles,
+    archive,
+    experiment_files,
+    payload_archive,
+    script_files,
+)
 from tests.head.installed_head import InstalledHead
 
 NO_RESULTS = """\
@@ -59,16 +66,28 @@ def slow_cartpole() -> ExperimentFiles:
         return experiment_files(path)
 
 
+def script(program: str, **values: Any) -> ExperimentFiles:
+    """Returns a script with a module `square` beside it."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "square.py").write_text("def square(x):\n    return x * x\n")
+        Path(folder, "main.py").write_text(program)
+        path = Path(folder, "script.yaml")
+        described = {"source_directory": ".", "entry_script": "main.py", **values}
+        path.write_text(json.dumps(described))
+        return script_files(read_script(path, []))
+
+
 @cache
-def payload() -> bytes:
-    return payload_archive()
+def payload(for_script: bool) -> bytes:
+    return payload_archive(for_script)
 
 
 def sent(experiment: str | ExperimentFiles) -> bytes:
     """Returns the bytes that `submit` reads from stdin."""
     if isinstance(experiment, str):
         experiment = ExperimentFiles(experiment.encode(), b"")
-    files = {"payload.tar": payload(), "experiment.yaml": experiment.experiment}
+    for_script = b"entry_script:" in experiment.experiment
+    files = {"payload.tar": payload(for_script), "experiment.yaml": experiment.experiment}
     own = {"files.tar": experiment.archive} if experiment.archive else {}
     return archive({**files, "stack.yaml": b"{}", **own})
 

@@ -7,12 +7,17 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from head.queue import plan
+from infra.config.stack_settings import StackSettings
+from infra.stack.head_software import cluster_settings
 from payload.experiment import Experiment, read_experiment
+from payload.room import Needs, Node, Room
 from payload.search.search_folder import PLAN
+from tests.infra.declared_stack import REQUIRED
 
 
 @pytest.fixture
@@ -45,7 +50,9 @@ def test_the_stacks_number_is_read_over_the_experiments(
     stack: str,
     expected: int | None,
 ) -> None:
-    assert plan.read_plan(training(experiment, stack)).config.num_env_runners == expected
+    read = plan.read_plan(training(experiment, stack))
+    assert isinstance(read, Experiment)
+    assert read.config.num_env_runners == expected
 
 
 def test_the_stacks_number_is_the_payloads(
@@ -95,7 +102,44 @@ def test_the_trials_of_a_search_share_the_cpus_unless_a_number_is_asked_for(
     command = plan.payload_command(folder, Path("/r"), None, 4, plan.read_plan(folder))
     assert command[1:4] == ["-m", "payload", "tune"]
     assert "--env-runners" not in command
-    assert command[command.index("http://127.0.0.1:5000") + 1 :] == options
+    assert command[command.index("auto") + 1 :] == options
+
+
+def planned(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert plan.main(folder) == 0
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("keys", "cpus", "gpus"),
+    [("", 1, []), ("num_cpus: 6, num_gpus: 2", 6, [1.0, 1.0]), ("num_gpus: 0.5", 1, [0.5])],
+)
+def test_a_script_gets_the_cpus_and_gpus_that_it_names(
+    training: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+    keys: str,
+    cpus: int,
+    gpus: list[float],
+) -> None:
+    folder = training(f"{{entry_script: experiment.yaml, {keys}}}")
+    answer = planned(folder, capsys)
+    assert answer["script"]
+    needs = Needs(**answer["needs"])
+    assert [needs.gpus_per_learner] * needs.gpu_learners == gpus
+    assert Room([Node(cpus, sum(gpus))]).take_least(needs)
+    assert not Room([Node(cpus - 1, 9.0)]).take_least(needs)
+
+
+def test_a_script_that_asks_for_workers_gets_all_their_cpus(
+    training: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = cluster_settings(StackSettings.model_validate(REQUIRED), "set", "vm")
+    monkeypatch.setattr(plan, "read_settings", lambda: settings)
+    folder = training("{entry_script: experiment.yaml, num_workers: 2}")
+    assert planned(folder, capsys)["needs"]["cpu_learners"] == 2 * settings.worker.cpus - 1
 
 
 def test_another_name_or_other_files_have_other_runs(training: Callable[..., Path]) -> None:

@@ -12,15 +12,34 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow.entities import Run
 from ray.cluster_utils import Cluster
 from ray.job_submission import JobSubmissionClient
 
 from head.queue.ray_api import RayCluster
-from tests.head.queue.queue_head import Head, slow_cartpole
-from tests.payload.command_line import wait_for
+from payload.script.environment import SUBMISSION
+from tests.head.queue.queue_head import Head, script, slow_cartpole
+from tests.payload.command_line import tracked_runs, wait_for
 
 pytestmark = pytest.mark.slow
 
+COUNTING = """
+import os, sys, time
+from pathlib import Path
+
+import mlflow, ray
+from square import square
+
+ray.init()
+answer = ray.get(ray.remote(square).remote(7))
+print("answer", answer, *sys.argv[1:], os.environ["LEVEL"])
+mlflow.start_run(run_name="counting")
+with Path(os.environ["VOLLEY_RESULTS"], "starts").open("a") as file:
+    file.write("started\\n")
+time.sleep(600)
+"""
+"""A script that never ends, and counts its starts."""
+OLD = "import sys\nprint('old')\nimport gym\n"
 REFUSED = "env: NoSuchEnvironment-v0\nconfig: {num_env_runners: 0}\n"
 
 
@@ -186,3 +205,83 @@ def test_a_node_that_has_gone_away_is_not_counted(
     wait_for(lambda: [node.cpus for node in seen.nodes()] == [2, 3])
     ray_with_dashboard.remove_node(node)
     wait_for(lambda: [node.cpus for node in seen.nodes()] == [2])
+
+
+# Scripts
+
+
+@dataclass(frozen=True)
+class Scripts:
+    """The history of two scripts: one outlives its queue and is stopped, one fails."""
+
+    head: Head
+    shown: dict[str, Any]
+    """What `status` answered of the first one while it ran."""
+    waiting: dict[str, Any]
+    """The record of the second one then."""
+    results: Path
+    """The first one's VOLLEY_RESULTS."""
+    mlflow_runs: list[Run]
+
+
+@pytest.fixture(scope="module")
+def scripts(afternoon: Afternoon, mlflow_database: str) -> Scripts:
+    head = afternoon.head
+    needs = {"num_cpus": 2, "environment_variables": {"LEVEL": "hard"}}
+
+    def starts() -> int:
+        return sum(path.read_text().count("started") for path in files_of(head, "starts"))
+
+    with head.running():
+        head.submit("counting", script(COUNTING, script_params={"--run": "a b"}, **needs))
+        head.submit("old", script(OLD))
+        head.until(lambda: starts() == 1, "the first start")
+        head.wait_for("counting", "RUNNING")
+        head.until(lambda: head.record("old")["reason"], "a reason to wait")
+        (shown,) = head.ask("status", "--name", "counting")["experiments"]
+        waiting = head.record("old")
+    with head.running():
+        head.until(lambda: starts() == 2, "the second start")
+        head.ask("stop", "counting")
+        head.wait_for("old", "FAILED")
+    (results,) = {path.parent for path in files_of(head, "starts")}
+    runs = [run for run in tracked_runs(mlflow_database) if run.info.run_name == "counting"]
+    return Scripts(head, shown, waiting, results, runs)
+
+
+def files_of(head: Head, name: str) -> list[Path]:
+    """Returns the files of this name in the scripts' output."""
+    return list((head.root / "var/lib/volley/runs").glob(f"*/runs/*/output/{name}"))
+
+
+def test_a_script_runs_on_the_cluster_with_its_own_modules_and_variables(scripts: Scripts) -> None:
+    assert scripts.head.output("counting").count("answer 49 --run a b hard") == 2
+
+
+def test_a_script_is_shown_as_one_and_has_its_cpus_for_itself(scripts: Scripts) -> None:
+    shown = scripts.shown
+    assert (shown["state"], shown["script"]) == ("RUNNING", True)
+    assert shown["status"]["state"] == "RUNNING"
+    assert scripts.waiting["reason"] == "waiting for CPUs or GPUs in use by counting"
+
+
+def test_a_restarted_script_finds_its_earlier_results(scripts: Scripts) -> None:
+    assert (scripts.results / "starts").read_text() == "started\nstarted\n"
+    assert len(runs(scripts.head, "counting")) == 1
+
+
+def test_a_stopped_script_is_stopped_and_so_are_its_mlflow_runs(scripts: Scripts) -> None:
+    assert scripts.head.record("counting")["state"] == "STOPPED"
+    tags = {run.data.tags[SUBMISSION] for run in scripts.mlflow_runs}
+    assert tags == {scripts.results.parent.name}
+    assert [run.info.status for run in scripts.mlflow_runs] == ["KILLED", "KILLED"]
+
+
+def test_a_script_that_fails_is_not_tried_again_and_says_why(scripts: Scripts) -> None:
+    record = scripts.head.record("old")
+    assert (record["attempts"], record["reason"]) == (
+        1,
+        "ModuleNotFoundError: No module named 'gym'",
+    )
+    output = scripts.head.output("old")
+    assert output.index("No module named 'gym'") < output.index("volley: gym is Gymnasium today")

@@ -130,6 +130,23 @@ def test_one_that_is_refused_has_failed(played: Played) -> None:
     assert played.ends("a", JobStatus.FAILED, 2).state == "FAILED"
 
 
+def test_a_script_waits_for_its_machines_as_long_as_it_says(played: Played) -> None:
+    played.submit("a")
+    needs = {"num_env_runners": 0, "cpu_learners": 2}
+    played.submit("b", needs=needs, script=True, machines_timeout_s=0.001)
+    for _ in range(3):
+        played.step()
+    # It is not its turn: "a" trains.
+    assert played.store.get("b").state == "QUEUED"
+    played.ends("a", JobStatus.SUCCEEDED)
+    played.step()
+    record = played.store.get("b")
+    assert (record.state, record.reason) == (
+        "FAILED",
+        "cluster_coordination_timeout_seconds: no machines for it within 0.001 s",
+    )
+
+
 def test_a_job_that_ray_has_lost_is_started_again_under_its_id(played: Played) -> None:
     played.submit("a")
     played.step()

@@ -36,9 +36,19 @@ def files(folder: Path) -> set[str]:
 
 
 def test_the_archive_has_every_file_of_the_payload_but_what_a_laptop_runs(unpacked: Path) -> None:
-    laptop = ("parcel.py", "experiment/document.py", "commands/run_script.py", "script/")
-    wanted = {file for file in files(ROOT / "payload") if not file.startswith(laptop)}
+    laptop, of_scripts = {"parcel.py", "experiment/document.py"}, ("script", "run_script")
+    wanted = {
+        file
+        for file in files(ROOT / "payload") - laptop
+        if not any(name in Path(file).with_suffix("").parts for name in of_scripts)
+    }
     assert files(unpacked / "payload") == wanted
+
+
+def test_the_archive_of_a_script_has_what_runs_it() -> None:
+    with tarfile.open(fileobj=io.BytesIO(payload_archive(for_script=True))) as archive:
+        names = {Path(name).relative_to("payload").as_posix() for name in archive.getnames()}
+    assert names == files(ROOT / "payload") - {"parcel.py", "experiment/document.py"}
 
 
 def test_the_archive_has_nothing_but_the_payload(unpacked: Path) -> None:

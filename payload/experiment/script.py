@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from payload.command_line import command_name
 from payload.errors import UserError, nearest
-from payload.experiment.file import read_file
+from payload.experiment.file import ENTRY_SCRIPT, dump, read_file
 from payload.experiment.machine_needs import MachineNeeds, with_absolute_paths
 from payload.experiment.settings import Experiment
+from payload.room import Needs
 
 FILES = (".yaml", ".yml", ".json")
 TRAINING = set(Experiment.model_fields) - set(MachineNeeds.model_fields)
 """Keys of an experiment that a script does not have."""
+
+LIMITS = frozenset(
+    {"num_cpus", "num_gpus", "num_workers"}
+    | {"cluster_coordination_timeout_seconds", "max_run_duration_seconds"}
+)
+"""Keys that do not decide what a script does."""
 
 
 class Script(MachineNeeds):
@@ -28,8 +37,24 @@ class Script(MachineNeeds):
     """The Python file to run, relative to source_directory if that is given."""
     script_params: list[str] = Field(default_factory=list)
     """Its arguments: a list, or a mapping of options to values."""
+    num_cpus: int = Field(1, ge=1)
+    """CPUs that the cluster's queue keeps for it and its tasks."""
+    num_gpus: float = Field(0.0, ge=0)
+    """GPUs that the queue keeps for it: whole ones, or a part of one."""
+    num_workers: int | None = Field(None, ge=1)
+    """Instead of num_cpus: the CPUs of this many worker machines."""
+    cluster_coordination_timeout_seconds: float | None = Field(None, gt=0)
+    """Seconds that it waits for machines once it is its turn; then it fails."""
     max_run_duration_seconds: float | None = Field(None, gt=0)
-    """Seconds after which it is ended."""
+    """Seconds after which it is ended, counted from each start."""
+
+    @model_validator(mode="after")
+    def _one_number_of_cpus(self) -> Self:
+        if self.num_workers is not None and "num_cpus" in self.model_fields_set:
+            raise ValueError("num_workers: cannot be given together with num_cpus")
+        if self.num_gpus > 1 and self.num_gpus != int(self.num_gpus):
+            raise ValueError(f"num_gpus: {self.num_gpus:g} is neither whole nor less than 1")
+        return self
 
     @field_validator("script_params", mode="before")
     @classmethod
@@ -40,13 +65,6 @@ class Script(MachineNeeds):
         if isinstance(params, list):
             return [text for value in params for text in _value(value)]
         raise ValueError(f"script_params: {params!r} is neither a mapping nor a list")
-
-
-def _value(value: Any) -> list[str]:
-    """Returns an argument as the shell would pass it; none for the value of a flag."""
-    if value is None or value == "":
-        return []
-    return [value if isinstance(value, str) else json.dumps(value)]
 
 
 def read_script(path: Path, params: list[str], source_directory: str | None = None) -> Script:
@@ -76,9 +94,52 @@ def read_script(path: Path, params: list[str], source_directory: str | None = No
     return script.model_copy(update={"entry_script": _python_file(script, path.parent)})
 
 
+def needs(script: Script, cpus_per_worker: int) -> Needs:
+    """Returns what the queue keeps for a script: as for a driver that samples, with learners."""
+    cpus = script.num_cpus
+    if script.num_workers is not None:
+        cpus = max(1, script.num_workers * cpus_per_worker)
+    gpus = math.ceil(script.num_gpus)
+    return Needs(
+        num_env_runners=0,
+        cpu_learners=cpus - 1,
+        gpu_learners=gpus,
+        gpus_per_learner=script.num_gpus / gpus if gpus else 0.0,
+    )
+
+
+def resume_key(script: Script) -> str:
+    """Returns a hash of all that decides what a script does.
+
+    A script that is submitted again with the same key and the same files finds its earlier results.
+    """
+    return hashlib.sha256(to_yaml(script, LIMITS).encode()).hexdigest()
+
+
+def to_yaml(script: Script, without: frozenset[str] = frozenset()) -> str:
+    """Returns the text of a file that reads back as this script."""
+    return dump(json.loads(script.model_dump_json(exclude_unset=True, exclude=set(without))))
+
+
+def is_script(path: Path) -> bool:
+    """Whether a file is a Python file, or a YAML file with `entry_script`.
+
+    Raises:
+        UserError: It cannot be read.
+    """
+    return path.suffix == ".py" or ENTRY_SCRIPT in read_file(path)
+
+
+def _value(value: Any) -> list[str]:
+    """Returns an argument as the shell would pass it; none for the value of a flag."""
+    if value is None or value == "":
+        return []
+    return [value if isinstance(value, str) else json.dumps(value)]
+
+
 def _check_no_experiment(path: Path, values: dict[str, Any]) -> None:
     of_training = ", ".join(key for key in values if key in TRAINING)
-    if of_training and "entry_script" in values:
+    if of_training and ENTRY_SCRIPT in values:
         raise UserError(
             f"{path}: has entry_script and {of_training}; a file describes a script or an "
             "experiment"

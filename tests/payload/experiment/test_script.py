@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from payload.errors import UserError
-from payload.script.script_file import Script, read_script
+from payload.experiment import read_experiment
+from payload.experiment.script import Script, read_script, resume_key
 
 
 @pytest.fixture
@@ -77,6 +78,11 @@ def test_parameters_of_the_command_line_replace_those_of_the_file(folder: Path) 
             {"entry_script": "train.py", "max_run_duration_seconds": 0},
             "max_run_duration_seconds: 0: input should be greater than",
         ),
+        (
+            {"entry_script": "train.py", "num_cpus": 2, "num_workers": 2},
+            "num_workers: cannot be given together with num_cpus",
+        ),
+        ({"entry_script": "train.py", "num_gpus": 1.5}, "num_gpus: 1.5 is neither whole nor less"),
     ],
 )
 def test_what_cannot_be_used_is_one_line(
@@ -93,6 +99,21 @@ def test_a_source_directory_of_the_command_line_is_relative_to_the_current_one(
     monkeypatch.chdir(folder / "source")
     script = read_script(folder / "source/train.py", [], "../source")
     assert script.source_directory == str(folder / "source")
+
+
+def test_only_what_it_does_decides_whether_its_results_are_kept(folder: Path) -> None:
+    def key(*params: str, **values: Any) -> str:
+        return resume_key(read(folder, *params, entry_script="source/train.py", **values))
+
+    assert key(num_cpus=4, max_run_duration_seconds=60) == key(num_workers=2)
+    assert key("--a") != key("--b")
+    assert key(environment_variables={"LEVEL": "hard"}) != key()
+
+
+def test_a_script_is_no_experiment(folder: Path) -> None:
+    read(folder, entry_script="source/train.py")
+    with pytest.raises(UserError, match=r"entry_script: describes a script; Next: .* run FILE"):
+        read_experiment(folder / "script.yaml")
 
 
 def test_an_experiment_is_no_script(tmp_path: Path) -> None:
