@@ -18,7 +18,7 @@ PYTEST := $(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder 
 # Where it is set, each process of the tests would compile all code again.
 unexport PYTHONDONTWRITEBYTECODE
 
-CODE := bench head infra payload rehearsal tests volley
+CODE := bench examples head infra payload rehearsal tests volley
 
 .PHONY: help train test quick chaos lint docs ui bench bench-scale up preview prices down rehearse rehearse-set-up rehearse-clean
 .PHONY: lock lock-check linux clean

@@ -275,6 +275,7 @@ def make_database(path: Path) -> None:
     """
     if path.exists():
         return
+    path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         aside, complete = Path(folder, "made"), Path(folder, "complete")
         mlflow_client(f"sqlite:///{aside}").search_experiments(max_results=1)

@@ -8,11 +8,14 @@ from typing import Any
 from rehearsal.azure.resources.resource_kinds import all_of
 from rehearsal.backend import Backend
 from rehearsal.drivers.driver import Operation
+from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.host_shell import CommandError
 from rehearsal.machines.nspawn_machine import all_machines
 from rehearsal.scenario import head_commands, machine_faults, read_only_acts, stack_changes
 from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, RUN_COMMAND_CHANGED, Context
+from rehearsal.scenario.laptop import Volley
 from rehearsal.scenario.outcomes import Outcomes, UnexpectedError
+from rehearsal.scenario.scripts import scripts
 from rehearsal.scenario.training_watch import NodeWatch, until
 
 WORKERS = 2
@@ -29,6 +32,7 @@ ASLEEP_S = 60.0 * IDLE_MINUTES + 180.0
 GROWN = f"{WORKERS} workers come, and the training has them without a restart"
 EVICTED = "another worker comes, the training continues"
 IDLE = f"after {IDLE_MINUTES} idle min no worker is left"
+SCRIPTS = "Ray makes a worker for the tasks of one; they finish, one fails with its exit code"
 RESUMED = "the workers come again"
 ASLEEP = f"after {IDLE_MINUTES} idle min no machine runs"
 AWAKE = "the head boots from its disk, the workers come, the run continues"
@@ -54,6 +58,9 @@ def run_elastic(context: Context, outcomes: Outcomes) -> list[str]:
             act("spot eviction", EVICTED, eviction, context, nodes)
             act("up again", SAME, up_again, context)
             act("idle", IDLE, idle, context, nodes)
+            if isinstance(context.driver, PulumiCli):
+                volley = Volley(context.laptop, context.driver.project)
+                act("scripts", SCRIPTS, scripts, context, volley)
             act("resume", RESUMED, resume, context, nodes)
     if act("sleep", ASLEEP, sleep, context):
         act("wake", AWAKE, wake, context)
@@ -123,8 +130,8 @@ def azure_scales(context: Context) -> str:
 
 
 def _experiment(context: Context) -> dict[str, Any]:
-    (experiment,) = context.training.experiments()
-    return experiment
+    experiments = context.training.experiments()
+    return next(experiment for experiment in experiments if not experiment["script"])
 
 
 def _grow(context: Context, nodes: NodeWatch) -> str:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from payload.script.environment import SUBMISSION
 from rehearsal.addresses import ADMIN_ADDRESS
 from rehearsal.backend import storage_accounts
 from rehearsal.drivers.pulumi_cli import PulumiProject
@@ -93,11 +94,15 @@ class Laptop:
 
 
 def newest_run(laptop: Laptop, mlflow: str) -> dict[str, Any]:
-    """Returns MLflow's newest run: {"info": ..., "data": {"metrics": [...], ...}}."""
-    all_runs = runs(laptop, mlflow)
+    """Returns MLflow's newest run of a training: {"info": ..., "data": {"metrics": [...], ...}}."""
+    all_runs = [run for run in runs(laptop, mlflow) if not is_of_script(run)]
     if not all_runs:
         raise UnexpectedError(f"{mlflow} has no run")
     return all_runs[0]
+
+
+def is_of_script(run: dict[str, Any]) -> bool:
+    return any(tag["key"] == SUBMISSION for tag in run["data"].get("tags", []))
 
 
 def runs(laptop: Laptop, mlflow: str) -> list[dict[str, Any]]:

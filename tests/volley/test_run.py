@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from mlflow.entities import Run
 
+from payload.script.child_process import End
 from payload.script.environment import SUBMISSION
 from tests.local_ray import leave_local_ray
 from tests.payload.command_line import in_process, run_folder, tracked_runs, with_database
@@ -100,3 +101,12 @@ def test_what_cannot_be_used_leaves_nothing(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"volley: {refusal}")
     assert [path.name for path in tmp_path.iterdir()] == ["here.py"]
+
+
+def test_a_first_script_makes_the_folder_of_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("payload.commands.run_script._run", lambda *_: End("FINISHED", "over", 0))
+    (tmp_path / "here.py").touch()
+    assert in_process(tmp_path, "run", "here.py", command=main).returncode == 0
+    assert (tmp_path / "results/mlflow.db").exists()
