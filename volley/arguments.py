@@ -158,6 +158,9 @@ def _add_machines(cluster: Group) -> None:
     )
     _add_no_browser(dashboard)
     _add(cluster, "ssh", "open a shell on the head")
+    _add(cluster, "ssh-config", "print an entry for ~/.ssh/config: for ssh, VS Code, JetBrains")
+    ray = _add(cluster, "ray", "ask Ray on the head: volley ray -- status (list, memory, ...)")
+    ray.add_argument("words", nargs="*", metavar="WORD", help="Ray's command, after --")
     execute = _add(cluster, "exec", "run a command on the head: volley exec -- nvidia-smi")
     execute.add_argument("words", nargs="*", metavar="CMD", help="the command, after --")
 

@@ -20,7 +20,7 @@ CONTINUES = {
     "start": "Azure will still start the head. To wait for it: volley start",
     "sleep": "The cluster will still fall asleep. To start it: volley start",
     "dashboard": "The tunnel is closed; the cluster keeps running.",
-    **dict.fromkeys(("status", "cost", "ssh", "exec"), "The cluster keeps running."),
+    **dict.fromkeys(("status", "cost", "ssh", "ray", "exec"), "The cluster keeps running."),
 }
 """Messages after Ctrl-C, by command; commands on this machine print their own or none."""
 
@@ -93,6 +93,10 @@ def _machines(verb: str) -> Command:
             from volley.dashboard import dashboard as command
         case "ssh":
             from volley.shell import ssh as command
+        case "ssh-config":
+            from volley.shell import ssh_config as command
+        case "ray":
+            from volley.shell import ray as command
         case "exec":
             from volley.shell import execute as command
         case _:
@@ -119,7 +123,7 @@ COMMANDS: dict[str, Callable[[str], Command]] = {
         ("train", "tune", "evaluate", "run", "ui", "bench", "new", "completion"), _here
     ),
     **dict.fromkeys(("up", "down", "status", "cost", "start", "sleep"), _machines),
-    **dict.fromkeys(("dashboard", "ssh", "exec"), _machines),
+    **dict.fromkeys(("dashboard", "ssh", "ssh-config", "ray", "exec"), _machines),
     **dict.fromkeys(("submit", "logs", "stop", "resume", "pull"), _experiments),
 }
 """Functions that import a command's modules, called only when the command is typed."""

@@ -1,4 +1,4 @@
-"""`volley ssh`, `exec` and `logs`: the head at this terminal."""
+"""`volley ssh`, `ssh-config`, `exec`, `ray` and `logs`: the head at this terminal."""
 
 import argparse
 import os
@@ -9,7 +9,7 @@ from head.queue.record import LIVE
 from payload.errors import UserError
 from volley.errors import refused
 from volley.head import Head
-from volley.ssh import LOST
+from volley.ssh import LOST, config_entry
 from volley.stack import Stack
 
 
@@ -17,6 +17,18 @@ def ssh(options: argparse.Namespace) -> int:
     """Replaces this process with ssh, for a shell on the head."""
     command = Head(Stack(options.stack)).connection.command([], terminal=True)
     os.execvp(command[0], command)
+
+
+def ssh_config(options: argparse.Namespace) -> int:
+    """Prints the head's entry for ~/.ssh/config."""
+    stack = Stack(options.stack)
+    print(config_entry(stack.outputs(), stack.name), end="")
+    return 0
+
+
+def ray(options: argparse.Namespace) -> int:
+    """Shows what Ray on the head answers to one of its own commands."""
+    return Head(Stack(options.stack)).show("ray", "--", *options.words)
 
 
 def execute(options: argparse.Namespace) -> int:

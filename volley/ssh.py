@@ -25,6 +25,11 @@ PERSIST_S = 600
 """How long the connection stays open after the last command."""
 LOST = 255
 """ssh's own exit code."""
+OF_ENTRY = (
+    *("HostKeyAlias", "UserKnownHostsFile", "StrictHostKeyChecking", "CheckHostIP"),
+    *("ServerAliveInterval", "ServerAliveCountMax"),
+)
+"""Settings of a connection that other programs need too."""
 CHANGED = "HOST IDENTIFICATION HAS CHANGED"
 REFUSED = ("Permission denied", "Too many authentication failures")
 
@@ -102,6 +107,15 @@ class Connection:
             yield
 
 
+def config_entry(outputs: Outputs, stack: str | None) -> str:
+    """Returns an entry of ssh_config(5), for ssh, editors and IDEs."""
+    user, _, address = outputs.login.rpartition("@")
+    kept = {key: str(value) for key, value in _settings(outputs).items() if key in OF_ENTRY}
+    lines = {"HostName": address, "User": user, **kept}
+    host = "volley" if stack is None else f"volley-{stack}"
+    return "".join([f"Host {host}\n", *(f"    {key} {value}\n" for key, value in lines.items())])
+
+
 def connect_error(stderr: str, outputs: Outputs) -> UserError:
     """Returns why ssh could not connect, in one line with what to do."""
     lines = [line for line in stderr.splitlines() if line.strip()]
@@ -136,7 +150,11 @@ def _quoted(path: Path) -> str:
 
 def _options(outputs: Outputs) -> list[str]:
     """Returns the options of every connection to the head; they override the user's ssh_config."""
-    options = {
+    return [word for key, value in _settings(outputs).items() for word in ("-o", f"{key}={value}")]
+
+
+def _settings(outputs: Outputs) -> dict[str, str | int]:
+    return {
         "BatchMode": "yes",
         "ConnectTimeout": CONNECT_S,
         "ServerAliveInterval": ALIVE_S,
@@ -153,4 +171,3 @@ def _options(outputs: Outputs) -> list[str]:
         "RemoteCommand": "none",
         "LogLevel": "ERROR",
     }
-    return [word for key, value in options.items() for word in ("-o", f"{key}={value}")]

@@ -1,4 +1,5 @@
-"""volley-head, the head's command. Each verb prints one JSON object; `logs` and `files` stream.
+"""volley-head, the head's command. Each verb prints one JSON object; `logs`,
+`files` and `ray` stream.
 
 Exit code 2: the request is refused, and {"error", "next"} gives the reason and what to type. Every
 verb can be repeated. Needs the standard library only: Ray alone would take seconds to import.
@@ -19,6 +20,7 @@ from ..queue.cluster_state import read_cluster_state
 from ..queue.record import LIVE, Record
 from ..queue.store import RefusedError, Store
 from . import files_and_logs, status
+from .ray_command import ray
 from .submit import submit
 
 STOPS_WITHIN_S = 180.0
@@ -67,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     logs.add_argument("--lines", type=int, default=100)
     verb("manifest", files_and_logs.manifest)
     verb("files", files_and_logs.files)
+    verb("ray", ray, of_experiment=False).add_argument("words", nargs="*")
     return parser
 
 

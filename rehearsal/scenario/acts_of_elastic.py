@@ -60,7 +60,7 @@ def run_elastic(context: Context, outcomes: Outcomes) -> list[str]:
             act("idle", IDLE, idle, context, nodes)
             if isinstance(context.driver, PulumiCli):
                 volley = Volley(context.laptop, context.driver.project)
-                act("scripts", SCRIPTS, scripts, context, volley)
+                act("script", SCRIPTS, scripts, context, volley)
             act("resume", RESUMED, resume, context, nodes)
     if act("sleep", ASLEEP, sleep, context):
         act("wake", AWAKE, wake, context)

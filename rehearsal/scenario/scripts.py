@@ -1,4 +1,4 @@
-"""The act `scripts`: the example programs run on the cluster, and one of them makes it grow."""
+"""The act `script`: the example programs run on the cluster, and one of them makes it grow."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def verbs(of: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
 
 def test_every_verb_and_option_is_documented() -> None:
     text = document("docs/operate.md")
-    documented = set(re.findall(r"^\| `volley ([a-z]+)", text, re.MULTILINE))
+    documented = set(re.findall(r"^\| `volley ([a-z-]+)", text, re.MULTILINE))
     assert documented == set(verbs(parser()))
     own = set(documented) - {"train", "tune", "evaluate", "run", "bench"}
     options = {
@@ -45,7 +45,7 @@ def test_without_a_command_the_help_shows_every_one_in_two_groups(
 ) -> None:
     assert main([]) == 0
     here, cluster = capsys.readouterr().out.split("on this machine:\n")[1].split("on the cluster:")
-    names = {group: re.findall(r"^  ([a-z]+) ", group, re.MULTILINE) for group in (here, cluster)}
+    names = {group: re.findall(r"^  ([a-z-]+) ", group, re.MULTILINE) for group in (here, cluster)}
     assert {"train", "tune", "evaluate", "ui", "bench", "new"} < set(names[here])
     assert {"up", "down", "status", "submit", "dashboard"} < set(names[cluster])
     assert sorted([*names[here], *names[cluster]]) == sorted(verbs(parser())) == sorted(COMMANDS)
@@ -213,6 +213,7 @@ def test_the_laptop_imports_of_the_other_packages_what_it_may() -> None:
         "payload.commands.tune",
         "payload.errors",
         "payload.experiment",
+        "payload.experiment.script",
         "payload.parcel",
         "payload.run.driver_lock",
         "payload.tracking.mlflow_run",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,19 @@ def test_a_home_too_long_for_a_socket_is_told(connected: Laptop) -> None:
     assert said.endswith(
         "the path is too long for a socket. Next: export VOLLEY_HOME=/tmp/volley-$UID"
     )
+
+
+def test_the_entry_for_ssh_config_reaches_the_head(
+    connected: Laptop, head: LocalHead, tmp_path: Path
+) -> None:
+    entry = tmp_path / "config"
+    entry.write_text(connected.volley("ssh-config"))
+    options = head.login.removeprefix("ssh -F /dev/null ").split()[:-1]
+    command = ["ssh", "-F", str(entry), *options, "volley", "echo", "here"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "here\n"
+
+
+def test_ray_on_the_head_is_only_asked(connected: Laptop) -> None:
+    said = connected.volley("ray", "--", "stop", "--force", code=2)
+    assert said.startswith("ray stop: only status, list, get, summary, memory, logs are")

@@ -177,3 +177,23 @@ def test_files_elsewhere_are_not_sent(head: Head, path: str) -> None:
 def write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
+
+
+@pytest.mark.parametrize("words", [(), ("stop",), ("job", "submit")])
+def test_ray_is_only_asked(head: Head, words: tuple[str, ...]) -> None:
+    answer = head.ask("ray", *words)
+    assert answer["error"].endswith(
+        "only status, list, get, summary, memory, logs are allowed, which change nothing"
+    )
+
+
+def test_ray_is_asked_with_the_clusters_settings(head: Head) -> None:
+    settings = head.root / "etc/volley"
+    settings.mkdir(parents=True, exist_ok=True)
+    (settings / "ray.env").write_text("# The token.\nRAY_AUTH_MODE=token\n")
+    (settings / "machine.env").write_text("RAY_START_FLAGS='--a --b'\n")
+    program = head.root / "opt/volley/venv/bin/ray"
+    program.write_text('#!/bin/sh\necho "$@ $RAY_AUTH_MODE $RAY_START_FLAGS $HOME"\n')
+    program.chmod(0o755)
+    done = head.volley_head("ray", "--", "list", "nodes", "--limit", "5")
+    assert done.stdout.decode() == f"list nodes --limit 5 token --a --b {head.home}\n"
