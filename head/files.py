@@ -18,13 +18,15 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def files_of_runs(folder: Path) -> Iterator[Path]:
-    """Yields files and links; names that start with a dot belong to files being written."""
+    """Yields files and links; names that start with a dot belong to files being written.
+
+    A socket or a pipe of an experiment has nothing to read, or blocks its reader for ever.
+    """
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         links = [name for name in folders if Path(parent, name).is_symlink()]
-        yield from (
-            Path(parent, name) for name in sorted(names) + links if not name.startswith(".")
-        )
+        paths = (Path(parent, name) for name in sorted(names) + links if not name.startswith("."))
+        yield from (path for path in paths if path.is_symlink() or path.is_file())
 
 
 def replace_json(path: Path, values: Mapping[str, Any], mode: int = 0o644) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from azure.core import MatchConditions
 from azure.core.exceptions import (
     AzureError,
+    HttpResponseError,
     ResourceExistsError,
     ResourceModifiedError,
     ResourceNotFoundError,
@@ -42,6 +43,8 @@ LINK = {"link": "true"}
 """Metadata of a blob that contains the target of a symbolic link."""
 LOCK = HOME / "save.lock"
 PRIVATE = 0o600
+BAD_NAME = 400
+"""Azure's answer to a name that a blob cannot have."""
 
 
 class OtherWriterError(Exception):
@@ -67,15 +70,26 @@ def save(blobs: ContainerClient) -> bool:
 
 
 def save_runs(blobs: ContainerClient) -> None:
+    problem: OSError | None = None
     for path in files_of_runs(RUNS):
         try:
             save_file(blobs, path)
         except FileNotFoundError:
             continue  # An old checkpoint, removed meanwhile.
+        except OSError as error:
+            problem = error
+        except UnicodeError:
+            print(f"{str(path)!a} is not UTF-8 and stays on the head", file=sys.stderr, flush=True)
+        except HttpResponseError as error:
+            if error.status_code != BAD_NAME:
+                raise
+            print(f"{path} stays on the head: {error.reason}", file=sys.stderr, flush=True)
     for path in pruned():
         with suppress(ResourceNotFoundError):
             blobs.delete_blob(blob_of(path))
         mark_of(path).unlink()
+    if problem is not None:
+        raise problem
 
 
 def pruned() -> Iterator[Path]:

@@ -143,7 +143,9 @@ def _check_imports(entry: Path) -> None:
         raise UserError(f"{entry}: is not Python") from None
     for name in sorted(set(_imports(tree))):
         beside = entry.parent / name
-        if beside.with_suffix(".py").is_file() or (beside / "__init__.py").is_file():
+        if name == entry.stem:
+            raise UserError(f"{entry}: hides the module {name}, which it imports; rename it")
+        if beside.with_suffix(".py").is_file() or any(beside.glob("*.py")):
             raise UserError(
                 f"{entry}: imports {name}, which lies beside it and would stay behind. Next: add "
                 f"--source-directory {entry.parent}"

@@ -91,9 +91,10 @@ def read_plan(folder: Path) -> Experiment | Script:
         UserError: The payload refuses it.
     """
     from payload.experiment import read_experiment
-    from payload.experiment.file import ENTRY_SCRIPT, read_file
+    from payload.experiment.file import read_file
 
-    if ENTRY_SCRIPT in read_file(folder / EXPERIMENT):
+    # The payload may be an older one, which knows no scripts.
+    if "entry_script" in read_file(folder / EXPERIMENT):
         from payload.experiment.script import read_script
 
         return read_script(folder / EXPERIMENT, [])

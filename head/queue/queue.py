@@ -17,7 +17,7 @@ from .cluster_state import ClusterState, RayNode, read_cluster_state
 from .ray_api import RayCluster
 from .record import ENV_RUNNERS, LIVE, OUTPUT, STATUS, Record, read_status
 from .restart_rules import STARTS_AN_HOUR, Ends
-from .sharing import Claim, share, usable_workers
+from .sharing import Claim, fits, share, usable_workers
 from .store import Store
 
 Jobs = Mapping[str, JobDetails]
@@ -39,8 +39,8 @@ class Queue:
         self._starting: dict[str, subprocess.Popen[bytes]] = {}
         """The processes that submit jobs, by the name of the experiment."""
         self._told_to_stop: set[str] = set()
-        self._waits_for_machines: dict[str, float] = {}
-        """Since when, by the name of the experiment."""
+        self._waits_for_machines: dict[tuple[str, float], float] = {}
+        """Since when, by the name and the submission of the experiment."""
         self._journal = JournalCopy(store)
         self._settles_until = time.monotonic() + WORKERS_TIMEOUT_S
         self._requested_workers, self._requested_at = 0, time.monotonic()
@@ -123,7 +123,7 @@ class Queue:
             if record.name in shares.requeued:
                 self._store.change(record, wish=record.wish or "requeue")
             elif number is None:
-                self._waits(record, waiting, list(shares.env_runners))
+                self._waits(record, waiting, list(shares.env_runners), nodes)
                 waiting += 1
             elif not trains:
                 self._start(record, number)
@@ -148,14 +148,17 @@ class Queue:
         number = record.num_env_runners or 0
         return Claim(record.name, Needs(**record.needs), trains, number, record.now)
 
-    def _waits(self, record: Record, before: int, training: list[str]) -> None:
+    def _waits(
+        self, record: Record, before: int, training: list[str], nodes: Sequence[RayNode]
+    ) -> None:
         names = ", ".join(training)
         room = f"waiting for CPUs or GPUs in use by {names}" if names else "no room on the nodes"
         reason = "waiting for its turn" if before else room
-        if before or names:
-            self._waits_for_machines.pop(record.name, None)
+        key = (record.name, record.submitted)
+        if before or fits(Needs(**record.needs), [Node(node.cpus, node.gpus) for node in nodes]):
+            self._waits_for_machines.pop(key, None)
         else:
-            since = self._waits_for_machines.setdefault(record.name, time.monotonic())
+            since = self._waits_for_machines.setdefault(key, time.monotonic())
             if time.monotonic() - since > (record.machines_timeout_s or math.inf):
                 self._ends.without_machines(record)
                 return
@@ -163,8 +166,8 @@ class Queue:
             self._store.change(record, reason=reason)
 
     def _start(self, record: Record, number: int) -> None:
-        self._waits_for_machines.pop(record.name, None)
-        if self._ends.too_often(record):
+        self._waits_for_machines.pop((record.name, record.submitted), None)
+        if self._ends.ended_unseen(record) or self._ends.too_often(record):
             return
         folder = self._store.folder(record.name)
         now = time.time()

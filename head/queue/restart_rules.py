@@ -8,7 +8,7 @@ from ray.job_submission import JobStatus
 
 from ..paths import RUNS
 from .plan import REFUSAL, finish_runs
-from .record import OUTPUT, Record, read_status
+from .record import ENDED, OUTPUT, Record, read_status
 from .store import Store
 
 RETRY_AFTER_S = 15.0
@@ -54,6 +54,16 @@ class Ends:
             self._store.change(record, state="QUEUED", wish="", job="")
         else:
             self._end(record, "STOPPED", "stopped")
+
+    def ended_unseen(self, record: Record) -> bool:
+        """Ends a script whose job was lost with Ray after the script itself had ended."""
+        status = read_status(self._store.folder(record.name))
+        if not record.script or not record.attempts or status.get("state") not in ENDED:
+            return False
+        if status["state"] == "FINISHED":
+            finish_runs(RUNS / record.key)
+        self._end(record, status["state"], str(status.get("reason", "")))
+        return True
 
     def too_often(self, record: Record) -> bool:
         """Ends an experiment that was started too often within an hour."""

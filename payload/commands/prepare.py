@@ -26,11 +26,16 @@ def check_run_options(options: argparse.Namespace) -> None:
     """Raises UserError for a number or a folder that cannot be used."""
     check_positive("--checkpoint-every", options.checkpoint_every)
     check_positive("--keep-checkpoints", options.keep_checkpoints)
-    if options.status is not None and not options.status.absolute().parent.is_dir():
-        raise UserError(f"--status {options.status}: the folder does not exist")
+    check_status(options.status)
     if options.env_runners is not None and not options.env_runners.absolute().parent.is_dir():
         raise UserError(f"--env-runners {options.env_runners}: the folder does not exist")
     check_tracking_uri(options.tracking_uri)
+
+
+def check_status(file: Path | None) -> None:
+    """Raises UserError unless it is None or lies in a folder that exists."""
+    if file is not None and not file.absolute().parent.is_dir():
+        raise UserError(f"--status {file}: the folder does not exist")
 
 
 def check_tracking_uri(uri: str | None) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from payload.command_line import ui_command
-from payload.commands.prepare import check_tracking_uri
+from payload.commands.prepare import check_status, check_tracking_uri
 from payload.errors import UserError, first_line
 from payload.experiment.script import read_script, to_yaml
 
 if TYPE_CHECKING:
     from payload.experiment.script import Script
+    from payload.run.reporting import RunStatus
     from payload.script.child_process import End
     from payload.tracking.mlflow_run import Tracking
 
@@ -33,6 +36,9 @@ def run_script(options: argparse.Namespace) -> int:
         UserError: The options, or what the script needs, cannot be used.
     """
     check_tracking_uri(options.tracking_uri)
+    check_status(options.status)
+    if options.resume is not None and not options.resume.is_dir():
+        raise UserError(f"--resume {options.resume}: is not a folder")
     script = read_script(options.file, options.script_params, options.source_directory)
     from payload.environments.machine_requirements import provide, provide_inputs
     from payload.run.ray_cluster import is_job
@@ -46,24 +52,34 @@ def run_script(options: argparse.Namespace) -> int:
         provide_inputs(script, options.results)
     else:
         provide(script, options.results)
-    name = Path(script.entry_script).stem
+    # MLflow's filters take no quotes.
+    name = re.sub(r"[^\w.-]+", "-", Path(script.entry_script).stem)
     tracking = Tracking.at(options.tracking_uri, options.results, name)
     client = _client(tracking)
     folder = options.resume or make_folder(options.results, name).path
     (folder / SCRIPT).write_text(to_yaml(script))
     end_runs(client, folder, "FAILED")  # An earlier process may have been lost.
     status = RunStatus("RUNNING", str(folder))
-    if options.status is not None:
-        status.write(options.status)
+    _write(options, status)
     end = (_run_in_job if is_job() else _run)(script, script_variables(folder, tracking.uri))
-    runs = end_runs(client, folder, end.status)
-    if options.status is not None:
-        status.ended(end.status, end.reason).write(options.status)
+    # Nothing that fails from here on may start the script again.
+    _write(options, status.ended(end.status, end.reason))
+    runs = []
+    try:
+        runs = end_runs(client, folder, end.status)
+    except Exception as error:  # MLflow raises errors of several libraries.
+        print(f"MLflow did not get the end of the script's runs: {first_line(error)}")
     print(f"{end.status}: {end.reason}\nResults          {folder}")
     if runs and options.tracking_uri is None:
         print(f"Next:\n  {ui_command(options.results)}")
     # The queue retries other exit codes, but the script would fail again.
     return OVER if is_job() and end.status == "FAILED" else end.exit_code
+
+
+def _write(options: argparse.Namespace, status: RunStatus) -> None:
+    if options.status is not None:
+        with suppress(OSError):  # A full disk must not end a script.
+            status.write(options.status)
 
 
 def _client(tracking: Tracking) -> Any:
@@ -113,10 +129,12 @@ def _run_in_job(script: Script, variables: dict[str, str]) -> End:
 
 
 def _run_at(address: str, script: Script, variables: dict[str, str]) -> End:
+    from payload.run.ray_cluster import is_job
     from payload.script.child_process import run
 
     return run(
         [script.entry_script, *script.script_params],
         {**os.environ, **variables, "RAY_ADDRESS": address},
         script.max_run_duration_seconds,
+        forward=not is_job(),
     )

@@ -114,8 +114,8 @@ class _Merged:
         if ENTRY_SCRIPT in layer:
             volley = command_name()
             raise UserError(
-                f"{ENTRY_SCRIPT}: describes a script; Next: {volley} run FILE, or {volley} submit "
-                "FILE for the cluster"
+                f"{ENTRY_SCRIPT}: describes a script. Next: {volley} run FILE here, or {volley} "
+                f"submit FILE on a cluster of this version ({volley} up)"
             )
         for key, value in with_absolute_paths(layer, folder).items():
             if value is None:  # A section left empty in a file.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import math
@@ -39,7 +40,7 @@ class Script(MachineNeeds):
     """Its arguments: a list, or a mapping of options to values."""
     num_cpus: int = Field(1, ge=1)
     """CPUs that the cluster's queue keeps for it and its tasks."""
-    num_gpus: float = Field(0.0, ge=0)
+    num_gpus: float = Field(0.0, ge=0, allow_inf_nan=False)
     """GPUs that the queue keeps for it: whole ones, or a part of one."""
     num_workers: int | None = Field(None, ge=1)
     """Instead of num_cpus: the CPUs of this many worker machines."""
@@ -61,9 +62,9 @@ class Script(MachineNeeds):
     def _as_list(cls, params: Any) -> Any:
         if isinstance(params, Mapping):
             pairs = params.items()
-            return [text for name, value in pairs for text in (str(name), *_value(value))]
+            return [text for name, value in pairs for text in (str(name), *_values(value))]
         if isinstance(params, list):
-            return [text for value in params for text in _value(value)]
+            return [_text(value) for value in params if value is not None]
         raise ValueError(f"script_params: {params!r} is neither a mapping nor a list")
 
 
@@ -130,11 +131,16 @@ def is_script(path: Path) -> bool:
     return path.suffix == ".py" or ENTRY_SCRIPT in read_file(path)
 
 
-def _value(value: Any) -> list[str]:
-    """Returns an argument as the shell would pass it; none for the value of a flag."""
-    if value is None or value == "":
-        return []
-    return [value if isinstance(value, str) else json.dumps(value)]
+def _values(value: Any) -> list[str]:
+    """Returns the argument that follows an option; none follows a flag."""
+    return [] if value is None or value == "" else [_text(value)]
+
+
+def _text(value: Any) -> str:
+    """Returns an argument as a shell would pass it."""
+    if isinstance(value, datetime.date):
+        return str(value)
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _check_no_experiment(path: Path, values: dict[str, Any]) -> None:

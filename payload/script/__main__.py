@@ -6,7 +6,9 @@ line.
 """
 
 import atexit
+import ctypes
 import runpy
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -16,6 +18,7 @@ from payload.errors import first_line
 from payload.script.retired_names import successor
 
 Trace = TracebackType | None
+PR_SET_PDEATHSIG = 1
 
 
 def main(error_file: Path, script: Path) -> None:
@@ -29,6 +32,7 @@ def main(error_file: Path, script: Path) -> None:
         if line := successor(error):
             print(f"volley: {line}", file=sys.stderr)
 
+    end_with_parent()
     sys.argv = sys.argv[2:]
     sys.path[0] = str(script.parent)
     sys.excepthook = report
@@ -38,6 +42,12 @@ def main(error_file: Path, script: Path) -> None:
         if end.code not in (None, 0):  # Ray turns SIGTERM into one, too.
             leave_mlflow_runs()
         raise
+
+
+def end_with_parent() -> None:
+    """Ends this process if its parent is killed, which would start the script again (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def leave_mlflow_runs() -> None:

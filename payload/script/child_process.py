@@ -35,12 +35,19 @@ class End:
     """For this process: the script's own, or 128 and the number of a signal."""
 
 
-def run(script: Sequence[str], environment: Mapping[str, str], limit_s: float | None = None) -> End:
+def run(
+    script: Sequence[str],
+    environment: Mapping[str, str],
+    limit_s: float | None = None,
+    forward: bool = True,
+) -> End:
     """Runs a script to its end, and ends all processes that it has started.
 
     Args:
         script: Its path and arguments.
         limit_s: Seconds after which it is ended.
+        forward: Whether the script gets the signals of this process; Ray gives a job's signals to
+            every process of the job itself.
     """
     before, kills_before = set(psutil.Process().children()), _kernel_kills()
     with (
@@ -52,7 +59,7 @@ def run(script: Sequence[str], environment: Mapping[str, str], limit_s: float | 
         command = [sys.executable, "-m", "payload.script", str(error), *script]
         process = subprocess.Popen(command, env=environment, start_new_session=True)
         try:
-            by_itself = _wait(process, limit_s, received)
+            by_itself = _wait(process, limit_s, received, forward)
         finally:
             _kill_all([child for child in psutil.Process().children() if child not in before])
             process.wait()
@@ -65,7 +72,9 @@ def run(script: Sequence[str], environment: Mapping[str, str], limit_s: float | 
     return _end(process.returncode, reason, _kernel_kills() > kills_before)
 
 
-def _wait(process: subprocess.Popen[bytes], limit_s: float | None, received: list[int]) -> bool:
+def _wait(
+    process: subprocess.Popen[bytes], limit_s: float | None, received: list[int], forward: bool
+) -> bool:
     """Waits for the script; returns whether it ended by itself.
 
     After a signal or the limit it has GRACE_S to end; after a second signal none.
@@ -75,7 +84,9 @@ def _wait(process: subprocess.Popen[bytes], limit_s: float | None, received: lis
         with suppress(subprocess.TimeoutExpired):
             process.wait(0.2)
             return True
-    os.killpg(process.pid, received[0] if received else signal.SIGTERM)
+    if forward or not received:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, received[0] if received else signal.SIGTERM)
     end = time.monotonic() + GRACE_S
     while process.poll() is None and time.monotonic() < end and len(received) < 2:
         time.sleep(0.1)

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.payload.command_line import in_process, run_folder, tracked_runs, with_database
+from tests.payload.command_line import run_folder, tracked_runs, volley, with_database
 from tests.project import ROOT
-from volley.cli import main
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_here")]
+pytestmark = pytest.mark.slow
 
 RLLIB = ("--run", "PPO", "--config", '{"num_env_runners": 0, "train_batch_size": 200}')
 EXAMPLES = {
@@ -30,7 +29,7 @@ def test_an_example_runs_to_its_end(name: str, tmp_path: Path) -> None:
     arguments, runs, result = EXAMPLES[name]
     folder = with_database(tmp_path)
     example = str(ROOT / "examples" / f"{name}.py")
-    done = in_process(folder, "run", example, "--", *arguments, command=main)
+    done = volley(folder, "run", example, "--", *arguments)
     assert "FINISHED: the script has ended\n" in done.stdout, done.stdout + done.stderr
     tracked = tracked_runs(f"sqlite:///{folder}/results/mlflow.db")
     assert [run.info.status for run in tracked] == ["FINISHED"] * runs

@@ -55,6 +55,22 @@ def payload(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def volley(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs `volley` in `folder`.
+
+    A script of `volley run` joins that process's Ray. It could not join the Ray of this process,
+    which keeps the token of an earlier cluster.
+    """
+    return subprocess.run(
+        [sys.executable, "-m", "volley", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=ENDS_WITHIN_S,
+        check=False,
+    )
+
+
 def in_process(
     folder: Path,
     *arguments: str,

@@ -11,8 +11,13 @@ from mlflow.entities import Run
 
 from payload.script.child_process import End
 from payload.script.environment import SUBMISSION
-from tests.local_ray import leave_local_ray
-from tests.payload.command_line import in_process, run_folder, tracked_runs, with_database
+from tests.payload.command_line import (
+    in_process,
+    run_folder,
+    tracked_runs,
+    volley,
+    with_database,
+)
 from volley.cli import main
 
 pytestmark = pytest.mark.slow
@@ -51,10 +56,9 @@ class Killed:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
-    leave_local_ray()  # The script's workers inherit the environment of its own Ray.
     folder = with_database(tmp_path_factory.mktemp("script"))
     (folder / "square.py").write_text(SCRIPT)
-    done = in_process(folder, "run", "square.py", "--", "--run", "a b", command=main)
+    done = volley(folder, "run", "square.py", "--", "--run", "a b")
     runs = {run.info.run_name: run for run in tracked_runs(f"sqlite:///{folder}/results/mlflow.db")}
     return Killed(done.returncode, done.stdout, run_folder(folder), runs)
 
@@ -81,6 +85,8 @@ def test_its_mlflow_runs_are_tagged_and_none_stays_open(killed: Killed) -> None:
     [
         (("train.py",), "entry_script: "),
         (("here.py", "--source-directory", "elsewhere"), "entry_script: "),
+        (("here.py", "--resume", "nowhere"), "--resume nowhere: is not a folder"),
+        (("here.py", "--status", "nowhere/status"), "--status nowhere/status: the folder does not"),
         (("here.py", "--tracking-uri", "server"), "--tracking-uri server: must start with"),
         (
             ("here.py", "--tracking-uri", "http://127.0.0.1:9"),
@@ -107,6 +113,7 @@ def test_a_first_script_makes_the_folder_of_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("payload.commands.run_script._run", lambda *_: End("FINISHED", "over", 0))
-    (tmp_path / "here.py").touch()
-    assert in_process(tmp_path, "run", "here.py", command=main).returncode == 0
+    (tmp_path / "it's here.py").touch()
+    assert in_process(tmp_path, "run", "it's here.py", command=main).returncode == 0
+    assert run_folder(tmp_path).name.startswith("it-s-here_")
     assert (tmp_path / "results/mlflow.db").exists()

@@ -135,6 +135,12 @@ def test_a_script_that_needs_files_beside_it_is_told_how_to_send_them(tmp_path: 
     pack(path, check(path, [], str(tmp_path)))
 
 
+def test_a_script_that_hides_what_it_imports_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "ray.py").write_text("import ray.tune\n")
+    said = refusal(tmp_path / "ray.py")
+    assert said == f"{tmp_path}/ray.py: hides the module ray, which it imports; rename it"
+
+
 def test_a_script_that_is_not_python_is_refused_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "old.py"
     path.write_text('import ray\nprint "hello"\n')

@@ -78,7 +78,7 @@ def script(program: str, **values: Any) -> ExperimentFiles:
 
 
 @cache
-def payload(for_script: bool) -> bytes:
+def payload(for_script: bool = False) -> bytes:
     return payload_archive(for_script)
 
 

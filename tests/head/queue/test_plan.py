@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import payload.experiment.file
 from head.queue import plan
 from infra.config.stack_settings import StackSettings
 from infra.stack.head_software import cluster_settings
@@ -129,6 +131,14 @@ def test_a_script_gets_the_cpus_and_gpus_that_it_names(
     assert [needs.gpus_per_learner] * needs.gpu_learners == gpus
     assert Room([Node(cpus, sum(gpus))]).take_least(needs)
     assert not Room([Node(cpus - 1, 9.0)]).take_least(needs)
+
+
+def test_an_older_payload_that_knows_no_scripts_is_read(
+    training: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(payload.experiment.file, "ENTRY_SCRIPT")
+    monkeypatch.delitem(sys.modules, "payload.experiment.script", raising=False)
+    assert plan.read_plan(training("run: PPO")).run == "PPO"  # type: ignore[union-attr]
 
 
 def test_a_script_that_asks_for_workers_gets_all_their_cpus(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -130,21 +132,57 @@ def test_one_that_is_refused_has_failed(played: Played) -> None:
     assert played.ends("a", JobStatus.FAILED, 2).state == "FAILED"
 
 
-def test_a_script_waits_for_its_machines_as_long_as_it_says(played: Played) -> None:
+def test_a_script_waits_for_others_without_a_limit_and_for_machines_with_one(
+    played: Played,
+) -> None:
     played.submit("a")
-    needs = {"num_env_runners": 0, "cpu_learners": 2}
-    played.submit("b", needs=needs, script=True, machines_timeout_s=0.001)
+    waits = {"script": True, "machines_timeout_s": 0.001}
+    played.submit("fits", needs={"num_env_runners": 0, "cpu_learners": 1}, **waits)
     for _ in range(3):
         played.step()
-    # It is not its turn: "a" trains.
-    assert played.store.get("b").state == "QUEUED"
-    played.ends("a", JobStatus.SUCCEEDED)
-    played.step()
-    record = played.store.get("b")
+    assert played.store.get("fits").reason == "waiting for CPUs or GPUs in use by a"
+    played.store.stop("fits")
+    played.submit("large", needs={"num_env_runners": 0, "cpu_learners": 2}, **waits)
+    for _ in range(3):
+        played.step()
+    record = played.store.get("large")
     assert (record.state, record.reason) == (
         "FAILED",
         "cluster_coordination_timeout_seconds: no machines for it within 0.001 s",
     )
+
+
+def test_a_script_resumed_after_its_machines_did_not_come_waits_anew(played: Played) -> None:
+    needs = {"num_env_runners": 0, "cpu_learners": 2}
+    played.submit("a", needs=needs, script=True, machines_timeout_s=0.2)
+    until = time.monotonic() + 10
+    while played.store.get("a").state == "QUEUED" and time.monotonic() < until:
+        played.step()
+    played.store.resume("a")
+    played.step()
+    assert played.store.get("a").state == "QUEUED"
+
+
+@pytest.mark.parametrize("state", ["FINISHED", "FAILED", "KILLED"])
+def test_a_script_that_had_ended_when_ray_was_lost_does_not_start_again(
+    played: Played, state: str
+) -> None:
+    played.submit("a", needs={"num_env_runners": 0}, script=True)
+    played.step()
+    status = {"state": state, "reason": "exit code 3"}
+    (played.store.folder("a") / "status.json").write_text(json.dumps(status))
+    played.step()
+    played.cluster.listed.clear()
+    played.step()
+    record = played.store.get("a")
+    # One that was killed with the head starts again.
+    ended = (state, "exit code 3", 1)
+    expected = ("STARTING", "", 2) if state == "KILLED" else ended
+    assert (record.state, record.reason, record.attempts) == expected
+    if state != "FINISHED":
+        played.store.resume("a")
+        played.step()
+        assert played.store.get("a").state == "STARTING"
 
 
 def test_a_job_that_ray_has_lost_is_started_again_under_its_id(played: Played) -> None:

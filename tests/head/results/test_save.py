@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import threading
 import time
+from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
@@ -134,6 +136,15 @@ def test_the_database_is_saved_where_the_runs_cannot_be(cluster: Cluster) -> Non
     cluster.log_metric(1)
     assert not cluster.save()
     assert cluster.saved_metrics() == [1]
+
+
+def test_what_cannot_be_saved_keeps_no_other_file_from_it(cluster: Cluster) -> None:
+    output = cluster.write_run("a/output/first", "1").parent
+    os.mkfifo(output / "pipe")  # Its reader would wait for ever.
+    Path(os.fsdecode(bytes(output) + b"/not\xffUTF-8")).touch()
+    cluster.write_run("b/progress.csv", "1\n")
+    assert cluster.save()
+    assert cluster.saved_runs() == ["a/output/first", "b/progress.csv"]
 
 
 @pytest.mark.parametrize("what", ["folders", "files"])

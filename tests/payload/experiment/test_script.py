@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,12 @@ def test_a_mapping_of_parameters_becomes_options_and_flags(folder: Path) -> None
     assert script.script_params == expected
 
 
+def test_a_list_of_parameters_stays_as_it_is(folder: Path) -> None:
+    params = ["--name", "", 1, True, datetime.date(2024, 1, 1)]
+    script = read(folder, entry_script="source/train.py", script_params=params)
+    assert script.script_params == ["--name", "", "1", "true", "2024-01-01"]
+
+
 def test_parameters_of_the_command_line_replace_those_of_the_file(folder: Path) -> None:
     script = read(folder, "--a", entry_script="source/train.py", script_params=["--b", 1])
     assert script.script_params == ["--a"]
@@ -82,6 +90,7 @@ def test_parameters_of_the_command_line_replace_those_of_the_file(folder: Path) 
             {"entry_script": "train.py", "num_cpus": 2, "num_workers": 2},
             "num_workers: cannot be given together with num_cpus",
         ),
+        ({"entry_script": "train.py", "num_gpus": math.inf}, "num_gpus: inf: input should be"),
         ({"entry_script": "train.py", "num_gpus": 1.5}, "num_gpus: 1.5 is neither whole nor less"),
     ],
 )
@@ -112,7 +121,7 @@ def test_only_what_it_does_decides_whether_its_results_are_kept(folder: Path) ->
 
 def test_a_script_is_no_experiment(folder: Path) -> None:
     read(folder, entry_script="source/train.py")
-    with pytest.raises(UserError, match=r"entry_script: describes a script; Next: .* run FILE"):
+    with pytest.raises(UserError, match=r"entry_script: describes a script\. Next: .* run FILE"):
         read_experiment(folder / "script.yaml")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -24,11 +26,17 @@ def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child_process, "GRACE_S", 1.0)
 
 
-def run_text(folder: Path, text: str, *arguments: str, limit_s: float | None = None) -> End:
+def run_text(
+    folder: Path,
+    text: str,
+    *arguments: str,
+    limit_s: float | None = None,
+    forward: bool = True,
+) -> End:
     """Runs a script with this text."""
     script = folder / "script.py"
     script.write_text(text)
-    return run([str(script), *arguments], dict(os.environ), limit_s)
+    return run([str(script), *arguments], dict(os.environ), limit_s, forward)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +119,51 @@ def test_a_signal_reaches_the_script_which_may_end_in_order(tmp_path: Path) -> N
     assert run_text(tmp_path, text) == End("KILLED", "stopped by SIGINT", 130)
     thread.join()
     assert saved.exists()
+
+
+COUNTING = """
+import os, pathlib, signal, time
+counted = []
+signal.signal(signal.SIGTERM, lambda *_: counted.append(1))
+pathlib.Path({ready!r}).write_text(str(os.getpid()))
+while not counted:
+    time.sleep(0.05)
+time.sleep(0.5)
+pathlib.Path({signals!r}).write_text(str(len(counted)))
+"""
+
+
+def test_a_script_of_a_job_gets_its_signal_from_ray_alone(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+
+    def stop_as_ray_does() -> None:
+        wait_for(lambda: ready.exists() and ready.read_text())
+        for pid in (os.getpid(), int(ready.read_text())):
+            os.kill(pid, signal.SIGTERM)
+
+    thread = threading.Thread(target=stop_as_ray_does)
+    thread.start()
+    text = COUNTING.format(ready=str(ready), signals=str(tmp_path / "signals"))
+    # It ends in order, and is not finished: the queue will start it again.
+    assert run_text(tmp_path, text, forward=False) == End("KILLED", "stopped by SIGTERM", 143)
+    thread.join()
+    assert (tmp_path / "signals").read_text() == "1"
+
+
+def test_a_script_ends_with_a_wrapper_that_is_killed(tmp_path: Path) -> None:
+    pid, script = tmp_path / "pid", tmp_path / "script.py"
+    script.write_text(
+        f"import os, pathlib, time\npathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\n"
+        "time.sleep(600)"
+    )
+    module = "payload.script.child_process"
+    code = f"import os, sys, {module} as child; child.run(sys.argv[1:], os.environ)"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}  # It removes nothing when it is killed.
+    command = [sys.executable, "-c", code, str(script)]
+    with subprocess.Popen(command, env=environment) as wrapper:
+        wait_for(lambda: pid.exists() and pid.read_text())
+        wrapper.kill()
+    wait_for(lambda: not psutil.pid_exists(int(pid.read_text())))
 
 
 GROUPS = {
