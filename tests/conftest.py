@@ -25,6 +25,7 @@ SLOW_EVENTS = frozenset(
 """Python's audit events (PEP 578) of starting a process and of opening a connection."""
 LONG = frozenset(
     [
+        "test_scale",
         "test_interrupted",
         "test_engine",
         "test_queue",
@@ -33,7 +34,10 @@ LONG = frozenset(
         "test_wheel",
     ]
 )
-"""Files that take a minute or more, besides the end-to-end tests."""
+"""Files that take a minute or more, besides the end-to-end tests.
+
+test_scale comes first of all: its cluster fails in a process that has run other clusters.
+"""
 # Several tests may each start a Ray at the same time, from a cold disk.
 os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")
 # Ray would start a process for each of its CPUs at once; most tests use none of them.
