@@ -36,7 +36,7 @@ LONG = frozenset(
 )
 """Files that take a minute or more, besides the end-to-end tests.
 
-test_scale comes first of all: its cluster fails in a process that has run other clusters.
+test_scale comes first of all: after other tests an env runner of its cluster did not start, twice.
 """
 # Several tests may each start a Ray at the same time, from a cold disk.
 os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")
