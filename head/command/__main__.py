@@ -1,5 +1,4 @@
-"""volley-head, the head's command. Each verb prints one JSON object; `logs`,
-`files` and `ray` stream.
+"""volley-head, the head's command. `logs`, `files` and `ray` stream; others print one JSON object.
 
 Exit code 2: the request is refused, and {"error", "next"} gives the reason and what to type. Every
 verb can be repeated. Needs the standard library only: Ray alone would take seconds to import.
@@ -17,7 +16,7 @@ from ..files import replace_json
 from ..machine import boot_id
 from ..paths import SLEEP_REQUEST
 from ..queue.cluster_state import read_cluster_state
-from ..queue.record import LIVE, Record
+from ..queue.record import AT_WORK, Record
 from ..queue.store import RefusedError, Store
 from . import files_and_logs, status
 from .ray_command import ray
@@ -94,7 +93,7 @@ def _wait(store: Store, options: argparse.Namespace) -> dict[str, Any]:
 
     def settled(now: Record) -> bool:
         waits = now.state == "QUEUED" and now.reason and _before(store, now)
-        return bool(now.state in LIVE[1:] or now.over or now.not_before or waits)
+        return bool(now.state in AT_WORK or now.over or now.not_before or waits)
 
     record = _until(store, options.name, settled, options.timeout)
     return {**_short(store, record), "reason": record.reason, "before": _before(store, record)}

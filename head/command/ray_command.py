@@ -35,6 +35,4 @@ def ray(_: Store, options: Namespace) -> None:
 
 def _variables(file: Path) -> dict[str, str]:
     """Reads a file of systemd's EnvironmentFile=."""
-    lines = (line for line in file.read_text().splitlines() if line and not line.startswith("#"))
-    pairs = (line.partition("=") for line in lines)
-    return {name: " ".join(shlex.split(value)) for name, _, value in pairs}
+    return dict(pair.split("=", 1) for pair in shlex.split(file.read_text(), comments=True))

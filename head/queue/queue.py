@@ -15,7 +15,7 @@ from ..files import replace
 from ..room import Needs, Node
 from .cluster_state import ClusterState, RayNode, read_cluster_state
 from .ray_api import RayCluster
-from .record import ENV_RUNNERS, LIVE, OUTPUT, STATUS, Record, read_status
+from .record import AT_WORK, ENV_RUNNERS, OUTPUT, STATUS, Record, read_status
 from .restart_rules import STARTS_AN_HOUR, Ends
 from .sharing import Claim, fits, share, usable_workers
 from .store import Store
@@ -84,7 +84,7 @@ class Queue:
             status = read_status(self._store.folder(record.name))
             if leaves:
                 self._stop(record.job)
-            elif record.state == "STARTING" and status.get("state") in LIVE[1:]:
+            elif record.state == "STARTING" and status.get("state") in AT_WORK:
                 self._store.change(record, state=status["state"], reason="", not_before=0.0)
         elif job is not None:
             self._ends.of_job(record, job.status, job.driver_exit_code, closing)
@@ -188,8 +188,8 @@ class Queue:
             return
         (folder / STATUS).unlink(missing_ok=True)
         replace(folder / ENV_RUNNERS, str(number).encode())
-        with_what = "" if record.script else f" with {number} env runners"
-        print(f"{record.name}: starting{with_what}", flush=True)
+        env_runners = "" if record.script else f" with {number} env runners"
+        print(f"{record.name}: starting{env_runners}", flush=True)
         self._starting[record.name] = self._cluster.start(folder, job, number, folder / OUTPUT)
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from ..files import read_json, replace_json
 
-LIVE = ("STARTING", "TRAINING", "RUNNING")
+AT_WORK = ("TRAINING", "RUNNING")
 """An experiment is TRAINING, a script is RUNNING."""
+LIVE = ("STARTING", *AT_WORK)
 ENDED = ("FINISHED", "FAILED", "STOPPED")
 STATE = "state.json"
 STATUS = "status.json"

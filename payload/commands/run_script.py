@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ from payload.experiment.script import read_script, to_yaml
 
 if TYPE_CHECKING:
     from payload.experiment.script import Script
-    from payload.run.reporting import RunStatus
     from payload.script.child_process import End
     from payload.tracking.mlflow_run import Tracking
 
@@ -30,7 +28,7 @@ MLFLOWS_OWN_RETRIES = "7"
 
 
 def run_script(options: argparse.Namespace) -> int:
-    """Runs a script to its end; returns its exit code, and in a job of the cluster FAILED.
+    """Runs a script to its end; returns its exit code, or 2 if it fails in a job of the cluster.
 
     Raises:
         UserError: The options, or what the script needs, cannot be used.
@@ -48,22 +46,24 @@ def run_script(options: argparse.Namespace) -> int:
     from payload.tracking.mlflow_run import Tracking
 
     check_writable(options.results)
-    if is_job():
+    in_job = is_job()
+    if in_job:
         provide_inputs(script, options.results)
     else:
         provide(script, options.results)
     # MLflow's filters take no quotes.
     name = re.sub(r"[^\w.-]+", "-", Path(script.entry_script).stem)
     tracking = Tracking.at(options.tracking_uri, options.results, name)
-    client = _client(tracking)
+    client = _client(tracking, in_job)
     folder = options.resume or make_folder(options.results, name).path
     (folder / SCRIPT).write_text(to_yaml(script))
     end_runs(client, folder, "FAILED")  # An earlier process may have been lost.
     status = RunStatus("RUNNING", str(folder))
-    _write(options, status)
-    end = (_run_in_job if is_job() else _run)(script, script_variables(folder, tracking.uri))
+    status.write(options.status)
+    run = _run_in_job if in_job else _run_here
+    end = run(script, script_variables(folder, tracking.uri))
     # Nothing that fails from here on may start the script again.
-    _write(options, status.ended(end.status, end.reason))
+    status.ended(end.status, end.reason).write(options.status)
     runs = []
     try:
         runs = end_runs(client, folder, end.status)
@@ -73,30 +73,23 @@ def run_script(options: argparse.Namespace) -> int:
     if runs and options.tracking_uri is None:
         print(f"Next:\n  {ui_command(options.results)}")
     # The queue retries other exit codes, but the script would fail again.
-    return OVER if is_job() and end.status == "FAILED" else end.exit_code
+    return OVER if in_job and end.status == "FAILED" else end.exit_code
 
 
-def _write(options: argparse.Namespace, status: RunStatus) -> None:
-    if options.status is not None:
-        with suppress(OSError):  # A full disk must not end a script.
-            status.write(options.status)
-
-
-def _client(tracking: Tracking) -> Any:
+def _client(tracking: Tracking, in_job: bool) -> Any:
     """Returns an MlflowClient of a server that answers; volley's experiment is there."""
     from mlflow.exceptions import MlflowException
 
-    from payload.run.ray_cluster import is_job
     from payload.tracking.mlflow_run import MAX_RETRIES, connected_client, make_experiment
 
     retries = os.environ.get(MAX_RETRIES)
-    if is_job():  # The head's MLflow may still be starting.
+    if in_job:  # The head's MLflow may still be starting.
         os.environ.setdefault(MAX_RETRIES, MLFLOWS_OWN_RETRIES)
     try:
         client = connected_client(tracking)
         make_experiment(client, tracking)
     except MlflowException as error:
-        if is_job():
+        if in_job:
             raise
         raise UserError(f"--tracking-uri {tracking.uri}: {first_line(error)}") from None
     finally:
@@ -105,7 +98,7 @@ def _client(tracking: Tracking) -> Any:
     return client
 
 
-def _run(script: Script, variables: dict[str, str]) -> End:
+def _run_here(script: Script, variables: dict[str, str]) -> End:
     """Runs the script with a Ray of its own, which it joins and which ends with it."""
     import ray
 
@@ -125,16 +118,16 @@ def _run(script: Script, variables: dict[str, str]) -> End:
 
 def _run_in_job(script: Script, variables: dict[str, str]) -> End:
     """Runs the script on the cluster of this job."""
-    return _run_at(os.environ["RAY_ADDRESS"], script, variables)
+    # Ray gives a job's signals to the script, too.
+    return _run_at(os.environ["RAY_ADDRESS"], script, variables, forward=False)
 
 
-def _run_at(address: str, script: Script, variables: dict[str, str]) -> End:
-    from payload.run.ray_cluster import is_job
+def _run_at(address: str, script: Script, variables: dict[str, str], forward: bool = True) -> End:
     from payload.script.child_process import run
 
     return run(
         [script.entry_script, *script.script_params],
         {**os.environ, **variables, "RAY_ADDRESS": address},
         script.max_run_duration_seconds,
-        forward=not is_job(),
+        forward,
     )

@@ -60,9 +60,11 @@ class RunStatus:
             self, state=state, reason=reason, steps_per_s=None, seconds_left=None, num_env_runners=0
         )
 
-    def write(self, path: Path) -> None:
-        """Replaces the file: at any moment it holds one state or the next."""
-        replace_text(path, json.dumps(asdict(self)))
+    def write(self, path: Path | None) -> None:
+        """Replaces the file, if there is one: at any moment it holds one state or the next."""
+        if path is not None:
+            with suppress(OSError):  # A full disk must not end a run.
+                replace_text(path, json.dumps(asdict(self)))
 
     @classmethod
     def read(cls, path: Path) -> RunStatus:
@@ -115,9 +117,7 @@ class Reporting:
 
     def write(self, status: RunStatus) -> None:
         """Writes the state to the file that --status names."""
-        if self.options.status is not None:
-            with suppress(OSError):  # A full disk must not end a training run.
-                status.write(self.options.status)
+        status.write(self.options.status)
 
     def show_problem(self) -> None:
         """If MLflow is unreachable, shows that in place of the MLflow run."""

@@ -5,7 +5,6 @@ import os
 import shutil
 import time
 import traceback
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -158,9 +157,7 @@ class Search(Reporting):
         record = self.records[name] = replace(before, **changes)
         if record.state != before.state and record.state in ("FINISHED", "FAILED"):
             own = self.job.folder.trial(name)
-            status = RunStatus(record.state, str(own.path), record.reason)
-            with suppress(OSError):  # A full disk.
-                status.write(status_file(own))
+            RunStatus(record.state, str(own.path), record.reason).write(status_file(own))
             self.view.ended(record)
 
     def show(self) -> None:

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -45,14 +45,7 @@ ENDS_WITHIN_S = 600
 
 def payload(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs `python -m payload` in `folder`."""
-    return subprocess.run(
-        [sys.executable, "-m", "payload", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=ENDS_WITHIN_S,
-        check=False,
-    )
+    return _run_module("payload", folder, arguments)
 
 
 def volley(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -61,8 +54,14 @@ def volley(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     A script of `volley run` joins that process's Ray. It could not join the Ray of this process,
     which keeps the token of an earlier cluster.
     """
+    return _run_module("volley", folder, arguments)
+
+
+def _run_module(
+    module: str, folder: Path, arguments: Sequence[str]
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "volley", *arguments],
+        [sys.executable, "-m", module, *arguments],
         cwd=folder,
         capture_output=True,
         text=True,

@@ -112,7 +112,9 @@ def test_what_cannot_be_used_leaves_nothing(
 def test_a_first_script_makes_the_folder_of_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("payload.commands.run_script._run", lambda *_: End("FINISHED", "over", 0))
+    monkeypatch.setattr(
+        "payload.commands.run_script._run_here", lambda *_: End("FINISHED", "over", 0)
+    )
     (tmp_path / "it's here.py").touch()
     assert in_process(tmp_path, "run", "it's here.py", command=main).returncode == 0
     assert run_folder(tmp_path).name.startswith("it-s-here_")
