@@ -9,6 +9,8 @@ import pytest
 
 RUN = """
 import subprocess, sys, tempfile
+
+import psutil
 from tests import leftovers
 
 leftovers.END_S = 0.0
@@ -16,6 +18,8 @@ run = leftovers.Leftovers(network=False)
 if sys.argv[1:]:
     tempfile.mkstemp(prefix="forgotten-")
     sleeper = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    while not psutil.Process(sleeper.pid).environ():
+        pass  # The kernel sets it a moment after Popen has returned.
 print("\\n".join(run.found()))
 if sys.argv[1:]:
     sleeper.kill()
