@@ -82,7 +82,8 @@ def check(
         UserError: With the line of the file.
     """
     if not path.exists():
-        beside = [str(file) for file in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+        files = (file for pattern in ("*.y*ml", "*.py") for file in path.parent.glob(pattern))
+        beside = [str(file) for file in files]
         raise UserError(f"{path}: no such file{nearest(str(path), beside)}")
     try:
         submitted = _read(path, script_params, source_directory)
