@@ -82,8 +82,7 @@ def check(
         UserError: With the line of the file.
     """
     if not path.exists():
-        files = (file for pattern in ("*.y*ml", "*.py") for file in path.parent.glob(pattern))
-        beside = [str(file) for file in files]
+        beside = [str(file) for end in ("*.y*ml", "*.py") for file in path.parent.glob(end)]
         raise UserError(f"{path}: no such file{nearest(str(path), beside)}")
     try:
         submitted = _read(path, script_params, source_directory)
