@@ -20,6 +20,7 @@ from infra.stack.identity import Identities
 from infra.stack.machine_environment import Prerequisites, check_custom_data
 from infra.stack.naming import Naming, stack_prefix, tags, without_type_aliases
 from infra.stack.network import Network
+from infra.stack.payload_code import PayloadCode
 from infra.stack.results_account import ResultsAccount
 from infra.stack.run_command_script import ScriptTooLargeError
 from infra.stack.training import Training, TrainingScript, training_script
@@ -63,7 +64,8 @@ def declare(settings: StackSettings, script: TrainingScript) -> dict[str, Any]:
     software = HeadSoftware(naming, settings, head, workers)
     if not settings.has_autoscaler:
         CpuAutoscale(naming, settings, workers)
-    Training(naming, settings, script, head, [software.run_command])
+    code = PayloadCode(naming, head, script.payload, [software.run_command])
+    Training(naming, settings, script, head, [code.run_command])
 
     return outputs(naming, settings, script.num_env_runners, head, results)
 

@@ -22,8 +22,6 @@ SOURCE, INPUTS, REQUIREMENTS = "source", "inputs", "requirements.txt"
 """Names in the training's folder on the head."""
 STAYS = ("payload/parcel.py", "payload/experiment/document.py")
 """Only a laptop uses these files, so they are not sent."""
-OF_SCRIPTS = ("payload/experiment/script.py", "payload/commands/run_script.py", "payload/script/")
-"""They travel with scripts only: a run command has no room for them."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +159,7 @@ def _imports(tree: ast.AST) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
-def payload_archive(for_script: bool = False) -> bytes:
+def payload_archive() -> bytes:
     """Returns a tar file of the payload's modules; the same code gives the same bytes.
 
     It is unpacked on a machine, not installed.
@@ -169,8 +167,7 @@ def payload_archive(for_script: bool = False) -> bytes:
     package = Path(payload.__file__).parent
     paths = sorted(package.rglob("[!.]*.py"))
     modules = {path.relative_to(package.parent).as_posix(): path for path in paths}
-    stays = STAYS if for_script else (*STAYS, *OF_SCRIPTS)
-    travelling = {name: path for name, path in modules.items() if not name.startswith(stays)}
+    travelling = {name: path for name, path in modules.items() if name not in STAYS}
     return archive(
         {name: without_words(path.read_text("utf-8")).encode() for name, path in travelling.items()}
     )

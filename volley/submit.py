@@ -114,10 +114,9 @@ def _read(
 
 def pack(path: Path, submitted: Experiment | Script) -> bytes:
     """Returns the tar file that volley-head reads; the same content gives the same bytes."""
-    script = isinstance(submitted, Script)
     files = script_files(submitted) if isinstance(submitted, Script) else experiment_files(path)
     members = {
-        "payload.tar": payload_archive(for_script=script),
+        "payload.tar": payload_archive(),
         "experiment.yaml": files.experiment,
         "stack.yaml": b"{}",
     }

@@ -1,6 +1,6 @@
 # Runs on the head as a managed run command, after the lines that set and unpack:
-#   EXPERIMENT, its name, MIN_NODES, TIMEOUT_S, NEEDS_GPU, and $incoming with what
-#   `volley-head submit` takes: payload.tar, experiment.yaml, stack.yaml, files.tar.
+#   EXPERIMENT, its name, PAYLOAD, the tar file of its code, MIN_NODES, TIMEOUT_S, NEEDS_GPU, and $incoming
+#   with what else `volley-head submit` takes: experiment.yaml, stack.yaml, files.tar.
 # Azure keeps the last 4 KB of the output, which `pulumi up` shows: the reason comes last.
 deadline=$((SECONDS + TIMEOUT_S))
 
@@ -133,6 +133,7 @@ output() {
 # The same experiment and payload that train already continue as they are.
 submit() {
   local answer
+  cp "$PAYLOAD" "$incoming/payload.tar"
   answer=$(tar --create --directory "$incoming" . | volley_head submit "$EXPERIMENT" --replace) || {
     echo "payload: $(field error <<< "$answer")" >&2
     fail "the training did not start (journalctl -u experiments)"

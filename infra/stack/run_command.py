@@ -22,7 +22,7 @@ REPORTS_WITHIN_S = 60
 """How much longer Azure waits than the script itself."""
 
 
-TRAINING, HEAD_SOFTWARE = "training", "head-software"
+TRAINING, HEAD_SOFTWARE, PAYLOAD = "training", "head-software", "payload"
 """The names of the run commands in Azure."""
 SUCCEEDED = "Succeeded"
 STOPPED = (

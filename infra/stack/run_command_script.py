@@ -41,7 +41,7 @@ def script_with_files(files: Mapping[str, bytes], then: str) -> str:
     if len(script.encode()) > MAX_BYTES:
         sizes = ", ".join(f"{name} {len(text):,}" for name, text in packed.items())
         raise ScriptTooLargeError(
-            f"makes a run command of {len(script.encode()):,} bytes with the payload, more than "
+            f"makes a run command of {len(script.encode()):,} bytes, more than "
             f"{MAX_BYTES:,} ({sizes}); nothing was created"
         )
     return script

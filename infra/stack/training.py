@@ -1,4 +1,4 @@
-"""The training: a managed run command that sends the payload and the experiment to the head."""
+"""The training: a managed run command that sends the experiment to the head and starts it there."""
 
 import json
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from infra.config.check_experiment import cluster, stack_layer, with_stack_layer
 from infra.config.stack_settings import StackSettings
 from infra.stack.head import Head
 from infra.stack.naming import Naming
+from infra.stack.payload_code import FOLDER, digest
 from infra.stack.run_command import TRAINING, run_command_on_head
 from infra.stack.run_command_script import ScriptTooLargeError, script_with_files
 from payload.experiment import place
@@ -35,6 +36,8 @@ class TrainingScript:
 
     text: str
     """Without its first lines, which say when it was sent."""
+    payload: bytes
+    """The tar file of the code that trains; it travels in a run command of its own."""
     num_env_runners: int
     """With all workers."""
 
@@ -69,11 +72,11 @@ def training_script(settings: StackSettings, root: Path) -> TrainingScript:
     Raises:
         ScriptTooLargeError: Before anything is created.
     """
-    experiment = with_stack_layer(settings, root)
+    experiment, payload = with_stack_layer(settings, root), payload_archive()
     try:
         text = run_command_script(
             experiment_name(Path(settings.experiment)),
-            payload_archive(),
+            payload,
             experiment_files(root / settings.experiment),
             stack_layer(settings),
             min_nodes=1 + settings.min_workers,
@@ -85,7 +88,7 @@ def training_script(settings: StackSettings, root: Path) -> TrainingScript:
         files = largest(sizes(experiment))
         also = f"; the largest files that it names: {files}" if files else ""
         raise ScriptTooLargeError(f"experiment: {settings.experiment}: {error}{also}") from None
-    return TrainingScript(text, place(experiment.config, cluster(settings)))
+    return TrainingScript(text, payload, place(experiment.config, cluster(settings)))
 
 
 def run_command_script(
@@ -101,21 +104,21 @@ def run_command_script(
 
     Args:
         name: Name of the experiment on the head.
+        payload: The code that trains, which is on the head already.
         stack: The stack's settings of the experiment, a layer over the experiment's file.
 
     Raises:
         ScriptTooLargeError: It is larger than a run command should be.
     """
     files = {
-        "payload.tar": payload,
         "experiment.yaml": experiment.experiment,
         "stack.yaml": json.dumps(stack).encode(),
     }
     if experiment.archive:
         files["files.tar"] = experiment.archive
     then = (
-        f"EXPERIMENT={name} MIN_NODES={min_nodes} TIMEOUT_S={timeout_s} "
-        f"NEEDS_GPU={int(needs_gpu)}\n"
+        f"EXPERIMENT={name} PAYLOAD={FOLDER}/{digest(payload)}.tar "
+        f"MIN_NODES={min_nodes} TIMEOUT_S={timeout_s} NEEDS_GPU={int(needs_gpu)}\n"
         f"{START_TRAINING.read_text()}"
     )
     return script_with_files(files, then)

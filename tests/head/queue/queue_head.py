@@ -78,16 +78,15 @@ def script(program: str, **values: Any) -> ExperimentFiles:
 
 
 @cache
-def payload(for_script: bool = False) -> bytes:
-    return payload_archive(for_script)
+def payload() -> bytes:
+    return payload_archive()
 
 
 def sent(experiment: str | ExperimentFiles) -> bytes:
     """Returns the bytes that `submit` reads from stdin."""
     if isinstance(experiment, str):
         experiment = ExperimentFiles(experiment.encode(), b"")
-    for_script = b"entry_script:" in experiment.experiment
-    files = {"payload.tar": payload(for_script), "experiment.yaml": experiment.experiment}
+    files = {"payload.tar": payload(), "experiment.yaml": experiment.experiment}
     own = {"files.tar": experiment.archive} if experiment.archive else {}
     return archive({**files, "stack.yaml": b"{}", **own})
 

@@ -25,6 +25,7 @@ from infra.boot.cloud_config import (
 )
 from infra.config.read_stack import read_settings
 from infra.config.stack_settings import StackSettings
+from infra.stack import payload_code
 from infra.stack.head_software import install_script
 from infra.stack.machine_environment import check_custom_data
 from infra.stack.run_command import FIRST_LINES
@@ -94,7 +95,7 @@ def test_shellcheck_accepts_the_run_commands(tmp_path: Path) -> None:
     sent = run_command_script("pong", b"payload", ExperimentFiles(b"run: IMPALA", b""), {}, 1, 900)
     settings = StackSettings.model_validate(REQUIRED)
     installs = install_script(settings, "/workers", "/head", "10.0.0.4")
-    for text in (sent, installs):
+    for text in (sent, installs, payload_code.install_script(b"payload")):
         script.write_text(FIRST_LINES.format(time="now") + text)
         run(SHELLCHECK, script)
 
@@ -205,10 +206,10 @@ def test_the_payload_is_the_same_whenever_it_is_packed() -> None:
 
 @pytest.mark.slow
 def test_the_run_command_unpacks_what_it_was_given(tmp_path: Path) -> None:
-    payload, experiment = bytes(range(256)) * 100, b"run: IMPALA\n"
-    script = run_command_script("pong", payload, ExperimentFiles(experiment, b""), {}, 1, 900)
+    files, experiment = bytes(range(256)) * 100, b"run: IMPALA\n"
+    script = run_command_script("pong", b"", ExperimentFiles(experiment, files), {}, 1, 900)
     unpacking, _, _ = script.partition("# Runs on the head")
     show = f'{unpacking}cp "$incoming"/* {tmp_path}\n'
     subprocess.run(["bash", "-c", show], check=True)
-    assert (tmp_path / "payload.tar").read_bytes() == payload
+    assert (tmp_path / "files.tar").read_bytes() == files
     assert (tmp_path / "experiment.yaml").read_bytes() == experiment

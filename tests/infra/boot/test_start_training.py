@@ -18,6 +18,7 @@ import torch
 
 from head.queue.record import Record
 from head.queue.store import Store
+from infra.stack.payload_code import install_script
 from infra.stack.training import run_command_script
 from payload.parcel import ExperimentFiles
 from tests.head.installed_head import InstalledHead
@@ -105,6 +106,8 @@ class Head(Machine):
             needs_gpu=needs_gpu,
             timeout_s=timeout_s,
         )
+        sent = self.run(install_script(payload()))
+        assert sent.returncode == 0, sent.stderr
         with self.queue():
             return self.run(script, self._environment)
 
@@ -121,6 +124,13 @@ def test_a_training_is_started(head: Head) -> None:
     assert (folder / "experiment.yaml").read_text() == "run: IMPALA\n"
     assert (folder / "payload/__init__.py").exists()
     assert done.stdout.endswith("pong: TRAINING\n")
+
+
+def test_the_head_keeps_the_payload_that_was_sent_last(head: Head) -> None:
+    for sent in (b"first", b"second", b"second"):
+        assert head.run(install_script(sent)).returncode == 0
+    (kept,) = (head.root / "usr/local/lib/volley/payloads").iterdir()
+    assert kept.read_bytes() == b"second"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="torch finds a GPU")

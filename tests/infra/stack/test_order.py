@@ -20,9 +20,11 @@ def test_the_training_starts_when_head_and_workers_are_there(any_stack: Declared
         any_stack.resource(kind).name for kind in ("VirtualMachine", "VirtualMachineScaleSet")
     }
     software = any_stack.resource(RUN_COMMAND, "head-software")
+    payload = any_stack.resource(RUN_COMMAND, "payload")
     training = any_stack.resource(RUN_COMMAND, "training")
     assert machines <= software.waits_for
-    assert software.name in training.waits_for
+    assert software.name in payload.waits_for
+    assert payload.name in training.waits_for
 
 
 def test_the_second_subnet_waits_for_the_first(any_stack: Declared) -> None:

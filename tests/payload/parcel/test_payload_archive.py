@@ -10,12 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.stack.run_command_script import pack
 from payload.parcel import payload_archive, without_words
 from tests.project import ROOT
-
-MAX_PACKED_BYTES = 85_000
-"""The run command has 100,000: the rest is for a compressed experiment and its environments."""
 
 
 @pytest.fixture
@@ -36,27 +32,12 @@ def files(folder: Path) -> set[str]:
 
 
 def test_the_archive_has_every_file_of_the_payload_but_what_a_laptop_runs(unpacked: Path) -> None:
-    laptop, of_scripts = {"parcel.py", "experiment/document.py"}, ("script", "run_script")
-    wanted = {
-        file
-        for file in files(ROOT / "payload") - laptop
-        if not any(name in Path(file).with_suffix("").parts for name in of_scripts)
-    }
-    assert files(unpacked / "payload") == wanted
-
-
-def test_the_archive_of_a_script_has_what_runs_it() -> None:
-    with tarfile.open(fileobj=io.BytesIO(payload_archive(for_script=True))) as archive:
-        names = {Path(name).relative_to("payload").as_posix() for name in archive.getnames()}
-    assert names == files(ROOT / "payload") - {"parcel.py", "experiment/document.py"}
+    laptop = {"parcel.py", "experiment/document.py"}
+    assert files(unpacked / "payload") == files(ROOT / "payload") - laptop
 
 
 def test_the_archive_has_nothing_but_the_payload(unpacked: Path) -> None:
     assert [path.name for path in unpacked.iterdir()] == ["payload"]
-
-
-def test_an_experiment_has_room_beside_the_payload_in_a_run_command() -> None:
-    assert len(pack(payload_archive())) < MAX_PACKED_BYTES
 
 
 @pytest.mark.slow
