@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import shlex
+import shutil
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,12 +34,23 @@ def main(folder: Path) -> int:
 
     try:
         read = read_plan(folder)
+        _check_containers(read)
         plan = _of_experiment(read) if isinstance(read, Experiment) else _of_script(read)
     except UserError as error:
         print(error)
         return REFUSAL
     print(json.dumps(asdict(plan)))
     return 0
+
+
+def _check_containers(needs: MachineNeeds) -> None:
+    from payload.experiment import UserError
+
+    if image_of(needs) and not shutil.which("umoci"):
+        raise UserError(
+            f"image: {image_of(needs)}: this cluster runs no containers. Next: pulumi config set "
+            "containers true; volley up"
+        )
 
 
 @dataclass(frozen=True)
@@ -114,8 +126,11 @@ def key_of(name: str, resume_key: str, folder: Path) -> str:
     return f"{name}-{digest.hexdigest()[:12]}"
 
 
-def job_environment(needs: MachineNeeds, folder: Path) -> dict[str, Any]:
+def job_environment(needs: MachineNeeds, folder: Path, results: Path) -> dict[str, Any]:
     """Returns what Ray distributes to the workers: the payload, and what it names.
+
+    Args:
+        results: The folder of its runs.
 
     Raises:
         UserError: A package cannot be installed, the head lacks something, or it is too large.
@@ -125,7 +140,14 @@ def job_environment(needs: MachineNeeds, folder: Path) -> dict[str, Any]:
 
     check_requirements(needs)
     installed = install_packages(needs, PACKAGES)
-    return runtime_env(needs, folder / "payload", installed, folder / "working-directory")
+    # The payload may be an older one, which knows no images.
+    written = [[folder, results]] if image_of(needs) else []
+    working = folder / "working-directory"
+    return runtime_env(needs, folder / "payload", installed, working, *written)
+
+
+def image_of(needs: MachineNeeds) -> str | None:
+    return getattr(needs, "image", None)
 
 
 def run_to_resume(results: Path) -> Path | None:
@@ -168,7 +190,12 @@ def payload_command(
     verb = "run"
     if isinstance(planned, Experiment):
         verb = "tune" if planned.search else "train"
-    command = [sys.executable, "-m", "payload", verb, str(folder / EXPERIMENT)]
+    python = sys.executable
+    if image_of(planned):
+        from payload.environments.runtime_env import CONTAINERS_PYTHON
+
+        python = CONTAINERS_PYTHON
+    command = [python, "-m", "payload", verb, str(folder / EXPERIMENT)]
     command += ["--results", str(results), "--status", str(folder / STATUS)]
     command += ["--tracking-uri", os.environ["MLFLOW_TRACKING_URI"]]
     if isinstance(planned, Experiment):

@@ -22,6 +22,8 @@ PYTHON_VERSION = "3.11"
 APT_PACKAGES = ("python3-venv", "zstd")
 """Packages that every machine needs on Debian; Ubuntu's images have them."""
 
+CONTAINER_PACKAGES = ("nftables", "skopeo", "umoci")
+"""Packages of Ubuntu and Debian; without recommended ones they have 25 MB."""
 Role = Literal["head", "worker"]
 UNITS: dict[Role, list[str]] = {
     "head": ["ray-head.service", "scheduled-events.service", "share-environment.service"],
@@ -55,6 +57,8 @@ class MachineEnvironment:
     """The user's variables, for Ray and the training."""
     pip_packages: list[str] = field(default_factory=list)
     apt_packages: list[str] = field(default_factory=list)
+    containers: bool = False
+    """Whether experiments may run in container images."""
     shared_memory_gib: int = 0
     """0 uses the machine's default."""
     results_address: str = ""
@@ -104,15 +108,18 @@ def cloud_config(machine: MachineEnvironment) -> str:
 def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
     """Returns cloud-init's write_files: common files, the role's files, and rendered ones."""
     files = []
-    for root in (FILES / "common", FILES / machine.role):
-        for path in sorted(p for p in root.rglob("*") if p.is_file()):
+    for root in ("common", machine.role, *(["containers"] if machine.containers else [])):
+        folder = FILES / root
+        for path in sorted(p for p in folder.rglob("*") if p.is_file()):
             # The tests import the scripts; macOS's Finder and editors hide files of their own.
             if path.parent.name == "__pycache__" or path.name.startswith("."):
                 continue
-            target = f"/{path.relative_to(root)}"
+            target = f"/{path.relative_to(folder)}"
             script = path.suffix == "" and "/lib/volley/" in target
             files.append(_file(target, path.read_text(), "0755" if script else "0644"))
     apt_packages = [*APT_PACKAGES, *machine.apt_packages]
+    if machine.containers:
+        apt_packages += CONTAINER_PACKAGES
     return [
         *files,
         _file("/etc/volley/machine.env", _env_file(machine.variables())),

@@ -64,6 +64,7 @@ def with_needs(settings: StackSettings, root: Path) -> StackSettings:
     return settings.model_copy(
         update={
             "apt_packages": list(packages),
+            "containers": settings.containers or experiment.image is not None,
             "shared_memory_gib": max(settings.shared_memory_gib, shared_memory),
         }
     )
@@ -80,12 +81,15 @@ def needs_of_every_machine(settings: StackSettings, root: Path) -> str:
         needs.append(f"apt_packages {', '.join(experiment.apt_packages)}")
     if experiment.shm_size is not None:
         needs.append(f"shm_size {experiment.shm_size}")
+    if experiment.image is not None:
+        needs.append(f"image {experiment.image}")
     if not needs:
         return ""
     return (
         f"experiment: {settings.experiment}: {' and '.join(needs)} on every machine: "
         f"aptPackages is [{', '.join(settings.apt_packages)}], "
-        f"sharedMemoryGib is {settings.shared_memory_gib}"
+        f"sharedMemoryGib is {settings.shared_memory_gib}, "
+        f"containers is {str(settings.containers).lower()}"
     )
 
 

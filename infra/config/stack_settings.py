@@ -85,6 +85,8 @@ class StackSettings(BaseModel):
     """Python packages to install on all machines in addition to the lock"""
     apt_packages: list[str] = []
     """Ubuntu packages to install on all machines"""
+    containers: bool = False
+    """Prepare all machines to run experiments in container images"""
     # Network
     vnet_cidr: str = "10.42.0.0/16"
     """Address range of the virtual network; set it before the first `pulumi up`"""

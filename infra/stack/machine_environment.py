@@ -111,6 +111,7 @@ def _environment(
         environment_variables=settings.environment_variables,
         pip_packages=settings.pip_packages,
         apt_packages=settings.apt_packages,
+        containers=settings.containers,
         shared_memory_gib=settings.shared_memory_gib,
         **own,
     )

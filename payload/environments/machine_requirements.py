@@ -41,6 +41,10 @@ def provide(needs: MachineNeeds, results: Path) -> Path | None:
     Raises:
         UserError: A folder is missing, a package cannot be installed, the machine lacks something.
     """
+    if needs.image is not None:
+        raise UserError(
+            f"image: {needs.image}: images run on a cluster. Next: volley submit, or leave it out"
+        )
     check_requirements(needs)
     os.environ.update(needs.environment_variables)
     provide_inputs(needs, results)
@@ -89,7 +93,7 @@ def check_machine(needs: MachineNeeds) -> None:
                 f"{SHARED_MEMORY}; sudo mount -o remount,size={needs.shm_size} {SHARED_MEMORY}"
             )
     under = needs.run_under if isinstance(needs, Experiment) else None
-    program = under.split()[0] if under else None
+    program = under.split()[0] if under and needs.image is None else None
     if program is not None and shutil.which(program) is None:
         raise UserError(f"run_under: {program} is not on the PATH of this machine")
 

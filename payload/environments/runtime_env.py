@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,17 @@ from payload.errors import UserError
 from payload.experiment.machine_needs import MAX_TRAVEL_BYTES, MachineNeeds
 from payload.experiment.settings import Experiment
 
+CONTAINERS_PYTHON = "python3"
 INPUTS = "volley_inputs"
 """In the working directory, the folders of `inputs` by name."""
 
 
 def runtime_env(
-    needs: MachineNeeds, payload: Path, installed: Path | None, staging: Path
+    needs: MachineNeeds,
+    payload: Path,
+    installed: Path | None,
+    staging: Path,
+    folders: Sequence[Path] = (),
 ) -> dict[str, Any]:
     """Returns Ray's runtime_env for an experiment or a script.
 
@@ -31,6 +36,7 @@ def runtime_env(
         payload: The folder of this package.
         installed: The folder that `install_packages` returned.
         staging: A folder that becomes the workers' working directory.
+        folders: Folders that a container may write to.
 
     Raises:
         UserError: The folders are too large for Ray.
@@ -38,14 +44,22 @@ def runtime_env(
     environment: dict[str, Any] = {"py_modules": [str(payload)]}
     if needs.environment_variables:
         environment["env_vars"] = dict(needs.environment_variables)
-    if isinstance(needs, Experiment) and needs.run_under is not None:
-        environment["py_executable"] = f"{needs.run_under} {sys.executable}"
-    folders = list(_folders(needs, installed))
-    if not folders:
+    under = needs.run_under if isinstance(needs, Experiment) else None
+    if needs.image is not None:
+        writable = shlex.quote(os.pathsep.join(map(str, folders)))
+        container = f"-m payload.environments.container {shlex.quote(needs.image)}"
+        inside = f"{under or ''} {CONTAINERS_PYTHON}"
+        environment["py_executable"] = (
+            f"{sys.executable} {container} --folders {writable} -- {inside}"
+        )
+    elif under is not None:
+        environment["py_executable"] = f"{under} {sys.executable}"
+    travelling = list(_folders(needs, installed))
+    if not travelling:
         return environment
-    _check_size([folder for folder, _ in folders])
+    _check_size([folder for folder, _ in travelling])
     shutil.rmtree(staging, ignore_errors=True)
-    for folder, place in folders:
+    for folder, place in travelling:
         copy_folder(folder, staging / place)
     environment["working_dir"] = str(staging)
     if needs.inputs:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 _Package = Annotated[str, Field(pattern=r"^[A-Za-z0-9]")]
@@ -39,6 +39,15 @@ class MachineNeeds(BaseModel):
     stack's own."""
     shm_size: str | None = Field(None, pattern=r"^[0-9]+[bkmgBKMG]?$")
     """Shared memory, as `docker run --shm-size` takes it: 64m, 2g."""
+    image: str | None = Field(None, pattern=r"^[A-Za-z0-9]\S*$")
+    """A container image for the driver and the env runners, on a cluster: registry/name:tag, or
+    registry/name@sha256:..."""
+
+    @model_validator(mode="after")
+    def _image_has_its_own_packages(self) -> Self:
+        if self.image is not None and self.apt_packages:
+            raise ValueError("apt_packages: cannot be given together with image, which has its own")
+        return self
 
 
 PATHS = ("source_directory", "pip_requirements_file", "inputs")

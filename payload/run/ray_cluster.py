@@ -101,7 +101,8 @@ def check_nodes(experiment: Experiment) -> None:
     if not (experiment.apt_packages or experiment.shm_size or experiment.run_under):
         return
     # Without run_under, which may be what is missing.
-    ask = ray.remote(num_cpus=0, runtime_env={"py_executable": sys.executable})(_lack)
+    plain = None if experiment.image else {"py_executable": sys.executable}
+    ask = ray.remote(num_cpus=0, runtime_env=plain)(_lack)
     asked = {}
     for node in ray.nodes():
         if node["Alive"]:

@@ -12,6 +12,7 @@ from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.host_shell import CommandError
 from rehearsal.machines.nspawn_machine import all_machines
 from rehearsal.scenario import head_commands, machine_faults, read_only_acts, stack_changes
+from rehearsal.scenario.containers import containers
 from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, RUN_COMMAND_CHANGED, Context
 from rehearsal.scenario.laptop import Volley
 from rehearsal.scenario.outcomes import Outcomes, UnexpectedError
@@ -33,6 +34,7 @@ GROWN = f"{WORKERS} workers come, and the training has them without a restart"
 EVICTED = "another worker comes, the training continues"
 IDLE = f"after {IDLE_MINUTES} idle min no worker is left"
 SCRIPTS = "Ray makes a worker for the tasks of one; they finish, one fails with its exit code"
+CONTAINER = "an environment that exists only in an image learns on a worker that comes for it"
 RESUMED = "the workers come again"
 ASLEEP = f"after {IDLE_MINUTES} idle min no machine runs"
 AWAKE = "the head boots from its disk, the workers come, the run continues"
@@ -48,6 +50,7 @@ def run_elastic(context: Context, outcomes: Outcomes) -> list[str]:
         image=IMAGE_WITH_ENVIRONMENT,
         minWorkers="0",
         maxWorkers=str(WORKERS),
+        containers="true",
         idleMinutes=str(IDLE_MINUTES),
     )
     if not act("up", "the head trains at once, without workers", up, context):
@@ -60,6 +63,7 @@ def run_elastic(context: Context, outcomes: Outcomes) -> list[str]:
             act("idle", IDLE, idle, context, nodes)
             if isinstance(context.driver, PulumiCli):
                 volley = Volley(context.laptop, context.driver.project)
+                act("container", CONTAINER, containers, context, volley)
                 act("script", SCRIPTS, scripts, context, volley)
             act("resume", RESUMED, resume, context, nodes)
     if act("sleep", ASLEEP, sleep, context):

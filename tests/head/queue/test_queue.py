@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from ray.job_submission import JobSubmissionClient
 
 from head.queue.ray_api import RayCluster
 from payload.script.environment import SUBMISSION
+from tests.container_registry import Images, registry_with_images, why_not
 from tests.head.queue.queue_head import Head, script, slow_cartpole
 from tests.payload.command_line import tracked_runs, wait_for
 
@@ -40,6 +42,12 @@ time.sleep(600)
 """
 """A script that never ends, and counts its starts."""
 OLD = "import sys\nprint('old')\nimport gym\n"
+IN_IMAGE = """
+import maze, ray
+ray.init()
+print("maze", maze.SIZE, ray.get(ray.remote(lambda: maze.SIZE).remote()), flush=True)
+"""
+"""A script whose module is in a container image."""
 REFUSED = "env: NoSuchEnvironment-v0\nconfig: {num_env_runners: 0}\n"
 
 
@@ -64,6 +72,16 @@ class Afternoon:
     state_at_stop: str
     """The first experiment's state after systemd stopped the queue."""
     checkpoints_at_stop: int
+
+
+@pytest.fixture(scope="module", autouse=True)
+def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Images | None]:
+    """A registry, from before Ray starts; None where containers cannot run."""
+    if why_not():
+        yield None
+        return
+    with registry_with_images(tmp_path_factory.mktemp("registry")) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +243,7 @@ class Scripts:
 
 
 @pytest.fixture(scope="module")
-def scripts(afternoon: Afternoon, mlflow_database: str) -> Scripts:
+def scripts(afternoon: Afternoon, mlflow_database: str, images: Images | None) -> Scripts:
     head = afternoon.head
     needs = {"num_cpus": 2, "environment_variables": {"LEVEL": "hard"}}
 
@@ -244,6 +262,9 @@ def scripts(afternoon: Afternoon, mlflow_database: str) -> Scripts:
         head.until(lambda: starts() == 2, "the second start")
         head.ask("stop", "counting")
         head.wait_for("old", "FAILED")
+        if images is not None:
+            head.submit("in-image", script(IN_IMAGE, image=images.maze))
+            head.wait_for("in-image", "FINISHED", "FAILED")
     (results,) = {path.parent for path in files_of(head, "starts")}
     runs = [run for run in tracked_runs(mlflow_database) if run.info.run_name == "counting"]
     return Scripts(head, shown, waiting, results, runs)
@@ -285,3 +306,11 @@ def test_a_script_that_fails_is_not_tried_again_and_says_why(scripts: Scripts) -
     )
     output = scripts.head.output("old")
     assert output.index("No module named 'gym'") < output.index("volley: gym is Gymnasium today")
+
+
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+def test_a_script_and_its_tasks_run_in_a_container_image(scripts: Scripts) -> None:
+    assert scripts.head.record("in-image")["state"] == "FINISHED", scripts.head.output("in-image")
+    output = scripts.head.output("in-image")
+    assert re.search(r"^pulling .*/team/maze@sha256:\w+: 0 of 1 machines have it$", output, re.M)
+    assert "maze 7 7\n" in output

@@ -1,0 +1,142 @@
+"""Container images: named by digest, pulled once a machine, checked before anything starts.
+
+skopeo copies an image from its registry, and umoci unpacks it; neither needs root.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from payload.errors import UserError
+
+IMAGES = ".images"
+"""Below the home of the user; a folder for each image."""
+PROGRAMS = ("skopeo", "umoci")
+FINAL = re.compile(
+    r"manifest unknown|name unknown|not known to registry|resource is denied|unauthorized"
+    r"|authentication required|no image found|invalid reference|unsupported",
+    re.I,
+)
+"""Of skopeo's errors, those that another try would meet again."""
+REGISTRY_AUTH = "/run/volley-registry/auth.json"
+"""Where a machine keeps what it may pull with, if anything; registry-login writes it."""
+SKOPEO_MESSAGE = re.compile(r'msg="((?:[^"\\]|\\.)*)"')
+
+
+class PullError(Exception):
+    """An image was not pulled, but may be later."""
+
+
+def resolve(image: str) -> str:
+    """Returns the image by its digest: a tag may move while machines join.
+
+    Raises:
+        UserError: The registry does not give this image to this machine.
+        PullError: The registry did not answer.
+    """
+    if "@sha256:" in image:
+        return image
+    digest = _skopeo(image, "inspect", "--format", "{{.Digest}}", f"docker://{image}").strip()
+    name, colon, tag = image.rpartition(":")
+    return f"{name if colon and '/' not in tag else image}@{digest}"
+
+
+def pull(image: str) -> Path:
+    """Returns the folder of an unpacked image: rootfs, and config.json of the OCI runtime.
+
+    The first process on a machine pulls; others wait for it.
+
+    Args:
+        image: By its digest.
+
+    Raises:
+        UserError: The registry does not give this image to this machine.
+        PullError: The registry did not answer, or there is no space.
+    """
+    images = Path.home() / IMAGES
+    bundle = images / hashlib.sha256(image.encode()).hexdigest()[:16]
+    if bundle.is_dir():
+        return bundle
+    images.mkdir(exist_ok=True)
+    with (images / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if bundle.is_dir():
+            return bundle
+        aside = images / "aside"
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir()
+        _skopeo(image, "copy", "--quiet", f"docker://{image}", f"oci:{aside}/image:pulled")
+        unpack = ["umoci", "unpack", "--rootless", "--image", f"{aside}/image:pulled"]
+        unpacked = subprocess.run(
+            [*unpack, str(aside / "bundle")], capture_output=True, text=True, check=False
+        )
+        if unpacked.returncode != 0:
+            raise PullError(f"image: {image}: {unpacked.stderr.strip().splitlines()[-1]}")
+        (aside / "bundle").rename(bundle)
+        shutil.rmtree(aside)
+    return bundle
+
+
+def pull_on_every_node(image: str, say: Callable[[str], None]) -> None:
+    """Pulls an image on all machines of the cluster that this process is connected to.
+
+    Args:
+        image: By its digest.
+        say: Called with the progress.
+
+    Raises:
+        UserError: The registry does not give this image to a machine.
+        PullError: A machine could not pull it now.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    task = ray.remote(num_cpus=0, max_retries=0)(_pulled)
+    asked = {}
+    for node in ray.nodes():
+        if node["Alive"]:
+            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            asked[task.options(scheduling_strategy=there).remote(image)] = node["NodeName"]
+    waiting = list(asked)
+    while waiting:
+        say(f"pulling {image}: {len(asked) - len(waiting)} of {len(asked)} machines have it")
+        (done,), waiting = ray.wait(waiting)
+        try:
+            error, final = ray.get(done)
+        except ray.exceptions.RayError:
+            # The machine is gone; another one pulls when it starts its first worker.
+            continue
+        if error:
+            raise (UserError if final else PullError)(f"{error} ({asked[done]})")
+
+
+def _pulled(image: str) -> tuple[str, bool]:
+    """Pulls on this machine; returns what went wrong, and whether another try would help."""
+    try:
+        pull(image)
+    except (UserError, PullError) as error:
+        return str(error), isinstance(error, UserError)
+    return "", False
+
+
+def _skopeo(image: str, *arguments: str) -> str:
+    done = subprocess.run(
+        ["skopeo", *arguments],
+        env={**os.environ, "REGISTRY_AUTH_FILE": REGISTRY_AUTH},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 0:
+        return done.stdout
+    message = SKOPEO_MESSAGE.search(done.stderr)
+    text = message[1].replace('\\"', '"') if message else done.stderr.strip()
+    text = text.partition(": ")[2] if text.startswith("Error parsing image name") else text
+    raise (UserError if FINAL.search(text) else PullError)(f"image: {image}: {text}")

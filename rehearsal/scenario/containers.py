@@ -1,0 +1,110 @@
+"""The act `container`: an environment that exists only in a container image learns on a worker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from payload.environments import container
+from rehearsal.addresses import METADATA_ADDRESS, REGISTRY_ADDRESS
+from rehearsal.azure.certificates import server_certificate
+from rehearsal.backend import storage_accounts
+from rehearsal.host_paths import IMAGES
+from rehearsal.machines.nspawn_machine import Machine, all_machines
+from rehearsal.registry import Registry, debian_layer, layer
+from rehearsal.scenario.context import Context
+from rehearsal.scenario.head_commands import AS_RAY, EXPERIMENTS, PYTHON
+from rehearsal.scenario.laptop import ON_THE_INTERNET, Volley, newest_run
+from rehearsal.scenario.outcomes import UnexpectedError
+from rehearsal.scenario.training_watch import ENV_RUNNER, until
+
+IMAGE = Path(__file__).parent / "image"
+NAME = "in-image"
+"""The experiment, by the name of its file."""
+PORT = 5443
+OWN_FILES = {
+    "catch.py": "usr/lib/python3/dist-packages/catch.py",
+    "rows": "usr/share/catch/rows",
+}
+REACHES = f"""\
+import os, urllib.error, urllib.request
+assert not os.path.exists("/etc/ssh"), "the machine's keys"
+assert os.getuid(), "root"
+try:
+    urllib.request.urlopen("http://{METADATA_ADDRESS}/metadata/instance", timeout=5)
+except urllib.error.HTTPError as error:
+    raise AssertionError("the metadata service") from error
+except OSError:
+    print("nothing")
+"""
+"""A program that prints what a container reaches and should not."""
+STARTS_S, LEARNS_S = 240.0, 120.0
+
+
+def containers(context: Context, volley: Volley) -> str:
+    """Serves an image, submits an experiment that needs it, and looks at its processes."""
+    image = _push_image()
+    refusal = _reason_of_a_missing_image(volley)
+    volley.type("submit", str(IMAGE / f"{NAME}.yaml"))
+    seconds = until(lambda: NAME in volley.training(), STARTS_S, "the training in the image")
+    inside = _check_env_runner()
+    _check_what_it_reaches(context.head, image)
+    learned = until(lambda: NAME in volley.finished(), LEARNS_S, "the goal of the experiment")
+    _forget_run(context)
+    return (
+        f"{inside}; first learner update after {seconds:.0f} s, learned {learned:.0f} s later; "
+        f"a missing tag: {refusal}"
+    )
+
+
+def _push_image() -> str:
+    """Serves an image on the internet, until `clean` ends everything there; returns its name."""
+    IMAGES.mkdir()
+    registry = Registry(IMAGES, REGISTRY_ADDRESS, PORT, ON_THE_INTERNET)
+    ca = storage_accounts().ca_certificate
+    registry.start(*server_certificate(IMAGES, [], [REGISTRY_ADDRESS], ca))
+    content = {place: (IMAGE / file).read_bytes() for file, place in OWN_FILES.items()}
+    layers = [debian_layer(IMAGES / "debian.tar"), layer(IMAGES / "own.tar", content)]
+    return registry.push("team/catch:1", layers, {"CATCH_COLUMNS": "7"})
+
+
+def _reason_of_a_missing_image(volley: Volley) -> str:
+    """Submits an experiment whose image has no such tag; returns why it has failed."""
+    wrong = volley.folder / "wrong-tag.yaml"
+    text = (IMAGE / f"{NAME}.yaml").read_text()
+    wrong.write_text(text.replace("catch:1", "catch:2"))
+    volley.type("submit", str(wrong))
+    until(lambda: volley.states().get("wrong-tag") == "FAILED", 60, "the wrong tag is refused")
+    reason = str(volley.experiments()["wrong-tag"]["reason"])
+    if "manifest unknown" not in reason:
+        raise UnexpectedError(f"the wrong tag: {reason}")
+    return "manifest unknown"
+
+
+def _check_env_runner() -> str:
+    """Looks at the env runner: it is on a worker, in the image, and the machine's user."""
+    for machine in all_machines():
+        lines = machine.run("ps", "-eo", "pid=,user=,args=").stdout.splitlines()
+        for process, user in (line.split()[:2] for line in lines if ENV_RUNNER.search(line)):
+            own = f"/proc/{process}/root/usr/share/catch/rows"
+            if machine.run("test", "-e", own, check=False).returncode:
+                raise UnexpectedError(f"an env runner on {machine.name} is not in the image")
+            if (machine.name == "head", user) != (False, "ray"):
+                raise UnexpectedError(f"an env runner runs on {machine.name} as {user}")
+            return f"env runner on {machine.name} as {user}"
+    raise UnexpectedError("no env runner runs")
+
+
+def _check_what_it_reaches(head: Machine, image: str) -> None:
+    """Runs a program in the image as Ray does."""
+    command = [*AS_RAY, f"PYTHONPATH={EXPERIMENTS}/{NAME}", PYTHON, "-m", container.MODULE]
+    done = head.run(*command, image, "--", "python3", "-c", REACHES, check=False)
+    if done.stdout.strip() != "nothing":
+        raise UnexpectedError(f"what a container reaches: {done.stdout} {done.stderr}")
+
+
+def _forget_run(context: Context) -> None:
+    """Deletes the MLflow run: for the other acts the newest one is the stack's experiment."""
+    with context.tunnel() as laptop:
+        mlflow = context.outputs["mlflow"]
+        body = {"run_id": newest_run(laptop, mlflow)["info"]["run_id"]}
+        laptop.get(f"{mlflow}/api/2.0/mlflow/runs/delete", body)
