@@ -87,7 +87,7 @@ lock: .venv/dev  ## Resolve requirements/*.txt again
 	  $(COMPILE) --universal --generate-hashes pyproject.toml --extra $$extra -o requirements/$$extra.txt; \
 	done
 	mkdir -p build
-	$(COMPILE) $(MACHINE) -c requirements/payload.txt pyproject.toml \
+	$(COMPILE) $(MACHINE) -c requirements/dev.txt pyproject.toml \
 	  --extra payload --extra cluster -o build/pylock.toml
 	$(BIN)/python -m infra.boot.machine_lock build/pylock.toml requirements/machine.txt
 
