@@ -146,6 +146,12 @@ def _add_run_options(command: argparse.ArgumentParser) -> None:
     add("--address", help='a running Ray cluster ("auto"); default: Ray on this machine')
     add_results(command)
     _add_tracking_uri(command)
+    add(
+        "--tensorboard",
+        action="store_const",
+        const=True,
+        help="write the metrics to TensorBoard event files too, for volley ui --tensorboard",
+    )
     _add_status(command)
     add(
         "--checkpoint-every",

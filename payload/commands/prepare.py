@@ -68,7 +68,7 @@ def load_experiment(options: argparse.Namespace, resumed: RunFolder | None) -> L
     from payload.experiment.read import read_experiment
     from payload.experiment.resume import check_resumable
 
-    keys = ("run", "env", "stop", "source_directory")
+    keys = ("run", "env", "stop", "source_directory", "tensorboard")
     command_line: dict[str, Any] = {
         key: value for key in keys if (value := getattr(options, key)) is not None
     }

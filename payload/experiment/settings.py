@@ -66,6 +66,8 @@ class Experiment(MachineNeeds):
     """Training ends when the first criterion is met; without any, after an hour."""
     run_under: str | None = Field(None, min_length=1)
     """A command that runs the env runners' Python: "xvfb-run -a" for a simulator with a window."""
+    tensorboard: bool = False
+    """Write the metrics to TensorBoard event files too, in the run's folder."""
     # A search
     num_samples: int | None = Field(None, ge=1)
     """Settings that `tune` draws, times the combinations of a grid."""

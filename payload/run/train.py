@@ -27,6 +27,7 @@ from payload.run.run_folder import RunFolder
 from payload.run.terminal import terminal
 from payload.run.training_callback import TrainingCallback, callback_of
 from payload.run.video import record
+from payload.tracking.event_files import EventFiles
 from payload.tracking.learning_curve import draw_learning_curve
 from payload.tracking.mlflow_run import Status
 from payload.tracking.report import Report
@@ -137,10 +138,13 @@ class Training(Reporting):
         progress = restore_newest(algorithm, resume_from, self.view.say)
         # Also for a trial that was cut off before its first checkpoint and begins again.
         self.folder.cut_progress(progress.iteration)
-        for env_steps, values in self.folder.recorded_metrics():
+        recorded = list(self.folder.recorded_metrics())
+        for env_steps, values in recorded:
             self.mlflow.log_metrics(values, env_steps)
+        wanted = self.experiment.tensorboard
+        events = EventFiles(self.folder.path, recorded) if wanted else None
         nodes = self.options.parent is None
-        callback_of(algorithm).attach(self.mlflow, progress, self.view.say, nodes)
+        callback_of(algorithm).attach(self.mlflow, progress, self.view.say, nodes, events)
         # The checkpoint's learners have progress too, but towards the goal of that time.
         tell_learners(algorithm, progress, self.experiment.stop, self.settings)
         self.mlflow.log_params(run_parameters(self.experiment, self.settings))

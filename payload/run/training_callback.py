@@ -11,6 +11,7 @@ from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LI
 from payload.run.env_runner_joining import tell_number
 from payload.run.panel import Say
 from payload.run.progress import Progress
+from payload.tracking.event_files import EventFiles
 from payload.tracking.metrics import metrics
 from payload.tracking.mlflow_run import MLflowRun
 from payload.tracking.node_metrics import NodeMonitors
@@ -34,6 +35,7 @@ class TrainingCallback(RLlibCallback):
         self.report: Report | None = None
         """The last iteration's."""
         self.run: MLflowRun | None = None
+        self._events: EventFiles | None = None
         self._nodes: NodeMonitors | None = None
         self._losses = EnvRunnerLosses(print)
         self._last = time.perf_counter()
@@ -41,13 +43,21 @@ class TrainingCallback(RLlibCallback):
         self._has_evaluated = False
         """Since the last iteration: RLlib repeats an evaluation's results in later iterations."""
 
-    def attach(self, run: MLflowRun, progress: Progress, say: Say, nodes: bool = True) -> None:
+    def attach(
+        self,
+        run: MLflowRun,
+        progress: Progress,
+        say: Say,
+        nodes: bool = True,
+        events: EventFiles | None = None,
+    ) -> None:
         """Sets where to log, and the progress that a resumed run continues from.
 
         Args:
             nodes: Log the nodes' metrics too.
+            events: Log to event files too.
         """
-        self.run, self.progress = run, progress
+        self.run, self.progress, self._events = run, progress, events
         self._losses = EnvRunnerLosses(say)
         self._nodes = NodeMonitors() if nodes else None
         self._last = time.perf_counter()
@@ -85,6 +95,8 @@ class TrainingCallback(RLlibCallback):
             if self._nodes is not None:
                 values |= self._nodes.metrics()
         self.run.log_metrics(values, self.report.env_steps)
+        if self._events is not None:
+            self._events.log_metrics(values, self.report.env_steps)
 
 
 def callback_of(algorithm: Any) -> TrainingCallback:

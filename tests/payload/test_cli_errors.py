@@ -105,6 +105,7 @@ BAD_INPUTS = {
     "malformed config": bad('train --config {"lr":', "--config", "'{\"lr\":'", "JSON object"),
     "a list as config": bad("train --config [1]", "--config", "'[1]'", "JSON object"),
     "malformed stop": bad("train --stop 18", "--stop", "'18'", "JSON object"),
+    "event files perhaps": bad("train maybe.yaml", "tensorboard", "'maybe'", "boolean"),
     "no time between checkpoints": bad("train --checkpoint-every 0", "--checkpoint-every 0"),
     "no checkpoint kept": bad("train --keep-checkpoints 0", "--keep-checkpoints 0", "than 0"),
     "tracking without a scheme": bad(
@@ -152,6 +153,7 @@ def place(
 ) -> Path:
     """A working directory with files that are not experiments, and a run with a checkpoint."""
     (tmp_path / "list.yaml").write_text("[1, 2]")
+    (tmp_path / "maybe.yaml").write_text("tensorboard: maybe")
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\xff")
     (tmp_path / "empty").mkdir()
     save_checkpoint(tmp_path / "trained" / "runs" / "a" / "checkpoints")

@@ -48,6 +48,7 @@ def test_what_decides_what_is_learned_stays(changed: Experiment, named: str) -> 
         experiment({"evaluation_interval": 5, "evaluation_duration": 3}),
         experiment({"env_step_timeout_s": 5.0, "min_time_s_per_iteration": 1.0}),
         experiment(pip_packages=["shapely"], environment_variables={"LEVEL": "2"}),
+        experiment(tensorboard=True),
         # The defaults, set explicitly.
         experiment({"image_size": 42, "image_width": 42, "network": "small"}),
     ],

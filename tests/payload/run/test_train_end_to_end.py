@@ -20,6 +20,7 @@ from tests.payload.command_line import (
     run_folder,
     steps,
 )
+from tests.payload.event_files import curves
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_here")]
 
@@ -41,7 +42,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         pytest.MonkeyPatch.context() as environment,
     ):
         environment.setenv("RAY_TMPDIR", temporary)
-        done = payload(folder, "train", "--config", SHORT, *options)
+        done = payload(folder, "train", "--tensorboard", "--config", SHORT, *options)
         left = [path.name for path in Path(temporary).iterdir()]
     assert (done.returncode, left) == (0, []), done.stdout + done.stderr
     return folder, done.stdout
@@ -115,6 +116,16 @@ def test_a_resumed_run_continues_in_the_same_mlflow_run(resumed: tuple[Path, str
     axis = [m.step for m in client.get_metric_history(run.info.run_id, "training_iteration")]
     assert min(axis) <= before < max(axis)
     assert run.info.status == "FINISHED"
+
+
+def test_event_files_have_the_names_and_steps_of_mlflow(resumed: tuple[Path, str, int]) -> None:
+    folder, run = resumed[0], mlflow_run(resumed[0])
+    client = MlflowClient(f"sqlite:///{folder}/results/mlflow.db")
+    found = curves(run_folder(folder))
+    axes = {name: [step for step, _ in points] for name, points in found.items()}
+    histories = {name: client.get_metric_history(run.info.run_id, name) for name in found}
+    assert found.keys() == run.data.metrics.keys()
+    assert axes == {name: [point.step for point in points] for name, points in histories.items()}
 
 
 def test_mlflow_holds_parameters_and_artifacts(resumed: tuple[Path, str, int]) -> None:

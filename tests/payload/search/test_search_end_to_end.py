@@ -32,6 +32,7 @@ from tests.payload.command_line import (
     wait_for,
     with_database,
 )
+from tests.payload.event_files import curves
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_here")]
 
@@ -50,6 +51,7 @@ config:
   min_time_s_per_iteration: 0
 stop:
   training_iteration: {ITERATIONS}
+tensorboard: true
 """
 TRIALS = ["trial_000", "trial_001"]
 TRIAL_S = 240.0
@@ -225,6 +227,12 @@ def test_metrics_of_a_trial_lie_on_the_axis_of_environment_steps(
     client = MlflowClient(searched.tracking_uri)
     points = client.get_metric_history(runs[TRIALS[0]].info.run_id, ITERATION)
     assert [point.step for point in points] == column(searched.search, TRIALS[0], STEPS)
+
+
+def test_event_files_of_a_trial_that_was_cut_off_have_no_step_twice(searched: Searched) -> None:
+    points = curves(searched.search.trial(TRIALS[1]).path)[ITERATION]
+    assert [step for step, _ in points] == column(searched.search, TRIALS[1], STEPS)
+    assert [iteration for _, iteration in points] == list(range(1, ITERATIONS + 1))
 
 
 def test_the_search_ends_with_a_table_a_picture_and_the_best_setting(searched: Searched) -> None:
