@@ -10,7 +10,7 @@ import payload
 from bench.arguments import add_bench
 from payload.command_line import Parser
 from payload.commands.arguments import add_evaluate, add_results, add_run, add_train, add_tune
-from volley.ports import UI_PORT
+from volley.ports import TENSORBOARD_PORT, UI_PORT
 from volley.stack import Stack
 
 PULUMI = {"up": "up", "down": "destroy"}
@@ -92,13 +92,20 @@ def _add_here(here: Group) -> None:
     add_run(here)
     ui = here.add_parser(
         "ui",
-        help="open MLflow's charts of the runs on this machine",
+        help="open MLflow's charts of the runs on this machine, or TensorBoard",
         description="Serves MLflow's pages of the runs in --results on loopback, until Ctrl-C. "
-        "For the cluster's MLflow: volley dashboard.",
+        "For the cluster's MLflow and TensorBoard: volley dashboard.",
         allow_abbrev=False,
     )
     add_results(ui)
-    ui.add_argument("--port", type=_port, default=UI_PORT, help=f"on 127.0.0.1 (default {UI_PORT})")
+    ui.add_argument(
+        "--tensorboard",
+        action="store_true",
+        help="serve TensorBoard of the event files in --results instead (volley train "
+        "--tensorboard writes them)",
+    )
+    ports = f"default {UI_PORT}, TensorBoard {TENSORBOARD_PORT}"
+    ui.add_argument("--port", type=_port, help=f"on 127.0.0.1 ({ports})")
     _add_no_browser(ui)
     add_bench(here)
     new = here.add_parser(
@@ -155,6 +162,15 @@ def _add_machines(cluster: Group) -> None:
     )
     dashboard.add_argument(
         "--ray-port", type=_port, help=f"the dashboard's port on this machine (default {RAY_PORT})"
+    )
+    dashboard.add_argument(
+        "--tensorboard",
+        type=_port,
+        nargs="?",
+        const=TENSORBOARD_PORT,
+        metavar="PORT",
+        help="show TensorBoard of the cluster's event files too, on this port of this machine "
+        f"(default {TENSORBOARD_PORT})",
     )
     _add_no_browser(dashboard)
     _add(cluster, "ssh", "open a shell on the head")

@@ -79,7 +79,7 @@ class Head:
                 sys.stdout.flush()
             stderr = process.stderr.read()
         if process.returncode != 0:
-            raise _error(process.returncode, refusal, stderr)
+            raise error_of(process.returncode, refusal, stderr)
         sys.stdout.buffer.write(refusal)
         return 0
 
@@ -104,7 +104,7 @@ class Head:
                 ended_early = True
             left, stderr = process.stdout.read(), process.stderr.read()
         if process.returncode != 0 or ended_early:
-            raise _error(process.returncode, left, stderr)
+            raise error_of(process.returncode, left, stderr)
 
     def _ask(self, words: Sequence[str], stdin: bytes, on_sent: OnSent) -> dict[str, Any]:
         with self._running(words) as process:
@@ -115,7 +115,7 @@ class Head:
                     on_sent(min(at + CHUNK, len(stdin)))
             stdout, stderr = process.communicate()
         if process.returncode != 0:
-            raise _error(process.returncode, stdout, stderr)
+            raise error_of(process.returncode, stdout, stderr)
         return _answer(stdout)
 
     @contextmanager
@@ -158,7 +158,7 @@ def _answer(stdout: bytes) -> dict[str, Any]:
     return answer
 
 
-def _error(exit_code: int, stdout: bytes, stderr: bytes) -> UserError:
+def error_of(exit_code: int, stdout: bytes, stderr: bytes) -> UserError:
     """Returns the error of a command that failed on the head."""
     reason = " ".join(stderr.decode(errors="replace").split())
     if exit_code == LOST:

@@ -4,6 +4,8 @@ import errno
 import os
 import socket
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Mapping
 
 from volley.errors import refused
@@ -11,6 +13,7 @@ from volley.errors import refused
 LOOPBACK = "127.0.0.1"
 UI_PORT = AIRPLAY = 5000
 """Port of MLflow's pages, here and on a head; macOS's AirPlay Receiver uses the same one."""
+TENSORBOARD_PORT = 6006
 
 
 def check_port(port: int, option: str) -> None:
@@ -36,6 +39,15 @@ def listens(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex((LOOPBACK, port)) == 0
+
+
+def answers(page: str) -> bool:
+    """Whether a web server answers at an address."""
+    try:
+        urllib.request.urlopen(page, timeout=5).close()
+    except (urllib.error.URLError, OSError):
+        return False
+    return True
 
 
 def has_desktop(environment: Mapping[str, str] = os.environ) -> bool:

@@ -78,17 +78,20 @@ class Connection:
         own = ["-o", "ControlMaster=no", tty]
         return [*self._ssh(*own), *(["--", shlex.join(words)] if words else [])]
 
-    def tunnel(self, ports: Mapping[int, int]) -> list[str]:
+    def tunnel(self, ports: Mapping[int, int], words: Sequence[str] = ()) -> list[str]:
         """Returns the ssh command of a tunnel, which is a connection of its own.
 
         Args:
             ports: Of this machine's loopback, and where they lead on the head's.
+            words: A command of the head that runs, and whose end ends the tunnel.
         """
         addresses = [f"127.0.0.1:{port}:127.0.0.1:{far_port}" for port, far_port in ports.items()]
         forward = [word for address in addresses for word in ("-L", address)]
         first, *rest = self.outputs.ssh
-        alone = ["-N", "-o", "ControlPath=none", "-o", "ExitOnForwardFailure=yes"]
-        return [first, *alone, *_options(self.outputs), *forward, *rest]
+        alone = ["-T", "-o", "ControlPath=none", "-o", "ExitOnForwardFailure=yes"]
+        command = ["--", shlex.join(words)] if words else []
+        nothing = [] if words else ["-N"]
+        return [first, *nothing, *alone, *_options(self.outputs), *forward, *rest, *command]
 
     def _ssh(self, *own: str) -> list[str]:
         first, *rest = self.outputs.ssh

@@ -1,4 +1,4 @@
-"""`volley ui`: MLflow's web pages of the runs in a folder of results, on loopback."""
+"""`volley ui`: MLflow or TensorBoard of the runs in a folder of results, on loopback."""
 
 import argparse
 import os
@@ -7,13 +7,14 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import IO, NoReturn
 
+from head.command.tensorboard import tensorboard_command
 from payload.errors import UserError
 from payload.run.driver_lock import mark_dead_runs
 from payload.tracking.mlflow_run import (
@@ -25,8 +26,15 @@ from payload.tracking.mlflow_run import (
     mlflow_client,
     run_page,
 )
-from volley.errors import refused
-from volley.ports import LOOPBACK, check_port, has_desktop
+from volley.errors import not_installed, refused
+from volley.ports import (
+    LOOPBACK,
+    TENSORBOARD_PORT,
+    UI_PORT,
+    answers,
+    check_port,
+    has_desktop,
+)
 
 START_TIMEOUT_S = 120.0
 END_TIMEOUT_S = 5.0
@@ -34,30 +42,64 @@ LAST_LINES = 20
 """Lines of the server's output that are printed if it fails."""
 
 
+@dataclass(frozen=True)
+class Server:
+    """A program that serves pages of the runs."""
+
+    name: str
+    command: list[str]
+    page: str
+    """What to open."""
+
+
 def ui(options: argparse.Namespace) -> NoReturn:
-    """Serves the embedded MLflow until Ctrl-C; shows the charts of the newest run.
+    """Serves MLflow or TensorBoard until Ctrl-C.
 
     Raises:
-        UserError: No run exists yet, the port is in use, or MLflow's server fails.
+        UserError: There is nothing to show yet, the port is in use, or the server fails.
     """
-    results, port = options.results, options.port
+    served = _tensorboard(options) if options.tensorboard else _mlflow(options)
+    print(f"Starting {served.name} ...", flush=True)
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        tempfile.TemporaryFile("w+", errors="replace") as log,
+        _running(served, temporary, log) as process,
+    ):
+        if _answers(served, process):
+            print(f"\nCharts  {served.page}\nStop with Ctrl-C.\n", flush=True)
+            if not options.no_browser and has_desktop():
+                webbrowser.open(served.page)
+        code = process.wait()
+        log.seek(0)
+        print(*log.read().splitlines()[-LAST_LINES:], sep="\n", file=sys.stderr)
+        raise UserError(f"{served.name}'s server ended with exit code {code}")
+
+
+def _mlflow(options: argparse.Namespace) -> Server:
+    """Returns MLflow's server of the embedded database, and the charts of the newest run."""
+    results, port = options.results, options.port or UI_PORT
     if not (results / DATABASE).is_file():
         raise refused(f"--results {results}: no run there yet", "volley train")
     check_port(port, "volley ui --port")
     for line in mark_dead_runs(results):
         print(line)
-    uri, server = Tracking.embedded(results, "").uri, f"http://{LOOPBACK}:{port}"
-    page = newest_page(uri, server)
-    print("Starting MLflow ...", flush=True)
-    with tempfile.TemporaryFile("w+", errors="replace") as log, _server(uri, port, log) as process:
-        if _answers(server, process):
-            print(f"\nCharts  {page}\nStop with Ctrl-C.\n", flush=True)
-            if not options.no_browser and has_desktop():
-                webbrowser.open(page)
-        code = process.wait()
-        log.seek(0)
-        print(*log.read().splitlines()[-LAST_LINES:], sep="\n", file=sys.stderr)
-        raise UserError(f"MLflow's server ended with exit code {code}")
+    uri = Tracking.embedded(results, "").uri
+    command = [sys.executable, "-m", "mlflow", "ui", "--host", LOOPBACK, "--port", str(port)]
+    # There is one user, and each worker takes four seconds to start.
+    command += ["--workers", "1", "--backend-store-uri", uri]
+    return Server("MLflow", command, newest_page(uri, f"http://{LOOPBACK}:{port}"))
+
+
+def _tensorboard(options: argparse.Namespace) -> Server:
+    """Returns TensorBoard's server of the event files below the results, those of scripts too."""
+    results, port = options.results, options.port or TENSORBOARD_PORT
+    if find_spec("tensorboard") is None:
+        raise not_installed("TensorBoard", "payload")
+    if next(results.rglob("*.tfevents.*"), None) is None:
+        raise refused(f"--results {results}: no event files there", "volley train --tensorboard")
+    check_port(port, "volley ui --tensorboard --port")
+    command = tensorboard_command(sys.executable, results, port)
+    return Server("TensorBoard", command, f"http://{LOOPBACK}:{port}")
 
 
 def newest_page(tracking_uri: str, server: str) -> str:
@@ -79,16 +121,15 @@ def newest_page(tracking_uri: str, server: str) -> str:
 
 
 @contextmanager
-def _server(uri: str, port: int, log: IO[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Starts MLflow's server, and ends it with the block: on Ctrl-C, SIGTERM and SIGHUP too."""
+def _running(server: Server, temporary: str, log: IO[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Starts a server, and ends it with the block: on Ctrl-C, SIGTERM and SIGHUP too."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _exit)
-    command = [sys.executable, "-m", "mlflow", "ui", "--host", LOOPBACK, "--port", str(port)]
     process = subprocess.Popen(
-        # There is one user, and each worker takes four seconds to start.
-        [*command, "--workers", "1", "--backend-store-uri", uri],
-        # Its job runners, seven processes, are for evaluations of language models.
-        env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+        server.command,
+        # MLflow's job runners, seven processes, are for evaluations of language models. TensorBoard
+        # leaves a folder in that of temporary files.
+        env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "TMPDIR": temporary},
         stdout=log,
         stderr=log,
         start_new_session=True,
@@ -103,16 +144,13 @@ def _exit(number: int, _frame: object) -> None:
     raise SystemExit(128 + number)
 
 
-def _answers(server: str, process: subprocess.Popen[bytes]) -> bool:
+def _answers(server: Server, process: subprocess.Popen[bytes]) -> bool:
     """Waits until the server answers; False if it ended, or did not answer in time."""
     end = time.monotonic() + START_TIMEOUT_S
     while process.poll() is None and time.monotonic() < end:
-        try:
-            urllib.request.urlopen(f"{server}/health", timeout=5).close()
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.2)
-        else:
+        if answers(server.page):
             return True
+        time.sleep(0.2)
     return False
 
 

@@ -1,4 +1,4 @@
-"""volley-head, the head's command. `logs`, `files` and `ray` stream; others print one JSON object.
+"""volley-head, the head's command. A verb prints one JSON object; `logs`, `files`, `ray` stream.
 
 Exit code 2: the request is refused, and {"error", "next"} gives the reason and what to type. Every
 verb can be repeated. Needs the standard library only: Ray alone would take seconds to import.
@@ -21,6 +21,7 @@ from ..queue.store import RefusedError, Store
 from . import files_and_logs, status
 from .ray_command import ray
 from .submit import submit
+from .tensorboard import tensorboard
 
 STOPS_WITHIN_S = 180.0
 """RAY_JOB_STOP_WAIT_TIME_S, and a margin for the payload's end."""
@@ -69,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     verb("manifest", files_and_logs.manifest)
     verb("files", files_and_logs.files)
     verb("ray", ray, of_experiment=False).add_argument("words", nargs="*")
+    verb("tensorboard", tensorboard, of_experiment=False).add_argument("--port", type=int)
     return parser
 
 

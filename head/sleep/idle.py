@@ -1,8 +1,9 @@
 """Whether anybody needs the cluster: experiments, Ray drivers, and people logged in over SSH.
 
 A process whose parent is sshd's is a login. `ssh -N` (volley's shared connection and its tunnel)
-has processes of sshd only, and `volley status`, which may ask every few seconds, does not count. A
-program left in tmux or under nohup has another parent: it does not keep the head awake.
+has processes of sshd only; `volley status`, which may ask every few seconds, and a TensorBoard that
+somebody left open do not count. A program left in tmux or under nohup has another parent: it does
+not keep the head awake.
 """
 
 import re
@@ -17,7 +18,9 @@ from ..queue.store import Store
 STALE_S = 120.0
 """The queue's view of Ray counts for this long."""
 SSHD = ("sshd", "sshd-session", "sshd-auth")
-STATUS = re.compile(r"(\S*sh -c )?(sudo )?(\S*/)?volley-head status( --name [a-z0-9-]+)?")
+LOOKS = re.compile(
+    r"(\S*sh -c )?(sudo )?(\S*/)?volley-head (status( --name [a-z0-9-]+)?|tensorboard --port \d+)"
+)
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ def logins() -> list[str]:
         for process in processes
         if process.parent in servers
         and process.pid not in servers
-        and not STATUS.fullmatch(process.command)
+        and not LOOKS.fullmatch(process.command)
     ]
 
 

@@ -199,6 +199,7 @@ def test_the_laptop_imports_of_the_other_packages_what_it_may() -> None:
     allowed = {
         "bench.arguments",
         "bench.command",
+        "head.command.tensorboard",
         "head.files",
         "head.queue.record",
         "head.resource_manager",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from payload.tracking.event_files import EventFiles
 from tests.free_port import free_port
 from tests.volley.conftest import Laptop, outputs_of
 from tests.volley.head import (
@@ -131,8 +133,8 @@ def tunnel(laptop: Laptop, *options: str) -> Iterator[tuple[subprocess.Popen[str
         process.wait(timeout=60)
 
 
-def read(port: int) -> bytes:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}", timeout=5) as page:
+def read(port: int, path: str = "") -> bytes:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=5) as page:
         content: bytes = page.read()
         return content
 
@@ -169,6 +171,32 @@ def test_dashboard_survives_a_replaced_head(tunnelled: Laptop, far_head: FarHead
         tunnelled.outputs(**pages_of(far_head, "vm-2"))
         until(lambda: "Connected again." in output.text)
         assert read(far_head.port) == b"a page of the head"
+
+
+@pytest.mark.slow
+def test_tensorboard_runs_on_the_head_while_the_tunnel_is_open(
+    tunnelled: Laptop, far_head: FarHead
+) -> None:
+    run = far_head.root / "var/lib/volley/runs/pong-key/runs/first"
+    EventFiles(run, []).log_metrics({"env_runners/episode_return_mean": 18.0}, 500)
+    port, before = free_port(), sharing_network(far_head.pages.pid)
+    with tunnel(tunnelled, "--tensorboard", str(port)) as (process, output):
+        assert f"TensorBoard      http://127.0.0.1:{port}\n" in output.text
+        runs = json.loads(read(port, "data/plugin/scalars/tags"))
+        assert list(runs) == ["pong-key/runs/first"]
+        assert sharing_network(far_head.pages.pid) != before
+        process.kill()  # It cannot tidy up.
+        until(lambda: sharing_network(far_head.pages.pid) == before)
+    assert not listens(port)
+
+
+@pytest.mark.slow
+def test_a_tensorboard_that_fails_is_told(tunnelled: Laptop, far_head: FarHead) -> None:
+    python = far_head.root / "opt/volley/venv/bin/python"
+    python.write_text("#!/bin/sh\necho no TensorBoard here >&2\nexit 1\n")
+    said = tunnelled.volley("dashboard", "--no-browser", "--tensorboard", str(free_port()), code=2)
+    assert said.startswith("TensorBoard has ended on the head: no TensorBoard here. Next: ")
+    assert said.endswith("volley dashboard --tensorboard")
 
 
 @pytest.mark.slow

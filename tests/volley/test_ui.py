@@ -1,7 +1,8 @@
-"""`volley ui` on a real MLflow server: it prints the URL of the newest run's charts."""
+"""`volley ui` on a real server of MLflow, which shows the newest run's charts, or TensorBoard."""
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 
+from payload.tracking.event_files import EventFiles
 from payload.tracking.mlflow_run import EXPERIMENT_NAME, PARENT, Tracking, experiment_page
 from tests.free_port import free_port
 from volley.cli import main
@@ -34,8 +36,8 @@ def results(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def ui(results: Path, port: int) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "volley", "ui", "--results", str(results)]
+def ui(results: Path, port: int, *options: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "volley", "ui", "--results", str(results), *options]
     with subprocess.Popen(
         [*command, "--port", str(port), "--no-browser"],
         stdout=subprocess.PIPE,
@@ -88,6 +90,19 @@ def test_a_terminated_ui_leaves_no_server(results: Path) -> None:
         assert states_after(process, signal.SIGTERM, 143) <= {psutil.STATUS_ZOMBIE}
 
 
+def test_tensorboard_shows_the_event_files_until_it_is_terminated(tmp_path: Path) -> None:
+    run, port = tmp_path / "runs/first", free_port()
+    EventFiles(run, []).log_metrics({"env_runners/episode_return_mean": 18.0}, 500)
+    with ui(tmp_path, port, "--tensorboard") as process:
+        assert process.stdout is not None
+        charts = next(line for line in process.stdout if line.startswith("Charts"))
+        page = charts.split()[1]
+        assert page == f"http://127.0.0.1:{port}"
+        with urllib.request.urlopen(f"{page}/data/plugin/scalars/tags", timeout=10) as answer:
+            assert list(json.load(answer)["runs/first"]) == ["env_runners/episode_return_mean"]
+        assert states_after(process, signal.SIGTERM, 143) <= {psutil.STATUS_ZOMBIE}
+
+
 def test_after_a_search_the_curves_of_all_trials_are_shown(results: Path) -> None:
     uri = Tracking.embedded(results, "").uri
     client = MlflowClient(uri)
@@ -110,6 +125,14 @@ def test_results_without_a_run_are_refused(
     assert line.startswith(f"volley: --results {tmp_path}: no run there yet. Next: ")
     assert line.endswith("volley train")
     assert not list(tmp_path.iterdir())
+
+
+def test_results_without_event_files_are_refused(
+    results: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    line = refusal(capfd, "--results", str(results), "--tensorboard")
+    assert line.startswith(f"volley: --results {results}: no event files there. Next: ")
+    assert line.endswith("volley train --tensorboard")
 
 
 def test_a_port_that_is_taken_is_refused(results: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from head.sleep.idle import STATUS
+from head.sleep.idle import LOOKS
 from tests.head.sleep.sleeping_head import SleepingHead
 
 pytestmark = pytest.mark.slow
@@ -113,11 +113,12 @@ def test_a_child_of_sshd_is_a_login_unless_it_is_sshd(
     [
         ("status", False),
         ("status --name pong", False),
+        ("tensorboard --port 20000", False),
         ("logs pong --follow", True),
         ("status --name pong bash", True),
     ],
 )
-def test_a_status_is_no_login(
+def test_who_only_looks_is_not_logged_in(
     head: SleepingHead, tmp_path: Path, words: str, logged_in: bool
 ) -> None:
     volley_head = shell(tmp_path, "volley-head")
@@ -130,5 +131,5 @@ def test_a_status_is_no_login(
 
 @pytest.mark.parametrize("command", ["bash -c sudo volley-head status", "sh -c volley-head status"])
 def test_a_status_by_the_shell_of_sshd_is_none_either(command: str) -> None:
-    assert STATUS.fullmatch(command)
-    assert not STATUS.fullmatch(f"{command}; sleep 60")
+    assert LOOKS.fullmatch(command)
+    assert not LOOKS.fullmatch(f"{command}; sleep 60")
