@@ -58,6 +58,8 @@ def declare(settings: StackSettings, script: TrainingScript) -> dict[str, Any]:
     grants = identities.grant(results)
     if settings.has_autoscaler:
         grants += identities.grant_scaling(settings)
+    if settings.container_registry_id:
+        grants += identities.grant_pulling(settings.container_registry_id)
     prerequisites = Prerequisites(naming, settings, network, results, identities, grants)
     head = Head(prerequisites)
     workers = Workers(prerequisites, head)

@@ -59,6 +59,8 @@ class MachineEnvironment:
     apt_packages: list[str] = field(default_factory=list)
     containers: bool = False
     """Whether experiments may run in container images."""
+    container_registry: str = ""
+    """An Azure Container Registry from which the machine's identity may pull: name.azurecr.io."""
     shared_memory_gib: int = 0
     """0 uses the machine's default."""
     results_address: str = ""
@@ -79,6 +81,7 @@ class MachineEnvironment:
             "MLFLOW_PORT": str(MLFLOW),
             # Where Ray's JobSubmissionClient looks for the dashboard.
             "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{DASHBOARD}",
+            "CONTAINER_REGISTRY": self.container_registry,
             "PYTHON_VERSION": PYTHON_VERSION,
             "UNITS": " ".join(UNITS[self.role] + HEAD_SOFTWARE_UNITS * (self.role == "head")),
             "STOP_BEFORE_EVICTION": STOP_BEFORE_EVICTION[self.role],
@@ -138,6 +141,10 @@ def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
 
 def run_commands(machine: MachineEnvironment) -> list[list[str]]:
     """Returns cloud-init's runcmd, which runs once, after the files are written."""
+    units = [
+        *UNITS[machine.role],
+        *(["registry-login.timer"] if machine.container_registry else []),
+    ]
     link = ["ln", "-sf", f"{LIBRARY}/volley-head", "/usr/local/bin/volley-head"]
     return [
         ["systemd-sysusers"],
@@ -147,7 +154,7 @@ def run_commands(machine: MachineEnvironment) -> list[list[str]]:
         [f"{LIBRARY}/answer-azure-at-once"],
         *([link] if machine.role == "head" else []),
         # --no-block: cloud-init ends before the units are up.
-        ["systemctl", "enable", "--now", "--no-block", *UNITS[machine.role]],
+        ["systemctl", "enable", "--now", "--no-block", *units],
     ]
 
 

@@ -69,6 +69,11 @@ def check_resource_ids(settings: StackSettings) -> Iterator[Problem]:
             "Microsoft.Storage/storageAccounts/<account>",
             ", in any subscription that you may use",
         ),
+        "containerRegistryId": (
+            settings.container_registry_id,
+            "Microsoft.ContainerRegistry/registries/<registry>",
+            ", in any subscription that you may use",
+        ),
     }
     for key, (value, kind, where) in ids.items():
         template = f"/subscriptions/<id>/resourceGroups/<group>/providers/{kind}"

@@ -87,6 +87,8 @@ class StackSettings(BaseModel):
     """Ubuntu packages to install on all machines"""
     containers: bool = False
     """Prepare all machines to run experiments in container images"""
+    container_registry_id: str = ""
+    """Resource id of an Azure Container Registry from which the machines may pull images"""
     # Network
     vnet_cidr: str = "10.42.0.0/16"
     """Address range of the virtual network; set it before the first `pulumi up`"""

@@ -11,6 +11,7 @@ BLOB_DATA_CONTRIBUTOR = "ba92f5b4-2d11-453d-a403-e96b0029c9fe"
 BLOB_DATA_READER = "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1"
 VM_CONTRIBUTOR = "9980e02c-c2be-4d73-94e8-173b1dc7cf3c"
 IDENTITY_OPERATOR = "f1a07417-d97a-45cb-824c-7a7467783830"
+ACR_PULL = "7f951dda-4ed3-4680-a7ca-43fe172d538d"
 """Built-in roles: a custom role would need the right to define roles in the subscription."""
 
 
@@ -101,6 +102,19 @@ class Identities(pulumi.ComponentResource):
                 )
             )
         return assignments
+
+    def grant_pulling(self, registry_id: str) -> list[pulumi.Resource]:
+        """Lets all machines pull from a container registry; returns the assignments."""
+        return [
+            self._role(
+                f"{name}-registry",
+                identity,
+                scope=pulumi.Output.from_input(registry_id),
+                role=ACR_PULL,
+                reason="Pulls the images of experiments",
+            )
+            for name, identity in (("head", self.head), ("workers", self.workers))
+        ]
 
     def _identity(self, what: str) -> managedidentity.UserAssignedIdentity:
         return managedidentity.UserAssignedIdentity(

@@ -111,10 +111,17 @@ def _environment(
         environment_variables=settings.environment_variables,
         pip_packages=settings.pip_packages,
         apt_packages=settings.apt_packages,
-        containers=settings.containers,
+        containers=settings.containers or bool(settings.container_registry_id),
+        container_registry=_registry(settings.container_registry_id),
         shared_memory_gib=settings.shared_memory_gib,
         **own,
     )
+
+
+def _registry(resource_id: str) -> str:
+    """Returns the address of an Azure Container Registry."""
+    name = resource_id.rpartition("/")[2].lower()
+    return f"{name}.azurecr.io" if name else ""
 
 
 def _object_store_flags(settings: StackSettings) -> list[str]:

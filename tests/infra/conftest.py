@@ -43,6 +43,8 @@ STACKS: dict[str, dict[str, str]] = {
         "environmentVariables": '{"MY_MODE": "a \\"quoted\\" value", "N": 3}',
         "pipPackages": '["einops", "wandb==0.19.1"]',
         "aptPackages": '["htop"]',
+        "containerRegistryId": "/subscriptions/s/resourceGroups/g/providers"
+        "/Microsoft.ContainerRegistry/registries/Images",
         "mlflowTrackingUri": "https://mlflow.example.com",
         "numEnvRunners": "7",
         "owner": "me",
@@ -76,4 +78,4 @@ def role(request: pytest.FixtureRequest) -> Role:
 @pytest.fixture
 def tree(role: Role, tmp_path: Path) -> Path:
     """A machine's files as cloud-init writes them, below a folder."""
-    return write_tree(machine(role, shared_memory_gib=2), tmp_path)
+    return write_tree(machine(role, shared_memory_gib=2, containers=True), tmp_path)

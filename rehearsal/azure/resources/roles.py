@@ -41,15 +41,17 @@ ROLES: dict[str, tuple[str, ...]] = {
         JOIN_SUBNET,
         "Microsoft.Network/networkSecurityGroups/join/action",
     ),
+    "7f951dda-4ed3-4680-a7ca-43fe172d538d": ("Microsoft.ContainerRegistry/registries/pull/read",),
     IDENTITY_OPERATOR: (
         "Microsoft.ManagedIdentity/userAssignedIdentities/read",
         ASSIGN_IDENTITY,
     ),
 }
 """Permissions of Storage Blob Data Contributor and Storage Blob Data Reader; of Virtual Machine
-Contributor and Managed Identity Operator, those that a scale set needs:
+Contributor and Managed Identity Operator, those that a scale set needs; of AcrPull:
 https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/storage
 https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/compute
+https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/containers
 https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/identity"""
 
 

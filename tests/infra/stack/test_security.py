@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from infra.stack.identity import (
+    ACR_PULL,
     BLOB_DATA_CONTRIBUTOR,
     BLOB_DATA_READER,
     IDENTITY_OPERATOR,
@@ -149,6 +150,14 @@ def test_every_role_is_one_that_is_needed(stack: Stack) -> None:
         (head, declared.resource("VirtualMachine").id.partition("/providers/")[0], VM_CONTRIBUTOR),
         (head, declared.resource("UserAssignedIdentity", "workers").id, IDENTITY_OPERATOR),
     }
+
+
+def test_a_container_registry_lets_the_machines_pull_and_no_more(stack: Stack) -> None:
+    roles = [r.inputs for r in stack("everything set").all("RoleAssignment")]
+    of_registry = [role for role in roles if role["scope"].endswith("/registries/Images")]
+    identities = {role["principalId"] for role in of_registry}
+    assert len(identities) == 2
+    assert {role["roleDefinitionId"].rpartition("/")[2] for role in of_registry} == {ACR_PULL}
 
 
 @pytest.mark.parametrize("name", ["dev", "results of another subscription"])

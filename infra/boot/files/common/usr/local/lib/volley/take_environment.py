@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from http.client import HTTPException, HTTPResponse
@@ -26,8 +27,9 @@ CHUNK = 2**20
 API_VERSION = "2021-12-02"
 TOKEN = (
     "http://169.254.169.254/metadata/identity/oauth2/token"
-    "?api-version=2018-02-01&resource=https%3A%2F%2Fstorage.azure.com%2F&client_id="
+    "?api-version=2018-02-01&resource={resource}&client_id={client}"
 )
+STORAGE = "https://storage.azure.com/"
 NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -60,7 +62,7 @@ def take(name: str, folder: str) -> None:
         NotSharedError: There is none, or its content is another one than the head has packed.
         OSError: Azure or the connection failed; it may be tried again.
     """
-    headers = {"Authorization": f"Bearer {token()}", "x-ms-version": API_VERSION}
+    headers = {"Authorization": f"Bearer {token(STORAGE)}", "x-ms-version": API_VERSION}
     wanted = b"".join(content_of(name, headers)).decode().strip()
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
@@ -77,11 +79,12 @@ def take(name: str, folder: str) -> None:
         raise NotSharedError(f"tar could not unpack {wanted}.tar.zst")
 
 
-def token() -> str:
-    """Returns a token of this machine's identity for Azure Storage."""
-    request = urllib.request.Request(
-        TOKEN + os.environ["AZURE_CLIENT_ID"], headers={"Metadata": "true"}
+def token(resource: str) -> str:
+    """Returns a token of this machine's identity for a service of Azure."""
+    url = TOKEN.format(
+        resource=urllib.parse.quote(resource, safe=""), client=os.environ["AZURE_CLIENT_ID"]
     )
+    request = urllib.request.Request(url, headers={"Metadata": "true"})
     with NO_PROXY.open(request, timeout=REQUEST_S) as answer:
         return str(json.load(answer)["access_token"])
 
