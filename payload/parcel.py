@@ -18,7 +18,8 @@ from payload.experiment import LEFT_OUT, MachineNeeds, UserError, read_experimen
 MAX_BYTES = 20 * 2**20
 """Packing this much takes seconds, and a run command has room for a small part of it."""
 MAX_NAME = 40
-SOURCE, INPUTS, REQUIREMENTS = "source", "inputs", "requirements.txt"
+SOURCE, INPUTS = "source", "inputs"
+REQUIREMENTS, CONDA = "requirements.txt", "environment.yml"
 """Names in the training's folder on the head."""
 STAYS = ("payload/parcel.py", "payload/experiment/document.py")
 """Only a laptop uses these files, so they are not sent."""
@@ -107,6 +108,8 @@ def _members(needs: MachineNeeds) -> Iterator[tuple[str, Path]]:
         yield from _below(Path(folder), f"{INPUTS}/{name}")
     if needs.pip_requirements_file is not None:
         yield REQUIREMENTS, Path(needs.pip_requirements_file)
+    if needs.conda_dependencies_file is not None:
+        yield CONDA, Path(needs.conda_dependencies_file)
 
 
 def _below(folder: Path, place: str) -> Iterator[tuple[str, Path]]:
@@ -126,6 +129,7 @@ def _paths_on_the_head(needs: MachineNeeds) -> dict[str, Any]:
     paths = {
         "source_directory": needs.source_directory and SOURCE,
         "pip_requirements_file": needs.pip_requirements_file and REQUIREMENTS,
+        "conda_dependencies_file": needs.conda_dependencies_file and CONDA,
         "inputs": {name: f"{INPUTS}/{name}" for name in needs.inputs},
     }
     return {key: value for key, value in paths.items() if key in needs.model_fields_set}

@@ -16,8 +16,8 @@ from payload.experiment import (
     MAX_TRAVEL_BYTES,
     Experiment,
     UserError,
-    named_paths,
     nearest,
+    problems_of_files,
     read_experiment,
 )
 from payload.experiment.script import Script, is_script, read_script
@@ -88,9 +88,8 @@ def check(
         submitted = _read(path, script_params, source_directory)
     except UserError as error:
         raise _with_line(path, str(error)) from None
-    for key, named in named_paths(submitted).items():
-        if not Path(named).exists():
-            raise _with_line(path, f"{key}: {named} does not exist")
+    for problem in problems_of_files(submitted):
+        raise _with_line(path, problem)
     files = sizes(submitted)
     if (total := sum(files.values())) > MAX_TRAVEL_BYTES:
         raise UserError(

@@ -11,8 +11,8 @@ from payload.experiment import (
     Node,
     UserError,
     in_bytes,
-    named_paths,
     place,
+    problems_of_files,
     read_experiment,
 )
 from payload.parcel import MAX_BYTES, largest, sizes
@@ -26,10 +26,10 @@ def check_experiment(settings: StackSettings, root: Path) -> Iterator[Problem]:
     except UserError as error:
         yield Problem("experiment", settings.experiment, str(error).removeprefix(f"{path}: "))
         return
-    missing = [(key, named) for key, named in named_paths(own).items() if not Path(named).exists()]
-    for key, named in missing:
-        yield Problem("experiment", settings.experiment, f"{key}: {named} does not exist")
-    files = sizes(own) if not missing else {}
+    problems = list(problems_of_files(own))
+    for problem in problems:
+        yield Problem("experiment", settings.experiment, problem)
+    files = sizes(own) if not problems else {}
     if sum(files.values()) > MAX_BYTES:
         yield Problem(
             "experiment",

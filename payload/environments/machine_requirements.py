@@ -18,7 +18,7 @@ from pathlib import Path
 
 from payload.environments.inputs import input_variables
 from payload.errors import UserError
-from payload.experiment.machine_needs import MachineNeeds, in_bytes, named_paths
+from payload.experiment.machine_needs import MachineNeeds, in_bytes, problems_of_files
 from payload.experiment.settings import Experiment
 
 PACKAGES, INPUTS = ".packages", ".inputs"
@@ -64,17 +64,14 @@ def provide_inputs(needs: MachineNeeds, results: Path) -> None:
 
 def check_requirements(needs: MachineNeeds) -> None:
     """Raises UserError unless all named files exist and this machine meets the requirements."""
-    check_folders(needs)
+    check_files(needs)
     check_machine(needs)
 
 
-def check_folders(needs: MachineNeeds) -> None:
-    """Raises UserError unless every folder and file that the experiment or script names exists."""
-    for key, path in named_paths(needs).items():
-        if key == "pip_requirements_file" and not Path(path).is_file():
-            raise UserError(f"{key}: {path} is not a file")
-        if key != "pip_requirements_file" and not Path(path).is_dir():
-            raise UserError(f"{key}: {path} is not a folder")
+def check_files(needs: MachineNeeds) -> None:
+    """Raises UserError unless the folders and files that the experiment names can be used."""
+    for problem in problems_of_files(needs):
+        raise UserError(problem)
 
 
 def check_machine(needs: MachineNeeds) -> None:

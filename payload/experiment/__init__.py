@@ -12,7 +12,7 @@ from payload.experiment.machine_needs import (
     MAX_TRAVEL_BYTES,
     MachineNeeds,
     in_bytes,
-    named_paths,
+    problems_of_files,
 )
 from payload.experiment.placement import Cluster, place
 from payload.experiment.read import read_experiment
@@ -30,9 +30,9 @@ __all__ = [
     "Node",
     "UserError",
     "in_bytes",
-    "named_paths",
     "nearest",
     "place",
+    "problems_of_files",
     "read_experiment",
     "resume_key",
     "to_yaml",

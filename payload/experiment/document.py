@@ -25,6 +25,7 @@ from payload.experiment.old_names import (
     IGNORED_MODEL,
     RENAMED_CONFIG,
     RENAMED_MODEL,
+    RENAMED_NEEDS,
     RENAMED_STOP,
 )
 from payload.experiment.search_space import KINDS, NOT_SEARCHED
@@ -181,6 +182,7 @@ def schema() -> dict[str, Any]:
     properties["config"] = {"description": properties["config"]["description"]}
     properties["stop"] = {"anyOf": [{"$ref": "#/$defs/Stop"}, {"type": "null"}]}
     properties[DURATION] = _deprecated("is now stop.time_total_s")
+    properties |= {old: _deprecated(f"is now {new}") for old, new in RENAMED_NEEDS.items()}
     others = [run for run in SETTINGS if SETTINGS[run] is not ImpalaSettings]
     is_other = {"properties": {"run": {"enum": others}}, "required": ["run"]}
     rules = [{"if": {"not": is_other}, "then": _config_of(ImpalaSettings)}]

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from payload.errors import UserError
+from payload.experiment.conda_dependencies import CondaDependencies, read_conda_dependencies
+
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 _Package = Annotated[str, Field(pattern=r"^[A-Za-z0-9]")]
-"""Nothing that apt or uv would take for an option."""
+"""Nothing that an installer would take for an option."""
 
 
 class MachineNeeds(BaseModel):
@@ -30,6 +34,11 @@ class MachineNeeds(BaseModel):
     """Packages of PyPI to install beside volley's own."""
     pip_requirements_file: str | None = None
     """A requirements file with more of them."""
+    conda_packages: list[_Package] = []
+    """Packages of conda-forge, in conda's notation: programs and libraries, or Python packages that
+    volley's own Python then imports."""
+    conda_dependencies_file: str | None = None
+    """A dependencies file of conda (environment.yml) with more of them, and with channels."""
     environment_variables: dict[_Name, str] = {}
     """Environment variables of every process of the run."""
     inputs: dict[_Name, str] = {}
@@ -50,7 +59,9 @@ class MachineNeeds(BaseModel):
         return self
 
 
-PATHS = ("source_directory", "pip_requirements_file", "inputs")
+FILES = ("pip_requirements_file", "conda_dependencies_file")
+"""Keys whose values are files."""
+PATHS = ("source_directory", *FILES, "inputs")
 """Keys whose values are paths, or paths by name."""
 LEFT_OUT = frozenset(
     {"__pycache__", ".git", ".venv", "venv"}
@@ -81,11 +92,44 @@ def _absolute(value: Any, folder: Path) -> Any:
 def named_paths(needs: MachineNeeds) -> dict[str, str]:
     """Returns every folder and file that it names, by its key."""
     paths = {f"inputs.{name}": folder for name, folder in needs.inputs.items()}
-    if needs.source_directory is not None:
-        paths["source_directory"] = needs.source_directory
-    if needs.pip_requirements_file is not None:
-        paths["pip_requirements_file"] = needs.pip_requirements_file
+    for key in ("source_directory", *FILES):
+        if (path := getattr(needs, key)) is not None:
+            paths[key] = path
     return paths
+
+
+def problems_of_files(needs: MachineNeeds) -> Iterator[str]:
+    """Yields what is wrong with the folders and files that it names, one line each."""
+    for key, path in named_paths(needs).items():
+        if not Path(path).exists():
+            yield f"{key}: {path} does not exist"
+        elif key in FILES and not Path(path).is_file():
+            yield f"{key}: {path} is not a file"
+        elif key not in FILES and not Path(path).is_dir():
+            yield f"{key}: {path} is not a folder"
+        elif key == "conda_dependencies_file":
+            try:
+                conda_dependencies(needs)
+            except UserError as error:
+                yield str(error)
+
+
+def conda_dependencies(needs: MachineNeeds) -> CondaDependencies:
+    """Returns what both keys ask of conda together.
+
+    Raises:
+        UserError: The dependencies file cannot be read.
+    """
+    path = needs.conda_dependencies_file
+    file = CondaDependencies() if path is None else read_conda_dependencies(Path(path))
+    return replace(file, packages=[*needs.conda_packages, *file.packages])
+
+
+def pip_requirements(needs: MachineNeeds) -> list[str]:
+    """Returns the lines of a requirements file: what all keys ask of pip together."""
+    file = needs.pip_requirements_file
+    lines = [] if file is None else Path(file).read_text().splitlines()
+    return [*needs.pip_packages, *lines, *conda_dependencies(needs).pip]
 
 
 def in_bytes(size: str) -> int:

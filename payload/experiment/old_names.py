@@ -1,6 +1,7 @@
 """Today's names of the settings of older RLlib versions and of Azure ML's samples."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,6 +58,11 @@ IGNORED_BY_IMPALA = {
 """Other algorithms have no such settings."""
 DURATION = "max_run_duration_seconds"
 """A key of Azure ML's ReinforcementLearningEstimator, beside run and env; now stop.time_total_s."""
+RENAMED_NEEDS = {
+    "conda_dependencies_file_path": "conda_dependencies_file",
+    "pip_requirements_file_path": "pip_requirements_file",
+}
+"""Keys of Azure ML's older estimators, which experiments and scripts share."""
 RMSPROP = frozenset({"opt_type", "decay", "momentum"})
 """Beside these, `epsilon` is RMSProp's too, as in RLlib's old IMPALA."""
 IGNORED_MODEL = {
@@ -206,6 +212,24 @@ def translate_stop(stop: dict[str, Any]) -> Translated:
     return translated
 
 
+def translate_needs(values: Mapping[str, Any]) -> Translated:
+    """Returns the keys of a file, beside `config` and `stop`, under today's names.
+
+    Raises:
+        UserError: A key is given under both its old and its new name.
+    """
+    translated = Translated()
+    for key, value in values.items():
+        if (new := RENAMED_NEEDS.get(key)) is None:
+            translated.values[key] = value
+        elif new in values:
+            raise UserError(f"{key}: {new} is set too; keep one of the two")
+        else:
+            translated.values[new] = value
+            translated.notes.append(f"{key} is now {new}: {value}")
+    return translated
+
+
 def old_names_of(section: str, key: str) -> list[str]:
     """Returns the older names that an unknown key of a section may mean."""
     if section == "stop":
@@ -215,7 +239,7 @@ def old_names_of(section: str, key: str) -> list[str]:
     return (
         [*RENAMED_CONFIG, *IGNORED_CONFIG, *IGNORED_BY_IMPALA]
         if section == "config"
-        else [DURATION]
+        else [DURATION, *RENAMED_NEEDS]
     )
 
 

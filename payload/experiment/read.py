@@ -22,6 +22,7 @@ from payload.experiment.old_names import (
     Translated,
     old_names_of,
     translate_config,
+    translate_needs,
     translate_stop,
 )
 from payload.experiment.search_space import (
@@ -117,7 +118,9 @@ class _Merged:
                 f"{ENTRY_SCRIPT}: describes a script. Next: {volley} run FILE here, or {volley} "
                 f"submit FILE on a cluster of this version ({volley} up)"
             )
-        for key, value in with_absolute_paths(layer, folder).items():
+        translated = translate_needs(layer)
+        self.notes += translated.notes
+        for key, value in with_absolute_paths(translated.values, folder).items():
             if value is None:  # A section left empty in a file.
                 continue
             if key not in SECTIONS:

@@ -17,6 +17,7 @@ from payload.command_line import command_name
 from payload.errors import UserError, nearest
 from payload.experiment.file import ENTRY_SCRIPT, dump, read_file
 from payload.experiment.machine_needs import MachineNeeds, with_absolute_paths
+from payload.experiment.old_names import translate_needs
 from payload.experiment.settings import Experiment
 from payload.room import Needs
 
@@ -80,7 +81,7 @@ def read_script(path: Path, params: list[str], source_directory: str | None = No
         UserError: A key, a value or a path cannot be used.
     """
     if path.suffix in FILES:
-        values = with_absolute_paths(read_file(path), path.parent)
+        values = with_absolute_paths(translate_needs(read_file(path)).values, path.parent)
         _check_no_experiment(path, values)
     else:
         values = {"entry_script": str(path.absolute())}

@@ -49,9 +49,11 @@ def test_processes_find_the_folder_the_variables_and_the_inputs(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("experiment", "message"),
     [
-        (Experiment(source_directory="/none"), "source_directory: /none is not a folder"),
-        (Experiment(inputs={"maps": "/none"}), "inputs.maps: /none is not a folder"),
-        (Experiment(pip_requirements_file="/none"), "pip_requirements_file: /none is not a file"),
+        (Experiment(source_directory="/none"), "source_directory: /none does not exist"),
+        (Experiment(source_directory=__file__), f"source_directory: {__file__} is not a folder"),
+        (Experiment(inputs={"maps": "/none"}), "inputs.maps: /none does not exist"),
+        (Experiment(pip_requirements_file="/"), "pip_requirements_file: / is not a file"),
+        (Experiment(conda_dependencies_file="/"), "conda_dependencies_file: / is not a file"),
         (Experiment(run_under="volley-no-such -a"), "run_under: volley-no-such is not on the PATH"),
         (Experiment(shm_size="900g"), "shm_size: 900g is more than the "),
     ],

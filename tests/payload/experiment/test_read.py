@@ -608,6 +608,20 @@ def test_azure_mls_limit_beside_the_time_of_training_is_an_error() -> None:
     assert said == "max_run_duration_seconds: stop.time_total_s is set too; keep one of the two"
 
 
+def test_azure_mls_older_names_of_files_are_translated() -> None:
+    loaded = read_experiment({"conda_dependencies_file_path": "/conda.yml"})
+    assert loaded.experiment.conda_dependencies_file == "/conda.yml"
+    assert loaded.notes[0] == (
+        "conda_dependencies_file_path is now conda_dependencies_file: /conda.yml"
+    )
+
+
+def test_an_older_name_of_a_file_beside_todays_is_an_error() -> None:
+    both = {"pip_requirements_file_path": "a.txt", "pip_requirements_file": "b.txt"}
+    expected = "pip_requirements_file_path: pip_requirements_file is set too; keep one of the two"
+    assert refusal(both) == expected
+
+
 @pytest.mark.parametrize("limit", [0, -1, "1h"])
 def test_azure_mls_limit_is_named_where_it_is_none(limit: Any) -> None:
     assert refusal({"max_run_duration_seconds": limit}).startswith(

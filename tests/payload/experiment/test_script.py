@@ -49,6 +49,11 @@ def test_entry_script_is_relative_to_the_file_without_a_source_directory(folder:
     assert script.entry_script == str(folder / "source/train.py")
 
 
+def test_azure_mls_older_name_of_a_dependencies_file_is_translated(folder: Path) -> None:
+    script = read(folder, entry_script="source/train.py", conda_dependencies_file_path="conda.yml")
+    assert script.conda_dependencies_file == str(folder / "conda.yml")
+
+
 def test_a_mapping_of_parameters_becomes_options_and_flags(folder: Path) -> None:
     params = {"--run": "IMPALA", "--config": {"lr": 0.1}, "--cpus": 2, "--verbose": ""}
     script = read(folder, entry_script="source/train.py", script_params=params)

@@ -31,6 +31,7 @@ def write(tmp_path: Path) -> WriteExperiment:
     (tmp_path / "maps").mkdir()
     (tmp_path / "maps/one.txt").write_text("#..#")
     (tmp_path / "needs.txt").write_text("networkx\n")
+    (tmp_path / "conda.yml").write_text("dependencies: [swig]\n")
     (tmp_path / "experiments").mkdir()
 
     def write(text: str) -> Path:
@@ -53,18 +54,22 @@ def test_an_experiment_that_names_nothing_is_sent_as_it_is(write: WriteExperimen
 
 def test_what_it_names_is_in_the_archive(write: WriteExperiment) -> None:
     named = "source_directory: ../maze\ninputs: {maps: ../maps}\n"
-    files = experiment_files(write(f"{named}pip_requirements_file: ../needs.txt\n"))
+    named += "pip_requirements_file: ../needs.txt\nconda_dependencies_file: ../conda.yml\n"
+    files = experiment_files(write(named))
     assert archived(files) == {
         "source/__init__.py": b"import gymnasium\n",
         "inputs/maps/one.txt": b"#..#",
         "requirements.txt": b"networkx\n",
+        "environment.yml": b"dependencies: [swig]\n",
     }
 
 
 def test_the_paths_of_the_experiment_are_the_head_s(write: WriteExperiment) -> None:
-    files = experiment_files(write("source_directory: ../maze\ninputs: {maps: ../maps}\n"))
+    named = "source_directory: ../maze\ninputs: {maps: ../maps}\n"
+    files = experiment_files(write(f"{named}conda_dependencies_file: ../conda.yml\n"))
     assert yaml.safe_load(files.experiment) == {
         "source_directory": "source",
+        "conda_dependencies_file": "environment.yml",
         "inputs": {"maps": "inputs/maps"},
         "stop": {"time_total_s": 3600.0},
     }
@@ -80,6 +85,14 @@ def test_the_same_files_give_the_same_bytes(write: WriteExperiment) -> None:
 def test_a_folder_that_is_not_there_is_refused_by_the_preview(write: WriteExperiment) -> None:
     path = write("source_directory: ../mase\n")
     with pytest.raises(ConfigError, match=r"source_directory: .*mase does not exist"):
+        read_settings({**REQUIRED, "experiment": str(path)}, path.parent)
+
+
+def test_a_dependencies_file_that_conda_cannot_read_is_refused_by_the_preview(
+    write: WriteExperiment,
+) -> None:
+    path = write("conda_dependencies_file: ../needs.txt\n")
+    with pytest.raises(ConfigError, match=r"conda_dependencies_file: .*is not a mapping"):
         read_settings({**REQUIRED, "experiment": str(path)}, path.parent)
 
 
