@@ -4,11 +4,11 @@ import sys
 
 from payload.command_line import Parser
 from payload.commands.arguments import add_evaluate, add_run, add_train, add_tune
-from payload.errors import UserError
+from payload.errors import TemporaryError, UserError
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one command; returns the exit code: 2 after a UserError, which it prints as one line."""
+    """Runs one command; returns its exit code: 2 after a UserError, 1 after a TemporaryError."""
     try:
         options = _parser().parse_args(argv)
         if options.verb == "train":
@@ -23,6 +23,9 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         print(f"payload: {error}", file=sys.stderr)
         return 2
+    except TemporaryError as error:
+        print(f"payload: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
 

@@ -1,4 +1,4 @@
-"""Errors as people read them: one line; exit code 2 if the user can correct the input."""
+"""Errors as people read them: one line; exit code 2 if the user can correct the input, else 1."""
 
 import difflib
 import traceback
@@ -13,6 +13,13 @@ class UserError(Exception):
         super().__init__(" ".join(text.splitlines()))
 
 
+class TemporaryError(Exception):
+    """Something outside volley that fails now; the same input may work later. Text in one line."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(" ".join(text.split()))
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """Returns ' (did you mean X?)' for the one of `names` most like `name`, or ''."""
     by_lower = {valid.lower(): valid for valid in names}
@@ -21,7 +28,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns an error's type and the first line of its text; for a UserError only the text.
+    """Returns an error's type and the first line of its text; for errors of volley only the text.
 
     For a RayTaskError it describes the error of the other process, since the RayTaskError's own
     first line only names the process. For an error without text it describes the cause.
@@ -31,7 +38,7 @@ def first_line(error: BaseException) -> str:
     # RLlib raises a bare RuntimeError from an environment's own error.
     while not str(error) and error.__cause__ is not None:
         error = error.__cause__
-    if isinstance(error, UserError):
+    if isinstance(error, UserError | TemporaryError):
         return str(error)
     return f"{type(error).__name__}: {error}".splitlines()[0]
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 
-from payload.errors import UserError
+from payload.errors import TemporaryError, UserError
 from volley.arguments import parse, parser
 from volley.errors import as_typed, not_installed
 
@@ -26,7 +26,7 @@ CONTINUES = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; returns the exit code: 2 after a UserError, which is one line."""
+    """Runs one command; returns its exit code: 2 after a UserError, 1 after a TemporaryError."""
     arguments = sys.argv[1:] if argv is None else argv
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
@@ -42,6 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"volley: {as_typed(str(error))}", file=sys.stderr)
         return 2
+    except TemporaryError as error:
+        print(f"volley: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         if options.verb in CONTINUES:
             text = CONTINUES[options.verb].format(name=getattr(options, "name", None))

@@ -49,7 +49,7 @@ def _read_only_copy(folder: Path, copies: Path) -> Path:
     if not final.is_dir():
         try:
             copies.mkdir(parents=True, exist_ok=True)
-            with _lock(copies / f".{final.name}.lock"):
+            with file_lock(copies / f".{final.name}.lock"):
                 if not final.is_dir():
                     _make_copy(folder, final)
         except OSError as error:
@@ -84,8 +84,8 @@ def _key(folder: Path) -> str:
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """Waits while another process copies the same folder."""
+def file_lock(path: Path) -> Iterator[None]:
+    """Waits while another process holds the lock, for example to copy the same folder."""
     with path.open("a") as lock:
         # A file system without locks must not prevent training.
         with suppress(OSError):

@@ -1,24 +1,36 @@
 """What an environment needs on a machine: code, packages, variables, data, shared memory.
 
-Packages from PyPI are installed next to the environment that trains.
+Packages from PyPI and conda are installed next to the environment that trains.
 
 Ray's runtime_env carries code, packages and data to the machines of a cluster, but neither apt
 packages nor shared memory: a machine that lacks them is refused.
 """
 
 import hashlib
-import importlib.metadata
 import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from payload.environments.conda_worker import LOCK
 from payload.environments.inputs import input_variables
+from payload.environments.installed_versions import installed_versions
 from payload.errors import UserError
-from payload.experiment.machine_needs import MachineNeeds, in_bytes, problems_of_files
+from payload.experiment.conda_dependencies import CondaDependencies
+from payload.experiment.machine_needs import (
+    MachineNeeds,
+    conda_dependencies,
+    in_bytes,
+    pip_requirements,
+    problems_of_files,
+)
 from payload.experiment.settings import Experiment
 
 PACKAGES, INPUTS = ".packages", ".inputs"
@@ -54,7 +66,17 @@ def provide(needs: MachineNeeds, results: Path) -> Path | None:
         sys.path.insert(0, folder)
         below = os.environ.get("PYTHONPATH")
         os.environ["PYTHONPATH"] = folder if not below else f"{folder}{os.pathsep}{below}"
+    if installed is not None and (installed / LOCK).exists():
+        _provide_conda(installed / LOCK, results / PACKAGES)
     return installed
+
+
+def _provide_conda(lock: Path, prefixes: Path) -> None:
+    from payload.environments.conda_prefix import activated, packages_of, prefix_of
+
+    prefix = prefix_of(lock, prefixes)
+    os.environ.update(activated(prefix))
+    sys.path.append(str(packages_of(prefix)))
 
 
 def provide_inputs(needs: MachineNeeds, results: Path) -> None:
@@ -108,34 +130,32 @@ def install_packages(needs: MachineNeeds, packages: Path) -> Path | None:
     """Installs packages that the training environment lacks; returns their folder, or None.
 
     Packages that it has keep their versions: another numpy, gymnasium or torch in the environment
-    runners alone would fail in ways that are hard to explain.
+    runners alone would fail in ways that are hard to explain. Of conda packages the folder has the
+    lock file, from which each machine installs them itself.
 
     Raises:
         UserError: A package does not exist, or needs another version of an installed one.
+        TemporaryError: A channel of conda does not answer.
     """
-    wanted = list(needs.pip_packages)
-    if needs.pip_requirements_file is not None:
-        wanted += Path(needs.pip_requirements_file).read_text().splitlines()
-    if not wanted:
+    wanted, conda = pip_requirements(needs), conda_dependencies(needs)
+    if not wanted and not conda.packages:
         return None
-    here = _distributions()
-    name = hashlib.sha256("\n".join([sys.version, *here, *wanted]).encode()).hexdigest()[:12]
-    final = packages / name
+    here = sorted(f"{name}=={version}" for name, version in installed_versions().items())
+    key = [sys.version, *here, *wanted]
+    if conda.packages:
+        key += [*conda.channels, *conda.packages]
+    final = packages / hashlib.sha256("\n".join(key).encode()).hexdigest()[:12]
     if final.is_dir():
         return final
-    aside = packages / f".{name}.{os.getpid()}"
+    aside = packages / f".{final.name}.{os.getpid()}"
     shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
+    (aside / "site").mkdir(parents=True)
     try:
-        print(f"Installing {', '.join(needs.pip_packages) or 'packages'} ...", flush=True)
-        (aside / "constraints.txt").write_text("\n".join(here))
-        (aside / "requirements.txt").write_text("\n".join(wanted))
-        constraints = ("--constraint", str(aside / "constraints.txt"))
-        plan = _uv("--dry-run", *constraints, "--requirement", str(aside / "requirements.txt"))
-        missing = MISSING.findall(plan)
-        (aside / "site").mkdir()
-        if missing:
-            _uv("--no-deps", "--target", str(aside / "site"), *missing)
+        named = ", ".join([*needs.pip_packages, *needs.conda_packages])
+        print(f"Installing {named or 'packages'} ...", flush=True)
+        by_conda = _lock_conda(conda, wanted, aside / "site" / LOCK) if conda.packages else []
+        if wanted:
+            _install_from_pypi(wanted, here, by_conda, aside)
         # Two trainings may install the same packages at once.
         if not final.is_dir():
             (aside / "site").rename(final)
@@ -144,13 +164,45 @@ def install_packages(needs: MachineNeeds, packages: Path) -> Path | None:
     return final
 
 
-def _distributions() -> list[str]:
-    """Returns name==version of every package in the environment that trains."""
-    versions = {
-        distribution.metadata["Name"]: distribution.version
-        for distribution in importlib.metadata.distributions()
-    }
-    return sorted(f"{name}=={version}" for name, version in versions.items())
+def _lock_conda(conda: CondaDependencies, wanted: list[str], lock: Path) -> list[str]:
+    """Writes the lock file of conda packages; returns the names of the Python packages in it.
+
+    Raises:
+        UserError: See `install_packages`, or pip is to install another version of one of them.
+    """
+    from payload.environments.conda_solution import python_packages, solved, write_lock
+
+    records = solved(conda)
+    versions = python_packages(records)
+    for text in wanted:
+        with suppress(InvalidRequirement):  # A comment or an option; uv explains the others.
+            requirement = Requirement(text)
+            version = versions.get(canonicalize_name(requirement.name))
+            if version is not None and not requirement.specifier.contains(version, True):
+                raise UserError(
+                    f"pip_packages: {text}: conda_packages has {requirement.name} {version}; "
+                    "name it once, or in one version"
+                )
+    write_lock(records, lock)
+    return list(versions)
+
+
+def _install_from_pypi(
+    wanted: list[str], here: list[str], by_conda: list[str], aside: Path
+) -> None:
+    """Installs into `aside`/site what is missing beside the distributions `here` and conda's."""
+    arguments = []
+    for option, lines in (
+        ("--constraint", here),
+        ("--excludes", by_conda),
+        ("--requirement", wanted),
+    ):
+        file = aside / option.strip("-")
+        file.write_text("\n".join(lines))
+        arguments += [option, str(file)]
+    missing = MISSING.findall(_uv("--dry-run", *arguments))
+    if missing:
+        _uv("--no-deps", "--target", str(aside / "site"), *missing)
 
 
 def _uv(*arguments: str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from payload.environments import conda_worker
 from payload.environments.inputs import copy_folder, files_in, input_variables, remove_copies
 from payload.errors import UserError
 from payload.experiment.machine_needs import MAX_TRAVEL_BYTES, MachineNeeds
@@ -54,6 +55,9 @@ def runtime_env(
         )
     elif under is not None:
         environment["py_executable"] = f"{under} {sys.executable}"
+    if installed is not None and (installed / conda_worker.LOCK).exists():
+        command = environment.get("py_executable", sys.executable)
+        environment["py_executable"] = f"{sys.executable} -m {conda_worker.__name__} {command}"
     travelling = list(_folders(needs, installed))
     if not travelling:
         return environment

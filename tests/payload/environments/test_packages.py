@@ -1,15 +1,18 @@
-"""uv installs the packages of an experiment beside the Python environment that trains."""
+"""The packages of an experiment are installed beside the Python environment that trains."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from payload.environments.machine_requirements import install_packages
+from payload.environments.conda_worker import LOCK
+from payload.environments.machine_requirements import install_packages, provide
 from payload.errors import UserError
 from payload.experiment.settings import Experiment
 
@@ -71,3 +74,66 @@ def test_the_environment_that_trains_stays_as_it_is(tmp_path: Path) -> None:
     install_packages(Experiment(pip_packages=[SMALL]), tmp_path)
     with pytest.raises(importlib.metadata.PackageNotFoundError):
         importlib.metadata.version("cowsay")
+
+
+# Packages of conda
+
+
+@pytest.fixture
+def conda_file(channel: Path, tmp_path: Path) -> Path:
+    """A dependencies file with a copy of the channel and no packages."""
+    copied = shutil.copytree(channel, tmp_path / "channel")
+    file = tmp_path / "environment.yml"
+    file.write_text(f"channels: ['{copied.as_uri()}']\ndependencies: []\n")
+    return file
+
+
+def test_of_conda_packages_a_lock_file_travels(conda_file: Path, tmp_path: Path) -> None:
+    experiment = Experiment(conda_packages=["greeter"], conda_dependencies_file=str(conda_file))
+    folder = install_packages(experiment, tmp_path / "packages")
+    assert names(folder) == {LOCK}
+    shutil.rmtree(tmp_path / "channel")
+    assert install_packages(experiment, tmp_path / "packages") == folder
+
+
+def test_pip_takes_what_conda_installs(conda_file: Path, tmp_path: Path) -> None:
+    experiment = Experiment(
+        conda_packages=["cowsay"],
+        conda_dependencies_file=str(conda_file),
+        pip_packages=["cowsay", "iniconfig"],
+    )
+    assert names(install_packages(experiment, tmp_path / "packages")) == {LOCK}
+
+
+@pytest.mark.parametrize(
+    ("conda", "pip", "message"),
+    [
+        ("cowsay=5", "cowsay==6.1", "pip_packages: cowsay==6.1: conda_packages has cowsay 5.0; "),
+        ("nowhere", SMALL, "conda_packages: nowhere: no such package in file://"),
+        ("cowsay", "volley-no-such-package", "pip_packages: .*No solution found"),
+    ],
+)
+def test_what_conda_and_pip_cannot_install_together_is_one_line_and_leaves_nothing(
+    conda_file: Path, tmp_path: Path, conda: str, pip: str, message: str
+) -> None:
+    experiment = Experiment(
+        conda_packages=[conda], conda_dependencies_file=str(conda_file), pip_packages=[pip]
+    )
+    with pytest.raises(UserError, match=f"^{message}"):
+        install_packages(experiment, tmp_path / "packages")
+    assert not any((tmp_path / "packages").iterdir())
+
+
+def test_this_process_and_those_that_it_starts_find_conda_packages(
+    conda_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    packages = ["greeter", "greeter-home", "greetlib"]
+    needs = Experiment(conda_packages=packages, conda_dependencies_file=str(conda_file))
+    provide(needs, tmp_path / "results")
+    assert subprocess.check_output(["greet"], env=os.environ, text=True) == "hello world\n"
+    import greetlib  # type: ignore[import-not-found]
+
+    assert greetlib.__file__.startswith(f"{tmp_path}/results/.packages/conda-")
+    assert os.environ["GREETER_HOME"] == f"{os.environ['CONDA_PREFIX']}/x"
