@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 REFUSAL = 2
 """The payload's exit code for input that it refuses; a retry would fail again."""
+CONDA = {"conda_packages", "conda_dependencies_file"}
 EXPERIMENT, STACK, FILES = "experiment.yaml", "stack.yaml", "files.tar"
 
 
@@ -134,13 +135,20 @@ def job_environment(needs: MachineNeeds, folder: Path, results: Path) -> dict[st
 
     Raises:
         UserError: A package cannot be installed, the head lacks something, or it is too large.
+        TemporaryError: A channel of conda does not answer.
     """
     from payload.environments.machine_requirements import check_requirements, install_packages
     from payload.environments.runtime_env import runtime_env
 
     check_requirements(needs)
     installed = install_packages(needs, PACKAGES)
-    # The payload may be an older one, which knows no images.
+    # The payload may be an older one, which knows no conda packages and no images.
+    if installed is not None and needs.model_fields_set & CONDA:
+        from payload.environments.conda_worker import LOCK, machine_prefix
+
+        if (installed / LOCK).exists():
+            # A worker that fails to install them would not say so to the queue.
+            machine_prefix(installed / LOCK)
     written = [[folder, results]] if image_of(needs) else []
     working = folder / "working-directory"
     return runtime_env(needs, folder / "payload", installed, working, *written)

@@ -15,8 +15,9 @@ from typing import Any
 
 import psutil
 
+from payload.environments.conda_worker import LOCK, machine_prefix
 from payload.environments.machine_requirements import check_machine
-from payload.errors import UserError
+from payload.errors import TemporaryError, UserError
 from payload.experiment.placement import Cluster
 from payload.experiment.settings import Experiment
 from payload.processes import kill
@@ -91,18 +92,23 @@ def connect(address: str | None, runtime_env: dict[str, Any] | None = None) -> C
 
 
 def check_nodes(experiment: Experiment) -> None:
-    """Raises UserError for the first node of the cluster that lacks what the experiment needs.
+    """Raises an error for the first node of the cluster that lacks what the experiment needs.
 
     Ray itself would try again and again to start env runners there.
+
+    Raises:
+        UserError: A node lacks a package, memory or a program.
+        TemporaryError: A node cannot download a conda package.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    if not (experiment.apt_packages or experiment.shm_size or experiment.run_under):
+    conda = experiment.conda_packages or experiment.conda_dependencies_file
+    if not (experiment.apt_packages or experiment.shm_size or experiment.run_under or conda):
         return
-    # Without run_under, which may be what is missing.
+    # Without run_under and conda_worker.py, which may be what fails.
     plain = None if experiment.image else {"py_executable": sys.executable}
-    ask = ray.remote(num_cpus=0, runtime_env=plain)(_lack)
+    ask = ray.remote(num_cpus=0, runtime_env=plain)(_problem)
     asked = {}
     for node in ray.nodes():
         if node["Alive"]:
@@ -113,17 +119,19 @@ def check_nodes(experiment: Experiment) -> None:
     for name, answer in asked.items():
         # Ignore a node that goes away meanwhile.
         with suppress(ray.exceptions.RayError):
-            if lack := ray.get(answer):
-                raise UserError(f"{lack} ({name})")
+            if error := ray.get(answer):
+                raise type(error)(f"{error} ({name})")
 
 
-def _lack(experiment: Experiment) -> str:
-    """Returns what this machine lacks, in words, or an empty string."""
+def _problem(experiment: Experiment) -> UserError | TemporaryError | None:
+    """Returns what this machine lacks; installs its conda packages."""
     try:
         check_machine(experiment)
-    except UserError as error:
-        return str(error)
-    return ""
+        if (lock := Path(LOCK)).exists():
+            machine_prefix(lock)
+    except (UserError, TemporaryError) as error:
+        return error
+    return None
 
 
 @contextmanager

@@ -16,9 +16,11 @@ import payload.experiment.file
 from head.queue import plan
 from infra.config.stack_settings import StackSettings
 from infra.stack.head_software import cluster_settings
+from payload.environments.conda_worker import LOCK
 from payload.experiment import Experiment, read_experiment
 from payload.room import Needs, Node, Room
 from payload.search.search_folder import PLAN
+from tests.conda_channel import write_channel
 from tests.infra.declared_stack import REQUIRED
 
 
@@ -35,6 +37,24 @@ def training(tmp_path: Path) -> Callable[..., Path]:
 
 
 # The experiment
+
+
+@pytest.mark.slow
+def test_conda_packages_are_installed_on_the_head_and_their_lock_file_travels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "PACKAGES", tmp_path / "packages")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RATTLER_CACHE_DIR", str(tmp_path / "rattler"))
+    file = tmp_path / "environment.yml"
+    url = write_channel(tmp_path / "channel")
+    file.write_text(f"channels: ['{url}']\ndependencies: [greeter]\n")
+    found = plan.job_environment(Experiment(conda_dependencies_file=str(file)), tmp_path)
+    worker = f"{sys.executable} -m payload.environments.conda_worker {sys.executable}"
+    assert found["py_executable"] == worker
+    assert (tmp_path / "working-directory" / LOCK).exists()
+    (program,) = tmp_path.glob(".cache/volley/conda-*/bin/greet")
+    assert program.exists()
 
 
 @pytest.mark.parametrize(

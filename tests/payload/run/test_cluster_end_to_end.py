@@ -18,6 +18,7 @@ import pytest
 from ray.cluster_utils import Cluster
 
 from payload.run.reporting import RunStatus
+from tests.conda_channel import write_channel
 from tests.payload.command_line import (
     TINY,
     in_process,
@@ -38,10 +39,19 @@ LONG = ("--stop", '{"time_total_s": 600}', "--checkpoint-every", "5")
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home directory of Ray's user, where machines keep conda packages."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def cluster(home: Path) -> Iterator[Cluster]:
     """A cluster with room for one env runner of two CPUs on each node, and for the driver."""
-    with token_cluster(head_cpus=3, node_cpus=2) as cluster:
-        yield cluster
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("HOME", str(home))
+        environment.delenv("RATTLER_CACHE_DIR", raising=False)
+        with token_cluster(head_cpus=3, node_cpus=2) as cluster:
+            yield cluster
 
 
 def refusal(folder: Path, address: str, *arguments: str) -> str:
@@ -82,6 +92,7 @@ def test_more_env_runners_than_the_cluster_has_cpus_are_refused(
 
 READS = """
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -89,6 +100,10 @@ import gymnasium
 from gymnasium.envs.classic_control import CartPoleEnv
 
 def read():
+    import greetlib
+
+    assert subprocess.check_output(["greet"], text=True) == "hello world\\n"
+    assert greetlib.__file__.startswith(os.environ["CONDA_PREFIX"])
     pole = Path(os.environ["VOLLEY_INPUT_POLES"], "pole.txt")
     assert pole.read_text() == "long"
     assert [path for path in (pole, *pole.parents[:1]) if path.stat().st_mode & 0o222] == []
@@ -132,7 +147,11 @@ def with_environment(folder: Path) -> Path:
     (folder / "poles/pole.txt").write_text("long")
     (folder / "reads.yaml").write_text(
         "env: reads:Reads-v0\nsource_directory: source\ninputs: {poles: poles}\n"
+        "conda_packages: [greeter]\nconda_dependencies_file: environment.yml\n"
     )
+    channel = write_channel(folder / "channel")
+    file = f"channels: ['{channel}']\ndependencies: [greetlib]\n"
+    (folder / "environment.yml").write_text(file)
     return with_database(folder)
 
 
@@ -146,6 +165,13 @@ def test_a_search_finishes_in_an_environment_whose_inputs_are_read_only(
 ) -> None:
     assert "FINISHED: 2 trials are over\n" in searched.output
     assert searched.status == RunStatus("FINISHED", str(searched.folder), "2 trials are over")
+
+
+@pytest.mark.usefixtures("searched")
+def test_conda_packages_are_installed_once_a_machine(home: Path) -> None:
+    # Both nodes of this cluster are one machine.
+    (prefix,) = home.glob(".cache/volley/conda-*")
+    assert (prefix / "bin/greet").exists()
 
 
 def test_a_node_that_lacks_what_the_environment_needs_is_named(
