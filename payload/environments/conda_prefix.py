@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from rattler import RepoDataRecord, install
+from rattler import Client, RepoDataRecord, install
 from rattler.exceptions import InstallerError
 from rattler.shell import ActivationVariables, activate
 
@@ -88,6 +88,7 @@ def _install(lock: Path, final: Path) -> None:
                 aside,
                 ignored_packages={"python"},
                 alternative_target_prefix=final,
+                client=Client.default_client(),  # It retries.
                 show_progress=False,
             )
         )

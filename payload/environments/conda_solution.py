@@ -22,6 +22,7 @@ from packaging.version import InvalidVersion, Version
 from rattler import (
     BuildString,
     Channel,
+    Client,
     Gateway,
     LockChannel,
     LockFile,
@@ -55,6 +56,8 @@ OTHER_THINGS = frozenset({"cuda-toolkit", "tzdata"})
 """Distributions whose names mean something else on conda-forge."""
 TREE = re.compile(r"[×╰─▶│├└ \n]+")
 """The tree that the solver draws around its reasons."""
+SECRET = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=/t/)[^/\s]+")
+"""A password or token in a channel's URL."""
 
 
 def solved(wanted: CondaDependencies) -> list[RepoDataRecord]:
@@ -70,19 +73,21 @@ def solved(wanted: CondaDependencies) -> list[RepoDataRecord]:
     # The machines of a cluster differ in their CPUs.
     machine = [virtual.into_generic() for virtual in VirtualPackage.detect()]
     machine = [virtual for virtual in machine if virtual.name.source != "__archspec"]
+    gateway = Gateway(client=Client.default_client())  # It retries.
     try:
         records = asyncio.run(
-            solve(channels, specs, pinned_packages=given, virtual_packages=machine)
+            solve(channels, specs, gateway, pinned_packages=given, virtual_packages=machine)
         )
     except GatewayError as error:
         _no_channel(error)
     except SolverError as error:
-        _check_names(specs, channels, given)
+        names = asyncio.run(gateway.names(channels, [Subdir.current(), "noarch"]))
+        _check_names(specs, channels, {name.normalized for name in names})
         raise UserError(f"{KEY}: {TREE.sub(' ', str(error)).strip()}") from None
     added = [record for record in records if not record.url.startswith(GIVEN)]
     for record in added:
         if record.sha256 is None:
-            raise UserError(f"{KEY}: {record.url} has no SHA-256 in its channel's index")
+            raise UserError(f"{KEY}: {record.file_name} has no SHA-256 in its channel's index")
     return added
 
 
@@ -121,8 +126,8 @@ def given_python() -> RepoDataRecord:
 
 
 def reason_of(error: Exception) -> str:
-    """Returns an error of rattler in one line."""
-    return str(error).replace("\nCaused by:", ";")
+    """Returns an error of rattler in one line, without passwords and tokens."""
+    return SECRET.sub("***", str(error).replace("\nCaused by:", ";"))
 
 
 def _given() -> Iterator[RepoDataRecord]:
@@ -159,16 +164,11 @@ def _spec(text: str, given: list[RepoDataRecord]) -> MatchSpec:
     return spec
 
 
-def _check_names(
-    specs: list[MatchSpec], channels: list[Channel], given: list[RepoDataRecord]
-) -> None:
-    """Raises UserError for a package that no channel has."""
-    platforms = [Subdir.current(), Subdir("noarch")]
-    names = {name.normalized for name in asyncio.run(Gateway().names(channels, platforms))}
-    names |= {record.name.normalized for record in given}
+def _check_names(specs: list[MatchSpec], channels: list[Channel], names: set[str]) -> None:
+    """Raises UserError for a package that is not among the names in the channels."""
     for name in (spec.name.normalized for spec in specs):
-        if name not in names:
-            urls = ", ".join(channel.base_url for channel in channels)
+        if name not in names and name not in {record.name.normalized for record in _given()}:
+            urls = SECRET.sub("***", ", ".join(channel.base_url for channel in channels))
             raise UserError(f"{KEY}: {name}: no such package in {urls}{nearest(name, names)}")
 
 

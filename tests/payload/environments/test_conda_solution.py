@@ -98,6 +98,14 @@ def test_a_server_without_the_channel_is_refused(channel: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("path", ["//me:sEcret@127.0.0.1:9/a", "//127.0.0.1:9/t/sEcret/a"])
+def test_an_error_does_not_tell_the_secret_of_a_channel(path: str) -> None:
+    with pytest.raises(TemporaryError, match="does not answer") as error:
+        solved(CondaDependencies([f"http:{path}"], ["greeter"]))
+    assert "sEcret" not in str(error.value)
+
+
+@pytest.mark.slow
 def test_a_server_that_fails_may_work_later(channel: Path) -> None:
     with (
         served(channel, 503) as url,
