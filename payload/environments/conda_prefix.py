@@ -3,7 +3,6 @@
 A prefix contains its own path, so it cannot be copied to another machine.
 """
 
-import asyncio
 import hashlib
 import json
 import os
@@ -19,7 +18,7 @@ from rattler import Client, RepoDataRecord, install
 from rattler.exceptions import InstallerError
 from rattler.shell import ActivationVariables, activate
 
-from payload.environments.conda_solution import KEY, given_python, read_lock, reason_of
+from payload.environments.conda_solution import KEY, given_python, read_lock, reason_of, run
 from payload.environments.inputs import file_lock
 from payload.errors import TemporaryError, UserError
 
@@ -81,7 +80,7 @@ def _install(lock: Path, final: Path) -> None:
     records = read_lock(lock)
     try:
         _check_local(records)
-        asyncio.run(
+        run(
             install(
                 # The installer has to know the version of Python.
                 [*records, given_python()],

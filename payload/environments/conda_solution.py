@@ -13,10 +13,11 @@ conda_prefix.py). `rattler` is the solver and installer of pixi: https://github.
 import asyncio
 import re
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from packaging.version import InvalidVersion, Version
 from rattler import (
@@ -58,6 +59,7 @@ TREE = re.compile(r"[×╰─▶│├└ \n]+")
 """The tree that the solver draws around its reasons."""
 SECRET = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=/t/)[^/\s]+")
 """A password or token in a channel's URL."""
+Result = TypeVar("Result")
 
 
 def solved(wanted: CondaDependencies) -> list[RepoDataRecord]:
@@ -75,13 +77,13 @@ def solved(wanted: CondaDependencies) -> list[RepoDataRecord]:
     machine = [virtual for virtual in machine if virtual.name.source != "__archspec"]
     gateway = Gateway(client=Client.default_client())  # It retries.
     try:
-        records = asyncio.run(
+        records = run(
             solve(channels, specs, gateway, pinned_packages=given, virtual_packages=machine)
         )
     except GatewayError as error:
         _no_channel(error)
     except SolverError as error:
-        names = asyncio.run(gateway.names(channels, [Subdir.current(), "noarch"]))
+        names = run(gateway.names(channels, [Subdir.current(), "noarch"]))
         _check_names(specs, channels, {name.normalized for name in names})
         raise UserError(f"{KEY}: {TREE.sub(' ', str(error)).strip()}") from None
     added = [record for record in records if not record.url.startswith(GIVEN)]
@@ -123,6 +125,18 @@ def given_python() -> RepoDataRecord:
     major, minor, micro = sys.version_info[:3]
     build = "0_cpython" if minor < 13 else f"0_cp{major}{minor}"
     return _record("python", f"{major}.{minor}.{micro}", build)
+
+
+def run(call: Coroutine[Any, Any, Result]) -> Result:
+    """Returns what an asynchronous function of rattler returns.
+
+    The thread that has delivered it still needs Python for a moment. If Python ended meanwhile, it
+    would abort this process: https://github.com/PyO3/pyo3-async-runtimes/issues/40.
+    """
+    try:
+        return asyncio.run(call)
+    finally:
+        time.sleep(0.1)
 
 
 def reason_of(error: Exception) -> str:
