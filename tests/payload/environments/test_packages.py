@@ -7,10 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import payload.__main__
+import volley.cli
 from payload.environments.conda_worker import LOCK
 from payload.environments.machine_requirements import install_packages, provide
 from payload.errors import UserError
@@ -122,6 +125,21 @@ def test_what_conda_and_pip_cannot_install_together_is_one_line_and_leaves_nothi
     with pytest.raises(UserError, match=f"^{message}"):
         install_packages(experiment, tmp_path / "packages")
     assert not any((tmp_path / "packages").iterdir())
+
+
+@pytest.mark.parametrize("command", [payload.__main__.main, volley.cli.main])
+def test_a_channel_that_does_not_answer_is_one_line_and_another_exit_code(
+    command: Callable[[list[str]], int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "experiment.yaml"
+    file.write_text("conda_dependencies_file: environment.yml\n")
+    (tmp_path / "environment.yml").write_text(
+        "channels: ['http://127.0.0.1:9/channel']\ndependencies: [greeter]\n"
+    )
+    assert command(["train", str(file), "--results", str(tmp_path / "results")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "conda_packages: the channel does not answer: " in line
+    assert not any((tmp_path / "results/.packages").iterdir())
 
 
 def test_this_process_and_those_that_it_starts_find_conda_packages(
