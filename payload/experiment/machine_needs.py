@@ -54,8 +54,9 @@ class MachineNeeds(BaseModel):
 
     @model_validator(mode="after")
     def _image_has_its_own_packages(self) -> Self:
-        if self.image is not None and self.apt_packages:
-            raise ValueError("apt_packages: cannot be given together with image, which has its own")
+        for key in ("apt_packages", "conda_packages", "conda_dependencies_file"):
+            if self.image is not None and getattr(self, key):
+                raise ValueError(f"{key}: cannot be given together with image, which has its own")
         return self
 
 

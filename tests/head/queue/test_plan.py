@@ -49,7 +49,8 @@ def test_conda_packages_are_installed_on_the_head_and_their_lock_file_travels(
     file = tmp_path / "environment.yml"
     url = write_channel(tmp_path / "channel")
     file.write_text(f"channels: ['{url}']\ndependencies: [greeter]\n")
-    found = plan.job_environment(Experiment(conda_dependencies_file=str(file)), tmp_path)
+    experiment = Experiment(conda_dependencies_file=str(file))
+    found = plan.job_environment(experiment, tmp_path, tmp_path / "results")
     worker = f"{sys.executable} -m payload.environments.conda_worker {sys.executable}"
     assert found["py_executable"] == worker
     assert (tmp_path / "working-directory" / LOCK).exists()

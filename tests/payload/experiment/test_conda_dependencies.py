@@ -9,6 +9,7 @@ import pytest
 from payload.errors import UserError
 from payload.experiment.conda_dependencies import CondaDependencies, read_conda_dependencies
 from payload.experiment.machine_needs import conda_dependencies, pip_requirements, problems_of_files
+from payload.experiment.read import read_experiment
 from payload.experiment.settings import Experiment
 
 AZURE_ML = """
@@ -80,3 +81,11 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     experiment = Experiment(conda_dependencies_file=str(tmp_path / "none.yml"))
     expected = f"conda_dependencies_file: {tmp_path}/none.yml does not exist"
     assert list(problems_of_files(experiment)) == [expected]
+
+
+@pytest.mark.parametrize("key", ["conda_packages", "conda_dependencies_file"])
+def test_a_container_image_has_its_own_packages(key: str, file: Path) -> None:
+    value = ["swig"] if key == "conda_packages" else str(file)
+    with pytest.raises(UserError) as error:
+        read_experiment({"image": "registry.io/maze:1", key: value})
+    assert str(error.value) == f"{key}: cannot be given together with image, which has its own"
