@@ -38,7 +38,7 @@ DASHBOARD_TIMEOUT_S = 120.0
 
 
 def main(folder: Path, job: str, number: int) -> int:
-    from payload.experiment import UserError
+    import payload.errors
 
     try:
         planned = read_plan(folder)
@@ -48,9 +48,13 @@ def main(folder: Path, job: str, number: int) -> int:
         assert record is not None, "the queue starts experiments of its store"
         key = record.key
         environment = job_environment(planned, folder, RUNS / key)
-    except UserError as error:
+    except payload.errors.UserError as error:
         print(error, flush=True)
         return REFUSAL
+    # An older payload does not have it.
+    except getattr(payload.errors, "TemporaryError", ()) as error:
+        print(error, flush=True)
+        return 1
     blobs = os.environ["RESULTS_CONTAINER"]
     retry(f"{blobs}/runs/{key}", lambda: restore_runs(container(blobs), key))
     # A container writes to the folders that exist when it starts.
@@ -76,7 +80,7 @@ def _with_image(planned: Experiment | Script, status: Path) -> Experiment | Scri
 
     Raises:
         UserError: The registry does not give the image, or Ray cannot run in it.
-        PullError: Another try may succeed.
+        TemporaryError: Another try may succeed.
     """
     import ray
 

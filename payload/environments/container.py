@@ -26,8 +26,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 
-from payload.environments.image import PullError, pull
-from payload.errors import UserError
+from payload.environments.image import pull
+from payload.errors import TemporaryError, UserError
 
 MODULE = "payload.environments.container"
 GROUP = Path("/usr/local/lib/volley/container-group")
@@ -96,7 +96,7 @@ def check(image: str) -> None:
 
     Raises:
         UserError: Its Python is another one, or cannot import the machine's packages.
-        PullError: It was not pulled, or no container starts on this machine.
+        TemporaryError: It was not pulled, or no container starts on this machine.
     """
     command = [sys.executable, "-m", MODULE, image, "--", "python3", "-c", CHECK]
     variables = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -106,7 +106,7 @@ def check(image: str) -> None:
     if "failed to execute python3" in why:
         raise UserError(f"image: {image}: has no python3; it needs Python {PYTHON}")
     if not version:
-        raise PullError(f"image: {image}: no container starts: {why}")
+        raise TemporaryError(f"image: {image}: no container starts: {why}")
     if version != PYTHON:
         raise UserError(f"image: {image}: has Python {version}; the cluster's is {PYTHON}")
     if done.returncode != 0:

@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from payload.errors import UserError
+from payload.errors import TemporaryError, UserError
 
 IMAGES = ".images"
 """Below the home of the user; a folder for each image."""
@@ -30,16 +30,12 @@ REGISTRY_AUTH = "/run/volley-registry/auth.json"
 SKOPEO_MESSAGE = re.compile(r'msg="((?:[^"\\]|\\.)*)"')
 
 
-class PullError(Exception):
-    """An image was not pulled, but may be later."""
-
-
 def resolve(image: str) -> str:
     """Returns the image by its digest: a tag may move while machines join.
 
     Raises:
         UserError: The registry does not give this image to this machine.
-        PullError: The registry did not answer.
+        TemporaryError: The registry did not answer.
     """
     if "@sha256:" in image:
         return image
@@ -58,7 +54,7 @@ def pull(image: str) -> Path:
 
     Raises:
         UserError: The registry does not give this image to this machine.
-        PullError: The registry did not answer, or there is no space.
+        TemporaryError: The registry did not answer, or there is no space.
     """
     images = Path.home() / IMAGES
     bundle = images / hashlib.sha256(image.encode()).hexdigest()[:16]
@@ -78,7 +74,7 @@ def pull(image: str) -> Path:
             [*unpack, str(aside / "bundle")], capture_output=True, text=True, check=False
         )
         if unpacked.returncode != 0:
-            raise PullError(f"image: {image}: {unpacked.stderr.strip().splitlines()[-1]}")
+            raise TemporaryError(f"image: {image}: {unpacked.stderr.strip().splitlines()[-1]}")
         (aside / "bundle").rename(bundle)
         shutil.rmtree(aside)
     return bundle
@@ -93,7 +89,7 @@ def pull_on_every_node(image: str, say: Callable[[str], None]) -> None:
 
     Raises:
         UserError: The registry does not give this image to a machine.
-        PullError: A machine could not pull it now.
+        TemporaryError: A machine could not pull it now.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -114,14 +110,14 @@ def pull_on_every_node(image: str, say: Callable[[str], None]) -> None:
             # The machine is gone; another one pulls when it starts its first worker.
             continue
         if error:
-            raise (UserError if final else PullError)(f"{error} ({asked[done]})")
+            raise (UserError if final else TemporaryError)(f"{error} ({asked[done]})")
 
 
 def _pulled(image: str) -> tuple[str, bool]:
     """Pulls on this machine; returns what went wrong, and whether another try would help."""
     try:
         pull(image)
-    except (UserError, PullError) as error:
+    except (UserError, TemporaryError) as error:
         return str(error), isinstance(error, UserError)
     return "", False
 
@@ -139,4 +135,4 @@ def _skopeo(image: str, *arguments: str) -> str:
     message = SKOPEO_MESSAGE.search(done.stderr)
     text = message[1].replace('\\"', '"') if message else done.stderr.strip()
     text = text.partition(": ")[2] if text.startswith("Error parsing image name") else text
-    raise (UserError if FINAL.search(text) else PullError)(f"image: {image}: {text}")
+    raise (UserError if FINAL.search(text) else TemporaryError)(f"image: {image}: {text}")

@@ -13,8 +13,8 @@ import pytest
 import ray
 
 from payload.environments.container import MODULE, PYTHON, check, container_environment
-from payload.environments.image import IMAGES, PullError, pull, resolve
-from payload.errors import UserError
+from payload.environments.image import IMAGES, pull, resolve
+from payload.errors import TemporaryError, UserError
 from rehearsal.host_paths import BASE
 from rehearsal.registry import layer
 from tests.container_registry import Images, registry_with_images
@@ -93,7 +93,7 @@ def test_a_tag_becomes_a_digest(images: Images) -> None:
     [
         ("{registry}/team/maze:2", UserError, "manifest unknown"),
         ("{registry}/team/Maze:1", UserError, "invalid reference format"),
-        ("127.0.0.1:9/team/maze:1", PullError, "connection refused"),
+        ("127.0.0.1:9/team/maze:1", TemporaryError, "connection refused"),
     ],
 )
 def test_an_image_that_cannot_be_had_is_told_in_one_line(

@@ -120,7 +120,7 @@ def test_the_preview_says_what_the_machines_must_have(write: WriteExperiment) ->
     settings = read_settings({**REQUIRED, "experiment": str(path)}, path.parent)
     assert needs_of_every_machine(settings, path.parent) == (
         f"experiment: {path}: apt_packages xvfb on every machine: "
-        "aptPackages is [xvfb], sharedMemoryGib is 0"
+        "aptPackages is [xvfb], sharedMemoryGib is 0, containers is false"
     )
 
 
