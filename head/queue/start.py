@@ -100,6 +100,7 @@ def _with_image(planned: Experiment | Script, status: Path) -> Experiment | Scri
     finally:
         ray.shutdown()
     container.check(name)
+    say(f"starting in {name}")
     return planned.model_copy(update={"image": name})
 
 

@@ -5,7 +5,6 @@ skopeo copies an image from its registry, and umoci unpacks it; neither needs ro
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
@@ -14,6 +13,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from payload.environments.inputs import file_lock
 from payload.errors import TemporaryError, UserError
 
 IMAGES = ".images"
@@ -61,8 +61,7 @@ def pull(image: str) -> Path:
     if bundle.is_dir():
         return bundle
     images.mkdir(exist_ok=True)
-    with (images / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with file_lock(images / "lock"):
         if bundle.is_dir():
             return bundle
         aside = images / "aside"

@@ -111,6 +111,18 @@ def test_scripts_may_be_run(tree: Path) -> None:
         assert bool(path.stat().st_mode & 0o100) == path.read_text().startswith("#!")
 
 
+def test_only_a_stack_with_containers_pays_for_them(role: Role) -> None:
+    without, with_containers = (
+        cloud_config(machine(role, containers=value)) for value in (False, True)
+    )
+    assert "umoci" not in without
+    assert "umoci" in with_containers
+    assert "/etc/volley/containers.nft" in with_containers
+    assert "registry-login.timer" not in str(yaml.safe_load(with_containers)["runcmd"])
+    logged_in = cloud_config(machine(role, containers=True, container_registry="i.azurecr.io"))
+    assert "registry-login.timer" in str(yaml.safe_load(logged_in)["runcmd"])
+
+
 # customData
 
 
