@@ -23,7 +23,7 @@ APT_PACKAGES = ("python3-venv", "zstd")
 """Packages that every machine needs on Debian; Ubuntu's images have them."""
 
 CONTAINER_PACKAGES = ("nftables", "skopeo", "umoci")
-"""Packages of Ubuntu and Debian; without recommended ones they have 25 MB."""
+"""Packages of Ubuntu and Debian, with what they depend on."""
 Role = Literal["head", "worker"]
 UNITS: dict[Role, list[str]] = {
     "head": ["ray-head.service", "scheduled-events.service", "share-environment.service"],

@@ -19,16 +19,16 @@ from rehearsal.set_up.tools import DEBIAN_KEYRING
 PACKAGES = (
     "systemd,systemd-sysv,dbus,udev,libpam-systemd,sudo,openssh-server,"
     "iproute2,netbase,ifupdown,nftables,curl,ca-certificates,procps,"
-    "python3,python3-venv,xz-utils,zstd,xvfb,xauth,skopeo,umoci"
+    "python3,python3-venv,xz-utils,zstd,xvfb,xauth"
 )
-"""Azure's images have them too, except the last four, which a custom image may have. cloud-init is
-installed after them."""
+"""Azure's images have them too, except the last two, which a custom image may have. cloud-init and
+what containers need, which debootstrap cannot resolve, are installed after them."""
 CLOUD_CONFIG = "datasource_list: [NoCloud, None]\nlocale: false\n"
 DEBOOTSTRAP = """rm -rf "$1"
 exec debootstrap --variant=minbase --keyring="$4" --include="$5" "$2" "$1" ${3:+"$3"}"""
-INSTALL_CLOUD_INIT = """mount -t proc proc "$1/proc"
+INSTALL_THE_REST = """mount -t proc proc "$1/proc"
 chroot "$1" apt-get update -qq
-chroot "$1" apt-get install -qq --yes --no-install-recommends cloud-init
+chroot "$1" apt-get install -qq --yes --no-install-recommends cloud-init skopeo umoci
 chroot "$1" apt-get clean"""
 LOCK = REQUIREMENTS / "machine.txt"
 SCRIPT = FILES / "common/usr/local/lib/volley/make-python-environment"
@@ -88,7 +88,7 @@ def recipe_digest(host: str) -> str:
         tuple(PACKAGES.split(",")),
         DEBOOTSTRAP,
         CLOUD_CONFIG,
-        INSTALL_CLOUD_INIT,
+        INSTALL_THE_REST,
         host,
     )
     return hashlib.sha256(repr(recipe).encode()).hexdigest()
@@ -112,7 +112,7 @@ def _configure(root: Path, sources: PackageSources) -> None:
     settings = root / "etc/cloud/cloud.cfg.d/99-rehearsal.cfg"
     settings.parent.mkdir(parents=True)
     settings.write_text(CLOUD_CONFIG)
-    in_namespaces(INSTALL_CLOUD_INIT, root, variables=sources.variables, timeout_s=600, retry=True)
+    in_namespaces(INSTALL_THE_REST, root, variables=sources.variables, timeout_s=600, retry=True)
     # Each machine gets an identity of its own.
     (root / "etc/machine-id").write_text("")
     (root / "etc/hostname").unlink(missing_ok=True)
