@@ -13,7 +13,7 @@ LIVE = ("STARTING", *AT_WORK)
 ENDED = ("FINISHED", "FAILED", "STOPPED")
 STATE = "state.json"
 STATUS = "status.json"
-"""The payload writes it: RunStatus in payload/run/reporting.py."""
+"""The payload writes it: RunStatus in payload/run/run_status.py."""
 ENV_RUNNERS = "env_runners"
 """The number of env runners that the experiment should have now; the payload reads it."""
 OUTPUT = "output.log"

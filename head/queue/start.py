@@ -85,7 +85,7 @@ def _with_image(planned: Experiment | Script, status: Path) -> Experiment | Scri
     import ray
 
     from payload.environments import container, image
-    from payload.run.reporting import RunStatus
+    from payload.run.run_status import RunStatus
 
     def say(progress: str) -> None:
         print(progress, flush=True)

@@ -40,8 +40,8 @@ def run_script(options: argparse.Namespace) -> int:
     script = read_script(options.file, options.script_params, options.source_directory)
     from payload.environments.machine_requirements import provide, provide_inputs
     from payload.run.ray_cluster import is_job
-    from payload.run.reporting import RunStatus
     from payload.run.run_folder import check_writable, make_folder
+    from payload.run.run_status import RunStatus
     from payload.script.environment import end_runs, script_variables
     from payload.tracking.mlflow_run import Tracking
 

@@ -16,7 +16,7 @@ from payload.errors import UserError
 from payload.experiment.file import to_yaml
 from payload.experiment.settings import Experiment
 from payload.run.checkpoints import CheckpointStore
-from payload.tracking.metrics import ITERATION, METRICS, STEPS, columns
+from payload.tracking.metrics import ITERATION, METRICS, STEPS, columns, read_rows
 from payload.tracking.report import Report
 
 RUNS = "runs"
@@ -98,9 +98,7 @@ class RunFolder:
         if not self.progress_file.exists():
             return
         with self.progress_file.open(newline="") as file:
-            for row in csv.DictReader(file):
-                if None not in row.values():  # A power cut may have cut the last row off.
-                    yield {name: float(value) for name, value in row.items()}
+            yield from read_rows(file)
 
     def recorded_metrics(self) -> Iterator[tuple[int, dict[str, float]]]:
         """Yields environment steps and known metrics for each row of progress.csv."""

@@ -22,8 +22,9 @@ from payload.run.interruption import Interruption, iteration_limit_s
 from payload.run.panel import View
 from payload.run.progress import Progress, reason_to_stop
 from payload.run.ray_cluster import disconnect, exit_at_once, watch_gcs
-from payload.run.reporting import Outcome, Reporting, RunStatus, State, TrainOptions, stopped
+from payload.run.reporting import Outcome, Reporting, TrainOptions, stopped
 from payload.run.run_folder import RunFolder
+from payload.run.run_status import RunStatus, State
 from payload.run.terminal import terminal
 from payload.run.training_callback import TrainingCallback, callback_of
 from payload.run.video import record

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from payload.atomic_file import replace_text
 from payload.experiment.settings import EPISODE_RETURN_MEAN
-from payload.run.reporting import RunStatus, State
+from payload.run.run_status import RunStatus, State
 from payload.search.search_folder import SearchFolder, status_file
 from payload.search.search_plan import Planned, in_words
 from payload.tracking.metrics import STEPS, TIME

@@ -19,7 +19,8 @@ from payload.experiment.settings import EPISODE_RETURN_MEAN
 from payload.run.driver_lock import mark_dead_runs
 from payload.run.interruption import Interruption
 from payload.run.ray_cluster import disconnect, exit_at_once, watch_gcs
-from payload.run.reporting import Outcome, Reporting, RunStatus, State, stopped
+from payload.run.reporting import Outcome, Reporting, stopped
+from payload.run.run_status import RunStatus, State
 from payload.run.terminal import terminal
 from payload.search.asha import ResumableASHA
 from payload.search.ranking import draw_trials, ranking, read_record, write_table

@@ -20,7 +20,8 @@ from payload.experiment.settings import EPISODE_RETURN_MEAN, Experiment
 from payload.run.driver_lock import driver_lock
 from payload.run.interruption import Interruption
 from payload.run.panel import View
-from payload.run.reporting import RunStatus, State, TrainOptions
+from payload.run.reporting import TrainOptions
+from payload.run.run_status import RunStatus, State
 from payload.run.train import Training
 from payload.run.training_callback import callback_of
 from payload.search.search_folder import SearchFolder, status_file

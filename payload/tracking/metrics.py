@@ -4,8 +4,9 @@ A name is the path of the value in RLlib's result, joined by slashes, as in Tune
 make a value of RLlib's result a metric, add a row here and nothing else.
 """
 
+import csv
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -125,3 +126,10 @@ def columns(report: Report) -> dict[str, float]:
         )
         for metric in METRICS
     }
+
+
+def read_rows(lines: Iterable[str]) -> Iterator[dict[str, float]]:
+    """Yields each whole row of a progress.csv, with NaN for unknown values."""
+    for row in csv.DictReader(lines):
+        if None not in row.values():  # A power cut or a full disk may have cut the last row off.
+            yield {name: float(value) for name, value in row.items()}

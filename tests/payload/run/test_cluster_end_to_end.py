@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from ray.cluster_utils import Cluster
 
-from payload.run.reporting import RunStatus
+from payload.run.run_status import RunStatus
 from tests.conda_channel import write_channel
 from tests.payload.command_line import (
     TINY,

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from payload.run.reporting import RunStatus
+from payload.run.run_status import RunStatus
 from tests.payload.command_line import (
     SLOW,
     below,

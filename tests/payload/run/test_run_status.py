@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from payload.run.panel import Outlook
-from payload.run.reporting import RunStatus
+from payload.run.run_status import RunStatus
 from payload.tracking.report import Report
 
 TRAINING = RunStatus("TRAINING", "/runs/a", mlflow_run="abc")

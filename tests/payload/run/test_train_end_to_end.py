@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from payload.run.reporting import RunStatus
+from payload.run.run_status import RunStatus
 from tests.payload.command_line import (
     ALONE,
     TINY,

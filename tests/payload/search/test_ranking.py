@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-from payload.run.reporting import RunStatus
+from payload.run.run_status import RunStatus
 from payload.search.ranking import Record, ranking, read_record
 from payload.search.search_folder import SearchFolder, status_file
 from payload.search.search_plan import Planned

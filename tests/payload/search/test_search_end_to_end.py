@@ -20,8 +20,8 @@ from ray.util.placement_group import placement_group, remove_placement_group
 
 from payload.experiment.read import read_experiment
 from payload.run.driver_lock import LOCK
-from payload.run.reporting import RunStatus
 from payload.run.run_folder import RUNS
+from payload.run.run_status import RunStatus
 from payload.search.search_folder import SearchFolder, status_file
 from payload.tracking.metrics import ITERATION, STEPS
 from payload.tracking.mlflow_run import DATABASE
