@@ -4,11 +4,10 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 
 from payload.errors import TemporaryError, UserError
 from volley.arguments import parse, parser
-from volley.errors import as_typed, not_installed
+from volley.errors import as_typed, need
 
 Command = Callable[[argparse.Namespace], int]
 CONTINUES = {
@@ -57,8 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _here(verb: str) -> Command:
     """Imports what a command on this machine needs."""
-    if verb not in ("ui", "new", "completion") and find_spec("ray") is None:
-        raise not_installed("Ray", "payload")
+    if verb not in ("ui", "new", "completion"):
+        need("ray", "Ray")
     match verb:
         case "train":
             from payload.commands.train import train as command
@@ -71,8 +70,7 @@ def _here(verb: str) -> Command:
         case "bench":
             from bench.command import bench as command
         case "ui":
-            if find_spec("mlflow") is None:
-                raise not_installed("MLflow", "payload")
+            need("mlflow", "MLflow")
             from volley.ui import ui as command
         case "new":
             from volley.new import new as command

@@ -3,6 +3,7 @@
 import re
 import shlex
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from payload.command_line import command_name
@@ -24,6 +25,16 @@ def refused(what: str, next_command: str) -> UserError:
 def as_typed(text: str) -> str:
     """Returns a text in which `volley` after a colon is typed as in this shell."""
     return re.sub(r"(?<=: )volley(?= [a-z-])", lambda _: command_name(), text)
+
+
+def need(module: str, package: str = "") -> None:
+    """Raises UserError unless a package of training is installed.
+
+    Args:
+        package: Its name for people, if it is not the module's.
+    """
+    if find_spec(module) is None:
+        raise not_installed(package or module, "payload")
 
 
 def not_installed(package: str, extra: str) -> UserError:

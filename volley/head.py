@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Any
 
@@ -66,6 +66,17 @@ class Head:
         Raises:
             UserError: The head refuses, or the connection was lost.
         """
+        for chunk in self.output(*words):
+            sys.stdout.buffer.write(chunk)
+            sys.stdout.flush()
+        return 0
+
+    def output(self, *words: str) -> Generator[bytes, None, None]:
+        """Yields volley-head's output as it arrives; a refusal is no output.
+
+        Raises:
+            UserError: The head refuses, or the connection was lost.
+        """
         with self._running(words, stdin=subprocess.DEVNULL) as process:
             assert process.stdout is not None
             assert process.stderr is not None
@@ -75,13 +86,11 @@ class Head:
                     refusal += chunk
                     continue
                 shown = True
-                sys.stdout.buffer.write(chunk)
-                sys.stdout.flush()
+                yield chunk
             stderr = process.stderr.read()
         if process.returncode != 0:
             raise error_of(process.returncode, refusal, stderr)
-        sys.stdout.buffer.write(refusal)
-        return 0
+        yield refusal
 
     @contextmanager
     def reading(self, *words: str, stdin: bytes = b"") -> Iterator[IO[bytes]]:

@@ -10,7 +10,8 @@ import os
 import shutil
 import sys
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -37,22 +38,44 @@ class RemoteFile:
 
 def pull(options: argparse.Namespace) -> int:
     """Downloads an experiment's folder; deletes nothing on this machine."""
-    name = options.name
-    folder: Path = options.to or Path("results") / name
+    answer = receive(Head(Stack(options.stack)), options.name, options.to)
+    line = f"{answer['folder']}: {answer['files']} new files, {answer['bytes'] / 2**20:,.1f} MiB"
+    show(options.as_json, answer, line)
+    return 0
+
+
+def receive(head: Head, name: str, to: Path | None = None) -> dict[str, Any]:
+    """Downloads an experiment's runs to a folder, results/NAME by default.
+
+    Returns:
+        The folder, and the number and bytes of the new files.
+
+    Raises:
+        UserError: The folder cannot be written, the head refuses, or the connection was lost.
+    """
+    folder = to or Path("results") / name
     partial = folder / PARTIAL
-    head = Head(Stack(options.stack))
     try:
         partial.mkdir(parents=True, exist_ok=True)
         received = _receive(head, name, folder, partial)
     except OSError as error:
         raise UserError(f"--to {folder}: cannot be written: {error.strerror or error}") from None
-    answer = {"name": name, "folder": str(folder), **received}
-    show(
-        options.as_json,
-        answer,
-        f"{folder}: {received['files']} new files, {received['bytes'] / 2**20:,.1f} MiB",
-    )
-    return 0
+    return {"name": name, "folder": str(folder), **received}
+
+
+def read_files(head: Head, name: str, paths: Sequence[str]) -> dict[str, bytes]:
+    """Returns the content of files of an experiment's runs, without those that do not exist.
+
+    Raises:
+        UserError: The head refuses, or the connection was lost.
+    """
+    with (
+        head.reading("files", name, stdin=json.dumps(paths).encode()) as stream,
+        _archive(stream) as archive,
+    ):
+        regular = (member for member in archive if member.isreg())
+        contents = ((member.name, archive.extractfile(member)) for member in regular)
+        return {path: content.read() for path, content in contents if content is not None}
 
 
 def manifest(answer: dict[str, Any]) -> list[RemoteFile]:
@@ -101,22 +124,29 @@ def _unpack(stream: IO[bytes], wanted: Iterable[RemoteFile], partial: Path) -> N
     """Writes each member of a tar file; a complete one gets its name, and the head's time."""
     by_path = {str(file.path): file for file in wanted}
     shown = sys.stderr.isatty()
+    with _archive(stream) as archive:
+        for member in archive:
+            file = by_path.get(member.name.removeprefix("./"))
+            content = archive.extractfile(member) if member.isreg() else None
+            if file is None or content is None:
+                continue
+            if shown:
+                print(f"{member.size / 2**20:9,.1f} MiB  {file.path}", file=sys.stderr)
+            place = partial / file.path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            aside = place.with_name(f"{place.name}.part")
+            with aside.open("wb") as written:
+                shutil.copyfileobj(content, written, CHUNK)
+            os.utime(aside, ns=(file.mtime_ns, file.mtime_ns))
+            aside.replace(place)
+
+
+@contextmanager
+def _archive(stream: IO[bytes]) -> Iterator[tarfile.TarFile]:
+    """Opens a tar stream; raises EOFError if the stream is cut."""
     try:
         with tarfile.open(fileobj=stream, mode="r|") as archive:
-            for member in archive:
-                file = by_path.get(member.name.removeprefix("./"))
-                content = archive.extractfile(member) if member.isreg() else None
-                if file is None or content is None:
-                    continue
-                if shown:
-                    print(f"{member.size / 2**20:9,.1f} MiB  {file.path}", file=sys.stderr)
-                place = partial / file.path
-                place.parent.mkdir(parents=True, exist_ok=True)
-                aside = place.with_name(f"{place.name}.part")
-                with aside.open("wb") as written:
-                    shutil.copyfileobj(content, written, CHUNK)
-                os.utime(aside, ns=(file.mtime_ns, file.mtime_ns))
-                aside.replace(place)
+            yield archive
     except tarfile.ReadError as error:
         raise EOFError(str(error)) from None
 

@@ -154,12 +154,13 @@ def _experiments(experiments: list[Mapping[str, Any]]) -> Table:
             number(run.get("steps_per_s")),
             number(run.get("num_env_runners")),
             duration(left) if left is not None else "",
-            printable(_why(record, run)),
+            printable(why(record, run)),
         )
     return table
 
 
-def _why(experiment: Mapping[str, Any], run: Mapping[str, Any]) -> str:
+def why(experiment: Mapping[str, Any], run: Mapping[str, Any]) -> str:
+    """Returns why an experiment waits, ends or has ended."""
     live = experiment["state"] in LIVE
     wish = WISHES.get(experiment.get("wish", "")) if live else None
     if wish and experiment.get("script"):

@@ -15,6 +15,7 @@ from head.queue.record import LIVE
 from payload.experiment import (
     MAX_TRAVEL_BYTES,
     Experiment,
+    MachineNeeds,
     UserError,
     nearest,
     problems_of_files,
@@ -41,9 +42,22 @@ PROGRESS_FROM = 5 * 2**20
 
 def submit(options: argparse.Namespace) -> int:
     """Checks an experiment or a script, packs it with the payload, and sends both to the head."""
-    stack, path = Stack(options.stack), options.file
+    path = options.file
     name = checked_name(path, options.name)
     submitted = check(path, options.script_params, options.source_directory)
+    answer = send(Stack(options.stack), name, path, submitted, options.now)
+    show(options.as_json, answer, in_words(answer), f"Next: volley logs {name} -f")
+    return 0
+
+
+def send(
+    stack: Stack, name: str, path: Path, submitted: Experiment | Script, now: bool = False
+) -> dict[str, Any]:
+    """Sends what a file describes to the head's queue; returns the head's answer.
+
+    Raises:
+        UserError: The head cannot be reached, or refuses it.
+    """
     with ThreadPoolExecutor() as pool:
         # Both run pulumi, which takes seconds.
         not_deleting = pool.submit(stack.check_not_deleting)
@@ -51,11 +65,9 @@ def submit(options: argparse.Namespace) -> int:
         packed = pack(path, submitted)
         not_deleting.result()
         head = connecting.result()
-    words = ["submit", name, *(["--now"] if options.now else [])]
+    words = ["submit", name, *(["--now"] if now else [])]
     with _progress(len(packed)) as on_sent:
-        answer = head.ask(*words, stdin=packed, on_sent=on_sent)
-    show(options.as_json, answer, in_words(answer), f"Next: volley logs {name} -f")
-    return 0
+        return head.ask(*words, stdin=packed, on_sent=on_sent)
 
 
 def checked_name(path: Path, name: str | None) -> str:
@@ -86,18 +98,23 @@ def check(
         raise UserError(f"{path}: no such file{nearest(str(path), beside)}")
     try:
         submitted = _read(path, script_params, source_directory)
+        check_files(submitted)
     except UserError as error:
         raise _with_line(path, str(error)) from None
-    for problem in problems_of_files(submitted):
-        raise _with_line(path, problem)
-    files = sizes(submitted)
+    return submitted
+
+
+def check_files(needs: MachineNeeds) -> None:
+    """Raises UserError unless the files that it names can be read and are not too large."""
+    for problem in problems_of_files(needs):
+        raise UserError(problem)
+    files = sizes(needs)
     if (total := sum(files.values())) > MAX_TRAVEL_BYTES:
         raise UserError(
-            f"{path}: its files have {total / 2**20:,.0f} MiB, more than the "
+            f"its files have {total / 2**20:,.0f} MiB, more than the "
             f"{MAX_TRAVEL_BYTES / 2**20:.0f} MiB that Ray distributes; "
             f"the largest: {largest(files)}"
         )
-    return submitted
 
 
 def _read(
