@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -69,13 +70,19 @@ class Script(MachineNeeds):
         raise ValueError(f"script_params: {params!r} is neither a mapping nor a list")
 
 
-def read_script(path: Path, params: list[str], source_directory: str | None = None) -> Script:
+def read_script(
+    path: Path,
+    params: list[str],
+    source_directory: str | None = None,
+    keys: Mapping[str, Any] = MappingProxyType({}),
+) -> Script:
     """Reads a script.
 
     Args:
         path: A Python file, or a YAML file with `entry_script`.
         params: Arguments from the command line; they replace those of the file.
         source_directory: From the command line; it replaces that of the file.
+        keys: From a Python program; they replace those of the file.
 
     Raises:
         UserError: A key, a value or a path cannot be used.
@@ -85,6 +92,7 @@ def read_script(path: Path, params: list[str], source_directory: str | None = No
         _check_no_experiment(path, values)
     else:
         values = {"entry_script": str(path.absolute())}
+    values |= with_absolute_paths(keys, Path())
     if source_directory is not None:
         values |= with_absolute_paths({"source_directory": source_directory}, Path())
     if params:

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from payload.run.panel import Outlook
     from payload.tracking.report import Report
 
-State = Literal["STARTING", "TRAINING", "RUNNING", "FINISHED", "FAILED", "KILLED"]
+State = Literal[
+    "STARTING", "TRAINING", "RUNNING", "FINISHED", "FAILED", "KILLED", "QUEUED", "STOPPED"
+]
+"""The last two are states of a cluster's queue, which a payload does not write."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,8 @@ class RunStatus:
     """The content of status.json: an object with these keys."""
 
     state: State
-    """TRAINING from the first learner update on, RUNNING a script; the last three as in MLflow."""
+    """TRAINING from the first learner update on, RUNNING a script; FINISHED, FAILED and KILLED are
+    MLflow's."""
     run: str
     """The run's folder."""
     reason: str = ""

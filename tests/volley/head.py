@@ -45,11 +45,15 @@ exec "{volley_head}" "$@"
 
 
 class LocalHead:
-    """sshd with its host key and log, and the machine's folders below one folder; no queue runs."""
+    """sshd with its host key and log, and the machine's folders below one folder.
 
-    def __init__(self, folder: Path) -> None:
+    No queue runs, except in `running`.
+    """
+
+    def __init__(self, folder: Path, variables: dict[str, str] | None = None) -> None:
         self.folder, self.root = folder, folder / "root"
-        self._head = Head(self.root)
+        self._head = Head(self.root, variables)
+        self.running = self._head.running
         self.experiments = self._head.experiments
         self.record, self.store = self._head.record, Store(self.experiments)
         self.port = free_port()

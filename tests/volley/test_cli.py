@@ -119,6 +119,21 @@ def test_asking_the_head_imports_nothing_heavy(connected: Laptop) -> None:
 
 
 @pytest.mark.slow
+def test_the_python_interface_imports_nothing_of_training() -> None:
+    code = (
+        "import sys, volley; before = set(sys.modules)\n"
+        "print(sorted(name for name in before if name.startswith(('volley.', 'payload'))))\n"
+        "volley.Cluster, volley.train, volley.Run, volley.UserError\n"
+        "print({name.split('.')[0] for name in sys.modules} & "
+        "{'azure', 'ray', 'torch', 'pulumi', 'numpy', 'pandas', 'matplotlib', 'mlflow', 'IPython'})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["[]", "set()"]
+
+
+@pytest.mark.slow
 def test_ctrl_c_while_python_imports_is_one_line(laptop: Laptop) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "volley", "status"]
     with subprocess.Popen(
@@ -214,9 +229,15 @@ def test_the_laptop_imports_of_the_other_packages_what_it_may() -> None:
         "payload.commands.tune",
         "payload.errors",
         "payload.experiment",
+        "payload.experiment.file",
+        "payload.experiment.old_names",
         "payload.experiment.script",
         "payload.parcel",
         "payload.run.driver_lock",
+        "payload.run.run_folder",
+        "payload.run.run_status",
+        "payload.tracking.learning_curve",
+        "payload.tracking.metrics",
         "payload.tracking.mlflow_run",
     }
     text = "".join(path.read_text() for path in (ROOT / "volley").glob("*.py"))
