@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,10 @@ from head.queue.ray_api import RayCluster
 from payload.script.environment import SUBMISSION
 from tests.container_registry import Images, registry_with_images, why_not
 from tests.head.queue.queue_head import Head, script, slow_cartpole
+from tests.notebook import Executed
 from tests.payload.command_line import tracked_runs, wait_for
+from tests.volley.conftest import Laptop, outputs_of
+from tests.volley.head import WHY_NOT, LocalHead
 
 pytestmark = pytest.mark.slow
 
@@ -314,3 +318,58 @@ def test_a_script_and_its_tasks_run_in_a_container_image(scripts: Scripts) -> No
     output = scripts.head.output("in-image")
     assert re.search(r"^pulling .*/team/maze@sha256:\w+: 0 of 1 machines have it$", output, re.M)
     assert "maze 7 7\n" in output
+
+
+# The notebook of a cluster
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """examples/cluster.ipynb, executed on a laptop whose stack has a head with a running queue."""
+
+    executed: Executed
+    head: LocalHead
+    laptop: Laptop
+
+
+@pytest.fixture(scope="module")
+def notebook(
+    tmp_path_factory: pytest.TempPathFactory, ray_with_dashboard: Cluster, mlflow_database: str
+) -> Iterator[Notebook]:
+    if WHY_NOT:
+        pytest.skip(WHY_NOT)
+    dashboard = f"http://{ray_with_dashboard.webui_url}"
+    variables = {"RAY_API_SERVER_ADDRESS": dashboard, "MLFLOW_TRACKING_URI": mlflow_database}
+    folder = tmp_path_factory.mktemp("notebook")
+    head = LocalHead(folder / "head", variables)
+    # A socket's path is short.
+    with tempfile.TemporaryDirectory(prefix="v", dir="/tmp") as home:
+        laptop = Laptop(folder / "laptop", Path(home))
+        laptop.outputs(**outputs_of(head))
+        head.start()
+        with head.running():
+            executed = Executed("cluster.ipynb", laptop.folder, laptop.environment)
+        yield Notebook(executed, head, laptop)
+        head.stop()
+
+
+def test_a_notebook_trains_on_the_cluster_and_shows_the_run(notebook: Notebook) -> None:
+    outputs = notebook.executed.outputs
+    assert notebook.head.record("ppo-cartpole-v1")["state"] == "FINISHED"
+    page = outputs("run.watch()")["text/html"]
+    assert "<b>ppo-cartpole-v1</b>" in page
+    assert "FINISHED" in page
+    assert "data:image/png;base64,iVBOR" in page
+    assert "state='FINISHED'" in outputs("run.wait()")["text/plain"]
+    assert "<th>env_runners/episode_return_mean</th>" in outputs("run.metrics()")["text/html"]
+    assert outputs("run.plot()")["image/png"].startswith("iVBOR")
+    assert "\nFINISHED: " in outputs("run.logs")["stdout"]
+
+
+def test_a_notebook_pulls_the_checkpoints_that_it_lists(notebook: Notebook) -> None:
+    shown = notebook.executed.outputs("run.pull()")
+    assert shown["stdout"] == "results/ppo-cartpole-v1\n"
+    pulled = notebook.laptop.folder.glob("results/ppo-cartpole-v1/runs/*/checkpoints/checkpoint_*")
+    names = [path.name for path in pulled]
+    assert names
+    assert all(name in shown["text/plain"] for name in names)
