@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -16,6 +17,7 @@ import pytest
 
 import volley
 from payload.run.run_status import RunStatus
+from tests.documents import document
 from tests.payload.command_line import SLOW, wait_for, with_database
 from volley.experiment_arguments import experiment_of
 from volley.local_run import LocalRun, end_all
@@ -32,6 +34,12 @@ def refusal(*arguments: Any, **keys: Any) -> str:
     with pytest.raises(volley.UserError) as error:
         volley.train(*arguments, **keys)
     return str(error.value)
+
+
+def test_everything_that_a_run_does_is_documented() -> None:
+    documented = re.findall(r"^\| `(\w+)(?:\(\))?` \|", document("docs/python.md"), re.MULTILINE)
+    public = {name for name in dir(volley.Run) if not name.startswith("_")}
+    assert set(documented) == public
 
 
 # Before a process starts: these tests are quick ones, which may not start one.
