@@ -1,39 +1,28 @@
 """`volley dashboard`: the cluster's MLflow, Ray's dashboard and TensorBoard on this loopback.
 
-The tunnel is a connection without a shell. When it is lost, it is reopened to the stack's current
-head: a replaced head is another VM under the same address. TensorBoard runs on the head only while
-the tunnel is open.
+When the tunnel is lost, it is reopened to the stack's current head: a replaced head is another VM
+under the same address. TensorBoard runs on the head only while the tunnel is open.
 """
 
 import argparse
 import random
-import signal
-import subprocess
-import sys
-import tempfile
-import time
 import webbrowser
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
-from payload.errors import UserError
-from volley.errors import as_typed
-from volley.head import VOLLEY_HEAD, error_of
-from volley.ports import LOOPBACK, answers, check_port, has_desktop, listens
+from volley.head import VOLLEY_HEAD
+from volley.ports import LOOPBACK, check_port, has_desktop
 from volley.sleeping_head import why_unreachable
-from volley.ssh import LOST, Connection, UnreachableError, connect_error
+from volley.ssh import UnreachableError
 from volley.stack import Outputs, Stack
+from volley.tunnel import Served, Tunnel, connect_again, end_on_sigterm, tunnel
 
 TENSORBOARD = "tensorboard"
 PORT_OPTIONS = {"mlflow": "--port", "dashboard": "--ray-port", TENSORBOARD: "--tensorboard"}
 """Port options of the pages, by their stack output; TensorBoard has none."""
 FAR_PORTS = range(20_000, 30_000)
 """Where TensorBoard may listen on the head: each laptop starts its own."""
-FIRST_PAUSE_S, LAST_PAUSE_S = 1.0, 15.0
-POLL_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -55,7 +44,7 @@ def dashboard(options: argparse.Namespace) -> int:
     Raises:
         UserError: The first connection fails, or a port is in use.
     """
-    signal.signal(signal.SIGTERM, _end)
+    end_on_sigterm()
     stack = Stack(options.stack)
     ports = {
         "mlflow": options.port,
@@ -73,9 +62,7 @@ def dashboard(options: argparse.Namespace) -> int:
             process.wait()
     except UnreachableError as error:
         raise why_unreachable(stack, outputs, error) from None
-    while True:
-        print("The connection to the head was lost. Connecting again ...", flush=True)
-        _wait_for_head(stack, ports)
+    connect_again(lambda: _tunnel(stack.outputs(), ports))
 
 
 def pages(outputs: Outputs, ports: Mapping[str, int | None]) -> list[Page]:
@@ -96,64 +83,20 @@ def pages(outputs: Outputs, ports: Mapping[str, int | None]) -> list[Page]:
     return shown
 
 
-def _wait_for_head(stack: Stack, ports: Mapping[str, int | None]) -> None:
-    """Connects and stays connected; returns when that connection is lost.
-
-    While `pulumi up` replaces the head, errors of all kinds come and go: each is printed once.
-    """
-    pause, last = FIRST_PAUSE_S, ""
-    while True:
-        try:
-            with _tunnel(stack.outputs(), ports) as process:
-                print("Connected again.", flush=True)
-                process.wait()
-            return
-        except UserError as error:
-            if str(error) != last:
-                text = as_typed(str(error)).rstrip(".")
-                print(f"volley: {text}. Trying again until Ctrl-C.", file=sys.stderr, flush=True)
-            last = str(error)
-        time.sleep(pause)
-        pause = min(2 * pause, LAST_PAUSE_S)
-
-
-@contextmanager
-def _tunnel(outputs: Outputs, ports: Mapping[str, int | None]) -> Iterator[subprocess.Popen[bytes]]:
-    """Opens a tunnel, and closes it with the block.
+def _tunnel(outputs: Outputs, ports: Mapping[str, int | None]) -> Tunnel:
+    """Returns the tunnel to the pages.
 
     Raises:
-        UserError: The head cannot be reached, or a port is in use.
+        UserError: A port is in use.
     """
-    shown = pages(outputs, ports)
-    for page in shown:
-        check_port(page.port, f"volley dashboard {PORT_OPTIONS[page.output]}")
-    boards = [str(page.far_port) for page in shown if page.output == TENSORBOARD]
-    words = [*VOLLEY_HEAD, "tensorboard", "--port", *boards] if boards else []
-    command = Connection(outputs).tunnel({page.port: page.far_port for page in shown}, words)
-    with (
-        tempfile.TemporaryFile() as stdout,
-        tempfile.TemporaryFile() as stderr,
-        # If this process is killed, the pipe to stdin closes, and TensorBoard ends.
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=stdout, stderr=stderr) as process,
-    ):
-        try:
-            while not all(_is_shown(page) for page in shown):
-                if process.poll() is not None:
-                    stdout.seek(0)
-                    stderr.seek(0)
-                    if process.returncode == LOST:
-                        raise connect_error(stderr.read().decode(errors="replace"), outputs)
-                    raise error_of(process.returncode, stdout.read(), stderr.read())
-                time.sleep(POLL_S)
-            yield process
-        finally:
-            process.terminate()
-
-
-def _is_shown(page: Page) -> bool:
-    if page.output == TENSORBOARD:  # It has just been started.
-        return answers(f"http://{LOOPBACK}:{page.port}")
-    return listens(page.port)
+    shown = {page.output: page for page in pages(outputs, ports)}
+    for output, page in shown.items():
+        check_port(page.port, f"volley dashboard {PORT_OPTIONS[output]}")
+    served = None
+    if board := shown.get(TENSORBOARD):
+        words = [*VOLLEY_HEAD, "tensorboard", "--port", str(board.far_port)]
+        served = Served(words, board.port)
+    return tunnel(outputs, {page.port: page.far_port for page in shown.values()}, served)
 
 
 def _show(outputs: Outputs, shown: list[Page]) -> str:
@@ -169,7 +112,3 @@ def _show(outputs: Outputs, shown: list[Page]) -> str:
         print(f"TensorBoard      {charts}")
     print("Ctrl-C closes the tunnel; the cluster keeps running.", flush=True)
     return charts
-
-
-def _end(*_: Any) -> None:
-    raise SystemExit(128 + signal.SIGTERM)

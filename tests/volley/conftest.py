@@ -16,6 +16,7 @@ import pytest
 
 from tests.project import ROOT
 from tests.rehearsal.azure.resources.scale_set_cloud import HEAD
+from tests.volley.far_head import FarHead
 from tests.volley.head import WHY_NOT, LocalHead, program
 
 PULUMI = """\
@@ -111,6 +112,20 @@ def head(tmp_path: Path) -> Iterator[LocalHead]:
     found.start()
     yield found
     found.stop()
+
+
+@pytest.fixture
+def far_head(tmp_path: Path) -> Iterator[FarHead]:
+    if WHY_NOT:
+        pytest.skip(WHY_NOT)
+    if missing := [name for name in ("ip", "unshare", "nsenter") if not shutil.which(name)]:
+        pytest.skip(f"a network namespace needs {missing}")
+    found = FarHead(tmp_path / "far")
+    found.start()
+    yield found
+    found.stop()
+    found.pages.kill()
+    found.pages.wait()
 
 
 @pytest.fixture

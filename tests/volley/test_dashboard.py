@@ -3,97 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import signal
 import subprocess
 import sys
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
 
 from payload.tracking.event_files import EventFiles
 from tests.free_port import free_port
 from tests.volley.conftest import Laptop, outputs_of
-from tests.volley.head import (
-    SSHD,
-    WHY_NOT,
-    LocalHead,
-    kill_tree,
-    listens,
-    program,
-    until,
-)
+from tests.volley.far_head import SERVE, FarHead, read, sharing_network, tunnel
+from tests.volley.head import listens, until
 from volley.dashboard import Page, pages
 from volley.ports import has_desktop
 from volley.stack import Outputs
-
-SERVE = """
-import http.server, sys
-class Page(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b"a page of the head")
-    def log_message(self, *_):
-        pass
-http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Page).serve_forever()
-"""
-
-
-class FarHead(LocalHead):
-    """A head with its own loopback: a network namespace, reached through ProxyCommand."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.port = free_port()
-        serve = f"ip link set lo up && exec {sys.executable} -c '{SERVE}' {self.port}"
-        self.pages = subprocess.Popen(["unshare", "--net", "sh", "-c", serve])
-        self.sshd = folder / "programs" / "sshd"
-        (folder / "ssh_config").write_text(
-            f"Host far\n  IdentityFile {self.key}\n  ProxyCommand {self.sshd}\n"
-        )
-
-    @property
-    def login(self) -> str:
-        return f"ssh -F {self.folder / 'ssh_config'} root@far"
-
-    def start(self) -> None:
-        enter = f"nsenter --target {self.pages.pid} --net"
-        program(self.sshd, f"exec {enter} {SSHD} -i -E {self.log} -f {self.settings()}")
-
-    def stop(self) -> None:
-        program(self.sshd, "exit 1")
-        for pid in sharing_network(self.pages.pid):
-            kill_tree(pid)
-
-
-def sharing_network(pid: int) -> list[int]:
-    """Returns the other processes in a process's network namespace."""
-    namespace = os.readlink(f"/proc/{pid}/ns/net")
-    found = []
-    for link in Path("/proc").glob("[0-9]*/ns/net"):
-        with suppress(OSError):  # It has ended.
-            if os.readlink(link) == namespace:
-                found.append(int(link.parts[2]))
-    return [other for other in found if other != pid]
-
-
-@pytest.fixture
-def far_head(tmp_path: Path) -> Iterator[FarHead]:
-    if WHY_NOT:
-        pytest.skip(WHY_NOT)
-    if missing := [name for name in ("ip", "unshare", "nsenter") if not shutil.which(name)]:
-        pytest.skip(f"a network namespace needs {missing}")
-    found = FarHead(tmp_path / "far")
-    found.start()
-    yield found
-    found.stop()
-    found.pages.kill()
-    found.pages.wait()
 
 
 @pytest.fixture
@@ -108,40 +31,9 @@ def pages_of(head: FarHead, vm_id: str) -> dict[str, str]:
     return outputs_of(head, vm_id, dashboardToken="ssh head sudo cat token", **others)
 
 
-class Output:
-    """The output of a process, in a file."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-
-    @property
-    def text(self) -> str:
-        return self.file.read_text()
-
-
-@contextmanager
-def tunnel(laptop: Laptop, *options: str) -> Iterator[tuple[subprocess.Popen[str], Output]]:
-    output = Output(laptop.folder / "output")
-    with output.file.open("w") as file:
-        words = ("dashboard", "--no-browser", *options)
-        process = laptop.start(*words, stdout=file, stderr=subprocess.STDOUT)
-    try:
-        until(lambda: "Ctrl-C closes the tunnel" in output.text or process.poll() is not None)
-        yield process, output
-    finally:
-        process.terminate()
-        process.wait(timeout=60)
-
-
-def read(port: int, path: str = "") -> bytes:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=5) as page:
-        content: bytes = page.read()
-        return content
-
-
 @pytest.mark.slow
 def test_dashboard_shows_the_heads_pages_until_ctrl_c(tunnelled: Laptop, far_head: FarHead) -> None:
-    with tunnel(tunnelled) as (process, output):
+    with tunnel(tunnelled, "dashboard") as (process, output):
         assert f"MLflow           http://127.0.0.1:{far_head.port}/#/charts" in output.text
         assert read(far_head.port) == b"a page of the head"
         process.send_signal(signal.SIGINT)
@@ -152,7 +44,7 @@ def test_dashboard_shows_the_heads_pages_until_ctrl_c(tunnelled: Laptop, far_hea
 
 @pytest.mark.slow
 def test_dashboard_connects_again_after_a_loss(tunnelled: Laptop, far_head: FarHead) -> None:
-    with tunnel(tunnelled) as (_, output):
+    with tunnel(tunnelled, "dashboard") as (_, output):
         far_head.stop()
         until(lambda: "Trying again until Ctrl-C" in output.text)
         far_head.start()
@@ -162,7 +54,7 @@ def test_dashboard_connects_again_after_a_loss(tunnelled: Laptop, far_head: FarH
 
 @pytest.mark.slow
 def test_dashboard_survives_a_replaced_head(tunnelled: Laptop, far_head: FarHead) -> None:
-    with tunnel(tunnelled) as (_, output):
+    with tunnel(tunnelled, "dashboard") as (_, output):
         far_head.stop()
         far_head.new_host_key()
         far_head.start()
@@ -180,7 +72,7 @@ def test_tensorboard_runs_on_the_head_while_the_tunnel_is_open(
     run = far_head.root / "var/lib/volley/runs/pong-key/runs/first"
     EventFiles(run, []).log_metrics({"env_runners/episode_return_mean": 18.0}, 500)
     port, before = free_port(), sharing_network(far_head.pages.pid)
-    with tunnel(tunnelled, "--tensorboard", str(port)) as (process, output):
+    with tunnel(tunnelled, "dashboard", "--tensorboard", str(port)) as (process, output):
         assert f"TensorBoard      http://127.0.0.1:{port}\n" in output.text
         runs = json.loads(read(port, "data/plugin/scalars/tags"))
         assert list(runs) == ["pong-key/runs/first"]
@@ -214,7 +106,7 @@ def test_a_taken_port_is_told(tunnelled: Laptop, far_head: FarHead) -> None:
 def test_pages_are_shown_on_the_given_ports(tunnelled: Laptop) -> None:
     port, ray_port = free_port(), free_port()
     options = ("--port", str(port), "--ray-port", str(ray_port))
-    with tunnel(tunnelled, *options) as (_, output):
+    with tunnel(tunnelled, "dashboard", *options) as (_, output):
         assert f"MLflow           http://127.0.0.1:{port}/#/charts" in output.text
         assert f"Ray's dashboard  http://127.0.0.1:{ray_port}" in output.text
         assert read(port) == read(ray_port) == b"a page of the head"
