@@ -90,6 +90,9 @@ lock: .venv/dev  ## Resolve requirements/*.txt again
 	$(COMPILE) $(MACHINE) -c requirements/dev.txt pyproject.toml \
 	  --extra payload --extra cluster -o build/pylock.toml
 	$(BIN)/python -m infra.boot.machine_lock build/pylock.toml requirements/machine.txt
+	$(COMPILE) $(MACHINE) -c requirements/machine.txt pyproject.toml \
+	  --extra jupyter -o build/pylock.jupyter.toml
+	$(BIN)/python -m infra.boot.machine_lock build/pylock.jupyter.toml requirements/jupyter.txt requirements/machine.txt
 
 lock-check: .venv/uv  ## Download infra's wheels for each laptop, verify them; look for training's
 	rm -rf build/wheels

@@ -1,4 +1,4 @@
-"""head.results save | restore: MLflow's database and the runs to Blob, or the database from it.
+"""head.results save | restore | restore-notebooks: MLflow's database and the runs to Blob, or back.
 
 The results outlive the cluster. The database is saved as a consistent snapshot; only the head that
 restored or saved it last may replace it.
@@ -28,7 +28,7 @@ from azure.storage.blob import BlobClient, ContainerClient
 
 from .blob import container, retry
 from .files import files_of_runs, replace
-from .paths import HOME, RUNS, SAVED
+from .paths import HOME, NOTEBOOKS, RUNS, SAVED
 
 DATABASE = HOME / "mlflow.db"
 ETAG = HOME / "mlflow.db.etag"
@@ -236,10 +236,19 @@ def restore_runs(blobs: ContainerClient, key: str) -> None:
             remember(path, change_of(path))
 
 
+def restore_notebooks(blobs: ContainerClient) -> None:
+    """Downloads the notebooks, unless this machine has some; their folder exists afterwards."""
+    restore_runs(blobs, NOTEBOOKS.name)
+    NOTEBOOKS.mkdir(parents=True, exist_ok=True)
+
+
 def main(verb: str) -> int:
     name = os.environ["RESULTS_CONTAINER"]
     if verb == "restore":
         retry(f"{name}/mlflow.db", lambda: restore(container(name)))
+        return 0
+    if verb == "restore-notebooks":
+        restore_notebooks(container(name))
         return 0
     if not save(container(name)):
         return 1

@@ -23,7 +23,8 @@ RAY_CLIENT = 10001
 
 SSH = 22
 MLFLOW = 5000
-"""On the head's loopback, as the dashboard is: both are reached through an SSH tunnel."""
+JUPYTER = 8888
+"""On the head's loopback, as the dashboard is: all three are reached through an SSH tunnel."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,9 @@ from ..paths import SLEEP_REQUEST
 from ..queue.cluster_state import read_cluster_state
 from ..queue.record import AT_WORK, Record
 from ..queue.store import RefusedError, Store
+from ..sleep.idle import in_jupyter
 from . import files_and_logs, status
+from .jupyter import jupyter
 from .ray_command import ray
 from .submit import submit
 from .tensorboard import tensorboard
@@ -69,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     logs.add_argument("--lines", type=int, default=100)
     verb("manifest", files_and_logs.manifest)
     verb("files", files_and_logs.files)
+    verb("jupyter", jupyter, of_experiment=False)
     verb("ray", ray, of_experiment=False).add_argument("words", nargs="*")
     verb("tensorboard", tensorboard, of_experiment=False).add_argument("--port", type=int)
     return parser
@@ -113,6 +116,7 @@ def _sleep(store: Store, options: argparse.Namespace) -> dict[str, Any]:
     users = [record.name for record in store.records() if not record.over]
     drivers = read_cluster_state().drivers
     users += [f"{drivers} Ray jobs of other programs"] if drivers else []
+    users += filter(None, [in_jupyter()])
     if users and not options.now:
         raise RefusedError(f"still running or queued: {', '.join(users)}", "volley sleep --now")
     request = {"boot": boot_id(), "time": time.time(), "now": options.now}

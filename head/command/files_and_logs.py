@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import files_of_runs
-from ..paths import BOOT_LOG, RUNS
+from ..paths import BOOT_LOG, NOTEBOOKS, RUNS
 from ..queue.record import OUTPUT
 from ..queue.store import RefusedError, Store
 
@@ -48,7 +48,7 @@ def logs(store: Store, options: Namespace) -> None:
 
 
 def manifest(store: Store, options: Namespace) -> dict[str, Any]:
-    """Returns every file of an experiment's runs."""
+    """Returns every file of an experiment's runs, or of the notebooks."""
     root = _root(store, options)
     return {"root": str(root), "files": [_entry(root, path) for path in files_of_runs(root)]}
 
@@ -70,6 +70,8 @@ def files(store: Store, options: Namespace) -> None:
 
 
 def _root(store: Store, options: Namespace) -> Path:
+    if options.name == NOTEBOOKS.name and not store.folder(options.name).exists():
+        return NOTEBOOKS
     return RUNS / store.get(options.name).key
 
 

@@ -1,4 +1,4 @@
-"""`volley-head status`: nodes, experiments, saved results, sleep and cost, read from files."""
+"""`volley-head status`: nodes, experiments, saved results, JupyterLab, sleep and cost."""
 
 import time
 from argparse import Namespace
@@ -13,6 +13,7 @@ from ..paths import CGROUPS, COST, SAVED, WORKERS
 from ..queue.cluster_state import read_cluster_state
 from ..queue.record import Record, read_status
 from ..queue.store import Store
+from ..sleep.idle import kernels
 from ..sleep_record import record_of_this_boot
 
 SERVICES = ("experiments.service", "scheduled-events.service")
@@ -22,7 +23,7 @@ COST_SHOWN = ("so_far", "per_hour", "estimate")
 
 
 def status(store: Store, options: Namespace) -> dict[str, Any]:
-    records = store.records()
+    records, in_jupyter = store.records(), kernels()
     cluster, sleep = read_cluster_state(), record_of_this_boot()
     places = positions(records)
     shown = records if options.name is None else [store.get(options.name)]
@@ -40,6 +41,7 @@ def status(store: Store, options: Namespace) -> dict[str, Any]:
         ],
         "saved": {"time": SAVED.stat().st_mtime if SAVED.exists() else None},
         "head": {"uptime_s": uptime_s(), "memory_bytes": _memory()},
+        "jupyter": None if in_jupyter is None else {"kernels": in_jupyter},
         "sleep": _only(SLEEP_SHOWN, asdict(sleep)) if sleep else None,
         "cost": _only(COST_SHOWN, read_json(COST)),
         "workers": read_json(WORKERS) or None,

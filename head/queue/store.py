@@ -82,7 +82,7 @@ class Store:
                 sleep.
         """
         with self._locked():
-            _check_awake()
+            check_awake()
             there = read_record(self.folder(record.name))
             before = there if there and not there.over else None
             if before and before.digest == record.digest and not before.wish:
@@ -128,7 +128,7 @@ class Store:
             RefusedError: It has finished, or the cluster is going to sleep.
         """
         with self._locked():
-            _check_awake()
+            check_awake()
             record = self.get(name)
             if record.state == "FINISHED":
                 submit = f"volley submit EXPERIMENT --name {name}"
@@ -172,7 +172,8 @@ class Store:
         return self.root / name
 
 
-def _check_awake() -> None:
+def check_awake() -> None:
+    """Raises RefusedError while the cluster is going to sleep."""
     if is_going_to_sleep():
         raise RefusedError("the cluster is going to sleep", "volley start")
 

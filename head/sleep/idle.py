@@ -1,9 +1,12 @@
-"""Whether anybody needs the cluster: experiments, Ray drivers, and people logged in over SSH.
+"""Whether anybody needs the cluster: experiments, Ray drivers, notebooks, and people logged in.
 
 A process whose parent is sshd's is a login. `ssh -N` (volley's shared connection and its tunnel)
 has processes of sshd only; `volley status`, which may ask every few seconds, and a TensorBoard that
 somebody left open do not count. A program left in tmux or under nohup has another parent: it does
 not keep the head awake.
+
+A child of JupyterLab's server is a kernel. The server ends a kernel that was idle for two hours:
+units/jupyter.service. An open page without a kernel does not keep the head awake.
 """
 
 import re
@@ -11,6 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..jupyter_server import jupyter_server
 from ..paths import PROC
 from ..queue.cluster_state import read_cluster_state
 from ..queue.store import Store
@@ -35,7 +39,7 @@ class Need:
 
 def need() -> Need:
     try:
-        who = unfinished() or _logged_in() or _drivers()
+        who = unfinished() or _logged_in() or in_jupyter() or _drivers()
     except Exception as error:
         return Need(f"unknown: {error}", certain=False)
     return Need(who)
@@ -44,6 +48,20 @@ def need() -> Need:
 def unfinished() -> str:
     """Returns the names of the experiments that are not over."""
     return ", ".join(record.name for record in Store().records() if not record.over)
+
+
+def in_jupyter() -> str:
+    """Returns how many kernels JupyterLab has; empty without any."""
+    running = kernels()
+    return f"{running} JupyterLab kernel{'s' * (running > 1)}" if running else ""
+
+
+def kernels() -> int | None:
+    """Returns the number of JupyterLab's kernels, busy and idle; None if it does not run."""
+    server = jupyter_server()
+    if not server:
+        return None
+    return sum(process.parent == server.get("pid") for process in _processes())
 
 
 def _drivers() -> str:

@@ -7,10 +7,12 @@ import zipfile
 from pathlib import Path
 
 import head
+from infra.project_files import PROJECT
 from payload import __version__
 
 PACKAGE = Path(head.__file__).parent
 UNITS = PACKAGE / "units"
+JUPYTER_LOCK = PROJECT / "requirements" / "jupyter.txt"
 NAME = "volley_head"
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time in a zip file: the same code gives the same bytes."""
@@ -21,10 +23,11 @@ def wheel_name() -> str:
 
 
 def head_files() -> dict[str, bytes]:
-    """Returns the package's files by their paths in the wheel."""
+    """Returns the package's files by their paths in the wheel, and JupyterLab's lock."""
     suffixes = (".py", ".service", ".timer")
     paths = [path for path in sorted(PACKAGE.rglob("[!.]*")) if path.suffix in suffixes]
-    return {f"head/{path.relative_to(PACKAGE).as_posix()}": path.read_bytes() for path in paths}
+    files = {f"head/{path.relative_to(PACKAGE).as_posix()}": path.read_bytes() for path in paths}
+    return {**files, f"head/{JUPYTER_LOCK.name}": JUPYTER_LOCK.read_bytes()}
 
 
 def head_wheel() -> bytes:

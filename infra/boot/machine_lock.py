@@ -3,6 +3,9 @@
 `python -m infra.boot.machine_lock pylock.toml machine.txt` writes each package with its version
 and the hashes of the wheels that fit Linux on x86-64 with the machines' Python; uv's own lock
 carries those of every platform, 257 KB of them. Machines get its compressed copy, machine.txt.gz.
+
+With a third file, a lock that machines have already, it writes the packages that are not in there:
+jupyter.txt, which travels with the head's software.
 """
 
 import gzip
@@ -21,10 +24,13 @@ GLIBC = 35
 """glibc 2.35, of Ubuntu 22.04: older manylinux wheels run there too."""
 
 
-def main(pylock: Path, lock: Path) -> None:
-    text = "".join(lines(tomllib.loads(pylock.read_text())))
+def main(pylock: Path, lock: Path, installed: Path | None = None) -> None:
+    there = installed.read_text().splitlines(keepends=True) if installed else []
+    resolved = lines(tomllib.loads(pylock.read_text()))
+    text = "".join(line for line in resolved if line not in there)
     lock.write_text(text)
-    pack(text, lock.with_name(f"{lock.name}.gz"))
+    if installed is None:
+        pack(text, lock.with_name(f"{lock.name}.gz"))
 
 
 def pack(text: str, packed: Path) -> None:
@@ -76,4 +82,4 @@ def machine_tags() -> frozenset[Tag]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(*map(Path, sys.argv[1:]))

@@ -165,6 +165,14 @@ def test_the_files_of_the_runs_are_listed_and_sent(head: Head) -> None:
         assert sorted(archive.getnames()) == sorted(found)
 
 
+def test_the_notebooks_are_listed_without_an_experiment(head: Head) -> None:
+    notebooks = head.root / "var/lib/volley/runs/notebooks"
+    write(notebooks / "plots/returns.ipynb", "{}")
+    write(notebooks / ".ipynb_checkpoints/returns-checkpoint.ipynb", "{}")
+    answer = head.ask("manifest", "notebooks")
+    assert [file["path"] for file in answer["files"]] == ["plots/returns.ipynb"]
+
+
 @pytest.mark.parametrize("path", ["../../mlflow.db", "/etc/passwd", ".."])
 def test_files_elsewhere_are_not_sent(head: Head, path: str) -> None:
     head.submit("pong", cartpole())

@@ -110,3 +110,15 @@ def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(AzureError):
         blob.retry("runs", refuse)
+
+
+def test_the_next_cluster_has_the_notebooks(make: Make) -> None:
+    first, second = make(), make()
+    first.results.restore_notebooks(first.blobs)
+    notebooks = Path("runs/notebooks")
+    assert list((first.home / notebooks).iterdir()) == []
+    (first.home / notebooks / "plots").mkdir()
+    (first.home / notebooks / "plots/returns.ipynb").write_text("{}")
+    first.save()
+    second.results.restore_notebooks(second.blobs)
+    assert (second.home / notebooks / "plots/returns.ipynb").read_text() == "{}"

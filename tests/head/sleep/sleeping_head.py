@@ -9,9 +9,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +99,24 @@ class SleepingHead(InstalledHead):
     def sees_process(self, pid: int) -> None:
         """Makes a process of this machine visible to the head."""
         (self.root / f"proc/{pid}").symlink_to(f"/proc/{pid}")
+
+    @contextmanager
+    def jupyter(self, kernels: int) -> Iterator[None]:
+        """Lets JupyterLab run, with processes in place of its server and its kernels."""
+        script = "for i in $(seq $0); do sleep 600 & echo $!; done; wait"
+        command = ["bash", "-c", script, str(kernels)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as server:
+            assert server.stdout is not None
+            for pid in [server.pid, *(int(server.stdout.readline()) for _ in range(kernels))]:
+                self.sees_process(pid)
+            file = self.root / f"run/jupyter/jpserver-{server.pid}.json"
+            file.parent.mkdir(parents=True)
+            file.write_text(json.dumps({"pid": server.pid, "port": 8888, "token": "secret"}))
+            try:
+                yield
+            finally:
+                os.killpg(server.pid, signal.SIGKILL)
+        shutil.rmtree(file.parent)
 
     def run(self, expected: int = 0) -> str:
         """Runs the sleep check once; returns its output."""

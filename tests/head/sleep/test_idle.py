@@ -1,4 +1,4 @@
-"""Experiments, Ray jobs of others, and logged-in users keep the head awake."""
+"""Experiments, Ray jobs of others, kernels and logged-in users keep the head awake."""
 
 from __future__ import annotations
 
@@ -60,6 +60,16 @@ def test_one_that_is_over_does_not(head: SleepingHead, state: str) -> None:
 def test_a_ray_driver_keeps_it_awake(head: SleepingHead) -> None:
     head.queue_sees(drivers=1)
     assert not is_idle(head)
+
+
+def test_a_kernel_keeps_it_awake_and_jupyterlab_without_one_does_not(head: SleepingHead) -> None:
+    with head.jupyter(kernels=2):
+        assert not is_idle(head)
+        assert head.ask("status")["jupyter"] == {"kernels": 2}
+    with head.jupyter(kernels=0):
+        assert is_idle(head)
+        assert head.ask("status")["jupyter"] == {"kernels": 0}
+    assert head.ask("status")["jupyter"] is None
 
 
 def test_what_cannot_be_told_counts_as_use(head: SleepingHead) -> None:

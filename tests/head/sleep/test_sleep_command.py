@@ -38,6 +38,22 @@ def test_what_trains_is_named_and_not_interrupted(head: SleepingHead) -> None:
     assert head.calls == []
 
 
+def test_a_kernel_is_named_too(head: SleepingHead) -> None:
+    with head.jupyter(kernels=1):
+        answer = head.ask("sleep")
+    assert answer["error"] == "still running or queued: 1 JupyterLab kernel"
+
+
+def test_jupyterlab_is_not_opened_on_a_head_that_goes_to_sleep(head: SleepingHead) -> None:
+    assert head.ask("jupyter") == {"port": None, "token": None}
+    with head.jupyter(kernels=0):
+        assert head.ask("jupyter") == {"port": 8888, "token": "secret"}
+        head.run()
+        head.change("sleep.json", going=True)
+        answer = head.ask("jupyter")
+    assert answer == {"error": "the cluster is going to sleep", "next": "volley start"}
+
+
 def test_now_interrupts_what_trains(head: SleepingHead) -> None:
     head.experiment("pong", "TRAINING")
     head.ask("sleep", "--now")

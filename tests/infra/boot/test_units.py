@@ -53,7 +53,7 @@ def test_nobody_switches_off_what_the_cluster_relies_on(tree: Path, role: Role) 
     }
     lines = "".join(f"{name}={value}\n" for name, value in user.items())
     (tree / "etc/volley/user.env").write_text(lines)
-    for unit in {"head": ["ray-head", "experiments"], "worker": ["ray-worker"]}[role]:
+    for unit in {"head": ["ray-head", "experiments", "jupyter"], "worker": ["ray-worker"]}[role]:
         found = variables(tree, f"{unit}.service")
         assert found["RAY_AUTH_MODE"] == "token"
         assert found["RESULTS_ACCOUNT"] == "account"
@@ -66,7 +66,9 @@ def test_nobody_switches_off_what_the_cluster_relies_on(tree: Path, role: Role) 
 
 
 def test_whatever_talks_to_many_processes_may_open_many_files(tree: Path, role: Role) -> None:
-    units = {"head": ["ray-head", "mlflow", "experiments"], "worker": ["ray-worker"]}[role]
+    units = {"head": ["ray-head", "mlflow", "experiments", "jupyter"], "worker": ["ray-worker"]}[
+        role
+    ]
     for unit in units:
         assert settings(tree, f"{unit}.service", "LimitNOFILE") == ["65536"]
 
@@ -111,6 +113,53 @@ def test_the_end_of_a_training_is_saved_whatever_else_is_being_saved(tree: Path)
     # refuse it during shutdown. With "-", a failed save does not make a finished training fail.
     assert command.startswith("-/usr/bin/env ")
     assert command.endswith(" -m head.results save")
+
+
+@pytest.mark.parametrize("role", ["head"], indirect=True)
+def test_jupyterlab_is_only_for_whoever_has_the_tunnel_and_the_token(tree: Path) -> None:
+    unit = "jupyter.service"
+    assert settings(tree, unit, "User") == ["ray"]
+    (command,) = settings(tree, unit, "ExecStart")
+    assert "--ServerApp.ip=127.0.0.1 " in command
+    assert f"--ServerApp.port={ports.JUPYTER} --ServerApp.port_retries=0 " in command
+    # Not in the command line, which everybody on the head can read, and not in the log.
+    assert "JUPYTER_TOKEN= JUPYTER_TOKEN_FILE=/run/jupyter/token " in command
+    assert settings(tree, unit, "RuntimeDirectoryMode") == ["0700"]
+    # Nothing starts it but a person.
+    assert "[Install]" not in (tree / "etc/systemd/system" / unit).read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("role", ["head"], indirect=True)
+def test_each_start_of_jupyterlab_makes_a_token_that_its_user_alone_can_read(
+    tree: Path, tmp_path: Path
+) -> None:
+    (command,) = settings(tree, "jupyter.service", "ExecStartPre")
+    tokens = []
+    for _ in range(2):
+        subprocess.run(shlex.split(command.replace("/run/jupyter", str(tmp_path))), check=True)
+        tokens.append((tmp_path / "token").read_text())
+    assert all(re.fullmatch("[0-9a-f]{64}", token) for token in tokens)
+    assert tokens[0] != tokens[1]
+    assert (tmp_path / "token").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("role", ["head"], indirect=True)
+def test_what_root_installs_for_jupyterlab_depends_on_nothing_of_rays(tree: Path) -> None:
+    unit = "jupyter-environment.service"
+    assert settings(tree, unit, "User") == settings(tree, unit, "EnvironmentFile") == []
+    # Python looks for modules in the working directory first.
+    assert settings(tree, unit, "WorkingDirectory") == ["/"]
+    assert "PYTHONSAFEPATH=1" in settings(tree, unit, "Environment")[0]
+
+
+@pytest.mark.parametrize("role", ["head"], indirect=True)
+def test_a_kernel_ends_after_two_idle_hours_also_with_an_open_page(tree: Path) -> None:
+    (command,) = settings(tree, "jupyter.service", "ExecStart")
+    options = dict(re.findall(r"--\w+\.(\w+)=(\S+)", command))
+    assert options["cull_idle_timeout"] == options["shutdown_no_activity_timeout"] == "7200"
+    assert options["cull_connected"] == "True"
+    assert "cull_busy" not in options
 
 
 def may_unshare(*what: str) -> bool:
