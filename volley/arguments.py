@@ -10,7 +10,7 @@ import payload
 from bench.arguments import add_bench
 from payload.command_line import Parser
 from payload.commands.arguments import add_evaluate, add_results, add_run, add_train, add_tune
-from volley.ports import TENSORBOARD_PORT, UI_PORT
+from volley.ports import JUPYTER_PORT, TENSORBOARD_PORT, UI_PORT
 from volley.stack import Stack
 
 PULUMI = {"up": "up", "down": "destroy"}
@@ -173,6 +173,19 @@ def _add_machines(cluster: Group) -> None:
         f"(default {TENSORBOARD_PORT})",
     )
     _add_no_browser(dashboard)
+    jupyter = _add(
+        cluster, "jupyter", "open JupyterLab on the head, with the cluster's environment"
+    )
+    jupyter.add_argument(
+        "--port",
+        type=_port,
+        default=JUPYTER_PORT,
+        help=f"on this machine's 127.0.0.1 (default {JUPYTER_PORT})",
+    )
+    _add_no_browser(jupyter)
+    jupyter.add_argument(
+        "--stop", action="store_true", help="end JupyterLab and its kernels; keeps the notebooks"
+    )
     _add(cluster, "ssh", "open a shell on the head")
     _add(cluster, "ssh-config", "print an entry for ~/.ssh/config: for ssh, VS Code, JetBrains")
     ray = _add(cluster, "ray", "ask Ray on the head: volley ray -- status (list, memory, ...)")

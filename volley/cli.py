@@ -19,6 +19,7 @@ CONTINUES = {
     "start": "Azure will still start the head. To wait for it: volley start",
     "sleep": "The cluster will still fall asleep. To start it: volley start",
     "dashboard": "The tunnel is closed; the cluster keeps running.",
+    "jupyter": "The tunnel is closed. To stop JupyterLab: volley jupyter --stop",
     **dict.fromkeys(("status", "cost", "ssh", "ray", "exec"), "The cluster keeps running."),
 }
 """Messages after Ctrl-C, by command; commands on this machine print their own or none."""
@@ -92,6 +93,8 @@ def _machines(verb: str) -> Command:
             from volley.start import sleep as command
         case "dashboard":
             from volley.dashboard import dashboard as command
+        case "jupyter":
+            from volley.jupyter import jupyter as command
         case "ssh":
             from volley.shell import ssh as command
         case "ssh-config":
@@ -124,7 +127,7 @@ COMMANDS: dict[str, Callable[[str], Command]] = {
         ("train", "tune", "evaluate", "run", "ui", "bench", "new", "completion"), _here
     ),
     **dict.fromkeys(("up", "down", "status", "cost", "start", "sleep"), _machines),
-    **dict.fromkeys(("dashboard", "ssh", "ssh-config", "ray", "exec"), _machines),
+    **dict.fromkeys(("dashboard", "jupyter", "ssh", "ssh-config", "ray", "exec"), _machines),
     **dict.fromkeys(("submit", "logs", "stop", "resume", "pull"), _experiments),
 }
 """Functions that import a command's modules, called only when the command is typed."""

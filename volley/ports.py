@@ -13,6 +13,7 @@ from volley.errors import refused
 LOOPBACK = "127.0.0.1"
 UI_PORT = AIRPLAY = 5000
 """Port of MLflow's pages, here and on a head; macOS's AirPlay Receiver uses the same one."""
+JUPYTER_PORT = 8888
 TENSORBOARD_PORT = 6006
 
 

@@ -80,6 +80,9 @@ def status_page(
     if memory := answer.get("head", {}).get("memory_bytes"):
         lines.append(f"The queue's services use {memory / 2**20:,.0f} MiB on the head")
     shown: list[RenderableType] = []
+    if (in_jupyter := answer.get("jupyter")) is not None:
+        count = in_jupyter["kernels"]
+        lines.append(f"JupyterLab is running with {count} kernel{'s' * (count != 1)}")
     if answer["nodes"]:
         shown.append(_nodes(answer["nodes"], as_of(answer.get("nodes_time"), answer["time"])))
     else:

@@ -107,7 +107,7 @@ def test_start_of_a_head_that_runs_says_so(asleep: Laptop, azure: Cloud) -> None
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("identity")
-@pytest.mark.parametrize("verb", ["status", "dashboard"])
+@pytest.mark.parametrize("verb", ["status", "dashboard", "jupyter"])
 def test_a_sleeping_cluster_is_known_by_azures_status(
     asleep: Laptop, head: LocalHead, verb: str
 ) -> None:

@@ -293,3 +293,8 @@ def test_watch_shows_the_cluster_until_ctrl_c(connected: Laptop, head: LocalHead
     assert process.returncode == 130
     assert err.strip() == "volley: The cluster keeps running."
     assert "pong" in file.read_text()
+
+
+def test_jupyterlab_is_shown_while_it_runs() -> None:
+    assert "JupyterLab is running with 1 kernel" in page({**ANSWER, "jupyter": {"kernels": 1}})
+    assert not [line for line in page({**ANSWER, "jupyter": None}) if "JupyterLab" in line]
