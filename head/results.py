@@ -248,7 +248,12 @@ def main(verb: str) -> int:
         retry(f"{name}/mlflow.db", lambda: restore(container(name)))
         return 0
     if verb == "restore-notebooks":
-        restore_notebooks(container(name))
+        try:
+            restore_notebooks(container(name))
+        except AzureError as error:
+            reason = str(error).partition("\n")[0]
+            print(f"the notebooks cannot be restored: {reason}", file=sys.stderr)
+            return 1
         return 0
     if not save(container(name)):
         return 1
