@@ -17,8 +17,11 @@ version: 0.1
 log: {{level: error}}
 storage: {{filesystem: {{rootdirectory: {folder}/storage}}}}
 http: {{addr: '{address}:{port}'{tls}}}
+{auth}
 """
 TLS = ", tls: {{certificate: '{}', key: '{}'}}"
+AUTH = "auth: {{htpasswd: {{realm: private, path: '{}'}}}}"
+BCRYPT = "print crypt($ARGV[0], q($2y$05$abcdefghijklmnopqrstuu))"
 LEFT_OUT = ("etc/ssh", "*/systemd", "*/dri", "*/libLLVM*", "*/libicu*", "*/libz3*", "*/gconv")
 """Of the machines' Debian, what an image has no use for; and usr/share."""
 
@@ -32,13 +35,16 @@ class Registry:
     port: int
     inside: Sequence[str] = ()
     """What a command begins with that runs where the registry does, in a network namespace."""
+    login: tuple[str, str] | None = None
+    """User and password, without which nobody may pull."""
 
     def start(self, certificate: Path | None = None, key: Path | None = None) -> None:
         """Starts it, with TLS if there is a certificate."""
         tls = TLS.format(certificate, key) if certificate else ""
+        auth = AUTH.format(self._passwords()) if self.login else ""
         where = {"folder": self.folder, "address": self.address, "port": self.port}
         config = self.folder / "config.yml"
-        config.write_text(CONFIG.format(**where, tls=tls))
+        config.write_text(CONFIG.format(**where, tls=tls, auth=auth))
         background_process.start(
             [*self.inside, REGISTRY / "usr/bin/docker-registry", "serve", config],
             pid_file=self.folder / "pid",
@@ -68,11 +74,19 @@ class Registry:
         for variable in environment.items():
             run("umoci", "config", "--image", tag, "--config.env", "=".join(variable))
         target = f"{self.address}:{self.port}/{name}"
-        copy = ["skopeo", "copy", "--dest-tls-verify=false", f"oci:{tag}", f"docker://{target}"]
-        run(*self.inside, *copy)
-        inspect = ["skopeo", "inspect", "--tls-verify=false", "--format", "{{.Digest}}"]
-        digest = run(*self.inside, *inspect, f"docker://{target}").stdout.strip()
-        return f"{target.rpartition(':')[0]}@{digest}"
+        login = ["--dest-creds", ":".join(self.login)] if self.login else []
+        copy = ["skopeo", "copy", "--dest-tls-verify=false", *login, f"oci:{tag}"]
+        digest = self.folder / "digest"
+        run(*self.inside, *copy, f"--digestfile={digest}", f"docker://{target}")
+        return f"{target.rpartition(':')[0]}@{digest.read_text()}"
+
+    def _passwords(self) -> Path:
+        """Writes the file of users that the registry reads; perl is on every machine."""
+        assert self.login is not None, "the caller has looked"
+        user, password = self.login
+        file = self.folder / "htpasswd"
+        file.write_text(f"{user}:{run('perl', '-e', BCRYPT, password).stdout}\n")
+        return file
 
 
 def debian_layer(file: Path) -> Path:

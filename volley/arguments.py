@@ -190,6 +190,13 @@ def _add_machines(cluster: Group) -> None:
     _add(cluster, "ssh-config", "print an entry for ~/.ssh/config: for ssh, VS Code, JetBrains")
     ray = _add(cluster, "ray", "ask Ray on the head: volley ray -- status (list, memory, ...)")
     ray.add_argument("words", nargs="*", metavar="WORD", help="Ray's command, after --")
+    login = _add(cluster, "registry-login", "let the cluster pull private images", as_json=True)
+    login.description = "Keeps a login to a container registry on the head; the password is asked "
+    login.description += "for, or read from stdin. An Azure Container Registry needs none: see "
+    login.description += "containerRegistryId."
+    login.add_argument("registry", help="its address: ghcr.io, docker.io")
+    login.add_argument("--username")
+    login.add_argument("--remove", action="store_true", help="remove the login")
     execute = _add(cluster, "exec", "run a command on the head: volley exec -- nvidia-smi")
     execute.add_argument("words", nargs="*", metavar="CMD", help="the command, after --")
 

@@ -97,6 +97,8 @@ def _machines(verb: str) -> Command:
             from volley.jupyter import jupyter as command
         case "ssh":
             from volley.shell import ssh as command
+        case "registry-login":
+            from volley.registry import registry_login as command
         case "ssh-config":
             from volley.shell import ssh_config as command
         case "ray":
@@ -127,7 +129,9 @@ COMMANDS: dict[str, Callable[[str], Command]] = {
         ("train", "tune", "evaluate", "run", "ui", "bench", "new", "completion"), _here
     ),
     **dict.fromkeys(("up", "down", "status", "cost", "start", "sleep"), _machines),
-    **dict.fromkeys(("dashboard", "jupyter", "ssh", "ssh-config", "ray", "exec"), _machines),
+    **dict.fromkeys(
+        ("dashboard", "jupyter", "ssh", "ssh-config", "registry-login", "ray", "exec"), _machines
+    ),
     **dict.fromkeys(("submit", "logs", "stop", "resume", "pull"), _experiments),
 }
 """Functions that import a command's modules, called only when the command is typed."""

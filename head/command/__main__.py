@@ -22,6 +22,7 @@ from ..sleep.idle import in_jupyter
 from . import files_and_logs, status
 from .jupyter import jupyter
 from .ray_command import ray
+from .registry_login import registry_login
 from .submit import submit
 from .tensorboard import tensorboard
 
@@ -73,6 +74,8 @@ def _parser() -> argparse.ArgumentParser:
     verb("files", files_and_logs.files)
     verb("jupyter", jupyter, of_experiment=False)
     verb("ray", ray, of_experiment=False).add_argument("words", nargs="*")
+    login = verb("registry-login", registry_login, of_experiment=False)
+    login.add_argument("registry")
     verb("tensorboard", tensorboard, of_experiment=False).add_argument("--port", type=int)
     return parser
 

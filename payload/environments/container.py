@@ -78,7 +78,7 @@ def main() -> None:
     if GROUP.exists():
         _enter_group()
     folders = [Path(folder) for folder in options.folders.split(os.pathsep) if folder]
-    bundle = pull(options.image)
+    bundle = pull(options.image, _gcs(options.command))
     environment = container_environment(bundle, os.environ)
     command = enter(bundle, folders, options.command, environment["PATH"])
     os.execve(command[0], command, {**environment, "PATH": HOSTS_PATH})
@@ -89,6 +89,13 @@ def _enter_group() -> None:
     if os.getegid() == os.getgid():
         os.execv(GROUP, [str(GROUP), sys.executable, "-m", MODULE, *sys.argv[1:]])
     os.setregid(os.getegid(), os.getegid())
+
+
+def _gcs(command: Sequence[str]) -> str | None:
+    """Returns the address of Ray's GCS if the command starts a worker of Ray."""
+    option = "--gcs-address="
+    values = [word.removeprefix(option) for word in command if word.startswith(option)]
+    return values[0] if values else None
 
 
 def check(image: str) -> None:

@@ -25,8 +25,12 @@ FINAL = re.compile(
     re.I,
 )
 """Of skopeo's errors, those that another try would meet again."""
-REGISTRY_AUTH = "/run/volley-registry/auth.json"
-"""Where a machine keeps what it may pull with, if anything; registry-login writes it."""
+LOGINS = ".registry-logins.json"
+"""Below the home of the user, in the format of docker's config.json: `volley registry-login`."""
+OWN_LOGIN = Path("/run/volley-registry/auth.json")
+"""The login of the machine's identity to an Azure Container Registry: registry-login.service."""
+KEY, NAMESPACE = b"registry-logins", b"volley"
+"""Of LOGINS in Ray's store, which is in memory."""
 SKOPEO_MESSAGE = re.compile(r'msg="((?:[^"\\]|\\.)*)"')
 
 
@@ -44,13 +48,14 @@ def resolve(image: str) -> str:
     return f"{name if colon and '/' not in tag else image}@{digest}"
 
 
-def pull(image: str) -> Path:
+def pull(image: str, gcs: str | None = None) -> Path:
     """Returns the folder of an unpacked image: rootfs, and config.json of the OCI runtime.
 
     The first process on a machine pulls; others wait for it.
 
     Args:
         image: By its digest.
+        gcs: Address of Ray's GCS, which knows the logins that the head has.
 
     Raises:
         UserError: The registry does not give this image to this machine.
@@ -64,6 +69,8 @@ def pull(image: str) -> Path:
     with file_lock(images / "lock"):
         if bundle.is_dir():
             return bundle
+        if gcs is not None:
+            _take_logins(gcs)
         aside = images / "aside"
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir()
@@ -93,6 +100,7 @@ def pull_on_every_node(image: str, say: Callable[[str], None]) -> None:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+    _share_logins(ray.get_runtime_context().gcs_address)
     task = ray.remote(num_cpus=0, max_retries=0)(_pulled)
     asked = {}
     for node in ray.nodes():
@@ -114,17 +122,46 @@ def pull_on_every_node(image: str, say: Callable[[str], None]) -> None:
 
 def _pulled(image: str) -> tuple[str, bool]:
     """Pulls on this machine; returns what went wrong, and whether another try would help."""
+    import ray
+
     try:
-        pull(image)
+        pull(image, ray.get_runtime_context().gcs_address)
     except (UserError, TemporaryError) as error:
         return str(error), isinstance(error, UserError)
     return "", False
 
 
+def _share_logins(gcs: str) -> None:
+    """Puts this machine's logins into Ray's store."""
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]
+
+    logins = Path.home() / LOGINS
+    content = logins.read_bytes() if logins.exists() else b""
+    GcsClient(address=gcs).internal_kv_put(KEY, content, True, NAMESPACE)
+
+
+def _take_logins(gcs: str) -> None:
+    """Writes the logins of Ray's store to this machine, for this user alone."""
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]
+
+    content = GcsClient(address=gcs).internal_kv_get(KEY, NAMESPACE)
+    if content is not None:
+        aside = Path.home() / f"{LOGINS}.new"
+        aside.touch(0o600)
+        aside.write_bytes(content)
+        aside.replace(Path.home() / LOGINS)
+
+
+def _logins_for(image: str) -> Path:
+    logins = Path.home() / LOGINS
+    content = logins.read_text() if logins.exists() else ""
+    return logins if f'"{image.partition("/")[0]}"' in content else OWN_LOGIN
+
+
 def _skopeo(image: str, *arguments: str) -> str:
     done = subprocess.run(
         ["skopeo", *arguments],
-        env={**os.environ, "REGISTRY_AUTH_FILE": REGISTRY_AUTH},
+        env={**os.environ, "REGISTRY_AUTH_FILE": str(_logins_for(image))},
         capture_output=True,
         text=True,
         check=False,

@@ -21,6 +21,7 @@ IMAGE = Path(__file__).parent / "image"
 NAME = "in-image"
 """The experiment, by the name of its file."""
 PORT = 5443
+LOGIN = ("team", "a password of this rehearsal")
 OWN_FILES = {
     "catch.py": "usr/lib/python3/dist-packages/catch.py",
     "rows": "usr/share/catch/rows",
@@ -41,9 +42,13 @@ STARTS_S, LEARNS_S = 240.0, 120.0
 
 
 def containers(context: Context, volley: Volley) -> str:
-    """Serves an image, submits an experiment that needs it, and looks at its processes."""
+    """Serves a private image, submits an experiment that needs it, and looks at its processes."""
     image = _push_image()
-    refusal = _reason_of_a_missing_image(volley)
+    refusals = [_refusal(volley, "no-login", "catch:1", "unauthorized")]
+    user, password = LOGIN
+    login = f"{REGISTRY_ADDRESS}:{PORT}"
+    volley.type("registry-login", login, "--username", user, text=password)
+    refusals.append(_refusal(volley, "wrong-tag", "catch:2", "manifest unknown"))
     volley.type("submit", str(IMAGE / f"{NAME}.yaml"))
     seconds = until(lambda: NAME in volley.training(), STARTS_S, "the training in the image")
     inside = _check_env_runner()
@@ -52,14 +57,14 @@ def containers(context: Context, volley: Volley) -> str:
     _forget_run(context)
     return (
         f"{inside}; first learner update after {seconds:.0f} s, learned {learned:.0f} s later; "
-        f"a missing tag: {refusal}"
+        f"before: {', '.join(refusals)}"
     )
 
 
 def _push_image() -> str:
     """Serves an image on the internet, until `clean` ends everything there; returns its name."""
     IMAGES.mkdir()
-    registry = Registry(IMAGES, REGISTRY_ADDRESS, PORT, ON_THE_INTERNET)
+    registry = Registry(IMAGES, REGISTRY_ADDRESS, PORT, ON_THE_INTERNET, LOGIN)
     ca = storage_accounts().ca_certificate
     registry.start(*server_certificate(IMAGES, [], [REGISTRY_ADDRESS], ca))
     content = {place: (IMAGE / file).read_bytes() for file, place in OWN_FILES.items()}
@@ -67,17 +72,16 @@ def _push_image() -> str:
     return registry.push("team/catch:1", layers, {"CATCH_COLUMNS": "7"})
 
 
-def _reason_of_a_missing_image(volley: Volley) -> str:
-    """Submits an experiment whose image has no such tag; returns why it has failed."""
-    wrong = volley.folder / "wrong-tag.yaml"
-    text = (IMAGE / f"{NAME}.yaml").read_text()
-    wrong.write_text(text.replace("catch:1", "catch:2"))
-    volley.type("submit", str(wrong))
-    until(lambda: volley.states().get("wrong-tag") == "FAILED", 60, "the wrong tag is refused")
-    reason = str(volley.experiments()["wrong-tag"]["reason"])
-    if "manifest unknown" not in reason:
-        raise UnexpectedError(f"the wrong tag: {reason}")
-    return "manifest unknown"
+def _refusal(volley: Volley, name: str, image: str, words: str) -> str:
+    """Submits the experiment with an image that cannot be had; returns why it has failed."""
+    file = volley.folder / f"{name}.yaml"
+    file.write_text((IMAGE / f"{NAME}.yaml").read_text().replace("catch:1", image))
+    volley.type("submit", str(file))
+    until(lambda: volley.states().get(name) == "FAILED", 60, f"{name} is refused")
+    reason = str(volley.experiments()[name]["reason"])
+    if words not in reason:
+        raise UnexpectedError(f"{name}: {reason}")
+    return words
 
 
 def _check_env_runner() -> str:

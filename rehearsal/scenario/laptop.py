@@ -160,11 +160,11 @@ class Volley:
         answer: dict[str, Any] = json.loads(self.type(*words, "--json"))
         return answer
 
-    def type(self, *words: str) -> str:
-        """Runs a verb, which must succeed; returns what it prints."""
-        process = self.begin(*words)
+    def type(self, *words: str, text: str | None = None) -> str:
+        """Runs a verb, which must succeed, with `text` as its input; returns what it prints."""
+        process = self.begin(*words, stdin=subprocess.DEVNULL if text is None else subprocess.PIPE)
         try:
-            stdout, stderr = process.communicate(timeout=COMMAND_S)
+            stdout, stderr = process.communicate(text, timeout=COMMAND_S)
         except subprocess.TimeoutExpired:
             process.kill()
             raise
@@ -172,13 +172,13 @@ class Volley:
             raise UnexpectedError(f"volley {' '.join(words)}: {stderr.strip()}")
         return stdout
 
-    def begin(self, *words: str) -> subprocess.Popen[str]:
+    def begin(self, *words: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
         """Starts a verb in its own process group."""
         return subprocess.Popen(
             [*ON_THE_INTERNET, sys.executable, "-m", "volley", *words],
             cwd=self.folder,
             env=self._environment,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

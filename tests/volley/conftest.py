@@ -67,15 +67,15 @@ class Laptop:
             [sys.executable, "-m", "volley", *words],
             cwd=self.folder,
             env=self.environment,
-            stdin=subprocess.DEVNULL,
             text=True,
-            **{**pipes, **options},
+            **{"stdin": subprocess.DEVNULL, **pipes, **options},
         )
 
-    def volley(self, *words: str, code: int = 0) -> str:
+    def volley(self, *words: str, code: int = 0, text: str | None = None) -> str:
         """Returns the output; for an error, its one line without "volley: "."""
-        with self.start(*words) as process:
-            out, err = process.communicate(timeout=100)
+        stdin = subprocess.DEVNULL if text is None else subprocess.PIPE
+        with self.start(*words, stdin=stdin) as process:
+            out, err = process.communicate(text, timeout=100)
         assert process.returncode == code, out + err
         if code == 0:
             return out

@@ -205,3 +205,13 @@ def test_ray_is_asked_with_the_clusters_settings(head: Head) -> None:
     program.chmod(0o755)
     done = head.volley_head("ray", "--", "list", "nodes", "--limit", "5")
     assert done.stdout.decode() == f"list nodes --limit 5 token --a --b {head.home}\n"
+
+
+def test_a_login_to_a_registry_is_kept_for_ray_alone_and_removed(head: Head) -> None:
+    assert head.ask("registry-login", "ghcr.io", stdin=b"bWU6cw==") == {"registries": ["ghcr.io"]}
+    file = head.home / ".registry-logins.json"
+    assert json.loads(file.read_text()) == {"auths": {"ghcr.io": {"auth": "bWU6cw=="}}}
+    assert file.stat().st_mode & 0o777 == 0o600
+    refusal = head.ask("registry-login", "docker.io")
+    assert refusal["error"] == "docker.io: no login; there are logins to ghcr.io"
+    assert head.ask("registry-login", "ghcr.io") == {"registries": []}

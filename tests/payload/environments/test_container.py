@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -13,10 +14,10 @@ import pytest
 import ray
 
 from payload.environments.container import MODULE, PYTHON, check, container_environment
-from payload.environments.image import IMAGES, pull, resolve
+from payload.environments.image import IMAGES, LOGINS, pull, resolve
 from payload.errors import TemporaryError, UserError
 from rehearsal.host_paths import BASE
-from rehearsal.registry import layer
+from rehearsal.registry import Registry, layer
 from tests.container_registry import Images, registry_with_images
 from tests.project import ROOT
 
@@ -102,6 +103,25 @@ def test_an_image_that_cannot_be_had_is_told_in_one_line(
     name = image.format(registry=f"127.0.0.1:{images.registry.port}")
     with pytest.raises(error, match=rf"^image: {name}: .*{words}"):
         resolve(name)
+
+
+def test_a_private_image_needs_the_login_of_its_registry(images: Images, tmp_path: Path) -> None:
+    private = Registry(tmp_path, "127.0.0.1", images.registry.port, login=("me", "secret"))
+    images.registry.stop()
+    private.start()
+    try:
+        image = private.push("team/own:1", [layer(tmp_path / "l.tar", {"bin/x": b"x"})], {})
+        with pytest.raises(UserError, match=rf"^image: {image}: .*unauthorized"):
+            pull(image)
+        login = base64.b64encode(b"me:secret").decode()
+        (Path.home() / LOGINS).write_text(
+            json.dumps({"auths": {image.partition("/")[0]: {"auth": login}}})
+        )
+        assert pull(image).is_dir()
+    finally:
+        (Path.home() / LOGINS).unlink(missing_ok=True)
+        private.stop()
+        images.registry.start()
 
 
 def test_processes_that_want_one_image_at_once_pull_it_once(images: Images, tmp_path: Path) -> None:
