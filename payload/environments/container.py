@@ -26,12 +26,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 
-from payload.environments.image import pull
+from payload.environments.image import GROUP, pull
 from payload.errors import TemporaryError, UserError
 
 MODULE = "payload.environments.container"
-GROUP = Path("/usr/local/lib/volley/container-group")
-"""Starts a program in a group that reaches no metadata service: infra/boot/files/containers/."""
 STAGE = """\
 set -e
 root=/mnt/root

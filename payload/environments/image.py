@@ -25,6 +25,8 @@ FINAL = re.compile(
     re.I,
 )
 """Of skopeo's errors, those that another try would meet again."""
+GROUP = Path("/usr/local/lib/volley/container-group")
+"""Starts a program in a group that reaches no metadata service: infra/boot/files/containers/."""
 LOGINS = ".registry-logins.json"
 """Below the home of the user, in the format of docker's config.json: `volley registry-login`."""
 OWN_LOGIN = Path("/run/volley-registry/auth.json")
@@ -75,7 +77,9 @@ def pull(image: str, gcs: str | None = None) -> Path:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir()
         _skopeo(image, "copy", "--quiet", f"docker://{image}", f"oci:{aside}/image:pulled")
-        unpack = ["umoci", "unpack", "--rootless", "--image", f"{aside}/image:pulled"]
+        # A container may change files of its own group alone: it knows no other one.
+        group = [str(GROUP)] if GROUP.exists() else []
+        unpack = [*group, "umoci", "unpack", "--rootless", "--image", f"{aside}/image:pulled"]
         unpacked = subprocess.run(
             [*unpack, str(aside / "bundle")], capture_output=True, text=True, check=False
         )
