@@ -51,7 +51,7 @@ def containers(context: Context, volley: Volley) -> str:
     refusals.append(_refusal(volley, "wrong-tag", "catch:2", "manifest unknown"))
     volley.type("submit", str(IMAGE / f"{NAME}.yaml"))
     seconds = until(lambda: NAME in volley.training(), STARTS_S, "the training in the image")
-    inside = _check_env_runner()
+    inside = _check_env_runners()
     _check_what_it_reaches(context.head, image)
     learned = until(lambda: NAME in volley.finished(), LEARNS_S, "the goal of the experiment")
     _forget_run(context)
@@ -84,18 +84,20 @@ def _refusal(volley: Volley, name: str, image: str, words: str) -> str:
     return words
 
 
-def _check_env_runner() -> str:
-    """Looks at the env runner: it is on a worker, in the image, and the machine's user."""
+def _check_env_runners() -> str:
+    """Looks at the env runners: all are in the image, as the machines' user, one on a worker."""
+    names = []
     for machine in all_machines():
         lines = machine.run("ps", "-eo", "pid=,user=,args=").stdout.splitlines()
         for process, user in (line.split()[:2] for line in lines if ENV_RUNNER.search(line)):
             own = f"/proc/{process}/root/usr/share/catch/rows"
-            if machine.run("test", "-e", own, check=False).returncode:
-                raise UnexpectedError(f"an env runner on {machine.name} is not in the image")
-            if (machine.name == "head", user) != (False, "ray"):
-                raise UnexpectedError(f"an env runner runs on {machine.name} as {user}")
-            return f"env runner on {machine.name} as {user}"
-    raise UnexpectedError("no env runner runs")
+            outside = machine.run("test", "-e", own, check=False).returncode
+            if outside or user != "ray":
+                raise UnexpectedError(f"an env runner on {machine.name} is {user}'s: {lines}")
+            names.append(machine.name)
+    if not set(names) - {"head"}:
+        raise UnexpectedError(f"env runners on {', '.join(names)}")
+    return f"env runners in it on {' and '.join(names)}"
 
 
 def _check_what_it_reaches(head: Machine, image: str) -> None:
