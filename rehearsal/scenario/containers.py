@@ -9,6 +9,7 @@ from rehearsal.addresses import METADATA_ADDRESS, REGISTRY_ADDRESS
 from rehearsal.azure.certificates import server_certificate
 from rehearsal.backend import storage_accounts
 from rehearsal.host_paths import IMAGES
+from rehearsal.host_shell import CommandError
 from rehearsal.machines.nspawn_machine import Machine, all_machines
 from rehearsal.registry import Registry, debian_layer, layer
 from rehearsal.scenario.context import Context
@@ -38,7 +39,8 @@ except OSError:
     print("nothing")
 """
 """A program that prints what a container reaches and should not."""
-STARTS_S, LEARNS_S = 240.0, 120.0
+STARTS_S, COMES_S, ENDS_S = 120.0, 120.0, 180.0
+LEARNED = 0.7
 
 
 def containers(context: Context, volley: Volley) -> str:
@@ -51,13 +53,18 @@ def containers(context: Context, volley: Volley) -> str:
     refusals.append(_refusal(volley, "wrong-tag", "catch:2", "manifest unknown"))
     volley.type("submit", str(IMAGE / f"{NAME}.yaml"))
     seconds = until(lambda: NAME in volley.training(), STARTS_S, "the training in the image")
-    inside = _check_env_runners()
     _check_what_it_reaches(context.head, image)
-    learned = until(lambda: NAME in volley.finished(), LEARNS_S, "the goal of the experiment")
+    until(lambda: bool(set(_env_runners()) - {"head"}), COMES_S, "an env runner on a worker")
+    places = " and ".join(_env_runners())
+    until(lambda: NAME not in volley.training(), ENDS_S, "the end of the experiment")
+    run = volley.experiments()[NAME]
+    reached = run["status"]["episode_return"]
+    if run["state"] != "FINISHED" or reached < LEARNED:
+        raise UnexpectedError(f"{run['state']}, a return of {reached}: {run['reason']}")
     _forget_run(context)
     return (
-        f"{inside}; first learner update after {seconds:.0f} s, learned {learned:.0f} s later; "
-        f"before: {', '.join(refusals)}"
+        f"first learner update after {seconds:.0f} s, env runners in the image on {places}, a "
+        f"return of {reached:.2f}; before: {', '.join(refusals)}"
     )
 
 
@@ -84,20 +91,21 @@ def _refusal(volley: Volley, name: str, image: str, words: str) -> str:
     return words
 
 
-def _check_env_runners() -> str:
-    """Looks at the env runners: all are in the image, as the machines' user, one on a worker."""
+def _env_runners() -> list[str]:
+    """Returns the machine of each env runner; all are in the image, as the machines' user."""
     names = []
     for machine in all_machines():
-        lines = machine.run("ps", "-eo", "pid=,user=,args=").stdout.splitlines()
+        try:
+            lines = machine.run("ps", "-eo", "pid=,user=,args=").stdout.splitlines()
+        except CommandError:  # It is only booting.
+            continue
         for process, user in (line.split()[:2] for line in lines if ENV_RUNNER.search(line)):
             own = f"/proc/{process}/root/usr/share/catch/rows"
             outside = machine.run("test", "-e", own, check=False).returncode
             if outside or user != "ray":
                 raise UnexpectedError(f"an env runner on {machine.name} is {user}'s: {lines}")
             names.append(machine.name)
-    if not set(names) - {"head"}:
-        raise UnexpectedError(f"env runners on {', '.join(names)}")
-    return f"env runners in it on {' and '.join(names)}"
+    return names
 
 
 def _check_what_it_reaches(head: Machine, image: str) -> None:
