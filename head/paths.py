@@ -8,6 +8,8 @@ ROOT = Path(os.environ.get("VOLLEY_ROOT", "/"))
 PROC = ROOT / "proc"
 CGROUPS = ROOT / "sys/fs/cgroup/system.slice"
 BOOT_LOG = ROOT / "var/log/cloud-init-output.log"
+CONTAINERS = ROOT / "etc/volley/containers.nft"
+"""What containers may not reach; there only where the stack has `containers`."""
 PYTHON = ROOT / "opt/volley/venv/bin/python"
 """Python of the cluster's environment. volley-head runs on the system's."""
 SOFTWARE = ROOT / "usr/local/lib/volley/software"

@@ -97,11 +97,19 @@ def debian_layer(file: Path) -> Path:
     return file
 
 
-def layer(file: Path, content: Mapping[str, bytes]) -> Path:
-    """Writes a layer of files, by their paths without the first slash; all may be executed."""
+def layer(file: Path, content: Mapping[str, bytes | str]) -> Path:
+    """Writes a layer of files, by their paths without the first slash; all may be executed.
+
+    Args:
+        content: Of each file; of a symbolic link its target, as text.
+    """
     with tarfile.open(file, "w") as archive:
-        for name, text in content.items():
+        for name, value in content.items():
             member = tarfile.TarInfo(name)
-            member.size, member.mode = len(text), 0o755
-            archive.addfile(member, io.BytesIO(text))
+            if isinstance(value, str):
+                member.type, member.linkname = tarfile.SYMTYPE, value
+                archive.addfile(member)
+            else:
+                member.size, member.mode = len(value), 0o755
+                archive.addfile(member, io.BytesIO(value))
     return file

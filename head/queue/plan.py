@@ -10,14 +10,13 @@ import hashlib
 import json
 import os
 import shlex
-import shutil
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..cluster_settings import read_settings
-from ..paths import PACKAGES, PYTHON
+from ..paths import CONTAINERS, PACKAGES, PYTHON
 from .record import ENV_RUNNERS, OUTPUT, STATUS
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def main(folder: Path) -> int:
 def _check_containers(needs: MachineNeeds) -> None:
     from payload.experiment import UserError
 
-    if image_of(needs) and not shutil.which("umoci"):
+    if image_of(needs) and not CONTAINERS.exists():
         raise UserError(
             f"image: {image_of(needs)}: this cluster runs no containers. Next: pulumi config set "
             "containers true; volley up"

@@ -104,7 +104,8 @@ class Ends:
         """Returns why the payload has ended: the reason in its status, or else its last line."""
         folder = self._store.folder(record.name)
         status = read_status(folder)
-        if status.get("reason"):
+        # Of a start it is only the progress.
+        if status.get("reason") and status.get("state") != "STARTING":
             return str(status["reason"])
         output = folder / OUTPUT
         with output.open("rb") as file:

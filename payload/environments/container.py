@@ -30,20 +30,30 @@ from payload.environments.image import GROUP, pull
 from payload.errors import TemporaryError, UserError
 
 MODULE = "payload.environments.container"
+IN_GROUP = "VOLLEY_IN_GROUP"
+"""Set while this process starts itself again."""
 STAGE = """\
 set -e
 root=/mnt/root
 bind() {
   [ -e "$1" ] || return 0
+  case $(realpath -m "$root$2") in
+    $root/*) ;;
+    *) echo "$2 is a link that leaves the image" >&2; exit 1 ;;
+  esac
   if [ -d "$1" ]; then mkdir -p "$root$2"; else mkdir -p "$root${2%/*}"; touch "$root$2"; fi
   mount --rbind "$1" "$root$2"
 }
 mount -t tmpfs tmpfs /mnt
 mkdir /mnt/changes /mnt/work $root
 mount -t overlay overlay -o "userxattr,lowerdir=$1,upperdir=/mnt/changes,workdir=/mnt/work" $root
+# The root of the links in an image is its own; here they would lead to the machine's files.
+for own in /etc /home /tmp /dev /proc /sys /home/ray /etc/passwd; do
+  [ ! -L $root$own ] || rm $root$own
+done
 mkdir -p $root/etc $root/home/ray
 cp --dereference --remove-destination /etc/hosts /etc/resolv.conf $root/etc/
-echo "ray:x:$2:$3::/home/ray:/bin/sh" >> $root/etc/passwd
+printf '\\nray:x:%s:%s::/home/ray:/bin/sh\\n' "$2" "$3" >> $root/etc/passwd
 for folder in /dev /proc /sys /tmp; do bind $folder $folder; done
 """
 """What a container writes is in memory and gone when it ends, but for what is mounted from here."""
@@ -63,21 +73,28 @@ DRIVER = re.compile(r"^\s*lib(?:cuda|nvidia-ml|nvidia-ptxjitcompiler)\.so\S* .* 
 """Libraries of NVIDIA's driver in ldconfig's list; those of CUDA are torch's own."""
 DRIVER_FOLDER = "/usr/local/nvidia/lib64"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-CHECK = "import sys; print('%d.%d' % sys.version_info[:2], flush=True); import ray, torch, numpy"
-"""Prints the version of Python, and fails where the machine's packages cannot be imported."""
+CHECK = """\
+import sys
+print("%d.%d" % sys.version_info[:2], flush=True)
+import subprocess
+subprocess.run("true", shell=True, check=True)
+import ray, torch, numpy
+"""
+"""Prints the version of Python, and fails without a shell or if the packages do not run."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("image")
     parser.add_argument("--folders", default="")
+    parser.add_argument("--own", default="")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args()
     if GROUP.exists():
         _enter_group()
     folders = [Path(folder) for folder in options.folders.split(os.pathsep) if folder]
     bundle = pull(options.image, _gcs(options.command))
-    environment = container_environment(bundle, os.environ)
+    environment = container_environment(bundle, os.environ, options.own.split(","))
     command = enter(bundle, folders, options.command, environment["PATH"])
     os.execve(command[0], command, {**environment, "PATH": HOSTS_PATH})
 
@@ -85,7 +102,11 @@ def main() -> None:
 def _enter_group() -> None:
     """Starts this process again through GROUP; then stays in its group for good."""
     if os.getegid() == os.getgid():
+        if os.environ.pop(IN_GROUP, None):
+            sys.exit(f"{GROUP} does not start programs in its group")
+        os.environ[IN_GROUP] = "1"
         os.execv(GROUP, [str(GROUP), sys.executable, "-m", MODULE, *sys.argv[1:]])
+    os.environ.pop(IN_GROUP, None)
     os.setregid(os.getegid(), os.getegid())
 
 
@@ -108,6 +129,8 @@ def check(image: str) -> None:
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     version = done.stdout.strip()
     why = (done.stderr.strip().splitlines() or [""])[-1]
+    if "Exec format error" in why:
+        raise UserError(f"image: {image}: is for another architecture than linux/amd64")
     if "failed to execute python3" in why:
         raise UserError(f"image: {image}: has no python3; it needs Python {PYTHON}")
     if not version:
@@ -141,14 +164,24 @@ def enter(bundle: Path, folders: Sequence[Path], command: Sequence[str], path: s
     return ["/usr/bin/unshare", "--user", "--map-root-user", "--mount", *stage, *command]
 
 
-def container_environment(bundle: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """Returns the image's variables, and over them those of this process that say what to run."""
+def container_environment(
+    bundle: Path, variables: Mapping[str, str], own: Sequence[str] = ()
+) -> dict[str, str]:
+    """Returns the image's variables, and over them those of this process that say what to run.
+
+    Args:
+        own: Names of the experiment's environment_variables, all of which pass.
+    """
     config = json.loads((bundle / "config.json").read_text())
     image = dict(line.split("=", 1) for line in config["process"].get("env", []))
-    passed = {name: v for name, v in variables.items() if not HOSTS_OWN.fullmatch(name)}
+    passed = {
+        name: value
+        for name, value in variables.items()
+        if name in own or not HOSTS_OWN.fullmatch(name)
+    }
     # Behind Ray's working directory and modules, before the image's packages.
     path = [variables.get("PYTHONPATH"), sysconfig.get_path("purelib"), image.get("PYTHONPATH")]
-    libraries = [image.get("LD_LIBRARY_PATH"), DRIVER_FOLDER]
+    libraries = [{**image, **passed}.get("LD_LIBRARY_PATH"), DRIVER_FOLDER]
     return {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         **image,

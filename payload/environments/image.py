@@ -8,31 +8,29 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from payload.environments.inputs import file_lock
-from payload.errors import TemporaryError, UserError
+from payload.environments.inputs import file_lock, remove_copies
+from payload.environments.registry_logins import logins_for, share_logins, take_logins
+from payload.errors import TemporaryError, UserError, first_line
 
 IMAGES = ".images"
 """Below the home of the user; a folder for each image."""
 PROGRAMS = ("skopeo", "umoci")
 FINAL = re.compile(
     r"manifest unknown|name unknown|not known to registry|resource is denied|unauthorized"
-    r"|authentication required|no image found|invalid reference|unsupported",
+    r"|authentication required|no image found|invalid reference|supported",
     re.I,
 )
 """Of skopeo's errors, those that another try would meet again."""
 GROUP = Path("/usr/local/lib/volley/container-group")
 """Starts a program in a group that reaches no metadata service: infra/boot/files/containers/."""
-LOGINS = ".registry-logins.json"
-"""Below the home of the user, in the format of docker's config.json: `volley registry-login`."""
-OWN_LOGIN = Path("/run/volley-registry/auth.json")
-"""The login of the machine's identity to an Azure Container Registry: registry-login.service."""
-KEY, NAMESPACE = b"registry-logins", b"volley"
-"""Of LOGINS in Ray's store, which is in memory."""
+PASSES = re.compile("no space left|input/output error", re.I)
+"""Of umoci's errors, those that another try may not meet again."""
+COPY_LIMIT = "60m"
 SKOPEO_MESSAGE = re.compile(r'msg="((?:[^"\\]|\\.)*)"')
 
 
@@ -43,11 +41,11 @@ def resolve(image: str) -> str:
         UserError: The registry does not give this image to this machine.
         TemporaryError: The registry did not answer.
     """
-    if "@sha256:" in image:
-        return image
+    name, at, digest = image.partition("@")
+    if at:
+        return f"{_without_tag(name)}@{digest}"
     digest = _skopeo(image, "inspect", "--format", "{{.Digest}}", f"docker://{image}").strip()
-    name, colon, tag = image.rpartition(":")
-    return f"{name if colon and '/' not in tag else image}@{digest}"
+    return f"{_without_tag(image)}@{digest}"
 
 
 def pull(image: str, gcs: str | None = None) -> Path:
@@ -72,21 +70,17 @@ def pull(image: str, gcs: str | None = None) -> Path:
         if bundle.is_dir():
             return bundle
         if gcs is not None:
-            _take_logins(gcs)
-        aside = images / "aside"
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir()
-        _skopeo(image, "copy", "--quiet", f"docker://{image}", f"oci:{aside}/image:pulled")
-        # A container may change files of its own group alone: it knows no other one.
-        group = [str(GROUP)] if GROUP.exists() else []
-        unpack = [*group, "umoci", "unpack", "--rootless", "--image", f"{aside}/image:pulled"]
-        unpacked = subprocess.run(
-            [*unpack, str(aside / "bundle")], capture_output=True, text=True, check=False
-        )
-        if unpacked.returncode != 0:
-            raise TemporaryError(f"image: {image}: {unpacked.stderr.strip().splitlines()[-1]}")
-        (aside / "bundle").rename(bundle)
-        shutil.rmtree(aside)
+            take_logins(gcs)
+        for left in images.glob("aside-*"):
+            remove_copies(left)
+        # A name of its own: skopeo may outlive a pull that was killed.
+        aside = Path(tempfile.mkdtemp(dir=images, prefix="aside-"))
+        try:
+            _unpack(image, aside)
+            os.sync()  # Only a whole image has the final name, after a power cut too.
+            (aside / "bundle").rename(bundle)
+        finally:
+            remove_copies(aside)
     return bundle
 
 
@@ -104,7 +98,7 @@ def pull_on_every_node(image: str, say: Callable[[str], None]) -> None:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    _share_logins(ray.get_runtime_context().gcs_address)
+    share_logins(ray.get_runtime_context().gcs_address)
     task = ray.remote(num_cpus=0, max_retries=0)(_pulled)
     asked = {}
     for node in ray.nodes():
@@ -117,6 +111,8 @@ def pull_on_every_node(image: str, say: Callable[[str], None]) -> None:
         (done,), waiting = ray.wait(waiting)
         try:
             error, final = ray.get(done)
+        except (ray.exceptions.RayTaskError, ray.exceptions.RuntimeEnvSetupError) as failure:
+            raise TemporaryError(f"image: {image}: {first_line(failure)} ({asked[done]})") from None
         except ray.exceptions.RayError:
             # The machine is gone; another one pulls when it starts its first worker.
             continue
@@ -132,40 +128,40 @@ def _pulled(image: str) -> tuple[str, bool]:
         pull(image, ray.get_runtime_context().gcs_address)
     except (UserError, TemporaryError) as error:
         return str(error), isinstance(error, UserError)
+    except OSError as error:
+        return f"image: {image}: {error}", False
     return "", False
 
 
-def _share_logins(gcs: str) -> None:
-    """Puts this machine's logins into Ray's store."""
-    from ray._raylet import GcsClient  # type: ignore[attr-defined]
+def _unpack(image: str, aside: Path) -> None:
+    """Copies an image from its registry and unpacks it as `bundle`.
 
-    logins = Path.home() / LOGINS
-    content = logins.read_bytes() if logins.exists() else b""
-    GcsClient(address=gcs).internal_kv_put(KEY, content, True, NAMESPACE)
+    Raises:
+        UserError, TemporaryError: As `pull`.
+    """
+    copy = f"{aside}/image:pulled"
+    _skopeo(image, "copy", "--quiet", f"docker://{image}", f"oci:{copy}")
+    # A container may change files of its own group alone: it knows no other one.
+    group = [str(GROUP)] if GROUP.exists() else []
+    unpack = ["umoci", "unpack", "--rootless", "--image", copy, str(aside / "bundle")]
+    # The image's user may have no entry in its passwd, and is not used.
+    for command in (["umoci", "config", "--image", copy, "--config.user", "0"], [*group, *unpack]):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            lines = done.stderr.strip().splitlines() or [f"umoci ended with {done.returncode}"]
+            passes = done.returncode < 0 or PASSES.search(lines[-1])
+            kind = TemporaryError if passes else UserError
+            raise kind(f"image: {image}: {lines[-1].removeprefix('⨯').strip()}")
 
 
-def _take_logins(gcs: str) -> None:
-    """Writes the logins of Ray's store to this machine, for this user alone."""
-    from ray._raylet import GcsClient  # type: ignore[attr-defined]
-
-    content = GcsClient(address=gcs).internal_kv_get(KEY, NAMESPACE)
-    if content is not None:
-        aside = Path.home() / f"{LOGINS}.new"
-        aside.touch(0o600)
-        aside.write_bytes(content)
-        aside.replace(Path.home() / LOGINS)
-
-
-def _logins_for(image: str) -> Path:
-    logins = Path.home() / LOGINS
-    content = logins.read_text() if logins.exists() else ""
-    return logins if f'"{image.partition("/")[0]}"' in content else OWN_LOGIN
+def _without_tag(name: str) -> str:
+    return re.sub(r":[^/:]+$", "", name)
 
 
 def _skopeo(image: str, *arguments: str) -> str:
     done = subprocess.run(
-        ["skopeo", *arguments],
-        env={**os.environ, "REGISTRY_AUTH_FILE": str(_logins_for(image))},
+        ["skopeo", "--command-timeout", COPY_LIMIT, *arguments],
+        env={**os.environ, "REGISTRY_AUTH_FILE": str(logins_for(image))},
         capture_output=True,
         text=True,
         check=False,

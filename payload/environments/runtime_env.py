@@ -49,9 +49,10 @@ def runtime_env(
     if needs.image is not None:
         writable = shlex.quote(os.pathsep.join(map(str, folders)))
         container = f"-m payload.environments.container {shlex.quote(needs.image)}"
+        own = ",".join(needs.environment_variables)
         inside = f"{under or ''} {CONTAINERS_PYTHON}"
         environment["py_executable"] = (
-            f"{sys.executable} {container} --folders {writable} -- {inside}"
+            f"{sys.executable} {container} --folders {writable} --own={own} -- {inside}"
         )
     elif under is not None:
         environment["py_executable"] = f"{under} {sys.executable}"

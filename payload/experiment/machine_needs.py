@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from payload.errors import UserError
 from payload.experiment.conda_dependencies import CondaDependencies, read_conda_dependencies
 
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+IMAGE = re.compile(r"[A-Za-z0-9][\w.-]*(:\d+)?(/[\w.-]+)*(:[\w.-]+)?(@sha256:[0-9a-f]{64})?")
 _Package = Annotated[str, Field(pattern=r"^[A-Za-z0-9]")]
 """Nothing that an installer would take for an option."""
 
@@ -48,9 +50,19 @@ class MachineNeeds(BaseModel):
     stack's own."""
     shm_size: str | None = Field(None, pattern=r"^[0-9]+[bkmgBKMG]?$")
     """Shared memory, as `docker run --shm-size` takes it: 64m, 2g."""
-    image: str | None = Field(None, pattern=r"^[A-Za-z0-9]\S*$")
+    image: str | None = None
     """A container image for the driver and the env runners, on a cluster: registry/name:tag, or
     registry/name@sha256:..."""
+
+    @field_validator("image")
+    @classmethod
+    def _names_an_image(cls, image: str | None) -> str | None:
+        if image is not None and not IMAGE.fullmatch(image):
+            raise ValueError(
+                f"image: {image!r} must be registry/name:tag or registry/name@sha256:..., for "
+                "example ghcr.io/me/maze:1"
+            )
+        return image
 
     @model_validator(mode="after")
     def _image_has_its_own_packages(self) -> Self:

@@ -99,6 +99,14 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Played]:
         process.wait()
 
 
+def test_the_progress_of_a_start_is_not_the_reason_for_its_end(played: Played) -> None:
+    played.submit("a")
+    played.step()
+    status = {"state": "STARTING", "reason": "pulling image: 1 of 2 machines have it"}
+    (played.store.folder("a") / "status.json").write_text(json.dumps(status))
+    assert played.ends("a", JobStatus.FAILED, 1).reason == "the last line"
+
+
 def test_one_that_fails_is_tried_again_later_and_keeps_its_place(played: Played) -> None:
     for name in ("a", "b", "c"):
         played.submit(name)

@@ -14,7 +14,8 @@ import pytest
 import ray
 
 from payload.environments.container import MODULE, PYTHON, check, container_environment
-from payload.environments.image import IMAGES, LOGINS, pull, resolve
+from payload.environments.image import IMAGES, pull, resolve
+from payload.environments.registry_logins import LOGINS, registry_of
 from payload.errors import TemporaryError, UserError
 from rehearsal.host_paths import BASE
 from rehearsal.registry import Registry, layer
@@ -87,6 +88,7 @@ def test_a_tag_becomes_a_digest(images: Images) -> None:
     name = images.maze.partition("@")[0]
     assert resolve(f"{name}:1") == images.maze
     assert resolve(images.maze) == images.maze
+    assert resolve(images.maze.replace("@", ":1@")) == images.maze
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ def test_processes_that_want_one_image_at_once_pull_it_once(images: Images, tmp_
     ]
     assert len({process.communicate()[0] for process in pulls}) == 1
     assert [process.returncode for process in pulls] == [0, 0, 0]
-    assert not (pull(image).parent / "aside").exists()
+    assert not list(pull(image).parent.glob("aside-*"))
 
 
 def test_an_image_that_ray_cannot_run_in_is_refused(images: Images, tmp_path: Path) -> None:
@@ -141,11 +143,18 @@ def test_an_image_that_ray_cannot_run_in_is_refused(images: Images, tmp_path: Pa
     empty = images.registry.push("team/empty:1", [layer(tmp_path / "a.tar", {"bin/x": b"x"})], {})
     with pytest.raises(UserError, match=rf"has no python3; it needs Python {PYTHON}"):
         check(empty)
-    shell = {name: (BASE / "usr" / name).read_bytes() for name in SHELL}
+    shell: dict[str, bytes | str] = {name: (BASE / "usr" / name).read_bytes() for name in SHELL}
     shell |= {"bin/sh": shell["bin/dash"], "bin/python3": b"#!/bin/sh\necho 3.8\n"}
+    # The root of such a link is the image's.
+    shell["etc"] = str(tmp_path)
     old = images.registry.push("team/old:1", [layer(tmp_path / "b.tar", shell)], {})
     with pytest.raises(UserError, match=rf"has Python 3.8; the cluster's is {PYTHON}"):
         check(old)
+    assert not (tmp_path / "passwd").exists()
+    programs = dict.fromkeys(("bin/python3", "bin/sh"), b"\x7fELF\x02\x01\x01")
+    foreign = images.registry.push("team/foreign:1", [layer(tmp_path / "c.tar", programs)], {})
+    with pytest.raises(UserError, match="is for another architecture than linux/amd64"):
+        check(foreign)
 
 
 def test_the_machine_s_own_variables_stay_outside(tmp_path: Path) -> None:
@@ -155,3 +164,21 @@ def test_the_machine_s_own_variables_stay_outside(tmp_path: Path) -> None:
     seen = container_environment(tmp_path, variables)
     assert (seen["PATH"], seen["HOME"]) == ("/opt/java/bin:/bin", "/home/ray")
     assert (seen["JAVA_HOME"], seen["LEVEL"]) == ("/usr", "2")
+    variables["LD_LIBRARY_PATH"] = "/opt/mine"
+    assert "/opt/mine" not in container_environment(tmp_path, variables)["LD_LIBRARY_PATH"]
+    mine = container_environment(tmp_path, variables, ["LD_LIBRARY_PATH"])
+    assert mine["LD_LIBRARY_PATH"].startswith("/opt/mine:")
+
+
+@pytest.mark.parametrize(
+    ("image", "registry"),
+    [
+        ("python:3.11-slim", "docker.io"),
+        ("team/maze:1", "docker.io"),
+        ("ghcr.io/team/maze", "ghcr.io"),
+        ("localhost/maze", "localhost"),
+        ("10.0.0.1:5443/maze@sha256:0", "10.0.0.1:5443"),
+    ],
+)
+def test_the_registry_is_the_one_that_docker_reads(image: str, registry: str) -> None:
+    assert registry_of(image) == registry
