@@ -67,7 +67,7 @@ def declare(settings: StackSettings, script: TrainingScript) -> dict[str, Any]:
     if not settings.has_autoscaler:
         CpuAutoscale(naming, settings, workers)
     code = PayloadCode(naming, head, script.payload, [software.run_command])
-    Training(naming, settings, script, head, [code.run_command])
+    Training(naming, settings, script, head, code.run_commands)
 
     return outputs(naming, settings, script.num_env_runners, head, results)
 

@@ -1,5 +1,5 @@
 # Runs on the head as a managed run command, after the lines that set and unpack:
-#   EXPERIMENT, its name, PAYLOAD, the tar file of its code, MIN_NODES, TIMEOUT_S, NEEDS_GPU, and $incoming
+#   EXPERIMENT, its name, PAYLOAD, where its code is, MIN_NODES, TIMEOUT_S, NEEDS_GPU, and $incoming
 #   with what else `volley-head submit` takes: experiment.yaml, stack.yaml, files.tar.
 # Azure keeps the last 4 KB of the output, which `pulumi up` shows: the reason comes last.
 deadline=$((SECONDS + TIMEOUT_S))
@@ -132,8 +132,12 @@ output() {
 
 # The same experiment and payload that train already continue as they are.
 submit() {
-  local answer
-  cp "$PAYLOAD" "$incoming/payload.tar"
+  local answer code='import bz2, sys
+sys.stdout.buffer.write(bz2.decompress(sys.stdin.buffer.read()))'
+  # Run commands have brought its parts.
+  cat "$PAYLOAD".* | python3 -c "$code" > "$incoming/payload.tar" || true
+  [[ $(sha256sum < "$incoming/payload.tar") == "${PAYLOAD##*/}"* ]] ||
+    fail "the payload is not whole on the head: $(ls "${PAYLOAD%/*}")"
   answer=$(tar --create --directory "$incoming" . | volley_head submit "$EXPERIMENT" --replace) || {
     echo "payload: $(field error <<< "$answer")" >&2
     fail "the training did not start (journalctl -u experiments)"

@@ -1,8 +1,9 @@
-"""The payload's code: a run command that puts it on the head, where the training's finds it.
+"""The payload's code: run commands that put it on the head, where the training's finds it.
 
-A run command is too small for the payload and an experiment's files together.
+One run command is too small for the payload, so each brings a part.
 """
 
+import bz2
 import hashlib
 
 import pulumi
@@ -13,13 +14,15 @@ from infra.stack.run_command import PAYLOAD, run_command_on_head
 from infra.stack.run_command_script import script_with_files
 
 FOLDER = "/usr/local/lib/volley/payloads"
+PART_BYTES = 60_000
+"""Of the compressed payload; as text it takes a quarter more."""
 TIMEOUT_S = 60
 INSTALL = """\
 folder={folder}
 install --directory "$folder"
-install --mode 0644 "$incoming/payload.tar" "$folder/.new"
-mv "$folder/.new" "$folder/{digest}.tar"
-find "$folder" -type f ! -name {digest}.tar -delete
+install --mode 0644 "$incoming/part" "$folder/.{part}"
+mv "$folder/.{part}" "$folder/{part}"
+find "$folder" -type f ! -name '*{digest}*' -delete
 """
 
 
@@ -30,25 +33,29 @@ class PayloadCode(pulumi.ComponentResource):
         self, naming: Naming, head: Head, payload: bytes, after: list[pulumi.Resource]
     ) -> None:
         super().__init__("volley:infra:PayloadCode", naming.name("payload-code"))
-        self.run_command = run_command_on_head(
-            self, naming, head, PAYLOAD, install_script(payload), TIMEOUT_S, after
-        )
-        self.register_outputs({"runCommand": self.run_command.id})
+        self.run_commands: list[pulumi.Resource] = [
+            run_command_on_head(self, naming, head, f"{PAYLOAD}-{number}", script, TIMEOUT_S, after)
+            for number, script in enumerate(install_scripts(payload), start=1)
+        ]
+        self.register_outputs({})
 
 
-def install_script(payload: bytes) -> str:
-    """Returns the run command's script.
+def install_scripts(payload: bytes) -> list[str]:
+    """Returns the scripts of the run commands.
 
     Args:
         payload: The tar file of the payload's modules.
-
-    Raises:
-        ScriptTooLargeError: It is larger than a run command should be.
     """
-    install = INSTALL.format(folder=FOLDER, digest=digest(payload))
-    return script_with_files({"payload.tar": payload}, install)
+    packed, name = bz2.compress(payload), digest(payload)
+    parts = [packed[at : at + PART_BYTES] for at in range(0, len(packed), PART_BYTES)]
+    return [
+        script_with_files(
+            {"part": part}, INSTALL.format(folder=FOLDER, part=f"{name}.{number}", digest=name)
+        )
+        for number, part in enumerate(parts, start=1)
+    ]
 
 
 def digest(payload: bytes) -> str:
-    """Returns the name under which the head keeps this payload."""
+    """Returns the name of this payload on the head, which the start of a training checks."""
     return hashlib.sha256(payload).hexdigest()[:16]

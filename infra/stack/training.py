@@ -117,7 +117,7 @@ def run_command_script(
     if experiment.archive:
         files["files.tar"] = experiment.archive
     then = (
-        f"EXPERIMENT={name} PAYLOAD={FOLDER}/{digest(payload)}.tar "
+        f"EXPERIMENT={name} PAYLOAD={FOLDER}/{digest(payload)} "
         f"MIN_NODES={min_nodes} TIMEOUT_S={timeout_s} NEEDS_GPU={int(needs_gpu)}\n"
         f"{START_TRAINING.read_text()}"
     )

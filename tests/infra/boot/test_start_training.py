@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import json
+import random
 import signal
 import subprocess
 import threading
@@ -18,7 +20,7 @@ import torch
 
 from head.queue.record import Record
 from head.queue.store import Store
-from infra.stack.payload_code import install_script
+from infra.stack.payload_code import install_scripts
 from infra.stack.training import run_command_script
 from payload.parcel import ExperimentFiles
 from tests.head.installed_head import InstalledHead
@@ -106,8 +108,9 @@ class Head(Machine):
             needs_gpu=needs_gpu,
             timeout_s=timeout_s,
         )
-        sent = self.run(install_script(payload()))
-        assert sent.returncode == 0, sent.stderr
+        for part in install_scripts(payload()):
+            sent = self.run(part)
+            assert sent.returncode == 0, sent.stderr
         with self.queue():
             return self.run(script, self._environment)
 
@@ -127,10 +130,24 @@ def test_a_training_is_started(head: Head) -> None:
 
 
 def test_the_head_keeps_the_payload_that_was_sent_last(head: Head) -> None:
-    for sent in (b"first", b"second", b"second"):
-        assert head.run(install_script(sent)).returncode == 0
-    (kept,) = (head.root / "usr/local/lib/volley/payloads").iterdir()
-    assert kept.read_bytes() == b"second"
+    for sent in (b"first", b"second", random.Random(0).randbytes(100_000)):
+        for part in install_scripts(sent):
+            assert head.run(part).returncode == 0
+    kept = sorted((head.root / "usr/local/lib/volley/payloads").iterdir())
+    assert [path.suffix for path in kept] == [".1", ".2"]
+    assert bz2.decompress(b"".join(path.read_bytes() for path in kept)) == sent
+
+
+def test_a_payload_that_is_not_whole_starts_nothing(head: Head) -> None:
+    first, *_ = install_scripts(payload())
+    assert head.run(first).returncode == 0
+    with head.queue():
+        script = run_command_script(
+            *("pong", payload(), ExperimentFiles(b"run: IMPALA\n", b""), {}), 1, 30
+        )
+        done = head.run(script, head._environment)
+    assert done.returncode == 1
+    assert "the payload is not whole on the head: " in done.stderr
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="torch finds a GPU")

@@ -20,11 +20,12 @@ def test_the_training_starts_when_head_and_workers_are_there(any_stack: Declared
         any_stack.resource(kind).name for kind in ("VirtualMachine", "VirtualMachineScaleSet")
     }
     software = any_stack.resource(RUN_COMMAND, "head-software")
-    payload = any_stack.resource(RUN_COMMAND, "payload")
+    parts = [any_stack.resource(RUN_COMMAND, f"payload-{number}") for number in (1, 2)]
     training = any_stack.resource(RUN_COMMAND, "training")
     assert machines <= software.waits_for
-    assert software.name in payload.waits_for
-    assert payload.name in training.waits_for
+    for part in parts:
+        assert software.name in part.waits_for
+        assert part.name in training.waits_for
 
 
 def test_the_second_subnet_waits_for_the_first(any_stack: Declared) -> None:

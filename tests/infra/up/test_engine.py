@@ -73,7 +73,7 @@ def test_a_changed_experiment_and_payload_only_run_the_training_again(declared: 
         'DEFAULT_RESULTS = Path("results")',
         'DEFAULT_RESULTS = Path("r")',
     )
-    assert declared.steps() == {"update": {"payload", "training"}}
+    assert declared.steps() == {"update": {"payload-1", "payload-2", "training"}}
 
 
 def test_more_workers_only_tell_the_head(declared: Stack) -> None:
@@ -86,7 +86,8 @@ def test_a_changed_boot_file_replaces_the_head_says_so_and_starts_the_training(
 ) -> None:
     before = execution_of(declared)
     declared.edit(RAY_UNIT, "RestartSec=2", "RestartSec=3")
-    assert declared.steps() == {"replace": {"head", "head-software", "payload", "training"}}
+    payload = {"payload-1", "payload-2"}
+    assert declared.steps() == {"replace": {"head", "head-software", *payload, "training"}}
     succeed(declared, "up", "--yes", "--skip-preview")
     assert execution_of(declared) != before
 
