@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from payload.parcel import experiment_name
 from rehearsal.azure.resources.resource_kinds import all_of
 from rehearsal.backend import Backend
 from rehearsal.drivers.driver import Operation
@@ -134,8 +136,10 @@ def azure_scales(context: Context) -> str:
 
 
 def _experiment(context: Context) -> dict[str, Any]:
+    """Returns the stack's own experiment."""
+    name = experiment_name(Path(context.config["experiment"]))
     experiments = context.training.experiments()
-    return next(experiment for experiment in experiments if not experiment["script"])
+    return next(experiment for experiment in experiments if experiment["name"] == name)
 
 
 def _grow(context: Context, nodes: NodeWatch) -> str:
