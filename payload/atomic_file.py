@@ -3,8 +3,13 @@
 from pathlib import Path
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Writes the new text to another file and renames it: the old or the new one always exists."""
+def replace_text(path: Path, text: str, mode: int = 0o666) -> None:
+    """Writes the new text to another file and renames it: the old or the new one always exists.
+
+    Args:
+        mode: Permissions, less those of the umask.
+    """
     aside = path.with_suffix(".tmp")
+    aside.touch(mode)
     aside.write_text(text)
     aside.replace(path)

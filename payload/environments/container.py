@@ -1,6 +1,6 @@
 """Runs a driver or an env runner in a container image; Ray's py_executable starts it.
 
-    python -m payload.environments.container IMAGE --folders FOLDERS -- COMMAND...
+    python -m payload.environments.container IMAGE --folders FOLDERS --own VARIABLES -- COMMAND...
 
 The image gives the files. The rest stays the machine's: Ray's processes find each other by
 process id, by sockets below /tmp, in shared memory and through the network. The machine's Python
@@ -86,8 +86,8 @@ import ray, torch, numpy
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("image")
-    parser.add_argument("--folders", default="")
-    parser.add_argument("--own", default="")
+    parser.add_argument("--folders", default="", help="of the machine, which it may write to")
+    parser.add_argument("--own", default="", help="the experiment's environment_variables")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args()
     if GROUP.exists():
@@ -101,12 +101,12 @@ def main() -> None:
 
 def _enter_group() -> None:
     """Starts this process again through GROUP; then stays in its group for good."""
+    again = os.environ.pop(IN_GROUP, None)
     if os.getegid() == os.getgid():
-        if os.environ.pop(IN_GROUP, None):
+        if again:
             sys.exit(f"{GROUP} does not start programs in its group")
-        os.environ[IN_GROUP] = "1"
-        os.execv(GROUP, [str(GROUP), sys.executable, "-m", MODULE, *sys.argv[1:]])
-    os.environ.pop(IN_GROUP, None)
+        command = [str(GROUP), sys.executable, "-m", MODULE, *sys.argv[1:]]
+        os.execve(GROUP, command, {**os.environ, IN_GROUP: "1"})
     os.setregid(os.getegid(), os.getegid())
 
 

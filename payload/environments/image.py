@@ -13,16 +13,16 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from payload.environments.every_node import on_every_node
 from payload.environments.inputs import file_lock, remove_copies
 from payload.environments.registry_logins import logins_for, share_logins, take_logins
 from payload.errors import TemporaryError, UserError, first_line
 
 IMAGES = ".images"
 """Below the home of the user; a folder for each image."""
-PROGRAMS = ("skopeo", "umoci")
 FINAL = re.compile(
     r"manifest unknown|name unknown|not known to registry|resource is denied|unauthorized"
-    r"|authentication required|no image found|invalid reference|supported",
+    r"|authentication required|no image found|invalid reference|unsupported|not supported",
     re.I,
 )
 """Of skopeo's errors, those that another try would meet again."""
@@ -41,11 +41,10 @@ def resolve(image: str) -> str:
         UserError: The registry does not give this image to this machine.
         TemporaryError: The registry did not answer.
     """
-    name, at, digest = image.partition("@")
-    if at:
-        return f"{_without_tag(name)}@{digest}"
-    digest = _skopeo(image, "inspect", "--format", "{{.Digest}}", f"docker://{image}").strip()
-    return f"{_without_tag(image)}@{digest}"
+    name, _, digest = image.partition("@")
+    if not digest:
+        digest = _skopeo(image, "inspect", "--format", "{{.Digest}}", f"docker://{image}").strip()
+    return f"{re.sub(r':[^/:]+$', '', name)}@{digest}"
 
 
 def pull(image: str, gcs: str | None = None) -> Path:
@@ -96,41 +95,35 @@ def pull_on_every_node(image: str, say: Callable[[str], None]) -> None:
         TemporaryError: A machine could not pull it now.
     """
     import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     share_logins(ray.get_runtime_context().gcs_address)
-    task = ray.remote(num_cpus=0, max_retries=0)(_pulled)
-    asked = {}
-    for node in ray.nodes():
-        if node["Alive"]:
-            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            asked[task.options(scheduling_strategy=there).remote(image)] = node["NodeName"]
-    waiting = list(asked)
+    names = on_every_node(_problem, image)
+    waiting = list(names)
     while waiting:
-        say(f"pulling {image}: {len(asked) - len(waiting)} of {len(asked)} machines have it")
+        say(f"pulling {image}: {len(names) - len(waiting)} of {len(names)} machines have it")
         (done,), waiting = ray.wait(waiting)
         try:
-            error, final = ray.get(done)
+            error = ray.get(done)
         except (ray.exceptions.RayTaskError, ray.exceptions.RuntimeEnvSetupError) as failure:
-            raise TemporaryError(f"image: {image}: {first_line(failure)} ({asked[done]})") from None
+            raise TemporaryError(f"image: {image}: {first_line(failure)} ({names[done]})") from None
         except ray.exceptions.RayError:
             # The machine is gone; another one pulls when it starts its first worker.
             continue
         if error:
-            raise (UserError if final else TemporaryError)(f"{error} ({asked[done]})")
+            raise type(error)(f"{error} ({names[done]})")
 
 
-def _pulled(image: str) -> tuple[str, bool]:
-    """Pulls on this machine; returns what went wrong, and whether another try would help."""
+def _problem(image: str) -> UserError | TemporaryError | None:
+    """Pulls on this machine; returns what went wrong."""
     import ray
 
     try:
         pull(image, ray.get_runtime_context().gcs_address)
     except (UserError, TemporaryError) as error:
-        return str(error), isinstance(error, UserError)
+        return error
     except OSError as error:
-        return f"image: {image}: {error}", False
-    return "", False
+        return TemporaryError(f"image: {image}: {error}")
+    return None
 
 
 def _unpack(image: str, aside: Path) -> None:
@@ -152,10 +145,6 @@ def _unpack(image: str, aside: Path) -> None:
             passes = done.returncode < 0 or PASSES.search(lines[-1])
             kind = TemporaryError if passes else UserError
             raise kind(f"image: {image}: {lines[-1].removeprefix('⨯').strip()}")
-
-
-def _without_tag(name: str) -> str:
-    return re.sub(r":[^/:]+$", "", name)
 
 
 def _skopeo(image: str, *arguments: str) -> str:

@@ -7,6 +7,8 @@ import os
 import time
 from pathlib import Path
 
+from payload.atomic_file import replace_text
+
 LOGINS, TAKEN = ".registry-logins.json", ".registry-logins-of-the-head.json"
 """Below the home of the user, in the format of docker's config.json: what `volley registry-login`
 wrote on the head, and a worker's copy."""
@@ -33,10 +35,7 @@ def take_logins(gcs: str) -> None:
 
     content = GcsClient(address=gcs).internal_kv_get(KEY, NAMESPACE)
     if content is not None:
-        aside = Path.home() / f"{TAKEN}.new"
-        aside.touch(0o600)
-        aside.write_bytes(content)
-        aside.replace(Path.home() / TAKEN)
+        replace_text(Path.home() / TAKEN, content.decode(), 0o600)
 
 
 def logins_for(image: str) -> Path:

@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 
 from payload.environments.conda_worker import LOCK, machine_prefix
+from payload.environments.every_node import on_every_node
 from payload.environments.machine_requirements import check_machine
 from payload.errors import TemporaryError, UserError
 from payload.experiment.placement import Cluster
@@ -101,22 +102,13 @@ def check_nodes(experiment: Experiment) -> None:
         TemporaryError: A node cannot download a conda package.
     """
     import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     conda = experiment.conda_packages or experiment.conda_dependencies_file
     if not (experiment.apt_packages or experiment.shm_size or experiment.run_under or conda):
         return
     # Without run_under and conda_worker.py, which may be what fails.
     plain = None if experiment.image else {"py_executable": sys.executable}
-    ask = ray.remote(num_cpus=0, runtime_env=plain)(_problem)
-    asked = {}
-    for node in ray.nodes():
-        if node["Alive"]:
-            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            asked[node["NodeManagerHostname"]] = ask.options(scheduling_strategy=there).remote(
-                experiment
-            )
-    for name, answer in asked.items():
+    for answer, name in on_every_node(_problem, experiment, runtime_env=plain).items():
         # Ignore a node that goes away meanwhile.
         with suppress(ray.exceptions.RayError):
             if error := ray.get(answer):

@@ -25,6 +25,7 @@ from tests.project import ROOT
 pytestmark = pytest.mark.slow
 
 SHELL = ("bin/dash", "lib/x86_64-linux-gnu/libc.so.6", "lib64/ld-linux-x86-64.so.2")
+ENTER = (sys.executable, "-m", MODULE)
 LOOK = """
 import json, os, sys
 import maze, ray
@@ -49,8 +50,8 @@ def inside(
     image: str, *command: str, folder: Path, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command in an image, in a folder that it may write to."""
-    wrapper = [sys.executable, "-m", MODULE, image, "--folders", str(folder), "--", *command]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    wrapper = [*ENTER, image, "--folders", str(folder), "--", *command]
     return subprocess.run(
         wrapper, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
@@ -75,9 +76,8 @@ def test_a_command_has_the_image_s_files_and_the_machine_s_packages(
 def test_a_container_is_the_process_that_was_started(images: Images) -> None:
     # So Ray's signals reach it, and a service's end ends it.
     command = ["sh", "-c", "echo $$; exec sleep 60"]
-    wrapper = [sys.executable, "-m", MODULE, images.maze, "--", *command]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(wrapper, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    wrapper = [*ENTER, images.maze, "--", *command]
+    with subprocess.Popen(wrapper, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert int(process.stdout.readline()) == process.pid
         process.terminate()
