@@ -1,14 +1,16 @@
 """python -m payload train | tune | evaluate | run, on a cluster's head; people type `volley`."""
 
+import os
 import sys
 
 from payload.command_line import Parser
 from payload.commands.arguments import add_evaluate, add_run, add_train, add_tune
-from payload.errors import TemporaryError, UserError
+from payload.errors import TemporaryError, UserError, first_line
+from payload.may_pass import may_pass
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one command; returns its exit code: 2 after a UserError, 1 after a TemporaryError."""
+    """Runs one command; returns its exit code: 2 after a UserError, 75 after what may pass."""
     try:
         options = _parser().parse_args(argv)
         if options.verb == "train":
@@ -23,9 +25,11 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         print(f"payload: {error}", file=sys.stderr)
         return 2
-    except TemporaryError as error:
-        print(f"payload: {error}", file=sys.stderr)
-        return 1
+    except (TemporaryError, OSError) as error:
+        if isinstance(error, OSError) and not may_pass(error):
+            raise
+        print(f"payload: {first_line(error)}", file=sys.stderr)
+        return os.EX_TEMPFAIL
     except KeyboardInterrupt:
         return 130
 

@@ -1,5 +1,6 @@
 """Replaces files atomically, so that a crash cannot leave a half-written one."""
 
+import os
 from pathlib import Path
 
 
@@ -11,5 +12,8 @@ def replace_text(path: Path, text: str, mode: int = 0o666) -> None:
     """
     aside = path.with_suffix(".tmp")
     aside.touch(mode)
-    aside.write_text(text)
+    with aside.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())  # Else a power cut may leave an empty file.
     aside.replace(path)

@@ -1,4 +1,7 @@
-"""Errors as people read them: one line; exit code 2 if the user can correct the input, else 1."""
+"""Errors as people read them: one line; exit code 2 if the user can correct the input, else 1.
+
+For what may pass the exit code is 75: may_pass.py.
+"""
 
 import difflib
 import traceback
@@ -14,7 +17,10 @@ class UserError(Exception):
 
 
 class TemporaryError(Exception):
-    """Something outside volley that fails now; the same input may work later. Text in one line."""
+    """Something outside volley that fails now; the same input may work later. Text in one line.
+
+    The exit code is 75, and the queue of a cluster tries again.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__(" ".join(text.split()))

@@ -5,7 +5,8 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from payload.errors import TemporaryError, UserError
+from payload.errors import TemporaryError, UserError, first_line
+from payload.may_pass import may_pass
 from volley.arguments import parse, parser
 from volley.errors import as_typed, need
 
@@ -26,7 +27,7 @@ CONTINUES = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit code: 2 after a UserError, 1 after a TemporaryError."""
+    """Runs one command; returns its exit code: 2 after a UserError, 75 after what may pass."""
     arguments = sys.argv[1:] if argv is None else argv
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
@@ -42,9 +43,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"volley: {as_typed(str(error))}", file=sys.stderr)
         return 2
-    except TemporaryError as error:
-        print(f"volley: {error}", file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
         if options.verb in CONTINUES:
             text = CONTINUES[options.verb].format(name=getattr(options, "name", None))
@@ -53,6 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # volley status | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except (TemporaryError, OSError) as error:
+        if isinstance(error, OSError) and not may_pass(error):
+            raise
+        print(f"volley: {first_line(error)}", file=sys.stderr)
+        return os.EX_TEMPFAIL
 
 
 def _here(verb: str) -> Command:

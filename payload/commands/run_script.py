@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from payload.command_line import ui_command
 from payload.commands.prepare import check_status, check_tracking_uri
-from payload.errors import UserError, first_line
+from payload.errors import TemporaryError, UserError, first_line
 from payload.experiment.script import read_script, to_yaml
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def run_script(options: argparse.Namespace) -> int:
 
     Raises:
         UserError: The options, or what the script needs, cannot be used.
+        TemporaryError: In a job, MLflow does not answer.
     """
     check_tracking_uri(options.tracking_uri)
     check_status(options.status)
@@ -90,7 +91,7 @@ def _client(tracking: Tracking, in_job: bool) -> Any:
         make_experiment(client, tracking)
     except MlflowException as error:
         if in_job:
-            raise
+            raise TemporaryError(f"MLflow does not answer: {first_line(error)}") from None
         raise UserError(f"--tracking-uri {tracking.uri}: {first_line(error)}") from None
     finally:
         if retries is None:  # A client without retries is for this answer, not for the script.

@@ -22,7 +22,7 @@ from packaging.utils import canonicalize_name
 from payload.environments.conda_worker import LOCK
 from payload.environments.inputs import input_variables
 from payload.environments.installed_versions import installed_versions
-from payload.errors import UserError
+from payload.errors import TemporaryError, UserError
 from payload.experiment.conda_dependencies import CondaDependencies
 from payload.experiment.machine_needs import (
     MachineNeeds,
@@ -37,6 +37,15 @@ PACKAGES, INPUTS = ".packages", ".inputs"
 """Folders below the results, for installed packages and copies of inputs."""
 SHARED_MEMORY = Path("/dev/shm")
 MISSING = re.compile(r"^ \+ (\S+==\S+)", re.MULTILINE)
+PASSES = re.compile(
+    r"failed to (?:fetch|download|connect)|error sending request|request failed|dns error"
+    r"|timed? ?out|connection (?:refused|reset|closed)|\b(?:408|429|5\d\d) "
+    r"|no space left|disk quota exceeded|input/output error|too many open files",
+    re.I,
+)
+"""Of uv's errors, those that another try may not meet again."""
+FINAL = re.compile(r"no solution found|\b(?:401|403|404) |certificate", re.I)
+"""Of these, those that it would."""
 REASON = re.compile(r"[×╰─▶│ ]+")
 """The tree that uv draws around its reasons."""
 
@@ -52,6 +61,7 @@ def provide(needs: MachineNeeds, results: Path) -> Path | None:
 
     Raises:
         UserError: A folder is missing, a package cannot be installed, the machine lacks something.
+        TemporaryError: See `install_packages`.
     """
     if needs.image is not None:
         raise UserError(
@@ -135,7 +145,7 @@ def install_packages(needs: MachineNeeds, packages: Path) -> Path | None:
 
     Raises:
         UserError: A package does not exist, or needs another version of an installed one.
-        TemporaryError: A channel of conda does not answer.
+        TemporaryError: A registry or a channel does not answer, or the disk is full.
     """
     wanted, conda = pip_requirements(needs), conda_dependencies(needs)
     if not wanted and not conda.packages:
@@ -214,5 +224,8 @@ def _uv(*arguments: str) -> str:
     command: Sequence[str] = (program, "pip", "install", "--python", sys.executable, *arguments)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise UserError(f"pip_packages: {REASON.sub(' ', done.stderr).strip()}")
+        reason = REASON.sub(" ", done.stderr).strip() or f"uv ended with {done.returncode}"
+        reason = reason.partition("error: ")[2] or reason  # Warnings come first.
+        passes = done.returncode < 0 or (PASSES.search(reason) and not FINAL.search(reason))
+        raise (TemporaryError if passes else UserError)(f"pip_packages: {reason}")
     return done.stderr

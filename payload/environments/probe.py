@@ -22,8 +22,9 @@ import psutil
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Space, Tuple
 
 from payload.environments.make_env import make_env
-from payload.errors import UserError, raised
+from payload.errors import TemporaryError, UserError, raised
 from payload.experiment.settings import Experiment
+from payload.may_pass import ERRNOS
 from payload.processes import kill
 
 ACTIONS = "Discrete from 0, Box of floats in 1 dimension, MultiDiscrete, and Dict or Tuple of these"
@@ -48,6 +49,8 @@ class EnvironmentFacts:
     """A game that ale-py steps as a vector in one call."""
     problem: str = ""
     """Why the environment cannot be used."""
+    passes: bool = False
+    """Whether the machine is to blame: its disk is full, for example."""
 
 
 def probe(experiment: Experiment) -> EnvironmentFacts:
@@ -56,6 +59,7 @@ def probe(experiment: Experiment) -> EnvironmentFacts:
     Raises:
         UserError: It cannot be made, its observations are not what it declares, or RLlib has no
             network for them.
+        TemporaryError: The machine lacks disk space, for example.
     """
     env = experiment.env
     with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +81,8 @@ def probe(experiment: Experiment) -> EnvironmentFacts:
             )
         facts = EnvironmentFacts(**json.loads(answer.read_text()))
     if facts.problem:
-        raise UserError(f"env: {env}: {facts.problem}{_window_hint(experiment, facts.problem)}")
+        kind = TemporaryError if facts.passes else UserError
+        raise kind(f"env: {env}: {facts.problem}{_window_hint(experiment, facts.problem)}")
     return facts
 
 
@@ -108,7 +113,8 @@ def facts_of(env_id: str, env_config: dict[str, Any]) -> EnvironmentFacts:
     except UserError as error:  # About its observations.
         return EnvironmentFacts(problem=str(error).removeprefix(f"env: {env_id}: "))
     except Exception as error:  # The environment's own code may raise anything.
-        return EnvironmentFacts(problem=f"making it raises {raised(error)}")
+        passes = getattr(error, "errno", None) in ERRNOS
+        return EnvironmentFacts(problem=f"making it raises {raised(error)}", passes=passes)
     space = env.observation_space
     return EnvironmentFacts(
         observation_bytes=math.prod(space.shape or ()) * np.dtype(space.dtype).itemsize,

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from payload.errors import UserError, first_line
+from payload.errors import TemporaryError, UserError, first_line
 from payload.experiment.file import to_yaml
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import Experiment
+from payload.may_pass import may_pass
 from payload.run.progress import Progress
 
 ALGORITHM = "algorithm"
@@ -199,14 +200,19 @@ def restore_newest(
 
     Raises:
         UserError: None of them can be read.
+        TemporaryError: Ray or the disk keeps one that is whole from being read.
     """
+    from ray.exceptions import ActorDiedError, ActorUnavailableError
+
     for checkpoint in newest_first:
         try:
             checkpoint.verify()
             progress = checkpoint.progress()
             checkpoint.restore(algorithm)
-        except Exception:  # A truncated file raises many types; an earlier one may be whole.
+        except Exception as error:  # Of many types; an earlier checkpoint may be whole.
             traceback.print_exc()
+            if may_pass(error) or isinstance(error, ActorDiedError | ActorUnavailableError):
+                raise TemporaryError(f"{checkpoint.path}: {first_line(error)}") from None
             say(f"{checkpoint.path.name} cannot be read; trying the one before")
         else:
             say(f"Resumed from {checkpoint.path} at {progress.env_steps:,} environment steps")

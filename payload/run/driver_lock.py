@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
-from payload.errors import UserError, first_line
+from payload.errors import TemporaryError, UserError, first_line
+from payload.run.ray_cluster import is_job
 from payload.run.run_folder import RUNS, RunFolder
 from payload.tracking.mlflow_run import DATABASE, Tracking, end_run
 
@@ -28,13 +29,15 @@ def driver_lock(folder: RunFolder) -> Iterator[None]:
 
     Raises:
         UserError: The driver of the run is alive.
+        TemporaryError: It is, and both are jobs of a cluster: it ends once it misses its Ray.
     """
     with (folder.path / LOCK).open("a+") as lock:
         if not _acquire(lock):
             host, pid = _driver(lock)
-            raise UserError(
-                f"--resume {folder.path}: process {pid} on {host} is training it; stop that first"
-            )
+            reason = f"--resume {folder.path}: process {pid} on {host} is training it"
+            if is_job():
+                raise TemporaryError(reason)
+            raise UserError(f"{reason}; stop that first")
         _write(lock, f"{socket.gethostname()} {os.getpid()}")
         yield
         _write(lock, "")

@@ -63,6 +63,7 @@ def connect(address: str | None, runtime_env: dict[str, Any] | None = None) -> C
 
     Raises:
         UserError: No cluster answers at `address`, or it does not let this process in.
+        TemporaryError: In a job, its own cluster does not answer.
     """
     import ray
 
@@ -262,7 +263,9 @@ def _check_answers(address: str) -> None:
         restore_output(output)
 
 
-def _no_cluster(address: str, reason: str) -> UserError:
+def _no_cluster(address: str, reason: str) -> UserError | TemporaryError:
+    if is_job():
+        return TemporaryError(f"Ray does not answer: {reason}")
     return UserError(
         f"--address {address}: no Ray cluster answers ({reason}); "
         "leave it out to train on this machine"

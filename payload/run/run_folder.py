@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from payload.atomic_file import replace_text
-from payload.errors import UserError
+from payload.errors import TemporaryError, UserError
 from payload.experiment.file import to_yaml
 from payload.experiment.settings import Experiment
+from payload.may_pass import may_pass
 from payload.run.checkpoints import CheckpointStore
 from payload.tracking.metrics import ITERATION, METRICS, STEPS, columns, read_rows
 from payload.tracking.report import Report
@@ -165,16 +166,21 @@ def newest_run(results: Path) -> RunFolder | None:
 
 
 def check_writable(results: Path) -> None:
-    """Raises UserError unless files can be written below `results`; leaves nothing behind."""
+    """Checks that files can be written below `results`; leaves nothing behind.
+
+    Raises:
+        UserError: They cannot.
+        TemporaryError: They cannot now: the disk is full.
+    """
     existing = next(p for p in (results, *results.absolute().parents) if p.exists())
     try:
         with tempfile.TemporaryDirectory(dir=existing):
             pass
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise UserError(
-            f"--results {results}: cannot be written ({reason}); give a folder that can"
-        ) from None
+        reason = f"--results {results}: cannot be written ({error.strerror or error})"
+        if may_pass(error):
+            raise TemporaryError(reason) from None
+        raise UserError(f"{reason}; give a folder that can") from None
 
 
 def _rounded(value: float) -> float | int:

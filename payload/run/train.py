@@ -1,6 +1,7 @@
 """The training run from start to end: build, train, report, checkpoint, stop, summarize."""
 
 import math
+import os
 import sys
 import threading
 import time
@@ -11,9 +12,10 @@ from typing import Any
 import psutil
 
 from payload.algorithms.algorithm_config import algorithm_config
-from payload.errors import UserError
+from payload.errors import TemporaryError, UserError
 from payload.experiment.settings import Experiment
 from payload.experiment.settings_of_every_algorithm import AlgorithmSettings
+from payload.may_pass import may_pass
 from payload.run.batch_resizing import resize_batches, settings_for, tell_learners
 from payload.run.checkpoints import Checkpoint, restore_newest
 from payload.run.driver_lock import mark_dead_runs
@@ -116,11 +118,14 @@ class Training(Reporting):
             return Outcome("FINISHED", reason, 0)
         except KeyboardInterrupt:
             return Outcome("KILLED", "stopped at once", interruption.exit_code)
-        except UserError as error:
-            return Outcome("FAILED", str(error), 2)
+        except (UserError, TemporaryError) as error:
+            code = 2 if isinstance(error, UserError) else os.EX_TEMPFAIL
+            return Outcome("FAILED", str(error), code)
         except Exception as error:  # RLlib raises any type; the log has the traceback.
             traceback.print_exc()
-            return Outcome("FAILED", interruption.failure or self.checkpoints.why(error), 1)
+            passes = interruption.failure is None and may_pass(error)
+            reason = interruption.failure or self.checkpoints.why(error)
+            return Outcome("FAILED", reason, os.EX_TEMPFAIL if passes else 1)
         finally:
             self.view.stop()
             if algorithm is not None and interruption.failure is None:
@@ -132,6 +137,7 @@ class Training(Reporting):
 
         Raises:
             UserError: None of them can.
+            TemporaryError: Ray or the disk keeps one from being read.
         """
         config = algorithm_config(self.experiment, self.settings)
         config.callbacks(TrainingCallback)

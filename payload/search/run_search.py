@@ -16,6 +16,7 @@ from payload.errors import first_line
 from payload.experiment.file import to_yaml
 from payload.experiment.placement import Cluster, cpus_of_trials_driver
 from payload.experiment.settings import EPISODE_RETURN_MEAN
+from payload.may_pass import may_pass
 from payload.run.driver_lock import mark_dead_runs
 from payload.run.interruption import Interruption
 from payload.run.ray_cluster import disconnect, exit_at_once, watch_gcs
@@ -111,7 +112,7 @@ class Search(Reporting):
             return Outcome("KILLED", "stopped at once", interruption.exit_code)
         except Exception as error:  # Tune raises any type; the log has the traceback.
             traceback.print_exc()
-            return Outcome("FAILED", first_line(error), 1)
+            return Outcome("FAILED", first_line(error), os.EX_TEMPFAIL if may_pass(error) else 1)
         failed = [record for record in self.records.values() if record.state == "FAILED"]
         if len(failed) == len(self.records):
             return Outcome("FAILED", f"every trial failed: {failed[0].reason}", 1)

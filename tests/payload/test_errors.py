@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+
+import pytest
 from ray.exceptions import RayTaskError
 
 from payload.errors import UserError, first_line
+from payload.may_pass import may_pass
 
 
 def test_an_error_is_its_type_and_the_first_line_of_its_text() -> None:
@@ -28,3 +32,22 @@ def test_an_error_without_text_is_what_caused_it() -> None:
     error = RuntimeError()
     error.__cause__ = ValueError("the simulator has crashed")
     assert first_line(error) == "ValueError: the simulator has crashed"
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (FULL, True),
+        (RayTaskError("save", "Traceback ...", FULL).as_instanceof_cause(), True),
+        (ConnectionRefusedError(), True),
+        (TimeoutError(), True),
+        (FileNotFoundError(errno.ENOENT, "No such file"), False),
+        (BrokenPipeError(errno.EPIPE, "of a simulator that has crashed"), False),
+        (ValueError("shape"), False),
+    ],
+)
+def test_what_the_machine_or_its_network_lacks_may_pass(error: Exception, passes: bool) -> None:
+    assert may_pass(error) == passes

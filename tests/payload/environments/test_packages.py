@@ -16,8 +16,9 @@ import payload.__main__
 import volley.cli
 from payload.environments.conda_worker import LOCK
 from payload.environments.machine_requirements import install_packages, provide
-from payload.errors import UserError
+from payload.errors import TemporaryError, UserError
 from payload.experiment.settings import Experiment
+from tests.local_server import local_server
 
 pytestmark = pytest.mark.slow
 
@@ -70,6 +71,31 @@ def test_what_cannot_be_installed_is_one_line_and_leaves_nothing(
 ) -> None:
     with pytest.raises(UserError, match=r"^pip_packages: .*No solution found"):
         install_packages(Experiment(pip_packages=[package]), tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "reason"),
+    [
+        (503, TemporaryError, "503 Service Unavailable"),
+        (None, TemporaryError, "Connection refused"),
+        (404, UserError, "was not found in the package registry"),
+        (403, UserError, "403 Forbidden"),
+    ],
+)
+def test_a_registry_that_does_not_answer_is_no_mistake_of_the_experiment(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int | None,
+    error: type[Exception],
+    reason: str,
+) -> None:
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    with local_server(lambda *_: (status or 200, "text/html", b"")) as registry:
+        url = f"{registry}/simple" if status else "http://127.0.0.1:9/simple"
+        monkeypatch.setenv("UV_DEFAULT_INDEX", url)
+        with pytest.raises(error, match=f"^pip_packages: [FRN].*{reason}"):
+            install_packages(Experiment(pip_packages=["volley-no-such-package"]), tmp_path)
     assert not any(tmp_path.iterdir())
 
 
@@ -136,7 +162,7 @@ def test_a_channel_that_does_not_answer_is_one_line_and_another_exit_code(
     (tmp_path / "environment.yml").write_text(
         "channels: ['http://127.0.0.1:9/channel']\ndependencies: [greeter]\n"
     )
-    assert command(["train", str(file), "--results", str(tmp_path / "results")]) == 1
+    assert command(["train", str(file), "--results", str(tmp_path / "results")]) == 75
     (line,) = capsys.readouterr().err.splitlines()
     assert "conda_packages: the channel does not answer: " in line
     assert not any((tmp_path / "results/.packages").iterdir())

@@ -14,7 +14,7 @@ import pytest
 from mlflow import MlflowClient
 
 import payload.run.driver_lock
-from payload.errors import UserError
+from payload.errors import TemporaryError, UserError
 from payload.run.driver_lock import LOCK, driver_lock, mark_dead_runs
 from payload.run.run_folder import RunFolder
 from payload.tracking.mlflow_run import MLflowRun, Tracking
@@ -79,6 +79,16 @@ def test_a_run_has_one_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         line = f"process {other.pid} on {socket.gethostname()} is training it"
         with pytest.raises(UserError, match=line), driver_lock(folder):
             pytest.fail("two drivers at once")
+
+
+def test_a_job_waits_for_the_driver_of_an_earlier_one_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payload.run.driver_lock, "RETRY_FOR_S", 0.2)
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    folder = RunFolder(tmp_path)
+    with driver(folder), pytest.raises(TemporaryError, match="is training it"), driver_lock(folder):
+        pass
 
 
 def test_a_run_whose_driver_was_killed_can_have_another(tmp_path: Path) -> None:

@@ -76,8 +76,8 @@ def starved(disk: Path, tmp_path_factory: pytest.TempPathFactory) -> Starved:
     return Starved(done.returncode, done.stdout, disk, tracked_run(uri))
 
 
-def test_a_full_disk_ends_the_run_with_exit_code_1(starved: Starved) -> None:
-    assert starved.exit_code == 1, starved.output
+def test_a_full_disk_ends_the_run_with_the_exit_code_of_what_may_pass(starved: Starved) -> None:
+    assert starved.exit_code == os.EX_TEMPFAIL, starved.output
 
 
 def test_a_full_disk_is_told_with_the_checkpoint_that_is_intact(starved: Starved) -> None:

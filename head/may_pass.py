@@ -1,0 +1,1 @@
+../payload/may_pass.py
