@@ -1,18 +1,35 @@
 """Small files that several processes of the head share."""
 
+import errno
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Opens a file for reading.
+
+    Raises:
+        OSError: It is missing, or no regular file: a pipe would block its reader for ever.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a file", str(path))
+    return os.fdopen(handle, "rb")
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Returns the object in a file; an empty one if the file is missing or damaged."""
     try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError):
+        with open_file(path) as file:
+            content = json.load(file)
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 
@@ -34,7 +51,7 @@ def replace_json(path: Path, values: Mapping[str, Any], mode: int = 0o644) -> No
 
 
 def replace(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Replaces a file atomically: readers see the old content or the new, also after a crash.
+    """Replaces a file atomically: readers see the old content or the new, also after a power cut.
 
     The temporary file has a new name each time: root writes into folders of the user ray, where an
     experiment's code could have placed a link under a name that it can guess.
@@ -48,5 +65,16 @@ def replace(path: Path, content: bytes, mode: int = 0o644) -> None:
             os.fchmod(file.fileno(), mode)
         os.replace(aside, path)
     except BaseException:
-        os.unlink(aside)
+        with suppress(FileNotFoundError):
+            os.unlink(aside)
         raise
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Waits until the disk has a file, or the names of a folder."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -36,6 +36,7 @@ WISHES = {
     "stop": "writing its checkpoint, then stops",
     "requeue": "writing its checkpoint, then makes room",
     "replace": "writing its checkpoint, then is replaced",
+    "retry": "stopping, then starts again",
 }
 """Requests to a training experiment, as people read them."""
 STALE_S = 30.0
@@ -95,7 +96,7 @@ def status_page(
     if answer["experiments"]:
         every = answer["experiments"]
         experiments, left_out = (every, "") if all_experiments else _shortened(every)
-        shown += [_experiments(experiments), *filter(None, [left_out])]
+        shown += [_experiments(experiments, answer["time"]), *filter(None, [left_out])]
     else:
         lines.append(as_typed("No experiments. Next: volley submit experiments/pong.yaml"))
     return Group(*shown, *lines)
@@ -140,7 +141,7 @@ def _shortened(experiments: list[Mapping[str, Any]]) -> tuple[list[Mapping[str, 
     return [record for record in experiments if record["name"] not in names], line
 
 
-def _experiments(experiments: list[Mapping[str, Any]]) -> Table:
+def _experiments(experiments: list[Mapping[str, Any]], now: float) -> Table:
     table = Table("experiment", "state", "return", "steps", "steps/s", "env runners", "left", "why")
     for record in experiments:
         run = record.get("status") or {}
@@ -157,7 +158,7 @@ def _experiments(experiments: list[Mapping[str, Any]]) -> Table:
             number(run.get("steps_per_s")),
             number(run.get("num_env_runners")),
             duration(left) if left is not None else "",
-            printable(why(record, run)),
+            printable(why(record, run) + _next_try_of(record, now)),
         )
     return table
 
@@ -169,6 +170,16 @@ def why(experiment: Mapping[str, Any], run: Mapping[str, Any]) -> str:
     if wish and experiment.get("script"):
         wish = wish.replace("writing its checkpoint", "ending")
     return wish or experiment.get("reason") or run.get("reason") or ""
+
+
+def _next_try_of(experiment: Mapping[str, Any], now: float) -> str:
+    """Returns when an experiment is tried again; how often if what it needs is away."""
+    next_try = experiment.get("not_before") or 0.0
+    if next_try <= now or experiment["state"] not in LIVE:
+        return ""
+    tries = experiment.get("away") or 0
+    counted = f" (try {tries + 1})" if tries else ""
+    return _next_try({"next_try": next_try}, now) + counted
 
 
 def as_of(time: float | None, now: float) -> str:

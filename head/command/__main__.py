@@ -101,7 +101,8 @@ def _wait(store: Store, options: argparse.Namespace) -> dict[str, Any]:
 
     def settled(now: Record) -> bool:
         waits = now.state == "QUEUED" and now.reason and _before(store, now)
-        return bool(now.state in AT_WORK or now.over or now.not_before or waits)
+        failed = now.not_before and not now.away  # What is away may come back meanwhile.
+        return bool(now.state in AT_WORK or now.over or failed or waits)
 
     record = _until(store, options.name, settled, options.timeout)
     return {**_short(store, record), "reason": record.reason, "before": _before(store, record)}

@@ -177,7 +177,8 @@ def run_to_resume(results: Path) -> Path | None:
 def finish_runs(results: Path) -> None:
     """Marks all runs as finished, even if restored later: the next training is a new run."""
     for run in (results / "runs").glob("*"):
-        (run / "finished").touch()
+        if run.is_dir():
+            (run / "finished").touch()
 
 
 def payload_command(

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from contextlib import suppress
 
 from ray.job_submission import JobDetails
 
@@ -14,9 +14,11 @@ from ..cluster_settings import read_settings
 from ..files import replace
 from ..room import Needs, Node
 from .cluster_state import ClusterState, RayNode, read_cluster_state
+from .journal import JournalCopy
+from .problems import Problems
 from .ray_api import RayCluster
-from .record import AT_WORK, ENV_RUNNERS, OUTPUT, STATUS, Record, read_status
-from .restart_rules import STARTS_AN_HOUR, Ends
+from .record import AT_WORK, ENV_RUNNERS, OUTPUT, STATE, STATUS, Record, read_status
+from .restart_rules import KEEPS_ITS_PLACE, Ends, pauses
 from .sharing import Claim, fits, share, usable_workers
 from .store import Store
 
@@ -26,8 +28,8 @@ REQUEST_AGAIN_S = 30.0
 WORKERS_TIMEOUT_S = float(os.environ.get("WORKERS_TIMEOUT_S", "120"))
 """A search keeps the env runners that it starts with, so after a boot it waits for its workers.
 They reconnect after about 24 s; an evicted worker may never return. A rehearsal waits less."""
-MOST_BYTES = 2**20
-"""Output of one experiment that is copied to the journal at a time."""
+QUIET_S = 4.0
+"""Ray is asked this often while nothing changes."""
 
 
 class Queue:
@@ -41,7 +43,11 @@ class Queue:
         self._told_to_stop: set[str] = set()
         self._waits_for_machines: dict[tuple[str, float], float] = {}
         """Since when, by the name and the submission of the experiment."""
+        self._problems = Problems(store)
         self._journal = JournalCopy(store)
+        self._seen: dict[str, tuple[int, object]] = {}
+        """The experiments' files before the last step: see `_look`."""
+        self._settled, self._stepped_at = False, 0.0
         self._settles_until = time.monotonic() + WORKERS_TIMEOUT_S
         self._requested_workers, self._requested_at = 0, time.monotonic()
         self._cpus_before = sum(node.cpus for node in read_cluster_state().nodes)
@@ -51,13 +57,26 @@ class Queue:
         """Whether a job is being submitted; only this process knows how that ends."""
         return bool(self._starting)
 
+    def is_quiet(self) -> bool:
+        """Whether a step would change nothing, as far as the files of the experiments tell.
+
+        It copies their output to the journal.
+        """
+        self._journal.copy()
+        recent = time.monotonic() - self._stepped_at < QUIET_S
+        return self._settled and recent and self._look() == self._seen
+
     def step(self, closing: bool) -> bool:
         """Follows the experiments that train, starts those that fit; returns whether any trains.
+
+        What goes wrong with one experiment is told in its reason, and the others go on.
 
         Raises:
             RayAwayError: Ray or its dashboard does not answer.
         """
         self._journal.copy()
+        self._problems.begin_step()
+        self._settled, self._seen, self._stepped_at = False, self._look(), time.monotonic()
         # Before the list of jobs: a process that has ended has submitted its job.
         submitted = {
             name: code
@@ -65,17 +84,37 @@ class Queue:
             if (code := process.poll()) is not None
         }
         (jobs, drivers), nodes = self._cluster.jobs(), self._cluster.nodes()
+        for name in self._store.interrupted():
+            with self._problems.of(name):
+                self._store.repair(name)
         for record in self._store.records():
             if record.live:
-                self._follow(record, jobs, submitted, closing)
+                with self._problems.of(record.name):
+                    self._follow(record, jobs, submitted, closing)
         for name in submitted:
-            del self._starting[name]
+            if name not in self._problems:
+                del self._starting[name]
         self._stop_strays(jobs)
         running = {name for name, job in jobs.items() if not job.status.is_terminal()}
         if nodes and not closing:
             self._share(nodes, running)
             ClusterState(time.time(), nodes, drivers).write()
+        self._problems.end_step()
+        self._settled = bool(nodes) and not (self._starting or self._problems or closing)
+        for record in self._store.records():
+            told = self._seen.get(record.name, (0, None))[1]
+            if record.live and (told not in AT_WORK or record.state != told or record.wish):
+                self._settled = False
         return bool(running or self._starting)
+
+    def _look(self) -> dict[str, tuple[int, object]]:
+        """Returns the time of each experiment's record, and the state that its payload tells."""
+        looks = {}
+        for path in self._store.root.glob(f"[a-z0-9]*/{STATE}"):
+            with suppress(OSError):
+                changed = path.stat().st_mtime_ns
+                looks[path.parent.name] = (changed, read_status(path.parent).get("state"))
+        return looks
 
     def _follow(self, record: Record, jobs: Jobs, submitted: dict[str, int], closing: bool) -> None:
         job = jobs.get(record.job)
@@ -86,10 +125,12 @@ class Queue:
                 self._stop(record.job)
             elif record.state == "STARTING" and status.get("state") in AT_WORK:
                 self._store.change(record, state=status["state"], reason="", not_before=0.0)
+            elif record.state == "STARTING":
+                self._ends.stuck(record)
         elif job is not None:
-            self._ends.of_job(record, job.status, job.driver_exit_code, closing)
+            self._ends.of_job(record, job, closing)
         elif record.name in self._starting and record.name not in submitted:
-            if leaves:
+            if leaves or self._ends.stuck(record):
                 os.killpg(self._starting[record.name].pid, signal.SIGTERM)
         elif submitted.get(record.name):
             self._ends.of_start(record, submitted[record.name], closing)
@@ -106,11 +147,16 @@ class Queue:
         wanted = {record.job for record in self._store.records() if record.live}
         for name, job in jobs.items():
             if name not in wanted and not job.status.is_terminal():
-                self._stop(name)
+                with self._problems.of(name):
+                    self._stop(name)
 
     def _share(self, nodes: Sequence[RayNode], running: set[str]) -> None:
-        records = [record for record in self._store.records() if not record.over]
-        claims = [self._claim(record, running) for record in records]
+        records, claims = [], []
+        for record in self._store.records():
+            if not record.over and not (pauses(record) and record.away > KEEPS_ITS_PLACE):
+                with self._problems.of(record.name):
+                    claims.append(self._claim(record, running))
+                    records.append(record)
         self._request_workers(claims, nodes)
         cpus = sum(node.cpus for node in nodes)
         if cpus < self._cpus_before and time.monotonic() < self._settles_until:
@@ -120,16 +166,17 @@ class Queue:
         for record in records:
             number = shares.env_runners.get(record.name)
             trains = any(claim.name == record.name and claim.running for claim in claims)
-            if record.name in shares.requeued:
-                self._store.change(record, wish=record.wish or "requeue")
-            elif number is None:
-                self._waits(record, waiting, list(shares.env_runners), nodes)
-                waiting += 1
-            elif not trains:
-                self._start(record, number)
-            elif not record.needs.get("search") and number not in (0, record.num_env_runners):
-                replace(self._store.folder(record.name) / ENV_RUNNERS, str(number).encode())
-                self._store.change(record, num_env_runners=number)
+            with self._problems.of(record.name):
+                if record.name in shares.requeued:
+                    self._store.change(record, wish=record.wish or "requeue")
+                elif number is None:
+                    waiting += 1
+                    self._waits(record, waiting - 1, list(shares.env_runners), nodes)
+                elif not trains:
+                    self._start(record, number)
+                elif not record.needs.get("search") and number not in (0, record.num_env_runners):
+                    replace(self._store.folder(record.name) / ENV_RUNNERS, str(number).encode())
+                    self._store.change(record, num_env_runners=number)
 
     def _request_workers(self, claims: list[Claim], nodes: Sequence[RayNode]) -> None:
         settings = read_settings()
@@ -144,7 +191,7 @@ class Queue:
     def _claim(self, record: Record, running: set[str]) -> Claim:
         trains = record.job in running or record.name in self._starting
         # A failed experiment keeps its place until it is retried.
-        trains = trains or record.not_before > time.time()
+        trains = trains or pauses(record)
         number = record.num_env_runners or 0
         return Claim(record.name, Needs(**record.needs), trains, number, record.now)
 
@@ -167,9 +214,10 @@ class Queue:
 
     def _start(self, record: Record, number: int) -> None:
         self._waits_for_machines.pop((record.name, record.submitted), None)
-        if self._ends.ended_unseen(record) or self._ends.too_often(record):
+        if self._ends.ended_unseen(record):
             return
         folder = self._store.folder(record.name)
+        replace(folder / ENV_RUNNERS, str(number).encode())
         now = time.time()
         # An earlier queue may have submitted this start already: Ray accepts a job's id once.
         job = record.job or f"{record.key}-{now:.0f}"
@@ -181,16 +229,19 @@ class Queue:
             num_env_runners=number,
             started=now,
             attempts=record.attempts + 1,
-            starts=[*record.starts[1 - STARTS_AN_HOUR :], now],
             not_before=0.0,
         )
         if started is None or started.job != job or started.wish:
             return
         (folder / STATUS).unlink(missing_ok=True)
-        replace(folder / ENV_RUNNERS, str(number).encode())
         env_runners = "" if record.script else f" with {number} env runners"
         print(f"{record.name}: starting{env_runners}", flush=True)
-        self._starting[record.name] = self._cluster.start(folder, job, number, folder / OUTPUT)
+        try:
+            process = self._cluster.start(folder, job, number, folder / OUTPUT)
+        except OSError as error:
+            self._ends.away(started, str(error))
+        else:
+            self._starting[record.name] = process
 
 
 def _without_searches(claims: list[Claim]) -> list[Claim]:
@@ -199,28 +250,3 @@ def _without_searches(claims: list[Claim]) -> list[Claim]:
         if claim.needs.search and not claim.running:
             return claims[:place] + [later for later in claims[place:] if later.running]
     return claims
-
-
-class JournalCopy:
-    """Remembers how far the output of each experiment was copied."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        # Earlier lines are not copied.
-        self._copied = {path: path.stat().st_size for path in self._outputs()}
-
-    def copy(self) -> None:
-        for path in self._outputs():
-            start = self._copied.get(path, 0)
-            if path.stat().st_size < start:
-                start = 0  # Another experiment has replaced it.
-            with path.open("rb") as file:
-                file.seek(start)
-                new = file.read(MOST_BYTES)
-            whole = new[: new.rfind(b"\n") + 1]
-            self._copied[path] = start + len(whole)
-            for line in whole.decode(errors="replace").splitlines():
-                print(f"{path.parent.name}: {line}", flush=True)
-
-    def _outputs(self) -> list[Path]:
-        return list(self._store.root.glob(f"[a-z0-9]*/{OUTPUT}"))

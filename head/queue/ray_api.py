@@ -5,18 +5,20 @@ import os
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import requests
 from ray._private.ray_constants import AUTOSCALER_RESOURCE_REQUEST_CHANNEL
 from ray._private.services import canonicalize_bootstrap_address_or_die
 from ray._raylet import GcsClient  # type: ignore[attr-defined]
-from ray.experimental.internal_kv import _initialize_internal_kv, _internal_kv_put
 from ray.job_submission import JobDetails, JobSubmissionClient
 from ray.util.state import list_nodes
 
 from .cluster_state import RayNode
 from .plan import process
 
+REQUEST_S = 10
+"""Time limit of each request to Ray."""
 MOST_NODES = 10_000
 WORKER = "worker"
 """Each worker has one unit of this resource: infra/boot/files/worker/.../start-ray-worker."""
@@ -28,8 +30,26 @@ class RayAwayError(Exception):
     """Ray or its dashboard does not answer."""
 
 
+class JobClient(JobSubmissionClient):
+    """Ray's job client, which has no time limits of its own.
+
+    Raises builtin ConnectionError if no dashboard listens.
+    """
+
+    limit_s = float(REQUEST_S)
+
+    def _do_request(self, *args: Any, **kwargs: Any) -> requests.Response:
+        limits = {"timeout": self.limit_s}
+        response: requests.Response = super()._do_request(*args, **{**limits, **kwargs})
+        return response
+
+
 class RayCluster:
     """The cluster of this head; methods raise RayAwayError if Ray does not answer."""
+
+    def __init__(self) -> None:
+        self._client: JobClient | None = None
+        """It asks for Ray's version when it is made, so it is kept."""
 
     def nodes(self) -> list[RayNode]:
         """Returns the nodes that are alive, the head first."""
@@ -43,7 +63,7 @@ class RayCluster:
                 cpus=int(node.resources_total.get("CPU", 0)),
                 gpus=node.resources_total.get("GPU", 0.0),
             )
-            for node in _ask(lambda: list_nodes(address, limit=MOST_NODES))
+            for node in _ask(lambda: list_nodes(address, limit=MOST_NODES, timeout=REQUEST_S))
             if node.state == "ALIVE"
         ]
         return sorted(nodes, key=lambda node: (node.role, node.address, node.name))
@@ -53,7 +73,7 @@ class RayCluster:
 
         The others belong to people who are connected to Ray or have submitted a job.
         """
-        jobs = _ask(lambda: JobSubmissionClient().list_jobs())
+        jobs = self._ask_client(lambda client: client.list_jobs())
         experiments = {
             job.submission_id: job
             for job in jobs
@@ -64,19 +84,19 @@ class RayCluster:
 
     def stop(self, job: str) -> None:
         """Tells a job to write its checkpoint and end, without waiting for it."""
-        _ask(lambda: JobSubmissionClient().stop_job(job))
+        self._ask_client(lambda client: client.stop_job(job))
 
     def request_workers(self, count: int) -> None:
         """Requests at least this many workers from Ray's autoscaler, until the next request.
 
         ray.autoscaler.sdk.request_resources does the same, but needs a driver.
         """
-        bundles = json.dumps([{WORKER: 1}] * count)
+        key = AUTOSCALER_RESOURCE_REQUEST_CHANNEL.encode()
+        bundles = json.dumps([{WORKER: 1}] * count).encode()
 
         def put() -> None:
             gcs = GcsClient(address=canonicalize_bootstrap_address_or_die("auto"))
-            _initialize_internal_kv(gcs)
-            _internal_kv_put(AUTOSCALER_RESOURCE_REQUEST_CHANNEL, bundles, overwrite=True)
+            gcs.internal_kv_put(key, bundles, True, None, timeout=REQUEST_S)
 
         _ask(put)
 
@@ -85,10 +105,21 @@ class RayCluster:
     ) -> subprocess.Popen[bytes]:
         """Starts the process that submits an experiment as a job."""
         command, environment = process("head.queue.start", folder, job, str(env_runners))
-        with output.open("ab") as file:
+        # Not even a pipe in its place blocks the queue.
+        handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o666)
+        with os.fdopen(handle, "ab") as file:
             return subprocess.Popen(
                 command, env=environment, stdout=file, stderr=file, start_new_session=True
             )
+
+    def _ask_client(self, question: Callable[[JobClient], Answer]) -> Answer:
+        try:
+            self._client = self._client or _ask(JobClient)
+            client = self._client
+            return _ask(lambda: question(client))
+        except RayAwayError:
+            self._client = None
+            raise
 
 
 def _ask(question: Callable[[], Answer]) -> Answer:

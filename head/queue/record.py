@@ -3,14 +3,16 @@
 import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin
 
-from ..files import read_json, replace_json
+from ..files import open_file, read_json, replace_json
 
 AT_WORK = ("TRAINING", "RUNNING")
 """An experiment is TRAINING, a script is RUNNING."""
 LIVE = ("STARTING", *AT_WORK)
 ENDED = ("FINISHED", "FAILED", "STOPPED")
+STATES = ("QUEUED", *LIVE, *ENDED)
 STATE = "state.json"
 STATUS = "status.json"
 """The payload writes it: RunStatus in payload/run/run_status.py."""
@@ -34,10 +36,14 @@ class Record:
     started: float | None = None
     ended: float | None = None
     attempts: int = 0
-    starts: list[float] = field(default_factory=list)
-    """The starts within the last hour."""
+    failures: list[float] = field(default_factory=list)
+    """When it has failed of late; not when it made room, or was stopped with Ray or the head."""
     not_before: float = 0.0
-    """Time of the next try; 0 unless it has failed."""
+    """Time of the next try; 0 unless it has failed, or what it needs is away."""
+    away_since: float = 0.0
+    """Since when it lacks what may come back: a registry, Ray, space on the disk; 0: nothing."""
+    away: int = 0
+    """How many tries have ended for that."""
     job: str = ""
     """Ray's submission id."""
     num_env_runners: int | None = None
@@ -53,7 +59,7 @@ class Record:
     machines_timeout_s: float | None = None
     """Seconds that a script waits for machines in its turn; None for ever."""
     wish: str = ""
-    """Request to the queue while it trains: "stop", "requeue" or "replace"."""
+    """Request to the queue while it trains: "stop", "requeue", "replace" or "retry"."""
     now: bool = False
     """It was submitted with --now."""
     up: bool = False
@@ -67,6 +73,11 @@ class Record:
     def over(self) -> bool:
         return self.state in ENDED
 
+    @property
+    def damaged(self) -> bool:
+        """Whether its file could not be read, so that nothing else is known of it."""
+        return not self.key
+
     def submitted_again(self, time: float, order: int) -> "Record":
         """Returns what was submitted, without anything of its earlier starts."""
         kept = ("name", "digest", "key", "needs", "script", "machines_timeout_s", "up")
@@ -79,13 +90,34 @@ class Record:
 def read_record(folder: Path) -> Record | None:
     """Returns the experiment in a folder; None if there is none."""
     try:
-        values = json.loads((folder / STATE).read_text())
-    except FileNotFoundError:
+        with open_file(folder / STATE) as file:
+            values = json.load(file)
+        if not isinstance(values, dict):
+            raise ValueError("no object")
+        # An older or newer queue may have written other fields.
+        kinds = {entry.name: entry.type for entry in fields(Record)}
+        known = {name: value for name, value in values.items() if name in kinds}
+        wrong = [name for name, value in known.items() if not _is_a(kinds[name], value)]
+        if wrong or known.get("state") not in STATES:
+            raise ValueError(f"{wrong[0] if wrong else 'state'} is wrong")
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    except ValueError:
-        return Record(folder.name, "FAILED", f"{STATE} cannot be read")
-    names = {entry.name for entry in fields(Record)}
-    return Record(**{name: value for name, value in values.items() if name in names})
+    except (OSError, ValueError, RecursionError) as error:
+        return Record(folder.name, "FAILED", f"{STATE} cannot be read: {error}")
+    return Record(**{**known, "name": folder.name})
+
+
+def _is_a(kind: Any, value: object) -> bool:
+    """Whether a value of JSON is one of a field's type."""
+    if isinstance(kind, UnionType):
+        return any(_is_a(each, value) for each in get_args(kind))
+    plain = get_origin(kind) or kind
+    if plain is list:
+        (entries,) = get_args(kind)
+        return isinstance(value, list) and all(_is_a(entries, entry) for entry in value)
+    if plain in (int, float):
+        return isinstance(value, (int, plain)) and not isinstance(value, bool)
+    return isinstance(value, plain)
 
 
 def read_status(folder: Path) -> dict[str, Any]:

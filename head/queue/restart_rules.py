@@ -1,20 +1,40 @@
-"""Decides what happens to an experiment whose job has ended: it is over, or it is retried."""
+"""Decides what happens to an experiment whose job has ended: it is over, or it is tried again.
 
+What the experiment's file or code says wrong is final: exit code 2. What may pass is tried again,
+with growing pauses, for a day: exit code 75, or none because Ray has not run it. Anything else is a
+failure, of which ten within an hour are the end.
+"""
+
+import os
 import subprocess
 import sys
 import time
 
-from ray.job_submission import JobStatus
+from ray.job_submission import JobDetails, JobStatus
 
+from ..files import open_file
 from ..paths import RUNS
 from .plan import REFUSAL, finish_runs
-from .record import ENDED, OUTPUT, Record, read_status
+from .record import AT_WORK, ENDED, OUTPUT, STATUS, Record, read_status
 from .store import Store
 
 RETRY_AFTER_S = 15.0
-STARTS_AN_HOUR = 10
+LONGEST_PAUSE_S = 900.0
+"""The pause doubles with each try, up to this."""
+KEEPS_ITS_PLACE = 3
+"""So often it keeps its CPUs while it pauses, two minutes in all; then others may train."""
+AWAY_FOR_S = 24 * 3600.0
+STARTS_WITHIN_S = 75 * 60.0
+"""A start that says nothing for so long is stuck. The pull of an image may take an hour."""
+FAILURES_AN_HOUR = 10
 HOUR_S = 3600.0
 SAVE = [sys.executable, "-m", "head.results", "save"]
+
+
+def pauses(record: Record) -> bool:
+    """Whether the next try is yet to come; after a step of the clock it is due at once."""
+    now = time.time()
+    return now < record.not_before <= now + LONGEST_PAUSE_S
 
 
 class Ends:
@@ -22,15 +42,14 @@ class Ends:
         self._store = store
         self._saving: list[subprocess.Popen[bytes]] = []
 
-    def of_job(self, record: Record, status: JobStatus, code: int | None, closing: bool) -> None:
+    def of_job(self, record: Record, job: JobDetails, closing: bool) -> None:
         """Handles the end of a job.
 
         Args:
-            code: The payload's exit code.
             closing: Whether the queue has stopped the job because the queue itself ends; the next
                 queue continues the job.
         """
-        if status == JobStatus.SUCCEEDED:
+        if job.status == JobStatus.SUCCEEDED:
             finish_runs(RUNS / record.key)
             self._end(record, "FINISHED", self._reason(record))
         elif record.wish:
@@ -38,7 +57,8 @@ class Ends:
         elif closing:
             self._store.change(record, state="STARTING", job="")
         else:
-            self._failed(record, code)
+            code = job.driver_exit_code
+            self._failed(record, code, (job.message or "") if code is None else "")
 
     def of_start(self, record: Record, code: int, closing: bool) -> None:
         """Handles a job that could not be submitted."""
@@ -52,6 +72,8 @@ class Ends:
         if record.wish == "requeue":
             self._say(record, "QUEUED: makes room")
             self._store.change(record, state="QUEUED", wish="", job="")
+        elif record.wish == "retry":
+            self.away(record, record.reason)
         else:
             self._end(record, "STOPPED", "stopped")
 
@@ -65,29 +87,60 @@ class Ends:
         self._end(record, status["state"], str(status.get("reason", "")))
         return True
 
-    def too_often(self, record: Record) -> bool:
-        """Ends an experiment that was started too often within an hour."""
-        recent = [start for start in record.starts if start > time.time() - HOUR_S]
-        if len(recent) < STARTS_AN_HOUR:
-            return False
-        reason = f"started {len(recent)} times within an hour; {record.reason}"
-        self._end(record, "FAILED", reason)
-        return True
-
     def without_machines(self, record: Record) -> None:
         """Ends a script whose machines did not come in time."""
         limit = f"{record.machines_timeout_s:g}"
         reason = f"cluster_coordination_timeout_seconds: no machines for it within {limit} s"
         self._end(record, "FAILED", reason)
 
-    def _failed(self, record: Record, code: int | None) -> None:
-        reason = self._reason(record) or f"exit code {code}"
+    def stuck(self, record: Record) -> bool:
+        """Lets a start that says nothing any more be stopped and tried again."""
+        folder = self._store.folder(record.name)
+        files = [path for path in (folder / OUTPUT, folder / STATUS) if path.exists()]
+        said = max([record.started or 0.0, *(path.stat().st_mtime for path in files)])
+        if time.time() - said <= STARTS_WITHIN_S:
+            return False
+        last = self._reason(record)
+        reason = f"no sign of its start for {STARTS_WITHIN_S / 60:.0f} min; the last was: {last}"
+        self._store.change(record, wish="retry", reason=reason)
+        return True
+
+    def away(self, record: Record, reason: str) -> None:
+        """Lets an experiment wait for what is away, and ends it if that lasts."""
+        now = time.time()
+        trained = record.state in AT_WORK and now - (record.started or now) > HOUR_S
+        since = now if trained or not record.away_since else record.away_since
+        tries = 0 if trained else record.away
+        if now - since > AWAY_FOR_S:
+            self._end(record, "FAILED", f"tried for {AWAY_FOR_S / HOUR_S:.0f} h; {reason}")
+            return
+        self._retry(
+            record,
+            reason,
+            min(RETRY_AFTER_S * 2**tries, LONGEST_PAUSE_S),
+            away_since=since,
+            away=tries + 1,
+        )
+
+    def _failed(self, record: Record, code: int | None, message: str = "") -> None:
+        reason = self._reason(record, message) or f"exit code {code}"
         if code == REFUSAL:
             self._end(record, "FAILED", reason)
-            return
-        self._say(record, f"failed, retry in {RETRY_AFTER_S:.0f} s: {reason}")
-        not_before = time.time() + RETRY_AFTER_S
-        self._store.change(record, state="STARTING", reason=reason, job="", not_before=not_before)
+        elif code in (os.EX_TEMPFAIL, None):
+            self.away(record, reason)
+        else:
+            now = time.time()
+            failures = [*(time for time in record.failures if time > now - HOUR_S), now]
+            if len(failures) < FAILURES_AN_HOUR:
+                self._retry(record, reason, RETRY_AFTER_S, failures=failures)
+            else:
+                reason = f"failed {len(failures)} times within an hour; {reason}"
+                self._end(record, "FAILED", reason)
+
+    def _retry(self, record: Record, reason: str, pause_s: float, **changes: object) -> None:
+        self._say(record, f"failed, retry in {pause_s:.0f} s: {reason}")
+        changes = {**changes, "not_before": time.time() + pause_s, "reason": reason}
+        self._store.change(record, state="STARTING", job="", wish="", **changes)
 
     def _end(self, record: Record, state: str, reason: str) -> None:
         ended = self._store.change(record, state=state, reason=reason, ended=time.time())
@@ -100,17 +153,25 @@ class Ends:
         self._saving = [process for process in self._saving if process.poll() is None]
         self._saving.append(subprocess.Popen(SAVE))
 
-    def _reason(self, record: Record) -> str:
-        """Returns why the payload has ended: the reason in its status, or else its last line."""
+    def _reason(self, record: Record, message: str = "") -> str:
+        """Returns why the payload has ended: the reason in its status, or else its last line.
+
+        Args:
+            message: Ray's, if it has one to show instead of the last line.
+        """
         folder = self._store.folder(record.name)
         status = read_status(folder)
         # Of a start it is only the progress.
         if status.get("reason") and status.get("state") != "STARTING":
             return str(status["reason"])
-        output = folder / OUTPUT
-        with output.open("rb") as file:
-            file.seek(max(0, output.stat().st_size - 4096))
-            lines = file.read().decode(errors="replace").split("\n")
+        if message:
+            return " ".join(message.split())[:300]
+        try:
+            with open_file(folder / OUTPUT) as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
+                lines = file.read().decode(errors="replace").split("\n")
+        except OSError as error:
+            return f"{OUTPUT} cannot be read: {error.strerror}"
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def _say(self, record: Record, text: str) -> None:

@@ -2,7 +2,7 @@
 
 It runs with FOLDER first on PYTHONPATH. It pulls the experiment's image, restores its runs if
 the head has none, and installs the packages that it names. Exit codes: 0 submitted, 2 refused (a
-retry would fail again), 1 anything else.
+retry would fail again), 75 something is away or full (a retry may succeed), 1 anything else.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ray.job_submission import JobSubmissionClient
+from azure.core.exceptions import AzureError
+from ray.exceptions import RayError
+from requests import RequestException
 
-from ..blob import container, retry
+from ..blob import container
+from ..may_pass import may_pass
 from ..paths import RUNS
 from ..results import restore_runs
 from .plan import (
@@ -28,6 +31,7 @@ from .plan import (
     read_plan,
     run_to_resume,
 )
+from .ray_api import JobClient
 from .record import STATUS, read_record
 
 if TYPE_CHECKING:
@@ -35,28 +39,45 @@ if TYPE_CHECKING:
     from payload.experiment.script import Script
 
 DASHBOARD_TIMEOUT_S = 120.0
+SUBMIT_TIMEOUT_S = 300.0
+"""Ray takes in what travels, up to 512 MiB."""
 
 
 def main(folder: Path, job: str, number: int) -> int:
     import payload.errors
 
+    # An older payload does not have it.
+    temporary = getattr(payload.errors, "TemporaryError", ())
     try:
-        planned = read_plan(folder)
-        if image_of(planned):
-            planned = _with_image(planned, folder / STATUS)
-        record = read_record(folder)
-        assert record is not None, "the queue starts experiments of its store"
-        key = record.key
-        environment = job_environment(planned, folder, RUNS / key)
+        _start(folder, job, number)
     except payload.errors.UserError as error:
         print(error, flush=True)
         return REFUSAL
-    # An older payload does not have it.
-    except getattr(payload.errors, "TemporaryError", ()) as error:
-        print(error, flush=True)
-        return 1
-    blobs = os.environ["RESULTS_CONTAINER"]
-    retry(f"{blobs}/runs/{key}", lambda: restore_runs(container(blobs), key))
+    except Exception as error:
+        away = (temporary, AzureError, RequestException, RayError)
+        if not (isinstance(error, away) or may_pass(error)):
+            raise
+        print(payload.errors.first_line(error), flush=True)
+        return os.EX_TEMPFAIL
+    return 0
+
+
+def _start(folder: Path, job: str, number: int) -> None:
+    """Submits the job.
+
+    Raises:
+        UserError: The payload refuses the experiment.
+        TemporaryError, AzureError, RequestException, RayError, OSError: Another try may succeed.
+    """
+    planned = read_plan(folder)
+    if image_of(planned):
+        planned = _with_image(planned, folder / STATUS)
+    record = read_record(folder)
+    assert record is not None, "the queue starts experiments of its store"
+    key = record.key
+    environment = job_environment(planned, folder, RUNS / key)
+    # It is not repeated here, where it would keep the experiment's CPUs from others.
+    restore_runs(container(os.environ["RESULTS_CONTAINER"]), key)
     # A container writes to the folders that exist when it starts.
     (RUNS / key).mkdir(parents=True, exist_ok=True)
     client = connect()
@@ -69,10 +90,15 @@ def main(folder: Path, job: str, number: int) -> int:
             runtime_env=environment,
             metadata={"experiment": folder.name},
         )
-    except RuntimeError:
+    except RuntimeError as error:
         # An earlier start may have submitted it: Ray accepts a job's id once.
-        print(f"{job} was submitted before: {client.get_job_status(job)}", flush=True)
-    return 0
+        try:
+            state = client.get_job_status(job)
+        except RuntimeError:
+            if "status code 5" in str(error):
+                raise ConnectionError(str(error)) from None
+            raise error from None
+        print(f"{job} was submitted before: {state}", flush=True)
 
 
 def _with_image(planned: Experiment | Script, status: Path) -> Experiment | Script:
@@ -104,13 +130,15 @@ def _with_image(planned: Experiment | Script, status: Path) -> Experiment | Scri
     return planned.model_copy(update={"image": name})
 
 
-def connect() -> JobSubmissionClient:
+def connect() -> JobClient:
     """Waits for Ray's dashboard, which starts some seconds after Ray."""
     end = time.monotonic() + DASHBOARD_TIMEOUT_S
     while True:
         try:
-            return JobSubmissionClient()
-        except ConnectionError:
+            client = JobClient()
+            client.limit_s = SUBMIT_TIMEOUT_S
+            return client
+        except (ConnectionError, RequestException):
             if time.monotonic() > end:
                 raise
             time.sleep(1)

@@ -6,6 +6,7 @@ every change can be repeated.
 
 import difflib
 import fcntl
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..files import sync
 from ..paths import EXPERIMENTS
 from ..sleep_record import is_going_to_sleep
 from .record import STATE, Record, read_record
@@ -23,6 +25,10 @@ class RefusedError(Exception):
     def __init__(self, reason: str, next_command: str = "volley status") -> None:
         super().__init__(reason)
         self.next_command = next_command
+
+
+NEXT, OLD = ".next-", ".old-"
+"""Begin the names of folders: an experiment's replacement, and what a new one has replaced."""
 
 
 class Store:
@@ -68,6 +74,19 @@ class Store:
                 now.write(self.folder(now.name))
         return now
 
+    def note(self, name: str, reason: str, instead_of: str | None = None) -> None:
+        """Tells a reason in an unfinished experiment's record, which otherwise stays as it is.
+
+        Args:
+            instead_of: The reason that it must have had.
+        """
+        with self._locked():
+            record = read_record(self.folder(name))
+            if record is None or record.over or record.reason == reason:
+                return
+            if instead_of in (None, record.reason):
+                replace(record, reason=reason).write(self.folder(name))
+
     def submit(self, record: Record, content: Path, replaces: bool) -> Record:
         """Puts an experiment into the queue, unless the same one is there.
 
@@ -87,7 +106,7 @@ class Store:
             before = there if there and not there.over else None
             if before and before.digest == record.digest and not before.wish:
                 if before.not_before:  # It has failed: try again now, and count from the start.
-                    before = replace(before, not_before=0.0, starts=[], reason="")
+                    before = replace(before, failures=[], reason="", **TRY_NOW)
                     before.write(self.folder(before.name))
                 return before
             if before and not replaces:
@@ -102,8 +121,10 @@ class Store:
             order = before.order if before else self._order(record.now)
             record = replace(record, order=order, submitted=time.time())
             record.write(content)
+            _sync_all(content)
             if there and there.live:
-                content.rename(self._emptied(f".next-{record.name}"))
+                content.rename(self._emptied(f"{NEXT}{record.name}"))
+                sync(self.root)
                 replace(there, wish="replace").write(self.folder(record.name))
             else:
                 self._place(content, record.name)
@@ -112,9 +133,32 @@ class Store:
     def place_next(self, name: str) -> None:
         """Puts the replacement of a stopped experiment into the queue."""
         with self._locked():
-            content = self.root / f".next-{name}"
+            content = self.root / f"{NEXT}{name}"
             if content.exists():
                 self._place(content, name)
+
+    def interrupted(self) -> set[str]:
+        """Returns the names of experiments whose replacement is not complete yet."""
+        return {
+            path.name.removeprefix(prefix)
+            for prefix in (NEXT, OLD)
+            for path in self.root.glob(f"{prefix}*")
+        }
+
+    def repair(self, name: str) -> None:
+        """Completes a replacement whose process was killed."""
+        following, old = self.root / f"{NEXT}{name}", self.root / f"{OLD}{name}"
+        with self._locked():
+            there = read_record(self.folder(name))
+            wanted = there is None or there.wish == "replace"
+            if following.exists() and wanted and not (there and there.live):
+                self._place(following, name)
+            elif there is None and old.exists():
+                self._place(old, name)
+            elif not wanted:
+                shutil.rmtree(following, ignore_errors=True)
+            if there is not None:
+                shutil.rmtree(old, ignore_errors=True)
 
     def stop(self, name: str) -> Record:
         """Stops an experiment that waits, and asks the queue to stop one that trains."""
@@ -125,11 +169,13 @@ class Store:
         """Puts a stopped or failed experiment at the end of the queue.
 
         Raises:
-            RefusedError: It has finished, or the cluster is going to sleep.
+            RefusedError: It has finished, its record is lost, or the cluster is going to sleep.
         """
         with self._locked():
             check_awake()
             record = self.get(name)
+            if record.damaged:
+                raise RefusedError(record.reason, f"volley submit EXPERIMENT --name {name}")
             if record.state == "FINISHED":
                 submit = f"volley submit EXPERIMENT --name {name}"
                 raise RefusedError(f"{name} has finished", submit)
@@ -146,11 +192,14 @@ class Store:
 
     def _stop(self, record: Record) -> Record:
         if record.live:
-            record = replace(record, wish="stop")
+            stopped = replace(record, wish="stop")
         elif not record.over:
-            record = replace(record, state="STOPPED", reason="stopped", ended=time.time())
-        record.write(self.folder(record.name))
-        return record
+            stopped = replace(record, state="STOPPED", reason="stopped", ended=time.time())
+        else:
+            stopped = replace(record, wish="")  # Nor does a replacement follow.
+        if stopped != record:
+            stopped.write(self.folder(record.name))
+        return stopped
 
     def _order(self, now: bool = False) -> int:
         """Returns a place at the end of the queue, or before all unfinished experiments."""
@@ -161,15 +210,20 @@ class Store:
 
     def _place(self, content: Path, name: str) -> None:
         """Makes `content` the experiment's folder, in place of an existing one."""
-        old = self._emptied(f".old-{name}")
+        old = self.root / f"{OLD}{name}"
         if self.folder(name).exists():
-            self.folder(name).rename(old)
+            self.folder(name).rename(self._emptied(old.name))
         content.rename(self.folder(name))
+        sync(self.root)
         shutil.rmtree(old, ignore_errors=True)
 
     def _emptied(self, name: str) -> Path:
         shutil.rmtree(self.root / name, ignore_errors=True)
         return self.root / name
+
+
+TRY_NOW: dict[str, Any] = {"not_before": 0.0, "away_since": 0.0, "away": 0}
+"""The fields of a record that has nothing to wait for."""
 
 
 def check_awake() -> None:
@@ -184,3 +238,12 @@ def _same(record: Record, other: Record) -> bool:
         other.state,
         other.wish,
     )
+
+
+def _sync_all(folder: Path) -> None:
+    """Waits until the disk has a folder's files: after a power cut none of them is empty."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            if not (path := Path(parent, name)).is_symlink():
+                sync(path)
+        sync(Path(parent))

@@ -66,6 +66,14 @@ def test_a_queued_experiment_is_shown_with_its_position_and_the_reason() -> None
     assert row("next")[-1] == "no room"
 
 
+def test_an_experiment_that_waits_for_what_is_away_says_when_it_is_tried_again() -> None:
+    away = {"name": "away", "state": "STARTING", "status": None, "reason": "the registry is away"}
+    answer = {**ANSWER, "experiments": [{**away, "not_before": 1240.0, "away": 4}]}
+    assert "the registry is away; retry in 4 min (try 5)" in "".join(page(answer))
+    answer = {**ANSWER, "experiments": [{**away, "not_before": 1240.0, "state": "STOPPED"}]}
+    assert "retry" not in "".join(page(answer))
+
+
 def test_a_failed_experiment_is_shown_with_the_reason_as_it_is() -> None:
     assert row("bad")[-1] == "config.lr: [bold] is not a number"
 

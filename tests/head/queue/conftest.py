@@ -11,6 +11,7 @@ from mlflow import MlflowClient
 from ray.cluster_utils import Cluster
 
 from tests.free_port import free_port
+from tests.head.queue.played_queue import Played
 from tests.head.queue.queue_head import Head
 from tests.local_ray import short_lived_cluster
 
@@ -48,3 +49,11 @@ def cluster_head(
     dashboard = f"http://{ray_with_dashboard.webui_url}"
     variables = {"RAY_API_SERVER_ADDRESS": dashboard, "MLFLOW_TRACKING_URI": mlflow_database}
     return Head(tmp_path_factory.mktemp("head"), variables)
+
+
+@pytest.fixture
+def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Played]:
+    played = Played(tmp_path, monkeypatch)
+    yield played
+    for process in [*played.queue._starting.values(), *played.queue._ends._saving]:
+        process.wait()

@@ -2,101 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import json
-import subprocess
-import sys
+import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ray.job_submission import JobStatus
 
 import head.cluster_settings
-from head.queue import cluster_state, restart_rules
-from head.queue.cluster_state import RayNode
-from head.queue.queue import Queue
-from head.queue.record import Record
-from head.queue.store import Store
 from infra.config.stack_settings import StackSettings
 from infra.stack.head_software import cluster_settings
+from tests.head.queue.played_queue import Played
 from tests.infra.declared_stack import REQUIRED
 
 pytestmark = pytest.mark.slow
-
-
-@dataclass
-class ListedCluster:
-    """A simulated cluster whose nodes and jobs the test sets."""
-
-    cpus: int = 2
-    listed: dict[str, Any] = field(default_factory=dict)
-    started: list[tuple[str, int]] = field(default_factory=list)
-    stopped: list[str] = field(default_factory=list)
-    workers: list[int] = field(default_factory=list)
-    """The numbers of workers that the queue has requested from Ray's autoscaler."""
-
-    def nodes(self) -> list[RayNode]:
-        return [RayNode("head", "10.0.0.4", "head", self.cpus, 0.0)]
-
-    def jobs(self) -> tuple[dict[str, Any], int]:
-        return dict(self.listed), 0
-
-    def stop(self, job: str) -> None:
-        self.stopped.append(job)
-
-    def request_workers(self, count: int) -> None:
-        self.workers.append(count)
-
-    def start(self, folder: Path, job: str, env_runners: int, output: Path) -> Any:
-        self.started.append((folder.name, env_runners))
-        self.becomes(job, JobStatus.RUNNING)
-        return subprocess.Popen([sys.executable, "-c", ""])
-
-    def becomes(self, job: str, status: JobStatus, code: int | None = None) -> None:
-        self.listed[job] = SimpleNamespace(submission_id=job, status=status, driver_exit_code=code)
-
-
-class Played:
-    """A queue of some experiments on a listed cluster."""
-
-    def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.store = Store(home / "experiments")
-        self.cluster = ListedCluster()
-        monkeypatch.setattr(restart_rules, "SAVE", [sys.executable, "-c", ""])
-        monkeypatch.setattr(restart_rules, "RUNS", home / "runs")
-        monkeypatch.setattr(cluster_state, "CLUSTER_STATE", home / "experiments/.cluster.json")
-        self.queue = Queue(self.store, self.cluster)  # type: ignore[arg-type]
-
-    def submit(self, name: str, **changes: Any) -> None:
-        content = self.store.root / f".incoming-{name}"
-        content.mkdir()
-        (content / "output.log").write_text("the last line\n")
-        record = Record(name, key=f"{name}-key", digest=name, **changes)
-        self.store.submit(record, content, False)
-
-    def step(self, closing: bool = False) -> bool:
-        for process in self.queue._starting.values():
-            process.wait()
-        trains: bool = self.queue.step(closing)
-        return trains
-
-    def ends(self, name: str, status: JobStatus, code: int | None = None) -> Any:
-        """Ends an experiment's job; returns the record that the queue then writes."""
-        self.cluster.becomes(self.store.get(name).job, status, code)
-        self.step()
-        return self.store.get(name)
-
-
-@pytest.fixture
-def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Played]:
-    played = Played(tmp_path, monkeypatch)
-    yield played
-    for process in [*played.queue._starting.values(), *played.queue._ends._saving]:
-        process.wait()
 
 
 def test_the_progress_of_a_start_is_not_the_reason_for_its_end(played: Played) -> None:
@@ -131,7 +53,7 @@ def test_one_that_fails_ten_times_an_hour_has_failed(played: Played) -> None:
     played.step()
     record = played.store.get("a")
     assert (record.state, record.attempts) == ("FAILED", 10)
-    assert record.reason == "started 10 times within an hour; the last line"
+    assert record.reason == "failed 10 times within an hour; the last line"
 
 
 def test_one_that_is_refused_has_failed(played: Played) -> None:
@@ -144,7 +66,7 @@ def test_a_script_waits_for_others_without_a_limit_and_for_machines_with_one(
     played: Played,
 ) -> None:
     played.submit("a")
-    waits = {"script": True, "machines_timeout_s": 0.001}
+    waits: dict[str, Any] = {"script": True, "machines_timeout_s": 0.001}
     played.submit("fits", needs={"num_env_runners": 0, "cpu_learners": 1}, **waits)
     for _ in range(3):
         played.step()
@@ -267,3 +189,201 @@ def test_workers_are_asked_for_while_an_experiment_can_use_them(
     played.ends("a", JobStatus.SUCCEEDED)
     played.step()
     assert played.cluster.workers == [3, 0]
+
+
+# What may pass
+
+
+def test_what_may_pass_is_tried_again_with_growing_pauses_and_ends_after_a_day(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_000_000.0
+    monkeypatch.setattr(time, "time", lambda: now)
+    played.submit("a")
+    pauses = []
+    while True:
+        played.step()
+        now += 5.0
+        record = played.ends("a", JobStatus.FAILED, os.EX_TEMPFAIL)
+        played.cluster.listed.clear()
+        if record.state != "STARTING":
+            break
+        pauses.append(record.not_before - now)
+        now = record.not_before
+    assert pauses[:8] == [15, 30, 60, 120, 240, 480, 900, 900]
+    assert sum(pauses) > 24 * 3600
+    assert (record.state, record.reason) == ("FAILED", "tried for 24 h; the last line")
+
+
+def test_what_has_trained_for_long_is_away_anew(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_000_000.0
+    monkeypatch.setattr(time, "time", lambda: now)
+    played.submit("a")
+    for _ in range(3):
+        played.step()
+        status = {"state": "TRAINING", "reason": ""}
+        (played.store.folder("a") / "status.json").write_text(json.dumps(status))
+        played.step()
+        now += 20 * 3600
+        record = played.ends("a", JobStatus.FAILED, os.EX_TEMPFAIL)
+        assert (record.state, record.not_before - now) == ("STARTING", 15)
+        played.cluster.listed.clear()
+        now = record.not_before
+
+
+def test_an_experiment_that_waits_for_long_lets_the_next_one_train_and_keeps_its_turn(
+    played: Played,
+) -> None:
+    for name in ("a", "b", "c"):
+        played.submit(name)
+    for tries in range(1, 5):
+        played.step()
+        assert ("c", 1) not in played.cluster.started
+        record = played.ends("a", JobStatus.FAILED, os.EX_TEMPFAIL)
+        assert record.away == tries
+        if tries < 4:
+            played.store.change(record, not_before=1.0)
+    played.step()
+    assert played.cluster.started[-1] == ("c", 1)
+    played.store.change(played.store.get("a"), not_before=1.0)
+    played.step()
+    assert played.store.get("a").reason == "waiting for CPUs or GPUs in use by b, c"
+    played.ends("b", JobStatus.SUCCEEDED)
+    assert played.cluster.started[-1] == ("a", 1)
+
+
+def test_a_job_that_ray_could_not_run_is_tried_again_and_says_why(played: Played) -> None:
+    played.submit("a")
+    played.step()
+    job = played.store.get("a").job
+    played.cluster.becomes(job, JobStatus.FAILED)
+    played.cluster.listed[job].message = "The runtime environment\ncould not be set up"
+    played.step()
+    record = played.store.get("a")
+    assert (record.state, record.away, record.failures) == ("STARTING", 1, [])
+    assert record.reason == "The runtime environment could not be set up"
+
+
+@pytest.mark.parametrize(("code", "state"), [(75, "STARTING"), (1, "STARTING"), (2, "FAILED")])
+def test_a_start_that_cannot_be_submitted_ends_as_its_exit_code_says(
+    played: Played, code: int, state: str
+) -> None:
+    played.cluster.start_code = code
+    played.submit("a")
+    played.step()
+    played.step()
+    record = played.store.get("a")
+    assert (record.state, record.away, len(record.failures)) == (state, code == 75, code == 1)
+
+
+def test_a_program_that_cannot_be_started_is_tried_again(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played.submit("a")
+
+    def start(*_: object) -> None:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(played.cluster, "start", start)
+    played.step()
+    record = played.store.get("a")
+    assert (record.state, record.away) == ("STARTING", 1)
+    assert "Resource temporarily unavailable" in record.reason
+
+
+def test_submitting_again_ends_the_wait(played: Played) -> None:
+    played.submit("a")
+    played.step()
+    played.ends("a", JobStatus.FAILED, os.EX_TEMPFAIL)
+    played.submit("a")
+    record = played.store.get("a")
+    assert (record.not_before, record.away, record.away_since, record.reason) == (0, 0, 0, "")
+
+
+# What is no failure
+
+
+def test_making_room_and_losing_ray_are_no_failures(played: Played) -> None:
+    played.submit("a", needs={"evaluation_env_runners": 1})
+    for number in range(12):
+        played.step()
+        played.submit(f"urgent-{number}", needs={"evaluation_env_runners": 1}, now=True)
+        played.step()
+        assert played.ends("a", JobStatus.FAILED, 143).state == "QUEUED"
+        played.step()
+        played.ends(f"urgent-{number}", JobStatus.SUCCEEDED)
+    for _ in range(12):
+        played.step()
+        played.cluster.listed.clear()
+    played.step()
+    record = played.store.get("a")
+    assert (record.state, record.failures) == ("STARTING", [])
+    assert record.attempts > 24
+
+
+# A start that hangs
+
+
+@pytest.mark.parametrize("submitted", [False, True])
+def test_a_start_that_says_nothing_is_stopped_and_tried_again(
+    played: Played, monkeypatch: pytest.MonkeyPatch, submitted: bool
+) -> None:
+    played.cluster.start_code = None if not submitted else 0
+    played.submit("a")
+    played.step()
+    later = time.time() + 76 * 60
+    monkeypatch.setattr(time, "time", lambda: later)
+    (played.store.folder("a") / "output.log").write_text("pulling\n")
+    os.utime(played.store.folder("a") / "output.log", (later - 60, later - 60))
+    played.queue.step(closing=False)
+    assert played.store.get("a").wish == ""
+    os.utime(played.store.folder("a") / "output.log", (0, 0))
+    played.queue.step(closing=False)
+    assert played.store.get("a").wish == "retry"
+    played.step()
+    if submitted:
+        job = played.store.get("a").job
+        assert played.cluster.stopped == [job]
+        played.cluster.becomes(job, JobStatus.STOPPED)
+        played.step()
+    record = played.store.get("a")
+    assert (record.state, record.wish, record.job, record.away) == ("STARTING", "", "", 1)
+    assert record.reason == "no sign of its start for 75 min; the last was: pulling"
+
+
+# Replacements
+
+
+def test_the_replacement_of_a_stopped_experiment_is_placed_by_the_next_queue(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played.submit("a")
+    played.step()
+    played.submit("a", replaces=True, digest="other")
+    played.step()
+
+    def killed(_: str) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:
+        dying.setattr(played.store, "place_next", killed)
+        with pytest.raises(KeyboardInterrupt):
+            played.ends("a", JobStatus.FAILED, 143)
+    assert played.store.get("a").state == "STOPPED"
+    played.step()
+    record = played.store.get("a")
+    assert (record.digest, record.state) == ("other", "STARTING")
+
+
+def test_stopping_an_experiment_stops_its_replacement_too(played: Played) -> None:
+    played.submit("a")
+    played.step()
+    played.submit("a", replaces=True, digest="other")
+    played.store.stop("a")
+    played.step()
+    record = played.ends("a", JobStatus.FAILED, 143)
+    played.step()
+    assert (record.state, played.store.get("a").digest) == ("STOPPED", "a")
+    assert [path.name for path in played.store.root.glob(".*-a")] == []

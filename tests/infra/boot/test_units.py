@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from head.queue.__main__ import CLOSING_S
+from head.queue.ray_api import REQUEST_S
 from infra import ports
 from infra.boot.cloud_config import HEAD_SOFTWARE_UNITS, UNITS, Role, cloud_config
 from tests.infra.boot.boot_scripts import load
@@ -104,6 +105,15 @@ def test_the_queue_has_time_to_stop_every_experiment(tree: Path) -> None:
     (seconds,) = settings(tree, "experiments.service", "TimeoutStopSec")
     job = int(variables(tree, "ray-head.service")["RAY_JOB_STOP_WAIT_TIME_S"])
     assert job < CLOSING_S < int(seconds)
+
+
+@pytest.mark.parametrize("role", ["head"], indirect=True)
+def test_a_queue_that_hangs_is_restarted_and_one_that_waits_for_ray_is_not(tree: Path) -> None:
+    (seconds,) = settings(tree, "experiments.service", "WatchdogSec")
+    assert int(seconds) >= 20 * REQUEST_S
+    assert settings(tree, "experiments.service", "Restart") == ["always"]
+    # Its jobs are Ray's processes. It must not be asked to write a checkpoint of each first.
+    assert settings(tree, "experiments.service", "WatchdogSignal") == ["SIGKILL"]
 
 
 @pytest.mark.parametrize("role", ["head"], indirect=True)
