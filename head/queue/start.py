@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from payload.experiment import Experiment
     from payload.experiment.script import Script
 
-DASHBOARD_TIMEOUT_S = 120.0
+DASHBOARD_TIMEOUT_S = 30.0
 SUBMIT_TIMEOUT_S = 300.0
 """Ray takes in what travels, up to 512 MiB."""
 
