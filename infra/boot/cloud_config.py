@@ -85,7 +85,20 @@ class MachineEnvironment:
             "PYTHON_VERSION": PYTHON_VERSION,
             "UNITS": " ".join(UNITS[self.role] + HEAD_SOFTWARE_UNITS * (self.role == "head")),
             "STOP_BEFORE_EVICTION": STOP_BEFORE_EVICTION[self.role],
+            **self._no_proxy(),
         }
+
+    def _no_proxy(self) -> dict[str, str]:
+        """Returns what a proxy in the user's variables does not carry, beside what they say.
+
+        That is the machine itself, its metadata service, and the results account, whose firewall
+        admits the machines' subnets only.
+        """
+        given = self.environment_variables
+        own = f"localhost,127.0.0.1,169.254.169.254,{self.results_account}.blob.core.windows.net"
+        hosts = ",".join(filter(None, (given.get("no_proxy") or given.get("NO_PROXY"), own)))
+        # Some programs read the one, some the other.
+        return {"NO_PROXY": hosts, "no_proxy": hosts}
 
 
 class CustomDataTooLargeError(Exception):

@@ -7,16 +7,19 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import proxy_bypass
 
 import pytest
 import yaml
+from requests.utils import get_environ_proxies
 
 from head.queue.__main__ import CLOSING_S
 from head.queue.ray_api import REQUEST_S
 from infra import ports
 from infra.boot.cloud_config import HEAD_SOFTWARE_UNITS, UNITS, Role, cloud_config
 from tests.infra.boot.boot_scripts import load
-from tests.infra.boot.machine_tree import machine
+from tests.infra.boot.machine_tree import machine, write_tree
 
 
 def settings(tree: Path, unit: str, key: str) -> list[str]:
@@ -64,6 +67,32 @@ def test_nobody_switches_off_what_the_cluster_relies_on(tree: Path, role: Role) 
         assert command.startswith(
             "/usr/bin/env VOLLEY_ROOT=/ PYTHONPATH=/usr/local/lib/volley/software "
         )
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"NO_PROXY": ".mine.example"}, {"no_proxy": ".mine.example"}]
+)
+def test_a_proxy_of_the_user_carries_nothing_of_the_cluster(
+    role: Role, given: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxies = {"HTTP_PROXY": "http://10.9.9.9:1", "https_proxy": "http://10.9.9.9:1"}
+    tree = write_tree(machine(role, environment_variables={**proxies, **given}), tmp_path)
+    for name in ("http_proxy", "https_proxy", "no_proxy"):
+        for spelt in (name, name.upper()):
+            monkeypatch.delenv(spelt, raising=False)
+    for name, value in variables(tree, f"ray-{role}.service").items():
+        monkeypatch.setenv(name, value)
+    for url in (
+        "http://169.254.169.254/metadata/instance",
+        "http://127.0.0.1:8265/api/jobs/",
+        "https://account.blob.core.windows.net/token/ray-token",
+        *(["http://registry.mine.example/"] if given else []),
+    ):
+        host = urlsplit(url).hostname or ""
+        # Of urllib, as start-ray-worker has it, and of requests, as Azure's SDK and Ray have it.
+        assert proxy_bypass(host), url
+        assert get_environ_proxies(url) == {}, url
+    assert get_environ_proxies("http://pypi.example/") != {}
 
 
 def test_whatever_talks_to_many_processes_may_open_many_files(tree: Path, role: Role) -> None:
