@@ -55,5 +55,4 @@ def cluster_head(
 def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Played]:
     played = Played(tmp_path, monkeypatch)
     yield played
-    for process in [*played.queue._starting.values(), *played.queue._ends._saving]:
-        process.wait()
+    played.end()

@@ -88,3 +88,8 @@ class Played:
         self.cluster.becomes(self.store.get(name).job, status, code)
         self.step()
         return self.store.get(name)
+
+    def end(self) -> None:
+        """Waits for the processes that the queue has started."""
+        for process in [*self.queue._starting.values(), *self.queue._ends._saving]:
+            process.wait()

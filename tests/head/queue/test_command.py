@@ -74,6 +74,20 @@ def test_one_that_waits_is_stopped_at_once_and_resumed_at_the_end(head: Head) ->
     assert head.ask("resume", "pong")["position"] == 2
 
 
+@pytest.mark.parametrize(("away", "waits"), [(0, False), (2, True)])
+def test_who_waits_for_a_training_hears_of_failures_and_waits_for_what_is_away(
+    head: Head, away: int, waits: bool
+) -> None:
+    head.submit("pong", cartpole())
+    file = head.experiments / "pong/state.json"
+    changes = {"state": "STARTING", "reason": "it broke", "not_before": 9e9, "away": away}
+    file.write_text(json.dumps({**head.record("pong"), **changes}))
+    start = time.monotonic()
+    answer = head.ask("wait", "pong", "--timeout", "5")
+    assert (answer["state"], answer["reason"]) == ("STARTING", "it broke")
+    assert (time.monotonic() - start >= 5) == waits
+
+
 def test_a_name_that_does_not_exist_is_told_with_the_nearest(head: Head) -> None:
     head.submit("pong", cartpole())
     assert head.ask("stop", "pomg") == {

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from head.queue.journal import MOST_BYTES, JournalCopy
 from head.queue.record import read_record
 from head.queue.store import RefusedError, Store
 from tests.head.queue.played_queue import Played
+from tests.payload.small_disk import MEBIBYTE, small_disk
 
 pytestmark = pytest.mark.slow
 
@@ -131,44 +132,56 @@ def test_a_record_belongs_to_its_folder(played: Played) -> None:
     assert copied.name == "copy"
 
 
-def test_an_end_that_finds_no_space_is_written_once_there_is_some(
-    played: Played, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    played.submit("a")
-    played.submit("b")
-    played.step()
-    with monkeypatch.context() as full:
+# A full disk
 
-        def no_space(*_: object) -> None:
-            raise OSError(errno.ENOSPC, "No space left on device")
 
-        full.setattr(os, "fsync", no_space)
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Played]:
+    """A queue whose files are on a file system of 32 MiB."""
+    with small_disk(tmp_path) as disk:
+        played = Played(disk, monkeypatch)
+        yield played
+        played.end()
+
+
+@contextmanager
+def full(played: Played) -> Iterator[None]:
+    """Takes all the space inside."""
+    filler = played.store.root.parent / "somebody's video.mp4"
+    with filler.open("wb", buffering=0) as file:
+        for size in (MEBIBYTE, 4096, 1):
+            with suppress(OSError):
+                while file.write(bytes(size)) == size:
+                    pass
+    try:
+        yield
+    finally:
+        filler.unlink()
+
+
+def test_an_end_that_finds_no_space_is_written_once_there_is_some(small: Played) -> None:
+    small.submit("a")
+    small.submit("b")
+    small.step()
+    with full(small):
         for name in ("a", "b"):
-            played.cluster.becomes(played.store.get(name).job, JobStatus.SUCCEEDED)
-        with pytest.raises(OSError, match="No space"):  # The view of Ray; the loop tries again.
-            played.step()
-        assert {record.state for record in played.store.records()} == {"STARTING"}
-    played.step()
-    assert {record.state for record in played.store.records()} == {"FINISHED"}
+            small.cluster.becomes(small.store.get(name).job, JobStatus.SUCCEEDED)
+        with pytest.raises(OSError, match="No space"):  # Its view of Ray; the loop goes on.
+            small.step()
+        assert {record.state for record in small.store.records()} == {"STARTING"}
+    small.step()
+    assert {record.state for record in small.store.records()} == {"FINISHED"}
 
 
-def test_a_start_that_was_refused_while_the_disk_was_full_is_not_forgotten(
-    played: Played, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    played.cluster.start_code = 2
-    played.submit("a")
-    played.step()
-    with monkeypatch.context() as full:
-
-        def no_space(*_: object) -> None:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-        full.setattr(os, "fsync", no_space)
-        with pytest.raises(OSError, match="No space"):
-            played.step()
-    played.step()
-    assert played.store.get("a").state == "FAILED"
-    assert played.cluster.started == [("a", 1)]
+def test_a_start_that_was_refused_while_the_disk_was_full_is_not_forgotten(small: Played) -> None:
+    small.cluster.start_code = 2
+    small.submit("a")
+    small.step()
+    with full(small), pytest.raises(OSError, match="No space"):
+        small.step()
+    small.step()
+    assert small.store.get("a").state == "FAILED"
+    assert small.cluster.started == [("a", 1)]
 
 
 # The output in the journal
