@@ -17,10 +17,10 @@ from typing import IO, NoReturn
 from head.command.tensorboard import tensorboard_command
 from payload.errors import UserError
 from payload.run.driver_lock import mark_dead_runs
+from payload.run.undelivered import deliver_in_background
+from payload.tracking.mlflow_experiment import EXPERIMENT_NAME, PARENT
 from payload.tracking.mlflow_run import (
     DATABASE,
-    EXPERIMENT_NAME,
-    PARENT,
     Tracking,
     experiment_page,
     mlflow_client,
@@ -83,6 +83,7 @@ def _mlflow(options: argparse.Namespace) -> Server:
     check_port(port, "volley ui --port")
     for line in mark_dead_runs(results):
         print(line)
+    deliver_in_background(results, print)
     uri = Tracking.embedded(results, "").uri
     command = [sys.executable, "-m", "mlflow", "ui", "--host", LOOPBACK, "--port", str(port)]
     # There is one user, and each worker takes four seconds to start.

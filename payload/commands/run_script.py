@@ -81,7 +81,8 @@ def _client(tracking: Tracking, in_job: bool) -> Any:
     """Returns an MlflowClient of a server that answers; volley's experiment is there."""
     from mlflow.exceptions import MlflowException
 
-    from payload.tracking.mlflow_run import MAX_RETRIES, connected_client, make_experiment
+    from payload.tracking.mlflow_experiment import make_experiment
+    from payload.tracking.mlflow_run import MAX_RETRIES, connected_client
 
     retries = os.environ.get(MAX_RETRIES)
     if in_job:  # The head's MLflow may still be starting.

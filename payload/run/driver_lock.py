@@ -43,6 +43,18 @@ def driver_lock(folder: RunFolder) -> Iterator[None]:
         _write(lock, "")
 
 
+def has_driver(folder: RunFolder) -> bool:
+    """Whether a process is training the run."""
+    with (folder.path / LOCK).open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # The file system has no locks.
+            return False
+    return False
+
+
 def mark_dead_runs(results: Path, tracking_uri: str | None = None) -> Iterator[str]:
     """Sets runs to KILLED in MLflow if a dead driver has left them as RUNNING.
 
@@ -68,6 +80,8 @@ def mark_dead_runs(results: Path, tracking_uri: str | None = None) -> Iterator[s
             run_id = folder.mlflow_run_id(uri)
             if host != socket.gethostname() or run_id is None:
                 continue
+            if folder.undelivered_file.exists():
+                continue  # It was killed when it had ended: the file has its status.
             last_sign = max(file.stat().st_mtime for file in folder.path.iterdir())
             try:
                 marked = end_run(uri, run_id, "KILLED", last_sign)

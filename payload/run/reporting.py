@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from payload.command_line import command_name, ui_command
@@ -11,7 +11,7 @@ from payload.run.interruption import Interruption
 from payload.run.panel import View
 from payload.run.run_folder import RunFolder
 from payload.run.run_status import RunStatus
-from payload.tracking.mlflow_run import MLflowRun, Status, Tracking
+from payload.tracking.mlflow_run import MLflowRun, Status
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,8 @@ class Reporting:
 
     def __init__(self, folder: RunFolder, options: TrainOptions, view: View) -> None:
         self.folder, self.options, self.view = folder, options, view
-        self.mlflow = MLflowRun(_tracking(folder, options), self._mlflow_started)
+        tracking = folder.tracking(options.results, options.tracking_uri, options.parent)
+        self.mlflow = MLflowRun(tracking, self._mlflow_started, self.view.say)
 
     def write(self, status: RunStatus) -> None:
         """Writes the state to the file that --status names."""
@@ -65,12 +66,15 @@ class Reporting:
             )
 
     def upload(self, status: Status, *files: Path) -> None:
-        """Gives MLflow files and the status, and waits until MLflow has received everything."""
+        """Gives MLflow files and the status, and waits a while until it has received everything."""
         for file in files:
             self.mlflow.log_artifact(file)
         self.mlflow.close(status)
-        if self.mlflow.problem is not None:
-            self.view.say(f"MLflow did not receive everything: {self.mlflow.problem}")
+        if self.mlflow.delivered and self.mlflow.problem is None:
+            return
+        kept = f"; {self.folder.undelivered_file.name} keeps the rest, which is sent later"
+        later = "" if self.mlflow.delivered else kept
+        self.view.say(f"MLflow did not receive everything: {self.mlflow.problem}{later}")
 
     def say_next(self, *commands: str) -> None:
         """Says where the MLflow run is, and which commands of volley to type next."""
@@ -87,11 +91,3 @@ class Reporting:
         self.view.where = f"MLflow run {run_id}"
         # Above the panel, where no frame breaks the address in two.
         self.view.say(f"MLflow           {self.mlflow.page}")
-
-
-def _tracking(folder: RunFolder, options: TrainOptions) -> Tracking:
-    """Returns where the MLflow run of a folder is, or will be, kept."""
-    tracking = Tracking.at(options.tracking_uri, options.results, folder.path.name)
-    parent = None if options.parent is None else options.parent.mlflow_run_file
-    # Another tracking server does not know the run: there it becomes a new one.
-    return replace(tracking, run_id=folder.mlflow_run_id(tracking.uri), parent_file=parent)

@@ -1,5 +1,7 @@
 """Where one training run keeps its files: results/runs/<name>/."""
 
+from __future__ import annotations
+
 import csv
 import io
 import json
@@ -7,8 +9,10 @@ import math
 import re
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from payload.atomic_file import replace_text
@@ -18,9 +22,11 @@ from payload.experiment.settings import Experiment
 from payload.may_pass import may_pass
 from payload.run.checkpoints import CheckpointStore
 from payload.tracking.metrics import ITERATION, METRICS, STEPS, columns, read_rows
+from payload.tracking.mlflow_run import Tracking
 from payload.tracking.report import Report
 
 RUNS = "runs"
+UNDELIVERED = "mlflow_undelivered.json"
 
 
 @dataclass(frozen=True)
@@ -59,16 +65,55 @@ class RunFolder:
         """Holds the id of the MLflow run, so that a resumed run continues in it."""
         return self.path / "mlflow_run.json"
 
+    @property
+    def undelivered_file(self) -> Path:
+        """Holds what MLflow has not received of a run that has ended; see Outbox."""
+        return self.path / UNDELIVERED
+
+    def tracking(
+        self, results: Path, server: str | None, search: RunFolder | None = None
+    ) -> Tracking:
+        """Returns where the MLflow run of this folder is, or will be, kept.
+
+        Args:
+            server: URI of an MLflow server; None is the database in `results`.
+            search: The search that the run is a trial of.
+        """
+        tracking = Tracking.at(server, results, self.path.name)
+        return replace(
+            tracking,
+            # Another tracking server does not know the run: there it becomes a new one.
+            run_id=self.mlflow_run_id(tracking.uri),
+            parent_file=None if search is None else search.mlflow_run_file,
+            key=self._mlflow_key(),
+            undelivered=self.undelivered_file,
+        )
+
     def mlflow_run_id(self, tracking_uri: str) -> str | None:
         """Returns the id of this run's MLflow run at `tracking_uri`, None if it has none."""
-        if not self.mlflow_run_file.exists():
-            return None
-        run = json.loads(self.mlflow_run_file.read_text())
-        return str(run["run_id"]) if run["tracking_uri"] == tracking_uri else None
+        run = self._mlflow_run()
+        return run.get("run_id") if run.get("tracking_uri") == tracking_uri else None
+
+    def _mlflow_key(self) -> str:
+        """Returns the value of the tag KEY of this run's MLflow run; the same after a restart."""
+        run = self._mlflow_run()
+        if "key" not in run:
+            run["key"] = uuid.uuid4().hex
+            with suppress(OSError):  # A full disk must not keep a run from starting.
+                replace_text(self.mlflow_run_file, json.dumps(run))
+        return run["key"]
 
     def remember_mlflow_run(self, run_id: str, tracking_uri: str) -> None:
-        run = {"run_id": run_id, "tracking_uri": tracking_uri}
+        run = self._mlflow_run() | {"run_id": run_id, "tracking_uri": tracking_uri}
         replace_text(self.mlflow_run_file, json.dumps(run))
+
+    def _mlflow_run(self) -> dict[str, str]:
+        """Returns the content of mlflow_run_file; empty if it is missing or damaged."""
+        try:
+            run = json.loads(self.mlflow_run_file.read_text())
+        except (OSError, ValueError):
+            return {}
+        return run if isinstance(run, dict) else {}
 
     def append_progress(self, report: Report) -> None:
         row = {name: _rounded(value) for name, value in columns(report).items()}

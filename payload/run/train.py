@@ -29,6 +29,7 @@ from payload.run.run_folder import RunFolder
 from payload.run.run_status import RunStatus, State
 from payload.run.terminal import terminal
 from payload.run.training_callback import TrainingCallback, callback_of
+from payload.run.undelivered import deliver_in_background
 from payload.run.video import record
 from payload.tracking.event_files import EventFiles
 from payload.tracking.learning_curve import draw_learning_curve
@@ -59,6 +60,7 @@ def train(
         view = View(output, experiment)
         for note in (*notes, *mark_dead_runs(options.results, options.tracking_uri)):
             view.say(note)
+        deliver_in_background(options.results, view.say)
         view.say(f"Run folder {folder.path}, log {folder.log.name}")
         training = Training(experiment, settings, folder, options, view)
         training.write_status("STARTING")

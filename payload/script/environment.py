@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from payload.tracking.mlflow_run import EXPERIMENT_NAME, Status
+from payload.tracking.mlflow_experiment import EXPERIMENT_NAME
+from payload.tracking.mlflow_run import Status
 
 SUBMISSION = "volley.submission"
 """The tag of all MLflow runs that a script starts."""

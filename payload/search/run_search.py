@@ -23,6 +23,7 @@ from payload.run.ray_cluster import disconnect, exit_at_once, watch_gcs
 from payload.run.reporting import Outcome, Reporting, stopped
 from payload.run.run_status import RunStatus, State
 from payload.run.terminal import terminal
+from payload.run.undelivered import deliver_in_background
 from payload.search.asha import ResumableASHA
 from payload.search.ranking import draw_trials, ranking, read_record, write_table
 from payload.search.search_folder import status_file
@@ -59,6 +60,7 @@ def search(job: Job, plan: Plan, cluster: Cluster, notes: list[str]) -> int:
         dead = mark_dead_runs(job.options.results, job.options.tracking_uri)
         for note in (*notes, *dead):
             view.say(note)
+        deliver_in_background(job.options.results, view.say)
         view.say(f"Search folder {job.folder.path}, log {job.folder.log.name}")
         own = Search(job, plan, view)
 

@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
-import errno
-import json
 import os
-import queue
 import shutil
 import tempfile
 import threading
 import time
-from collections import deque
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 from payload.command_line import ui_command
 from payload.errors import first_line
-from payload.tracking.metrics import STEPS
+from payload.tracking.mlflow_experiment import (
+    ACTIVE,
+    delivered_until,
+    is_missing,
+    lifecycle_stage,
+    open_run,
+)
+from payload.tracking.outbox import (
+    PARAM_LIMIT,
+    MetricPoint,
+    Outbox,
+    Request,
+    is_final,
+    read_outbox,
+)
 
-EXPERIMENT_NAME = "volley"
-EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
-"""Makes MLflow's UI open on charts of training instead of traces of language models."""
-PARENT = "mlflow.parentRunId"
-"""The tag by which MLflow nests a run in another one."""
 DATABASE = "mlflow.db"
 """The embedded database, in the folder of results."""
 RETRY_S = 5.0
 """Pause after an MLflow server did not answer."""
 CLOSE_TIMEOUT_S = 60.0
 """How long the end of a run waits for pending deliveries."""
-PARAM_LIMIT = 6000
-"""MLflow's longest parameter value, in characters."""
 MAX_RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
-BATCH = 1000
-"""Most metrics that MLflow takes in one request."""
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 _TRAINING = "workflowType=machine_learning"
@@ -57,6 +58,15 @@ class Tracking:
     """The run that a resumed training continues in."""
     parent_file: Path | None = None
     """RunFolder.mlflow_run_file of the run that contains this one."""
+    key: str = ""
+    """The value of the tag KEY; a random one if empty."""
+    undelivered: Path | None = None
+    """The file that keeps what MLflow has not received when the run ends; see Outbox."""
+
+    @property
+    def server(self) -> str | None:
+        """The server's URI; None for the database in the results, which may be moved."""
+        return self.uri if self.artifacts is None else None
 
     def page(self, experiment_id: str, run_id: str) -> str:
         """Returns the address of a run's page, or the command that serves an embedded database."""
@@ -77,27 +87,24 @@ class Tracking:
         return cls(f"sqlite:///{root}/{DATABASE}", root / "mlartifacts", run_name, run_id)
 
 
-@dataclass(frozen=True)
-class MetricPoint:
-    """One value on the axis of environment steps."""
-
-    name: str
-    value: float
-    env_steps: int
-    timestamp_ms: int
-
-
 class MLflowRun:
-    """Delivers metrics, parameters and artifacts in the order in which they were given.
+    """Delivers parameters, metrics, the status and artifacts, see Outbox.
 
-    Only `close` waits. While a server is away, deliveries are kept and repeated. A resumed run
-    delivers from progress.csv what an earlier one could not, and nothing that MLflow has.
+    Only `close` waits. While a server is away, deliveries are kept and repeated; what is left when
+    the run ends is kept in a file. A resumed run delivers from progress.csv and that file what an
+    earlier one could not, and nothing that MLflow has.
     """
 
-    def __init__(self, tracking: Tracking, on_start: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        tracking: Tracking,
+        on_start: Callable[[str], None] | None = None,
+        say: Callable[[str], None] = print,
+    ) -> None:
         """
         Args:
             on_start: Called with the run's id once it is known.
+            say: Called with a line if the run or its experiment was deleted.
         """
         self.tracking = tracking
         self.run_id = tracking.run_id
@@ -105,137 +112,143 @@ class MLflowRun:
         """Why deliveries are waiting right now; None while all is well."""
         self.page: str | None = None
         """Where a person sees the run, once it is known: Tracking.page."""
-        self._on_start = on_start
-        self._queue: queue.Queue[Callable[[Any, str], None] | None] = queue.Queue()
-        self._closing = threading.Event()
-        self._points: deque[MetricPoint] = deque()
-        """Not yet delivered."""
-        self._env_steps_there = -1
-        """MLflow has a resumed run's metrics up to here."""
+        self._on_start, self._say = on_start, say
+        self._key = tracking.key or uuid.uuid4().hex
+        self._client: Any = None
+        self._outbox = _left_over(tracking.undelivered)
+        self._logged_until = max((point.env_steps for point in self._outbox.points), default=-1)
+        """The outbox has an earlier process's metrics up to here, with their time."""
+        self._news, self._closed, self._given_up = (threading.Event() for _ in range(3))
         self._thread = threading.Thread(target=self._deliver, name="mlflow", daemon=True)
+
+    @property
+    def delivered(self) -> bool:
+        """Whether MLflow has received everything."""
+        return not self._outbox
 
     def log_metrics(self, values: dict[str, float], env_steps: int) -> None:
         """Logs values on the axis of environment steps.
 
         A resumed run trains the steps since its checkpoint again: MLflow keeps what it has there.
         """
+        if env_steps <= self._logged_until:
+            return
         now = int(time.time() * 1000)
-        self._points.extend(MetricPoint(k, v, env_steps, now) for k, v in values.items())
-        self._put(self._deliver_points)
+        self._outbox.points.extend([MetricPoint(k, v, env_steps, now) for k, v in values.items()])
+        self._news.set()
 
     def log_params(self, params: dict[str, Any]) -> None:
         """Logs parameters; one that a resumed run has already keeps its first value."""
-
-        def deliver(client: Any, run_id: str) -> None:
-            from mlflow.entities import Param
-
-            logged = client.get_run(run_id).data.params
-            new = [Param(k, str(v)[:PARAM_LIMIT]) for k, v in params.items() if k not in logged]
-            if new:
-                client.log_batch(run_id, params=new)
-
-        self._put(deliver)
+        self._outbox.params.append({k: str(v)[:PARAM_LIMIT] for k, v in params.items()})
+        self._news.set()
 
     def log_artifact(self, path: Path, folder: str | None = None) -> None:
         """Uploads a file, or all files of a folder; skips one that is gone by then.
 
         It also skips one for which the artifacts' disk has no space: the rest need not wait.
         """
-
-        def deliver(client: Any, run_id: str) -> None:
-            try:
-                if path.is_dir():
-                    client.log_artifacts(run_id, str(path), folder)
-                elif path.exists():
-                    client.log_artifact(run_id, str(path), folder)
-            except OSError as error:
-                if error.errno != errno.ENOSPC:
-                    raise
-                print(f"MLflow: no space left for {path}", flush=True)
-
-        self._put(deliver)
+        self._outbox.files.append((path, folder))
+        self._news.set()
 
     def close(self, status: Status, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Delivers what is left, sets the run's status and ends; waits `timeout_s` at most."""
-        self._put(lambda client, run_id: client.set_terminated(run_id, status))
-        self._queue.put(None)
+        """Delivers what is left, sets the run's status and ends; waits `timeout_s` at most.
+
+        What is left then is in the file Tracking.undelivered, even if this process is killed while
+        it waits.
+        """
+        self._outbox.end = status, int(time.time() * 1000)
+        self._keep()
+        self._closed.set()
+        self._news.set()
         self.start()
         self._thread.join(timeout_s)
-        self._closing.set()
-
-    def _deliver_points(self, client: Any, run_id: str) -> None:
-        """Delivers all waiting points, those of several iterations in one request."""
-        from mlflow.entities import Metric
-
-        while self._points:
-            batch = list(islice(self._points, BATCH))
-            new = [p for p in batch if p.env_steps > self._env_steps_there]
-            try:
-                client.log_batch(
-                    run_id,
-                    metrics=[Metric(p.name, p.value, p.timestamp_ms, p.env_steps) for p in new],
-                )
-            except Exception as error:
-                if not _is_final(error):
-                    raise
-            for _ in batch:
-                self._points.popleft()
-
-    def _put(self, deliver: Callable[[Any, str], None]) -> None:
-        self._queue.put(deliver)
+        self._given_up.set()
+        self._keep()
 
     def start(self) -> None:
         """Starts delivery. Until then everything is only kept, and MLflow is not imported."""
-        if not self._thread.is_alive() and not self._closing.is_set():
+        if self._thread.ident is None and not self._given_up.is_set():
             self._thread.start()
 
+    def _keep(self) -> None:
+        """Writes what MLflow has yet to receive, or removes the file if that is nothing."""
+        file = self.tracking.undelivered
+        if file is None:
+            return
+        try:
+            if self._outbox:
+                self._outbox.write(file, self.tracking.server)
+            else:
+                file.unlink(missing_ok=True)
+        except OSError as error:  # A full disk must not end a run.
+            print(f"MLflow: {first_line(error)}", flush=True)
+
     def _deliver(self) -> None:
-        client = self._until_delivered(self._connect)
-        run_id = self.run_id or ""
-        while client is not None:
-            deliver = self._queue.get()
-            if deliver is None:
-                return
-            self._until_delivered(partial(deliver, client, run_id))
+        is_over = not self._until_done(self._connect)
+        while not is_over:
+            self._news.wait()
+            self._news.clear()
+            is_over = self._closed.is_set()
+            for request, done in self._outbox.requests():
+                if not self._until_done(partial(self._send, request)):
+                    return
+                done()
 
-    def _connect(self) -> Any:
-        """Returns a client after the run was created, or resumed."""
-        client = connected_client(self.tracking)
-        if self.run_id is None:
-            experiment_id = make_experiment(client, self.tracking)
-            tags = {}
-            if self.tracking.parent_file is not None:
-                # Until the file exists, this raises and is tried again.
-                parent = json.loads(self.tracking.parent_file.read_text())
-                if parent["tracking_uri"] != self.tracking.uri:
-                    raise LookupError(f"the search has no MLflow run at {self.tracking.uri} yet")
-                tags[PARENT] = parent["run_id"]
-            run = client.create_run(experiment_id, tags=tags, run_name=self.tracking.run_name)
-            self.run_id = run.info.run_id
-        else:
-            client.update_run(self.run_id, status="RUNNING")
-            history = client.get_metric_history(self.run_id, STEPS)
-            self._env_steps_there = max((point.step for point in history), default=-1)
-            experiment_id = client.get_run(self.run_id).info.experiment_id
-        self.page = self.tracking.page(experiment_id, self.run_id)
+    def _connect(self) -> None:
+        """Makes a client, and creates, finds or resumes the run."""
+        outbox, client = self._outbox, connected_client(self.tracking)
+        run = open_run(client, self.tracking, self.run_id, self._key, outbox.started_ms, self._say)
+        run_id = str(run.info.run_id)
+        if run.info.status != "RUNNING" and not self._closed.is_set():
+            client.update_run(run_id, status="RUNNING")
+        outbox.delivered_until = delivered_until(client, run_id)
+        self._client, self.run_id = client, run_id
+        self.page = self.tracking.page(run.info.experiment_id, run_id)
         if self._on_start is not None:
-            self._on_start(self.run_id)
-        return client
+            self._on_start(run_id)
 
-    def _until_delivered(self, attempt: Callable[[], Any]) -> Any:
-        while not self._closing.is_set():
+    def _send(self, request: Request) -> None:
+        """Sends a request. If somebody has deleted the run, restores it or makes a new one."""
+        try:
+            request(self._client, self.run_id or "")
+        except Exception as error:
+            refused = is_final(error) or is_missing(error)
+            if not refused or lifecycle_stage(self._client, self.run_id or "") == ACTIVE:
+                raise
+            self._connect()
+            request(self._client, self.run_id or "")
+
+    def _until_done(self, attempt: Callable[[], None]) -> bool:
+        """Repeats what fails until MLflow takes or refuses it; returns False without time left."""
+        while not self._given_up.is_set():
             try:
-                result = attempt()
+                attempt()
             except Exception as error:  # Whatever MLflow raises, training continues.
                 self.problem = first_line(error)
+                if is_final(error) and self._client is not None:
+                    print(f"MLflow: {self.problem}; not repeated", flush=True)
+                    return True
                 print(f"MLflow: {self.problem}; retrying in {RETRY_S:g} s", flush=True)
-                if _is_final(error):
-                    return None
-                self._closing.wait(RETRY_S)
+                self._given_up.wait(RETRY_S)
             else:
                 self.problem = None
-                return result
-        return None
+                return True
+        return False
+
+
+def _left_over(file: Path | None) -> Outbox:
+    """Returns an outbox with the parameters and metrics of an earlier process of the same run."""
+    if file is None or not file.exists():
+        return Outbox()
+    try:
+        outbox, _ = read_outbox(file)
+    except (OSError, ValueError) as error:
+        print(f"MLflow: {first_line(error)}", flush=True)
+        return Outbox()
+    # The run goes on, and gives these again at its end.
+    outbox.end = None
+    outbox.files.clear()
+    return outbox
 
 
 def mlflow_client(tracking_uri: str) -> Any:
@@ -253,19 +266,6 @@ def connected_client(tracking: Tracking) -> Any:
     if tracking.artifacts is not None:
         make_database(Path(tracking.uri.removeprefix("sqlite:///")))
     return mlflow_client(tracking.uri)
-
-
-def make_experiment(client: Any, tracking: Tracking) -> str:
-    """Returns the id of volley's MLflow experiment, which it makes if there is none."""
-    experiment = client.get_experiment_by_name(EXPERIMENT_NAME)
-    if experiment is not None:
-        return str(experiment.experiment_id)
-    place = tracking.artifacts
-    return str(
-        client.create_experiment(
-            EXPERIMENT_NAME, None if place is None else place.as_uri(), EXPERIMENT_TAGS
-        )
-    )
 
 
 def make_database(path: Path) -> None:
@@ -308,14 +308,6 @@ def end_run(tracking_uri: str, run_id: str, status: Status, at: float) -> bool:
         return False
     client.set_terminated(run_id, status, int(at * 1000))
     return True
-
-
-def _is_final(error: Exception) -> bool:
-    """Whether MLflow would refuse the same request again."""
-    from mlflow.exceptions import MlflowException
-
-    codes = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")
-    return isinstance(error, MlflowException) and error.error_code in codes
 
 
 def run_page(server: str, experiment_id: str, run_id: str) -> str:

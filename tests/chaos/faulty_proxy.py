@@ -19,7 +19,7 @@ from typing import Literal
 from tests.free_port import free_port
 from tests.payload.command_line import WITHOUT_JOBS, wait_for
 
-Mode = Literal["ok", "away", "slow", "broken"]
+Mode = Literal["ok", "away", "slow", "broken", "lost"]
 SLOW_S = 5.0
 
 
@@ -32,6 +32,8 @@ class FaultyProxy(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.upstream_port = upstream_port
         self.mode: Mode = "ok"
+        self.faulty_path = ""
+        """The mode holds for requests whose path contains this."""
 
     @property
     def address(self) -> str:
@@ -43,19 +45,23 @@ class _Handler(BaseHTTPRequestHandler):
 
     def pass_on(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if self.server.mode == "away":
+        mode = self.server.mode if self.server.faulty_path in self.path else "ok"
+        if mode == "away":
             self.close_connection = True  # Close without an answer.
             return
-        if self.server.mode == "broken":
+        if mode == "broken":
             self.send_error(500)
             return
-        if self.server.mode == "slow":
+        if mode == "slow":
             time.sleep(SLOW_S)
         with closing(HTTPConnection("127.0.0.1", self.server.upstream_port)) as upstream:
             headers = {k: v for k, v in self.headers.items() if k.lower() != "host"}
             upstream.request(self.command, self.path, body, headers)
             answer = upstream.getresponse()
             content = answer.read()
+        if mode == "lost":
+            self.close_connection = True  # Done, but nobody learns of it.
+            return
         with suppress(BrokenPipeError):
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.getheader("Content-Type") or "")

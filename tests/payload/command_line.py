@@ -24,7 +24,8 @@ from mlflow.entities import Run
 
 from payload.__main__ import main
 from payload.run.terminal import LogStream
-from payload.tracking.mlflow_run import DATABASE, EXPERIMENT_NAME
+from payload.tracking.mlflow_experiment import EXPERIMENT_NAME
+from payload.tracking.mlflow_run import DATABASE
 
 TINY = (
     '{"num_workers": 1, "num_envs_per_worker": 4, "sample_batch_size": 8, '

@@ -17,7 +17,8 @@ import pytest
 from mlflow import MlflowClient
 
 from payload.tracking.event_files import EventFiles
-from payload.tracking.mlflow_run import EXPERIMENT_NAME, PARENT, Tracking, experiment_page
+from payload.tracking.mlflow_experiment import EXPERIMENT_NAME, PARENT
+from payload.tracking.mlflow_run import Tracking, experiment_page
 from tests.free_port import free_port
 from volley.cli import main
 from volley.ui import newest_page

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 import socket
+import sqlite3
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,8 @@ from mlflow.entities import Run
 
 import payload.tracking.mlflow_run
 from payload.run.run_folder import RunFolder
+from payload.tracking.mlflow_experiment import EXPERIMENT_NAME
 from payload.tracking.mlflow_run import (
-    EXPERIMENT_NAME,
     MLflowRun,
     Status,
     Tracking,
@@ -302,6 +304,110 @@ def test_a_resumed_run_keeps_its_first_parameters(
     run = make_run(ended)
     run.log_params({"config.seed": 2, "config.lr": 0.1})
     assert delivered(run).data.params == {"config.seed": "1", "config.lr": "0.1"}
+
+
+# Deleted in MLflow's pages while it trains
+
+
+@pytest.fixture
+def own(tmp_path: Path, results: Path) -> Path:
+    """Results with a database of their own."""
+    shutil.copy(results / "mlflow.db", tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def told() -> list[str]:
+    """What the runs of a test have said."""
+    return []
+
+
+@pytest.fixture
+def start(own: Path, told: list[str]) -> Callable[..., MLflowRun]:
+    """Starts a run that has logged an iteration, or continues one."""
+
+    def start(run_id: str | None = None) -> MLflowRun:
+        run = MLflowRun(Tracking.embedded(own, "run", run_id), say=told.append)
+        run.log_metrics({"entropy": 1.5}, env_steps=1000)
+        run.start()
+        assert eventually(lambda: run.delivered)
+        return run
+
+    return start
+
+
+def test_a_run_whose_experiment_is_deleted_brings_it_back_and_says_so(
+    start: Callable[..., MLflowRun], told: list[str]
+) -> None:
+    run = start()
+    client = MlflowClient(run.tracking.uri)
+    experiment = client.get_experiment_by_name(EXPERIMENT_NAME)
+    assert experiment is not None
+    client.delete_experiment(experiment.experiment_id)
+    run.log_metrics({"entropy": 1.25}, env_steps=2000)
+    run.close("FINISHED")
+    # Only it: whoever deleted the other runs meant them.
+    (tracked,) = client.search_runs([experiment.experiment_id])
+    assert tracked.info.run_id == run.run_id
+    assert tracked.info.status == "FINISHED"
+    history = client.get_metric_history(run.run_id or "", "entropy")
+    assert [point.step for point in history] == [1000, 2000]
+    assert told == [
+        "MLflow's experiment volley was deleted: restored for the runs that train",
+        f"MLflow's run {run.run_id} was deleted: restored, because it is still training",
+    ]
+
+
+def test_a_run_that_is_deleted_comes_back(start: Callable[..., MLflowRun], told: list[str]) -> None:
+    run = start()
+    client = MlflowClient(run.tracking.uri)
+    client.delete_run(run.run_id or "")
+    run.close("KILLED")
+    tracked = client.get_run(run.run_id or "").info
+    assert (tracked.lifecycle_stage, tracked.status) == ("active", "KILLED")
+    assert len(told) == 1
+
+
+def test_after_the_experiment_was_deleted_a_new_run_has_it_for_itself(
+    own: Path, start: Callable[..., MLflowRun], told: list[str]
+) -> None:
+    client = MlflowClient(Tracking.embedded(own, "").uri)
+    experiment = client.get_experiment_by_name(EXPERIMENT_NAME)
+    assert experiment is not None
+    client.delete_experiment(experiment.experiment_id)
+    run = start()
+    run.close("FINISHED")
+    (tracked,) = client.search_runs([experiment.experiment_id])
+    assert tracked.info.run_id == run.run_id
+    assert told == ["MLflow's experiment volley was deleted: restored for the runs that train"]
+
+
+def test_a_run_that_was_removed_for_good_continues_in_a_new_one(
+    start: Callable[..., MLflowRun], told: list[str]
+) -> None:
+    removed = "0" * 32
+    run = start(removed)
+    run.close("FINISHED")
+    assert run.run_id != removed
+    assert MlflowClient(run.tracking.uri).get_run(run.run_id or "").data.metrics["entropy"] == 1.5
+    assert told == [f"MLflow has no run {removed} any more: the training continues in a new one"]
+
+
+def test_a_run_removed_for_good_while_it_trains_continues_in_a_new_one(
+    own: Path, start: Callable[..., MLflowRun], told: list[str]
+) -> None:
+    run = start()
+    removed = run.run_id
+    with closing(sqlite3.connect(own / "mlflow.db")) as database, database:
+        for table in ("metrics", "latest_metrics", "tags", "params"):
+            database.execute(f"DELETE FROM {table} WHERE run_uuid = ?", [removed])
+        database.execute("DELETE FROM runs WHERE run_uuid = ?", [removed])
+    run.log_metrics({"entropy": 1.25}, env_steps=2000)
+    run.close("FINISHED")
+    assert run.run_id != removed
+    tracked = MlflowClient(run.tracking.uri).get_run(run.run_id or "")
+    assert (tracked.info.status, tracked.data.metrics) == ("FINISHED", {"entropy": 1.25})
+    assert len(told) == 1
 
 
 # While the server is away
