@@ -88,6 +88,11 @@ def _mlflow(options: argparse.Namespace) -> Server:
     command = [sys.executable, "-m", "mlflow", "ui", "--host", LOOPBACK, "--port", str(port)]
     # There is one user, and each worker takes four seconds to start.
     command += ["--workers", "1", "--backend-store-uri", uri]
+    # Any other name is a web page that has itself resolved to this machine. Flags are stronger than
+    # variables of MLflow. The port may be that of a tunnel.
+    command += ["--allowed-hosts", f"{LOOPBACK}:*,localhost:*"]
+    origins = [f"http://{host}:{port}" for host in (LOOPBACK, "localhost")]
+    command += ["--cors-allowed-origins", ",".join(origins)]
     return Server("MLflow", command, newest_page(uri, f"http://{LOOPBACK}:{port}"))
 
 

@@ -20,6 +20,7 @@ from payload.tracking.event_files import EventFiles
 from payload.tracking.mlflow_experiment import EXPERIMENT_NAME, PARENT
 from payload.tracking.mlflow_run import Tracking, experiment_page
 from tests.free_port import free_port
+from tests.mlflow_host import status_for
 from volley.cli import main
 from volley.ui import newest_page
 
@@ -80,6 +81,11 @@ def test_the_newest_runs_charts_are_named_until_ctrl_c(results: Path) -> None:
         )
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer:
             assert answer.status == 200
+        # Of this machine, through a tunnel, and a web page whose name resolves to 127.0.0.1.
+        for host in (f"127.0.0.1:{port}", "localhost:5001"):
+            assert status_for(port, host) == 200
+        for host in (f"evil.example:{port}", f"10.0.0.4:{port}"):
+            assert status_for(port, host) == 403
         # A zombie counts as ended: not every container's init reaps it.
         assert states_after(process, signal.SIGINT, 130) <= {psutil.STATUS_ZOMBIE}
 

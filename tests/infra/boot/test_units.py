@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
+import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import proxy_bypass
@@ -18,8 +21,12 @@ from head.queue.__main__ import CLOSING_S
 from head.queue.ray_api import REQUEST_S
 from infra import ports
 from infra.boot.cloud_config import HEAD_SOFTWARE_UNITS, UNITS, Role, cloud_config
+from tests.free_port import free_port
 from tests.infra.boot.boot_scripts import load
 from tests.infra.boot.machine_tree import machine, write_tree
+from tests.mlflow_host import status_for
+from tests.payload.command_line import WITHOUT_JOBS, wait_for
+from volley.ports import answers
 
 
 def settings(tree: Path, unit: str, key: str) -> list[str]:
@@ -45,6 +52,34 @@ def variables(tree: Path, unit: str) -> dict[str, str]:
 def test_mlflow_serves_and_starts_no_jobs(tree: Path) -> None:
     environment = settings(tree, "mlflow.service", "Environment")
     assert "MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false MLFLOW_DISABLE_TELEMETRY=true" in environment
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("role", ["head"], indirect=True)
+def test_mlflow_answers_through_the_tunnel_and_to_no_web_page(tree: Path, tmp_path: Path) -> None:
+    port = free_port()
+    (start,) = settings(tree, "mlflow.service", "ExecStart")
+    command = [sys.executable, "-m", *shlex.split(start.replace("${MLFLOW_PORT}", str(port)))]
+    command[2] = Path(command[2]).name
+    for option in ("--backend-store-uri", "--artifacts-destination"):
+        command[command.index(option) + 1] = f"sqlite:///{tmp_path}/mlflow.db"
+    with (
+        (tmp_path / "log").open("w") as log,
+        subprocess.Popen(
+            command, env=WITHOUT_JOBS, stdout=log, stderr=log, start_new_session=True
+        ) as server,
+    ):
+        try:
+            wait_for(lambda: answers(f"http://127.0.0.1:{port}/health"))
+            # The tunnel's end on the laptop may have another port.
+            assert [status_for(port, f"{name}:5001") for name in ("127.0.0.1", "localhost")] == [
+                200,
+                200,
+            ]
+            assert status_for(port, f"evil.example:{port}") == 403
+            assert status_for(port, f"10.42.0.4:{port}") == 403
+        finally:
+            os.killpg(server.pid, signal.SIGTERM)
 
 
 def test_nobody_switches_off_what_the_cluster_relies_on(tree: Path, role: Role) -> None:
