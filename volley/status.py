@@ -74,6 +74,7 @@ def status_page(
     saved = answer.get("saved", {}).get("time")
     ago = duration(max(0.0, answer["time"] - saved)) if saved else ""
     lines: list[RenderableType] = [
+        *service_lines(answer),
         *cluster_lines(answer),
         spent.line(),
         f"Results were saved {ago} ago" if saved else "Nothing has been saved yet",
@@ -187,6 +188,15 @@ def as_of(time: float | None, now: float) -> str:
     if time is None or now - time <= STALE_S:
         return ""
     return f" (as of {duration(now - time)} ago)"
+
+
+def service_lines(answer: Mapping[str, Any]) -> Iterator[Text]:
+    """Yields a line for each service of the head that does not work."""
+    for service in answer.get("services") or []:
+        unit, restarts = service["unit"], service["restarts"]
+        what = f"restarts again and again ({restarts} times)" if restarts else "has failed"
+        line = f"The head's service {unit} {what}. Next: volley logs --unit {unit}"
+        yield Text(as_typed(printable(line)), style="red")
 
 
 def cluster_lines(answer: Mapping[str, Any]) -> list[Text]:

@@ -1,4 +1,4 @@
-"""`volley-head status`: nodes, experiments, saved results, JupyterLab, sleep and cost."""
+"""`volley-head status`: nodes, experiments, services, saved results, JupyterLab, sleep, cost."""
 
 import time
 from argparse import Namespace
@@ -15,6 +15,7 @@ from ..queue.record import Record, read_status
 from ..queue.store import Store
 from ..sleep.idle import kernels
 from ..sleep_record import record_of_this_boot
+from .services import troubles
 
 SERVICES = ("experiments.service", "scheduled-events.service")
 """volley's own services that always run."""
@@ -41,6 +42,7 @@ def status(store: Store, options: Namespace) -> dict[str, Any]:
         ],
         "saved": {"time": SAVED.stat().st_mtime if SAVED.exists() else None},
         "head": {"uptime_s": uptime_s(), "memory_bytes": _memory()},
+        "services": [asdict(trouble) for trouble in troubles()],
         "jupyter": None if in_jupyter is None else {"kernels": in_jupyter},
         "sleep": _only(SLEEP_SHOWN, asdict(sleep)) if sleep else None,
         "cost": _only(COST_SHOWN, read_json(COST)),

@@ -111,6 +111,16 @@ def test_the_memory_of_the_services_is_shown() -> None:
     assert "The queue's services use 64 MiB on the head" in page(ANSWER)
 
 
+def test_a_service_that_does_not_work_is_named_with_its_log() -> None:
+    services = [{"unit": "mlflow", "restarts": 12}, {"unit": "sync-results", "restarts": 0}]
+    lines = page({**ANSWER, "services": services})
+    assert [line for line in lines if line.startswith("The head's service ")] == [
+        "The head's service mlflow restarts again and again (12 times). "
+        "Next: volley logs --unit mlflow",
+        "The head's service sync-results has failed. Next: volley logs --unit sync-results",
+    ]
+
+
 def test_a_queue_that_has_seen_no_nodes_says_where_to_look() -> None:
     (line,) = [line for line in page({**ANSWER, "nodes": []}) if "any machines yet" in line]
     assert line.endswith("Next: volley logs --unit experiments")
