@@ -17,8 +17,10 @@ import pytest
 import yaml
 from requests.utils import get_environ_proxies
 
+from head.paths import RUNS
 from head.queue.__main__ import CLOSING_S
 from head.queue.ray_api import REQUEST_S
+from head.undelivered import FILES
 from infra import ports
 from infra.boot.cloud_config import HEAD_SOFTWARE_UNITS, UNITS, Role, cloud_config
 from tests.free_port import free_port
@@ -80,6 +82,14 @@ def test_mlflow_answers_through_the_tunnel_and_to_no_web_page(tree: Path, tmp_pa
             assert status_for(port, f"10.42.0.4:{port}") == 403
         finally:
             os.killpg(server.pid, signal.SIGTERM)
+
+
+@pytest.mark.parametrize("role", ["head"], indirect=True)
+def test_the_head_looks_for_what_mlflow_has_not_received_where_the_payload_keeps_it(
+    tree: Path,
+) -> None:
+    globs = [f"|{RUNS}/*/{files}" for files in FILES]
+    assert settings(tree, "mlflow-undelivered.service", "ConditionPathExistsGlob") == globs
 
 
 def test_nobody_switches_off_what_the_cluster_relies_on(tree: Path, role: Role) -> None:

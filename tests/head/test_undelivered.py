@@ -1,0 +1,53 @@
+"""The head delivers to MLflow what its ended experiments could not, with their own payload."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+import payload
+from payload.run.run_folder import RunFolder
+from payload.tracking.mlflow_experiment import EXPERIMENT_NAME
+from payload.tracking.outbox import MetricPoint, Outbox
+from tests.head.installed_head import InstalledHead
+
+pytestmark = pytest.mark.slow
+
+
+def test_an_experiment_that_ended_while_mlflow_was_away_ends_there_too(tmp_path: Path) -> None:
+    head, server = InstalledHead(tmp_path / "root"), f"sqlite:///{tmp_path}/elsewhere.db"
+    for name in ("pong", "other"):
+        experiment = head.experiments / name
+        experiment.mkdir()
+        state = {"name": name, "state": "FINISHED", "key": f"{name}-1234"}
+        (experiment / "state.json").write_text(json.dumps(state))
+    (head.experiments / "pong/payload").symlink_to(Path(payload.__file__).parent)
+    run = RunFolder(head.home / "runs/pong-1234/runs/first")
+    run.path.mkdir(parents=True)
+    outbox = Outbox()
+    outbox.points.append(MetricPoint("entropy", 1.5, 1000, 12345))
+    outbox.end = "FINISHED", outbox.started_ms + 5000
+    outbox.write(run.undelivered_file, server)
+    done = subprocess.run(
+        [sys.executable, "-m", "head.undelivered"],
+        env={**os.environ, **head.environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    # The other one has nothing to deliver, and not even a payload.
+    assert done.stdout.splitlines()[-1] == f"MLflow has received the rest of {run.path}"
+    client = MlflowClient(server)
+    experiment_of_all = client.get_experiment_by_name(EXPERIMENT_NAME)
+    assert experiment_of_all is not None
+    (tracked,) = client.search_runs([experiment_of_all.experiment_id])
+    assert (tracked.info.status, tracked.info.end_time) == ("FINISHED", outbox.end[1])
+    assert tracked.data.metrics == {"entropy": 1.5}
+    assert not run.undelivered_file.exists()
