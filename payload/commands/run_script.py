@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,10 +43,11 @@ def run_script(options: argparse.Namespace) -> int:
     script = read_script(options.file, options.script_params, options.source_directory)
     from payload.environments.machine_requirements import provide, provide_inputs
     from payload.run.ray_cluster import is_job
-    from payload.run.run_folder import check_writable, make_folder
+    from payload.run.run_folder import RunFolder, check_writable, make_folder
     from payload.run.run_status import RunStatus
-    from payload.script.environment import end_runs, script_variables
+    from payload.script.environment import script_variables
     from payload.tracking.mlflow_run import Tracking
+    from payload.tracking.script_runs import end_runs, write_end
 
     check_writable(options.results)
     in_job = is_job()
@@ -59,17 +62,21 @@ def run_script(options: argparse.Namespace) -> int:
     folder = options.resume or make_folder(options.results, name).path
     (folder / SCRIPT).write_text(to_yaml(script))
     end_runs(client, folder, "FAILED")  # An earlier process may have been lost.
+    undelivered = RunFolder(folder).undelivered_file
+    undelivered.unlink(missing_ok=True)
     status = RunStatus("RUNNING", str(folder))
     status.write(options.status)
     run = _run_in_job if in_job else _run_here
     end = run(script, script_variables(folder, tracking.uri))
     # Nothing that fails from here on may start the script again.
     status.ended(end.status, end.reason).write(options.status)
-    runs = []
+    runs, ended_ms = [], int(time.time() * 1000)
     try:
-        runs = end_runs(client, folder, end.status)
+        runs = end_runs(client, folder, end.status, ended_ms)
     except Exception as error:  # MLflow raises errors of several libraries.
         print(f"MLflow did not get the end of the script's runs: {first_line(error)}")
+        with suppress(OSError):  # A full disk must not keep the script's own exit code.
+            write_end(undelivered, tracking.server, end.status, ended_ms)
     print(f"{end.status}: {end.reason}\nResults          {folder}")
     if runs and options.tracking_uri is None:
         print(f"Next:\n  {ui_command(options.results)}")

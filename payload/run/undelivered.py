@@ -6,6 +6,7 @@ A run keeps that in its folder, see MLflowRun.close. On a laptop the next `volle
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -15,8 +16,9 @@ from payload.errors import first_line
 from payload.run.driver_lock import has_driver
 from payload.run.run_folder import RUNS, UNDELIVERED, RunFolder
 from payload.tracking.mlflow_experiment import DELETED, delivered_until, lifecycle_stage, open_run
-from payload.tracking.mlflow_run import connected_client
+from payload.tracking.mlflow_run import Tracking, connected_client
 from payload.tracking.outbox import Delivery, is_final, read_outbox
+from payload.tracking.script_runs import end_runs
 
 
 def deliver_in_background(results: Path, say: Callable[[str], None]) -> None:
@@ -61,6 +63,12 @@ def _deliver(results: Path, folder: RunFolder) -> str:
     if has_driver(folder):
         return ""
     file = folder.undelivered_file
+    content = json.loads(file.read_text())
+    if "script" in content:
+        client = connected_client(Tracking.at(content["server"], results, folder.path.name))
+        end_runs(client, folder.path, *content["script"])
+        file.unlink()
+        return f"MLflow has received the end of {folder.path}"
     outbox, server = read_outbox(file)
     search = RunFolder(folder.path.parent) if folder.path.parent != results / RUNS else None
     tracking = folder.tracking(results, server, search)

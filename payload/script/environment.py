@@ -2,13 +2,10 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 from payload.tracking.mlflow_experiment import EXPERIMENT_NAME
-from payload.tracking.mlflow_run import Status
+from payload.tracking.script_runs import SUBMISSION
 
-SUBMISSION = "volley.submission"
-"""The tag of all MLflow runs that a script starts."""
 OUTPUT = "output"
 """In the run's folder: VOLLEY_RESULTS."""
 
@@ -27,13 +24,3 @@ def script_variables(folder: Path, tracking_uri: str) -> dict[str, str]:
         "MLFLOW_RUN_CONTEXT": json.dumps({SUBMISSION: folder.name}),
         "MLFLOW_DISABLE_TELEMETRY": "true",
     }
-
-
-def end_runs(client: Any, folder: Path, status: Status) -> list[str]:
-    """Ends the MLflow runs that the script has left as RUNNING; returns the ids of all its runs."""
-    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-    runs = client.search_runs(experiments, f"tags.`{SUBMISSION}` = '{folder.name}'")
-    for run in runs:
-        if run.info.status == "RUNNING":
-            client.set_terminated(run.info.run_id, status)
-    return [run.info.run_id for run in runs]

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from payload.script.environment import SUBMISSION
+from payload.tracking.script_runs import SUBMISSION
 from rehearsal.addresses import ADMIN_ADDRESS
 from rehearsal.backend import storage_accounts
 from rehearsal.drivers.pulumi_cli import PulumiProject

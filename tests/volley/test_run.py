@@ -10,7 +10,7 @@ import pytest
 from mlflow.entities import Run
 
 from payload.script.child_process import End
-from payload.script.environment import SUBMISSION
+from payload.tracking.script_runs import SUBMISSION
 from tests.payload.command_line import (
     in_process,
     run_folder,

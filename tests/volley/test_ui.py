@@ -16,11 +16,14 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 
+from payload.run.run_folder import RunFolder
 from payload.tracking.event_files import EventFiles
 from payload.tracking.mlflow_experiment import EXPERIMENT_NAME, PARENT
 from payload.tracking.mlflow_run import Tracking, experiment_page
+from payload.tracking.outbox import Outbox
 from tests.free_port import free_port
 from tests.mlflow_host import status_for
+from tests.payload.command_line import wait_for
 from volley.cli import main
 from volley.ui import newest_page
 
@@ -29,11 +32,17 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    """Two runs, the second of them newer."""
+    """Two runs, the second of them newer; MLflow was away when it ended."""
     client = MlflowClient(Tracking.embedded(tmp_path, "").uri)
     experiment = client.create_experiment(EXPERIMENT_NAME)
     for name, start in (("old", 1000), ("new", 2000)):
-        client.create_run(experiment, start_time=start, run_name=name)
+        run = client.create_run(experiment, start_time=start, run_name=name)
+    folder = RunFolder(tmp_path / "runs/new")
+    folder.path.mkdir(parents=True)
+    folder.remember_mlflow_run(run.info.run_id, Tracking.embedded(tmp_path, "").uri)
+    outbox = Outbox()
+    outbox.end = "FINISHED", 3000
+    outbox.write(folder.undelivered_file, None)
     return tmp_path
 
 
@@ -68,9 +77,9 @@ def test_the_newest_runs_charts_are_named_until_ctrl_c(results: Path) -> None:
     with ui(results, port) as process:
         assert process.stdout is not None
         # MLflow's own messages must not appear between these lines.
-        lines = [process.stdout.readline() for _ in range(2)]
-        assert lines == ["Starting MLflow ...\n", "\n"]
-        name, page = process.stdout.readline().split()
+        shown = (line for line in process.stdout if not line.startswith("MLflow has received "))
+        assert [next(shown), next(shown)] == ["Starting MLflow ...\n", "\n"]
+        name, page = next(shown).split()
         assert name == "Charts"
         client = MlflowClient(Tracking.embedded(results, "").uri)
         experiment = client.get_experiment_by_name(EXPERIMENT_NAME).experiment_id
@@ -81,6 +90,7 @@ def test_the_newest_runs_charts_are_named_until_ctrl_c(results: Path) -> None:
         )
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer:
             assert answer.status == 200
+        wait_for(lambda: client.get_run(newest.info.run_id).info.status == "FINISHED")
         # Of this machine, through a tunnel, and a web page whose name resolves to 127.0.0.1.
         for host in (f"127.0.0.1:{port}", "localhost:5001"):
             assert status_for(port, host) == 200

@@ -19,7 +19,7 @@ from ray.cluster_utils import Cluster
 from ray.job_submission import JobSubmissionClient
 
 from head.queue.ray_api import RayCluster
-from payload.script.environment import SUBMISSION
+from payload.tracking.script_runs import SUBMISSION
 from tests.container_registry import Images, registry_with_images, why_not
 from tests.head.queue.queue_head import Head, script, slow_cartpole
 from tests.notebook import Executed

@@ -19,6 +19,7 @@ from payload.run.undelivered import deliver
 from payload.tracking.metrics import STEPS
 from payload.tracking.mlflow_experiment import EXPERIMENT_NAME, KEY
 from payload.tracking.mlflow_run import MLflowRun, Status
+from payload.tracking.script_runs import SUBMISSION, write_end
 from tests.chaos.faulty_proxy import FaultyProxy, faulty_mlflow
 from tests.payload.command_line import wait_for
 
@@ -250,6 +251,19 @@ def test_a_trial_comes_into_its_search(laptop: Laptop) -> None:
     assert len(laptop.deliver()) == 2
     (parent,), (tracked,) = laptop.runs(search), laptop.runs(trial)
     assert tracked.data.tags["mlflow.parentRunId"] == parent.info.run_id
+
+
+def test_the_runs_of_a_script_end_when_it_has(laptop: Laptop) -> None:
+    folder = laptop.folder()
+    (experiment,) = laptop.client.search_experiments(filter_string=f"name = '{EXPERIMENT_NAME}'")
+    tags = {SUBMISSION: folder.path.name}
+    run = laptop.client.create_run(experiment.experiment_id, tags=tags)
+    ended_ms = run.info.start_time + 1000
+    write_end(folder.undelivered_file, laptop.server.address, "FAILED", ended_ms)
+    assert laptop.deliver() == [f"MLflow has received the end of {folder.path}"]
+    tracked = laptop.client.get_run(run.info.run_id).info
+    assert (tracked.status, tracked.end_time) == ("FAILED", ended_ms)
+    assert laptop.deliver() == []
 
 
 def test_what_cannot_be_delivered_stays_and_is_named(laptop: Laptop) -> None:
