@@ -8,23 +8,33 @@ import argparse
 import json
 import os
 import shutil
+import stat
 import sys
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from head.archive import open_stream
+from head.below import Below
 from payload.errors import UserError
+from volley.errors import refused
 from volley.head import Head
 from volley.stack import Stack
 from volley.tables import show
 
-PARTIAL = ".volley-partial"
+PARTIAL = PurePosixPath(".volley-partial")
+"""No file of a manifest has a name that begins with a dot."""
 ROUNDS = 5
 """A training keeps writing; files that it replaced since a manifest are requested again."""
 CHUNK = 2**20
+KEPT_FREE = 256 * 2**20
+"""Bytes of the disk that a pull leaves to other programs."""
+GROWTH = 64 * 2**20
+"""Bytes by which logs may grow between the manifest and the answer."""
+MAX_IN_MEMORY = 256 * 2**20
 
 
 @dataclass(frozen=True)
@@ -51,13 +61,20 @@ def receive(head: Head, name: str, to: Path | None = None) -> dict[str, Any]:
         The folder, and the number and bytes of the new files.
 
     Raises:
-        UserError: The folder cannot be written, the head refuses, or the connection was lost.
+        UserError: The folder cannot be written or has too little space, the head refuses, or the
+            connection was lost.
     """
     folder = to or Path("results") / name
-    partial = folder / PARTIAL
+    listed = manifest(head.ask("manifest", name))
     try:
-        partial.mkdir(parents=True, exist_ok=True)
-        received = _receive(head, name, folder, partial)
+        folder.mkdir(parents=True, exist_ok=True)
+        with Below(folder) as below:
+            received = _receive(head, name, listed, folder, below)
+    except NotADirectoryError as error:
+        raise refused(
+            f"--to {folder}: {error.filename}: is a link or a file here, and a folder on the head",
+            f"remove it, or volley pull {name} --to OTHER",
+        ) from None
     except OSError as error:
         raise UserError(f"--to {folder}: cannot be written: {error.strerror or error}") from None
     return {"name": name, "folder": str(folder), **received}
@@ -69,104 +86,147 @@ def read_files(head: Head, name: str, paths: Sequence[str]) -> dict[str, bytes]:
     Raises:
         UserError: The head refuses, or the connection was lost.
     """
+    contents = {}
     with (
         head.reading("files", name, stdin=json.dumps(paths).encode()) as stream,
         _archive(stream) as archive,
     ):
-        regular = (member for member in archive if member.isreg())
-        contents = ((member.name, archive.extractfile(member)) for member in regular)
-        return {path: content.read() for path, content in contents if content is not None}
+        for member in archive:
+            content = archive.extractfile(member) if member.isreg() else None
+            if member.name in paths and content is not None:
+                if member.size > MAX_IN_MEMORY:
+                    raise UserError(f"{member.name}: is too large to read: {member.size:,} bytes")
+                contents[member.name] = content.read()
+    return contents
 
 
 def manifest(answer: dict[str, Any]) -> list[RemoteFile]:
-    """Returns the files of volley-head's manifest, without links that lead out of the folder.
+    """Returns the files of volley-head's manifest, and its links to a name in their own folder.
 
     Raises:
-        UserError: A path is not in the folder.
+        UserError: A path is not one of a run's files.
     """
-    files = []
-    for file in answer["files"]:
-        path, link = PurePosixPath(file["path"]), file.get("link") or None
-        if not _is_inside(path):
-            raise UserError(f"the head's manifest names {str(path)!r}, outside the run's folder")
-        if link is None or _is_inside(PurePosixPath(os.path.normpath(path.parent / link))):
-            files.append(RemoteFile(path, file["size"], file["mtime_ns"], link))
-    return files
+    try:
+        files = [_remote_file(file) for file in answer["files"]]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise refused("the head's manifest cannot be read", "volley up, to update it") from None
+    for file in files:
+        if not _is_of_a_run(file.path):
+            path = str(file.path)
+            raise UserError(f"the head's manifest names {path!r}, outside the run's folder")
+    # A link of several names could lead through another link, which may change later.
+    return [file for file in files if file.link is None or _is_a_name(file.link)]
 
 
-def is_there(file: RemoteFile, place: Path) -> bool:
-    """Whether a place has this version of a file."""
-    if file.link is not None:
-        return place.is_symlink() and os.readlink(place) == file.link
-    if place.is_symlink() or not place.is_file():
+def _remote_file(entry: dict[str, Any]) -> RemoteFile:
+    """Raises ValueError for a name that no file here can have."""
+    path, link = str(entry["path"]), str(entry.get("link") or "")
+    os.fsencode(path + link)
+    size, mtime_ns = int(entry["size"]), int(entry["mtime_ns"])
+    return RemoteFile(PurePosixPath(path), size, mtime_ns, link or None)
+
+
+def is_there(file: RemoteFile, below: Below, path: PurePosixPath) -> bool:
+    """Whether this version of a file is at a path."""
+    try:
+        status = below.status(path)
+        if file.link is not None:
+            return stat.S_ISLNK(status.st_mode) and below.read_link(path) == file.link
+    except OSError:
         return False
-    status = place.stat()
-    return (status.st_size, status.st_mtime_ns) == (file.size, file.mtime_ns)
+    same = (status.st_size, status.st_mtime_ns) == (file.size, file.mtime_ns)
+    return stat.S_ISREG(status.st_mode) and same
 
 
-def _receive(head: Head, name: str, folder: Path, partial: Path) -> dict[str, int]:
+def _receive(
+    head: Head, name: str, listed: list[RemoteFile], folder: Path, below: Below
+) -> dict[str, int]:
     """Receives until all files of the newest manifest are there, then renames them."""
     for _ in range(ROUNDS):
-        files = manifest(head.ask("manifest", name))
-        new = [file for file in files if not is_there(file, folder / file.path)]
+        new = [file for file in listed if not is_there(file, below, file.path)]
         files = [file for file in new if file.link is None]
-        missing = [file for file in files if not is_there(file, partial / file.path)]
+        missing = [file for file in files if not is_there(file, below, PARTIAL / file.path)]
         if not missing:
             break
+        room = _room(name, missing, folder)
         wanted = json.dumps([str(file.path) for file in missing]).encode()
         with head.reading("files", name, stdin=wanted) as stream:
-            _unpack(stream, missing, partial)
+            _unpack(stream, missing, below, room)
+        listed = manifest(head.ask("manifest", name))
     # A file that changed in each round is taken as it was; the next pull updates it.
-    return _put_in_place(new, folder, partial)
+    return _put_in_place(new, folder, below)
 
 
-def _unpack(stream: IO[bytes], wanted: Iterable[RemoteFile], partial: Path) -> None:
+def _room(name: str, missing: list[RemoteFile], folder: Path) -> int:
+    """Returns how many bytes these files may have when they arrive: some still grow.
+
+    Raises:
+        UserError: The disk has too little space for them.
+    """
+    size = sum(file.size for file in missing)
+    free = shutil.disk_usage(folder).free - KEPT_FREE
+    if size > free:
+        raise refused(
+            f"{folder}: {name} has {size / 2**20:,.0f} MiB of new files, and "
+            f"{max(0, free) / 2**20:,.0f} MiB may be used on this disk",
+            f"volley pull {name} --to FOLDER, on another disk",
+        )
+    return min(free, size + GROWTH)
+
+
+def _unpack(stream: IO[bytes], wanted: Iterable[RemoteFile], below: Below, room: int) -> None:
     """Writes each member of a tar file; a complete one gets its name, and the head's time."""
     by_path = {str(file.path): file for file in wanted}
     shown = sys.stderr.isatty()
     with _archive(stream) as archive:
         for member in archive:
-            file = by_path.get(member.name.removeprefix("./"))
             content = archive.extractfile(member) if member.isreg() else None
-            if file is None or content is None:
+            # A file that no longer has room is requested again with its new size.
+            if content is None or member.size > room:
                 continue
+            file = by_path.pop(member.name.removeprefix("./"), None)
+            if file is None:
+                continue
+            room -= member.size
             if shown:
                 print(f"{member.size / 2**20:9,.1f} MiB  {file.path}", file=sys.stderr)
-            place = partial / file.path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            aside = place.with_name(f"{place.name}.part")
-            with aside.open("wb") as written:
+            with below.writing(PARTIAL / file.path, file.mtime_ns) as written:
                 shutil.copyfileobj(content, written, CHUNK)
-            os.utime(aside, ns=(file.mtime_ns, file.mtime_ns))
-            aside.replace(place)
 
 
 @contextmanager
 def _archive(stream: IO[bytes]) -> Iterator[tarfile.TarFile]:
     """Opens a tar stream; raises EOFError if the stream is cut."""
     try:
-        with tarfile.open(fileobj=stream, mode="r|") as archive:
+        with open_stream(stream) as archive:
             yield archive
     except tarfile.ReadError as error:
         raise EOFError(str(error)) from None
 
 
-def _put_in_place(new: list[RemoteFile], folder: Path, partial: Path) -> dict[str, int]:
+def _put_in_place(new: list[RemoteFile], folder: Path, below: Below) -> dict[str, int]:
     """Renames the files that have arrived, links last; returns their number and size."""
-    arrived = [file for file in new if file.link or (partial / file.path).is_file()]
-    for file in sorted(arrived, key=lambda file: file.link is not None):
-        place = folder / file.path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if file.link is None:
-            (partial / file.path).replace(place)
-            continue
-        aside = partial / "link"
-        aside.unlink(missing_ok=True)
-        aside.symlink_to(file.link)
-        aside.replace(place)
-    shutil.rmtree(partial)
-    return {"files": len(arrived), "bytes": sum(file.size for file in arrived if not file.link)}
+    files = [file for file in new if file.link is None and _arrived(file, below)]
+    links = [file for file in new if file.link is not None]
+    for file in files:
+        below.move(PARTIAL / file.path, file.path)
+    for file in links:
+        below.replace_link(file.path, str(file.link))
+    if (folder / PARTIAL).exists():
+        shutil.rmtree(folder / PARTIAL)
+    return {"files": len(files) + len(links), "bytes": sum(file.size for file in files)}
 
 
-def _is_inside(path: PurePosixPath) -> bool:
-    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+def _arrived(file: RemoteFile, below: Below) -> bool:
+    with suppress(OSError):
+        return stat.S_ISREG(below.status(PARTIAL / file.path).st_mode)
+    return False
+
+
+def _is_of_a_run(path: PurePosixPath) -> bool:
+    """Whether it is relative and has no name that begins with a dot, as those of files in work."""
+    return bool(path.parts) and all(map(_is_a_name, path.parts))
+
+
+def _is_a_name(part: str) -> bool:
+    return bool(part) and not part.startswith(".") and "/" not in part and "\0" not in part

@@ -9,9 +9,10 @@ import tarfile
 import time
 from argparse import Namespace
 from collections import deque
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
 
+from ..below import Below
 from ..files import files_of_runs
 from ..paths import BOOT_LOG, NOTEBOOKS, RUNS
 from ..queue.record import OUTPUT
@@ -32,11 +33,15 @@ def logs(store: Store, options: Namespace) -> None:
         raise RefusedError("which log? NAME, --unit UNIT or --boot", "volley logs NAME")
     name = store.get(options.name).name
     output = store.folder(name) / OUTPUT
-    while not output.exists():
+    while not os.path.lexists(output):
         if not options.follow or store.get(name).over or _reader_is_gone():
             return
         time.sleep(POLL_S)
-    with output.open("rb") as file:
+    try:
+        file = _open(store.root, PurePosixPath(name, OUTPUT))
+    except OSError as error:
+        raise RefusedError(f"{output} cannot be read: {error.strerror}") from None
+    with file:
         sys.stdout.buffer.writelines(deque(file, options.lines))
         while True:
             ended = not options.follow or store.get(name).over
@@ -56,23 +61,37 @@ def manifest(store: Store, options: Namespace) -> dict[str, Any]:
 def files(store: Store, options: Namespace) -> None:
     """Writes a tar file to stdout; the paths of its members are a JSON list on stdin.
 
-    It leaves out files that have disappeared meanwhile.
+    It leaves out files that have disappeared meanwhile, and what is behind a link: an experiment's
+    code may have made it, and this process is root.
     """
-    root = _root(store, options).resolve()
+    root = _root(store, options)
     names = json.load(sys.stdin)
-    for path in (root / name for name in names):
-        if ".." in path.parts or not path.parent.resolve().is_relative_to(root):
+    for path in map(PurePosixPath, names):
+        if ".." in path.parts or not path.name or path.is_absolute():
             raise RefusedError(f"{path} is not below {root}")
-    with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
+    # With dereference, a second name of the same file is a file, too.
+    with tarfile.open(fileobj=sys.stdout.buffer, mode="w|", dereference=True) as archive:
         for name in names:
-            if os.path.lexists(root / name):
-                archive.add(root / name, arcname=name, recursive=False)
+            try:
+                file = _open(RUNS, PurePosixPath(root.name, name))
+            except OSError:
+                continue
+            with file:
+                archive.addfile(archive.gettarinfo(arcname=name, fileobj=file), file)
 
 
 def _root(store: Store, options: Namespace) -> Path:
     if options.name == NOTEBOOKS.name and not store.folder(options.name).exists():
         return NOTEBOOKS
-    return RUNS / store.get(options.name).key
+    root = RUNS / store.get(options.name).key
+    if root.is_symlink():
+        raise RefusedError(f"{root} is a link, which is not followed")
+    return root
+
+
+def _open(folder: Path, path: PurePosixPath) -> IO[bytes]:
+    with Below(folder) as below:
+        return below.open(path)
 
 
 def _entry(root: Path, path: Path) -> dict[str, Any]:

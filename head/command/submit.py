@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
+from ..archive import ArchiveError, check_room, open_stream, unpack
 from ..cluster_settings import read_settings
 from ..queue.cluster_state import read_cluster_state
 from ..queue.plan import EXPERIMENT, FILES, REFUSAL, STACK, Plan, key_of, process
@@ -53,13 +54,16 @@ def submit(store: Store, name: str, stream: IO[bytes], now: bool, replaces: bool
 def _unpack(stream: IO[bytes], folder: Path) -> str:
     """Unpacks the files of an experiment; returns the hash of all of them."""
     try:
-        with tarfile.open(fileobj=stream, mode="r|*") as archive:
+        with open_stream(stream) as archive:
             for member in archive:
                 name = member.name.removeprefix("./")
                 file = archive.extractfile(member) if member.isfile() else None
                 if name in (PAYLOAD, EXPERIMENT, STACK, FILES) and file is not None:
+                    check_room(member.size, folder)
                     with (folder / name).open("wb") as copy:
                         shutil.copyfileobj(file, copy)
+    except ArchiveError as error:
+        raise RefusedError(f"the files cannot be unpacked: {error}") from None
     except (tarfile.TarError, EOFError) as error:
         raise RefusedError(f"the files did not arrive whole: {error}") from None
     digest = hashlib.sha256()
@@ -71,8 +75,10 @@ def _unpack(stream: IO[bytes], folder: Path) -> str:
             raise RefusedError(f"the files did not arrive whole: {name} is missing")
     for name in (PAYLOAD, FILES):
         if (folder / name).exists():
-            tar = ["tar", "--extract", "--no-same-owner", "--file", name]
-            subprocess.run(tar, cwd=folder, check=True)
+            try:
+                unpack(folder / name, folder)
+            except (ArchiveError, tarfile.TarError) as error:
+                raise RefusedError(f"{name} cannot be unpacked: {error}") from None
     (folder / PAYLOAD).unlink()
     return digest.hexdigest()
 

@@ -30,7 +30,8 @@ INSTALL = Path(__file__).parents[1] / "boot" / "install_head.sh"
 TIMEOUT_S = 900
 """How long the run command waits for cloud-init on a new head."""
 NOT_IN_RAY = tuple(
-    f"head/{part}" for part in ("queue", "command", "jupyter", "sleep", "results", "units")
+    f"head/{part}"
+    for part in ("archive", "below", "command", "jupyter", "queue", "results", "sleep", "units")
 )
 """Parts of the wheel that Ray's autoscaler does not import."""
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tarfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from infra.config.stack_settings import StackSettings
 from infra.stack.head_software import cluster_settings
+from payload.parcel import ExperimentFiles
 from tests.head.queue.queue_head import Head, cartpole, sent
 from tests.infra.declared_stack import REQUIRED
 
@@ -176,7 +179,8 @@ def test_the_files_of_the_runs_are_listed_and_sent(head: Head) -> None:
     asked = json.dumps([*found, "gone"]).encode()
     done = head.volley_head("files", "pong", stdin=asked)
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-        assert sorted(archive.getnames()) == sorted(found)
+        # The manifest has a link's target; only files are sent.
+        assert archive.getnames() == ["runs/one/checkpoints/checkpoint_1/state"]
 
 
 def test_the_notebooks_are_listed_without_an_experiment(head: Head) -> None:
@@ -194,6 +198,52 @@ def test_files_elsewhere_are_not_sent(head: Head, path: str) -> None:
     done = head.volley_head("files", "pong", stdin=json.dumps([path]).encode())
     assert done.returncode == 2
     assert b"is not below" in done.stdout
+
+
+def test_a_link_of_an_experiment_is_not_followed_as_root(head: Head, tmp_path: Path) -> None:
+    head.submit("pong", cartpole())
+    secret = tmp_path / "secret"
+    secret.write_text("of root\n")
+    log = head.experiments / "pong/output.log"
+    log.symlink_to(secret)
+    shown = head.volley_head("logs", "pong")
+    assert shown.returncode == 2
+    assert b"output.log cannot be read: " in shown.stdout
+    log.unlink()
+    os.mkfifo(log)  # Opening it would wait for a writer.
+    assert b"is not a regular file" in head.volley_head("logs", "pong").stdout
+    runs = head.root / "var/lib/volley/runs" / head.record("pong")["key"]
+    runs.mkdir(parents=True)
+    (runs / "link").symlink_to(secret)
+    (runs / "folder").symlink_to(tmp_path)
+    asked = json.dumps(["link", "folder/secret"]).encode()
+    with tarfile.open(
+        fileobj=io.BytesIO(head.volley_head("files", "pong", stdin=asked).stdout)
+    ) as archive:
+        assert archive.getnames() == []
+    runs.rename(runs.with_name("other"))
+    runs.symlink_to(tmp_path)
+    assert "is a link, which is not followed" in head.ask("manifest", "pong")["error"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"name": "../outside"}, "../outside is outside the folder"),
+        ({"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}, "source/a is not a regular file"),
+        ({"type": tarfile.CHRTYPE}, "source/a is not a regular file"),
+        ({"size": 2**50}, "source/a is not whole"),
+    ],
+)
+def test_an_archive_with_anything_but_files_of_the_experiment_is_refused(
+    head: Head, change: dict[str, Any], reason: str
+) -> None:
+    member = tarfile.TarInfo("source/a")
+    for key, value in change.items():
+        setattr(member, key, value)
+    files = ExperimentFiles(cartpole().encode(), member.tobuf())
+    assert reason in head.submit("pong", files)["error"]
+    assert [path.name for path in head.experiments.iterdir()] == []
 
 
 def write(path: Path, text: str) -> None:
