@@ -69,7 +69,7 @@ def declare(settings: StackSettings, script: TrainingScript) -> dict[str, Any]:
     code = PayloadCode(naming, head, script.payload, [software.run_command])
     Training(naming, settings, script, head, code.run_commands)
 
-    return outputs(naming, settings, script.num_env_runners, head, results)
+    return outputs(naming, settings, script.num_env_runners, head, software.host_key, results)
 
 
 if __name__ == "__main__":

@@ -44,9 +44,11 @@ def outputs(
     settings: StackSettings,
     num_env_runners: int,
     head: Head,
+    host_key: pulumi.Output[str],
     results: ResultsAccount,
 ) -> dict[str, Any]:
     login = pulumi.Output.concat(settings.admin_username, "@", head.public_ip)
+    ssh = host_key.apply(ssh_command)
     forward = " ".join(f"-L {port}:127.0.0.1:{port}" for port in (MLFLOW, DASHBOARD))
     tracking_uri = (settings.mlflow_tracking_uri or f"http://127.0.0.1:{MLFLOW}").rstrip("/")
     # On an existing server the experiment may have any id.
@@ -55,15 +57,16 @@ def outputs(
     estimated = f"(estimated, {prices().location}, {prices().as_of})"
     values = {
         "resourceGroup": naming.group,
-        "ssh": pulumi.Output.concat("ssh ", login),
+        "ssh": pulumi.Output.concat(ssh, " ", login),
         "headName": head.vm.name,
         "headId": head.vm.id,
         "headVmId": head.vm.vm_id,
-        "tunnel": pulumi.Output.concat("ssh -N ", forward, " ", login),
+        "headHostKey": host_key,
+        "tunnel": pulumi.Output.concat(ssh, " -N ", forward, " ", login),
         "mlflow": tracking_uri,
         "mlflowCharts": f"{charts}&workflowType=machine_learning",
         "dashboard": f"http://127.0.0.1:{DASHBOARD}",
-        "dashboardToken": pulumi.Output.concat("ssh ", login, " sudo cat ", TOKEN_FILE),
+        "dashboardToken": pulumi.Output.concat(ssh, " ", login, " sudo cat ", TOKEN_FILE),
         "resultsUrl": pulumi.Output.concat(
             "https://", results.account_name, f".blob.core.windows.net/{CONTAINER}"
         ),
@@ -84,6 +87,18 @@ def outputs(
         )
     )
     return {**values, "readme": readme}
+
+
+def ssh_command(host_key: str) -> str:
+    """Returns ssh for a shell, with options that accept this host key alone.
+
+    Without a key (the head's software has not been installed) it is plain ssh.
+    """
+    if not host_key:
+        return "ssh"
+    # OpenSSH replaces %H with the address; the command is in every system's /usr/bin.
+    known = f'-o "KnownHostsCommand=/usr/bin/env echo %H {host_key}"'
+    return f"ssh {known} -o UserKnownHostsFile=/dev/null -o StrictHostKeyChecking=yes"
 
 
 def arithmetic(settings: StackSettings, num_env_runners: int) -> str:

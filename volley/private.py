@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from head.files import read_json, replace_json
+from head.files import read_json, replace, replace_json
 from volley.errors import refused
 
 MAX_SOCKET_BYTES = 104
@@ -31,7 +31,17 @@ def private_folder() -> Path:
 
 
 def known_hosts() -> Path:
+    """Returns the file of keys that were accepted when a head was seen first."""
     return private_folder() / "known_hosts"
+
+
+def declared_known_hosts(host: str, key: str) -> Path:
+    """Returns a file with a host's only key."""
+    file = private_folder() / f"known_hosts-{digest(host)}"
+    line = f"{host} {key}\n".encode()
+    if not file.exists() or file.read_bytes() != line:
+        replace(file, line, mode=0o600)
+    return file
 
 
 def control_path(*names: str) -> Path:

@@ -7,15 +7,23 @@ command, and the connection does not hold a command's pipes open.
 import fcntl
 import shlex
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from payload.errors import UserError
-from volley.errors import LostError, refused
-from volley.private import control_path, digest, known_hosts, private_folder
+from volley.errors import LostError, as_typed, refused
+from volley.private import (
+    control_path,
+    declared_known_hosts,
+    digest,
+    known_hosts,
+    private_folder,
+)
 from volley.stack import Outputs
 
 CONNECT_S = 10
@@ -27,7 +35,7 @@ LOST = 255
 """ssh's own exit code."""
 OF_ENTRY = (
     *("HostKeyAlias", "UserKnownHostsFile", "StrictHostKeyChecking", "CheckHostIP"),
-    *("ServerAliveInterval", "ServerAliveCountMax"),
+    *("HostKeyAlgorithms", "ServerAliveInterval", "ServerAliveCountMax"),
 )
 """Settings of a connection that other programs need too."""
 CHANGED = "HOST IDENTIFICATION HAS CHANGED"
@@ -54,6 +62,8 @@ class Connection:
         with self._alone(), tempfile.TemporaryFile("w+") as stderr:
             if self.is_open():
                 return
+            if not self.outputs.host_key:
+                _say_if_blind(self.outputs.login, self.outputs.head_vm_id)
             persist = ["-o", f"ControlPersist={PERSIST_S}"]
             command = self._ssh("-f", "-N", "-o", "ControlMaster=auto", *persist)
             done = subprocess.run(
@@ -123,6 +133,12 @@ def connect_error(stderr: str, outputs: Outputs) -> UserError:
     """Returns why ssh could not connect, in one line with what to do."""
     lines = [line for line in stderr.splitlines() if line.strip()]
     reason = lines[-1].strip() if lines else "ssh gave no reason"
+    if CHANGED in stderr and outputs.host_key:
+        return refused(
+            f"{outputs.login}: the host key differs from the one that the stack has; nothing was "
+            "sent. Someone may be intercepting the connection",
+            "find out why; docs/operate.md says how the stack reads new keys",
+        )
     if CHANGED in stderr:
         return refused(
             f"{outputs.login}: the host key of this VM has changed; nothing was sent. "
@@ -156,6 +172,32 @@ def _options(outputs: Outputs) -> list[str]:
     return [word for key, value in _settings(outputs).items() for word in ("-o", f"{key}={value}")]
 
 
+def _trusted(outputs: Outputs) -> dict[str, str | int]:
+    """Returns which host key is accepted: the stack's, or of an older stack the first one seen."""
+    if not outputs.host_key:
+        file = known_hosts()
+        return {"UserKnownHostsFile": _quoted(file), "StrictHostKeyChecking": "accept-new"}
+    file = declared_known_hosts(outputs.head_vm_id, outputs.host_key)
+    return {
+        "UserKnownHostsFile": _quoted(file),
+        "StrictHostKeyChecking": "yes",
+        "HostKeyAlgorithms": "ssh-ed25519",
+    }
+
+
+@cache
+def _say_if_blind(login: str, host: str) -> None:
+    """Prints a line, once, before a key is accepted that nobody has confirmed."""
+    file = known_hosts()
+    seen = file.read_text().splitlines() if file.exists() else []
+    if not any(line.startswith(f"{host} ") for line in seen):
+        text = (
+            f"volley: {login}: the stack does not have the head's host key, so the key that it "
+            "shows now is accepted. To have it checked: volley up"
+        )
+        print(as_typed(text), file=sys.stderr)
+
+
 def _settings(outputs: Outputs) -> dict[str, str | int]:
     return {
         "BatchMode": "yes",
@@ -164,8 +206,7 @@ def _settings(outputs: Outputs) -> dict[str, str | int]:
         "ServerAliveCountMax": 3,
         # Another VM is another host; a changed key of the same VM is refused.
         "HostKeyAlias": outputs.head_vm_id,
-        "UserKnownHostsFile": _quoted(known_hosts()),
-        "StrictHostKeyChecking": "accept-new",
+        **_trusted(outputs),
         "CheckHostIP": "no",
         "HashKnownHosts": "no",
         "ForwardAgent": "no",

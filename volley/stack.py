@@ -14,6 +14,7 @@ from payload.errors import UserError, nearest
 from volley.errors import CLONE, refused
 from volley.private import digest, remember, remembered
 
+KNOWN = "KnownHostsCommand="
 INSTALL_PULUMI = "https://www.pulumi.com/docs/iac/download-install/"
 
 
@@ -25,8 +26,13 @@ class Outputs:
 
     @property
     def ssh(self) -> list[str]:
-        """The command that logs in on the head: ssh volley@1.2.3.4."""
-        return shlex.split(self.values["ssh"])
+        """The command that logs in on the head: ssh volley@1.2.3.4.
+
+        It has no KnownHostsCommand, which OpenSSH before 8.5 lacks: volley has the key in a file.
+        """
+        words = shlex.split(self.values["ssh"])
+        known = next((i for i, word in enumerate(words) if word.startswith(KNOWN)), None)
+        return words if known is None else [*words[: known - 1], *words[known + 1 :]]
 
     @property
     def login(self) -> str:
@@ -36,6 +42,12 @@ class Outputs:
     def head_vm_id(self) -> str:
         """Azure's id of this VM; another VM under the same address has another one."""
         return str(self.values["headVmId"])
+
+    @property
+    def host_key(self) -> str:
+        """The head's, "ssh-ed25519 AAAA..."; "" if an older volley has deployed the stack."""
+        key = str(self.values.get("headHostKey") or "")
+        return key if re.fullmatch(r"ssh-ed25519 [A-Za-z0-9+/=]+", key) else ""
 
     @property
     def head_id(self) -> str:

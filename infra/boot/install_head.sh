@@ -62,4 +62,8 @@ if ((FIRST_WORKERS)) && [[ ! -e $home/cluster-workers.json ]]; then
     python3 -m head.autoscaler.first_workers "$FIRST_WORKERS" || true
 fi
 echo "$RAY_RESTARTS_WITH" > "$lib/ray-restarts-with"
+# `pulumi up` reads this line, so that no first connection of a laptop is blind.
+if [[ -e /etc/ssh/ssh_host_ed25519_key.pub ]]; then
+  echo "host key: $(cut -d' ' -f1,2 /etc/ssh/ssh_host_ed25519_key.pub)"
+fi
 echo "$SUMMARY"

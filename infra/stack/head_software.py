@@ -22,7 +22,7 @@ from infra.config.vm_sizes import Machine
 from infra.stack.head import Head
 from infra.stack.idle_workers import WorkerLimits, autoscaling_config
 from infra.stack.naming import Naming
-from infra.stack.run_command import HEAD_SOFTWARE, run_command_on_head
+from infra.stack.run_command import HEAD_SOFTWARE, last_start, run_command_on_head
 from infra.stack.run_command_script import script_with_files
 from infra.stack.workers import Workers
 
@@ -49,6 +49,10 @@ class HeadSoftware(pulumi.ComponentResource):
         self.run_command = run_command_on_head(
             self, naming, head, HEAD_SOFTWARE, script, TIMEOUT_S, after=[workers.scale_set]
         )
+        # Its id comes when it has been executed, on a new VM again.
+        self.host_key: pulumi.Output[str] = pulumi.Output.all(
+            self.run_command.id, naming.group, head.vm.name
+        ).apply(lambda names: _host_key(*names[1:]))
         self.register_outputs({"runCommand": self.run_command.id})
 
 
@@ -102,6 +106,11 @@ def cluster_settings(
         worker=_node(settings.worker),
         prices=Prices(**asdict(cost), estimate=f"{listed.location}, {listed.as_of}"),
     )
+
+
+def _host_key(group: str, vm: str) -> str:
+    executed = last_start(HEAD_SOFTWARE, group, vm)
+    return executed.host_key if executed else ""
 
 
 def _worker_limits(settings: StackSettings) -> WorkerLimits:

@@ -44,6 +44,12 @@ class LastStart:
     output: str
     """The last 4 KB of the script's output and errors."""
 
+    @property
+    def host_key(self) -> str:
+        """The VM's host key, "ssh-ed25519 AAAA...", which install_head.sh prints; "" without it."""
+        printed = re.search(r"^host key: (ssh-ed25519 [A-Za-z0-9+/=]+)$", self.output, re.MULTILINE)
+        return printed[1] if printed else ""
+
     def time_to_send(self) -> str:
         """Returns the time for the next script: the old one, unless this start failed."""
         sent = re.search(r"^# Sent (\S+)$", self.script, re.MULTILINE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -60,7 +61,7 @@ class Laptop:
 
     def with_key(self, command: str) -> list[str]:
         """Returns an ssh command as this laptop runs it: with its key, on the internet."""
-        first, *rest = command.split()
+        first, *rest = shlex.split(command)
         assert first == "ssh"
         return [*ON_THE_INTERNET, "ssh", "-F", str(self.ssh_config), *rest]
 

@@ -147,6 +147,7 @@ def outputs_of(head: LocalHead, vm_id: str = "vm-1", **others: str) -> dict[str,
     return {
         "ssh": head.login,
         "headVmId": vm_id,
+        "headHostKey": " ".join((head.folder / "host_key.pub").read_text().split()[:2]),
         "headId": HEAD,
         "headName": "volley-dev-head",
         "resourceGroup": "volley-dev",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import resource
+import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from infra.outputs import ssh_command
 from tests.volley.conftest import Laptop, outputs_of
 from tests.volley.head import LocalHead
+from volley.stack import Outputs
 
 pytestmark = pytest.mark.slow
 
@@ -88,8 +91,63 @@ def test_the_same_vm_with_another_host_key_is_refused(connected: Laptop, head: L
     head.new_host_key()
     head.start()
     said = connected.volley("status", code=2)
+    assert "the host key differs from the one that the stack has; nothing was sent" in said
+
+
+def test_a_head_with_another_key_than_the_stacks_is_refused_at_first_contact(
+    connected: Laptop, head: LocalHead
+) -> None:
+    head.stop()
+    head.new_host_key()
+    head.start()
+    assert "the host key differs from the one" in connected.volley("status", code=2)
+    assert head.connections() == 0
+
+
+def test_the_first_key_of_a_stack_without_one_is_accepted_with_a_line_and_then_holds(
+    connected: Laptop, head: LocalHead
+) -> None:
+    connected.outputs(**outputs_of(head, headHostKey=""))
+    with connected.start("status") as process:
+        _, err = process.communicate(timeout=100)
+    assert "the stack does not have the head's host key, so the key that it shows now" in err
+    head.stop()
+    head.start()
+    with connected.start("status") as process:
+        _, err = process.communicate(timeout=100)
+    assert err == ""
+    head.stop()
+    head.new_host_key()
+    head.start()
+    said = connected.volley("status", code=2)
     assert "the host key of this VM has changed" in said
     assert f"then ssh-keygen -f {connected.home}/known_hosts -R vm-1" in said
+
+
+def test_the_stacks_own_ssh_command_accepts_the_heads_key_alone(head: LocalHead) -> None:
+    def ssh() -> subprocess.CompletedProcess[str]:
+        command = head.login.replace("ssh ", f"{ssh_command(key)} -o BatchMode=yes ", 1)
+        return subprocess.run(
+            [*shlex.split(command), "echo", "here"], capture_output=True, text=True, check=False
+        )
+
+    key = str(outputs_of(head)["headHostKey"])
+    assert ssh().stdout == "here\n"
+    head.stop()
+    head.new_host_key()
+    head.start()
+    assert "Host key verification failed" in ssh().stderr
+
+
+def test_volley_needs_no_newer_openssh_than_the_stacks_ssh_command_does(
+    connected: Laptop, head: LocalHead
+) -> None:
+    values = outputs_of(head)
+    ssh = head.login.replace("ssh", ssh_command(values["headHostKey"]), 1)
+    connected.outputs(**{**values, "ssh": ssh})
+    connected.volley("status")
+    assert "KnownHostsCommand" not in " ".join(Outputs({**values, "ssh": ssh}).ssh)
+    assert Outputs({**values, "ssh": ssh}).login == Outputs(values).login
 
 
 def test_a_head_that_has_rebooted_is_connected_to_again(connected: Laptop, head: LocalHead) -> None:
@@ -113,7 +171,8 @@ def test_a_home_with_a_space_and_a_percent_sign_is_no_hindrance(
     connected.volley("status")
     connected.volley("status")
     assert head.connections() == 1
-    assert (connected.home / "known_hosts").read_text().startswith("vm-1 ")
+    (file,) = connected.home.glob("known_hosts-*")
+    assert file.read_text().startswith("vm-1 ssh-ed25519 ")
 
 
 def test_a_home_too_long_for_a_socket_is_told(connected: Laptop) -> None:

@@ -59,7 +59,7 @@ def test_dashboard_survives_a_replaced_head(tunnelled: Laptop, far_head: FarHead
         far_head.new_host_key()
         far_head.start()
         # `pulumi up` has not ended.
-        until(lambda: "the host key of this VM has changed" in output.text)
+        until(lambda: "the host key differs from the one that the stack has" in output.text)
         tunnelled.outputs(**pages_of(far_head, "vm-2"))
         until(lambda: "Connected again." in output.text)
         assert read(far_head.port) == b"a page of the head"

@@ -14,6 +14,7 @@ from infra.boot.cloud_config import FILES
 
 SCRIPTS = "usr/local/lib/volley"
 MACHINE_FOLDERS = (
+    "etc/ssh",
     "etc/volley",
     "etc/systemd",
     "opt/volley",

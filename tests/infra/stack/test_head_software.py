@@ -21,6 +21,7 @@ from infra.boot.head_wheel import PACKAGE, UNITS
 from infra.config.stack_settings import StackSettings
 from infra.stack.head_software import install_script
 from infra.stack.identity import BLOB_DATA_CONTRIBUTOR, IDENTITY_OPERATOR, VM_CONTRIBUTOR
+from infra.stack.run_command import LastStart
 from tests.infra.boot.boot_scripts import Machine
 from tests.infra.declared_stack import EXISTING_SUBNETS, REQUIRED, Declared, declare_stack
 
@@ -181,6 +182,15 @@ def test_the_first_workers_boot_beside_the_head(
 ) -> None:
     apply(head, maxWorkers=3, **settings)
     assert asked_early(head) == asked
+
+
+@pytest.mark.slow
+def test_the_output_has_the_public_host_key_and_ends_with_the_workers(head: Machine) -> None:
+    (head.root / "etc/ssh").mkdir(parents=True)
+    head.write("etc/ssh/ssh_host_ed25519_key.pub", "ssh-ed25519 AAAAC3Nza root@head\n")
+    first, second = apply(head, maxWorkers=3, scaling="cpu").stdout.splitlines()[-2:]
+    assert LastStart("", "", f"{first}\n{second}").host_key == "ssh-ed25519 AAAAC3Nza"
+    assert second.startswith("0 to 3 workers")
 
 
 @pytest.mark.slow
