@@ -4,16 +4,40 @@ For what may pass the exit code is 75: may_pass.py.
 """
 
 import difflib
+import re
 import traceback
 from collections.abc import Iterable
+
+CONTROL = re.compile(
+    r"(?P<colour>\x1b\[[0-9;]*m)"
+    r"|\x1b\[[0-?]*[ -/]*[@-~]"  # moves the cursor, clears the screen ...
+    r"|\x1b[]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"  # sets the title, the clipboard ...
+    r"|\x1b[ -/]*[0-~]"  # resets the terminal, selects a character set ...
+    r"|(?P<line>\r\n?)"
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+)
+"""What controls a terminal: C0 and C1 characters, their sequences, and changes of direction."""
+
+
+def printable(text: str, colours: bool = False) -> str:
+    """Returns a text that cannot control a terminal; newline and tab stay.
+
+    Args:
+        colours: Whether sequences that only change the colour stay too.
+    """
+
+    def kept(control: re.Match[str]) -> str:
+        return "\n" if control["line"] else (control["colour"] or "") * colours
+
+    return CONTROL.sub(kept, text)
 
 
 class UserError(Exception):
     """Input that cannot be used. Its text is one line: the option, its value, what is allowed."""
 
     def __init__(self, text: str) -> None:
-        # A user's key or value may contain line breaks.
-        super().__init__(" ".join(text.splitlines()))
+        # A user's key or value may contain line breaks, a name from a cluster anything.
+        super().__init__(printable(" ".join(text.splitlines())))
 
 
 class TemporaryError(Exception):
@@ -23,7 +47,7 @@ class TemporaryError(Exception):
     """
 
     def __init__(self, text: str) -> None:
-        super().__init__(" ".join(text.split()))
+        super().__init__(printable(" ".join(text.split())))
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

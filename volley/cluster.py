@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import os
 import tempfile
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from typing import Any
 from head.queue.record import ENDED
 from payload.run.run_status import RunStatus
 from volley.experiment_arguments import Given, experiment_of, only_file, script_of, write_file
-from volley.head import Head
+from volley.head import Head, as_text
 from volley.pull import manifest, read_files, receive
 from volley.run import Run
 from volley.stack import Stack
@@ -100,11 +99,10 @@ class ClusterRun(Run):
 
     def logs(self, follow: bool = False, lines: int = 100) -> None:
         words = ["logs", self.name, "--lines", str(lines), *(["--follow"] if follow else [])]
-        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         # A notebook keeps the frame of an interrupted cell, and with it the connection.
         with closing(self._head.output(*words)) as output:
-            for chunk in output:
-                print(decoder.decode(chunk), end="", flush=True)
+            for text in as_text(output):
+                print(text, end="", flush=True)
 
     def stop(self) -> RunStatus:
         self._head.ask("stop", self.name)

@@ -1,13 +1,15 @@
 """The head's own command, volley-head, over SSH: it answers with one JSON object."""
 
+import codecs
 import json
+import re
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Any
 
-from payload.errors import UserError
+from payload.errors import UserError, printable
 from volley.errors import LostError, refused
 from volley.sleeping_head import why_unreachable
 from volley.ssh import LOST, Connection, UnreachableError
@@ -17,6 +19,8 @@ VOLLEY_HEAD = ("sudo", "volley-head")
 CHUNK = 2**16
 NOT_FOUND = 127
 """A shell's exit code for an unknown command."""
+BEGUN = re.compile(r"(\x1b([ -/]{0,8}|\[[0-?]{0,64}[ -/]{0,8})|\r)\Z")
+"""The begin of a sequence of terminals at the end of a text."""
 REFUSAL = b'{"error"'
 OnSent = Callable[[int], None]
 """Called with the number of bytes that were sent so far."""
@@ -66,6 +70,10 @@ class Head:
         Raises:
             UserError: The head refuses, or the connection was lost.
         """
+        if sys.stdout.isatty():
+            for text in as_text(self.output(*words)):
+                print(text, end="", flush=True)
+            return 0
         for chunk in self.output(*words):
             sys.stdout.buffer.write(chunk)
             sys.stdout.flush()
@@ -153,6 +161,18 @@ class Head:
         """Connects to the current head; the previous one may have been replaced."""
         self.connection.close()
         self._connect()
+
+
+def as_text(chunks: Iterable[bytes]) -> Iterator[str]:
+    """Yields what a terminal may show of an output as it arrives: text, in its colours."""
+    decoder, left = codecs.getincrementaldecoder("utf-8")(errors="replace"), ""
+    for chunk in chunks:
+        text = left + decoder.decode(chunk)
+        # The rest of a sequence, or of a line's end, may be in the next chunk.
+        begun = BEGUN.search(text)
+        text, left = (text[: begun.start()], begun[0]) if begun else (text, "")
+        yield printable(text, colours=True)
+    yield printable(left + decoder.decode(b"", final=True), colours=True)
 
 
 def _answer(stdout: bytes) -> dict[str, Any]:

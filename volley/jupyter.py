@@ -10,6 +10,7 @@ import webbrowser
 from dataclasses import dataclass
 from typing import NoReturn
 
+from payload.errors import printable
 from volley.errors import LostError, as_typed, refused
 from volley.head import Head
 from volley.ports import LOOPBACK, check_port, has_desktop
@@ -55,7 +56,7 @@ def _open(head: Head, options: argparse.Namespace) -> NoReturn:
 
     with tunnel(head.outputs, ports) as process:
         page = f"http://{LOOPBACK}:{options.port}/lab?token={server.token}"
-        print(f"JupyterLab  {page}")
+        print(printable(f"JupyterLab  {page}"))
         print(as_typed("Ctrl-C closes the tunnel. To stop JupyterLab: volley jupyter --stop"))
         sys.stdout.flush()
         if not options.no_browser and has_desktop():

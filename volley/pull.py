@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from head.archive import open_stream
 from head.below import Below
-from payload.errors import UserError
+from payload.errors import UserError, printable
 from volley.errors import refused
 from volley.head import Head
 from volley.stack import Stack
@@ -189,7 +189,8 @@ def _unpack(stream: IO[bytes], wanted: Iterable[RemoteFile], below: Below, room:
                 continue
             room -= member.size
             if shown:
-                print(f"{member.size / 2**20:9,.1f} MiB  {file.path}", file=sys.stderr)
+                name = printable(str(file.path))
+                print(f"{member.size / 2**20:9,.1f} MiB  {name}", file=sys.stderr)
             with below.writing(PARTIAL / file.path, file.mtime_ns) as written:
                 shutil.copyfileobj(content, written, CHUNK)
 

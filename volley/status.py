@@ -13,14 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from head.queue.record import ENDED, LIVE
-from payload.errors import UserError
+from payload.errors import UserError, printable
 from volley.cost import cost_so_far
 from volley.errors import as_typed
 from volley.head import Head
 from volley.private import digest, remember, remembered
 from volley.sleeping_head import remember_sleep
 from volley.stack import Outputs, Stack
-from volley.tables import console, duration, number, printable, show
+from volley.tables import console, duration, number, show
 
 WATCH_S = 2.0
 SHOWN = 10
@@ -105,7 +105,7 @@ def status_page(
 
 def known_names(stack: Stack) -> list[str]:
     """Returns the experiments in the last status, for a shell's completion."""
-    return list(remembered(_names(stack)).get("names", []))
+    return [printable(str(name)) for name in remembered(_names(stack)).get("names", [])]
 
 
 def _ask(head: Head, stack: Stack) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _experiments(experiments: list[Mapping[str, Any]], now: float) -> Table:
             number(run.get("steps_per_s")),
             number(run.get("num_env_runners")),
             duration(left) if left is not None else "",
-            printable(why(record, run) + _next_try_of(record, now)),
+            why(record, run) + _next_try_of(record, now),
         )
     return table
 
@@ -218,9 +218,9 @@ def _workers(workers: Mapping[str, Any], now: float) -> Iterator[Text]:
         if missing := workers.get("missing"):
             why = workers.get("why") or f"{missing} missing"
             line += f". {why}{_next_try(workers, now)}"
-        yield Text(printable(line))
+        yield Text(line)
     if problem := workers.get("problem"):
-        yield Text(printable(f"Workers: {problem}"), style="red")
+        yield Text(f"Workers: {problem}", style="red")
 
 
 def _sleep(sleep: Mapping[str, Any], now: float) -> Iterator[Text]:
@@ -234,10 +234,10 @@ def _sleep(sleep: Mapping[str, Any], now: float) -> Iterator[Text]:
         line = "; ".join(filter(None, (idle, sleeps)))
         yield Text(line[0].upper() + line[1:])
     if warning := sleep.get("warning"):
-        yield Text(printable(warning), style="yellow")
+        yield Text(warning, style="yellow")
     if problem := sleep.get("problem"):
         line = f"The cluster could not fall asleep: {problem}{_next_try(sleep, now)}"
-        yield Text(printable(line), style="red")
+        yield Text(line, style="red")
 
 
 def _next_try(state: Mapping[str, Any], now: float) -> str:

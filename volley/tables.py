@@ -2,20 +2,37 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
+from payload.errors import printable
 from volley.errors import as_typed
 
 PIPE_WIDTH = 200
 """Columns if the output is not a terminal."""
 
 
+class _Console(Console):
+    """Prints what a cluster says without the characters that control a terminal."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            # A segment with `control` is rich's own, as are all colours.
+            if segment.control:
+                yield segment
+            else:
+                yield segment._replace(text=printable(segment.text))
+
+
 def console() -> Console:
     """Returns the console; text of a run is not markup."""
     width = None if sys.stdout.isatty() else PIPE_WIDTH
-    return Console(width=width, highlight=False, markup=False)
+    return _Console(width=width, highlight=False, markup=False)
 
 
 def show(as_json: bool, answer: dict[str, Any], *parts: RenderableType) -> None:
@@ -41,11 +58,6 @@ def duration(seconds: float) -> str:
     if seconds < 6000:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 100 * 3600 else f"{seconds / 86400:.1f} d"
-
-
-def printable(text: str) -> str:
-    """Returns text of an environment without the characters that control a terminal."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def number(value: float | None) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from payload.command_line import command_name
 from payload.commands.prepare import check_positive
-from payload.errors import UserError
+from payload.errors import UserError, printable
 
 if TYPE_CHECKING:
     from payload.experiment.settings import Experiment
@@ -50,7 +50,7 @@ def evaluate(options: argparse.Namespace) -> int:
     provide(experiment, options.results)
     _continue_under(experiment)
     result = evaluate(checkpoint, options.episodes, options.explore, options.seed)
-    print(f"{env}, checkpoint {checkpoint.path}")
+    print(printable(f"{env}, checkpoint {checkpoint.path}"))
     print(
         f"return {result.mean:.2f} +- {result.deviation:.2f} over {len(result.returns)} episodes "
         f"(worst {min(result.returns):g}, best {max(result.returns):g}), "

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 import signal
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from tests.volley.conftest import Laptop, outputs_of
 from tests.volley.head import LocalHead, until
 from volley.cost import cost_so_far
 from volley.stack import Outputs
 from volley.status import cluster_lines, status_page
+from volley.tables import console
 
 ESTIMATED = "US dollars (estimated, eastus, 2026-06)"
 OUTPUTS = Outputs({"pricePerHour": f"0.73 {ESTIMATED}", "pricePerHourAsleep": f"0.05 {ESTIMATED}"})
@@ -46,10 +45,10 @@ ANSWER: dict[str, Any] = {
 
 
 def page(answer: dict[str, Any], all_experiments: bool = False) -> list[str]:
-    file = io.StringIO()
-    shown = status_page(answer, OUTPUTS, all_experiments)
-    Console(file=file, width=200, markup=False).print(shown)
-    return file.getvalue().splitlines()
+    pipe = console()
+    with pipe.capture() as printed:
+        pipe.print(status_page(answer, OUTPUTS, all_experiments))
+    return printed.get().splitlines()
 
 
 def row(name: str) -> list[str]:
@@ -175,7 +174,7 @@ ENOUGH = {"missing": 0, "why": "", "next_try": None}
     [
         (
             {},
-            "2 of 4 running, 1 starting. SkuNotAvailable:  [31mnone left; retry in 3 min",
+            "2 of 4 running, 1 starting. SkuNotAvailable: none left; retry in 3 min",
         ),
         ({"coming": ["w3", "w4"], **ENOUGH}, "2 of 4 running, 2 starting"),
         ({"wanted": 2, "coming": [], "leaving": ["w5"], **ENOUGH}, "2 of 2 running, 1 leaving"),
