@@ -13,7 +13,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import payload
-from payload.experiment import LEFT_OUT, MachineNeeds, UserError, read_experiment, script, to_yaml
+from payload.experiment import (
+    LEFT_OUT,
+    MachineNeeds,
+    UserError,
+    check_links,
+    read_experiment,
+    script,
+    to_yaml,
+)
 
 MAX_BYTES = 20 * 2**20
 """Packing this much takes seconds, and a run command has room for a small part of it."""
@@ -113,6 +121,7 @@ def _members(needs: MachineNeeds) -> Iterator[tuple[str, Path]]:
 
 
 def _below(folder: Path, place: str) -> Iterator[tuple[str, Path]]:
+    check_links(folder)
     for path in sorted(folder.rglob("*")):
         below = path.relative_to(folder)
         if path.is_file() and LEFT_OUT.isdisjoint(below.parts):

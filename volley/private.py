@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,15 @@ def private_folder() -> Path:
     """Returns the folder, $VOLLEY_HOME or ~/.volley, which only this user can read.
 
     Raises:
-        UserError: It belongs to another user.
+        UserError: It belongs to another user, or is a link, which another user may have made.
     """
     folder = Path(os.environ.get("VOLLEY_HOME") or Path.home() / ".volley").absolute()
+    if folder.is_symlink():
+        raise refused(
+            f"{folder} is a link", f"export VOLLEY_HOME={shlex.quote(str(folder.resolve()))}"
+        )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = folder.stat()
+    status = folder.lstat()
     if status.st_uid != os.getuid():
         raise refused(f"{folder} belongs to another user", "export VOLLEY_HOME=~/.volley-mine")
     if status.st_mode & 0o077:

@@ -21,6 +21,7 @@ from payload.experiment import (
     problems_of_files,
     read_experiment,
 )
+from payload.experiment.bounded_yaml import BoundedLoader
 from payload.experiment.script import Script, is_script, read_script
 from payload.parcel import (
     archive,
@@ -151,7 +152,7 @@ def _with_line(path: Path, error: str) -> UserError:
 def line_of(path: Path, keys: list[str]) -> int | None:
     """Returns the line of a key, ["config", "lr"], or of the last one of its parents."""
     try:
-        node: Any = yaml.compose(path.read_text("utf-8"), Loader=yaml.SafeLoader)
+        node: Any = yaml.compose(path.read_text("utf-8"), Loader=BoundedLoader)
     except (OSError, ValueError, yaml.YAMLError):
         return None
     line = None

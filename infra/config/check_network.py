@@ -5,10 +5,18 @@ from collections.abc import Iterator
 from ipaddress import AddressValueError, IPv4Network, NetmaskValueError
 
 from infra.config.stack_settings import Problem, StackSettings
+from infra.ports import TO_EVERY_NODE, TO_HEAD
 
 AZURE_RESERVED_ADDRESSES = 5
 """Azure reserves these in each subnet: network, gateway, two for DNS, broadcast."""
 SMALLEST_SUBNET = 29
+OWN_PREFIX = 24
+"""Of the subnets that volley declares by default."""
+RAY_IS_OPEN = {
+    "headSubnetId": (TO_EVERY_NODE, "every worker"),
+    "workerSubnetId": (TO_HEAD, "the head and of every worker"),
+}
+"""Which ports the NSG rules open to a subnet, and of which machines."""
 
 
 def check_network(settings: StackSettings) -> Iterator[Problem]:
@@ -86,6 +94,20 @@ def check_resource_ids(settings: StackSettings) -> Iterator[Problem]:
     elif settings.head_subnet_id and settings.head_subnet_id == settings.worker_subnet_id:
         allowed = "is headSubnetId too; head and workers have a subnet each"
         yield Problem("workerSubnetId", settings.worker_subnet_id, allowed)
+
+
+def width_of_subnet(key: str, cidr: str) -> str | None:
+    """Returns what an existing subnet opens Ray to, if it is wider than one of volley's own."""
+    subnet = parse_cidr(cidr)
+    if subnet is None or subnet.prefixlen >= OWN_PREFIX:
+        return None
+    ports, target = RAY_IS_OPEN[key]
+    listed = ", ".join(port for opened in ports for port in opened.ports)
+    return (
+        f"{key}: this subnet, {subnet}, opens Ray's ports ({listed}) of {target} to "
+        f"{subnet.num_addresses:,} addresses, and its token alone protects them. Better: a subnet "
+        f"for this cluster alone, /{OWN_PREFIX} or smaller"
+    )
 
 
 def parse_cidr(text: str) -> IPv4Network | None:

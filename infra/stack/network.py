@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_azure_native import network
 
+from infra.config.check_network import width_of_subnet
 from infra.config.stack_settings import StackSettings
 from infra.ports import SSH, TO_EVERY_NODE, TO_HEAD, OpenPorts
 from infra.stack.naming import Naming
@@ -106,6 +107,8 @@ class Network(pulumi.ComponentResource):
         self.head_subnet = pulumi.Output.from_input(head_subnet)
         self.worker_subnet = pulumi.Output.from_input(worker_subnet)
         head_cidr, worker_cidr = _cidr_of(head_subnet), _cidr_of(worker_subnet)
+        head_cidr.apply(lambda cidr: _warn_of_width("headSubnetId", cidr))
+        worker_cidr.apply(lambda cidr: _warn_of_width("workerSubnetId", cidr))
         self.head_nsg = self._nsg("head", head_rules(settings, worker_cidr)).id
         self.worker_nsg = self._nsg("workers", worker_rules(head_cidr, worker_cidr)).id
 
@@ -179,6 +182,11 @@ class Network(pulumi.ComponentResource):
             ],
             opts=self._naming.options(self, depends_on=after),
         )
+
+
+def _warn_of_width(key: str, cidr: str) -> None:
+    if text := width_of_subnet(key, cidr):
+        pulumi.log.warn(text)
 
 
 def _cidr_of(subnet_id: str) -> pulumi.Output[str]:

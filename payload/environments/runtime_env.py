@@ -16,7 +16,7 @@ from typing import Any
 from payload.environments import conda_worker
 from payload.environments.inputs import copy_folder, files_in, input_variables, remove_copies
 from payload.errors import UserError
-from payload.experiment.machine_needs import MAX_TRAVEL_BYTES, MachineNeeds
+from payload.experiment.machine_needs import MAX_TRAVEL_BYTES, MachineNeeds, check_links
 from payload.experiment.settings import Experiment
 
 CONTAINERS_PYTHON = "python3"
@@ -40,7 +40,7 @@ def runtime_env(
         folders: Folders that a container may write to.
 
     Raises:
-        UserError: The folders are too large for Ray.
+        UserError: The folders are too large for Ray, or have a link that leads out of them.
     """
     environment: dict[str, Any] = {"py_modules": [str(payload)]}
     if needs.environment_variables:
@@ -62,6 +62,9 @@ def runtime_env(
     travelling = list(_folders(needs, installed))
     if not travelling:
         return environment
+    for folder, _ in travelling:
+        if folder != installed:  # A package may bring links of its own.
+            check_links(folder)
     _check_size([folder for folder, _ in travelling])
     shutil.rmtree(staging, ignore_errors=True)
     for folder, place in travelling:

@@ -11,6 +11,7 @@ from payload.experiment.machine_needs import (
     LEFT_OUT,
     MAX_TRAVEL_BYTES,
     MachineNeeds,
+    check_links,
     in_bytes,
     problems_of_files,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "MachineNeeds",
     "Node",
     "UserError",
+    "check_links",
     "in_bytes",
     "nearest",
     "place",

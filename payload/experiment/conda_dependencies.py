@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from payload.errors import UserError, nearest
+from payload.experiment.bounded_yaml import BoundedLoader
 
 KEYS = ("name", "channels", "dependencies", "prefix")
 """`name` and `prefix` say where conda would make the environment; volley decides that itself."""
@@ -34,7 +35,7 @@ def read_conda_dependencies(path: Path) -> CondaDependencies:
         UserError: It cannot be read, is not YAML, or not in conda's format.
     """
     try:
-        values = yaml.safe_load(path.read_text("utf-8"))
+        values = yaml.load(path.read_text("utf-8"), Loader=BoundedLoader)
     except OSError as error:
         raise _wrong(path, f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -8,13 +8,14 @@ from typing import Any
 import yaml
 
 from payload.errors import UserError, nearest
+from payload.experiment.bounded_yaml import BoundedLoader
 from payload.experiment.settings import Experiment
 
 ENTRY_SCRIPT = "entry_script"
 """A file with this key describes a script."""
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(BoundedLoader):
     """Reads 5e-5 as a number, as YAML 1.2 and JSON do; YAML 1.1 wants 5.0e-5."""
 
 

@@ -127,6 +127,24 @@ def problems_of_files(needs: MachineNeeds) -> Iterator[str]:
                 yield str(error)
 
 
+def check_links(folder: Path) -> None:
+    """Raises UserError for a link that leads out of a folder that is to travel to a cluster.
+
+    What such a link names would travel with it: your keys, for example.
+    """
+    root = folder.resolve()
+    for parent, names, files in os.walk(folder):
+        names[:] = sorted(name for name in names if name not in LEFT_OUT)
+        for path in (Path(parent, name) for name in [*names, *sorted(files)]):
+            if not path.is_symlink() or path.name in LEFT_OUT or not path.exists():
+                continue
+            if not path.resolve().is_relative_to(root):
+                raise UserError(
+                    f"{path} is a link to {path.resolve()}, outside the folder, so it does not "
+                    "travel. Next: copy the file into the folder, or remove the link"
+                )
+
+
 def conda_dependencies(needs: MachineNeeds) -> CondaDependencies:
     """Returns what both keys ask of conda together.
 

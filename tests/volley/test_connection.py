@@ -164,6 +164,18 @@ def test_only_the_user_can_read_what_the_laptop_keeps(connected: Laptop) -> None
     assert connected.home.stat().st_mode & 0o777 == 0o700
 
 
+def test_a_home_that_is_a_link_is_refused(connected: Laptop) -> None:
+    target = connected.folder / "somebody's"
+    target.mkdir(mode=0o755)
+    connected.home.symlink_to(target)
+    said = connected.volley("status", code=2)
+    assert (
+        said == f"{connected.home} is a link. Next: export VOLLEY_HOME={shlex.quote(str(target))}"
+    )
+    assert target.stat().st_mode & 0o777 == 0o755
+    assert list(target.iterdir()) == []
+
+
 def test_a_home_with_a_space_and_a_percent_sign_is_no_hindrance(
     connected: Laptop, head: LocalHead
 ) -> None:

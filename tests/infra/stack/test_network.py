@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
+import pulumi
 import pytest
 
-from tests.infra.declared_stack import EXISTING_CIDRS, Declared
+from infra.config.check_network import width_of_subnet
+from rehearsal.azure.resources.azure_stand_in import Azure
+from rehearsal.drivers.in_process import InProcess
+from tests.infra.declared_stack import (
+    EXISTING_CIDRS,
+    EXISTING_SUBNETS,
+    REQUIRED,
+    SOMEBODY_ELSES,
+    Declared,
+)
 
 Stack = Callable[[str], Declared]
 
@@ -51,6 +62,32 @@ def test_nobody_else_reaches_a_worker(dev: Declared, source: str) -> None:
 @pytest.mark.parametrize("machine", ["head", "worker0"])
 def test_nothing_but_tcp_is_open(dev: Declared, source: str, protocol: str, machine: str) -> None:
     assert dev.open_ports(source, machine, protocol) == set()
+
+
+@pytest.mark.parametrize(
+    ("key", "machines"),
+    [("headSubnetId", "every worker"), ("workerSubnetId", "the head and of every worker")],
+)
+def test_a_wide_existing_subnet_is_named_as_what_it_opens_ray_to(key: str, machines: str) -> None:
+    text = width_of_subnet(key, "10.0.0.0/16")
+    assert text is not None
+    assert text.startswith(f"{key}: this subnet, 10.0.0.0/16, opens Ray's ports (")
+    assert f"8076, 8077, 10100-10199, 52366) of {machines} to 65,536 addresses" in text
+    assert width_of_subnet(key, "10.0.0.0/24") is None
+
+
+def test_up_warns_of_a_wide_existing_subnet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", said.append)
+    azure = Azure(tmp_path / "azure.json")
+    for resource_id, (kind, inputs) in SOMEBODY_ELSES.items():
+        wide = {"addressPrefix": "172.16.0.0/20"} if resource_id.endswith("/two") else inputs
+        azure.create(f"azure-native:network:{kind}", resource_id, wide)
+    assert not InProcess(azure).up({**REQUIRED, **EXISTING_SUBNETS}).error
+    (warning,) = said
+    assert warning.startswith("workerSubnetId: this subnet, 172.16.0.0/20, opens Ray's ports (6379")
 
 
 def test_in_subnets_of_somebody_else_the_same_ports_are_open(stack: Stack) -> None:

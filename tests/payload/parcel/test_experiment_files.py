@@ -15,6 +15,9 @@ from infra.config.check_experiment import needs_of_every_machine
 from infra.config.read_stack import ConfigError, read_settings
 from infra.stack.run_command_script import ScriptTooLargeError
 from infra.stack.training import training_script
+from payload.environments.runtime_env import runtime_env
+from payload.errors import UserError
+from payload.experiment import read_experiment
 from payload.parcel import MAX_BYTES, ExperimentFiles, experiment_files
 from tests.infra.declared_stack import REQUIRED
 from tests.project import ROOT
@@ -73,6 +76,23 @@ def test_the_paths_of_the_experiment_are_the_head_s(write: WriteExperiment) -> N
         "inputs": {"maps": "inputs/maps"},
         "stop": {"time_total_s": 3600.0},
     }
+
+
+@pytest.mark.parametrize("key", ["source_directory: ../maze", "inputs: {maps: ../maze}"])
+def test_a_link_out_of_a_folder_does_not_travel(
+    write: WriteExperiment, tmp_path: Path, key: str
+) -> None:
+    path = write(f"{key}\n")
+    (tmp_path / "maze/inside").symlink_to("__init__.py")
+    (tmp_path / "maze/dangling").symlink_to("/nowhere")
+    (tmp_path / "maze/.venv").symlink_to("/usr")
+    assert any(name.endswith("/inside") for name in archived(experiment_files(path)))
+    (tmp_path / "key").write_text("secret")
+    (tmp_path / "maze/notes").symlink_to(tmp_path / "key")
+    with pytest.raises(UserError, match=r"maze/notes is a link to .*/key, outside the folder"):
+        experiment_files(path)
+    with pytest.raises(UserError, match=r"maze/notes is a link to .*/key, outside the folder"):
+        runtime_env(read_experiment(path).experiment, ROOT / "payload", None, tmp_path / "staging")
 
 
 def test_the_same_files_give_the_same_bytes(write: WriteExperiment) -> None:
