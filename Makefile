@@ -6,9 +6,11 @@ RESULTS ?= results
 ARGS ?=
 BIN := .venv/bin
 UV := $(BIN)/uv pip install --quiet --compile-bytecode --require-hashes --python $(BIN)/python
-COMPILE := $(BIN)/uv pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header
+COMPILE := $(BIN)/uv pip compile --quiet --no-emit-index-url --no-header
+UNIVERSAL := --universal --generate-hashes --python-version 3.11
+MACHINE_PYTHON = $(shell sed -n 's/^PYTHON_VERSION = "\(.*\)"$$/\1/p' infra/boot/cloud_config.py)
 # A machine completes no shell.
-MACHINE := --python-platform x86_64-manylinux_2_35 --format pylock.toml --no-emit-package argcomplete
+MACHINE = --python-version $(MACHINE_PYTHON) --python-platform x86_64-manylinux_2_35 --format pylock.toml --no-emit-package argcomplete
 # What people type `make` on; av's wheels are for macOS 14 and newer.
 LAPTOPS := x86_64-manylinux_2_28 aarch64-manylinux_2_28 aarch64-apple-darwin
 WHEELS := MACOSX_DEPLOYMENT_TARGET=14.0 $(BIN)/uv pip install --quiet --require-hashes --only-binary :all:
@@ -53,10 +55,10 @@ docs: .venv/dev  ## Write the tables of settings in docs/, and the schemas for e
 ui: .venv/payload  ## Open MLflow's charts of the newest run (ARGS="--port 5001")
 	$(BIN)/volley ui --results $(RESULTS) $(ARGS)
 
-bench: .venv/payload  ## Measure this trainer, RLlib's example and the emulator's limit side by side (Linux)
+bench: .venv/dev  ## Measure this trainer, RLlib's example and the emulator's limit side by side (Linux)
 	$(BIN)/volley bench --results $(RESULTS) $(ARGS)
 
-bench-scale: .venv/payload  ## Measure what limits a training on many machines, part by part (Linux)
+bench-scale: .venv/dev  ## Measure what limits a training on many machines, part by part (Linux)
 	$(BIN)/volley bench --scale --results $(RESULTS) $(ARGS)
 
 up: .venv/infra  ## Create or update the cluster on Azure and train (pulumi up)
@@ -81,10 +83,10 @@ rehearse-clean: linux .venv/dev  ## Remove all that a rehearsal has left (Linux,
 	$(BIN)/python -m rehearsal clean
 
 lock: .venv/dev  ## Resolve requirements/*.txt again
-	$(COMPILE) --universal --generate-hashes pyproject.toml --extra dev -o requirements/dev.txt
+	$(COMPILE) $(UNIVERSAL) pyproject.toml --extra dev -o requirements/dev.txt
 	set -e; for extra in payload infra; do \
 	  cp requirements/dev.txt requirements/$$extra.txt; : uv keeps the versions that it finds there; \
-	  $(COMPILE) --universal --generate-hashes pyproject.toml --extra $$extra -o requirements/$$extra.txt; \
+	  $(COMPILE) $(UNIVERSAL) pyproject.toml --extra $$extra -o requirements/$$extra.txt; \
 	done
 	mkdir -p build
 	$(COMPILE) $(MACHINE) -c requirements/dev.txt pyproject.toml \

@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from infra.boot.cloud_config import PYTHON_VERSION
 from tests.project import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -57,3 +58,15 @@ def test_every_laptop_gets_one_version_of_each_dependency(
 def test_the_makefile_checks_the_locks_for_every_python() -> None:
     (pythons,) = re.findall(r"^PYTHONS := (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert pythons.split() == PYTHONS
+
+
+def test_machines_run_the_newest_python_that_every_lock_supports() -> None:
+    assert PYTHONS[-1] == PYTHON_VERSION
+    assert f"cluster's Python ({PYTHON_VERSION})" in (ROOT / "docs/containers.md").read_text()
+
+
+def test_machines_install_no_library_that_bundles_an_ffmpeg_but_the_writer_of_videos() -> None:
+    lock = (ROOT / "requirements/machine.txt").read_text()
+    names = set(re.findall(r"^([\w.-]+)==", lock, re.MULTILINE))
+    assert "av" in names
+    assert not {name for name in names if name.startswith(("opencv", "imageio", "torchvision"))}

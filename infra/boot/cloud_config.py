@@ -18,7 +18,8 @@ LOCK = "machine.txt.gz"
 LIBRARY = "/usr/local/lib/volley"
 MAX_CUSTOM_DATA = 65_535
 """Bytes, before base64; https://learn.microsoft.com/azure/virtual-machines/custom-data."""
-PYTHON_VERSION = "3.11"
+PYTHON_VERSION = "3.13"
+"""The newest that every lock supports, and that Debian 13 has: the rehearsal's machines run it."""
 APT_PACKAGES = ("python3-venv", "zstd")
 """Packages that every machine needs on Debian; Ubuntu's images have them."""
 

@@ -55,7 +55,7 @@ stands for everything below it too."""
 OTHER_DIFFERENCES = (
     "sizes: each machine has all of this one's CPUs and memory; the stack's RAY_OVERRIDE_RESOURCES "
     "gives each node one CPU",
-    "images: Debian 12 with cloud-init stands for every image; a custom image has the Python "
+    "images: Debian 13 with cloud-init stands for every image; a custom image has the Python "
     "environment of the lock",
     "names: a machine resolves an account's public name only if the account's firewall admits its "
     "subnet",

@@ -20,7 +20,8 @@ from rehearsal.set_up.address_conflicts import find_conflicts, host_networks, pa
 from rehearsal.set_up.package_sources import package_sources
 from rehearsal.set_up.tools import TOOLS, missing_tools, tool_is_there
 
-OLDEST = {"debian": (12,), "ubuntu": (22, 4)}
+OLDEST = {"debian": (12,), "ubuntu": (24, 4)}
+"""Their debootstrap and keyring know Debian 13, of which the machines are made."""
 MIN_CPUS = 2
 MIN_MEMORY_GIB = 7.25
 """What the kernel leaves of 8 GB (powers of ten)."""
@@ -79,7 +80,7 @@ def machine_problems(architecture: str, os_release: Mapping[str, str]) -> Iterat
     oldest = OLDEST.get(os_release.get("ID", ""))
     version = tuple(int(n) for n in re.findall(r"\d+", os_release.get("VERSION_ID", "")))
     if oldest is None or (version and version < oldest):
-        yield _line("Linux distribution", name, "Debian 12 or Ubuntu 22.04, or newer, is needed")
+        yield _line("Linux distribution", name, "Debian 12 or Ubuntu 24.04, or newer, is needed")
 
 
 def tool_problems(missing: Collection[str]) -> Iterator[str]:

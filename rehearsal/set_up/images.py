@@ -23,6 +23,8 @@ PACKAGES = (
 )
 """Azure's images have them too, except the last two, which a custom image may have. cloud-init and
 what containers need, which debootstrap cannot resolve, are installed after them."""
+NOT_ON_AZURE = ("tmp.mount",)
+"""Units of Debian that Azure's images lack: there /tmp is on the disk."""
 CLOUD_CONFIG = "datasource_list: [NoCloud, None]\nlocale: false\n"
 DEBOOTSTRAP = """rm -rf "$1"
 exec debootstrap --variant=minbase --keyring="$4" --include="$5" "$2" "$1" ${3:+"$3"}"""
@@ -88,6 +90,7 @@ def recipe_digest(host: str) -> str:
         tuple(PACKAGES.split(",")),
         DEBOOTSTRAP,
         CLOUD_CONFIG,
+        NOT_ON_AZURE,
         INSTALL_THE_REST,
         host,
     )
@@ -113,6 +116,8 @@ def _configure(root: Path, sources: PackageSources) -> None:
     settings.parent.mkdir(parents=True)
     settings.write_text(CLOUD_CONFIG)
     in_namespaces(INSTALL_THE_REST, root, variables=sources.variables, timeout_s=600, retry=True)
+    for unit in NOT_ON_AZURE:
+        (root / "etc/systemd/system" / unit).symlink_to("/dev/null")
     # Each machine gets an identity of its own.
     (root / "etc/machine-id").write_text("")
     (root / "etc/hostname").unlink(missing_ok=True)

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 from rehearsal.host_paths import name_servers
 from rehearsal.host_shell import run
 
-RELEASE = "bookworm"
+RELEASE = "trixie"
+"""Debian 13: its python3 is the machines' PYTHON_VERSION. No registry has uv's own builds."""
 SUITES = (RELEASE, f"{RELEASE}-updates", f"{RELEASE}-security")
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 FILES = ("etc/apt/auth.conf", "etc/pip.conf", "etc/uv/uv.toml")

@@ -34,15 +34,15 @@ BAD: dict[str, tuple[list[str], str]] = {
     "not root": (list(root_problems(1000)), "user: id 1000; root is needed; cure: sudo"),
     "an old Debian": (
         list(machine_problems("x86_64", {"ID": "debian", "VERSION_ID": "11"})),
-        "Linux distribution: debian; Debian 12 or Ubuntu 22.04, or newer, is needed",
+        "Linux distribution: debian; Debian 12 or Ubuntu 24.04, or newer, is needed",
     ),
     "an old Ubuntu": (
         list(machine_problems("x86_64", FOCAL)),
-        "Linux distribution: Ubuntu 20.04.6 LTS; Debian 12 or Ubuntu 22.04, or newer, is needed",
+        "Linux distribution: Ubuntu 20.04.6 LTS; Debian 12 or Ubuntu 24.04, or newer, is needed",
     ),
     "another distribution": (
         list(machine_problems("x86_64", FEDORA)),
-        "Linux distribution: Fedora Linux 42; Debian 12 or Ubuntu 22.04, or newer, is needed",
+        "Linux distribution: Fedora Linux 42; Debian 12 or Ubuntu 24.04, or newer, is needed",
     ),
     "another processor": (
         list(machine_problems("aarch64", BOOKWORM)),
@@ -68,7 +68,6 @@ GOOD: dict[str, list[str]] = {
     "root": list(root_problems(0)),
     "Debian 12": list(machine_problems("x86_64", BOOKWORM)),
     "Debian testing, without a version": list(machine_problems("x86_64", {"ID": "debian"})),
-    "Ubuntu 22.04": list(machine_problems("x86_64", {"ID": "ubuntu", "VERSION_ID": "22.04"})),
     "Ubuntu 24.04": list(machine_problems("x86_64", {"ID": "ubuntu", "VERSION_ID": "24.04"})),
     "all tools": list(tool_problems([])),
     "two cores": list(cpu_problems(2)),

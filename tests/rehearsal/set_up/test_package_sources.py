@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rehearsal.set_up.package_sources import (
     BUNDLE,
+    RELEASE,
     PackageSources,
     apt_settings,
     apt_sources,
@@ -26,13 +27,13 @@ bookworm main https://apt.example/other/ Other Co
 def test_a_debian_host_lends_its_mirrors_but_not_those_of_others() -> None:
     mirrors = debian_mirrors(BOOKWORM, TARGETS)
     assert mirrors == {
-        "bookworm": "https://mirror.example/debian",
-        "bookworm-security": "https://mirror.example/debian-security",
+        RELEASE: "https://mirror.example/debian",
+        f"{RELEASE}-security": "https://mirror.example/debian-security",
     }
     assert debian_mirrors(BOOKWORM, "bookworm main https://apt.example/ Other Co\n") == {}
 
 
-def test_a_newer_debian_lends_its_mirrors_too_and_ubuntu_none() -> None:
+def test_another_debian_lends_its_mirrors_too_and_ubuntu_none() -> None:
     trixie = {"ID": "debian", "VERSION_CODENAME": "trixie"}
     assert debian_mirrors(trixie, TARGETS.replace("bookworm", "trixie")) == debian_mirrors(
         BOOKWORM, TARGETS
@@ -42,7 +43,7 @@ def test_a_newer_debian_lends_its_mirrors_too_and_ubuntu_none() -> None:
 
 def test_mirrors_become_apt_sources() -> None:
     sources = apt_sources(debian_mirrors(BOOKWORM, TARGETS)).splitlines()
-    assert sources[0] == "deb https://mirror.example/debian bookworm main"
+    assert sources[0] == f"deb https://mirror.example/debian {RELEASE} main"
 
 
 def test_a_host_without_mirrors_of_debian_leaves_debootstraps_own(tmp_path: Path) -> None:
@@ -56,7 +57,7 @@ def test_a_host_without_mirrors_of_debian_leaves_debootstraps_own(tmp_path: Path
 
 def test_package_servers_are_the_configured_ones() -> None:
     variables = {"PIP_INDEX_URL": "https://index.example/simple", "no_proxy": "localhost"}
-    host = PackageSources({"bookworm": "https://mirror.example/debian"}, "", variables)
+    host = PackageSources({RELEASE: "https://mirror.example/debian"}, "", variables)
     assert host.servers == {"mirror.example", "index.example"}
 
 
