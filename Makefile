@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CODE := bench examples head infra payload rehearsal tests volley
 
 .PHONY: help train test quick chaos lint docs ui bench bench-scale up preview prices down rehearse rehearse-set-up rehearse-clean
-.PHONY: lock lock-check linux clean
+.PHONY: lock lock-check audit linux clean
 
 help:   ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -95,6 +95,9 @@ lock: .venv/dev  ## Resolve requirements/*.txt again
 	$(COMPILE) $(MACHINE) -c requirements/machine.txt pyproject.toml \
 	  --extra jupyter -o build/pylock.jupyter.toml
 	$(BIN)/python -m infra.boot.machine_lock build/pylock.jupyter.toml requirements/jupyter.txt requirements/machine.txt
+
+audit: .venv/uv  ## Look up the packages of requirements/*.txt in the OSV database of vulnerabilities
+	.ci/audit $(ARGS)
 
 lock-check: .venv/uv  ## Download infra's wheels for each laptop, verify them; look for training's
 	rm -rf build/wheels
