@@ -19,6 +19,8 @@ class Prices:
     """Per worker, with its disk."""
     always: float
     """Billed while the head sleeps, too: its disk, addresses and the NAT gateway."""
+    stored_gb: float
+    """Per GB in the results account."""
     estimate: str
     """Location and date of the prices: "eastus, 2026-01-31"."""
 

@@ -29,6 +29,7 @@ from azure.storage.blob import BlobClient, ContainerClient
 from .blob import container, retry
 from .files import files_of_runs, replace
 from .paths import HOME, NOTEBOOKS, RUNS, SAVED
+from .stored import count_if_due
 
 DATABASE = HOME / "mlflow.db"
 ETAG = HOME / "mlflow.db.etag"
@@ -258,6 +259,7 @@ def main(verb: str) -> int:
     if not save(container(name)):
         return 1
     SAVED.touch()
+    count_if_due()
     return 0
 
 

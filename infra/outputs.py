@@ -35,7 +35,7 @@ README = """\
 
 {cost}
 
-The storage of the results is extra, and is billed after that too.
+The results account is billed after that too, until you delete it.
 """
 
 
@@ -74,7 +74,7 @@ def outputs(
         "image": head.image,
         "envRunners": arithmetic(settings, num_env_runners),
         "pricePerHour": f"{per_hour(settings):.2f} US dollars {estimated}",
-        "pricePerHourAsleep": f"{hourly(settings).always:.2f} US dollars {estimated}",
+        "pricePerHourAsleep": f"{hourly(settings).asleep:.2f} US dollars {estimated}",
         "pricePerDay": f"{per_day(settings):.2f} US dollars for a day with an hour of training, "
         f"{24 * per_hour(settings):.2f} with all machines all day {estimated}",
         "pricePerUp": f"{per_up(settings):.2f} US dollars {estimated}",

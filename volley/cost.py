@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rich.console import RenderableType
 from rich.table import Table
 
+from infra.config.cost import prices
 from volley.head import Head
 from volley.stack import Outputs, Stack
 from volley.tables import duration, show
@@ -42,7 +44,8 @@ class Cost:
 def cost(options: argparse.Namespace) -> int:
     """Shows the price of an hour, the cost so far, and the price of an hour asleep."""
     head = Head(Stack(options.stack))
-    estimate = cost_so_far(head.ask("status"), head.outputs)
+    answer = head.ask("status")
+    estimate = cost_so_far(answer, head.outputs)
     table = Table("", "US dollars")
     booted = f"since the head booted, {duration(estimate.uptime_s)} ago"
     table.add_row(
@@ -54,8 +57,22 @@ def cost(options: argparse.Namespace) -> int:
     )
     table.add_row("per hour, asleep", f"{estimate.per_hour_asleep:.2f}")
     source = f"Estimate: {estimate.estimate}. The first `volley up` is extra."
-    show(options.as_json, asdict(estimate), table, source)
+    stored = answer.get("stored")
+    parts = [table, *([stored_table(stored)] if stored else []), source]
+    show(options.as_json, {**asdict(estimate), "stored": stored}, *parts)
     return 0
+
+
+def stored_table(stored: Mapping[str, Any]) -> RenderableType:
+    """Returns the size and the price of the results account by experiment, the largest first."""
+    sizes = sorted(stored["experiments"].items(), key=lambda item: -item[1])
+    known = sum(size for _, size in sizes)
+    table = Table("results account", "GB", "US dollars a month")
+    others = ("MLflow, Python environment, other runs", stored["everything"] - known)
+    for name, size in [*sizes, others, ("all", stored["everything"])]:
+        gb = size / 2**30
+        table.add_row(name, f"{gb:.2f}", f"{gb * prices().blob_gb_month:.2f}")
+    return table
 
 
 def cost_so_far(answer: Mapping[str, Any], outputs: Outputs) -> Cost:

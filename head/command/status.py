@@ -9,7 +9,7 @@ from typing import Any
 
 from ..files import read_json
 from ..machine import uptime_s
-from ..paths import CGROUPS, COST, SAVED, WORKERS
+from ..paths import CGROUPS, COST, SAVED, STORED, WORKERS
 from ..queue.cluster_state import read_cluster_state
 from ..queue.record import Record, read_status
 from ..queue.store import Store
@@ -46,6 +46,7 @@ def status(store: Store, options: Namespace) -> dict[str, Any]:
         "jupyter": None if in_jupyter is None else {"kernels": in_jupyter},
         "sleep": _only(SLEEP_SHOWN, asdict(sleep)) if sleep else None,
         "cost": _only(COST_SHOWN, read_json(COST)),
+        "stored": _stored(records),
         "workers": read_json(WORKERS) or None,
     }
 
@@ -54,6 +55,18 @@ def positions(records: Sequence[Record]) -> dict[str, int]:
     """Returns the place of each experiment in the queue; the next one has 1."""
     queued = [record.name for record in records if record.state == "QUEUED"]
     return {name: place for place, name in enumerate(queued, start=1)}
+
+
+def _stored(records: Sequence[Record]) -> dict[str, Any] | None:
+    """Returns the bytes in the results account, and of each experiment that is in the queue."""
+    if not (counted := read_json(STORED)):
+        return None
+    sizes = {record.name: counted["runs"].get(record.key, 0) for record in records}
+    return {
+        "time": counted["time"],
+        "everything": counted["everything"],
+        "experiments": {name: size for name, size in sizes.items() if size},
+    }
 
 
 def _only(keys: Sequence[str], values: dict[str, Any]) -> dict[str, Any] | None:

@@ -9,10 +9,12 @@ from typing import Any
 from ..cluster_settings import Prices
 from ..files import read_json, replace_json
 from ..machine import Moment
-from ..paths import COST, WORKERS
+from ..paths import COST, STORED, WORKERS
 from ..queue.cluster_state import read_cluster_state
 
 HOUR_S = 3600.0
+GB = 2**30
+"""Azure's own: https://azure.microsoft.com/pricing/details/storage/blobs"""
 SHORT_S = 300.0
 """A machine that was off for less time has only rebooted: Azure has billed it."""
 
@@ -34,8 +36,9 @@ class Cost:
 def update(prices: Prices, now: Moment) -> Cost:
     """Adds what has been spent since the last run to cost.json."""
     before = read_json(COST)
-    per_hour = prices.head + prices.always + prices.worker * _workers(now)
-    spent = added(before, now, per_hour, prices.always)
+    always = prices.always + prices.stored_gb * read_json(STORED).get("everything", 0) / GB
+    per_hour = prices.head + always + prices.worker * _workers(now)
+    spent = added(before, now, per_hour, always)
     cost = Cost(before.get("so_far", 0.0) + spent, per_hour, prices.estimate, now.time, now.boot)
     replace_json(COST, asdict(cost))
     return cost

@@ -19,7 +19,14 @@ DOWNLOADED_GB = 3.5
 
 The act `head alone` of the rehearsal measures it.
 """
+RESULTS_GB = 10
+"""Assumed for the estimates: the Python environment, and the runs of some days.
 
+The head counts what is there.
+"""
+FREE_TRANSFER_GB = 100
+"""Data to the internet that is free in each month, in the whole subscription:
+https://azure.microsoft.com/pricing/details/bandwidth"""
 
 FILE = Path(__file__).with_name("prices.json")
 DISK_SIZES_GIB = (64, 128, 256, 512, 1024, 2048)
@@ -53,6 +60,12 @@ class Prices(BaseModel):
     nat_gateway_gb: float
     public_address_hour: float
     private_endpoint_hour: float
+    private_endpoint_gb: float
+    """In either direction."""
+    blob_gb_month: float
+    """Blob storage, hot, with local redundancy: current, replaced and soft-deleted blobs alike."""
+    transfer_gb: float
+    """To the internet, after FREE_TRANSFER_GB."""
 
     def disk_month(self, gib: int, premium: bool) -> float:
         by_size = self.premium_disk_month if premium else self.standard_disk_month
@@ -82,7 +95,13 @@ class Hourly:
     worker: float
     """Per worker, with its disk."""
     always: float
-    """Until `make down`, while the head sleeps too."""
+    """Until `make down`, while the head sleeps too; without what is stored."""
+    stored_gb: float
+    """Per GB in the results account, also after `make down`."""
+
+    @property
+    def asleep(self) -> float:
+        return self.always + RESULTS_GB * self.stored_gb
 
 
 def hourly(settings: StackSettings) -> Hourly:
@@ -91,12 +110,13 @@ def hourly(settings: StackSettings) -> Hourly:
         worker=_machine_hour(settings.worker_size, settings.worker_spot)
         + _worker_disk_hour(settings),
         always=sum(item.per_hour for item in _always(settings)),
+        stored_gb=prices().blob_gb_month / HOURS_PER_MONTH,
     )
 
 
 def billed(settings: StackSettings) -> list[Billed]:
-    """Returns everything that is billed until `make down`, except what is stored in Blob."""
-    return [*_machines(settings), *_always(settings)]
+    """Returns everything that is billed until `make down`."""
+    return [*_machines(settings), *_always(settings), *_data(settings)]
 
 
 def per_hour(settings: StackSettings) -> float:
@@ -122,7 +142,7 @@ def per_day(settings: StackSettings, worked_hours: float = 1.0) -> float:
     workers = min(worked_hours + idle, head)
     least = max(head - workers, 0.0) * settings.min_workers
     worker_hours = workers * settings.max_workers + least
-    return price.head * head + price.worker * worker_hours + price.always * 24
+    return price.head * head + price.worker * worker_hours + price.asleep * 24
 
 
 def cost_table(settings: StackSettings) -> str:
@@ -177,3 +197,19 @@ def _always(settings: StackSettings) -> Iterator[Billed]:
         )
     if settings.results_account_id:
         yield Billed("private endpoint of the results account", price.private_endpoint_hour)
+
+
+def _data(settings: StackSettings) -> Iterator[Billed]:
+    """What is stored, and what is sent."""
+    price = prices()
+    stored = RESULTS_GB * price.blob_gb_month / HOURS_PER_MONTH
+    yield Billed(f"{RESULTS_GB} GB in the results account, replaced and deleted blobs too", stored)
+    if settings.results_account_id:
+        taken = DOWNLOADED_GB * (1 + settings.max_workers)
+        yield Billed(
+            f"{taken:g} GB through the private endpoint", per_up=taken * price.private_endpoint_gb
+        )
+    yield Billed(
+        f"data to the internet: {FREE_TRANSFER_GB} GB a month are free, "
+        f"then {price.transfer_gb:g} a GB"
+    )

@@ -60,7 +60,15 @@ def read_prices(location: str, address: str) -> Prices:
         NoPriceError: Azure lists no price for something.
         urllib.error.URLError: Azure does not answer.
     """
-    disks = list(_items(address, f"serviceName eq 'Storage' and armRegionName eq '{location}'"))
+    storage = list(_items(address, f"serviceName eq 'Storage' and armRegionName eq '{location}'"))
+    blobs = [item for item in storage if item["productName"] == "General Block Blob v2"]
+    where = f"serviceName eq 'Bandwidth' and armRegionName eq '{location}'"
+    # By Microsoft's own network, which is the default; without the first GB, which are free.
+    transfer = [
+        item
+        for item in _items(address, where)
+        if item["productName"] == "Rtn Preference: MGN" and item["retailPrice"] > 0
+    ]
     nat = list(_items(address, "serviceName eq 'NAT Gateway'"))
     network = list(_items(address, "serviceName eq 'Virtual Network'"))
     return Prices(
@@ -68,12 +76,15 @@ def read_prices(location: str, address: str) -> Prices:
         location=location,
         source="Azure's public retail prices",
         vm_hour={size: _vm(location, address, size) for size in SIZES},
-        premium_disk_month=_disks(disks, location, "Premium SSD Managed Disks", "P"),
-        standard_disk_month=_disks(disks, location, "Standard SSD Managed Disks", "E"),
+        premium_disk_month=_disks(storage, location, "Premium SSD Managed Disks", "P"),
+        standard_disk_month=_disks(storage, location, "Standard SSD Managed Disks", "E"),
         nat_gateway_hour=_price(nat, location, "Standard Gateway", "1 Hour"),
         nat_gateway_gb=_price(nat, location, "Standard Data Processed", "1 GB"),
         public_address_hour=_price(network, location, "Standard IPv4 Static Public IP", "1 Hour"),
         private_endpoint_hour=_price(network, location, "Standard Private Endpoint", "1 Hour"),
+        private_endpoint_gb=_price(network, location, "Standard Data Processed - Ingress", "1 GB"),
+        blob_gb_month=_price(blobs, location, "Hot LRS Data Stored", "1 GB/Month"),
+        transfer_gb=_price(transfer, location, "Standard Data Transfer Out", "1 GB"),
     )
 
 

@@ -31,7 +31,10 @@ TIMEOUT_S = 900
 """How long the run command waits for cloud-init on a new head."""
 NOT_IN_RAY = tuple(
     f"head/{part}"
-    for part in ("archive", "below", "command", "jupyter", "queue", "results", "sleep", "units")
+    for part in (
+        *("archive", "below", "command", "jupyter", "queue", "results", "sleep", "stored"),
+        "units",
+    )
 )
 """Parts of the wheel that Ray's autoscaler does not import."""
 

@@ -283,6 +283,27 @@ def test_what_still_bills_while_the_head_sleeps_is_shown(
 
 
 @pytest.mark.slow
+def test_what_each_experiment_has_stored_is_shown_with_its_price(
+    connected: Laptop, head: LocalHead
+) -> None:
+    for name in ("pong", "small"):
+        head.experiment(name)
+    sizes = {"pong-key": 100 * 2**30, "small-key": 2**30, "older-key": 2**30}
+    counted = {"everything": 110 * 2**30, "runs": sizes, "time": 1.0}
+    (head.root / "var/lib/volley/stored.json").write_text(json.dumps(counted))
+    lines = connected.volley("cost").splitlines()
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if "│" in line]
+    assert rows[-4:] == [
+        ["pong", "100.00", "2.08"],
+        ["small", "1.00", "0.02"],
+        ["MLflow, Python environment, other runs", "9.00", "0.19"],
+        ["all", "110.00", "2.29"],
+    ]
+    answer = json.loads(connected.volley("cost", "--json"))["stored"]
+    assert answer["experiments"] == {"pong": 100 * 2**30, "small": 2**30}
+
+
+@pytest.mark.slow
 def test_a_script_reads_json(connected: Laptop, head: LocalHead) -> None:
     head.experiment("pong")
     (found,) = json.loads(connected.volley("status", "--json"))["experiments"]

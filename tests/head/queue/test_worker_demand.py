@@ -28,7 +28,7 @@ def asked_for(
         head_vm="",
         head=Node(head, gpus),
         worker=Node(2),
-        prices=Prices(0, 0, 0, ""),
+        prices=Prices(0, 0, 0, 0, ""),
     )
     return usable_workers(claims, nodes, settings)
 

@@ -24,7 +24,13 @@ from tests.infra.boot.boot_scripts import Machine
 from tests.rehearsal.azure.resources.scale_set_cloud import HEAD, SCALE_SET, Cloud
 
 HOUR = 3600.0
-PRICES = {"head": 2.0, "worker": 0.5, "always": 0.25, "estimate": "eastus, 2026-01-31"}
+PRICES = {
+    "head": 2.0,
+    "worker": 0.5,
+    "always": 0.25,
+    "stored_gb": 0.01,
+    "estimate": "eastus, 2026-01-31",
+}
 SETTINGS: dict[str, Any] = {
     "scaling": "demand",
     "min_workers": 0,

@@ -37,6 +37,13 @@ def test_status_says_the_cost_by_the_hour_and_whose_prices(head: SleepingHead) -
     assert (cost["per_hour"], cost["estimate"]) == (3.25, "eastus, 2026-01-31")
 
 
+def test_what_is_stored_is_spent_too(head: SleepingHead) -> None:
+    head.write("stored.json", {"everything": 100 * 2**30, "runs": {}, "time": time.time()})
+    ago(head, 1)
+    assert spent(head) == dollars(10 + 2.25 + 100 * 0.01)
+    assert head.ask("status")["cost"]["per_hour"] == pytest.approx(3.25)
+
+
 def test_before_the_first_run_there_is_none(head: SleepingHead) -> None:
     answer = head.ask("status")
     assert (answer["sleep"], answer["cost"], answer["workers"]) == (None, None, None)

@@ -8,6 +8,8 @@ import pytest
 
 from infra.config.cost import (
     DISK_SIZES_GIB,
+    DOWNLOADED_GB,
+    RESULTS_GB,
     billed,
     cost_table,
     hourly,
@@ -93,7 +95,7 @@ def test_an_ephemeral_disk_costs_nothing() -> None:
 def test_an_hour_is_the_head_each_worker_and_what_is_always_billed(config: dict[str, Any]) -> None:
     settings = StackSettings.model_validate(config)
     one = hourly(settings)
-    whole = one.head + settings.max_workers * one.worker + one.always
+    whole = one.head + settings.max_workers * one.worker + one.asleep
     assert whole == pytest.approx(per_hour(settings))
 
 
@@ -103,8 +105,9 @@ def test_a_sleeping_head_costs_all_but_machines() -> None:
         for one in billed(StackSettings(max_workers=3))
         if not one.what.startswith(("head, ", "3 workers, ", "OS disks of the workers"))
     ]
-    assert len(asleep) == 4  # One item has no hourly cost: the data that `up` downloads.
-    assert hourly(StackSettings(max_workers=3)).always == pytest.approx(sum(asleep))
+    # Two items have no hourly cost: the data that `up` downloads, and that sent to the internet.
+    assert len(asleep) == 6
+    assert hourly(StackSettings(max_workers=3)).asleep == pytest.approx(sum(asleep))
 
 
 def test_a_worker_has_its_price_where_none_is_allowed() -> None:
@@ -116,6 +119,19 @@ def test_each_machine_downloads_its_environment_once() -> None:
     assert per_up(StackSettings(max_workers=4)) == pytest.approx(5 * one)
 
 
+def test_storage_and_transfer_are_in_the_table_with_their_prices() -> None:
+    (stored,) = (one for one in billed(StackSettings()) if "results account" in one.what)
+    assert stored.per_hour * 730 == pytest.approx(RESULTS_GB * prices().blob_gb_month)
+    assert any(f"then {prices().transfer_gb} a GB" in what for what in things())
+
+
+def test_each_machine_takes_its_environment_through_the_private_endpoint() -> None:
+    config = {"results_account_id": EXISTING_ACCOUNT["resultsAccountId"], "max_workers": 2}
+    settings = StackSettings.model_validate(config)
+    (data,) = (one for one in billed(settings) if "GB through the private" in one.what)
+    assert data.per_up == pytest.approx(3 * DOWNLOADED_GB * prices().private_endpoint_gb)
+
+
 def test_the_table_ends_with_its_sum() -> None:
     settings = StackSettings()
     *_, last = cost_table(settings).splitlines()
@@ -125,7 +141,7 @@ def test_the_table_ends_with_its_sum() -> None:
 def test_a_day_with_one_hour_of_training_costs_what_is_there_meanwhile() -> None:
     settings = StackSettings(max_workers=4, idle_minutes=6, sleep_after_minutes=30)
     price = hourly(settings)
-    expected = 1.5 * price.head + 1.1 * 4 * price.worker + 24 * price.always
+    expected = 1.5 * price.head + 1.1 * 4 * price.worker + 24 * price.asleep
     assert per_day(settings) == pytest.approx(expected)
 
 

@@ -45,6 +45,15 @@ def vm(size: str, price: float, ending: str = "", product: str = "Series") -> di
     return item("Virtual Machines", sku, "1 Hour", price, **more)
 
 
+def stored(product: str, price: float) -> dict[str, Any]:
+    return item("Storage", "Hot LRS Data Stored", "1 GB/Month", price, productName=product)
+
+
+def sent(product: str, gb: float, price: float) -> dict[str, Any]:
+    more = {"productName": product, "tierMinimumUnits": gb}
+    return item("Bandwidth", "Standard Data Transfer Out", "1 GB", price, **more)
+
+
 def everything() -> list[dict[str, Any]]:
     found = [
         one
@@ -70,6 +79,10 @@ def everything() -> list[dict[str, Any]]:
         item(network, "Standard IPv4 Static Public IP", "1 Hour", 0.005),
         item(network, "Standard Private Endpoint", "1 Hour", 0.01, armRegionName="Global"),
         item(network, "Standard Private Endpoint", "1 GB", 0.02, armRegionName="Global"),
+        item(network, "Standard Data Processed - Ingress", "1 GB", 0.011, armRegionName="Global"),
+        *(stored(*meter) for meter in (("General Block Blob v2", 0.0208), ("Files v2", 0.0287))),
+        *(sent("Rtn Preference: MGN", *tier) for tier in ((0.0, 0.0), (100.0, 0.087), (1e4, 0.08))),
+        sent("Bandwidth - Routing Preference: Internet", 100.0, 0.05),
     ]
 
 
@@ -115,6 +128,8 @@ def test_every_price_is_read(address: str, file: Path) -> None:
     assert found.premium_disk_month == {size: size / 10 for size in DISK_SIZES_GIB}
     assert (found.nat_gateway_hour, found.nat_gateway_gb) == (0.045, 0.046)
     assert (found.public_address_hour, found.private_endpoint_hour) == (0.005, 0.01)
+    assert (found.private_endpoint_gb, found.blob_gb_month) == (0.011, 0.0208)
+    assert found.transfer_gb == 0.087
 
 
 def test_a_missing_price_is_named_and_leaves_the_file(
