@@ -12,6 +12,7 @@ from infra.config.check_experiment import needs_of_every_machine
 from infra.config.quota import QuotaError, check_quota
 from infra.config.read_stack import ConfigError, read_settings, stack_config
 from infra.config.stack_settings import StackSettings
+from infra.config.unused_results import tell_unused_results
 from infra.outputs import outputs
 from infra.stack.cpu_autoscale import CpuAutoscale
 from infra.stack.head import Head
@@ -36,6 +37,8 @@ def main() -> None:
         script = training_script(settings, root)
         if settings.check_quota:
             check_quota(settings, stack_prefix())
+            if pulumi.runtime.is_dry_run():  # Once for each `up`.
+                tell_unused_results(pulumi.get_project(), settings.results_account_id)
     except (ConfigError, CustomDataTooLargeError, ScriptTooLargeError, QuotaError) as error:
         pulumi.log.error(str(error))
         sys.exit(1)

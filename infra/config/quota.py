@@ -88,15 +88,15 @@ def too_small(needed: Mapping[str, int], usages: Iterable[Usage]) -> Iterator[st
 
 def _exists(prefix: str) -> bool:
     """Whether the stack's resource group exists; its name ends with Pulumi's suffix."""
-    return any(re.fullmatch(f"{prefix}[0-9a-f]{{8}}", group["name"]) for group in _list(GROUPS))
+    return any(re.fullmatch(f"{prefix}[0-9a-f]{{8}}", group["name"]) for group in listed(GROUPS))
 
 
 def _usages(location: str) -> Iterator[Usage]:
-    for usage in _list(USAGES.format(location)):
+    for usage in listed(USAGES.format(location)):
         yield Usage(usage["name"]["value"], usage["currentValue"], usage["limit"])
 
 
-def _list(path: str) -> Iterator[dict[str, Any]]:
+def listed(path: str) -> Iterator[dict[str, Any]]:
     """Yields what Azure Resource Manager lists in the login's subscription, from all pages."""
     subscription = authorization.get_client_config().subscription_id
     token = authorization.get_client_token().token
