@@ -51,6 +51,8 @@ class ClusterSettings:
     worker: Node
     """Each worker's resources that Ray may use."""
     prices: Prices
+    security_updates: bool = False
+    """Whether the head updates OpenSSH and OpenSSL while nothing trains."""
 
     @property
     def largest(self) -> list[Node]:

@@ -4,8 +4,11 @@ All times in volley-head's answer are seconds since the epoch, by the head's clo
 """
 
 import argparse
+import re
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -23,6 +26,9 @@ from volley.stack import Outputs, Stack
 from volley.tables import console, duration, number, show
 
 WATCH_S = 2.0
+DAY_S = 86_400.0
+IMAGE_DATE = re.compile(r"\.(20\d{6})\d*\b")
+"""Versions of microsoft-dsvm's images: 22.04.2026022401."""
 SHOWN = 10
 """Queued experiments, and ended ones, that are shown without --all."""
 COLORS = {
@@ -78,6 +84,7 @@ def status_page(
         *cluster_lines(answer),
         spent.line(),
         f"Results were saved {ago} ago" if saved else "Nothing has been saved yet",
+        *_image(answer, outputs),
     ]
     if memory := answer.get("head", {}).get("memory_bytes"):
         lines.append(f"The queue's services use {memory / 2**20:,.0f} MiB on the head")
@@ -101,6 +108,18 @@ def status_page(
     else:
         lines.append(as_typed("No experiments. Next: volley submit experiments/pong.yaml"))
     return Group(*shown, *lines)
+
+
+def _image(answer: Mapping[str, Any], outputs: Outputs) -> Iterator[str]:
+    """Yields a line with the age of the head's image, which the marketplace has in its version."""
+    age = "of unknown age"
+    if dated := IMAGE_DATE.search(outputs.values.get("image", "")):
+        with suppress(ValueError):  # Another publisher's digits.
+            made = datetime.strptime(f"{dated[1]} +0000", "%Y%m%d %z").timestamp()
+            age = f"{max(0, answer['time'] - made) // DAY_S:.0f} days old"
+    looked = answer.get("head", {}).get("updated")
+    ago = f"{duration(max(0.0, answer['time'] - looked))} ago" if looked else "not since its start"
+    yield f"The head's image is {age}; updates of OpenSSH and OpenSSL: {ago}"
 
 
 def known_names(stack: Stack) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..files import read_json
 from ..machine import uptime_s
-from ..paths import CGROUPS, COST, SAVED, STORED, WORKERS
+from ..paths import CGROUPS, COST, SAVED, STORED, UPDATED, WORKERS
 from ..queue.cluster_state import read_cluster_state
 from ..queue.record import Record, read_status
 from ..queue.store import Store
@@ -41,7 +41,11 @@ def status(store: Store, options: Namespace) -> dict[str, Any]:
             for record in shown
         ],
         "saved": {"time": SAVED.stat().st_mtime if SAVED.exists() else None},
-        "head": {"uptime_s": uptime_s(), "memory_bytes": _memory()},
+        "head": {
+            "uptime_s": uptime_s(),
+            "memory_bytes": _memory(),
+            "updated": UPDATED.stat().st_mtime if UPDATED.exists() else None,
+        },
         "services": [asdict(trouble) for trouble in troubles()],
         "jupyter": None if in_jupyter is None else {"kernels": in_jupyter},
         "sleep": _only(SLEEP_SHOWN, asdict(sleep)) if sleep else None,

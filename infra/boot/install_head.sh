@@ -43,7 +43,8 @@ ray_restarts=0
 [[ $(cat "$lib/ray-restarts-with" 2> /dev/null) == "$RAY_RESTARTS_WITH" ]] || ray_restarts=1
 install --mode 0644 "$lib"/software/head/units/* /etc/systemd/system/
 systemctl daemon-reload
-systemctl enable --quiet experiments.service mlflow.service sync-results.timer cluster-sleep.timer mlflow-undelivered.timer
+timers=(sync-results.timer cluster-sleep.timer mlflow-undelivered.timer security-updates.timer)
+systemctl enable --quiet experiments.service mlflow.service "${timers[@]}"
 if ((ray_restarts)) && systemctl --quiet is-active ray-head.service; then
   echo "the autoscaler has changed: Ray restarts, and experiments continue from their checkpoints"
   systemctl restart ray-head.service
@@ -53,7 +54,7 @@ elif ((changed)) && systemctl --quiet is-active experiments.service; then
 fi
 # They wait for the Python environment, which a new head does not have yet.
 systemctl start --no-block experiments.service mlflow.service
-systemctl start sync-results.timer cluster-sleep.timer mlflow-undelivered.timer
+systemctl start "${timers[@]}"
 
 # Once, on a new head. It fails where it is running already.
 if ((FIRST_WORKERS)) && [[ ! -e $home/cluster-workers.json ]]; then

@@ -72,6 +72,9 @@ class StackSettings(BaseModel):
     experiments are running, but not in the first 15 minutes after a start. 0 disables the limit"""
     image: str = "microsoft-dsvm:ubuntu-hpc:2204:latest"
     """VM image, publisher:offer:sku:version, or the resource id of your own image"""
+    security_updates: bool = True
+    """The head installs updates of OpenSSH and OpenSSL once a day, while nothing trains; images
+    from the marketplace do not update themselves"""
     trusted_launch: bool = False
     """Use Trusted Launch with a virtual TPM, for images that support it"""
     os_disk_gib: int = Field(128, ge=64, le=2048)

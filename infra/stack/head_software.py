@@ -32,8 +32,8 @@ TIMEOUT_S = 900
 NOT_IN_RAY = tuple(
     f"head/{part}"
     for part in (
-        *("archive", "below", "command", "jupyter", "queue", "results", "sleep", "stored"),
-        "units",
+        *("archive", "below", "command", "jupyter", "queue", "results", "security", "sleep"),
+        *("stored", "units"),
     )
 )
 """Parts of the wheel that Ray's autoscaler does not import."""
@@ -108,6 +108,7 @@ def cluster_settings(
         head=_node(settings.head),
         worker=_node(settings.worker),
         prices=Prices(**asdict(cost), estimate=f"{listed.location}, {listed.as_of}"),
+        security_updates=settings.security_updates,
     )
 
 

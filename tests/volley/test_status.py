@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -137,6 +138,42 @@ def test_what_an_experiment_was_asked_to_do_is_told_until_it_has_ended(
     asked = {**first, "state": state, "wish": "stop", "reason": "stopped"}
     text = "\n".join(page({**ANSWER, "experiments": [asked]}))
     assert ("writing its checkpoint" in text) == told
+
+
+@pytest.mark.parametrize(
+    ("image", "updated", "line"),
+    [
+        (
+            "d:ubuntu-hpc:2204:latest (22.04.2026992401)",
+            None,
+            "of unknown age; updates of OpenSSH and OpenSSL: not since its start",
+        ),
+        (
+            "d:ubuntu-hpc:2204:latest (22.04.2026022401)",
+            None,
+            "30 days old; updates of OpenSSH and OpenSSL: not since its start",
+        ),
+        (
+            "d:ubuntu-hpc:2204:22.04.2026022401",
+            3600,
+            "30 days old; updates of OpenSSH and OpenSSL: 60 min ago",
+        ),
+        (
+            "/subscriptions/s/images/own",
+            None,
+            "of unknown age; updates of OpenSSH and OpenSSL: not since its start",
+        ),
+    ],
+)
+def test_the_age_of_the_image_is_shown(image: str, updated: float | None, line: str) -> None:
+    now = datetime(2026, 3, 26, 12, tzinfo=UTC).timestamp()
+    head = {**ANSWER["head"], "updated": updated and now - updated}
+    shown = status_page(
+        {**ANSWER, "time": now, "head": head}, Outputs({**OUTPUTS.values, "image": image})
+    )
+    file = io.StringIO()
+    Console(file=file, width=200, markup=False).print(shown)
+    assert f"The head's image is {line}" in file.getvalue()
 
 
 def test_cost_is_the_price_times_the_hours() -> None:
