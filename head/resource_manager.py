@@ -1,22 +1,26 @@
 """Azure Resource Manager's REST API, for the head and for the laptop.
 
+It needs the standard library only: root runs nothing that an experiment could have changed.
 https://learn.microsoft.com/azure/azure-resource-manager/management/async-operations
 https://learn.microsoft.com/azure/azure-resource-manager/management/request-limits-and-throttling
 """
 
 from __future__ import annotations
 
-import os
+import json
+import ssl
+import time
+import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from email.message import Message
+from http.client import HTTPException
+from time import sleep
+from typing import Any, Protocol
+from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
 
-from azure.core import PipelineClient
-from azure.core.credentials import TokenCredential
-from azure.core.exceptions import AzureError, ClientAuthenticationError
-from azure.core.pipeline.policies import BearerTokenCredentialPolicy, RetryMode, RetryPolicy
-from azure.core.rest import HttpRequest, HttpResponse
+from .machine_token import token
 
 PUBLIC_CLOUD = "https://management.azure.com"
 RETRIES = 3
@@ -25,10 +29,12 @@ BACKOFF_S = 1.0
 LONGEST_WAIT_S = 30.0
 """A longer Retry-After is left to the caller: Ray's autoscaler waits for the answer."""
 TIMEOUT_S = 30.0
+TOKEN_KEPT_S = 300.0
+"""`az` takes a second for a token."""
 NO_ANSWER = 0
 """The status of a request without an answer; Azure may still have executed it."""
 NOT_LOGGED_IN = 401
-TRANSIENT = (408, 429, 500, 502, 503, 504)
+TRANSIENT = (NO_ANSWER, 408, 429, 500, 502, 503, 504)
 CHANGED = 412
 """The resource has changed since it was read."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -72,12 +78,49 @@ class Operation:
         return self.status == "Failed" and "Preempted" not in self.error
 
 
+class AccessToken(Protocol):
+    @property
+    def token(self) -> str: ...
+    @property
+    def expires_on(self) -> int:
+        """In seconds since the epoch."""
+
+
+class Credential(Protocol):
+    """azure-identity's credentials are some."""
+
+    def get_token(self, *scopes: str) -> AccessToken:
+        """Returns a token.
+
+        Raises:
+            ResourceManagerError: The login is not valid.
+            OSError, HTTPException, ValueError, LookupError: The login's server does not answer.
+        """
+
+
+@dataclass(frozen=True)
+class MachineToken:
+    token: str
+    expires_on: int = 0
+    """Asked for each time: the metadata service keeps it."""
+
+
+class MachineIdentity:
+    """The managed identity of this machine."""
+
+    def get_token(self, *scopes: str) -> MachineToken:
+        return MachineToken(token(scopes[0].rpartition("/")[0]))
+
+
 def for_machine(endpoint: str) -> ResourceManager:
     """Returns a client that uses the managed identity of this machine."""
-    from azure.identity import ManagedIdentityCredential
+    return ResourceManager(MachineIdentity(), endpoint)
 
-    credential = ManagedIdentityCredential(client_id=os.environ["AZURE_CLIENT_ID"])
-    return ResourceManager(credential, endpoint)
+
+@dataclass(frozen=True)
+class Answer:
+    content: Json
+    headers: Message
 
 
 class ResourceManager:
@@ -86,24 +129,32 @@ class ResourceManager:
     Each method raises ResourceManagerError if Azure refuses the request or does not answer.
     """
 
-    def __init__(self, credential: TokenCredential, endpoint: str = PUBLIC_CLOUD) -> None:
+    def __init__(
+        self,
+        credential: Credential,
+        endpoint: str = PUBLIC_CLOUD,
+        certificates: ssl.SSLContext | None = None,
+    ) -> None:
+        """Trusts the system's certificates by default."""
         self._endpoint = endpoint.rstrip("/")
+        self._credential = credential
         # An endpoint on loopback stands for the public cloud.
-        self._local = urlsplit(self._endpoint).hostname in LOOPBACK
-        audience = PUBLIC_CLOUD if self._local else self._endpoint
-        token = BearerTokenCredentialPolicy(credential, f"{audience}/.default")
-        self._client = PipelineClient(self._endpoint, policies=[_Retry(), token])
+        local = urlsplit(self._endpoint).hostname in LOOPBACK
+        self._safe = local or self._endpoint.startswith("https://")
+        self._scope = f"{PUBLIC_CLOUD if local else self._endpoint}/.default"
+        self._token, self._token_until = "", 0.0
+        tls = urllib.request.HTTPSHandler(context=certificates)
+        self._open = urllib.request.build_opener(_NoRedirects, tls).open
 
     def get(self, path: str, query: Mapping[str, str]) -> Json:
-        content: Json = self._send("GET", f"{self._endpoint}{path}", query).json()
-        return content
+        return self._send("GET", f"{self._endpoint}{path}", query).content
 
     def pages(self, path: str, query: Mapping[str, str]) -> list[Json]:
         """Returns all items of a list, from all its pages."""
         page = self.get(path, query)
         items: list[Json] = list(page["value"])
         while link := page.get("nextLink"):
-            page = self._send("GET", link).json()
+            page = self._send("GET", link).content
             items += page["value"]
         return items
 
@@ -125,20 +176,18 @@ class ResourceManager:
             The URL of the asynchronous operation; "" if Azure has finished already.
         """
         headers = {"If-Match": if_match} if if_match else {}
-        methods = ("GET", method) if repeatable else ("GET",)
         url = f"{self._endpoint}{path}"
-        response = self._send(method, url, query, body, headers, methods)
-        return str(response.headers.get("Azure-AsyncOperation", ""))
+        answer = self._send(method, url, query, body, headers, repeatable)
+        return str(answer.headers.get("Azure-AsyncOperation", ""))
 
     def operation(self, url: str) -> Operation:
-        response = self._send("GET", url)
-        content = response.json()
-        error = content.get("error") or {}
+        answer = self._send("GET", url)
+        error = answer.content.get("error") or {}
         return Operation(
-            str(content["status"]),
+            str(answer.content["status"]),
             str(error.get("code") or ""),
             str(error.get("message") or ""),
-            _retry_after(response),
+            _retry_after(answer.headers),
         )
 
     def _send(
@@ -148,60 +197,67 @@ class ResourceManager:
         query: Mapping[str, str] | None = None,
         body: Json | None = None,
         headers: Mapping[str, str] | None = None,
-        retried_methods: tuple[str, ...] = ("GET",),
-    ) -> HttpResponse:
+        repeatable: bool = False,
+    ) -> Answer:
         if not url.startswith(f"{self._endpoint}/"):
             raise ResourceManagerError(NO_ANSWER, "", f"{url} is not at {self._endpoint}")
+        if not self._safe:
+            raise ResourceManagerError(NO_ANSWER, "", f"{self._endpoint} is not an https:// URL")
         url = f"{url}?{urlencode(query)}" if query else url
-        request = HttpRequest(method, url, json=body, headers=dict(headers or {}))
+        data = None if body is None else json.dumps(body).encode()
+        pauses = [BACKOFF_S * 2**i for i in range(RETRIES)] * (repeatable or method == "GET")
+        while True:
+            try:
+                return self._send_once(method, url, data, headers or {})
+            except ResourceManagerError as error:
+                lasts = error.status not in TRANSIENT or error.retry_after_s > LONGEST_WAIT_S
+                if lasts or not pauses:
+                    raise
+                sleep(max(pauses.pop(0), error.retry_after_s))
+
+    def _send_once(
+        self, method: str, url: str, data: bytes | None, headers: Mapping[str, str]
+    ) -> Answer:
+        request = urllib.request.Request(url, data, dict(headers), method=method)
+        request.add_header("Content-Type", "application/json")
         try:
-            response: HttpResponse = self._client.send_request(
-                request,
-                retry_on_methods=retried_methods,
-                enforce_https=not self._local,
-                connection_timeout=TIMEOUT_S,
-                read_timeout=TIMEOUT_S,
-            )
-        except ClientAuthenticationError as error:
-            raise ResourceManagerError(NOT_LOGGED_IN, "", _first_line(error)) from None
-        except AzureError as error:
-            message = f"no answer from Azure: {_first_line(error)}"
-            raise ResourceManagerError(NO_ANSWER, "", message) from None
-        if response.status_code >= 400:
-            raise _refusal(response)
-        return response
+            request.add_header("Authorization", f"Bearer {self._current_token()}")
+            with self._open(request, timeout=TIMEOUT_S) as response:
+                content = response.read()
+                return Answer(json.loads(content) if content else {}, response.headers)
+        except HTTPError as error:
+            with error:
+                raise _refusal(error) from None
+        except (OSError, HTTPException, ValueError, LookupError) as error:
+            # urllib hides the cause in an error of its own.
+            reason = str(getattr(error, "reason", "") or error) or type(error).__name__
+            line = reason.strip().splitlines()[0].rstrip(".")
+            raise ResourceManagerError(NO_ANSWER, "", f"no answer from Azure: {line}") from None
+
+    def _current_token(self) -> str:
+        if time.monotonic() >= self._token_until:
+            granted = self._credential.get_token(self._scope)
+            kept_s = min(granted.expires_on - time.time() - 60, TOKEN_KEPT_S)
+            self._token, self._token_until = granted.token, time.monotonic() + kept_s
+        return self._token
 
 
-class _Retry(RetryPolicy):
-    """Leaves writes and long waits to the caller; azure-core's retries both."""
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Would send the token to another server."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            retry_total=RETRIES, retry_backoff_factor=BACKOFF_S, retry_mode=RetryMode.Exponential
-        )
-
-    def is_retry(self, settings: dict[str, Any], response: Any) -> bool:
-        return (
-            response.http_request.method in settings["methods"]
-            and response.http_response.status_code in TRANSIENT
-            and (self.get_retry_after(response) or 0.0) <= LONGEST_WAIT_S
-        )
+    def redirect_request(self, *_: Any) -> None:
+        return None
 
 
-def _refusal(response: HttpResponse) -> ResourceManagerError:
+def _refusal(answer: HTTPError) -> ResourceManagerError:
     try:
-        error = response.json()["error"]
+        error = json.loads(answer.read())["error"]
         code, message = str(error["code"]), str(error["message"])
-    except (ValueError, LookupError, TypeError):
-        code, message = "", f"Azure answered {response.status_code} {response.reason}"
-    return ResourceManagerError(response.status_code, code, message, _retry_after(response))
+    except (OSError, HTTPException, ValueError, LookupError, TypeError):
+        code, message = "", f"Azure answered {answer.code} {answer.reason}"
+    return ResourceManagerError(answer.code, code, message, _retry_after(answer.headers))
 
 
-def _retry_after(response: HttpResponse) -> float:
-    seconds = response.headers.get("Retry-After", "")
+def _retry_after(headers: Message) -> float:
+    seconds = headers.get("Retry-After", "")
     return float(seconds) if seconds.isdecimal() else 0.0
-
-
-def _first_line(error: AzureError) -> str:
-    lines = str(error.message).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -6,10 +6,13 @@ https://www.pulumi.com/registry/packages/azure-native/installation-configuration
 
 import logging
 import os
+import ssl
 import time
 from collections.abc import Callable, Mapping
 
-from azure.core.credentials import TokenCredential
+import certifi
+from azure.core.credentials import AccessToken, TokenCredential
+from azure.core.exceptions import AzureError, ClientAuthenticationError
 from azure.identity import AzureCliCredential, ClientSecretCredential, ManagedIdentityCredential
 
 from head.resource_manager import (
@@ -71,6 +74,21 @@ def _uses_client(environment: Mapping[str, str]) -> bool:
     return all(environment.get(name) for name in CLIENT)
 
 
+class Login:
+    """A credential of azure-identity, whose errors are those of ResourceManager."""
+
+    def __init__(self, credential: TokenCredential) -> None:
+        self._credential = credential
+
+    def get_token(self, *scopes: str) -> AccessToken:
+        try:
+            return self._credential.get_token(*scopes)
+        except ClientAuthenticationError as error:
+            raise ResourceManagerError(NOT_LOGGED_IN, "", _first_line(error)) from None
+        except AzureError as error:
+            raise OSError(_first_line(error)) from None
+
+
 class HeadMachine:
     def __init__(
         self, head_id: str, login: TokenCredential, environment: Mapping[str, str]
@@ -82,7 +100,13 @@ class HeadMachine:
                 the public cloud.
         """
         self._id, self._environment = head_id, environment
-        self._azure = ResourceManager(login, environment.get("ARM_ENDPOINT", PUBLIC_CLOUD))
+        # As for azure-identity: Python on macOS need not know the system's certificates.
+        trusted = environment.get("REQUESTS_CA_BUNDLE") or certifi.where()
+        self._azure = ResourceManager(
+            Login(login),
+            environment.get("ARM_ENDPOINT", PUBLIC_CLOUD),
+            ssl.create_default_context(cafile=trusted),
+        )
 
     def is_running(self) -> bool:
         """Whether the VM is running; a sleeping head is deallocated.
@@ -158,3 +182,8 @@ def _not_started(code: str, message: str) -> UserError:
         return refused(f"Azure has no capacity for the head's VM size now ({code})", later)
     reason = ": ".join(text for text in (code, message.rstrip(".")) if text)
     return refused(f"Azure did not start the head: {reason or 'it gave no reason'}", later)
+
+
+def _first_line(error: AzureError) -> str:
+    lines = str(error.message).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__

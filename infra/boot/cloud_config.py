@@ -4,11 +4,13 @@ import base64
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 import yaml
 
 import head.blob
+import head.machine_token
 from infra.ports import DASHBOARD, MLFLOW, reserved_ports
 from infra.project_files import PROJECT
 
@@ -146,7 +148,7 @@ def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
         _file("/etc/volley/uv.txt", (REQUIREMENTS / "uv.txt").read_text()),
         _file("/etc/sysctl.d/60-ray-ports.conf", RESERVED_PORTS),
         _binary("/etc/volley/requirements.txt", (REQUIREMENTS / LOCK).read_bytes(), "gz+b64"),
-        _file(f"{LIBRARY}/blob.py", Path(head.blob.__file__).read_text()),
+        *(_module(module) for module in (head.blob, head.machine_token)),
         *([_file("/etc/volley/mlflow-elsewhere", "")] if machine.mlflow_elsewhere else []),
         *([_shared_memory(machine)] if machine.shared_memory_gib else []),
         *([_hosts(machine)] if machine.results_address else []),
@@ -174,6 +176,12 @@ def run_commands(machine: MachineEnvironment) -> list[list[str]]:
 
 def _file(path: str, content: str, permissions: str = "0644") -> dict[str, Any]:
     return {"path": path, "permissions": permissions, "content": content}
+
+
+def _module(module: ModuleType) -> dict[str, Any]:
+    """Returns a file of the head's package that boot scripts need before it arrives."""
+    path = Path(str(module.__file__))
+    return _file(f"{LIBRARY}/{path.name}", path.read_text())
 
 
 def _binary(path: str, content: bytes, encoding: str) -> dict[str, Any]:

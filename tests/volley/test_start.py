@@ -221,7 +221,7 @@ def test_an_azure_that_does_not_answer_is_told(
 def test_no_token_is_sent_without_tls(asleep: Laptop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARM_ENDPOINT", "http://management.example")
     said = asleep.volley("start", code=2)
-    assert "not permitted for non-TLS" in said
+    assert "http://management.example is not an https:// URL" in said
 
 
 @pytest.mark.parametrize(

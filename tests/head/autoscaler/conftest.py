@@ -5,15 +5,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-from azure.core.credentials import AccessToken
-from azure.core.pipeline.transport import RequestsTransport
 from ray.autoscaler._private import autoscaler, providers
 
+from head import resource_manager
 from head.autoscaler import first_workers, scale_set_provider
-from head.resource_manager import ResourceManager
+from head.resource_manager import MachineToken, ResourceManager
 from infra.stack.idle_workers import WorkerLimits
 from rehearsal.azure.resources import roles
 from tests.head.autoscaler.cluster import Clock, Cluster, Gcs
@@ -46,9 +44,7 @@ def make_cluster(
         ) -> Cluster:
             azure = running.enter_context(cloud(tmp_path, capacity, has_roles))
             gcs = Gcs(azure, clock)
-            monkeypatch.setattr(
-                RequestsTransport, "sleep", lambda _, seconds: clock.advance(seconds)
-            )
+            monkeypatch.setattr(resource_manager, "sleep", clock.advance)
             monkeypatch.setattr(scale_set_provider, "internal_kv_get_gcs_client", lambda: gcs)
             monkeypatch.setattr(scale_set_provider, "for_machine", partial(client, azure))
             monkeypatch.setattr(scale_set_provider, "WORKERS", tmp_path / "cluster-workers.json")
@@ -66,8 +62,8 @@ class Identity:
     def __init__(self, azure: Cloud) -> None:
         self._azure = azure
 
-    def get_token(self, *_: str, **__: Any) -> AccessToken:
-        return AccessToken(self._azure.token(), int(time.time()) + 3600)
+    def get_token(self, *_: str) -> MachineToken:
+        return MachineToken(self._azure.token())
 
 
 def client(azure: Cloud, endpoint: str) -> ResourceManager:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -11,7 +12,7 @@ from infra.config.stack_settings import StackSettings
 from infra.stack.head_software import cluster_settings
 from infra.stack.idle_workers import WorkerLimits
 from tests.head.autoscaler.cluster import Cluster
-from tests.head.autoscaler.conftest import MakeCluster
+from tests.head.autoscaler.conftest import MakeCluster, client
 from tests.infra.declared_stack import REQUIRED
 from tests.rehearsal.azure.resources.scale_set_cloud import SCALE_SET
 
@@ -27,7 +28,7 @@ def cluster(make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch) -> Clust
     settings = cluster_settings(StackSettings.model_validate(REQUIRED), SCALE_SET, "/head")
     settings = replace(settings, endpoint=cluster.cloud.url)
     monkeypatch.setattr(first_workers, "read_settings", lambda: settings)
-    monkeypatch.setattr(first_workers, "_token", lambda _: cluster.cloud.token())
+    monkeypatch.setattr(first_workers, "for_machine", partial(client, cluster.cloud))
     monkeypatch.setattr(first_workers, "PAUSE_S", 0)
     return cluster
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
+import head.machine_token
 from infra.boot.cloud_config import FILES
 
 SCRIPTS = "usr/local/lib/volley"
@@ -29,6 +30,7 @@ MACHINE_FOLDERS = (
 
 def load(name: str) -> ModuleType:
     """Imports a Python boot script."""
+    sys.modules.setdefault("machine_token", head.machine_token)
     (path,) = FILES.glob(f"*/{SCRIPTS}/{name}.py")
     spec = importlib.util.spec_from_file_location(f"machine_{name}", path)
     assert spec is not None
@@ -48,6 +50,8 @@ def install_scripts(root: Path) -> Path:
             path = scripts / script.name
             path.write_text(below(root, script.read_text()))
             path.chmod(0o644 if script.suffix else 0o755)
+    token = Path(head.machine_token.__file__)
+    (scripts / token.name).write_text(token.read_text())
     python = root / "opt/volley/venv/bin/python"
     python.parent.mkdir(parents=True)
     # A symlink to Python would not find the environment's packages.

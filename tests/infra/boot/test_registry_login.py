@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import io
 import json
-import sys
 import urllib.parse
 import urllib.request
 from pathlib import Path
 
 import pytest
 
+from head import machine_token
 from tests.infra.boot.boot_scripts import load
 
 REGISTRY = "images.azurecr.io"
@@ -35,11 +35,10 @@ def test_the_identity_becomes_a_login_that_skopeo_reads(
 ) -> None:
     monkeypatch.setenv("CONTAINER_REGISTRY", REGISTRY)
     monkeypatch.setenv("AZURE_CLIENT_ID", "client")
-    take_environment = load("take_environment")
-    monkeypatch.setitem(sys.modules, "take_environment", take_environment)
-    azure = Azure()
-    monkeypatch.setattr(take_environment, "NO_PROXY", azure)
-    load("registry_login").main(tmp_path / "auth.json")
+    azure, registry_login = Azure(), load("registry_login")
+    for asking in (registry_login, machine_token):
+        monkeypatch.setattr(asking, "NO_PROXY", azure)
+    registry_login.main(tmp_path / "auth.json")
     metadata, exchange = azure.asked
     assert "resource=https%3A%2F%2Fmanagement.azure.com%2F&client_id=client" in metadata.full_url
     assert exchange.full_url == f"https://{REGISTRY}/oauth2/exchange"

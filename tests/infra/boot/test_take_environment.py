@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from head import machine_token
 from tests.infra.boot.boot_scripts import load
 
 pytestmark = pytest.mark.slow
@@ -69,7 +70,8 @@ def program(blob: Blob, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]
     module.PAUSE_S = 0.01  # type: ignore[attr-defined]
     with ThreadingHTTPServer(("127.0.0.1", 0), handler(blob)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        module.NO_PROXY = There(server.server_port)  # type: ignore[attr-defined]
+        for asking in (module, machine_token):
+            monkeypatch.setattr(asking, "NO_PROXY", There(server.server_port))
         yield module
         server.shutdown()
 

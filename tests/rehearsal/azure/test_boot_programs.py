@@ -26,6 +26,7 @@ folder, scripts = Path(sys.argv[1]), Path(sys.argv[2])
 # Beside head/queue it would import that instead of Python's.
 blob = folder / "blob.py"
 blob.write_text((ROOT / "head/blob.py").read_text())
+(folder / "machine_token.py").write_text((ROOT / "head/machine_token.py").read_text())
 state = folder / "metadata.json"
 identities = {"client": metadata_state.Identity("principal")}
 machine = metadata_state.Instance("worker", "10.0.0.5", "", "", "", identities=identities)
@@ -81,6 +82,7 @@ share = scripts.parents[4] / "head" / SCRIPTS / "share-environment"
 done = machine.run(share.read_text(), environment)
 assert done.returncode == 0, done.stderr
 take = [sys.executable, scripts / "take_environment.py", "name", folder / "taken"]
+environment["PYTHONPATH"] = str(folder)
 print(subprocess.run(take, env=environment, check=False, timeout=60).returncode)
 print(*storage.list("results", "boot"))
 print(*(path.name for path in sorted((folder / "var/lib/volley").iterdir())))

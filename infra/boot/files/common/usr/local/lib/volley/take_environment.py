@@ -7,30 +7,24 @@ shared it, or what is there is not whole.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import subprocess
 import sys
 import time
 import urllib.error
-import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from http.client import HTTPException, HTTPResponse
 
+from machine_token import NO_PROXY, REQUEST_S, token
+
 PATIENCE_S = 30.0
 """For roles that have no effect yet; the registries have the packages too."""
 PAUSE_S = 3.0
-REQUEST_S = 30.0
 CHUNK = 2**20
 API_VERSION = "2021-12-02"
-TOKEN = (
-    "http://169.254.169.254/metadata/identity/oauth2/token"
-    "?api-version=2018-02-01&resource={resource}&client_id={client}"
-)
 STORAGE = "https://storage.azure.com/"
-NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class NotSharedError(Exception):
@@ -77,16 +71,6 @@ def take(name: str, folder: str) -> None:
         raise NotSharedError(f"{wanted}.tar.zst has another hash, {found.hexdigest()}")
     if tar.returncode != 0:
         raise NotSharedError(f"tar could not unpack {wanted}.tar.zst")
-
-
-def token(resource: str) -> str:
-    """Returns a token of this machine's identity for a service of Azure."""
-    url = TOKEN.format(
-        resource=urllib.parse.quote(resource, safe=""), client=os.environ["AZURE_CLIENT_ID"]
-    )
-    request = urllib.request.Request(url, headers={"Metadata": "true"})
-    with NO_PROXY.open(request, timeout=REQUEST_S) as answer:
-        return str(json.load(answer)["access_token"])
 
 
 def content_of(blob: str, headers: dict[str, str]) -> Iterator[bytes]:

@@ -14,7 +14,7 @@ import urllib.request
 from base64 import b64encode
 from pathlib import Path
 
-from take_environment import NO_PROXY, REQUEST_S, token
+from machine_token import NO_PROXY, REQUEST_S, token
 
 ARM = "https://management.azure.com/"
 USER = "00000000-0000-0000-0000-000000000000"
