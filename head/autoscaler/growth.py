@@ -12,7 +12,7 @@ class Pause:
     """The pause between requests after a failure; it doubles with each failure."""
 
     until: float = 0
-    """In seconds since the epoch."""
+    """By the clock of `now`, which nobody sets."""
     reason: str = ""
     _next_s: float = SHORTEST_S
 

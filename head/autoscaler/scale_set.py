@@ -5,10 +5,9 @@ https://learn.microsoft.com/rest/api/compute/virtual-machine-scale-sets
 https://learn.microsoft.com/rest/api/compute/virtual-machines/list
 """
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from time import monotonic
 
 from ..resource_manager import Json, Operation, ResourceManager, ResourceManagerError
 
@@ -22,8 +21,6 @@ class VirtualMachine:
     name: str
     state: str
     """provisioningState: Creating, Updating, Succeeded, Failed or Deleting."""
-    created: float
-    """In seconds since the epoch."""
     error: str = ""
     """Azure's reason for its failure, if any."""
 
@@ -75,7 +72,6 @@ def _machine(vm: Json) -> VirtualMachine:
     return VirtualMachine(
         str(vm["name"]),
         str(properties["provisioningState"]),
-        datetime.fromisoformat(properties["timeCreated"]).timestamp(),
         ": ".join(filter(None, (code, error.get("message")))),
     )
 
@@ -92,7 +88,7 @@ class Operations:
     def add(self, url: str, deletes: tuple[str, ...] = ()) -> None:
         """Adds an operation; an empty URL means that Azure has finished already."""
         if url:
-            self._pending[url] = time.time(), deletes
+            self._pending[url] = monotonic(), deletes
 
     @property
     def growing(self) -> bool:
@@ -105,7 +101,7 @@ class Operations:
             try:
                 operation = azure.operation(url)
             except ResourceManagerError:
-                if time.time() - began > FORGOTTEN_S:
+                if monotonic() - began > FORGOTTEN_S:
                     del self._pending[url]
                 continue
             if operation.ended:

@@ -8,6 +8,7 @@ https://docs.ray.io/en/latest/cluster/vms/user-guides/community/index.html
 import logging
 import time
 from dataclasses import asdict, dataclass
+from time import monotonic
 from typing import Any
 
 from ray.autoscaler._private.util import NodeID
@@ -84,8 +85,9 @@ class ScaleSetProvider(BatchingNodeProvider):
         super().__init__(provider_config, cluster_name)
         self._config = provider_config
         self._connected: tuple[ResourceManager, ScaleSet] | None = None
-        self._started = time.time()
         self._machines: list[VirtualMachine] = []
+        self._seen: dict[str, float] = {}
+        """When each VM was listed first: Azure's clock is not the head's, and either may be set."""
         self._joined: set[str] = set()
         """Names of the VMs that have joined since the monitor started."""
         self._leaving: dict[str, float] = {}
@@ -143,26 +145,39 @@ class ScaleSetProvider(BatchingNodeProvider):
 
     def _remove_unfit(self, addresses: dict[str, str]) -> None:
         """Deletes VMs that have failed or never joined: Ray would count on them forever."""
-        now, join_s = time.time(), 60.0 * self._config["join_minutes"]
+        now = monotonic()
         names = {vm.name for vm in self._machines}
         if (addresses.keys() & names) - self._joined:
             self._joining.reset()
         self._joined = addresses.keys() & names
+        self._seen = {name: self._seen.get(name, now) for name in names}
         self._leaving = {name: at for name, at in self._leaving.items() if name in names}
         self._undeleted = self._undeleted if self._leaving else ""
-        for vm in self._staying():
-            if vm.name in self._joined:
-                continue
+        booting = [vm for vm in self._staying() if vm.name not in self._joined]
+        for vm in booting:
             if vm.state == "Failed":
                 self._leaving[vm.name] = 0
                 self._allocation.begin(vm.error or f"{vm.name} has failed", now)
-            elif now - max(vm.created, self._started) > join_s:
-                self._leaving[vm.name] = 0
-                self._joining.begin(f"{vm.name} did not join Ray in {join_s / 60:.0f} min", now)
+        self._remove_late([vm.name for vm in booting if vm.state != "Failed"], now)
         self._delete()
 
+    def _remove_late(self, booting: list[str], now: float) -> None:
+        """Deletes VMs that have not joined in time: at most half of them before a pause.
+
+        If the fault is not theirs, some are still there when it is over.
+        """
+        join_s = 60.0 * self._config["join_minutes"]
+        late = sorted(
+            (name for name in booting if now - self._seen[name] > join_s),
+            key=self._seen.__getitem__,
+        )
+        if not late or now < self._joining.until:
+            return
+        self._leaving.update(dict.fromkeys(late[: max(1, len(booting) // 2)], 0))
+        self._joining.begin(f"{late[0]} did not join Ray in {join_s / 60:.0f} min", now)
+
     def _delete(self) -> None:
-        now = time.time()
+        now = monotonic()
         due = tuple(sorted(name for name, at in self._leaving.items() if at <= now))
         if not due:
             return
@@ -176,7 +191,7 @@ class ScaleSetProvider(BatchingNodeProvider):
         self._leaving.update(dict.fromkeys(due, now + again_s))
 
     def _grow(self, wanted: int) -> None:
-        now = time.time()
+        now = monotonic()
         if wanted <= len(self._machines):
             self._gap = Gap()
             return
@@ -197,14 +212,14 @@ class ScaleSetProvider(BatchingNodeProvider):
                 self._has_not_grown(str(error), error.retry_after_s)
 
     def _has_not_grown(self, why: str, retry_after_s: float = 0) -> None:
-        self._allocation.begin(why, time.time(), retry_after_s)
+        self._allocation.begin(why, monotonic(), retry_after_s)
         self._gap = Gap()
 
     def _follow_operations(self, azure: ResourceManager) -> None:
         for operation, deletes in self._operations.take_ended(azure):
             if deletes and operation.failed:
                 again = self._leaving.keys() & set(deletes)
-                self._leaving.update(dict.fromkeys(again, time.time()))
+                self._leaving.update(dict.fromkeys(again, monotonic()))
             elif operation.failed:
                 self._has_not_grown(operation.error)
             elif not deletes:
@@ -226,7 +241,7 @@ class ScaleSetProvider(BatchingNodeProvider):
                 coming=coming,
                 leaving=[vm.name for vm in self._machines if vm not in staying],
                 why=pause.reason,
-                next_try=pause.until or None,
+                next_try=time.time() + pause.until - monotonic() if pause.until else None,
                 problem=self._unreachable or self._undeleted,
             )
         )

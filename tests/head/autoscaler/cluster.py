@@ -29,16 +29,25 @@ UPDATE_S = 10
 
 
 class Clock:
-    """The clock of Ray, the provider and the stand-in; it moves only by `advance`."""
+    """The clock of Ray, the provider and the stand-in; it moves only by `advance` and `set`."""
 
     def __init__(self) -> None:
         self.now = time.time() + 5  # Role assignments carry the time of another clock.
+        self._passed = 0.0
 
     def __call__(self) -> float:
         return self.now
 
     def advance(self, seconds: float) -> None:
         self.now += seconds
+        self._passed += seconds
+
+    def set(self, ahead_s: float) -> None:
+        """Sets the clock ahead, as NTP does after a boot with a wrong one."""
+        self.now += ahead_s
+
+    def monotonic(self) -> float:
+        return self._passed
 
 
 @dataclass

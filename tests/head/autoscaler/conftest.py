@@ -10,7 +10,7 @@ import pytest
 from ray.autoscaler._private import autoscaler, providers
 
 from head import resource_manager
-from head.autoscaler import first_workers, scale_set_provider
+from head.autoscaler import first_workers, scale_set, scale_set_provider
 from head.resource_manager import MachineToken, ResourceManager
 from infra.stack.idle_workers import WorkerLimits
 from rehearsal.azure.resources import roles
@@ -25,6 +25,8 @@ MakeCluster = Callable[..., Cluster]
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
     monkeypatch.setattr(time, "time", found)
+    for module in (scale_set, scale_set_provider):
+        monkeypatch.setattr(module, "monotonic", found.monotonic)
     return found
 
 
