@@ -109,7 +109,12 @@ class MachineIdentity:
     """The managed identity of this machine."""
 
     def get_token(self, *scopes: str) -> MachineToken:
-        return MachineToken(token(scopes[0].rpartition("/")[0]))
+        try:
+            return MachineToken(token(scopes[0].rpartition("/")[0]))
+        except HTTPError as error:
+            with error:
+                # After a boot it is late: 410, or 429.
+                raise OSError(f"the token service answered {error.code}") from None
 
 
 def for_machine(endpoint: str) -> ResourceManager:

@@ -11,6 +11,7 @@ import yaml
 
 import head.blob
 import head.machine_token
+import head.scheduled_events
 from infra.ports import DASHBOARD, MLFLOW, reserved_ports
 from infra.project_files import PROJECT
 
@@ -29,11 +30,16 @@ CONTAINER_PACKAGES = ("nftables", "skopeo", "umoci")
 """Packages of Ubuntu and Debian, with what they depend on."""
 Role = Literal["head", "worker"]
 UNITS: dict[Role, list[str]] = {
-    "head": ["ray-head.service", "scheduled-events.service", "share-environment.service"],
+    "head": ["ray-head.service", "share-environment.service"],
     "worker": ["ray-worker.service", "scheduled-events.service"],
 }
 HEAD_SOFTWARE_UNITS = ["experiments.service", "mlflow.service", "sync-results.timer"]
 """Units of the head's software, which arrive later: infra/boot/install_head.sh."""
+MODULES: dict[Role, list[ModuleType]] = {
+    "head": [head.blob, head.machine_token],
+    "worker": [head.blob, head.machine_token, head.scheduled_events],
+}
+"""Files of the head's package that a machine needs before it arrives, or without it."""
 STOP_BEFORE_EVICTION: dict[Role, str] = {
     "head": "experiments.service sync-results.timer ray-head.service",
     "worker": "ray-worker.service",
@@ -148,7 +154,7 @@ def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
         _file("/etc/volley/uv.txt", (REQUIREMENTS / "uv.txt").read_text()),
         _file("/etc/sysctl.d/60-ray-ports.conf", RESERVED_PORTS),
         _binary("/etc/volley/requirements.txt", (REQUIREMENTS / LOCK).read_bytes(), "gz+b64"),
-        *(_module(module) for module in (head.blob, head.machine_token)),
+        *(_module(module) for module in MODULES[machine.role]),
         *([_file("/etc/volley/mlflow-elsewhere", "")] if machine.mlflow_elsewhere else []),
         *([_shared_memory(machine)] if machine.shared_memory_gib else []),
         *([_hosts(machine)] if machine.results_address else []),
@@ -179,7 +185,6 @@ def _file(path: str, content: str, permissions: str = "0644") -> dict[str, Any]:
 
 
 def _module(module: ModuleType) -> dict[str, Any]:
-    """Returns a file of the head's package that boot scripts need before it arrives."""
     path = Path(str(module.__file__))
     return _file(f"{LIBRARY}/{path.name}", path.read_text())
 

@@ -43,8 +43,9 @@ ray_restarts=0
 [[ $(cat "$lib/ray-restarts-with" 2> /dev/null) == "$RAY_RESTARTS_WITH" ]] || ray_restarts=1
 install --mode 0644 "$lib"/software/head/units/* /etc/systemd/system/
 systemctl daemon-reload
-timers=(sync-results.timer cluster-sleep.timer mlflow-undelivered.timer security-updates.timer)
-systemctl enable --quiet experiments.service mlflow.service "${timers[@]}"
+always=(sync-results.timer cluster-sleep.timer mlflow-undelivered.timer security-updates.timer)
+always+=(scheduled-events.service)
+systemctl enable --quiet experiments.service mlflow.service "${always[@]}"
 if ((ray_restarts)) && systemctl --quiet is-active ray-head.service; then
   echo "the autoscaler has changed: Ray restarts, and experiments continue from their checkpoints"
   systemctl restart ray-head.service
@@ -54,7 +55,8 @@ elif ((changed)) && systemctl --quiet is-active experiments.service; then
 fi
 # They wait for the Python environment, which a new head does not have yet.
 systemctl start --no-block experiments.service mlflow.service
-systemctl start "${timers[@]}"
+systemctl start "${always[@]}"
+((!changed)) || systemctl restart scheduled-events.service
 
 # Once, on a new head. It fails where it is running already.
 if ((FIRST_WORKERS)) && [[ ! -e $home/cluster-workers.json ]]; then

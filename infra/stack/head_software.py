@@ -32,8 +32,8 @@ TIMEOUT_S = 900
 NOT_IN_RAY = tuple(
     f"head/{part}"
     for part in (
-        *("archive", "below", "command", "jupyter", "queue", "results", "security", "sleep"),
-        *("stored", "units"),
+        *("archive", "below", "command", "jupyter", "queue", "results", "scheduled_events"),
+        *("security", "sleep", "stored", "units"),
     )
 )
 """Parts of the wheel that Ray's autoscaler does not import."""

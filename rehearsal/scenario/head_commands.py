@@ -22,7 +22,7 @@ AS_RAY += ["RAY_AUTH_MODE=token", f"RAY_AUTH_TOKEN_PATH={paths.HOME}/ray-token"]
 
 QUEUE_UNIT = "experiments.service"
 SAVE_UNIT = "sync-results.service"
-SERVICES = ("head.queue", "watch_scheduled_events.py")
+SERVICES = ("head.queue", "head.scheduled_events")
 """The programs that run on the head all the time, besides Ray and MLflow."""
 SAVE_FAULT = f"/run/systemd/system/{SAVE_UNIT}.d/fault.conf"
 

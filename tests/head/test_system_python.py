@@ -1,4 +1,4 @@
-"""volley-head and the request for the first workers run on Ubuntu 22.04's Python 3.10."""
+"""What root runs, volley-head and the first workers' request run on Ubuntu 22.04's Python 3.10."""
 
 from __future__ import annotations
 
@@ -29,12 +29,22 @@ def test_the_package_is_written_for_its_python(file: Path) -> None:
 def test_the_command_needs_the_standard_library_only(command: list[str], tmp_path: Path) -> None:
     head = InstalledHead(tmp_path)
     run = [str(PYTHON), "-S", "-m", *command]
-    subprocess.run(run, env=head.environment, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(run, cwd=tmp_path, env=head.environment, check=True, stdout=subprocess.DEVNULL)
 
 
 @pytest.mark.slow
 @needs_python
-def test_the_first_workers_need_the_standard_library_only(tmp_path: Path) -> None:
+def test_what_runs_before_and_outside_the_environment_needs_the_standard_library_only(
+    tmp_path: Path,
+) -> None:
     head = InstalledHead(tmp_path)
-    run = [str(PYTHON), "-S", "-c", "import head.autoscaler.first_workers"]
-    subprocess.run(run, env=head.environment, check=True)
+    modules = (
+        "autoscaler.first_workers",
+        "scheduled_events",
+        "sleep.__main__",
+        "sleep.deallocation",
+        "sleep.send_workers_home",
+    )
+    code = "".join(f"import head.{module}\n" for module in modules)
+    run = [str(PYTHON), "-S", "-c", code]
+    subprocess.run(run, cwd=tmp_path, env=head.environment, check=True)

@@ -21,6 +21,7 @@ from typing import Any
 
 from tests.head.installed_head import InstalledHead
 from tests.infra.boot.boot_scripts import Machine
+from tests.python_310 import PYTHON
 from tests.rehearsal.azure.resources.scale_set_cloud import HEAD, SCALE_SET, Cloud
 
 HOUR = 3600.0
@@ -89,6 +90,11 @@ class SleepingHead(InstalledHead):
             text = re.sub(rf"^{name} = .*", f"{name} = {value}", path.read_text(), flags=re.M)
             path.write_text(text)
 
+    def set_clock(self, ahead_s: float) -> None:
+        """Sets the head's clock; the time that it has been up is the same."""
+        source = f"import time\nright = time.time\ntime.time = lambda: right() + {ahead_s}\n"
+        self.replace_module("__init__.py", source)
+
     def queue_sees(self, drivers: int = 0, workers: int = 0, age_s: float = 0) -> None:
         roles = ["head", *["worker"] * workers]
         nodes = [
@@ -124,10 +130,11 @@ class SleepingHead(InstalledHead):
                 os.killpg(server.pid, signal.SIGKILL)
         shutil.rmtree(file.parent)
 
-    def run(self, expected: int = 0) -> str:
-        """Runs the sleep check once; returns its output."""
+    def run(self, expected: int = 0, module: str = "head.sleep") -> str:
+        """Runs the sleep check once, with the system's Python; returns its output."""
         done = subprocess.run(
-            [sys.executable, "-m", "head.sleep"],
+            [str(PYTHON or sys.executable), "-S", "-m", module],
+            cwd="/",
             env={
                 "PATH": f"{self.root}/bin:/usr/bin:/bin",
                 **self.environment,

@@ -190,3 +190,20 @@ def test_workers_that_azure_does_not_delete_keep_it_awake(make_head: MakeHead) -
     assert not head.is_deallocated
     assert "worker0" in head.sleep["problem"]
     assert head.calls[-1] == START
+
+
+def test_before_an_eviction_of_the_head_one_change_deletes_the_workers(
+    make_head: MakeHead,
+) -> None:
+    head = make_head(workers=3)
+    head.run(module="head.sleep.send_workers_home")
+    assert head.cloud.capacity == 0
+    assert head.cloud.count("PATCH") == 1
+    assert head.calls == []
+
+
+def test_before_an_eviction_azures_own_rules_keep_their_workers(make_head: MakeHead) -> None:
+    head = make_head(workers=3)
+    head.set(scaling="cpu")
+    head.run(module="head.sleep.send_workers_home")
+    assert head.cloud.capacity == 3

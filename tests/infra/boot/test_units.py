@@ -29,6 +29,10 @@ from tests.infra.boot.machine_tree import machine, write_tree
 from tests.mlflow_host import status_for
 from tests.payload.command_line import WITHOUT_JOBS, wait_for
 from volley.ports import answers
+from head.scheduled_events import STOP_S, WORKERS_S
+from infra import ports
+from infra.boot.cloud_config import HEAD_SOFTWARE_UNITS, UNITS, Role, cloud_config
+from tests.infra.boot.machine_tree import machine
 
 
 def settings(tree: Path, unit: str, key: str) -> list[str]:
@@ -153,7 +157,7 @@ def test_a_training_has_time_for_a_last_checkpoint_before_an_eviction(tree: Path
     # By default, Ray kills a job 3 s after asking it to stop.
     seconds = int(variables(tree, "ray-head.service")["RAY_JOB_STOP_WAIT_TIME_S"])
     assert seconds >= 60
-    assert 10 < load("watch_scheduled_events").STOP_S < 25
+    assert 10 < STOP_S["Preempt"] + 2 * WORKERS_S < 30
 
 
 def test_the_python_environment_is_tried_again_unless_that_is_useless(tree: Path) -> None:
@@ -244,6 +248,20 @@ def test_a_kernel_ends_after_two_idle_hours_also_with_an_open_page(tree: Path) -
     assert options["cull_idle_timeout"] == options["shutdown_no_activity_timeout"] == "7200"
     assert options["cull_connected"] == "True"
     assert "cull_busy" not in options
+
+
+def test_root_watches_with_nothing_that_an_experiment_could_have_written(
+    tree: Path, role: Role
+) -> None:
+    """Experiments' processes have the same user as much of what runs in the Python environment."""
+    for unit in ["scheduled-events.service", *["cluster-sleep.service"] * (role == "head")]:
+        (command,) = settings(tree, unit, "ExecStart")
+        assert command.startswith("/usr/bin/python3 ")
+        text = (tree / "etc/systemd/system" / unit).read_text()
+        # Whatever became of the Python environment, they run.
+        assert "python-environment" not in text
+        assert "/opt/volley" not in text
+        assert "user.env" not in text
 
 
 def may_unshare(*what: str) -> bool:

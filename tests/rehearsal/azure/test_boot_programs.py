@@ -38,7 +38,7 @@ from azure.identity import ManagedIdentityCredential
 token = ManagedIdentityCredential(client_id="client").get_token("https://storage.azure.com/.default")
 event = metadata_state.ScheduledEvent("Preempt", ("worker",), time.time() + 30)
 event_id = metadata_state.schedule(state, event)
-with subprocess.Popen([sys.executable, scripts / "watch_scheduled_events.py"]) as watching:
+with subprocess.Popen([sys.executable, "-m", "head.scheduled_events"]) as watching:
     end = time.monotonic() + 20
     while not metadata_state.acknowledged(state, event_id) and time.monotonic() < end:
         time.sleep(0.1)
@@ -114,6 +114,8 @@ def test_an_eviction_stops_ray_and_is_acknowledged(
     systemctl.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setenv("STOP_BEFORE_EVICTION", "ray.service")
+    (tmp_path / "run").mkdir()
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path / "run"))
     *_, token, acknowledged = run(WATCH_EVENTS, tmp_path)
     claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
     assert claims["oid"] == "principal"
