@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from .paths import PROC
 
+STEADY_S = 60.0
+"""NTP slews a clock by less between two runs; more, and it has been set."""
+
 
 @dataclass(frozen=True)
 class Moment:
@@ -19,6 +22,15 @@ class Moment:
     @property
     def up_s(self) -> float:
         return self.time - self.booted
+
+    def since_clock_of(self, booted: float) -> float:
+        """Returns by how many seconds the clock has been set since it told the time of this boot.
+
+        Args:
+            booted: That time, as it was told then; 0 if nobody has kept it.
+        """
+        ahead = self.booted - booted
+        return ahead if booted and abs(ahead) > STEADY_S else 0.0
 
 
 def present_moment() -> Moment:

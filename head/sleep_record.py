@@ -6,8 +6,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 
 from .autoscaler.growth import LONGEST_S, SHORTEST_S
 from .files import read_json, replace_json
-from .machine import boot_id
+from .machine import present_moment
 from .paths import SLEEP
+
+TIMES = ("idle_since", "sleeps_at", "next_try", "asked", "tried")
 
 
 @dataclass(frozen=True)
@@ -15,6 +17,8 @@ class SleepRecord:
     """Times are seconds since the epoch. The record of another boot does not count."""
 
     boot: str
+    booted: float = 0
+    """When this boot was, by the clock that the other times are from."""
     idle_since: float | None = None
     sleeps_at: float | None = None
     """Unless somebody needs the cluster before."""
@@ -49,11 +53,19 @@ class SleepRecord:
 
 
 def record_of_this_boot() -> SleepRecord | None:
-    """Returns the record in sleep.json; None if it was written in an earlier boot or never."""
+    """Returns the record in sleep.json; None if it was written in an earlier boot or never.
+
+    Its times are those of the present clock, which may have been set meanwhile.
+    """
     values, names = read_json(SLEEP), {entry.name for entry in fields(SleepRecord)}
-    if values.get("boot") != boot_id():
+    now = present_moment()
+    if values.get("boot") != now.boot:
         return None
-    return SleepRecord(**{name: value for name, value in values.items() if name in names})
+    record = SleepRecord(**{name: value for name, value in values.items() if name in names})
+    ahead = now.since_clock_of(record.booted)
+    times = {name: getattr(record, name) for name in TIMES}
+    moved = {name: time + ahead for name, time in times.items() if time}
+    return replace(record, booted=now.booted, **moved)
 
 
 def is_going_to_sleep() -> bool:

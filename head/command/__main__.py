@@ -13,7 +13,7 @@ from typing import Any
 
 from ..cluster_settings import read_settings
 from ..files import replace_json
-from ..machine import boot_id
+from ..machine import present_moment
 from ..paths import SLEEP_REQUEST
 from ..queue.cluster_state import read_cluster_state
 from ..queue.record import AT_WORK, Record
@@ -123,7 +123,8 @@ def _sleep(store: Store, options: argparse.Namespace) -> dict[str, Any]:
     users += filter(None, [in_jupyter()])
     if users and not options.now:
         raise RefusedError(f"still running or queued: {', '.join(users)}", "volley sleep --now")
-    request = {"boot": boot_id(), "time": time.time(), "now": options.now}
+    now = present_moment()
+    request = {"boot": now.boot, "booted": now.booted, "time": now.time, "now": options.now}
     replace_json(SLEEP_REQUEST, request)
     return {"sleeps": True, "now": options.now}
 

@@ -39,7 +39,7 @@ def main() -> int:
     cost = update(settings.prices, now)
     if settings.scaling == "cpu":
         return 0  # Azure's own rules scale the workers: the head must not change them.
-    record = record_of_this_boot() or SleepRecord(now.boot)
+    record = record_of_this_boot() or SleepRecord(now.boot, now.booted)
     if record.going:
         go(settings, record)
         return 0
@@ -82,7 +82,7 @@ def why(
 ) -> Reason | None:
     """Returns why the cluster should sleep now; None if it should not."""
     request = read_json(SLEEP_REQUEST)
-    asked = float(request.get("time", 0))
+    asked = float(request.get("time", 0)) + now.since_clock_of(request.get("booted", 0))
     valid = request.get("boot") == now.boot and 0 <= now.time - asked < REQUEST_S
     if valid and request.get("now"):
         return Reason("volley sleep --now", whatever_runs=True, asked=asked)

@@ -66,7 +66,8 @@ def kernels() -> int | None:
 
 def _drivers() -> str:
     cluster = read_cluster_state()
-    if time.time() - cluster.time > STALE_S:
+    # A clock that was set back would make an old view look new.
+    if abs(time.time() - cluster.time) > STALE_S:
         raise LookupError(f"the queue has not seen Ray for {STALE_S:.0f} s")
     return f"{cluster.drivers} Ray drivers" if cluster.drivers else ""
 

@@ -31,6 +31,8 @@ class Cost:
     time: float
     """The end of the time that so_far covers, in seconds since the epoch."""
     boot: str
+    booted: float
+    """When that boot was, by the clock of `time`."""
 
 
 def update(prices: Prices, now: Moment) -> Cost:
@@ -38,8 +40,8 @@ def update(prices: Prices, now: Moment) -> Cost:
     before = read_json(COST)
     always = prices.always + prices.stored_gb * read_json(STORED).get("everything", 0) / GB
     per_hour = prices.head + always + prices.worker * _workers(now)
-    spent = added(before, now, per_hour, always)
-    cost = Cost(before.get("so_far", 0.0) + spent, per_hour, prices.estimate, now.time, now.boot)
+    so_far = before.get("so_far", 0.0) + added(before, now, per_hour, always)
+    cost = Cost(so_far, per_hour, prices.estimate, now.time, now.boot, now.booted)
     replace_json(COST, asdict(cost))
     return cost
 
@@ -53,6 +55,8 @@ def added(before: dict[str, Any], now: Moment, per_hour: float, always: float) -
         always: While it sleeps, in dollars per hour.
     """
     since: float = before.get("time", now.booted)
+    if before.get("boot") == now.boot:
+        since += now.since_clock_of(before.get("booted", 0))
     passed = max(0.0, now.time - since)
     slept = 0.0
     if before.get("boot", now.boot) != now.boot and passed > SHORT_S:

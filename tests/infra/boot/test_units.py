@@ -20,19 +20,15 @@ from requests.utils import get_environ_proxies
 from head.paths import RUNS
 from head.queue.__main__ import CLOSING_S
 from head.queue.ray_api import REQUEST_S
+from head.scheduled_events import STOP_S, WORKERS_S
 from head.undelivered import FILES
 from infra import ports
 from infra.boot.cloud_config import HEAD_SOFTWARE_UNITS, UNITS, Role, cloud_config
 from tests.free_port import free_port
-from tests.infra.boot.boot_scripts import load
 from tests.infra.boot.machine_tree import machine, write_tree
 from tests.mlflow_host import status_for
 from tests.payload.command_line import WITHOUT_JOBS, wait_for
 from volley.ports import answers
-from head.scheduled_events import STOP_S, WORKERS_S
-from infra import ports
-from infra.boot.cloud_config import HEAD_SOFTWARE_UNITS, UNITS, Role, cloud_config
-from tests.infra.boot.machine_tree import machine
 
 
 def settings(tree: Path, unit: str, key: str) -> list[str]:
