@@ -1,7 +1,7 @@
 """blob.py get|put CONTAINER NAME FILE: one blob of the results account, by managed identity.
 
-Machines need it before the head's software arrives: this file is in customData as well, so a change
-of it replaces every machine. It imports nothing of this package.
+Workers have it in customData, so a change of it replaces them; the head's software brings it to the
+head. It imports nothing of this package.
 """
 
 import os

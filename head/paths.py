@@ -49,5 +49,10 @@ STORED = HOME / "stored.json"
 """The bytes in the results account; see stored.py."""
 UPDATED = ROOT / "run/security-updates"
 """Its modification time is that of the last security updates since the boot."""
+CHECKED = ROOT / "run/volley/checked"
+"""When head.sleep has worked last, the cost by then and by the hour: for infra/boot's watchdog.py.
+
+In memory, since a disk may be full; only root can write it.
+"""
 COST = HOME / "cost.json"
 """What the cluster has cost; see sleep/spending.py."""

@@ -57,6 +57,9 @@ class Backend(Azure):
                 machine = Machine.create(spec, _hosts(wanted, name), storage.ca_certificate)
                 # The next step switches it on, unless it is deallocated.
                 machine.switch_off()
+            else:
+                user_data = wanted.instances[name].user_data
+                metadata_state.set_user_data(METADATA, name, user_data)
             _set_power(Machine(name), name not in wanted.deallocated)
 
     def is_unfinished(self) -> bool:

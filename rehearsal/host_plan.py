@@ -126,6 +126,7 @@ def _instance(resources: Resources, vm: VirtualMachine) -> Instance:
         subscription_id=SUBSCRIPTION,
         subnet=str(vm.subnet.cidr),
         public_address=vm.public_address,
+        user_data=vm.inputs.get("userData") or "",
     )
 
 

@@ -1,15 +1,17 @@
 """One run: updates the cost, checks whether the cluster can sleep, and puts it to sleep.
 
-cluster-sleep.timer starts it every minute.
+cluster-sleep.timer starts it every minute. Where it does not work for hours, the watchdog
+deallocates the head: infra/boot/files/head/usr/local/lib/volley/watchdog.py.
 """
 
 import sys
+import time
 from dataclasses import dataclass, replace
 
 from ..cluster_settings import ClusterSettings, read_settings
 from ..files import read_json
 from ..machine import Moment, present_moment
-from ..paths import SLEEP_REQUEST
+from ..paths import CHECKED, SLEEP_REQUEST
 from ..sleep_record import SleepRecord, record_of_this_boot
 from .idle import Need, need, unfinished
 from .limits import GRACE_S, Limit, limits, tag_runs, warning
@@ -38,6 +40,7 @@ def main() -> int:
     now = present_moment()
     cost = update(settings.prices, now)
     if settings.scaling == "cpu":
+        worked(cost)
         return 0  # Azure's own rules scale the workers: the head must not change them.
     record = record_of_this_boot() or SleepRecord(now.boot, now.booted)
     if record.going:
@@ -50,10 +53,20 @@ def main() -> int:
     reason = why(settings, record, now, found, needed)
     if reason is None and needed.certain:
         replace(record, problem="", next_try=None, failures=0).write()
+        worked(cost)
     elif reason and (now.time >= (record.next_try or 0) or reason.asked > record.tried):
         print(f"going to sleep: {reason.text}", flush=True)
         go(settings, replace(record, why=reason.text, whatever_runs=reason.whatever_runs))
     return 0
+
+
+def worked(cost: Cost) -> None:
+    """Tells the watchdog that a check knew what to do.
+
+    One that cannot tell whether it is needed, or fails to go to sleep, has not worked.
+    """
+    CHECKED.parent.mkdir(parents=True, exist_ok=True)
+    CHECKED.write_text(f"{time.monotonic()} {cost.so_far} {cost.per_hour}")
 
 
 def looked(

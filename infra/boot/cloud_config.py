@@ -36,7 +36,7 @@ UNITS: dict[Role, list[str]] = {
 HEAD_SOFTWARE_UNITS = ["experiments.service", "mlflow.service", "sync-results.timer"]
 """Units of the head's software, which arrive later: infra/boot/install_head.sh."""
 MODULES: dict[Role, list[ModuleType]] = {
-    "head": [head.blob, head.machine_token],
+    "head": [head.machine_token],
     "worker": [head.blob, head.machine_token, head.scheduled_events],
 }
 """Files of the head's package that a machine needs before it arrives, or without it."""
@@ -167,14 +167,17 @@ def run_commands(machine: MachineEnvironment) -> list[list[str]]:
         *UNITS[machine.role],
         *(["registry-login.timer"] if machine.container_registry else []),
     ]
+    is_head = machine.role == "head"
     link = ["ln", "-sf", f"{LIBRARY}/volley-head", "/usr/local/bin/volley-head"]
     return [
         ["systemd-sysusers"],
         ["systemd-tmpfiles", "--create", "/etc/tmpfiles.d/volley.conf"],
         ["systemctl", "daemon-reload"],
+        # First, and apart: whatever else fails, the head can switch itself off.
+        *([["systemctl", "enable", "--now", "head-watchdog.timer"]] if is_head else []),
         ["systemctl", "restart", "systemd-sysctl.service"],
         [f"{LIBRARY}/answer-azure-at-once"],
-        *([link] if machine.role == "head" else []),
+        *([link] if is_head else []),
         # --no-block: cloud-init ends before the units are up.
         ["systemctl", "enable", "--now", "--no-block", *units],
     ]

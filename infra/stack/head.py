@@ -1,11 +1,15 @@
 """The head: one VM with a public address, where Ray's head, MLflow and the training run."""
 
+import base64
+import json
 from functools import partial
 from typing import Any
 
 import pulumi
 from pulumi_azure_native import compute, network
 
+from infra.config.cost import hourly
+from infra.config.stack_settings import StackSettings
 from infra.stack import vm_arguments as parts
 from infra.stack.machine_environment import Prerequisites, custom_data, head_environment
 from infra.stack.network import Network
@@ -24,6 +28,9 @@ REPLACED_BY = [
     "hardwareProfile.vmSize",
 ]
 """Properties that Azure cannot change in place; the preview says that the VM is replaced."""
+
+SILENT_HOURS = 3
+"""A head deallocates itself if no check of head.sleep has worked for so long."""
 
 
 class Head(pulumi.ComponentResource):
@@ -118,6 +125,8 @@ class Head(pulumi.ComponentResource):
             ),
             security_profile=parts.security(settings),
             diagnostics_profile=parts.boot_log(),
+            # Unlike customData, Azure changes it in place.
+            user_data=watchdog_limits(settings, self._naming.name("workers")),
             scheduled_events_profile=parts.notice(settings.head_spot),
             **parts.eviction(settings.head_spot, "Deallocate"),
             opts=self._naming.options(
@@ -128,6 +137,29 @@ class Head(pulumi.ComponentResource):
                 delete_before_replace=True,
             ),
         )
+
+
+def watchdog_limits(settings: StackSettings, workers: str) -> str | None:
+    """Returns the limits that hold from the head's first minute, whatever becomes of its software.
+
+    boot/files/head/usr/local/lib/volley/watchdog.py reads them. None with scaling: cpu, where the
+    head may change no machine.
+
+    Args:
+        workers: The scale set's name.
+    """
+    if not settings.has_autoscaler:
+        return None
+    price = hourly(settings)
+    limits = {
+        "workers": workers,
+        "silent_hours": SILENT_HOURS if settings.sleep_after_minutes else 0,
+        "max_hours": settings.max_hours,
+        "budget": settings.budget,
+        # Of the head alone: without its software there are no workers.
+        "per_hour": price.head + price.always,
+    }
+    return base64.b64encode(json.dumps(limits).encode()).decode()
 
 
 def _with_version(image: str, profile: Any) -> str:

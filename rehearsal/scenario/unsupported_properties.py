@@ -34,6 +34,7 @@ SUPPORTED: dict[str, tuple[str, ...]] = {
         "osProfile",
         "priority",
         "hardwareProfile.vmSize",
+        "userData",
         *OS_DISK,
     ),
     "VirtualMachineScaleSet": (

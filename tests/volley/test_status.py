@@ -45,10 +45,12 @@ ANSWER: dict[str, Any] = {
 }
 
 
-def page(answer: dict[str, Any], all_experiments: bool = False) -> list[str]:
+def page(
+    answer: dict[str, Any], all_experiments: bool = False, outputs: Outputs = OUTPUTS
+) -> list[str]:
     pipe = console()
     with pipe.capture() as printed:
-        pipe.print(status_page(answer, OUTPUTS, all_experiments))
+        pipe.print(status_page(answer, outputs, all_experiments))
     return printed.get().splitlines()
 
 
@@ -168,12 +170,9 @@ def test_what_an_experiment_was_asked_to_do_is_told_until_it_has_ended(
 def test_the_age_of_the_image_is_shown(image: str, updated: float | None, line: str) -> None:
     now = datetime(2026, 3, 26, 12, tzinfo=UTC).timestamp()
     head = {**ANSWER["head"], "updated": updated and now - updated}
-    shown = status_page(
-        {**ANSWER, "time": now, "head": head}, Outputs({**OUTPUTS.values, "image": image})
-    )
-    file = io.StringIO()
-    Console(file=file, width=200, markup=False).print(shown)
-    assert f"The head's image is {line}" in file.getvalue()
+    outputs = Outputs({**OUTPUTS.values, "image": image})
+    lines = page({**ANSWER, "time": now, "head": head}, outputs=outputs)
+    assert f"The head's image is {line}" in " ".join(lines)
 
 
 def test_cost_is_the_price_times_the_hours() -> None:

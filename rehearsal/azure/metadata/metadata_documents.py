@@ -70,6 +70,7 @@ def instance(of: Instance) -> dict[str, Any]:
             "subscriptionId": of.subscription_id,
             "tags": ";".join(f"{name}:{value}" for name, value in of.tags.items()),
             "tagsList": [{"name": name, "value": value} for name, value in of.tags.items()],
+            "userData": of.user_data,
             "virtualMachineScaleSet": {"id": scale_set},
             "vmId": of.vm_id,
             "vmScaleSetName": of.scale_set,

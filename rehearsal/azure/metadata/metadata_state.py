@@ -46,6 +46,8 @@ class Instance:
     subnet: str = ""
     """As 10.42.1.0/24."""
     public_address: str = ""
+    user_data: str = ""
+    """In base64, as it was declared; it may change in place."""
     vm_id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
 
@@ -84,6 +86,11 @@ def put_instance(state_file: Path, instance: Instance) -> None:
             if other.address == instance.address and other.name != instance.name:
                 raise ValueError(f"{instance.address} of {instance.name} is {other.name}'s")
         state.instances[instance.name] = instance
+
+
+def set_user_data(state_file: Path, name: str, user_data: str) -> None:
+    with shared_file.changed(state_file, State) as state:
+        state.instances[name] = replace(state.instances[name], user_data=user_data)
 
 
 def remove_instance(state_file: Path, name: str) -> None:

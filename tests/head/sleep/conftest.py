@@ -9,6 +9,7 @@ import pytest
 from rehearsal.azure.metadata import metadata_service
 from rehearsal.azure.metadata.metadata_state import Identity, Instance, put_instance
 from rehearsal.azure.resources import roles
+from rehearsal.azure.resources.resource_kinds import SUBSCRIPTION
 from tests.free_port import free_port
 from tests.head.sleep.sleeping_head import SleepingHead
 from tests.rehearsal.azure.resources.scale_set_cloud import HEADS, cloud
@@ -17,8 +18,8 @@ MakeHead = Callable[..., SleepingHead]
 
 
 @pytest.fixture(scope="session")
-def identity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The rehearsal's metadata service, which issues the head's tokens."""
+def metadata(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The rehearsal's metadata service, which issues the head's tokens, and its state."""
     folder = tmp_path_factory.mktemp("metadata")
     address, port = "127.0.0.1", free_port()
     state_file = folder / "metadata.json"
@@ -29,11 +30,17 @@ def identity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "Standard_D4as_v5",
         "g",
         identities={"head-client": Identity(HEADS)},
+        subscription_id=SUBSCRIPTION,
     )
     put_instance(state_file, head)
     metadata_service.start(state_file, folder / "metadata.log", address, port)
-    yield f"http://{address}:{port}"
+    yield f"http://{address}:{port}", state_file
     metadata_service.stop(state_file)
+
+
+@pytest.fixture
+def identity(metadata: tuple[str, Path]) -> str:
+    return metadata[0]
 
 
 @pytest.fixture

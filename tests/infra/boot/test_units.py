@@ -260,6 +260,21 @@ def test_root_watches_with_nothing_that_an_experiment_could_have_written(
         assert "user.env" not in text
 
 
+@pytest.mark.parametrize("role", ["head"], indirect=True)
+def test_the_watchdog_needs_nothing_that_a_boot_may_fail_to_make(tree: Path) -> None:
+    unit = "head-watchdog.service"
+    text = (tree / "etc/systemd/system" / unit).read_text()
+    assert settings(tree, unit, "ExecStart")[0].startswith("/usr/bin/python3 -B /usr/local/lib/")
+    assert not re.search("^(Requires|After|Wants|Condition|User)", text, re.MULTILINE)
+    # Both keep what the other has written.
+    for service in (unit, "cluster-sleep.service"):
+        assert settings(tree, service, "RuntimeDirectory") == ["volley"]
+        assert settings(tree, service, "RuntimeDirectoryPreserve") == ["yes"]
+    commands = yaml.safe_load(cloud_config(machine("head")))["runcmd"]
+    enabled = [command for command in commands if "enable" in command]
+    assert enabled[0] == ["systemctl", "enable", "--now", "head-watchdog.timer"]
+
+
 def may_unshare(*what: str) -> bool:
     command = ["unshare", *what, "true"]
     return (
@@ -298,5 +313,5 @@ def test_no_outgoing_connection_takes_a_port_of_ray(tree: Path, role: Role) -> N
     assert flagged <= reserved
     # For the first boot: systemd-sysctl ran before cloud-init wrote the file.
     commands = yaml.safe_load(cloud_config(machine(role)))["runcmd"]
-    enabled = next(i for i, command in enumerate(commands) if "enable" in command)
+    enabled = max(i for i, command in enumerate(commands) if "enable" in command)
     assert ["systemctl", "restart", "systemd-sysctl.service"] in commands[:enabled]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -113,6 +114,25 @@ def test_a_change_of_the_limits_changes_the_run_command_alone(change: dict[str, 
     texts = [_scripts(stack) for stack in (before, after)]
     assert texts[0]["training"] == texts[1]["training"]
     assert texts[0]["head-software"] != texts[1]["head-software"]
+
+
+def test_the_limits_of_the_watchdog_change_in_place() -> None:
+    before, after = declared(), declared(maxHours="5", budget="9")
+    assert before.custom_data("head") == after.custom_data("head")
+    limits = [json.loads(base64.b64decode(_head(stack)["userData"])) for stack in (before, after)]
+    assert [(one["silent_hours"], one["max_hours"], one["budget"]) for one in limits] == [
+        (3, 0, 0),
+        (3, 5, 9),
+    ]
+    scale_set = after.one("VirtualMachineScaleSet")
+    assert limits[0]["workers"] == scale_set["vmScaleSetName"]
+    # A change of it sends the whole VM, which a running one need not be bothered with.
+    assert _head(before)["userData"] == _head(declared(maxWorkers="7"))["userData"]
+    assert "userData" not in _head(declared(scaling="cpu"))
+
+
+def _head(stack: Declared) -> dict[str, Any]:
+    return stack.one("VirtualMachine")
 
 
 def _scripts(stack: Declared) -> dict[str, str]:
