@@ -1,240 +1,99 @@
-"""head.results save | restore | restore-notebooks: MLflow's database and the runs to Blob, or back.
+"""head.results save | save-due | restore | restore-notebooks: the results to Blob, or back.
 
-The results outlive the cluster. The database is saved as a consistent snapshot; only the head that
-restored or saved it last may replace it.
+The results, which are MLflow's database and the runs, outlive the cluster. `save` saves everything,
+at every end; `save-due`, every 30 s, leaves a large database for a later time.
 """
 
 import fcntl
 import os
-import shutil
 import sqlite3
 import sys
-import tempfile
-import uuid
+import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
-from pathlib import Path
-from typing import Any
+from contextlib import contextmanager
+from enum import Enum
 
-from azure.core import MatchConditions
-from azure.core.exceptions import (
-    AzureError,
-    HttpResponseError,
-    ResourceExistsError,
-    ResourceModifiedError,
-    ResourceNotFoundError,
-)
-from azure.storage.blob import BlobClient, ContainerClient
+from azure.core.exceptions import AzureError
+from azure.storage.blob import ContainerClient
 
 from .blob import container, retry
-from .files import files_of_runs, replace
 from .paths import HOME, NOTEBOOKS, RUNS, SAVED
+from .saved_database import DamagedError, OtherWriterError, SavedDatabase
+from .saved_runs import SAVE_S, SavedRuns
 from .stored import count_if_due
 
-DATABASE = HOME / "mlflow.db"
-ETAG = HOME / "mlflow.db.etag"
-"""ETag of the last snapshot that this machine saved or restored."""
-CHANGE = HOME / "mlflow.db.change"
-"""Modification time of the database when it was saved last."""
-WRITER = HOME / "writer"
-"""The id of this machine, which is part of its snapshots."""
 MARKS = HOME / "saved"
-"""Contains a file for each file of RUNS that is in Blob, with the state that was saved."""
-LINK = {"link": "true"}
-"""Metadata of a blob that contains the target of a symbolic link."""
+"""See SavedRuns."""
 LOCK = HOME / "save.lock"
-PRIVATE = 0o600
-BAD_NAME = 400
-"""Azure's answer to a name that a blob cannot have."""
+LOCK_PAUSE_S = 0.2
 
 
-class OtherWriterError(Exception):
-    """Another machine has replaced the database since this machine read it."""
+class Outcome(Enum):
+    SAVED = "everything is saved"
+    LATER = "a change of the database is saved later"
+    FAILED = "something could not be saved"
 
 
-def save(blobs: ContainerClient) -> bool:
-    """Uploads changed files of the runs and the database; returns whether everything is saved.
+def save(blobs: ContainerClient, at_once: bool = True) -> Outcome:
+    """Uploads changed files of the runs and the database.
 
     It waits for a save that is running, so that later changes are saved as well.
+
+    Args:
+        at_once: Whether to save the database even if it is not due.
     """
-    saved = True
-    with LOCK.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        for part in (save_database, save_runs):
+
+    def database() -> Outcome:
+        saved = SavedDatabase(HOME, blobs).save(time.time(), at_once)
+        return Outcome.SAVED if saved else Outcome.LATER
+
+    def runs() -> Outcome:
+        SavedRuns(RUNS, MARKS, blobs).save()
+        return Outcome.SAVED
+
+    outcomes = set()
+    with _locked():
+        for part in (database, runs):
             # A failure of one part does not keep the other from being saved.
             try:
-                part(blobs)
-            except (AzureError, OSError, sqlite3.Error, OtherWriterError) as error:
-                print(f"{part.__name__}: {error}", file=sys.stderr, flush=True)
-                saved = False
-    return saved
+                outcomes.add(part())
+            except (AzureError, OSError, sqlite3.Error, OtherWriterError, DamagedError) as error:
+                print(f"{part.__name__} not saved: {error}", file=sys.stderr, flush=True)
+                outcomes.add(Outcome.FAILED)
+    return next(worst for worst in reversed(Outcome) if worst in outcomes)
 
 
-def save_runs(blobs: ContainerClient) -> None:
-    problem: OSError | None = None
-    for path in files_of_runs(RUNS):
-        try:
-            save_file(blobs, path)
-        except FileNotFoundError:
-            continue  # An old checkpoint, removed meanwhile.
-        except OSError as error:
-            problem = error
-        except UnicodeError:
-            print(f"{str(path)!a} is not UTF-8 and stays on the head", file=sys.stderr, flush=True)
-        except HttpResponseError as error:
-            if error.status_code != BAD_NAME:
-                raise
-            print(f"{path} stays on the head: {error.reason}", file=sys.stderr, flush=True)
-    for path in pruned():
-        with suppress(ResourceNotFoundError):
-            blobs.delete_blob(blob_of(path))
-        mark_of(path).unlink()
-    if problem is not None:
-        raise problem
-
-
-def pruned() -> Iterator[Path]:
-    """Yields saved files of checkpoints that the payload has removed since.
-
-    If a whole run folder is gone, a person has removed it: its saved files are kept.
-    """
-    for mark in [path for path in MARKS.rglob("*") if path.is_file()]:
-        path = RUNS / mark.relative_to(MARKS)
-        checkpoints = [parent for parent in path.parents if parent.name == "checkpoints"]
-        if checkpoints and checkpoints[0].is_dir() and not os.path.lexists(path):
-            yield path
-
-
-def save_file(blobs: ContainerClient, path: Path) -> None:
-    change = change_of(path)
-    mark = mark_of(path)
-    if mark.exists() and mark.read_text() == change:
-        return
-    if path.is_symlink():
-        content, metadata = os.readlink(path).encode(), LINK
-    else:
-        content, metadata = path.read_bytes(), {}
-    blobs.upload_blob(blob_of(path), content, metadata=metadata, overwrite=True)
-    remember(path, change)
-
-
-def change_of(path: Path) -> str:
-    """Returns a text that differs when a file has changed, or the target of a link."""
-    if path.is_symlink():
-        return os.readlink(path)
-    state = path.stat()
-    return f"{state.st_mtime_ns} {state.st_size}"
-
-
-def remember(path: Path, change: str) -> None:
-    mark_of(path).parent.mkdir(parents=True, exist_ok=True)
-    mark_of(path).write_text(change)
-
-
-def mark_of(path: Path) -> Path:
-    return MARKS / path.relative_to(RUNS)
-
-
-def blob_of(path: Path) -> str:
-    return f"runs/{path.relative_to(RUNS)}"
-
-
-def save_database(blobs: ContainerClient) -> None:
-    if not DATABASE.exists():
-        return
-    journal = DATABASE.with_name("mlflow.db-wal")
-    change = str([path.stat().st_mtime_ns for path in (DATABASE, journal) if path.exists()])
-    if CHANGE.exists() and CHANGE.read_text() == change:
-        return
-    blob = blobs.get_blob_client("mlflow.db")
-    with tempfile.TemporaryDirectory(dir=HOME) as folder:
-        snapshot = Path(folder) / "mlflow.db"
-        with closing(sqlite3.connect(DATABASE)) as live, closing(sqlite3.connect(snapshot)) as copy:
-            live.backup(copy)
-        etag = upload(blob, snapshot.read_bytes())
-    replace(ETAG, etag.encode(), PRIVATE)
-    replace(CHANGE, change.encode(), PRIVATE)
-    print(f"saved {blob.url}", flush=True)
-
-
-def upload(blob: BlobClient, content: bytes) -> str:
-    """Replaces the snapshot; returns the ETag of the new one.
+@contextmanager
+def _locked() -> Iterator[None]:
+    """Waits for another save, which has a time limit of its own.
 
     Raises:
-        OtherWriterError: Another machine has replaced the snapshot.
+        TimeoutError: It has hung.
     """
-    metadata = {"writer": writer()}
-    etag = ETAG.read_text() if ETAG.exists() else ""
+    end = time.monotonic() + 2 * SAVE_S
+    lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        answer = blob.upload_blob(content, metadata=metadata, **only_if(etag))
-    except (ResourceModifiedError, ResourceExistsError):
-        # The snapshot may be this machine's: the response to an upload can be lost.
-        own = etag_of_own(blob)
-        answer = blob.upload_blob(content, metadata=metadata, **only_if(own))
-    return str(answer["etag"])
-
-
-def only_if(etag: str) -> dict[str, Any]:
-    """Returns upload_blob's condition: the blob is unchanged, or does not exist."""
-    if not etag:
-        return {"overwrite": False}
-    return {"overwrite": True, "etag": etag, "match_condition": MatchConditions.IfNotModified}
-
-
-def etag_of_own(blob: BlobClient) -> str:
-    """Returns the ETag of this machine's snapshot, or "" where there is none."""
-    try:
-        properties = blob.get_blob_properties()
-    except ResourceNotFoundError:
-        return ""
-    if properties.metadata.get("writer") != writer():
-        raise OtherWriterError(
-            f"{blob.url} was written by another cluster since this cluster read it; "
-            "two clusters cannot share one results account"
-        )
-    return str(properties.etag)
-
-
-def writer() -> str:
-    if not WRITER.exists():
-        replace(WRITER, uuid.uuid4().hex.encode(), PRIVATE)
-    return WRITER.read_text()
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise TimeoutError(f"another save holds {LOCK}") from None
+                time.sleep(LOCK_PAUSE_S)
+        yield
+    finally:
+        os.close(lock)
 
 
 def restore(blobs: ContainerClient) -> None:
     """Downloads the database, unless this machine has one."""
-    if DATABASE.exists():
-        return
-    try:
-        download = blobs.download_blob("mlflow.db")
-    except ResourceNotFoundError:
-        print("the results account is new: MLflow starts with an empty database")
-        return
-    content = download.readall()
-    # The ETag first: a database without it would be uploaded as a new one.
-    replace(ETAG, download.properties.etag.encode(), PRIVATE)
-    replace(DATABASE, content, PRIVATE)
-    print(f"restored MLflow's database of {download.properties.last_modified}")
+    SavedDatabase(HOME, blobs).restore()
 
 
 def restore_runs(blobs: ContainerClient, key: str) -> None:
     """Downloads the runs of one experiment, all or none, unless this machine has some."""
-    if (RUNS / key).exists():
-        return
-    aside = RUNS / f".{key}"
-    shutil.rmtree(aside, ignore_errors=True)
-    for blob in blobs.list_blobs(name_starts_with=f"runs/{key}/", include=["metadata"]):
-        path = aside / Path(blob.name).relative_to("runs", key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        content = blobs.download_blob(blob.name).readall()
-        if blob.metadata == LINK:
-            path.symlink_to(content.decode())
-        else:
-            replace(path, content, PRIVATE)
-    if aside.exists():
-        aside.rename(RUNS / key)
-        for path in files_of_runs(RUNS / key):
-            remember(path, change_of(path))
+    SavedRuns(RUNS, MARKS, blobs).restore(key)
 
 
 def restore_notebooks(blobs: ContainerClient) -> None:
@@ -246,7 +105,11 @@ def restore_notebooks(blobs: ContainerClient) -> None:
 def main(verb: str) -> int:
     name = os.environ["RESULTS_CONTAINER"]
     if verb == "restore":
-        retry(f"{name}/mlflow.db", lambda: restore(container(name)))
+        try:
+            retry(f"{name}/mlflow.db", lambda: restore(container(name)))
+        except DamagedError as error:
+            print(f"{error}; docs/azure.md#results restores an earlier copy", file=sys.stderr)
+            return 1
         return 0
     if verb == "restore-notebooks":
         try:
@@ -256,11 +119,11 @@ def main(verb: str) -> int:
             print(f"the notebooks cannot be restored: {reason}", file=sys.stderr)
             return 1
         return 0
-    if not save(container(name)):
-        return 1
-    SAVED.touch()
-    count_if_due()
-    return 0
+    outcome = save(container(name), at_once=verb == "save")
+    if outcome == Outcome.SAVED:
+        SAVED.touch()
+        count_if_due()
+    return int(outcome == Outcome.FAILED)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 
 from mlflow import MlflowClient
 
+from head.saved_database import NEWEST
 from infra.stack.results_account import CONTAINER
 from payload.tracking.metrics import STEPS
 from rehearsal.addresses import ADMIN_ADDRESS, STRANGER_ADDRESS
@@ -82,7 +84,8 @@ def results(context: Context) -> str:
     database = RUN / "kept" / "mlflow.db"
     database.parent.mkdir()
     storage = storage_accounts()
-    database.write_bytes(storage.read(context.account, CONTAINER, "mlflow.db"))
+    packed = storage.read(context.account, CONTAINER, NEWEST)
+    database.write_bytes(gzip.decompress(packed))
     blobs = storage.list(context.account, CONTAINER)
     checkpoints = sum("/checkpoints/" in blob and blob.endswith("metadata.json") for blob in blobs)
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
+from head.saved_database import NEWEST
 from infra.stack.results_account import CONTAINER
 from rehearsal.addresses import BLOB_ADDRESS, EXISTING_SUBNETS, EXISTING_VNET
 from rehearsal.azure.blob.blob_proxy import HOST_SUFFIX
@@ -22,7 +23,6 @@ from rehearsal.scenario.training_watch import until
 
 GROUP = {"resourceGroupName": "theirs"}
 VNET = {**GROUP, "virtualNetworkName": "their-vnet"}
-DATABASE = "mlflow.db"
 SAVED_S = 90.0
 """The head saves every 30 s."""
 SILENCE_S = 3
@@ -86,7 +86,7 @@ def second_life(context: Context, existing: ExistingNetwork) -> str:
     context.check_same_run()
     if context.newest_run()["info"]["experiment_id"] != experiment_id:
         raise UnexpectedError("the run is in another MLflow experiment")
-    until(lambda: _database(context) != saved, SAVED_S, f"a change of {DATABASE} in the account")
+    until(lambda: _database(context) != saved, SAVED_S, f"a change of {NEWEST} in the account")
     resumed = _resumed_at(context.head)
     environment = python_environments.taken(all_machines())
     return f"{seen}; the same MLflow run, resumed at {resumed} environment steps; {environment}"
@@ -103,7 +103,7 @@ def destroy(context: Context, before: Resources) -> str:
 
 def _database(context: Context) -> bytes:
     """Returns MLflow's database as it is saved in the account."""
-    return storage_accounts().read(context.account, CONTAINER, DATABASE)
+    return storage_accounts().read(context.account, CONTAINER, NEWEST)
 
 
 def _check_way(machine: Machine, host: str, endpoint: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import sqlite3
 import time
 from collections.abc import Callable
@@ -66,9 +67,9 @@ class Cluster:
             retry_total=0,
         )
 
-    def save(self) -> bool:
-        saved: bool = self.results.save(self.blobs)
-        return saved
+    def save(self, at_once: bool = True) -> bool:
+        outcome = self.results.save(self.blobs, at_once)
+        return bool(outcome == self.results.Outcome.SAVED)
 
     def write_run(self, path: str, text: str) -> Path:
         file = self.home / "runs" / KEY / "runs" / path
@@ -93,8 +94,12 @@ class Cluster:
         self.after_request = lose
 
     def saved_metrics(self) -> list[int]:
+        return self.metrics_of("mlflow.db.gz")
+
+    def metrics_of(self, blob: str) -> list[int]:
         copy = self.home / "downloaded.db"
-        copy.write_bytes(self._storage.read("results", self._container, "mlflow.db"))
+        packed = self._storage.read("results", self._container, blob)
+        copy.write_bytes(gzip.decompress(packed))
         with closing(sqlite3.connect(copy)) as database:
             return [value for (value,) in database.execute("select value from metrics")]
 

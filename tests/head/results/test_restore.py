@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from head import blob
+from head import blob, saved_database
+from head.files import replace
 from tests.head.results.cluster import KEY, Make
 
 pytestmark = pytest.mark.slow
@@ -28,17 +29,13 @@ def test_a_restore_that_was_interrupted_is_repeated(
     first, second = make(), make()
     first.log_metric(1)
     first.save()
-    write = second.results.replace
-    written: list[Path] = []
 
-    def write_once(path: Path, content: bytes, mode: int) -> None:
-        if written:
-            raise OSError("the power went")
-        written.append(path)
-        write(path, content, mode)
+    def write_and_fail(path: Path, content: bytes, mode: int) -> None:
+        replace(path, content, mode)
+        raise OSError("the power went")
 
     with monkeypatch.context() as crash:
-        crash.setattr(second.results, "replace", write_once)
+        crash.setattr(saved_database, "replace", write_and_fail)
         with pytest.raises(OSError, match="power"):
             second.results.restore(second.blobs)
     second.results.restore(second.blobs)

@@ -51,7 +51,7 @@ def test_a_crash_before_the_etag_is_known_does_not_end_all_saving(cluster: Clust
 def test_a_database_that_somebody_removed_is_saved_again(cluster: Cluster) -> None:
     cluster.log_metric(1)
     cluster.save()
-    cluster.blobs.delete_blob("mlflow.db")
+    cluster.blobs.delete_blob("mlflow.db.gz")
     cluster.log_metric(2)
     assert cluster.save()
     assert cluster.saved_metrics() == [1, 2]

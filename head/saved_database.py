@@ -1,0 +1,275 @@
+"""MLflow's database in the results account: the newest state, and earlier ones by hour and day.
+
+The newest state is a consistent, checked and compressed snapshot. Only the head that restored or
+saved it last may replace it. The copies are made within the account from the newest state.
+"""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import sqlite3
+import time
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+from azure.core import MatchConditions
+from azure.core.exceptions import (
+    ResourceExistsError,
+    ResourceModifiedError,
+    ResourceNotFoundError,
+)
+from azure.storage.blob import BlobClient, ContainerClient
+
+from .files import replace
+
+NEWEST = "mlflow.db.gz"
+PLAIN = "mlflow.db"
+"""The newest state as earlier versions of volley have saved it."""
+COPIES = "database/"
+COPY = f"{COPIES}%Y-%m-%dT%H.db.gz"
+"""A copy's name: the hour, in UTC."""
+HOURLY, DAILY = timedelta(days=1), timedelta(days=7)
+"""Copies of every hour and of every day are kept for so long."""
+RATE = 2**20
+"""Bytes of the database that are uploaded a second, on average: a large one less often."""
+MAX_PAUSE_S = 600.0
+"""A change is uploaded after this time however large the database is."""
+SNAPSHOT_S = 300.0
+SQLITE = b"SQLite format 3\0"
+"""Each database begins with it."""
+PRIVATE = 0o600
+
+
+class OtherWriterError(Exception):
+    """Another machine has replaced the database since this machine read it."""
+
+
+class DamagedError(Exception):
+    """SQLite finds the database damaged."""
+
+
+class SavedDatabase:
+    """The database of this machine and its copies in the results account."""
+
+    def __init__(self, home: Path, blobs: ContainerClient) -> None:
+        self._file, self._home, self._blobs = home / "mlflow.db", home, blobs
+        self._etag = home / "mlflow.db.etag"
+        """ETag of the last snapshot that this machine saved or restored."""
+        self._saved = home / "mlflow.db.change"
+        """What was saved last, by `_change`, and when."""
+        self._copied = home / "mlflow.db.copied"
+        """Name of the last copy."""
+        self._writer = home / "writer"
+        """The id of this machine, which is part of its snapshots."""
+
+    def save(self, now: float, at_once: bool) -> bool:
+        """Uploads the database if it has changed; returns whether its newest state is saved.
+
+        Args:
+            at_once: Whether not to wait until the pause for a database of this size is over.
+
+        Raises:
+            AzureError, OSError, sqlite3.Error: The database could not be saved.
+            DamagedError: What is saved stays as it is.
+            OtherWriterError: Another machine has replaced the snapshot.
+        """
+        if not self._file.is_file():
+            return True
+        change = self._change()
+        saved, _, time_saved = (self._saved.read_text() if self._saved.exists() else "").partition(
+            "@"
+        )
+        if saved == change:
+            return True
+        pause = min(self._file.stat().st_size / RATE, MAX_PAUSE_S)
+        if not at_once and time_saved and 0 <= now - float(time_saved) < pause:
+            return False
+        blob = self._blobs.get_blob_client(NEWEST)
+        with self._folder() as folder:
+            snapshot(self._file, folder / "snapshot")
+            packed = folder / "packed"
+            with (folder / "snapshot").open("rb") as plain, gzip.open(packed, "wb", 1) as file:
+                shutil.copyfileobj(plain, file)
+            etag = self._upload(blob, packed)
+        replace(self._etag, etag.encode(), PRIVATE)
+        replace(self._saved, f"{change}@{now}".encode(), PRIVATE)
+        print(f"saved {blob.url}", flush=True)
+        self._keep_copy(blob, now)
+        return True
+
+    def restore(self) -> None:
+        """Downloads the newest state, unless this machine has a database.
+
+        Raises:
+            DamagedError: The saved database is damaged.
+        """
+        if self._file.exists():
+            return
+        for name in (NEWEST, PLAIN):
+            try:
+                download = self._blobs.download_blob(name)
+            except ResourceNotFoundError:
+                continue
+            with self._folder() as folder:
+                received, plain = folder / "received", folder / "plain"
+                with received.open("wb") as file:
+                    download.readinto(file)
+                unpack(received, plain)
+                check(plain)
+                plain.chmod(PRIVATE)
+                # The ETag first: a database without it would be uploaded as a new one.
+                etag = download.properties.etag if name == NEWEST else ""
+                replace(self._etag, etag.encode(), PRIVATE)
+                plain.replace(self._file)
+            print(f"restored MLflow's database of {download.properties.last_modified}")
+            return
+        print("the results account is new: MLflow starts with an empty database")
+
+    def _change(self) -> str:
+        """Returns a text that differs when the database has changed."""
+        files = (self._file, self._file.with_name("mlflow.db-wal"))
+        return str([path.stat().st_mtime_ns for path in files if path.exists()])
+
+    @contextmanager
+    def _folder(self) -> Iterator[Path]:
+        """Makes a folder for one snapshot. A save that was killed leaves none behind for long."""
+        folder = self._home / ".mlflow.db.snapshot"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _upload(self, blob: BlobClient, packed: Path) -> str:
+        """Replaces the snapshot; returns the ETag of the new one."""
+        metadata = {"writer": self._writer_id()}
+        etag = self._etag.read_text() if self._etag.exists() else ""
+        with packed.open("rb") as content:
+            try:
+                answer = blob.upload_blob(content, metadata=metadata, **only_if(etag))
+            except (ResourceModifiedError, ResourceExistsError):
+                # The snapshot may be this machine's: the response to an upload can be lost.
+                etag = self._etag_of_own(blob)
+                content.seek(0)
+                answer = blob.upload_blob(content, metadata=metadata, **only_if(etag))
+        if not etag:
+            with suppress(ResourceNotFoundError):
+                self._blobs.delete_blob(PLAIN)
+        return str(answer["etag"])
+
+    def _etag_of_own(self, blob: BlobClient) -> str:
+        """Returns the ETag of this machine's snapshot, or "" where there is none."""
+        try:
+            properties = blob.get_blob_properties()
+        except ResourceNotFoundError:
+            return ""
+        if properties.metadata.get("writer") != self._writer_id():
+            raise OtherWriterError(
+                f"{blob.url} was written by another cluster since this cluster read it; "
+                "two clusters cannot share one results account"
+            )
+        return str(properties.etag)
+
+    def _writer_id(self) -> str:
+        if not self._writer.exists():
+            replace(self._writer, uuid.uuid4().hex.encode(), PRIVATE)
+        return self._writer.read_text()
+
+    def _keep_copy(self, blob: BlobClient, now: float) -> None:
+        """Copies the first state of each hour, and deletes the copies that are too old."""
+        moment = datetime.fromtimestamp(now, timezone.utc)
+        name = moment.strftime(COPY)
+        if self._copied.exists() and self._copied.read_text() == name:
+            return
+        self._blobs.get_blob_client(name).start_copy_from_url(blob.url)
+        for old in too_old(self._blobs.list_blob_names(name_starts_with=COPIES), moment):
+            with suppress(ResourceNotFoundError):
+                self._blobs.delete_blob(old)
+        replace(self._copied, name.encode(), PRIVATE)
+
+
+def snapshot(database: Path, target: Path) -> None:
+    """Copies a database that is in use.
+
+    Raises:
+        DamagedError: SQLite finds the copy damaged.
+        TimeoutError: The database was locked for SNAPSHOT_S.
+    """
+    end = time.monotonic() + SNAPSHOT_S
+
+    def limit(*_: int) -> None:
+        if time.monotonic() > end:
+            raise TimeoutError(f"{database} was locked for {SNAPSHOT_S:.0f} s")
+
+    # Read-only: it must not leave a journal that MLflow's user cannot write.
+    source = f"{database.as_uri()}?mode=ro"
+    try:
+        with (
+            closing(sqlite3.connect(source, uri=True)) as live,
+            closing(sqlite3.connect(target)) as copy,
+        ):
+            live.backup(copy, progress=limit)
+    except sqlite3.DatabaseError as error:
+        if isinstance(error, sqlite3.OperationalError):
+            raise
+        raise DamagedError(f"{database}: {error}") from None
+    check(target)
+
+
+def check(database: Path) -> None:
+    """Raises DamagedError if SQLite finds a database damaged."""
+    try:
+        with closing(sqlite3.connect(database)) as connection:
+            (answer,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.DatabaseError as error:
+        answer = str(error)
+    if answer != "ok":
+        raise DamagedError(f"MLflow's database is damaged: {answer.partition(chr(10))[0]}")
+
+
+def unpack(received: Path, plain: Path) -> None:
+    """Unpacks a snapshot; one of an earlier version of volley is not compressed.
+
+    Raises:
+        DamagedError: It is neither.
+    """
+    with received.open("rb") as file:
+        is_plain = file.read(len(SQLITE)) == SQLITE
+    if is_plain:
+        received.replace(plain)
+        return
+    try:
+        with gzip.open(received) as packed, plain.open("wb") as file:
+            shutil.copyfileobj(packed, file)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DamagedError(f"the saved database is damaged: {error}") from None
+
+
+def only_if(etag: str) -> dict[str, Any]:
+    """Returns upload_blob's condition: the blob is unchanged, or does not exist."""
+    if not etag:
+        return {"overwrite": False}
+    return {"overwrite": True, "etag": etag, "match_condition": MatchConditions.IfNotModified}
+
+
+def too_old(names: Iterable[str], now: datetime) -> list[str]:
+    """Returns the copies to delete: the last day's are kept, and the first of each day's."""
+    old, days = [], set()
+    for name in sorted(names):
+        try:
+            made = datetime.strptime(name, COPY).replace(tzinfo=timezone.utc)
+        except ValueError:
+            continue  # Not one of ours.
+        is_first = made.date() not in days
+        days.add(made.date())
+        age = now - made
+        if age > DAILY or (age > HOURLY and not is_first):
+            old.append(name)
+    return old

@@ -1,0 +1,313 @@
+"""The runs in the results account: changed files are uploaded, a new head downloads them.
+
+An experiment's code writes the runs, also while they are saved. Each file is opened without
+following links, below the descriptor of its folder, and must be a regular file then: a path that
+becomes a link or a pipe meanwhile leads nowhere else and blocks nothing. A file is saved for
+itself: what cannot be saved keeps no other file from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
+from azure.storage.blob import BlobClient, ContainerClient
+
+from .files import files_of_runs
+
+SAVE_S = 10 * 60.0
+"""Limit of one save. What is left then is saved by the next one."""
+FILE_S = 5 * 60.0
+"""Limit of one file: a huge one does not keep others from being saved for ever."""
+SMALL = 64 * 2**20
+"""Files up to this size are saved before larger ones, and in one request."""
+PIECE = 4 * 2**20
+"""Bytes that an append adds at most."""
+TAIL = 64 * 2**10
+"""The last bytes of what was saved of a log: if they are unchanged, the log has only grown."""
+MAX_NAME = 1024
+"""Characters of a blob's name."""
+PRIVATE = 0o600
+LINK = {"link": "true"}
+"""Metadata of a blob that contains the target of a symbolic link."""
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+REFUSED = {401, 403, 429}
+"""Azure's answers that concern all files. So do those from 500 on."""
+BAD_NAME = 400
+"""Azure's answer to a name that a blob cannot have."""
+NOT_AS_BEFORE = {404, 409, 412}
+"""Azure's answers to an append where the blob is gone, full, or has another length or type."""
+
+
+class SavedRuns:
+    """The runs of this machine and their copy in the results account."""
+
+    def __init__(self, runs: Path, marks: Path, blobs: ContainerClient) -> None:
+        self._runs, self._blobs = runs, blobs
+        self._marks = marks
+        """Contains a file for each file of the runs that is in Blob, with the state that was saved:
+        a file's `change_of`, of a log also `tail_of`, or the target of a link."""
+        self._problem: Exception | None = None
+
+    def save(self) -> None:
+        """Uploads what has changed, and deletes checkpoints that the run has rotated away.
+
+        Raises:
+            AzureError: The account cannot be reached, or refuses the request.
+            OSError: A file could not be saved. All others are.
+        """
+        end, self._problem = time.monotonic() + SAVE_S, None
+        for large in (False, True):
+            for path, folder in entries(self._runs, self._note):
+                if time.monotonic() > end:
+                    raise TimeoutError(f"the runs are not saved within {SAVE_S:.0f} s")
+                with self._for_itself(path):
+                    self._save(path, folder, large)
+        for path in self._pruned():
+            with self._for_itself(path), suppress(ResourceNotFoundError):
+                self._blobs.delete_blob(self._blob_of(path))
+            self._mark_of(path).unlink()
+        if self._problem is not None:
+            raise OSError(str(self._problem))
+
+    def restore(self, key: str) -> None:
+        """Downloads the runs of one experiment, all or none, unless this machine has some."""
+        if (self._runs / key).exists():
+            return
+        aside = self._runs / f".{key}"
+        shutil.rmtree(aside, ignore_errors=True)
+        for blob in self._blobs.list_blobs(name_starts_with=f"runs/{key}/", include=["metadata"]):
+            path = aside / Path(blob.name).relative_to("runs", key)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            download = self._blobs.download_blob(blob.name)
+            if blob.metadata == LINK:
+                target = download.readall().decode()
+                if is_plain(target):
+                    path.symlink_to(target)
+                continue
+            with path.open("wb") as file:
+                path.chmod(PRIVATE)
+                download.readinto(file)
+        if aside.exists():
+            aside.rename(self._runs / key)
+            for path in files_of_runs(self._runs / key):
+                self._remember(
+                    path, os.readlink(path) if path.is_symlink() else change_of(path.stat())
+                )
+
+    @contextmanager
+    def _for_itself(self, path: Path) -> Iterator[None]:
+        """Notes what concerns this file only; `save` reports it at its end."""
+        try:
+            yield
+        except FileNotFoundError:
+            pass  # An old checkpoint, removed meanwhile.
+        except UnicodeError:
+            stays(path, "its name is not UTF-8")
+        except PermissionError as error:
+            stays(path, error.strerror or "it cannot be read")
+        except OSError as error:
+            self._note(error)
+        except HttpResponseError as error:
+            status = error.status_code or 0
+            if status in REFUSED or status >= 500:
+                raise
+            if status == BAD_NAME:
+                stays(path, error.reason or "Azure refuses it")
+            else:
+                self._note(error)
+
+    def _note(self, problem: Exception) -> None:
+        if not isinstance(problem, FileNotFoundError):
+            self._problem = problem
+
+    def _save(self, path: Path, folder: int, large: bool) -> None:
+        state = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+        mark = self._mark_of(path)
+        saved = mark.read_text() if mark.exists() else ""
+        if stat.S_ISLNK(state.st_mode):
+            target = os.readlink(path.name, dir_fd=folder)
+            if target != saved and is_plain(target) and not large:
+                self._upload(path, target.encode(), metadata=LINK)
+                self._remember(path, target)
+        elif not stat.S_ISREG(state.st_mode) or (state.st_size > SMALL) != large:
+            return
+        elif not is_same(saved, state):
+            self._remember(path, self._save_file(path, folder, saved))
+
+    def _save_file(self, path: Path, folder: int, saved: str) -> str:
+        """Returns the state of what it has saved."""
+        with opened(path.name, folder) as (file, state):
+            prefix = Prefix(file, state.st_size, path)
+            if not is_log(path.name):
+                self._upload(path, prefix)
+                return change_of(state)
+            blob = self._blobs.get_blob_client(self._blob_of(path))
+            start = saved_length(file, state.st_size, saved)
+            try:
+                append(blob, prefix, start)
+            except HttpResponseError as error:
+                if error.status_code not in NOT_AS_BEFORE:
+                    raise
+                self._append_again(path, blob, prefix, start)
+            return f"{change_of(state)} {tail_of(file, state.st_size)}"
+
+    def _append_again(self, path: Path, blob: BlobClient, prefix: Prefix, start: int) -> None:
+        """Appends after a refusal: the blob has another length than this machine knows of."""
+        with suppress(ResourceNotFoundError):
+            length = blob.get_blob_properties().size
+            if start < length <= prefix.size:
+                # The answer to the last append was lost, or not noted.
+                append(blob, prefix, length)
+                return
+        try:
+            append(blob, prefix, 0)
+        except HttpResponseError as error:
+            if error.status_code not in NOT_AS_BEFORE:
+                raise
+            # It has versions of another type, from an account that keeps versions.
+            prefix.seek(0)
+            self._upload(path, prefix)
+
+    def _upload(
+        self, path: Path, content: bytes | Prefix, metadata: dict[str, str] | None = None
+    ) -> None:
+        length = content.size if isinstance(content, Prefix) else len(content)
+        self._blobs.upload_blob(
+            self._blob_of(path), content, length=length, metadata=metadata, overwrite=True
+        )
+
+    def _pruned(self) -> Iterator[Path]:
+        """Yields saved files of checkpoints that the payload has removed since.
+
+        If a whole run folder is gone, a person has removed it: its saved files are kept.
+        """
+        for mark in [path for path in self._marks.rglob("*") if path.is_file()]:
+            path = self._runs / mark.relative_to(self._marks)
+            checkpoints = [parent for parent in path.parents if parent.name == "checkpoints"]
+            if checkpoints and checkpoints[0].is_dir() and not os.path.lexists(path):
+                yield path
+
+    def _remember(self, path: Path, change: str) -> None:
+        mark = self._mark_of(path)
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.write_text(change)
+
+    def _mark_of(self, path: Path) -> Path:
+        return self._marks / path.relative_to(self._runs)
+
+    def _blob_of(self, path: Path) -> str:
+        return f"runs/{path.relative_to(self._runs)}"
+
+
+class Prefix:
+    """A file up to the length that it had when it was opened: a log grows meanwhile."""
+
+    def __init__(self, file: BinaryIO, size: int, path: Path) -> None:
+        self._file, self.size, self._path = file, size, path
+        self._end = time.monotonic() + FILE_S
+
+    def seek(self, position: int) -> None:
+        self._file.seek(position)
+
+    def read(self, size: int = -1) -> bytes:
+        """Returns the next `size` bytes, or those up to the length.
+
+        Raises:
+            OSError: The file has become shorter, or the time is over.
+        """
+        left = self.size - self._file.tell()
+        size = left if size < 0 else min(size, left)
+        content = self._file.read(size)
+        if len(content) < size:
+            raise OSError(f"{self._path} became shorter while it was read")
+        if time.monotonic() > self._end:
+            raise TimeoutError(f"{self._path} is not saved within {FILE_S:.0f} s")
+        return content
+
+
+def entries(runs: Path, problem: Callable[[OSError], None]) -> Iterator[tuple[Path, int]]:
+    """Yields each entry with the descriptor of its folder, valid until the next one.
+
+    Names that start with a dot belong to files being written.
+    """
+    if not runs.is_dir():
+        return
+    for parent, folders, names, descriptor in os.fwalk(runs, onerror=problem):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        links = [name for name in folders if Path(parent, name).is_symlink()]
+        for name in sorted(names) + links:
+            if not name.startswith("."):
+                yield Path(parent, name), descriptor
+        if len(parent) > MAX_NAME:
+            folders.clear()
+
+
+@contextmanager
+def opened(name: str, folder: int) -> Iterator[tuple[BinaryIO, os.stat_result]]:
+    """Opens a regular file below a folder's descriptor; raises OSError for anything else."""
+    descriptor = os.open(name, READ, dir_fd=folder)
+    state = os.fstat(descriptor)
+    if not stat.S_ISREG(state.st_mode):
+        os.close(descriptor)
+        raise OSError(f"{name} is no regular file any more")
+    with open(descriptor, "rb") as file:
+        yield file, state
+
+
+def append(blob: BlobClient, prefix: Prefix, start: int) -> None:
+    """Adds what follows after `start` bytes; from 0 on, the blob is made anew."""
+    if start == 0:
+        blob.create_append_blob()
+    prefix.seek(start)
+    for position in range(start, prefix.size, PIECE):
+        content = prefix.read(PIECE)
+        # A repeated request appends nothing twice.
+        blob.append_block(content, length=len(content), appendpos_condition=position)
+
+
+def is_log(name: str) -> bool:
+    """Returns whether a file of this name only grows: curves, the driver's log, TensorBoard's."""
+    return name in ("progress.csv", "driver_log.txt") or name.startswith("events.out.tfevents.")
+
+
+def saved_length(file: BinaryIO, size: int, saved: str) -> int:
+    """Returns how much of a log is saved and unchanged; 0 if it has been rewritten."""
+    _, length, tail, *_ = [*saved.split(" "), "", ""]
+    if not tail or not length.isdecimal() or int(length) > size:
+        return 0
+    return int(length) if tail_of(file, int(length)) == tail else 0
+
+
+def tail_of(file: BinaryIO, length: int) -> str:
+    """Returns a hash of the last bytes of the first `length`."""
+    start = max(0, length - TAIL)
+    file.seek(start)
+    return hashlib.sha256(file.read(length - start)).hexdigest()
+
+
+def change_of(state: os.stat_result) -> str:
+    """Returns a text that differs when a file has changed."""
+    return f"{state.st_mtime_ns} {state.st_size}"
+
+
+def is_same(saved: str, state: os.stat_result) -> bool:
+    return saved.split(" ")[:2] == [str(state.st_mtime_ns), str(state.st_size)]
+
+
+def is_plain(target: str) -> bool:
+    """Returns whether a link leads to another name in its own folder."""
+    return target not in ("", ".", "..") and "/" not in target
+
+
+def stays(path: Path, reason: str) -> None:
+    print(f"{str(path)!a} stays on the head: {reason}", file=sys.stderr, flush=True)
