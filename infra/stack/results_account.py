@@ -1,6 +1,6 @@
 """The results account: a storage account that outlives the cluster, in its own resource group.
 
-Replaced and deleted blobs, and Python environments, are kept for some days.
+It keeps what is current. head/saved_database.py makes the copies that protect from a bad overwrite.
 """
 
 from ipaddress import IPv4Network
@@ -20,10 +20,14 @@ SUFFIX = 8
 CONTAINER = "results"
 ENVIRONMENTS = "environments"
 """The container of Python environments."""
+COPIES = f"{CONTAINER}/database/"
+"""Earlier states of MLflow's database: see head/saved_database.py."""
+COPY_DAYS = 8
+"""Age at which a copy is deleted if no head does it, which keeps a week."""
 PROTECTED_DAYS = 7
-"""Time in which a deleted or replaced blob can be restored."""
+"""Time in which a deleted container can be restored."""
 ENVIRONMENT_DAYS = 90
-"""Age at which a Python environment is deleted; the next head creates it again."""
+"""Days without use after which a Python environment is deleted; a head creates it again."""
 
 
 class ResultsAccount(pulumi.ComponentResource):
@@ -119,8 +123,9 @@ class ResultsAccount(pulumi.ComponentResource):
             ),
             network_rule_set=storage.NetworkRuleSetArgs(
                 default_action=storage.DefaultAction.DENY,
-                # checkov wants AzureServices to be allowed (CKV_AZURE_36). Nothing here needs it.
-                bypass="None",
+                # Without it the firewall may block Azure's own lifecycle rules:
+                # https://learn.microsoft.com/azure/storage/blobs/lifecycle-management-policy-configure
+                bypass="AzureServices",
                 virtual_network_rules=[
                     storage.VirtualNetworkRuleArgs(
                         virtual_network_resource_id=subnet, action="Allow"
@@ -195,9 +200,12 @@ def declare_retention(
     group: resources.ResourceGroup,
     options: pulumi.ResourceOptions,
 ) -> None:
-    """Keeps deleted and replaced blobs for some days, and then deletes them.
+    """Declares what Azure keeps of what is deleted or replaced, and for how long.
 
-    MLflow's database cannot be reproduced; files of runs are replaced all the time.
+    Neither versions nor soft-deleted blobs: both are settings of the whole account, and both keep
+    each checkpoint that a training rotates away and each state of the database, at full price.
+    Without versions, soft delete keeps what is replaced, too:
+    https://learn.microsoft.com/azure/storage/blobs/soft-delete-blob-overview
     """
     where = {"resource_group_name": group.name, "account_name": account.name}
     # Every account has both: Azure deletes them with the account, and not before.
@@ -206,43 +214,59 @@ def declare_retention(
         naming.name("blob-service"),
         **where,
         blob_services_name="default",
-        is_versioning_enabled=True,
-        delete_retention_policy=storage.DeleteRetentionPolicyArgs(
+        is_versioning_enabled=False,
+        delete_retention_policy=storage.DeleteRetentionPolicyArgs(enabled=False),
+        container_delete_retention_policy=storage.DeleteRetentionPolicyArgs(
             enabled=True, days=PROTECTED_DAYS
+        ),
+        last_access_time_tracking_policy=storage.LastAccessTimeTrackingPolicyArgs(
+            enable=True,
+            # Azure adds these; they have no other value.
+            name="AccessTimeTracking",
+            tracking_granularity_in_days=1,
+            blob_type=["blockBlob"],
         ),
         opts=options,
     )
+    unused = storage.DateAfterModificationArgs(
+        days_after_last_access_time_greater_than=ENVIRONMENT_DAYS
+    )
+    old = storage.DateAfterModificationArgs(days_after_modification_greater_than=COPY_DAYS)
     storage.ManagementPolicy(
         naming.name("lifecycle"),
         **where,
         management_policy_name="default",
         policy=storage.ManagementPolicySchemaArgs(
             rules=[
-                _old_versions("old-versions", f"{CONTAINER}/", PROTECTED_DAYS),
-                _old_versions("old-versions-of-runs", f"{CONTAINER}/runs/", 1),
-                _old_blobs("old-environments", f"{ENVIRONMENTS}/", ENVIRONMENT_DAYS),
+                _deleted("old-copies", COPIES, old),
+                _deleted("unused-environments", f"{ENVIRONMENTS}/", unused),
+                _without_versions(),
             ]
         ),
         opts=options,
     )
 
 
-def _old_versions(name: str, prefix: str, days: int) -> storage.ManagementPolicyRuleArgs:
-    """Returns a lifecycle rule that deletes replaced blobs after some days."""
-    delete = storage.DateAfterCreationArgs(days_after_creation_greater_than=days)
+def _deleted(
+    name: str, prefix: str, when: storage.DateAfterModificationArgs
+) -> storage.ManagementPolicyRuleArgs:
+    """Returns a lifecycle rule that deletes blobs."""
+    blob = storage.ManagementPolicyBaseBlobArgs(delete=when)
+    return _lifecycle(name, [prefix], storage.ManagementPolicyActionArgs(base_blob=blob))
+
+
+def _without_versions() -> storage.ManagementPolicyRuleArgs:
+    """Returns a lifecycle rule that deletes versions: those of an earlier volley, or of a policy of
+    the subscription that turns them on. A blob that has some would never be deleted.
+    """
+    delete = storage.DateAfterCreationArgs(days_after_creation_greater_than=PROTECTED_DAYS)
     version = storage.ManagementPolicyVersionArgs(delete=delete)
-    return _lifecycle(name, prefix, storage.ManagementPolicyActionArgs(version=version))
-
-
-def _old_blobs(name: str, prefix: str, days: int) -> storage.ManagementPolicyRuleArgs:
-    """Returns a lifecycle rule that deletes blobs some days after they were written."""
-    delete = storage.DateAfterModificationArgs(days_after_modification_greater_than=days)
-    blob = storage.ManagementPolicyBaseBlobArgs(delete=delete)
-    return _lifecycle(name, prefix, storage.ManagementPolicyActionArgs(base_blob=blob))
+    prefixes = [f"{CONTAINER}/", f"{ENVIRONMENTS}/"]
+    return _lifecycle("versions", prefixes, storage.ManagementPolicyActionArgs(version=version))
 
 
 def _lifecycle(
-    name: str, prefix: str, actions: storage.ManagementPolicyActionArgs
+    name: str, prefixes: list[str], actions: storage.ManagementPolicyActionArgs
 ) -> storage.ManagementPolicyRuleArgs:
     return storage.ManagementPolicyRuleArgs(
         name=name,
@@ -250,7 +274,7 @@ def _lifecycle(
         enabled=True,
         definition=storage.ManagementPolicyDefinitionArgs(
             filters=storage.ManagementPolicyFilterArgs(
-                blob_types=["blockBlob"], prefix_match=[prefix]
+                blob_types=["blockBlob", "appendBlob"], prefix_match=prefixes
             ),
             actions=actions,
         ),

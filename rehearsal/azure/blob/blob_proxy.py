@@ -7,12 +7,14 @@ https://learn.microsoft.com/rest/api/storageservices/authorize-with-azure-active
 
 from __future__ import annotations
 
+import json
 import shutil
 import ssl
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import ClassVar
@@ -20,6 +22,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from rehearsal import shared_file
 from rehearsal.azure import certificates
+from rehearsal.azure.blob.billing import BlobRequest
 from rehearsal.azure.http_server import Answer, Handler, Server
 from rehearsal.azure.metadata.managed_identity import claims
 from rehearsal.azure.resources import roles
@@ -31,6 +34,8 @@ TIMEOUT_S = 60
 PART = 2**20
 ACCESS = "access.json"
 """The file with the current Access; nobody may do anything before it exists."""
+REQUESTS = "requests.jsonl"
+"""The file with the requests that have changed a blob, a line each."""
 PERMISSIONS = {"GET": "read", "HEAD": "read", "PUT": "write", "DELETE": "delete"}
 XML = '<?xml version="1.0" encoding="utf-8"?><Error><Code>{}</Code><Message>{}</Message></Error>'
 MISMATCH = "This request is not authorized to perform this operation using this permission."
@@ -98,9 +103,26 @@ class _Handler(Handler):
         headers = {k: v for k, v in self.headers.items() if k.lower() not in HOP_BY_HOP}
         try:
             azurite.request(self.command, self.path, body or None, headers)
-            self._pass_on(azurite.getresponse())
+            response = azurite.getresponse()
+            if self.command in ("PUT", "DELETE") and response.status < HTTPStatus.MULTIPLE_CHOICES:
+                self._note(body)
+            self._pass_on(response)
         finally:
             azurite.close()
+
+    def _note(self, body: bytes) -> None:
+        """Writes down a request that has changed a blob: what it bills, see billing.py."""
+        request = BlobRequest(
+            self.command,
+            self.path,
+            len(body),
+            self.headers.get("x-ms-blob-type", ""),
+            self.headers.get("x-ms-copy-source", ""),
+            body.decode() if "comp=blocklist" in self.path else "",
+        )
+        line = json.dumps({"host": self.headers["Host"], **asdict(request)})
+        with (self.folder / REQUESTS).open("a") as file:
+            file.write(f"{line}\n")
 
     def _pass_on(self, response: HTTPResponse) -> None:
         """Sends an answer in parts: a Python environment is gigabytes large."""

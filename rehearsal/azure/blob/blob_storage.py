@@ -27,7 +27,14 @@ from rehearsal import background_process, shared_file
 from rehearsal.addresses import BLOB_ADDRESS
 from rehearsal.azure import certificates
 from rehearsal.azure.blob import blob_proxy
-from rehearsal.azure.blob.blob_proxy import ACCESS, HOST_SUFFIX, LOOPBACK, Access
+from rehearsal.azure.blob.billing import BlobRequest
+from rehearsal.azure.blob.blob_proxy import (
+    ACCESS,
+    HOST_SUFFIX,
+    LOOPBACK,
+    REQUESTS,
+    Access,
+)
 from rehearsal.azure.metadata.managed_identity import TOKEN_S, access_token
 from rehearsal.azure.metadata.metadata_state import NOBODY, Identity
 from rehearsal.host_paths import AZURITE, NODE, ROOT
@@ -125,6 +132,14 @@ class BlobStorage:
         except ResourceNotFoundError:
             raise FileNotFoundError(f"no blob is called {account}/{container}/{blob}") from None
         return content
+
+    def requests(self, account: str) -> Iterator[BlobRequest]:
+        """Yields the requests through the proxies that have changed the account's blobs."""
+        file = self.folder / REQUESTS
+        for line in file.read_text().splitlines() if file.exists() else ():
+            request = json.loads(line)
+            if request.pop("host").partition(".")[0] == account:
+                yield BlobRequest(**request)
 
     def _client(self, account: str) -> BlobServiceClient:
         """Returns a client of Azurite itself, where no role is needed."""

@@ -24,7 +24,6 @@ pytestmark = [
 
 ACCEPTED = {
     "CKV_AZURE_206": "infra/stack/results_account.py",
-    "CKV_AZURE_36": "infra/stack/results_account.py",
     "CKV_AZURE_50": "infra/stack/vm_arguments.py",
     "CKV_AZURE_95": "infra/stack/vm_arguments.py",
 }
