@@ -22,6 +22,7 @@ from .saved_database import DamagedError, OtherWriterError, SavedDatabase
 from .saved_runs import SAVE_S, SavedRuns
 from .stored import count_if_due
 
+DATABASE = HOME / "mlflow.db"
 MARKS = HOME / "saved"
 """See SavedRuns."""
 LOCK = HOME / "save.lock"
@@ -44,7 +45,7 @@ def save(blobs: ContainerClient, at_once: bool = True) -> Outcome:
     """
 
     def database() -> Outcome:
-        saved = SavedDatabase(HOME, blobs).save(time.time(), at_once)
+        saved = SavedDatabase(DATABASE, HOME, blobs).save(time.time(), at_once)
         return Outcome.SAVED if saved else Outcome.LATER
 
     def runs() -> Outcome:
@@ -88,7 +89,7 @@ def _locked() -> Iterator[None]:
 
 def restore(blobs: ContainerClient) -> None:
     """Downloads the database, unless this machine has one."""
-    SavedDatabase(HOME, blobs).restore()
+    SavedDatabase(DATABASE, HOME, blobs).restore()
 
 
 def restore_runs(blobs: ContainerClient, key: str) -> None:

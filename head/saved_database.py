@@ -57,15 +57,22 @@ class DamagedError(Exception):
 class SavedDatabase:
     """The database of this machine and its copies in the results account."""
 
-    def __init__(self, home: Path, blobs: ContainerClient) -> None:
-        self._file, self._home, self._blobs = home / "mlflow.db", home, blobs
-        self._etag = home / "mlflow.db.etag"
-        """ETag of the last snapshot that this machine saved or restored."""
-        self._saved = home / "mlflow.db.change"
+    def __init__(self, database: Path, state: Path, blobs: ContainerClient) -> None:
+        """Prepares to restore, which writes beside the database only, or to save.
+
+        Args:
+            state: The folder to which saving writes.
+        """
+        self._file, self._state, self._blobs = database, state, blobs
+        self._restored = database.with_name("mlflow.db.restored")
+        """ETag of the snapshot that this machine restored."""
+        self._etag = state / "mlflow.db.etag"
+        """ETag of the last snapshot that this machine saved."""
+        self._saved = state / "mlflow.db.change"
         """What was saved last, by `_change`, and when."""
-        self._copied = home / "mlflow.db.copied"
+        self._copied = state / "mlflow.db.copied"
         """Name of the last copy."""
-        self._writer = home / "writer"
+        self._writer = state / "writer"
         """The id of this machine, which is part of its snapshots."""
 
     def save(self, now: float, at_once: bool) -> bool:
@@ -91,7 +98,7 @@ class SavedDatabase:
         if not at_once and time_saved and 0 <= now - float(time_saved) < pause:
             return False
         blob = self._blobs.get_blob_client(NEWEST)
-        with self._folder() as folder:
+        with empty_folder(self._state) as folder:
             snapshot(self._file, folder / "snapshot")
             packed = folder / "packed"
             with (folder / "snapshot").open("rb") as plain, gzip.open(packed, "wb", 1) as file:
@@ -116,7 +123,7 @@ class SavedDatabase:
                 download = self._blobs.download_blob(name)
             except ResourceNotFoundError:
                 continue
-            with self._folder() as folder:
+            with empty_folder(self._file.parent) as folder:
                 received, plain = folder / "received", folder / "plain"
                 with received.open("wb") as file:
                     download.readinto(file)
@@ -125,7 +132,7 @@ class SavedDatabase:
                 plain.chmod(PRIVATE)
                 # The ETag first: a database without it would be uploaded as a new one.
                 etag = download.properties.etag if name == NEWEST else ""
-                replace(self._etag, etag.encode(), PRIVATE)
+                replace(self._restored, etag.encode(), PRIVATE)
                 plain.replace(self._file)
             print(f"restored MLflow's database of {download.properties.last_modified}")
             return
@@ -136,21 +143,10 @@ class SavedDatabase:
         files = (self._file, self._file.with_name("mlflow.db-wal"))
         return str([path.stat().st_mtime_ns for path in files if path.exists()])
 
-    @contextmanager
-    def _folder(self) -> Iterator[Path]:
-        """Makes a folder for one snapshot. A save that was killed leaves none behind for long."""
-        folder = self._home / ".mlflow.db.snapshot"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(mode=0o700)
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
     def _upload(self, blob: BlobClient, packed: Path) -> str:
         """Replaces the snapshot; returns the ETag of the new one."""
         metadata = {"writer": self._writer_id()}
-        etag = self._etag.read_text() if self._etag.exists() else ""
+        etag = self._last_etag()
         with packed.open("rb") as content:
             try:
                 answer = blob.upload_blob(content, metadata=metadata, **only_if(etag))
@@ -163,6 +159,12 @@ class SavedDatabase:
             with suppress(ResourceNotFoundError):
                 self._blobs.delete_blob(PLAIN)
         return str(answer["etag"])
+
+    def _last_etag(self) -> str:
+        """Returns the ETag of what this machine saved or restored last; "" at first."""
+        files = [file for file in (self._etag, self._restored) if file.exists()]
+        last = max(files, key=lambda file: file.stat().st_mtime, default=None)
+        return last.read_text() if last else ""
 
     def _etag_of_own(self, blob: BlobClient) -> str:
         """Returns the ETag of this machine's snapshot, or "" where there is none."""
@@ -193,6 +195,18 @@ class SavedDatabase:
             with suppress(ResourceNotFoundError):
                 self._blobs.delete_blob(old)
         replace(self._copied, name.encode(), PRIVATE)
+
+
+@contextmanager
+def empty_folder(parent: Path) -> Iterator[Path]:
+    """Makes a folder for one snapshot; what a killed process left in it is removed."""
+    folder = parent / ".mlflow.db.snapshot"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def snapshot(database: Path, target: Path) -> None:

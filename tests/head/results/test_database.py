@@ -16,7 +16,8 @@ NOON = datetime(2026, 6, 10, 12, tzinfo=UTC)
 
 
 def save(cluster: Cluster, at: datetime, at_once: bool = False) -> bool:
-    return SavedDatabase(cluster.home, cluster.blobs).save(at.timestamp(), at_once)
+    database = SavedDatabase(cluster.home / "mlflow.db", cluster.home, cluster.blobs)
+    return database.save(at.timestamp(), at_once)
 
 
 def copies(cluster: Cluster) -> list[str]:
@@ -143,6 +144,21 @@ def test_the_first_state_of_each_hour_is_copied_within_the_account(cluster: Clus
     cluster.log_metric(3)
     assert save(cluster, NOON + timedelta(days=30))
     assert copies(cluster) == [f"{COPIES}2026-07-10T12.db.gz"]
+
+
+@pytest.mark.slow
+def test_a_person_puts_a_copy_back(cluster: Cluster) -> None:
+    for value in range(2):
+        cluster.log_metric(value)
+        assert save(cluster, NOON + timedelta(hours=value))
+    # As docs/azure.md says, in its order.
+    (cluster.home / "mlflow.db").rename(cluster.home / "mlflow.db.before")
+    copy = cluster.blobs.download_blob(copies(cluster)[0]).readall()
+    cluster.blobs.upload_blob("mlflow.db.gz", copy, overwrite=True)
+    cluster.results.restore(cluster.blobs)
+    cluster.log_metric(2)
+    assert cluster.save()
+    assert cluster.saved_metrics() == [0, 2]
 
 
 def test_the_last_day_is_kept_by_hour_and_the_last_week_by_day() -> None:
