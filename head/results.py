@@ -109,7 +109,7 @@ def main(verb: str) -> int:
         try:
             retry(f"{name}/mlflow.db", lambda: restore(container(name)))
         except DamagedError as error:
-            print(f"{error}; docs/azure.md#results restores an earlier copy", file=sys.stderr)
+            print(error, file=sys.stderr)
             return 1
         return 0
     if verb == "restore-notebooks":

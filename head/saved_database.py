@@ -7,8 +7,10 @@ saved it last may replace it. The copies are made within the account from the ne
 from __future__ import annotations
 
 import gzip
+import os
 import shutil
 import sqlite3
+import sys
 import time
 import uuid
 import zlib
@@ -20,6 +22,7 @@ from typing import Any
 
 from azure.core import MatchConditions
 from azure.core.exceptions import (
+    AzureError,
     ResourceExistsError,
     ResourceModifiedError,
     ResourceNotFoundError,
@@ -40,10 +43,14 @@ RATE = 2**20
 """Bytes of the database that are uploaded a second, on average: a large one less often."""
 MAX_PAUSE_S = 600.0
 """A change is uploaded after this time however large the database is."""
-SNAPSHOT_S = 300.0
+SNAPSHOT_S, LOCKED_S = 300.0, 1.0
+"""Limits of a snapshot, and of one try while the database is locked."""
 SQLITE = b"SQLite format 3\0"
 """Each database begins with it."""
 PRIVATE = 0o600
+DAMAGED = (
+    "MLflow's database is damaged ({}). To return to an earlier one: docs/azure.md#what-is-kept"
+)
 
 
 class OtherWriterError(Exception):
@@ -89,9 +96,7 @@ class SavedDatabase:
         if not self._file.is_file():
             return True
         change = self._change()
-        saved, _, time_saved = (self._saved.read_text() if self._saved.exists() else "").partition(
-            "@"
-        )
+        saved, _, time_saved = text_of(self._saved).partition("@")
         if saved == change:
             return True
         pause = min(self._file.stat().st_size / RATE, MAX_PAUSE_S)
@@ -130,6 +135,8 @@ class SavedDatabase:
                 unpack(received, plain)
                 check(plain)
                 plain.chmod(PRIVATE)
+                with plain.open("rb") as file:
+                    os.fsync(file.fileno())
                 # The ETag first: a database without it would be uploaded as a new one.
                 etag = download.properties.etag if name == NEWEST else ""
                 replace(self._restored, etag.encode(), PRIVATE)
@@ -163,8 +170,7 @@ class SavedDatabase:
     def _last_etag(self) -> str:
         """Returns the ETag of what this machine saved or restored last; "" at first."""
         files = [file for file in (self._etag, self._restored) if file.exists()]
-        last = max(files, key=lambda file: file.stat().st_mtime, default=None)
-        return last.read_text() if last else ""
+        return text_of(max(files, key=lambda file: file.stat().st_mtime, default=self._etag))
 
     def _etag_of_own(self, blob: BlobClient) -> str:
         """Returns the ETag of this machine's snapshot, or "" where there is none."""
@@ -188,12 +194,17 @@ class SavedDatabase:
         """Copies the first state of each hour, and deletes the copies that are too old."""
         moment = datetime.fromtimestamp(now, timezone.utc)
         name = moment.strftime(COPY)
-        if self._copied.exists() and self._copied.read_text() == name:
+        if text_of(self._copied) == name:
             return
-        self._blobs.get_blob_client(name).start_copy_from_url(blob.url)
-        for old in too_old(self._blobs.list_blob_names(name_starts_with=COPIES), moment):
-            with suppress(ResourceNotFoundError):
-                self._blobs.delete_blob(old)
+        try:
+            self._blobs.get_blob_client(name).start_copy_from_url(blob.url)
+            for old in too_old(self._blobs.list_blob_names(name_starts_with=COPIES), moment):
+                with suppress(ResourceNotFoundError):
+                    self._blobs.delete_blob(old)
+        except AzureError as error:
+            # The database is saved; the next save tries the copy again.
+            print(f"no copy of the database: {error}", file=sys.stderr, flush=True)
+            return
         replace(self._copied, name.encode(), PRIVATE)
 
 
@@ -226,14 +237,14 @@ def snapshot(database: Path, target: Path) -> None:
     source = f"{database.as_uri()}?mode=ro"
     try:
         with (
-            closing(sqlite3.connect(source, uri=True)) as live,
+            closing(sqlite3.connect(source, timeout=LOCKED_S, uri=True)) as live,
             closing(sqlite3.connect(target)) as copy,
         ):
             live.backup(copy, progress=limit)
     except sqlite3.DatabaseError as error:
         if isinstance(error, sqlite3.OperationalError):
             raise
-        raise DamagedError(f"{database}: {error}") from None
+        raise DamagedError(DAMAGED.format(error)) from None
     check(target)
 
 
@@ -245,7 +256,7 @@ def check(database: Path) -> None:
     except sqlite3.DatabaseError as error:
         answer = str(error)
     if answer != "ok":
-        raise DamagedError(f"MLflow's database is damaged: {answer.partition(chr(10))[0]}")
+        raise DamagedError(DAMAGED.format(answer.partition("\n")[0]))
 
 
 def unpack(received: Path, plain: Path) -> None:
@@ -263,7 +274,12 @@ def unpack(received: Path, plain: Path) -> None:
         with gzip.open(received) as packed, plain.open("wb") as file:
             shutil.copyfileobj(packed, file)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DamagedError(f"the saved database is damaged: {error}") from None
+        raise DamagedError(DAMAGED.format(error)) from None
+
+
+def text_of(file: Path) -> str:
+    """Returns the content of a small file; "" if there is none."""
+    return file.read_text() if file.exists() else ""
 
 
 def only_if(etag: str) -> dict[str, Any]:

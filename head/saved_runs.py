@@ -9,6 +9,7 @@ itself: what cannot be saved keeps no other file from it.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import shutil
 import stat
@@ -25,7 +26,8 @@ from azure.storage.blob import BlobClient, ContainerClient
 from .files import files_of_runs
 
 SAVE_S = 10 * 60.0
-"""Limit of one save. What is left then is saved by the next one."""
+"""Limit of one save: what is left then is saved by the next one. A request has limits of its own:
+the SDK waits 60 s for a byte, and repeats it three times."""
 FILE_S = 5 * 60.0
 """Limit of one file: a huge one does not keep others from being saved for ever."""
 SMALL = 64 * 2**20
@@ -57,6 +59,8 @@ class SavedRuns:
         """Contains a file for each file of the runs that is in Blob, with the state that was saved:
         a file's `change_of`, of a log also `tail_of`, or the target of a link."""
         self._problem: Exception | None = None
+        self._larger = False
+        """Whether there are larger files to save."""
 
     def save(self) -> None:
         """Uploads what has changed, and deletes checkpoints that the run has rotated away.
@@ -66,16 +70,14 @@ class SavedRuns:
             OSError: A file could not be saved. All others are.
         """
         end, self._problem = time.monotonic() + SAVE_S, None
-        for large in (False, True):
-            for path, folder in entries(self._runs, self._note):
-                if time.monotonic() > end:
-                    raise TimeoutError(f"the runs are not saved within {SAVE_S:.0f} s")
-                with self._for_itself(path):
-                    self._save(path, folder, large)
+        self._save_all(end, max_size=SMALL)
+        if self._larger:
+            self._save_all(end)
         for path in self._pruned():
-            with self._for_itself(path), suppress(ResourceNotFoundError):
-                self._blobs.delete_blob(self._blob_of(path))
-            self._mark_of(path).unlink()
+            with self._for_itself(path):
+                with suppress(ResourceNotFoundError):
+                    self._blobs.delete_blob(self._blob_of(path))
+                self._mark_of(path).unlink()
         if self._problem is not None:
             raise OSError(str(self._problem))
 
@@ -87,6 +89,8 @@ class SavedRuns:
         shutil.rmtree(aside, ignore_errors=True)
         for blob in self._blobs.list_blobs(name_starts_with=f"runs/{key}/", include=["metadata"]):
             path = aside / Path(blob.name).relative_to("runs", key)
+            if ".." in path.parts:
+                continue
             path.parent.mkdir(parents=True, exist_ok=True)
             download = self._blobs.download_blob(blob.name)
             if blob.metadata == LINK:
@@ -97,6 +101,7 @@ class SavedRuns:
             with path.open("wb") as file:
                 path.chmod(PRIVATE)
                 download.readinto(file)
+                os.fsync(file.fileno())
         if aside.exists():
             aside.rename(self._runs / key)
             for path in files_of_runs(self._runs / key):
@@ -130,18 +135,28 @@ class SavedRuns:
         if not isinstance(problem, FileNotFoundError):
             self._problem = problem
 
-    def _save(self, path: Path, folder: int, large: bool) -> None:
+    def _save_all(self, end: float, max_size: float = math.inf) -> None:
+        self._larger = False
+        for path, folder in entries(self._runs, self._note):
+            if time.monotonic() > end:
+                raise TimeoutError(f"the runs are not saved within {SAVE_S:.0f} s")
+            with self._for_itself(path):
+                self._save(path, folder, max_size)
+
+    def _save(self, path: Path, folder: int, max_size: float) -> None:
         state = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
         mark = self._mark_of(path)
         saved = mark.read_text() if mark.exists() else ""
         if stat.S_ISLNK(state.st_mode):
             target = os.readlink(path.name, dir_fd=folder)
-            if target != saved and is_plain(target) and not large:
+            if target != saved and is_plain(target):
                 self._upload(path, target.encode(), metadata=LINK)
                 self._remember(path, target)
-        elif not stat.S_ISREG(state.st_mode) or (state.st_size > SMALL) != large:
+        elif not stat.S_ISREG(state.st_mode) or is_same(saved, state):
             return
-        elif not is_same(saved, state):
+        elif state.st_size > max_size:
+            self._larger = True
+        else:
             self._remember(path, self._save_file(path, folder, saved))
 
     def _save_file(self, path: Path, folder: int, saved: str) -> str:

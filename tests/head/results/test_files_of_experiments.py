@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -82,6 +83,41 @@ def test_links_are_saved_if_they_lead_to_a_name_beside_them(cluster: Cluster) ->
         (folder / name).symlink_to(target)
     assert cluster.save()
     assert cluster.saved_runs() == ["a/best", "a/weights"]
+
+
+@pytest.mark.slow
+def test_folders_without_end_keep_no_file_from_being_saved(cluster: Cluster) -> None:
+    folder = cluster.write_run("a/weights", "1").parent
+    descriptor = os.open(folder, os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("d", dir_fd=descriptor)
+        inner = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = inner
+    os.close(descriptor)
+    cluster.write_run("b/weights", "2")
+    assert cluster.save()
+    assert cluster.saved_runs() == ["a/weights", "b/weights"]
+    subprocess.run(["rm", "-r", folder / "d"], check=True)  # Python's rmtree is recursive.
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_could_not_be_deleted_is_deleted_later(cluster: Cluster) -> None:
+    from azure.core.exceptions import ResourceExistsError
+
+    path = cluster.write_run("a/checkpoints/checkpoint_1/weights", "1")
+    assert cluster.save()
+    path.unlink()
+
+    def refuse(request: Any) -> None:
+        if request.method == "DELETE":
+            raise ResourceExistsError("There is currently a lease on the blob")
+
+    cluster.before_request = refuse
+    assert not cluster.save()
+    cluster.before_request = lambda _: None
+    assert cluster.save()
+    assert cluster.saved_runs() == []
 
 
 @pytest.mark.parametrize("what", ["pipe", "socket", "link", "folder"])
@@ -214,14 +250,34 @@ def test_a_lost_answer_appends_nothing_twice(cluster: Cluster) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["gone", "of an earlier version of volley"])
+@pytest.mark.parametrize("kind", ["gone", "of an earlier volley", "full", "with versions"])
 def test_a_log_is_saved_whatever_its_blob_has_become(cluster: Cluster, kind: str) -> None:
     progress = cluster.write_run("a/progress.csv", "1\n")
     assert cluster.save()
-    cluster.blobs.delete_blob(PROGRESS)
-    if kind != "gone":
+    if kind in ("gone", "of an earlier volley"):
+        cluster.blobs.delete_blob(PROGRESS)
+    if kind == "of an earlier volley":
         cluster.blobs.upload_blob(PROGRESS, b"1\n")
+    refusals = {
+        # It has 50,000 blocks.
+        "full": ["appendblock"],
+        # Azure does not change the type of a blob that has some.
+        "with versions": ["appendblock", "AppendBlob"],
+    }.get(kind, [])
+
+    def refuse(request: Any) -> None:
+        from azure.core.exceptions import ResourceExistsError
+
+        asked = request.url + request.headers.get("x-ms-blob-type", "")
+        if refusals and refusals[0] in asked:
+            refusals.pop(0)
+            error = ResourceExistsError("conflict")
+            error.status_code = 409
+            raise error
+
+    cluster.before_request = refuse
     with progress.open("a") as file:
         file.write("2\n")
     assert cluster.save()
+    assert not refusals
     assert content(cluster, PROGRESS) == b"1\n2\n"
