@@ -17,8 +17,9 @@ from azure.core.exceptions import AzureError
 from azure.storage.blob import ContainerClient
 
 from .blob import container, retry
+from .database_snapshot import DamagedError
 from .paths import HOME, NOTEBOOKS, RUNS, SAVED
-from .saved_database import DamagedError, OtherWriterError, SavedDatabase
+from .saved_database import OtherWriterError, SavedDatabase
 from .saved_runs import SAVE_S, SavedRuns
 from .stored import count_if_due
 

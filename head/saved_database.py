@@ -9,13 +9,10 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
-import sqlite3
 import sys
-import time
 import uuid
-import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -29,6 +26,7 @@ from azure.core.exceptions import (
 )
 from azure.storage.blob import BlobClient, ContainerClient
 
+from .database_snapshot import check, empty_folder, snapshot, unpack
 from .files import replace
 
 NEWEST = "mlflow.db.gz"
@@ -43,22 +41,11 @@ RATE = 2**20
 """Bytes of the database that are uploaded a second, on average: a large one less often."""
 MAX_PAUSE_S = 600.0
 """A change is uploaded after this time however large the database is."""
-SNAPSHOT_S, LOCKED_S = 300.0, 1.0
-"""Limits of a snapshot, and of one try while the database is locked."""
-SQLITE = b"SQLite format 3\0"
-"""Each database begins with it."""
 PRIVATE = 0o600
-DAMAGED = (
-    "MLflow's database is damaged ({}). To return to an earlier one: docs/azure.md#what-is-kept"
-)
 
 
 class OtherWriterError(Exception):
     """Another machine has replaced the database since this machine read it."""
-
-
-class DamagedError(Exception):
-    """SQLite finds the database damaged."""
 
 
 class SavedDatabase:
@@ -206,75 +193,6 @@ class SavedDatabase:
             print(f"no copy of the database: {error}", file=sys.stderr, flush=True)
             return
         replace(self._copied, name.encode(), PRIVATE)
-
-
-@contextmanager
-def empty_folder(parent: Path) -> Iterator[Path]:
-    """Makes a folder for one snapshot; what a killed process left in it is removed."""
-    folder = parent / ".mlflow.db.snapshot"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o700)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def snapshot(database: Path, target: Path) -> None:
-    """Copies a database that is in use.
-
-    Raises:
-        DamagedError: SQLite finds the copy damaged.
-        TimeoutError: The database was locked for SNAPSHOT_S.
-    """
-    end = time.monotonic() + SNAPSHOT_S
-
-    def limit(*_: int) -> None:
-        if time.monotonic() > end:
-            raise TimeoutError(f"{database} was locked for {SNAPSHOT_S:.0f} s")
-
-    # Read-only: it must not leave a journal that MLflow's user cannot write.
-    source = f"{database.as_uri()}?mode=ro"
-    try:
-        with (
-            closing(sqlite3.connect(source, timeout=LOCKED_S, uri=True)) as live,
-            closing(sqlite3.connect(target)) as copy,
-        ):
-            live.backup(copy, progress=limit)
-    except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError):
-            raise
-        raise DamagedError(DAMAGED.format(error)) from None
-    check(target)
-
-
-def check(database: Path) -> None:
-    """Raises DamagedError if SQLite finds a database damaged."""
-    try:
-        with closing(sqlite3.connect(database)) as connection:
-            (answer,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    except sqlite3.DatabaseError as error:
-        answer = str(error)
-    if answer != "ok":
-        raise DamagedError(DAMAGED.format(answer.partition("\n")[0]))
-
-
-def unpack(received: Path, plain: Path) -> None:
-    """Unpacks a snapshot; one of an earlier version of volley is not compressed.
-
-    Raises:
-        DamagedError: It is neither.
-    """
-    with received.open("rb") as file:
-        is_plain = file.read(len(SQLITE)) == SQLITE
-    if is_plain:
-        received.replace(plain)
-        return
-    try:
-        with gzip.open(received) as packed, plain.open("wb") as file:
-            shutil.copyfileobj(packed, file)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DamagedError(DAMAGED.format(error)) from None
 
 
 def text_of(file: Path) -> str:

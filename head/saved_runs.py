@@ -1,9 +1,6 @@
 """The runs in the results account: changed files are uploaded, a new head downloads them.
 
-An experiment's code writes the runs, also while they are saved. Each file is opened without
-following links, below the descriptor of its folder, and must be a regular file then: a path that
-becomes a link or a pipe meanwhile leads nowhere else and blocks nothing. A file is saved for
-itself: what cannot be saved keeps no other file from it.
+A file is saved for itself: what cannot be saved keeps no other file from it.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ import shutil
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -24,24 +21,20 @@ from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.storage.blob import BlobClient, ContainerClient
 
 from .files import files_of_runs
+from .run_files import Prefix, entries, is_plain, opened
 
 SAVE_S = 10 * 60.0
 """Limit of one save: what is left then is saved by the next one. A request has limits of its own:
 the SDK waits 60 s for a byte, and repeats it three times."""
-FILE_S = 5 * 60.0
-"""Limit of one file: a huge one does not keep others from being saved for ever."""
 SMALL = 64 * 2**20
 """Files up to this size are saved before larger ones, and in one request."""
 PIECE = 4 * 2**20
 """Bytes that an append adds at most."""
 TAIL = 64 * 2**10
 """The last bytes of what was saved of a log: if they are unchanged, the log has only grown."""
-MAX_NAME = 1024
-"""Characters of a blob's name."""
 PRIVATE = 0o600
 LINK = {"link": "true"}
 """Metadata of a blob that contains the target of a symbolic link."""
-READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 REFUSED = {401, 403, 429}
 """Azure's answers that concern all files. So do those from 500 on."""
 BAD_NAME = 400
@@ -224,61 +217,6 @@ class SavedRuns:
         return f"runs/{path.relative_to(self._runs)}"
 
 
-class Prefix:
-    """A file up to the length that it had when it was opened: a log grows meanwhile."""
-
-    def __init__(self, file: BinaryIO, size: int, path: Path) -> None:
-        self._file, self.size, self._path = file, size, path
-        self._end = time.monotonic() + FILE_S
-
-    def seek(self, position: int) -> None:
-        self._file.seek(position)
-
-    def read(self, size: int = -1) -> bytes:
-        """Returns the next `size` bytes, or those up to the length.
-
-        Raises:
-            OSError: The file has become shorter, or the time is over.
-        """
-        left = self.size - self._file.tell()
-        size = left if size < 0 else min(size, left)
-        content = self._file.read(size)
-        if len(content) < size:
-            raise OSError(f"{self._path} became shorter while it was read")
-        if time.monotonic() > self._end:
-            raise TimeoutError(f"{self._path} is not saved within {FILE_S:.0f} s")
-        return content
-
-
-def entries(runs: Path, problem: Callable[[OSError], None]) -> Iterator[tuple[Path, int]]:
-    """Yields each entry with the descriptor of its folder, valid until the next one.
-
-    Names that start with a dot belong to files being written.
-    """
-    if not runs.is_dir():
-        return
-    for parent, folders, names, descriptor in os.fwalk(runs, onerror=problem):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        links = [name for name in folders if Path(parent, name).is_symlink()]
-        for name in sorted(names) + links:
-            if not name.startswith("."):
-                yield Path(parent, name), descriptor
-        if len(parent) > MAX_NAME:
-            folders.clear()
-
-
-@contextmanager
-def opened(name: str, folder: int) -> Iterator[tuple[BinaryIO, os.stat_result]]:
-    """Opens a regular file below a folder's descriptor; raises OSError for anything else."""
-    descriptor = os.open(name, READ, dir_fd=folder)
-    state = os.fstat(descriptor)
-    if not stat.S_ISREG(state.st_mode):
-        os.close(descriptor)
-        raise OSError(f"{name} is no regular file any more")
-    with open(descriptor, "rb") as file:
-        yield file, state
-
-
 def append(blob: BlobClient, prefix: Prefix, start: int) -> None:
     """Adds what follows after `start` bytes; from 0 on, the blob is made anew."""
     if start == 0:
@@ -317,11 +255,6 @@ def change_of(state: os.stat_result) -> str:
 
 def is_same(saved: str, state: os.stat_result) -> bool:
     return saved.split(" ")[:2] == [str(state.st_mtime_ns), str(state.st_size)]
-
-
-def is_plain(target: str) -> bool:
-    """Returns whether a link leads to another name in its own folder."""
-    return target not in ("", ".", "..") and "/" not in target
 
 
 def stays(path: Path, reason: str) -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from head import saved_database
+from head import database_snapshot, saved_database
 from head.saved_database import COPIES, COPY, SavedDatabase, too_old
 from tests.head.results.cluster import Cluster, Make
 
@@ -53,7 +53,7 @@ def test_a_locked_database_is_not_waited_for_without_end(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     cluster.log_metric(1)
-    monkeypatch.setattr(saved_database, "SNAPSHOT_S", 0.1)
+    monkeypatch.setattr(database_snapshot, "SNAPSHOT_S", 0.1)
     with closing(sqlite3.connect(cluster.home / "mlflow.db")) as other:
         other.execute("begin exclusive")
         assert not cluster.save()
@@ -89,7 +89,7 @@ def test_a_saved_database_that_is_damaged_is_not_restored(make: Make) -> None:
     first.save()
     packed = first.blobs.download_blob("mlflow.db.gz").readall()
     first.blobs.upload_blob("mlflow.db.gz", packed[:-20], overwrite=True)
-    with pytest.raises(saved_database.DamagedError):
+    with pytest.raises(database_snapshot.DamagedError):
         second.results.restore(second.blobs)
     assert not (second.home / "mlflow.db").exists()
 

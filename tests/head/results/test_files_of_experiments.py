@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from head import saved_runs
-from head.saved_runs import READ, SMALL, Prefix, opened
+from head import run_files, saved_runs
+from head.run_files import READ, Prefix, opened
+from head.saved_runs import SMALL
 from tests.head.results.cluster import KEY, Cluster
 
 PROGRESS = f"runs/{KEY}/runs/a/progress.csv"
@@ -176,7 +177,7 @@ def test_a_file_that_takes_too_long_is_left(
 ) -> None:
     path = tmp_path / "file"
     path.write_text("123")
-    monkeypatch.setattr(saved_runs, "FILE_S", -1.0)
+    monkeypatch.setattr(run_files, "FILE_S", -1.0)
     with path.open("rb") as file, pytest.raises(TimeoutError, match="file is not saved within"):
         Prefix(file, 3, path).read(1)
 

@@ -72,6 +72,35 @@ def test_two_clusters_do_not_overwrite_each_other(
     assert first.saved_metrics() == [1, 2]
 
 
+# The program
+
+
+@pytest.mark.parametrize(
+    ("verb", "outcome", "exit_code"),
+    [
+        ("save", "SAVED", 0),
+        ("save-due", "SAVED", 0),
+        ("save-due", "LATER", 0),
+        ("save", "FAILED", 1),
+    ],
+)
+def test_only_a_save_of_everything_is_one(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, verb: str, outcome: str, exit_code: int
+) -> None:
+    asked: list[bool] = []
+
+    def save(_: object, at_once: bool) -> object:
+        asked.append(at_once)
+        return cluster.results.Outcome[outcome]
+
+    monkeypatch.setenv("RESULTS_CONTAINER", "results")
+    monkeypatch.setattr(cluster.results, "container", lambda _: cluster.blobs)
+    monkeypatch.setattr(cluster.results, "save", save)
+    assert cluster.results.main(verb) == exit_code
+    assert asked == [verb == "save"]
+    assert (cluster.home / "saved-at").exists() == (outcome == "SAVED")
+
+
 # The runs
 
 
