@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 REFUSAL = 2
 """The payload's exit code for input that it refuses; a retry would fail again."""
+OOM_SCORE, OOM_SCORE_FILE = 500, "/proc/self/oom_score_adj"
+"""The kernel kills the process with the highest score: an env runner, to which Ray gives 1000, goes
+before the driver, and Ray itself last, which its units start with -500."""
 CONDA = {"conda_packages", "conda_dependencies_file"}
 EXPERIMENT, STACK, FILES = "experiment.yaml", "stack.yaml", "files.tar"
 
@@ -229,7 +232,8 @@ def _options_of_training(folder: Path, number: int, experiment: Experiment) -> l
 def entrypoint(command: list[str], folder: Path) -> str:
     """Returns the job's shell command line, which keeps the output in a file: it outlives Ray."""
     output = shlex.quote(str(folder / OUTPUT))
-    return f"echo See {output}; exec {shlex.join(command)} >> {output} 2>&1"
+    score = f"echo {OOM_SCORE} > {OOM_SCORE_FILE}"
+    return f"{score}; echo See {output}; exec {shlex.join(command)} >> {output} 2>&1"
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ from ..may_pass import may_pass
 from ..paths import RUNS
 from ..results import restore_runs
 from .plan import (
+    OOM_SCORE,
+    OOM_SCORE_FILE,
     REFUSAL,
     entrypoint,
     image_of,
@@ -46,6 +48,8 @@ SUBMIT_TIMEOUT_S = 300.0
 def main(folder: Path, job: str, number: int) -> int:
     import payload.errors
 
+    # Solving and installing packages can take much memory.
+    Path(OOM_SCORE_FILE).write_text(str(OOM_SCORE))
     # An older payload does not have it.
     temporary = getattr(payload.errors, "TemporaryError", ())
     try:

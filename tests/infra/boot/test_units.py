@@ -22,6 +22,7 @@ from head.queue.__main__ import CLOSING_S
 from head.queue.ray_api import REQUEST_S
 from head.scheduled_events import STOP_S, WORKERS_S
 from head.undelivered import FILES
+from head.queue.plan import OOM_SCORE
 from infra import ports
 from infra.boot.cloud_config import HEAD_SOFTWARE_UNITS, UNITS, Role, cloud_config
 from tests.free_port import free_port
@@ -146,6 +147,30 @@ def test_whatever_talks_to_many_processes_may_open_many_files(tree: Path, role: 
     ]
     for unit in units:
         assert settings(tree, f"{unit}.service", "LimitNOFILE") == ["65536"]
+
+
+def test_what_the_kernel_kills_for_its_memory_stops_nothing_else(tree: Path) -> None:
+    # By default systemd stops the whole unit.
+    units = [path.name for path in (tree / "etc/systemd/system").glob("*.service")]
+    lasting = [unit for unit in units if settings(tree, unit, "Type") != ["oneshot"]]
+    assert "scheduled-events.service" in lasting
+    for unit in lasting:
+        assert settings(tree, unit, "OOMPolicy") == ["continue"], unit
+
+
+@pytest.mark.parametrize("role", ["head"], indirect=True)
+def test_memory_is_taken_from_env_runners_then_drivers_then_the_queue_and_ray_last(
+    tree: Path,
+) -> None:
+    def score(name: str) -> int:
+        (value,) = settings(tree, f"{name}.service", "OOMScoreAdjust")
+        return int(value)
+
+    # A driver takes its own, and Ray gives 1000 to env runners: tests/head/queue/test_memory.py.
+    order = ["jupyter", "experiments", "mlflow", "ray-head", "cluster-sleep", "scheduled-events"]
+    scores = [score(name) for name in order]
+    assert scores == sorted(scores, reverse=True)
+    assert scores[0] > OOM_SCORE > 0 > scores[1] > scores[3]
 
 
 @pytest.mark.parametrize("role", ["head"], indirect=True)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -16,6 +15,7 @@ import pytest
 
 from payload.script import child_process
 from payload.script.child_process import End, run
+from tests.memory_group import memory_group
 from tests.payload.command_line import wait_for
 
 pytestmark = pytest.mark.slow
@@ -166,27 +166,10 @@ def test_a_script_ends_with_a_wrapper_that_is_killed(tmp_path: Path) -> None:
     wait_for(lambda: not psutil.pid_exists(int(pid.read_text())))
 
 
-GROUPS = {
-    Path("/sys/fs/cgroup/memory"): "memory.limit_in_bytes",
-    Path("/sys/fs/cgroup"): "memory.max",
-}
-"""Roots of control groups, version 1 and 2, and the file with the limit of a group's memory."""
-
-
 @pytest.fixture
 def small_memory() -> Iterator[Path]:
-    """A control group with 64 MiB of memory."""
-    for root, limit in GROUPS.items():
-        group = root / f"volley-test-{os.getpid()}"
-        with suppress(OSError):
-            group.mkdir()
-            try:
-                (group / limit).write_text(str(64 * 2**20))
-                yield group
-                return
-            finally:
-                group.rmdir()
-    pytest.skip("this user may not limit the memory of a process")
+    with memory_group(64) as group:
+        yield group
 
 
 GREEDY = """
