@@ -18,15 +18,13 @@ from azure.storage.blob import ContainerClient
 
 from .blob import container, retry
 from .database_snapshot import DamagedError
+from .marks import LOCK, MARKS
 from .paths import HOME, NOTEBOOKS, RUNS, SAVED
 from .saved_database import OtherWriterError, SavedDatabase
 from .saved_runs import SAVE_S, SavedRuns
 from .stored import count_if_due
 
 DATABASE = HOME / "mlflow.db"
-MARKS = HOME / "saved"
-"""See SavedRuns."""
-LOCK = HOME / "save.lock"
 LOCK_PAUSE_S = 0.2
 
 

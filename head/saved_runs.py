@@ -21,6 +21,7 @@ from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.storage.blob import BlobClient, ContainerClient
 
 from .files import files_of_runs
+from .marks import change_of, is_same
 from .run_files import Prefix, entries, is_plain, opened
 
 SAVE_S = 10 * 60.0
@@ -246,15 +247,6 @@ def tail_of(file: BinaryIO, length: int) -> str:
     start = max(0, length - TAIL)
     file.seek(start)
     return hashlib.sha256(file.read(length - start)).hexdigest()
-
-
-def change_of(state: os.stat_result) -> str:
-    """Returns a text that differs when a file has changed."""
-    return f"{state.st_mtime_ns} {state.st_size}"
-
-
-def is_same(saved: str, state: os.stat_result) -> bool:
-    return saved.split(" ")[:2] == [str(state.st_mtime_ns), str(state.st_size)]
 
 
 def stays(path: Path, reason: str) -> None:

@@ -15,6 +15,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from head.disk import GIB, LEAST, LOW
 from head.queue.record import ENDED, LIVE
 from payload.errors import UserError, printable
 from volley.cost import cost_so_far
@@ -88,6 +89,8 @@ def status_page(
     ]
     if memory := answer.get("head", {}).get("memory_bytes"):
         lines.append(f"The queue's services use {memory / 2**20:,.0f} MiB on the head")
+    if (free := answer.get("head", {}).get("disk_free_bytes")) is not None:
+        lines.append(_disk(free))
     shown: list[RenderableType] = []
     if (in_jupyter := answer.get("jupyter")) is not None:
         count = in_jupyter["kernels"]
@@ -120,6 +123,13 @@ def _image(answer: Mapping[str, Any], outputs: Outputs) -> Iterator[str]:
     looked = answer.get("head", {}).get("updated")
     ago = f"{duration(max(0.0, answer['time'] - looked))} ago" if looked else "not since its start"
     yield f"The head's image is {age}; updates of OpenSSH and OpenSSL: {ago}"
+def _disk(free: int) -> Text:
+    line = f"The head's disk has {free / GIB:,.1f} GiB left"
+    if free < LEAST:
+        line += f": nothing can be submitted below {LEAST // GIB} GiB. Next: volley rm NAME"
+    elif free < LOW:
+        line += f": below {LOW // GIB} GiB the head removes runs that are over and saved"
+    return Text(as_typed(line), style="red" if free < LEAST else "yellow" if free < LOW else "")
 
 
 def known_names(stack: Stack) -> list[str]:

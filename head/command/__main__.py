@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..cluster_settings import read_settings
+from ..disk import check_space
 from ..files import replace_json
 from ..machine import present_moment
 from ..paths import SLEEP_REQUEST
@@ -81,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _submit(store: Store, options: argparse.Namespace) -> dict[str, Any]:
+    check_space()
     record = submit(store, options.name, sys.stdin.buffer, options.now, options.replace)
     # The experiment that it replaces writes its checkpoint first.
     _until(store, record.name, lambda now: now.submitted >= record.submitted)
@@ -93,6 +95,7 @@ def _stop(store: Store, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _resume(store: Store, options: argparse.Namespace) -> dict[str, Any]:
+    check_space()
     return _short(store, store.resume(options.name))
 
 

@@ -45,6 +45,8 @@ def logs(store: Store, options: Namespace) -> None:
         sys.stdout.buffer.writelines(deque(file, options.lines))
         while True:
             ended = not options.follow or store.get(name).over
+            if file.tell() > os.fstat(file.fileno()).st_size:
+                file.seek(0)  # disk.py has rotated it.
             shutil.copyfileobj(file, sys.stdout.buffer)
             sys.stdout.buffer.flush()
             if ended or _reader_is_gone():

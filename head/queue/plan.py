@@ -144,13 +144,15 @@ def job_environment(needs: MachineNeeds, folder: Path, results: Path) -> dict[st
 
     check_requirements(needs)
     installed = install_packages(needs, PACKAGES)
+    if installed is not None:
+        os.utime(installed)  # disk.py keeps what an unfinished experiment has used.
     # The payload may be an older one, which knows no conda packages and no images.
     if installed is not None and needs.model_fields_set & CONDA:
         from payload.environments.conda_worker import LOCK, machine_prefix
 
         if (installed / LOCK).exists():
             # A worker that fails to install them would not say so to the queue.
-            machine_prefix(installed / LOCK)
+            os.utime(machine_prefix(installed / LOCK))
     written = [[folder, results]] if image_of(needs) else []
     working = folder / "working-directory"
     return runtime_env(needs, folder / "payload", installed, working, *written)

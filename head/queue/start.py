@@ -127,6 +127,7 @@ def _with_image(planned: Experiment | Script, status: Path) -> Experiment | Scri
     ray.init(address="auto", log_to_driver=False, runtime_env={"py_modules": [str(package)]})
     try:
         image.pull_on_every_node(name, say)
+        os.utime(image.pull(name))  # disk.py keeps what an unfinished experiment has used.
     finally:
         ray.shutdown()
     container.check(name)

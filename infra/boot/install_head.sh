@@ -47,8 +47,8 @@ ray_restarts=0
 [[ $(cat "$lib/ray-restarts-with" 2> /dev/null) == "$RAY_RESTARTS_WITH" ]] || ray_restarts=1
 install --mode 0644 "$lib"/software/head/units/* /etc/systemd/system/
 systemctl daemon-reload
-always=(sync-results.timer cluster-sleep.timer mlflow-undelivered.timer security-updates.timer)
-always+=(scheduled-events.service)
+always=(sync-results.timer cluster-sleep.timer disk-space.timer mlflow-undelivered.timer)
+always+=(security-updates.timer scheduled-events.service)
 systemctl enable --quiet experiments.service mlflow.service "${always[@]}"
 if ((ray_restarts)) && systemctl --quiet is-active ray-head.service; then
   echo "the autoscaler has changed: Ray restarts, and experiments continue from their checkpoints"

@@ -1,10 +1,11 @@
-"""CPU, memory, GPU and object store of every node, without waiting for any of them.
+"""CPU, memory, disk, GPU and object store of every node, without waiting for any of them.
 
 The names are those of MLflow's own system metrics (mlflow.system_metrics), so that its UI
 shows them on its page "System metrics"; MLflow's monitor sees the driver's node only.
 """
 
 import contextlib
+import os
 from typing import Any
 
 import psutil
@@ -22,12 +23,14 @@ class NodeMonitor:
         psutil.cpu_percent()
 
     def read(self) -> dict[str, float]:
-        """Returns use of CPU, memory and GPUs, in per cent and megabytes."""
-        memory = psutil.virtual_memory()
+        """Returns use of CPU, memory, disk and GPUs, in per cent and megabytes."""
+        memory, disk = psutil.virtual_memory(), psutil.disk_usage(os.sep)
         values = {
             "cpu_utilization_percentage": psutil.cpu_percent(),
             "system_memory_usage_percentage": memory.percent,
             "system_memory_usage_megabytes": memory.used / MB,
+            "disk_usage_percentage": disk.percent,
+            "disk_available_megabytes": disk.free / MB,
         }
         with contextlib.suppress(Exception):  # No NVIDIA driver: no GPU metrics.
             values |= _gpus()

@@ -14,10 +14,10 @@ MEBIBYTE = 1 << 20
 
 
 @contextmanager
-def small_disk(folder: Path) -> Iterator[Path]:
-    """Mounts 32 MiB at a folder, or skips the test if mounting fails."""
+def small_disk(folder: Path, size_bytes: int = 32 * MEBIBYTE) -> Iterator[Path]:
+    """Mounts a file system of this size at a folder, or skips the test if mounting fails."""
     mount = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(folder)],
+        ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(folder)],
         capture_output=True,
         text=True,
         check=False,

@@ -41,7 +41,7 @@ ANSWER: dict[str, Any] = {
         },
     ],
     "saved": {"time": 940.0},
-    "head": {"uptime_s": 7200.0, "memory_bytes": 64 * 2**20},
+    "head": {"uptime_s": 7200.0, "memory_bytes": 64 * 2**20, "disk_free_bytes": 90 * 2**30},
 }
 
 
@@ -121,6 +121,17 @@ def test_a_service_that_does_not_work_is_named_with_its_log() -> None:
         "Next: volley logs --unit mlflow",
         "The head's service sync-results has failed. Next: volley logs --unit sync-results",
     ]
+@pytest.mark.parametrize(
+    ("gib", "ending"),
+    [
+        (90, ""),
+        (9, ": below 10 GiB the head removes runs that are over and saved"),
+        (4, ": nothing can be submitted below 5 GiB. Next: volley rm NAME"),
+    ],
+)
+def test_the_space_that_the_head_has_left_is_shown(gib: int, ending: str) -> None:
+    answer = {**ANSWER, "head": {**ANSWER["head"], "disk_free_bytes": gib * 2**30}}
+    assert f"The head's disk has {gib}.0 GiB left{ending}" in page(answer)
 
 
 def test_a_queue_that_has_seen_no_nodes_says_where_to_look() -> None:

@@ -16,4 +16,5 @@ def test_the_drivers_own_node_is_measured_at_once_and_without_a_process() -> Non
     metrics = NodeMonitors().metrics()
     names = {name.rpartition("/")[2] for name in metrics}
     assert {"cpu_utilization_percentage", "system_memory_usage_megabytes"} <= names
+    assert "disk_available_megabytes" in names
     assert ray._private.state.actors() == before

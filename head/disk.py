@@ -1,0 +1,144 @@
+"""head.disk: keeps space free on the head's disk. disk-space.timer starts it every minute.
+
+It rotates the experiments' logs. Below LOW it removes what can be had again: packages and images
+that nothing uses, then runs that are over and saved, oldest first. What Blob does not have stays.
+Needs the standard library only.
+"""
+
+import fcntl
+import math
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from .files import files_of_runs
+from .marks import LOCK, is_saved
+from .paths import HOME, NOTEBOOKS, PACKAGES, RUNS
+from .queue.record import OUTPUT, Record
+from .queue.store import RefusedError, Store
+
+GIB = 2**30
+LOW = 10 * GIB
+"""Below it, room is made."""
+LEAST = 5 * GIB
+"""Below it, nothing can be submitted."""
+LOG_BYTES = 100 * 10**6
+"""A longer log is rotated; one older part of it is kept."""
+OLDER = ".1"
+UNTOUCHED_S = 3600.0
+"""Runs stay for this long after their last change: somebody may be downloading them."""
+INSTALLED = (PACKAGES, HOME / ".images", HOME / ".cache/volley")
+"""Folders of packages, of unpacked images (payload/environments/image.py) and of conda's prefixes
+(conda_worker.py). A start touches what it uses."""
+CACHES = (HOME / ".cache/uv", HOME / ".cache/rattler")
+SENT = ("payload", "working-directory", "files.tar")
+"""The large parts of an experiment's folder, which the laptop has sent."""
+REMOVED = ".removed-"
+
+
+def main() -> int:
+    store = Store()
+    for log in [*store.root.glob(f"*/{OUTPUT}"), *RUNS.glob("*/runs/*/driver_log.txt")]:
+        rotate(log)
+    for left in [*HOME.glob(f"*/{REMOVED}*"), *HOME.glob(f"*/*/{REMOVED}*")]:
+        _delete(left)  # Of a removal that was killed.
+    while free_bytes() < LOW and (path := next(_removable(store), None)):
+        print(f"{free()}: removing {path.relative_to(HOME)}", flush=True)
+        remove(path)
+    if free_bytes() < LOW:
+        print(f"{free()}, and nothing more that can be removed", flush=True)
+    return 0
+
+
+def free_bytes() -> int:
+    """Returns the space that is left for the user ray on the head's disk."""
+    return shutil.disk_usage(HOME).free
+
+
+def free() -> str:
+    return f"the head's disk has {free_bytes() / GIB:.1f} GiB left"
+
+
+def check_space() -> None:
+    """Raises RefusedError if the disk has no space for another experiment."""
+    if free_bytes() < LEAST:
+        raise RefusedError(
+            f"{free()}, less than the {LEAST // GIB} GiB that an experiment needs",
+            "volley rm NAME, for one that is over",
+        )
+
+
+def rotate(log: Path) -> None:
+    """Empties a log that is too long and keeps a copy; its writers append to it."""
+    older = log.with_name(f"{log.name}{OLDER}")
+    try:
+        if log.is_symlink() or log.stat().st_size <= LOG_BYTES:
+            return
+        shutil.copyfile(log, older)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        print(f"{log}: its older lines are lost: {error}", flush=True)
+        older.unlink(missing_ok=True)
+    os.truncate(log, 0)
+
+
+def remove(path: Path) -> None:
+    """Removes a folder or a file, for everybody else at once: saving never sees a part of a run.
+
+    It would take what is missing of a run's checkpoints for rotated away, and delete it from Blob.
+    """
+    aside = path.with_name(f"{REMOVED}{path.name}")
+    _delete(aside)
+    with open(os.open(LOCK, os.O_RDONLY | os.O_CREAT, 0o644)) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        path.rename(aside)
+    _delete(aside)
+
+
+def _delete(path: Path) -> None:
+    # Folders of an image may be read-only.
+    for command in (["chmod", "--recursive", "u+rwX"], ["rm", "--recursive", "--force"]):
+        subprocess.run([*command, str(path)], stderr=subprocess.DEVNULL, check=False)
+
+
+def _removable(store: Store) -> Iterator[Path]:
+    records = store.records()
+    yield from _unused(records)
+    # Nothing starts it again; its record, its status and its log stay.
+    sent = [store.folder(record.name) for record in records if record.state == "FINISHED"]
+    yield from (path for folder in sent for name in SENT if (path := folder / name).exists())
+    unfinished = {record.key for record in records if not record.over}
+    folders = [path for path in _folders(RUNS) if path.name not in unfinished and path != NOTEBOOKS]
+    for changed, folder in sorted((_last_change(folder), folder) for folder in folders):
+        if changed < time.time() - UNTOUCHED_S and all(map(is_saved, files_of_runs(folder))):
+            yield folder
+
+
+def _unused(records: Sequence[Record]) -> Iterator[Path]:
+    """Yields what no unfinished experiment has used since it was submitted."""
+    unfinished = [record for record in records if not record.over]
+    if any(record.state == "STARTING" for record in unfinished):
+        return  # It may have found any of them just now.
+    since = min((record.submitted for record in unfinished), default=math.inf)
+    for parent in INSTALLED:
+        yield from (path for path in _folders(parent) if path.stat().st_mtime < since)
+    if not any(record.live for record in unfinished):
+        yield from filter(Path.is_dir, CACHES)
+
+
+def _folders(parent: Path) -> list[Path]:
+    return [path for path in parent.glob("[!.]*") if path.is_dir() and not path.is_symlink()]
+
+
+def _last_change(folder: Path) -> float:
+    files = (path.lstat().st_mtime for path in files_of_runs(folder))
+    return max(files, default=folder.stat().st_mtime)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
