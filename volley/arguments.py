@@ -225,6 +225,11 @@ def _add_experiments(cluster: Group) -> None:
     _add_name(stop)
     resume = _add(cluster, "resume", "queue a stopped or failed experiment again", as_json=True)
     _add_name(resume)
+    remove = _add(cluster, "rm", "remove an ended experiment from the head's disk", as_json=True)
+    remove.description = "Removes an experiment that is over, its log and its runs from the head. "
+    remove.description += "The results account keeps what was saved."
+    _add_name(remove)
+    remove.add_argument("-y", "--yes", action="store_true", help="do not ask")
     pull = _add(cluster, "pull", "download an experiment's runs", as_json=True)
     _add_name(pull)
     pull.add_argument("--to", type=Path, metavar="DIR", help="folder (default: results/NAME)")

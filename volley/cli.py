@@ -16,6 +16,7 @@ CONTINUES = {
     "stop": "{name} will still stop. Check: volley status",
     "resume": "{name} will still be queued. Check: volley status",
     "logs": "Nothing has stopped on the cluster. To stop an experiment: volley stop NAME",
+    "rm": "The head may still remove {name}. Check: volley status",
     "pull": "Downloaded files are kept. To download the rest: volley pull {name}",
     "start": "Azure will still start the head. To wait for it: volley start",
     "sleep": "The cluster will still fall asleep. To start it: volley start",
@@ -122,6 +123,8 @@ def _experiments(verb: str) -> Command:
             from volley.shell import logs as command
         case "pull":
             from volley.pull import pull as command
+        case "rm":
+            from volley.remove import remove as command
         case _:
             from volley.submit import stop_or_resume as command
     return command
@@ -135,6 +138,6 @@ COMMANDS: dict[str, Callable[[str], Command]] = {
     **dict.fromkeys(
         ("dashboard", "jupyter", "ssh", "ssh-config", "registry-login", "ray", "exec"), _machines
     ),
-    **dict.fromkeys(("submit", "logs", "stop", "resume", "pull"), _experiments),
+    **dict.fromkeys(("submit", "logs", "stop", "resume", "pull", "rm"), _experiments),
 }
 """Functions that import a command's modules, called only when the command is typed."""

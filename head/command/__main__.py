@@ -24,6 +24,7 @@ from . import files_and_logs, status
 from .jupyter import jupyter
 from .ray_command import ray
 from .registry_login import registry_login
+from .removal import rm
 from .submit import submit
 from .tensorboard import tensorboard
 
@@ -63,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     verb("status", status.status, of_experiment=False).add_argument("--name")
     verb("stop", _stop)
     verb("resume", _resume)
+    verb("rm", rm).add_argument("--look", action="store_true")
     verb("wait", _wait).add_argument("--timeout", type=float, default=600.0)
     verb("sleep", _sleep, of_experiment=False).add_argument("--now", action="store_true")
     logs = verb("logs", files_and_logs.logs, of_experiment=False)
@@ -128,7 +130,10 @@ def _sleep(store: Store, options: argparse.Namespace) -> dict[str, Any]:
         raise RefusedError(f"still running or queued: {', '.join(users)}", "volley sleep --now")
     now = present_moment()
     request = {"boot": now.boot, "booted": now.booted, "time": now.time, "now": options.now}
-    replace_json(SLEEP_REQUEST, request)
+    try:
+        replace_json(SLEEP_REQUEST, request)
+    except FileNotFoundError:
+        raise RefusedError("the head is still starting", "volley sleep") from None
     return {"sleeps": True, "now": options.now}
 
 

@@ -165,6 +165,25 @@ class Store:
         with self._locked():
             return self._stop(self.get(name))
 
+    def ended(self, name: str) -> Record:
+        """Returns an experiment that is over.
+
+        Raises:
+            RefusedError: It is not, or there is none.
+        """
+        record = self.get(name)
+        if not record.over:
+            raise RefusedError(f"{name} is {record.state}", f"volley stop {name}")
+        return record
+
+    def remove(self, name: str) -> None:
+        """Removes the folder of an experiment that is over, as `ended`."""
+        with self._locked():
+            self.ended(name)
+            old = self._emptied(f".old-{name}")
+            self.folder(name).rename(old)
+        shutil.rmtree(old, ignore_errors=True)
+
     def resume(self, name: str) -> Record:
         """Puts a stopped or failed experiment at the end of the queue.
 

@@ -9,8 +9,13 @@ from pathlib import Path
 from types import ModuleType
 
 
-def relocated(name: str, root: Path) -> ModuleType:
-    """Imports a module of head/ afresh, with its paths on the machine moved below `root`."""
+def relocated(name: str, root: Path, *imported: str) -> ModuleType:
+    """Imports a module of head/ afresh, with its paths on the machine moved below `root`.
+
+    Args:
+        imported: Modules with such paths, of which it imports functions.
+    """
+    others = {other: relocated(other, root) for other in imported}
     original = importlib.import_module(name)
     assert original.__file__ is not None
     copy = f"{name}_below_{root.name}"
@@ -23,4 +28,6 @@ def relocated(name: str, root: Path) -> ModuleType:
     for constant, value in vars(module).items():
         if isinstance(value, Path) and value.is_absolute():
             setattr(module, constant, root / value.relative_to("/"))
+        elif getattr(value, "__module__", None) in others:
+            setattr(module, constant, getattr(others[value.__module__], constant))
     return module

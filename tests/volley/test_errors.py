@@ -107,7 +107,7 @@ def test_an_answer_that_is_no_json_is_told(connected: Laptop, head: LocalHead) -
     )
 
 
-@pytest.mark.parametrize("verb", ["logs", "stop", "resume", "pull"])
+@pytest.mark.parametrize("verb", ["logs", "stop", "resume", "pull", "rm"])
 def test_an_unknown_experiment_is_told_with_the_nearest(
     connected: Laptop, head: LocalHead, verb: str
 ) -> None:
