@@ -14,7 +14,7 @@ from head.queue.record import ENDED
 from payload.run.run_status import RunStatus
 from volley.experiment_arguments import Given, experiment_of, only_file, script_of, write_file
 from volley.head import Head, as_text
-from volley.pull import manifest, read_files, receive
+from volley.pull import listing, manifest, read_files, receive
 from volley.run import Run
 from volley.stack import Stack
 from volley.status import why
@@ -113,7 +113,7 @@ class ClusterRun(Run):
         return Path(receive(self._head, self.name, None if to is None else Path(to))["folder"])
 
     def checkpoints(self) -> Sequence[PurePosixPath]:
-        answer = self._head.ask("manifest", self.name)
+        answer = listing(self._head, self.name)
         below = (*_folder(self.status).parts, "checkpoints")
         depth = len(below)
         folders = {

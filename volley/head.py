@@ -64,6 +64,22 @@ class Head:
             self._reconnect()
             return self._ask(words, stdin, on_sent)
 
+    def systemctl(self, verb: str, unit: str) -> str:
+        """Starts or stops a unit and waits for it; returns why that failed, or "".
+
+        Raises:
+            UserError: The connection was lost.
+        """
+        command = self.connection.command(["sudo", "systemctl", verb, unit])
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        if done.returncode == LOST:
+            raise error_of(done.returncode, done.stdout, done.stderr)
+        if done.returncode == 0:
+            return ""
+        # "Job for jupyter.service failed because ...", then where to look on the head itself.
+        line = done.stderr.decode(errors="replace").strip().partition("\n")[0]
+        return line.partition(". See")[0].rstrip(".") or f"exit code {done.returncode}"
+
     def show(self, *words: str) -> int:
         """Prints volley-head's output as it arrives; returns the exit code.
 

@@ -4,17 +4,14 @@ On the head it is a systemd unit, head/units/jupyter.service.
 """
 
 import argparse
-import subprocess
 import sys
 import webbrowser
 from dataclasses import dataclass
 from typing import NoReturn
 
-from payload.errors import printable
-from volley.errors import LostError, as_typed, refused
+from volley.errors import as_typed, refused
 from volley.head import Head
 from volley.ports import LOOPBACK, check_port, has_desktop
-from volley.ssh import LOST
 from volley.stack import Stack
 from volley.tunnel import EndedError, Tunnel, connect_again, end_on_sigterm, tunnel
 
@@ -91,13 +88,5 @@ def _stop(head: Head) -> int:
 
 def _systemctl(head: Head, verb: str) -> None:
     """Starts or stops the unit; returns when it answers or has ended."""
-    command = head.connection.command(["sudo", "systemctl", verb, UNIT])
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    if done.returncode == LOST:
-        raise LostError("the connection to the head was lost. Next: volley jupyter")
-    if done.returncode != 0:
-        # "Job for jupyter.service failed because ...", then where to look on the head itself.
-        reason = done.stderr.strip().partition("\n")[0].partition(". See")[0]
-        raise refused(f"JupyterLab did not {verb}: {reason.rstrip('.')}", LOGS)
+    if reason := head.systemctl(verb, UNIT):
+        raise refused(f"JupyterLab did not {verb}: {reason}", LOGS)

@@ -65,7 +65,7 @@ def receive(head: Head, name: str, to: Path | None = None) -> dict[str, Any]:
             connection was lost.
     """
     folder = to or Path("results") / name
-    listed = manifest(head.ask("manifest", name))
+    listed = manifest(listing(head, name))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with Below(folder) as below:
@@ -78,6 +78,25 @@ def receive(head: Head, name: str, to: Path | None = None) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"--to {folder}: cannot be written: {error.strerror or error}") from None
     return {"name": name, "folder": str(folder), **received}
+
+
+def listing(head: Head, name: str) -> dict[str, Any]:
+    """Returns volley-head's manifest; runs that the head has removed are restored before.
+
+    Raises:
+        UserError: The head refuses, the connection was lost, or they cannot be restored.
+    """
+    answer = head.ask("manifest", name)
+    if answer.get("removed"):
+        if sys.stderr.isatty():
+            print(f"The head restores {name} from the results account ...", file=sys.stderr)
+        unit = f"restore-runs@{PurePosixPath(answer['root']).name}.service"
+        if head.systemctl("start", unit):
+            raise refused(
+                f"the head cannot restore the runs of {name}", f"volley logs --unit {unit}"
+            )
+        answer = head.ask("manifest", name)
+    return answer
 
 
 def read_files(head: Head, name: str, paths: Sequence[str]) -> dict[str, bytes]:

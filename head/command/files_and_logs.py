@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from ..below import Below
 from ..files import files_of_runs
+from ..marks import MARKS
 from ..paths import BOOT_LOG, NOTEBOOKS, RUNS
 from ..queue.record import OUTPUT
 from ..queue.store import RefusedError, Store
@@ -55,9 +56,14 @@ def logs(store: Store, options: Namespace) -> None:
 
 
 def manifest(store: Store, options: Namespace) -> dict[str, Any]:
-    """Returns every file of an experiment's runs, or of the notebooks."""
+    """Returns every file of an experiment's runs, or of the notebooks.
+
+    `removed` are runs that only Blob has: disk.py has made room.
+    """
     root = _root(store, options)
-    return {"root": str(root), "files": [_entry(root, path) for path in files_of_runs(root)]}
+    files = [_entry(root, path) for path in files_of_runs(root)]
+    removed = not root.exists() and (MARKS / root.name).exists()
+    return {"root": str(root), "removed": removed, "files": files}
 
 
 def files(store: Store, options: Namespace) -> None:
