@@ -18,6 +18,7 @@ from pathlib import Path
 from .files import files_of_runs
 from .marks import LOCK, is_saved
 from .paths import HOME, NOTEBOOKS, PACKAGES, RUNS
+from .queue.plan import FILES
 from .queue.record import OUTPUT, Record
 from .queue.store import RefusedError, Store
 
@@ -28,6 +29,11 @@ LEAST = 5 * GIB
 """Below it, nothing can be submitted."""
 LOG_BYTES = 100 * 10**6
 """A longer log is rotated; one older part of it is kept."""
+NO_SPACE = GIB
+"""Below it, writing may fail."""
+RESERVE = HOME / ".reserve"
+"""Space that is given up on a full disk: the queue has to write which experiments end by it."""
+RESERVE_BYTES = 64 * 2**20
 OLDER = ".1"
 UNTOUCHED_S = 3600.0
 """Runs stay for this long after their last change: somebody may be downloading them."""
@@ -35,8 +41,6 @@ INSTALLED = (PACKAGES, HOME / ".images", HOME / ".cache/volley")
 """Folders of packages, of unpacked images (payload/environments/image.py) and of conda's prefixes
 (conda_worker.py). A start touches what it uses."""
 CACHES = (HOME / ".cache/uv", HOME / ".cache/rattler")
-SENT = ("payload", "working-directory", "files.tar")
-"""The large parts of an experiment's folder, which the laptop has sent."""
 REMOVED = ".removed-"
 
 
@@ -51,6 +55,7 @@ def main() -> int:
         remove(path)
     if free_bytes() < LOW:
         print(f"{free()}, and nothing more that can be removed", flush=True)
+    _reserve()
     return 0
 
 
@@ -63,6 +68,15 @@ def free() -> str:
     return f"the head's disk has {free_bytes() / GIB:.1f} GiB left"
 
 
+def warning() -> str:
+    """Returns what follows from little space; "" if there is enough."""
+    if free_bytes() < LEAST:
+        return f"nothing can be submitted below {LEAST // GIB} GiB. Next: volley rm NAME"
+    if free_bytes() < LOW:
+        return f"below {LOW // GIB} GiB the head removes runs that are over and saved"
+    return ""
+
+
 def check_space() -> None:
     """Raises RefusedError if the disk has no space for another experiment."""
     if free_bytes() < LEAST:
@@ -70,6 +84,14 @@ def check_space() -> None:
             f"{free()}, less than the {LEAST // GIB} GiB that an experiment needs",
             "volley rm NAME, for one that is over",
         )
+
+
+def _reserve() -> None:
+    if free_bytes() < RESERVE_BYTES:
+        RESERVE.unlink(missing_ok=True)
+    elif free_bytes() > LOW + RESERVE_BYTES and not RESERVE.exists():
+        with RESERVE.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
 
 
 def rotate(log: Path) -> None:
@@ -109,9 +131,9 @@ def _delete(path: Path) -> None:
 def _removable(store: Store) -> Iterator[Path]:
     records = store.records()
     yield from _unused(records)
-    # Nothing starts it again; its record, its status and its log stay.
-    sent = [store.folder(record.name) for record in records if record.state == "FINISHED"]
-    yield from (path for folder in sent for name in SENT if (path := folder / name).exists())
+    # Nothing starts it again. Its record, its status and its log stay; the laptop has the rest.
+    for folder in [store.folder(record.name) for record in records if record.state == "FINISHED"]:
+        yield from (path for path in folder.glob("[!.]*") if path.is_dir() or path.name == FILES)
     unfinished = {record.key for record in records if not record.over}
     folders = [path for path in _folders(RUNS) if path.name not in unfinished and path != NOTEBOOKS]
     for changed, folder in sorted((_last_change(folder), folder) for folder in folders):

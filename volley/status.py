@@ -15,7 +15,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from head.disk import GIB, LEAST, LOW
 from head.queue.record import ENDED, LIVE
 from payload.errors import UserError, printable
 from volley.cost import cost_so_far
@@ -87,10 +86,11 @@ def status_page(
         f"Results were saved {ago} ago" if saved else "Nothing has been saved yet",
         *_image(answer, outputs),
     ]
-    if memory := answer.get("head", {}).get("memory_bytes"):
+    on_head = answer.get("head", {})
+    if memory := on_head.get("memory_bytes"):
         lines.append(f"The queue's services use {memory / 2**20:,.0f} MiB on the head")
-    if (free := answer.get("head", {}).get("disk_free_bytes")) is not None:
-        lines.append(_disk(free))
+    if (free := on_head.get("disk_free_bytes")) is not None:
+        lines.append(_disk(free, on_head.get("disk_warning", "")))
     shown: list[RenderableType] = []
     if (in_jupyter := answer.get("jupyter")) is not None:
         count = in_jupyter["kernels"]
@@ -123,13 +123,12 @@ def _image(answer: Mapping[str, Any], outputs: Outputs) -> Iterator[str]:
     looked = answer.get("head", {}).get("updated")
     ago = f"{duration(max(0.0, answer['time'] - looked))} ago" if looked else "not since its start"
     yield f"The head's image is {age}; updates of OpenSSH and OpenSSL: {ago}"
-def _disk(free: int) -> Text:
-    line = f"The head's disk has {free / GIB:,.1f} GiB left"
-    if free < LEAST:
-        line += f": nothing can be submitted below {LEAST // GIB} GiB. Next: volley rm NAME"
-    elif free < LOW:
-        line += f": below {LOW // GIB} GiB the head removes runs that are over and saved"
-    return Text(as_typed(line), style="red" if free < LEAST else "yellow" if free < LOW else "")
+
+
+def _disk(free: int, warning: str) -> Text:
+    line = f"The head's disk has {free / 2**30:,.1f} GiB left"
+    line = as_typed(": ".join(filter(None, (line, warning))))
+    return Text(line, style="yellow" if warning else "")
 
 
 def known_names(stack: Stack) -> list[str]:

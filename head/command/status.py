@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from ..disk import free_bytes
+from .. import disk
 from ..files import read_json
 from ..machine import uptime_s
 from ..paths import CGROUPS, COST, SAVED, STORED, UPDATED, WORKERS
@@ -46,7 +46,8 @@ def status(store: Store, options: Namespace) -> dict[str, Any]:
             "uptime_s": uptime_s(),
             "memory_bytes": _memory(),
             "updated": UPDATED.stat().st_mtime if UPDATED.exists() else None,
-            "disk_free_bytes": free_bytes(),
+            "disk_free_bytes": disk.free_bytes(),
+            "disk_warning": disk.warning(),
         },
         "services": [asdict(trouble) for trouble in troubles()],
         "jupyter": None if in_jupyter is None else {"kernels": in_jupyter},

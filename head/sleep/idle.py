@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..disk import NO_SPACE, free_bytes
 from ..jupyter_server import jupyter_server
 from ..paths import PROC
 from ..queue.cluster_state import read_cluster_state
@@ -68,6 +69,8 @@ def _drivers() -> str:
     cluster = read_cluster_state()
     # A clock that was set back would make an old view look new.
     if abs(time.time() - cluster.time) > STALE_S:
+        if free_bytes() < NO_SPACE:
+            return ""  # The queue cannot write what it sees.
         raise LookupError(f"the queue has not seen Ray for {STALE_S:.0f} s")
     return f"{cluster.drivers} Ray drivers" if cluster.drivers else ""
 

@@ -42,7 +42,10 @@ def update(prices: Prices, now: Moment) -> Cost:
     per_hour = prices.head + always + prices.worker * _workers(now)
     so_far = before.get("so_far", 0.0) + added(before, now, per_hour, always)
     cost = Cost(so_far, per_hour, prices.estimate, now.time, now.boot, now.booted)
-    replace_json(COST, asdict(cost))
+    try:
+        replace_json(COST, asdict(cost))
+    except OSError as error:  # The next run adds this time, too.
+        print(f"{COST}: {error}", flush=True)
     return cost
 
 

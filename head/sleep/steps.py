@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..cluster_settings import ClusterSettings
+from ..disk import NO_SPACE, free, free_bytes
 from ..paths import PYTHON
 from ..sleep_record import SleepRecord
 from .idle import unfinished
@@ -77,8 +78,7 @@ def _sleep(cloud: Cloud, record: SleepRecord) -> None:
     _run(["systemctl", "stop", "experiments.service"])
     _look_again(record)
     record = _at(record, "results")
-    # Not by the unit: a save that is already running would miss the last changes.
-    _run(["runuser", "--user", "ray", "--", str(PYTHON), "-m", "head.results", "save"])
+    _save()
     record = _at(record, "ray")
     # Ray's autoscaler would bring the workers back.
     _run(["systemctl", "stop", "ray-head.service"])
@@ -89,6 +89,17 @@ def _sleep(cloud: Cloud, record: SleepRecord) -> None:
     cloud.deallocate_head()
     replace(record, asked=time.time()).write()
     print("Azure deallocates the head", flush=True)
+
+
+def _save() -> None:
+    # Not by the unit: a save that is already running would miss the last changes.
+    try:
+        _run(["runuser", "--user", "ray", "--", str(PYTHON), "-m", "head.results", "save"])
+    except StepError as error:
+        if free_bytes() > NO_SPACE:
+            raise
+        # A deallocated head keeps its disk; the next start saves what is on it.
+        print(f"sleeps without a save, {free()}: {error}", flush=True)
 
 
 def _at(record: SleepRecord, step: str) -> SleepRecord:

@@ -187,14 +187,14 @@ def test_what_was_sent_of_a_finished_experiment_goes_and_its_record_and_log_stay
 ) -> None:
     folders = [head.experiment("done", "FINISHED"), head.experiment("stopped", "STOPPED")]
     for folder in folders:
-        (folder / "payload").mkdir()
+        (folder / "source").mkdir()
         (folder / "files.tar").touch()
         (folder / "output.log").touch()
     head.take(12)
     head.keep_space()
     finished, stopped = (sorted(os.listdir(folder)) for folder in folders)
     assert finished == ["output.log", "state.json"]
-    assert stopped == ["files.tar", "output.log", "payload", "state.json"]
+    assert stopped == ["files.tar", "output.log", "source", "state.json"]
 
 
 def test_a_removal_that_was_killed_is_finished(head: FillingHead) -> None:
@@ -258,4 +258,5 @@ def test_nothing_is_submitted_or_resumed_where_the_disk_has_no_space(tmp_path: P
             }
         status = head.ask("status")
         assert [record["name"] for record in status["experiments"]] == ["old"]
+        assert status["head"]["disk_warning"].startswith("nothing can be submitted below 5 GiB")
         assert 0 < LEAST - GIB - status["head"]["disk_free_bytes"] < MEBIBYTE

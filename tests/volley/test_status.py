@@ -122,16 +122,12 @@ def test_a_service_that_does_not_work_is_named_with_its_log() -> None:
         "The head's service sync-results has failed. Next: volley logs --unit sync-results",
     ]
 @pytest.mark.parametrize(
-    ("gib", "ending"),
-    [
-        (90, ""),
-        (9, ": below 10 GiB the head removes runs that are over and saved"),
-        (4, ": nothing can be submitted below 5 GiB. Next: volley rm NAME"),
-    ],
+    ("warning", "ending"),
+    [("", ""), ("it is little. Next: volley rm NAME", ": it is little. Next: volley rm NAME")],
 )
-def test_the_space_that_the_head_has_left_is_shown(gib: int, ending: str) -> None:
-    answer = {**ANSWER, "head": {**ANSWER["head"], "disk_free_bytes": gib * 2**30}}
-    assert f"The head's disk has {gib}.0 GiB left{ending}" in page(answer)
+def test_the_space_that_the_head_has_left_is_shown(warning: str, ending: str) -> None:
+    answer = {**ANSWER, "head": {**ANSWER["head"], "disk_warning": warning}}
+    assert f"The head's disk has 90.0 GiB left{ending}" in page(answer)
 
 
 def test_a_queue_that_has_seen_no_nodes_says_where_to_look() -> None:

@@ -74,6 +74,8 @@ class SleepingHead(InstalledHead):
         self.replace_module("results.py", SAVE.format(root=self.root))
         self.shorten_waits(POLL_S=0.2)
         self.machine = Machine(self.root)
+        self.runtime = root / "run/volley"
+        self.runtime.mkdir()
         self.machine.command("systemctl", SYSTEMCTL)
         self.machine.command("runuser", RUNUSER)
         self.set()
@@ -174,11 +176,14 @@ class SleepingHead(InstalledHead):
         return bool(view.get("powerState") == "PowerState/deallocated")
 
     def read(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.home / name).read_text())
+        found: dict[str, Any] = json.loads(self._file(name).read_text())
         return found
 
     def write(self, name: str, values: dict[str, Any]) -> None:
-        (self.home / name).write_text(json.dumps(values))
+        self._file(name).write_text(json.dumps(values))
+
+    def _file(self, name: str) -> Path:
+        return (self.runtime if name.startswith("sleep") else self.home) / name
 
     def change(self, name: str, **values: Any) -> None:
         self.write(name, {**self.read(name), **values})
