@@ -22,6 +22,7 @@ MACHINE_FOLDERS = (
     "var/lib/volley",
     "var/log",
     "run",
+    "tmp/ray",
     "proc/driver",
     "sys/fs/cgroup",
     SCRIPTS,
