@@ -9,6 +9,7 @@ import webbrowser
 from dataclasses import dataclass
 from typing import NoReturn
 
+from payload.errors import printable
 from volley.errors import as_typed, refused
 from volley.head import Head
 from volley.ports import LOOPBACK, check_port, has_desktop

@@ -121,6 +121,8 @@ def test_a_service_that_does_not_work_is_named_with_its_log() -> None:
         "Next: volley logs --unit mlflow",
         "The head's service sync-results has failed. Next: volley logs --unit sync-results",
     ]
+
+
 @pytest.mark.parametrize(
     ("warning", "ending"),
     [("", ""), ("it is little. Next: volley rm NAME", ": it is little. Next: volley rm NAME")],

@@ -19,10 +19,10 @@ from requests.utils import get_environ_proxies
 
 from head.paths import RUNS
 from head.queue.__main__ import CLOSING_S
+from head.queue.plan import OOM_SCORE
 from head.queue.ray_api import REQUEST_S
 from head.scheduled_events import STOP_S, WORKERS_S
 from head.undelivered import FILES
-from head.queue.plan import OOM_SCORE
 from infra import ports
 from infra.boot.cloud_config import HEAD_SOFTWARE_UNITS, UNITS, Role, cloud_config
 from tests.free_port import free_port
