@@ -6,6 +6,7 @@ import os
 import platform
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 
@@ -38,6 +39,8 @@ LONG = frozenset(
 
 test_scale comes first of all: after other tests an env runner of its cluster did not start, twice.
 """
+# Checkpoints are signed with a key of the user; the tests have one of their own.
+os.environ.setdefault("VOLLEY_HOME", f"{tempfile.gettempdir()}/volley-tests-{os.getuid()}")
 # Several tests may each start a Ray at the same time, from a cold disk.
 os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")
 # Ray would start a process for each of its CPUs at once; most tests use none of them.

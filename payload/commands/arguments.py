@@ -77,6 +77,7 @@ def add_evaluate(commands: Any) -> None:
     )
     add("--seed", type=int, help="seed of environments and actions")
     add("--video", type=Path, metavar="MP4", help="also record an episode")
+    _add_trust(evaluate, "checkpoint")
     add_results(evaluate)
 
 
@@ -138,6 +139,15 @@ def _add_resume(command: argparse.ArgumentParser, what: str) -> None:
         metavar=what.upper(),
         help=f"continue the {what} in a folder from its last checkpoint "
         f"(default: the newest {what} in --results)",
+    )
+    _add_trust(command, what)
+
+
+def _add_trust(command: argparse.ArgumentParser, what: str) -> None:
+    command.add_argument(
+        "--trust",
+        action="store_true",
+        help=f"run the code that a {what} of somebody else names, without asking",
     )
 
 

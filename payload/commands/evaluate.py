@@ -42,11 +42,16 @@ def evaluate(options: argparse.Namespace) -> int:
     if options.video is not None and not options.video.absolute().parent.is_dir():
         raise UserError(f"--video {options.video}: the folder does not exist")
     from payload.environments.machine_requirements import provide
+    from payload.run.checkpoint_policy import needs_pickle
     from payload.run.evaluate import evaluate
+    from payload.run.trust import check_trust, code_of
     from payload.run.video import record_video
 
     # RLlib warns about a deprecated class that it uses itself.
     logging.getLogger("ray._common.deprecation").setLevel(logging.ERROR)
+    if IS_UNDER not in os.environ:  # Otherwise this command has asked already.
+        code = code_of(experiment, needs_pickle(checkpoint))
+        check_trust(str(checkpoint.path), [checkpoint.signed], code, options.trust)
     provide(experiment, options.results)
     _continue_under(experiment)
     result = evaluate(checkpoint, options.episodes, options.explore, options.seed)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from payload.experiment.settings import Experiment
     from payload.run.reporting import TrainOptions
     from payload.run.run_folder import RunFolder
+    from payload.run.trust import Signed
 
 URI_SCHEMES = ("http://", "https://", "sqlite:///", "postgresql://", "mysql://", "databricks")
 
@@ -78,6 +79,7 @@ def load_experiment(options: argparse.Namespace, resumed: RunFolder | None) -> L
     command_line["config"] = config
     file, before = options.file, None
     if resumed is not None:
+        check_resumed(resumed, options.trust)
         newest = resumed.checkpoints().newest_whole()
         if newest is None:
             raise UserError(f"--resume {resumed.path}: every checkpoint is damaged")
@@ -88,6 +90,36 @@ def load_experiment(options: argparse.Namespace, resumed: RunFolder | None) -> L
         return loaded
     changes = check_resumable(before, loaded.experiment, f"--resume {resumed.path}")
     return replace(loaded, notes=[*loaded.notes, *changes])
+
+
+def check_resumed(run: RunFolder, trust: bool, *own: Signed, below: str = "") -> None:
+    """Asks before a run is resumed that this user has not made on this machine.
+
+    A cluster's job asks nobody: its folder is the cluster's own.
+
+    Args:
+        own: Signatures besides those of the checkpoints.
+        below: A pattern of the folders with checkpoints; "" for the run's own.
+
+    Raises:
+        UserError: It is not trusted.
+    """
+    from payload.experiment.read import read_experiment
+    from payload.run.ray_cluster import is_job
+    from payload.run.run_folder import RunFolder
+    from payload.run.trust import check_trust, code_of
+
+    if is_job():
+        return
+    folders = [RunFolder(path) for path in run.path.glob(below)] if below else [run]
+    checkpoints = [each for folder in folders for each in folder.checkpoints().newest_first()]
+    files = [run.experiment_file, *(each.experiment_file for each in checkpoints)]
+    texts: dict[str, list[str]] = {}
+    for file in filter(Path.is_file, files):
+        for kind, text in code_of(read_experiment(file).experiment, pickles=True).items():
+            texts.setdefault(kind, []).append(text)
+    code = {kind: "; ".join(dict.fromkeys(of_kind)) for kind, of_kind in texts.items()}
+    check_trust(f"--resume {run.path}", [*own, *(each.signed for each in checkpoints)], code, trust)
 
 
 def provide_environment(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from payload.commands.prepare import (
     check_positive,
+    check_resumed,
     check_run_options,
     load_experiment,
     provide_environment,
@@ -42,6 +43,7 @@ def tune(options: argparse.Namespace) -> int:
     resumed = None
     if options.resume is not None:
         resumed = find_search_to_resume(options.results, options.resume)
+        check_resumed(resumed, options.trust, resumed.signed, below="*/")
         options.file = options.file or resumed.experiment_file
     loaded = load_experiment(options, None)
     experiment = loaded.experiment

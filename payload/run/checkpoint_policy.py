@@ -14,6 +14,18 @@ from torch.utils._pytree import tree_map
 
 from payload.errors import UserError
 from payload.run.checkpoints import Checkpoint
+from payload.run.policy_weights import has_own_network, own_module
+
+
+def needs_pickle(checkpoint: Checkpoint) -> bool:
+    """Whether playing the checkpoint reads pickles, which can run any code."""
+    return not (checkpoint.weights.is_file() and has_own_network(checkpoint.experiment()))
+
+
+def _module(checkpoint: Checkpoint) -> Any:
+    if needs_pickle(checkpoint):
+        return RLModule.from_checkpoint(checkpoint.module)
+    return own_module(checkpoint.weights, checkpoint.experiment())
 
 
 class Policy:
@@ -25,7 +37,7 @@ class Policy:
             UserError: The checkpoint is truncated, or of another version's network.
         """
         try:
-            self.module = RLModule.from_checkpoint(checkpoint.module)
+            self.module = _module(checkpoint)
         except Exception as error:  # A truncated file raises many types.
             reason = " ".join(str(error).split())
             raise UserError(

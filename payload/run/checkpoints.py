@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +17,13 @@ from payload.experiment.read import read_experiment
 from payload.experiment.settings import Experiment
 from payload.may_pass import may_pass
 from payload.run.progress import Progress
+from payload.run.trust import SIGNATURE, Signed
 
 ALGORITHM = "algorithm"
 """RLlib's own checkpoint: `Algorithm.from_checkpoint` reads this folder."""
 EXPERIMENT_FILE = "experiment.yaml"
 PROGRESS_FILE = "progress.json"
+WEIGHTS = "policy.npz"
 CHECKSUMS = "SHA256SUMS"
 """Checksums of every other file, as `sha256sum --check` reads them."""
 PREFIX = "checkpoint_"
@@ -55,14 +57,36 @@ class Checkpoint:
     def progress(self) -> Progress:
         return Progress.from_json(json.loads((self.path / PROGRESS_FILE).read_text()))
 
+    @property
+    def weights(self) -> Path:
+        """The policy's weights without pickle; see policy_weights.py."""
+        return self.path / WEIGHTS
+
+    @property
+    def signed(self) -> Signed:
+        """The checksums stand for all files."""
+        return Signed(self.path, (CHECKSUMS,))
+
     def verify(self) -> None:
-        """Raises DamagedError unless every file is as it was saved."""
+        """Raises DamagedError unless every file is as it was saved, and no other file is there."""
         try:
             lines = (self.path / CHECKSUMS).read_text().splitlines()
             saved = [line.split("  ", 1) for line in lines]
-            damaged = [name for sha, name in saved if _sha(self.path / name) != sha]
+            files = {str(path.relative_to(self.path)) for path in _files(self.path)}
+            added = files - {name for _, name in saved} - {CHECKSUMS, SIGNATURE}
+            damaged = [
+                name
+                for sha, name in saved
+                if name not in files
+                or not (self.path / name).is_file()
+                or _sha(self.path / name) != sha
+            ]
         except (OSError, ValueError) as error:
             raise DamagedError(f"{self.path}: {first_line(error)}") from None
+        if added and lines:
+            raise DamagedError(
+                f"{self.path}: {', '.join(sorted(added))} is not in {CHECKSUMS}: it was added later"
+            )
         if damaged or not lines:
             what = (
                 f"checksum of {', '.join(damaged)} is wrong" if lines else f"{CHECKSUMS} is empty"
@@ -103,9 +127,11 @@ class CheckpointStore:
             aside.mkdir(parents=True)
             algorithm.save_to_path((aside / ALGORITHM).absolute())
             _raise_learners_error(algorithm)
+            _write_weights(Checkpoint(aside), experiment)
             (aside / EXPERIMENT_FILE).write_text(to_yaml(experiment))
             (aside / PROGRESS_FILE).write_text(json.dumps(progress.to_json(), indent=1))
             _write_checksums(aside)
+            Checkpoint(aside).signed.sign()
             _sync(aside)
             if final.exists():
                 shutil.rmtree(final)
@@ -231,10 +257,25 @@ def _raise_learners_error(algorithm: Any) -> None:
             raise error
 
 
+def _write_weights(checkpoint: Checkpoint, experiment: Experiment) -> None:
+    from payload.run.policy_weights import has_own_network, write_weights  # Imports torch.
+
+    state = checkpoint.module / "module_state.pkl"
+    if state.is_file() and has_own_network(experiment):
+        write_weights(state, checkpoint.weights)
+
+
 def _write_checksums(folder: Path) -> None:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     lines = (f"{_sha(path)}  {path.relative_to(folder)}\n" for path in files)
     (folder / CHECKSUMS).write_text("".join(lines))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yields files, and links to folders, which no algorithm writes."""
+    for parent, folders, names in os.walk(folder):
+        links = [name for name in folders if Path(parent, name).is_symlink()]
+        yield from (Path(parent, name) for name in [*names, *links])
 
 
 def _sha(path: Path) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from payload.errors import UserError
 from payload.experiment.settings import Experiment
 from payload.run.run_folder import RUNS, RunFolder, create_run_folder
+from payload.run.trust import Signed
 from payload.search.search_plan import Plan
 
 PLAN = "search.json"
@@ -18,6 +19,11 @@ class SearchFolder(RunFolder):
     @property
     def plan_file(self) -> Path:
         return self.path / PLAN
+
+    @property
+    def signed(self) -> Signed:
+        """What a resume reads besides the trials' checkpoints."""
+        return Signed(self.path, (self.experiment_file.name, PLAN))
 
     @property
     def table_file(self) -> Path:
@@ -57,6 +63,7 @@ def create_search_folder(results: Path, experiment: Experiment, plan: Plan) -> S
     """Makes a new search's folder, named after algorithm, environment and time."""
     folder = SearchFolder(create_run_folder(results, experiment, prefix="tune_").path)
     plan.write(folder.plan_file)
+    folder.signed.sign()
     return folder
 
 

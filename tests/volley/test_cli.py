@@ -214,6 +214,8 @@ def test_the_laptop_imports_of_the_other_packages_what_it_may() -> None:
     allowed = {
         "bench.arguments",
         "bench.command",
+        "head.archive",
+        "head.below",
         "head.command.tensorboard",
         "head.files",
         "head.queue.record",
@@ -229,6 +231,7 @@ def test_the_laptop_imports_of_the_other_packages_what_it_may() -> None:
         "payload.commands.tune",
         "payload.errors",
         "payload.experiment",
+        "payload.experiment.bounded_yaml",
         "payload.experiment.file",
         "payload.experiment.old_names",
         "payload.experiment.script",
