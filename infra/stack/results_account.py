@@ -30,6 +30,14 @@ ENVIRONMENT_DAYS = 90
 """Days without use after which a Python environment is deleted; a head creates it again."""
 
 
+KEEPS_VERSIONS = (
+    "The results account {account} keeps versions or soft-deleted blobs: Azure bills every state "
+    "of the database and every checkpoint for days. Next: az storage account "
+    "blob-service-properties update --resource-group {group} --account-name {account} "
+    "--enable-versioning false --enable-delete-retention false"
+)
+
+
 class ResultsAccount(pulumi.ComponentResource):
     """The results account: containers for the results, Python environments and Ray's token.
 
@@ -68,6 +76,7 @@ class ResultsAccount(pulumi.ComponentResource):
                 subscription_id=subscription,
                 opts=pulumi.ResourceOptions(parent=self),
             )
+        warn_of_versions(group, account, pulumi.InvokeOptions(provider=self._provider))
         self._group: pulumi.Input[str] = group
         self.account_id = pulumi.Output.from_input(account_id)
         self.account_name = pulumi.Output.from_input(account)
@@ -192,6 +201,23 @@ def _first_address(configs: Any) -> str:
     (first, *_) = configs
     addresses = first["ip_addresses"] if isinstance(first, dict) else first.ip_addresses
     return str(addresses[0])
+
+
+def warn_of_versions(group: str, account: str, options: pulumi.InvokeOptions) -> None:
+    """Warns of an existing account whose cost would grow with the square of the training time."""
+    try:
+        service = storage.get_blob_service_properties(
+            account_name=account,
+            blob_services_name="default",
+            resource_group_name=group,
+            opts=options,
+        )
+    except Exception as error:  # The check needs a right that `up` itself does not need.
+        pulumi.log.warn(f"Whether {account} keeps versions was not checked: {error}")
+        return
+    soft_delete = service.delete_retention_policy
+    if service.is_versioning_enabled or (soft_delete and soft_delete.enabled):
+        pulumi.log.warn(KEEPS_VERSIONS.format(group=group, account=account))
 
 
 def declare_retention(

@@ -133,7 +133,9 @@ class Azure:
                 return {"token": "of nobody"}
             case "getSubnet":
                 return self._existing(KINDS["Subnet"].resource_id(arguments)).inputs
-            case "getVirtualMachine" | "getVirtualMachineScaleSet" as function:
+            case (
+                "getVirtualMachine" | "getVirtualMachineScaleSet" | "getBlobServiceProperties"
+            ) as function:
                 kind = KINDS[function.removeprefix("get")]
                 return self._described(kind.resource_id(arguments))
             case run_commands.GET:
