@@ -48,6 +48,7 @@ def test_an_experiment_that_ended_while_mlflow_was_away_ends_there_too(tmp_path:
     experiment_of_all = client.get_experiment_by_name(EXPERIMENT_NAME)
     assert experiment_of_all is not None
     (tracked,) = client.search_runs([experiment_of_all.experiment_id])
+    assert outbox.end is not None
     assert (tracked.info.status, tracked.info.end_time) == ("FINISHED", outbox.end[1])
     assert tracked.data.metrics == {"entropy": 1.5}
     assert not run.undelivered_file.exists()
