@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TextIO
 
 from payload.errors import TemporaryError, UserError, first_line
-from payload.run.ray_cluster import is_job
 from payload.run.run_folder import RUNS, RunFolder
 from payload.tracking.mlflow_run import DATABASE, Tracking, end_run
 
@@ -35,6 +34,8 @@ def driver_lock(folder: RunFolder) -> Iterator[None]:
         if not _acquire(lock):
             host, pid = _driver(lock)
             reason = f"--resume {folder.path}: process {pid} on {host} is training it"
+            from payload.run.ray_cluster import is_job
+
             if is_job():
                 raise TemporaryError(reason)
             raise UserError(f"{reason}; stop that first")

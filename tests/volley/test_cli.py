@@ -235,6 +235,7 @@ def test_the_laptop_imports_of_the_other_packages_what_it_may() -> None:
         "payload.experiment.file",
         "payload.experiment.old_names",
         "payload.experiment.script",
+        "payload.may_pass",
         "payload.parcel",
         "payload.run.driver_lock",
         "payload.run.run_folder",
