@@ -61,7 +61,7 @@ def run_script(options: argparse.Namespace) -> int:
     client = _client(tracking, in_job)
     folder = options.resume or make_folder(options.results, name).path
     (folder / SCRIPT).write_text(to_yaml(script))
-    end_runs(client, folder, "FAILED")  # An earlier process may have been lost.
+    end_runs(client, folder, "FAILED", _now_ms())  # An earlier process may have been lost.
     undelivered = RunFolder(folder).undelivered_file
     undelivered.unlink(missing_ok=True)
     status = RunStatus("RUNNING", str(folder))
@@ -70,7 +70,7 @@ def run_script(options: argparse.Namespace) -> int:
     end = run(script, script_variables(folder, tracking.uri))
     # Nothing that fails from here on may start the script again.
     status.ended(end.status, end.reason).write(options.status)
-    runs, ended_ms = [], int(time.time() * 1000)
+    runs, ended_ms = [], _now_ms()
     try:
         runs = end_runs(client, folder, end.status, ended_ms)
     except Exception as error:  # MLflow raises errors of several libraries.
@@ -82,6 +82,10 @@ def run_script(options: argparse.Namespace) -> int:
         print(f"Next:\n  {ui_command(options.results)}")
     # The queue retries other exit codes, but the script would fail again.
     return OVER if in_job and end.status == "FAILED" else end.exit_code
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def _client(tracking: Tracking, in_job: bool) -> Any:

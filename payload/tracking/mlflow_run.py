@@ -116,6 +116,8 @@ class MLflowRun:
         self._key = tracking.key or uuid.uuid4().hex
         self._client: Any = None
         self._outbox = _left_over(tracking.undelivered)
+        self._old_file = tracking.undelivered
+        """An earlier process may have written it; None once MLflow has its content."""
         self._logged_until = max((point.env_steps for point in self._outbox.points), default=-1)
         """The outbox has an earlier process's metrics up to here, with their time."""
         self._news, self._closed, self._given_up = (threading.Event() for _ in range(3))
@@ -183,6 +185,12 @@ class MLflowRun:
         except OSError as error:  # A full disk must not end a run.
             print(f"MLflow: {first_line(error)}", flush=True)
 
+    def _forget_left_over(self) -> None:
+        """Removes the file of an earlier process, once MLflow has its content."""
+        if self._old_file is not None and not self._closed.is_set():
+            self._old_file.unlink(missing_ok=True)
+        self._old_file = None
+
     def _deliver(self) -> None:
         is_over = not self._until_done(self._connect)
         while not is_over:
@@ -193,6 +201,7 @@ class MLflowRun:
                 if not self._until_done(partial(self._send, request)):
                     return
                 done()
+            self._forget_left_over()
 
     def _connect(self) -> None:
         """Makes a client, and creates, finds or resumes the run."""

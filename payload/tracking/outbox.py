@@ -164,7 +164,10 @@ def _send_points(batch: list[MetricPoint], after: int, client: Any, run_id: str)
 
 
 def _send_end(status: Status, ended_ms: int, client: Any, run_id: str) -> None:
-    client.set_terminated(run_id, status, ended_ms)
+    """Ends the run, unless it has ended since: a restored file may be older than that."""
+    run = client.get_run(run_id).info
+    if run.status == "RUNNING" or (run.end_time or 0) < ended_ms:
+        client.set_terminated(run_id, status, ended_ms)
 
 
 def is_final(error: Exception) -> bool:

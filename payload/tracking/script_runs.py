@@ -15,16 +15,16 @@ SUBMISSION = "volley.submission"
 """The tag of all MLflow runs that a script starts."""
 
 
-def end_runs(client: Any, folder: Path, status: Status, ended_ms: int | None = None) -> list[str]:
+def end_runs(client: Any, folder: Path, status: Status, ended_ms: int) -> list[str]:
     """Ends the MLflow runs that the script has left as RUNNING; returns the ids of all its runs.
 
     Args:
-        ended_ms: When it ended, in milliseconds since 1970; None is now.
+        ended_ms: When it ended, in milliseconds since 1970. Later runs are not ended.
     """
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     runs = client.search_runs(experiments, f"tags.`{SUBMISSION}` = '{folder.name}'")
     for run in runs:
-        if run.info.status == "RUNNING":
+        if run.info.status == "RUNNING" and run.info.start_time <= ended_ms:
             client.set_terminated(run.info.run_id, status, ended_ms)
     return [run.info.run_id for run in runs]
 

@@ -110,6 +110,17 @@ def test_a_run_whose_driver_was_killed_becomes_killed(
     assert status(results, run_id) == "KILLED"
 
 
+def test_a_run_killed_after_its_end_is_not_marked(
+    results: Path, make_run: Callable[[str], tuple[RunFolder, str]]
+) -> None:
+    folder, run_id = make_run("ended")
+    with driver(folder):
+        pass
+    folder.undelivered_file.write_text("{}")  # It has the status that MLflow has yet to receive.
+    assert list(mark_dead_runs(results)) == []
+    assert status(results, run_id) == "RUNNING"
+
+
 def test_trials_of_a_search_whose_driver_was_killed_become_killed(
     results: Path, make_run: Callable[[str], tuple[RunFolder, str]]
 ) -> None:
