@@ -36,6 +36,7 @@ CHECKPOINT_S = 150.0
 """The payload writes one every 60 s, and the head saves every 30 s."""
 SEARCH_EXPERIMENT = ROOT / "rehearsal/scenario/search_experiment.yaml"
 TRIALS = 2
+FILES_S = 60.0
 SEARCHED_S = 180.0
 BEST = "best.yaml"
 PARENT = "mlflow.parentRunId"
@@ -98,13 +99,16 @@ def search(context: Context) -> str:
         seconds = until(is_over, SEARCHED_S, "the end of the search", pause_s=0.5)
         parent, trials = _search_runs(laptop, mlflow)
         run_id = parent["info"]["run_id"]
-        listed = laptop.get(f"{mlflow}/api/2.0/mlflow/artifacts/list?run_id={run_id}")
+
+        def has_best() -> bool:
+            listed = laptop.get(f"{mlflow}/api/2.0/mlflow/artifacts/list?run_id={run_id}")
+            return BEST in {file["path"] for file in listed.get("files", [])}
+
+        # MLflow gets the files of a run after its status.
+        until(has_best, FILES_S, f"{BEST} among the artifacts", pause_s=0.5)
     states = {run["info"]["status"] for run in (parent, *trials)}
     if len(trials) != TRIALS or states != {"FINISHED"}:
         raise UnexpectedError(f"{len(trials)} trials, states {', '.join(sorted(states))}")
-    artifacts = {file["path"] for file in listed.get("files", [])}
-    if BEST not in artifacts:
-        raise UnexpectedError(f"no {BEST} among {', '.join(sorted(artifacts))}")
     return f"a run with {len(trials)} nested runs, all FINISHED {seconds:.0f} s later, with {BEST}"
 
 
