@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from .files import files_of_runs
@@ -50,9 +51,8 @@ def main() -> int:
         rotate(log)
     for left in [*HOME.glob(f"*/{REMOVED}*"), *HOME.glob(f"*/*/{REMOVED}*")]:
         _delete(left)  # Of a removal that was killed.
-    while free_bytes() < LOW and (path := next(_removable(store), None)):
-        print(f"{free()}: removing {path.relative_to(HOME)}", flush=True)
-        remove(path)
+    while free_bytes() < LOW and _remove_one(store):
+        pass
     if free_bytes() < LOW:
         print(f"{free()}, and nothing more that can be removed", flush=True)
     _reserve()
@@ -90,8 +90,7 @@ def _reserve() -> None:
     if free_bytes() < RESERVE_BYTES:
         RESERVE.unlink(missing_ok=True)
     elif free_bytes() > LOW + RESERVE_BYTES and not RESERVE.exists():
-        with RESERVE.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
+        RESERVE.write_bytes(bytes(RESERVE_BYTES))
 
 
 def rotate(log: Path) -> None:
@@ -109,17 +108,43 @@ def rotate(log: Path) -> None:
     os.truncate(log, 0)
 
 
-def remove(path: Path) -> None:
-    """Removes a folder or a file, for everybody else at once: saving never sees a part of a run.
+def remove_runs(folder: Path, store: Store) -> None:
+    """Removes a folder of RUNS, unless an experiment has been submitted that continues it."""
+    with _saves_paused():
+        aside = None if folder.name in _unfinished_keys(store) else _taken_away(folder)
+    if aside is not None:
+        _delete(aside)
 
-    It would take what is missing of a run's checkpoints for rotated away, and delete it from Blob.
-    """
-    aside = path.with_name(f"{REMOVED}{path.name}")
+
+def _remove_one(store: Store) -> bool:
+    """Removes what is needed least; returns whether there was something."""
+    with _saves_paused():
+        # What it knows is no older than the lock, for which it may have waited for long.
+        path = next(_removable(store), None)
+        if path is None:
+            return False
+        print(f"{free()}: removing {path.relative_to(HOME)}", flush=True)
+        aside = _taken_away(path)
     _delete(aside)
+    return True
+
+
+@contextmanager
+def _saves_paused() -> Iterator[None]:
+    """Waits for the end of a save, and keeps others from starting.
+
+    A save takes what is missing of a run's checkpoints for rotated away, and deletes it from Blob.
+    """
     with open(os.open(LOCK, os.O_RDONLY | os.O_CREAT, 0o644)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        path.rename(aside)
+        yield
+
+
+def _taken_away(path: Path) -> Path:
+    """Renames a folder or a file, so that it is gone at once for everybody; returns it."""
+    aside = path.with_name(f"{REMOVED}{path.name}")
     _delete(aside)
+    return path.rename(aside)
 
 
 def _delete(path: Path) -> None:
@@ -134,10 +159,13 @@ def _removable(store: Store) -> Iterator[Path]:
     # Nothing starts it again. Its record, its status and its log stay; the laptop has the rest.
     for folder in [store.folder(record.name) for record in records if record.state == "FINISHED"]:
         yield from (path for path in folder.glob("[!.]*") if path.is_dir() or path.name == FILES)
-    unfinished = {record.key for record in records if not record.over}
+    unfinished = _unfinished_keys(store)
     folders = [path for path in _folders(RUNS) if path.name not in unfinished and path != NOTEBOOKS]
     for changed, folder in sorted((_last_change(folder), folder) for folder in folders):
-        if changed < time.time() - UNTOUCHED_S and all(map(is_saved, files_of_runs(folder))):
+        untouched = changed < time.time() - UNTOUCHED_S
+        saved = untouched and all(map(is_saved, files_of_runs(folder)))
+        # Looking takes a while.
+        if saved and folder.name not in _unfinished_keys(store):
             yield folder
 
 
@@ -151,6 +179,10 @@ def _unused(records: Sequence[Record]) -> Iterator[Path]:
         yield from (path for path in _folders(parent) if path.stat().st_mtime < since)
     if not any(record.live for record in unfinished):
         yield from filter(Path.is_dir, CACHES)
+
+
+def _unfinished_keys(store: Store) -> set[str]:
+    return {record.key for record in store.records() if not record.over}
 
 
 def _folders(parent: Path) -> list[Path]:

@@ -3,7 +3,7 @@
 from argparse import Namespace
 from typing import Any
 
-from ..disk import remove
+from ..disk import remove_runs
 from ..files import files_of_runs
 from ..marks import is_saved
 from ..paths import RUNS
@@ -28,7 +28,6 @@ def rm(store: Store, options: Namespace) -> dict[str, Any]:
     }
     if not options.look:
         store.remove(record.name)
-        # Somebody may have submitted it again meanwhile.
-        if has_runs and not any(other.key == record.key for other in store.records()):
-            remove(runs)
+        if has_runs:
+            remove_runs(runs, store)
     return answer

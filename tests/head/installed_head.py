@@ -33,6 +33,9 @@ class InstalledHead:
             path.write_bytes(content)
         (root / "proc/sys/kernel/random").mkdir(parents=True)
         (root / "proc/1").mkdir()
+        # Of cluster-sleep.service and disk-space.service.
+        for name in ("volley", "volley-requests"):
+            (root / "run" / name).mkdir(parents=True)
         self.boot("first")
         self.set_up_for(HOUR)
 

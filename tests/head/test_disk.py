@@ -140,20 +140,23 @@ def test_what_blob_has_not_or_somebody_needs_stays_on_a_full_disk(head: FillingH
     assert output.endswith("GiB left, and nothing more that can be removed\n")
 
 
-def test_a_run_is_not_taken_from_under_a_save(head: FillingHead) -> None:
-    # It would delete what is missing of the checkpoints from Blob.
+def test_a_run_is_not_taken_from_under_a_save_or_a_start(head: FillingHead) -> None:
+    # A save would delete what is missing of the checkpoints from Blob.
     head.experiment("pong", "FINISHED")
-    head.run("pong", 1)
+    head.run("pong", 2)
+    resumed = head.experiment("resumed", "STOPPED")
+    head.run("resumed", 1)
     head.take(12)
     with (head.home / "save.lock").open("w") as saving:
         fcntl.flock(saving, fcntl.LOCK_EX)
         with head.start_disk() as process:
-            assert process.stdout is not None
-            assert "removing runs/pong-key" in process.stdout.readline()
-            time.sleep(0.3)
-            assert head.left() == ["pong-key"]
+            time.sleep(1)
+            assert head.left() == ["pong-key", "resumed-key"]
+            state = (resumed / "state.json").read_text()
+            (resumed / "state.json").write_text(state.replace("STOPPED", "QUEUED"))
             fcntl.flock(saving, fcntl.LOCK_UN)
-    assert head.left() == []
+            process.communicate()
+    assert head.left() == ["resumed-key"]
 
 
 def test_packages_and_images_go_first_unless_an_unfinished_experiment_has_used_them(
@@ -239,6 +242,20 @@ def test_a_log_that_has_filled_the_disk_is_emptied_without_a_copy(tmp_path: Path
         assert "older lines are lost: [Errno 28]" in head.keep_space()
         assert log.stat().st_size == 0
         assert not log.with_name("driver_log.txt.1").exists()
+
+
+def test_a_full_disk_has_a_reserve_for_the_queue(tmp_path: Path) -> None:
+    folder = tmp_path / "var/lib/volley"
+    folder.mkdir(parents=True)
+    with small_disk(folder, LOW + 200 * MEBIBYTE):
+        head = FillingHead(tmp_path)
+        head.keep_space()
+        reserve = head.home / ".reserve"
+        assert reserve.stat().st_blocks * 512 == 64 * MEBIBYTE
+        head.take(8)
+        subprocess.run(["mount", "-o", "remount,size=73m", str(folder)], check=True)
+        head.keep_space()
+        assert not reserve.exists()
 
 
 def test_nothing_is_submitted_or_resumed_where_the_disk_has_no_space(tmp_path: Path) -> None:

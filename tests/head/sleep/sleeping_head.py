@@ -74,8 +74,6 @@ class SleepingHead(InstalledHead):
         self.replace_module("results.py", SAVE.format(root=self.root))
         self.shorten_waits(POLL_S=0.2)
         self.machine = Machine(self.root)
-        self.runtime = root / "run/volley"
-        self.runtime.mkdir()
         self.machine.command("systemctl", SYSTEMCTL)
         self.machine.command("runuser", RUNUSER)
         self.set()
@@ -183,7 +181,7 @@ class SleepingHead(InstalledHead):
         self._file(name).write_text(json.dumps(values))
 
     def _file(self, name: str) -> Path:
-        return (self.runtime if name.startswith("sleep") else self.home) / name
+        return (self.root / "run/volley" if name == "sleep.json" else self.home) / name
 
     def change(self, name: str, **values: Any) -> None:
         self.write(name, {**self.read(name), **values})

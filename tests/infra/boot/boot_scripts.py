@@ -78,7 +78,7 @@ class Machine:
         self.calls = root / "calls"
         self.calls.touch()
         for folder in ("bin", "run"):
-            (root / folder).mkdir()
+            (root / folder).mkdir(exist_ok=True)
 
     def command(self, name: str, text: str) -> None:
         """Makes a bash command that records its calls."""

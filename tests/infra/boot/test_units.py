@@ -18,6 +18,7 @@ import yaml
 from requests.utils import get_environ_proxies
 
 from head.paths import RUNS
+from head.paths import SLEEP, SLEEP_REQUEST
 from head.queue.__main__ import CLOSING_S
 from head.queue.plan import OOM_SCORE
 from head.queue.ray_api import REQUEST_S
@@ -171,6 +172,15 @@ def test_memory_is_taken_from_env_runners_then_drivers_then_the_queue_and_ray_la
     scores = [score(name) for name in order]
     assert scores == sorted(scores, reverse=True)
     assert scores[0] > OOM_SCORE > 0 > scores[1] > scores[3]
+
+
+@pytest.mark.parametrize("role", ["head"], indirect=True)
+def test_what_sleep_has_to_know_in_a_boot_is_in_memory(tree: Path) -> None:
+    for unit, file in (("cluster-sleep.service", SLEEP), ("disk-space.service", SLEEP_REQUEST)):
+        assert f"/run/{settings(tree, unit, 'RuntimeDirectory')[0]}" == str(file.parent)
+        assert settings(tree, unit, "RuntimeDirectoryPreserve") == ["yes"]
+    # Whoever asks is not root.
+    assert settings(tree, "disk-space.service", "User") == ["ray"]
 
 
 @pytest.mark.parametrize("role", ["head"], indirect=True)
