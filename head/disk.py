@@ -42,6 +42,8 @@ INSTALLED = (PACKAGES, HOME / ".images", HOME / ".cache/volley")
 """Folders of packages, of unpacked images (payload/environments/image.py) and of conda's prefixes
 (conda_worker.py). A start touches what it uses."""
 CACHES = (HOME / ".cache/uv", HOME / ".cache/rattler")
+UNDELIVERED = "mlflow_undelivered.json"
+"""In a run of which MLflow lacks something; the payload that has written it delivers it later."""
 REMOVED = ".removed-"
 
 
@@ -111,9 +113,10 @@ def rotate(log: Path) -> None:
 def remove_runs(folder: Path, store: Store) -> None:
     """Removes a folder of RUNS, unless an experiment has been submitted that continues it."""
     with _saves_paused():
-        aside = None if folder.name in _unfinished_keys(store) else _taken_away(folder)
-    if aside is not None:
-        _delete(aside)
+        if folder.name in _unfinished_keys(store) or not folder.is_dir():
+            return
+        aside = _taken_away(folder)
+    _delete(aside)
 
 
 def _remove_one(store: Store) -> bool:
@@ -157,15 +160,17 @@ def _removable(store: Store) -> Iterator[Path]:
     records = store.records()
     yield from _unused(records)
     # Nothing starts it again. Its record, its status and its log stay; the laptop has the rest.
-    for folder in [store.folder(record.name) for record in records if record.state == "FINISHED"]:
-        yield from (path for path in folder.glob("[!.]*") if path.is_dir() or path.name == FILES)
+    for record in records:
+        if record.state == "FINISHED" and not _has_undelivered(RUNS / record.key):
+            sent = store.folder(record.name).glob("[!.]*")
+            yield from (path for path in sent if path.is_dir() or path.name == FILES)
     unfinished = _unfinished_keys(store)
     folders = [path for path in _folders(RUNS) if path.name not in unfinished and path != NOTEBOOKS]
     for changed, folder in sorted((_last_change(folder), folder) for folder in folders):
-        untouched = changed < time.time() - UNTOUCHED_S
-        saved = untouched and all(map(is_saved, files_of_runs(folder)))
+        if changed > time.time() - UNTOUCHED_S or _has_undelivered(folder):
+            continue
         # Looking takes a while.
-        if saved and folder.name not in _unfinished_keys(store):
+        if all(map(is_saved, files_of_runs(folder))) and folder.name not in _unfinished_keys(store):
             yield folder
 
 
@@ -183,6 +188,10 @@ def _unused(records: Sequence[Record]) -> Iterator[Path]:
 
 def _unfinished_keys(store: Store) -> set[str]:
     return {record.key for record in store.records() if not record.over}
+
+
+def _has_undelivered(runs: Path) -> bool:
+    return any(path.name == UNDELIVERED for path in files_of_runs(runs))
 
 
 def _folders(parent: Path) -> list[Path]:

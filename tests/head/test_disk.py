@@ -43,10 +43,17 @@ class FillingHead(InstalledHead):
         (folder / "state.json").write_text(json.dumps(record))
         return folder
 
-    def run(self, name: str, age_days: float, saved: bool = True, mebibytes: int = 1) -> Path:
+    def run(
+        self,
+        name: str,
+        age_days: float,
+        saved: bool = True,
+        mebibytes: int = 1,
+        file: str = "weights",
+    ) -> Path:
         """Writes a run of an experiment, and a checkpoint that a link names."""
         folder = self.runs / f"{name}-key"
-        weights = folder / "runs/a/checkpoints/checkpoint_1/weights"
+        weights = folder / "runs/a/checkpoints/checkpoint_1" / file
         weights.parent.mkdir(parents=True)
         weights.write_bytes(bytes(mebibytes * MEBIBYTE))
         link = weights.parents[1] / "best"
@@ -124,19 +131,24 @@ def test_what_blob_has_not_or_somebody_needs_stays_on_a_full_disk(head: FillingH
         ("queued", "QUEUED"),
         ("fresh", "STOPPED"),
         ("stopped", "STOPPED"),
+        ("undelivered", "FINISHED"),
     ):
         head.experiment(name, state)
     head.run("unsaved", 9, saved=False)
     (head.run("changed", 9) / "runs/a/progress.csv").write_text("not saved\n")
     for name in ("training", "queued", "stopped", "orphan"):
         head.run(name, 9)
+    head.run("undelivered", 9, file="mlflow_undelivered.json")
+    (head.experiments / "undelivered/payload").mkdir()
     head.run("fresh", 0.01)  # Somebody may have just restored it, to download it.
     (head.runs / "notebooks").mkdir()
     head.take(12)
     output = head.keep_space()
     assert head.left() == [
-        *("changed-key", "fresh-key", "notebooks", "queued-key", "training-key", "unsaved-key")
+        *("changed-key", "fresh-key", "notebooks", "queued-key", "training-key"),
+        *("undelivered-key", "unsaved-key"),
     ]
+    assert (head.experiments / "undelivered/payload").exists()
     assert output.endswith("GiB left, and nothing more that can be removed\n")
 
 
