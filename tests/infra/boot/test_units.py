@@ -17,8 +17,7 @@ import pytest
 import yaml
 from requests.utils import get_environ_proxies
 
-from head.paths import RUNS
-from head.paths import SLEEP, SLEEP_REQUEST
+from head.paths import RUNS, SLEEP, SLEEP_REQUEST
 from head.queue.__main__ import CLOSING_S
 from head.queue.plan import OOM_SCORE
 from head.queue.ray_api import REQUEST_S
