@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from payload.errors import UserError
@@ -146,25 +146,37 @@ def pull_from(head: HostileHead, to: Path) -> dict[str, Any]:
     return receive(cast("Head", head), "pong", to)
 
 
-names = st.sampled_from([*["a", "b"] * 8, "a.part", "link", "..", ".volley-partial"])
-paths = st.lists(names, min_size=1, max_size=3).map("/".join)
-links = st.none() | paths | st.sampled_from(["../../..", "/tmp", "."])
+names = st.sampled_from([*["a", "b", "x"] * 8, "a.part", "link", "..", ".volley-partial"])
+paths = st.lists(names, min_size=1, max_size=4).map("/".join)
+up = st.tuples(st.integers(0, 3), st.sampled_from(["", "a", "b", "x"]))
+targets = up.map(lambda where: "/".join([*[".."] * where[0], *filter(None, [where[1]])]))
+links = st.none() | targets | st.sampled_from(["/tmp", "."])
+# As text each link stays inside; the link a/b/m/l lies in n, where ../../.. leads two levels up.
+SWAPPED = [
+    [entry("n/file"), entry("a/b/file")],
+    [entry("a/b/m", link="../../n"), entry("a/b/m/l", link="../../../x")],
+    [entry("n/l/written")],
+]
 entries = st.builds(lambda path, link: entry(path, link=link), paths, links)
 
 
 @given(st.lists(st.lists(entries, min_size=1, max_size=4), min_size=1, max_size=4))
+@example(SWAPPED)
 @settings(max_examples=300, deadline=None)
 def test_no_sequence_of_pulls_writes_outside_the_folder(
     manifests: list[list[dict[str, Any]]],
 ) -> None:
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent, "above/results/pong")
+        around = {Path(parent, "x"), Path(parent, "above/x"), Path(parent, "above/results/x")}
+        for other in around:
+            other.mkdir(parents=True)
         for files in manifests:
             with suppress(UserError):
                 pull_from(HostileHead(files), folder)
             # Of every pull that was begun, the folder is all that there is.
             outside = [path for path in Path(parent).rglob("*") if folder not in path.parents]
-            assert {*outside} <= {folder, *folder.parents}
+            assert {*outside} <= {folder, *folder.parents, *around}
             for path in folder.rglob("*"):
                 assert Path(os.path.realpath(path)).is_relative_to(folder.resolve())
 
