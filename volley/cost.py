@@ -8,7 +8,6 @@ from typing import Any
 from rich.console import RenderableType
 from rich.table import Table
 
-from infra.config.cost import prices
 from volley.head import Head
 from volley.stack import Outputs, Stack
 from volley.tables import duration, show
@@ -69,9 +68,10 @@ def stored_table(stored: Mapping[str, Any]) -> RenderableType:
     known = sum(size for _, size in sizes)
     table = Table("results account", "GB", "US dollars a month")
     others = ("MLflow, Python environment, other runs", stored["everything"] - known)
+    price = stored["price_gb_month"]
     for name, size in [*sizes, others, ("all", stored["everything"])]:
         gb = size / 2**30
-        table.add_row(name, f"{gb:.2f}", f"{gb * prices().blob_gb_month:.2f}")
+        table.add_row(name, f"{gb:.2f}", f"{gb * price:.2f}")
     return table
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from .. import disk
+from ..cluster_settings import read_settings
 from ..files import read_json
 from ..machine import uptime_s
 from ..paths import CGROUPS, COST, SAVED, STORED, UPDATED, WORKERS
@@ -20,6 +21,8 @@ from .services import troubles
 
 SERVICES = ("experiments.service", "scheduled-events.service")
 """volley's own services that always run."""
+HOURS_PER_MONTH = 730
+"""Azure's own number: https://azure.microsoft.com/pricing/calculator"""
 SLEEP_SHOWN = ("idle_since", "sleeps_at", "going", "warning", "problem", "next_try")
 COST_SHOWN = ("so_far", "per_hour", "estimate")
 
@@ -66,11 +69,13 @@ def positions(records: Sequence[Record]) -> dict[str, int]:
 
 def _stored(records: Sequence[Record]) -> dict[str, Any] | None:
     """Returns the bytes in the results account, and of each experiment that is in the queue."""
-    if not (counted := read_json(STORED)):
+    settings = read_settings()
+    if settings is None or not (counted := read_json(STORED)):
         return None
     sizes = {record.name: counted["runs"].get(record.key, 0) for record in records}
     return {
         "time": counted["time"],
+        "price_gb_month": settings.prices.stored_gb * HOURS_PER_MONTH,
         "everything": counted["everything"],
         "experiments": {name: size for name, size in sizes.items() if size},
     }

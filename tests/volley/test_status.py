@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.head.sleep.sleeping_head import SETTINGS
 from tests.volley.conftest import Laptop, outputs_of
 from tests.volley.head import LocalHead, until
 from volley.cost import cost_so_far
@@ -335,7 +336,11 @@ def test_what_each_experiment_has_stored_is_shown_with_its_price(
         head.experiment(name)
     sizes = {"pong-key": 100 * 2**30, "small-key": 2**30, "older-key": 2**30}
     counted = {"everything": 110 * 2**30, "runs": sizes, "time": 1.0}
-    (head.root / "var/lib/volley/stored.json").write_text(json.dumps(counted))
+    home = head.root / "var/lib/volley"
+    (home / "stored.json").write_text(json.dumps(counted))
+    prices = {**SETTINGS["prices"], "stored_gb": 0.0208 / 730}
+    settings = {**SETTINGS, "endpoint": "", "prices": prices}
+    (home / "cluster-settings.json").write_text(json.dumps(settings))
     lines = connected.volley("cost").splitlines()
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if "│" in line]
     assert rows[-4:] == [

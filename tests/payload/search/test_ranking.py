@@ -49,7 +49,8 @@ def test_a_trial_is_what_its_folder_says(
     tmp_path: Path, make_report: Callable[..., Report]
 ) -> None:
     folder, trial = SearchFolder(tmp_path), Planned("trial_000", {"lr": 1}, 0)
-    assert read_record(folder, trial) == Record(trial)
+    # By their texts: from Python 3.13 on, NaN makes equal records differ.
+    assert repr(read_record(folder, trial)) == repr(Record(trial))
     own = folder.trial("trial_000")
     own.path.mkdir()
     RunStatus("FINISHED", str(own.path), "stopped by ASHA").write(status_file(own))
