@@ -53,6 +53,8 @@ class ClusterSettings:
     prices: Prices
     security_updates: bool = False
     """Whether the head updates OpenSSH and OpenSSL while nothing trains."""
+    lease: str = ""
+    """Resource id of the workers' lease; empty where Azure's own rules scale them."""
 
     @property
     def largest(self) -> list[Node]:

@@ -13,7 +13,9 @@ import time
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from email.message import Message
+from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from time import sleep
 from typing import Any, Protocol
@@ -148,6 +150,8 @@ class ResourceManager:
         self._safe = local or self._endpoint.startswith("https://")
         self._scope = f"{PUBLIC_CLOUD if local else self._endpoint}/.default"
         self._token, self._token_until = "", 0.0
+        self.date = datetime.now(timezone.utc)
+        """Azure's time when it answered last."""
         tls = urllib.request.HTTPSHandler(context=certificates)
         self._open = urllib.request.build_opener(_NoRedirects, tls).open
 
@@ -229,6 +233,7 @@ class ResourceManager:
             request.add_header("Authorization", f"Bearer {self._current_token()}")
             with self._open(request, timeout=TIMEOUT_S) as response:
                 content = response.read()
+                self.date = parsedate_to_datetime(response.headers["Date"])
                 return Answer(json.loads(content) if content else {}, response.headers)
         except HTTPError as error:
             with error:

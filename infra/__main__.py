@@ -14,7 +14,7 @@ from infra.config.read_stack import ConfigError, read_settings, stack_config
 from infra.config.stack_settings import StackSettings
 from infra.config.unused_results import tell_unused_results
 from infra.outputs import outputs
-from infra.stack.cpu_autoscale import CpuAutoscale
+from infra.stack.autoscale import Autoscale
 from infra.stack.head import Head
 from infra.stack.head_software import HeadSoftware
 from infra.stack.identity import Identities
@@ -66,9 +66,10 @@ def declare(settings: StackSettings, script: TrainingScript) -> dict[str, Any]:
     prerequisites = Prerequisites(naming, settings, network, results, identities, grants)
     head = Head(prerequisites)
     workers = Workers(prerequisites, head)
-    software = HeadSoftware(naming, settings, head, workers)
-    if not settings.has_autoscaler:
-        CpuAutoscale(naming, settings, workers)
+    autoscale = Autoscale(naming, settings, workers)
+    if settings.has_autoscaler:
+        identities.grant_lease(autoscale.setting.id)
+    software = HeadSoftware(naming, settings, head, workers, autoscale)
     code = PayloadCode(naming, head, script.payload, [software.run_command])
     Training(naming, settings, script, head, code.run_commands)
 

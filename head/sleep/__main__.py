@@ -14,6 +14,7 @@ from ..machine import Moment, present_moment
 from ..paths import CHECKED, SLEEP_REQUEST
 from ..sleep_record import SleepRecord, record_of_this_boot
 from .idle import Need, need, unfinished
+from .lease import renew
 from .limits import GRACE_S, Limit, limits, tag_runs, warning
 from .spending import Cost, update
 from .steps import go
@@ -46,6 +47,7 @@ def main() -> int:
     if record.going:
         go(settings, record)
         return 0
+    renew(settings)
     found = limits(settings, now.up_s, cost.so_far)
     needed = need()
     record = looked(settings, record, now, cost, needed)

@@ -19,6 +19,7 @@ from infra.boot.head_wheel import head_files, head_wheel, wheel_name
 from infra.config.cost import hourly, prices
 from infra.config.stack_settings import StackSettings
 from infra.config.vm_sizes import Machine
+from infra.stack.autoscale import Autoscale
 from infra.stack.head import Head
 from infra.stack.idle_workers import WorkerLimits, autoscaling_config
 from infra.stack.naming import Naming
@@ -43,12 +44,17 @@ class HeadSoftware(pulumi.ComponentResource):
     """Installs the head's software, and again when it or a setting of the cluster changes."""
 
     def __init__(
-        self, naming: Naming, settings: StackSettings, head: Head, workers: Workers
+        self,
+        naming: Naming,
+        settings: StackSettings,
+        head: Head,
+        workers: Workers,
+        autoscale: Autoscale,
     ) -> None:
         super().__init__("volley:infra:HeadSoftware", naming.name("head-software"))
-        script = pulumi.Output.all(workers.scale_set.id, head.vm.id, head.private_ip).apply(
-            lambda ids: install_script(settings, *ids)
-        )
+        script = pulumi.Output.all(
+            workers.scale_set.id, head.vm.id, head.private_ip, autoscale.setting.id
+        ).apply(lambda ids: install_script(settings, *ids))
         self.run_command = run_command_on_head(
             self, naming, head, HEAD_SOFTWARE, script, TIMEOUT_S, after=[workers.scale_set]
         )
@@ -60,7 +66,7 @@ class HeadSoftware(pulumi.ComponentResource):
 
 
 def install_script(
-    settings: StackSettings, scale_set_id: str, head_vm_id: str, head_ip: str
+    settings: StackSettings, scale_set_id: str, head_vm_id: str, head_ip: str, lease_id: str
 ) -> str:
     """Returns the run command's script.
 
@@ -68,7 +74,7 @@ def install_script(
         ScriptTooLargeError: It is larger than a run command should be.
     """
     wheel = wheel_name()
-    cluster = cluster_settings(settings, scale_set_id, head_vm_id)
+    cluster = cluster_settings(settings, scale_set_id, head_vm_id, lease_id)
     files = {wheel: head_wheel(), "cluster-settings.json": cluster.to_json().encode()}
     autoscaling, first_workers = "", 0
     if settings.has_autoscaler:
@@ -90,7 +96,7 @@ def install_script(
 
 
 def cluster_settings(
-    settings: StackSettings, scale_set_id: str, head_vm_id: str
+    settings: StackSettings, scale_set_id: str, head_vm_id: str, lease_id: str = ""
 ) -> ClusterSettings:
     """Returns the settings of the cluster that the head needs."""
     listed = prices()
@@ -105,6 +111,7 @@ def cluster_settings(
         endpoint=PUBLIC_CLOUD,
         scale_set=scale_set_id,
         head_vm=head_vm_id,
+        lease=lease_id if settings.has_autoscaler else "",
         head=_node(settings.head),
         worker=_node(settings.worker),
         prices=Prices(**asdict(cost), estimate=f"{listed.location}, {listed.as_of}"),

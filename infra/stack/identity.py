@@ -12,7 +12,13 @@ BLOB_DATA_READER = "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1"
 VM_CONTRIBUTOR = "9980e02c-c2be-4d73-94e8-173b1dc7cf3c"
 IDENTITY_OPERATOR = "f1a07417-d97a-45cb-824c-7a7467783830"
 ACR_PULL = "7f951dda-4ed3-4680-a7ca-43fe172d538d"
-"""Built-in roles: a custom role would need the right to define roles in the subscription."""
+AUTOSCALE_WRITER = "3afb7f49-54cb-416e-8c09-6dc049efa503"
+"""Built-in roles: a custom role would need the right to define roles in the subscription.
+
+The last is Azure AI Inference Deployment Operator, the narrowest that may write an autoscale
+setting:
+https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/ai-machine-learning
+"""
 
 
 class Identities(pulumi.ComponentResource):
@@ -102,6 +108,16 @@ class Identities(pulumi.ComponentResource):
                 )
             )
         return assignments
+
+    def grant_lease(self, autoscale: pulumi.Output[str]) -> None:
+        """Lets the head renew the workers' lease; needs the autoscale setting's resource id."""
+        self._role(
+            "head-lease",
+            self.head,
+            scope=autoscale,
+            role=AUTOSCALE_WRITER,
+            reason="Renews the workers' lease: writes this autoscale setting and nothing else",
+        )
 
     def grant_pulling(self, registry_id: str) -> list[pulumi.Resource]:
         """Lets all machines pull from a container registry; returns the assignments."""

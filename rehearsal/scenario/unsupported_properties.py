@@ -44,6 +44,7 @@ SUPPORTED: dict[str, tuple[str, ...]] = {
         *(f"virtualMachineProfile.{name}" for name in ("osProfile", "networkProfile", "priority")),
         *(f"virtualMachineProfile.{name}" for name in OS_DISK),
     ),
+    "AutoscaleSetting": ("enabled", "profiles", "targetResourceUri"),
     "VirtualMachineRunCommandByVirtualMachine": (
         "source",
         "timeoutInSeconds",

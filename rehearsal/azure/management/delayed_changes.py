@@ -10,11 +10,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 from rehearsal.azure.management.management_faults import Faults
 from rehearsal.azure.management.scale_set_changes import SetMachines
 from rehearsal.azure.resources.azure_stand_in import Azure
-from rehearsal.azure.resources.resource_kinds import Resources, all_of
+from rehearsal.azure.resources.resource_kinds import Properties, Resources, all_of
 
 PAUSE_S = 0.5
 """Pause between two checks."""
@@ -54,18 +55,28 @@ def _moments(resources: Resources) -> Iterator[float]:
 
 
 def autoscale(azure: Azure) -> None:
-    """Gives each scale set that has rules a capacity within their limits."""
-    for set_id, capacity in due(azure.resources()):
+    """Gives each scale set that has a setting a capacity within its limits."""
+    for set_id, capacity in due(azure.resources(), datetime.now(UTC)):
         SetMachines(azure).resize(set_id, capacity, "", Faults())
 
 
-def due(resources: Resources) -> Iterator[tuple[str, int]]:
+def due(resources: Resources, now: datetime) -> Iterator[tuple[str, int]]:
     """Yields each scale set whose capacity is outside its limits, with the nearest limit."""
     for setting in all_of(resources, "AutoscaleSetting").values():
         set_id = setting.inputs["targetResourceUri"]
         if set_id in resources and setting.inputs.get("enabled"):
-            (profile,) = setting.inputs["profiles"]
+            profile = _valid(setting.inputs["profiles"], now)
             least, most = (int(profile["capacity"][key]) for key in ("minimum", "maximum"))
             capacity = int(resources[set_id].inputs["sku"]["capacity"])
             if not least <= capacity <= most:
                 yield set_id, min(max(capacity, least), most)
+
+
+def _valid(profiles: list[Properties], now: datetime) -> Properties:
+    """Returns the profile for this time: one with a date comes before the default one."""
+    for profile in profiles:
+        if dates := profile.get("fixedDate"):
+            start, end = (datetime.fromisoformat(dates[key]) for key in ("start", "end"))
+            if start <= now < end:
+                return profile
+    return next(profile for profile in profiles if not profile.get("fixedDate"))

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from rehearsal.azure.azure_errors import RefusedError
 from rehearsal.azure.http_server import Answer
-from rehearsal.azure.management import scale_set_requests, vm_requests
+from rehearsal.azure.management import autoscale_requests, scale_set_requests, vm_requests
 from rehearsal.azure.management.management_faults import FaultsFile
 from rehearsal.azure.management.request_context import COMPUTE, Request, RequestContext, forbidden
 from rehearsal.azure.management.scale_set_changes import SetMachines
@@ -24,6 +24,7 @@ AUDIENCE = "https://management.azure.com"
 GROUP = r"(?P<group>/subscriptions/[^/]+/resourceGroups/[^/]+)"
 SET = rf"(?P<id>{GROUP}/providers/{COMPUTE}/virtualMachineScaleSets/[^/]+)"
 VM = rf"(?P<id>{GROUP}/providers/{COMPUTE}/virtualMachines/(?P<name>[^/]+))"
+AUTOSCALE = rf"(?P<id>{GROUP}/providers/Microsoft.Insights/autoscaleSettings/[^/]+)"
 OPERATION = rf"/subscriptions/[^/]+/providers/{COMPUTE}/locations/[^/]+/operations/(?P<name>[^/]+)"
 
 Route = Callable[[RequestContext, Request], Answer]
@@ -36,6 +37,7 @@ ROUTES: tuple[tuple[str, str, Route], ...] = (
     ("POST", f"{VM}/(?P<verb>deallocate|start)", vm_requests.change_power),
     ("POST", f"{VM}/simulateEviction", vm_requests.evict),
     ("POST", f"{VM}/runCommand", vm_requests.run_command),
+    ("PATCH", AUTOSCALE, autoscale_requests.patch_setting),
     ("GET", OPERATION, RequestContext.get_operation),
 )
 

@@ -27,6 +27,7 @@ ASSIGN_IDENTITY = "Microsoft.ManagedIdentity/userAssignedIdentities/assign/actio
 JOIN_SUBNET = "Microsoft.Network/virtualNetworks/subnets/join/action"
 VM_CONTRIBUTOR = "9980e02c-c2be-4d73-94e8-173b1dc7cf3c"
 IDENTITY_OPERATOR = "f1a07417-d97a-45cb-824c-7a7467783830"
+AUTOSCALE_WRITER = "3afb7f49-54cb-416e-8c09-6dc049efa503"
 ROLES: dict[str, tuple[str, ...]] = {
     "ba92f5b4-2d11-453d-a403-e96b0029c9fe": (
         *(f"{CONTAINERS}/{verb}" for verb in ("read", "write", "delete")),
@@ -42,13 +43,16 @@ ROLES: dict[str, tuple[str, ...]] = {
         "Microsoft.Network/networkSecurityGroups/join/action",
     ),
     "7f951dda-4ed3-4680-a7ca-43fe172d538d": ("Microsoft.ContainerRegistry/registries/pull/read",),
+    AUTOSCALE_WRITER: ("Microsoft.Insights/autoscaleSettings/write",),
     IDENTITY_OPERATOR: (
         "Microsoft.ManagedIdentity/userAssignedIdentities/read",
         ASSIGN_IDENTITY,
     ),
 }
 """Permissions of Storage Blob Data Contributor and Storage Blob Data Reader; of Virtual Machine
-Contributor and Managed Identity Operator, those that a scale set needs; of AcrPull:
+Contributor and Managed Identity Operator, those that a scale set needs; of AcrPull and Azure AI
+Inference Deployment Operator:
+https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/ai-machine-learning
 https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/storage
 https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/compute
 https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/containers

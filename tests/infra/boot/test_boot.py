@@ -94,7 +94,7 @@ def test_shellcheck_accepts_the_run_commands(tmp_path: Path) -> None:
     script = tmp_path / "script.sh"
     sent = run_command_script("pong", b"payload", ExperimentFiles(b"run: IMPALA", b""), {}, 1, 900)
     settings = StackSettings.model_validate(REQUIRED)
-    installs = install_script(settings, "/workers", "/head", "10.0.0.4")
+    installs = install_script(settings, "/workers", "/head", "10.0.0.4", "/lease")
     for text in (sent, installs, *payload_code.install_scripts(b"payload")):
         script.write_text(FIRST_LINES.format(time="now") + text)
         run(SHELLCHECK, script)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import bz2
 import json
 import os
 import shutil
@@ -21,7 +22,12 @@ from infra.boot.cloud_config import FILES, HEAD_SOFTWARE_UNITS
 from infra.boot.head_wheel import PACKAGE, UNITS
 from infra.config.stack_settings import StackSettings
 from infra.stack.head_software import install_script
-from infra.stack.identity import BLOB_DATA_CONTRIBUTOR, IDENTITY_OPERATOR, VM_CONTRIBUTOR
+from infra.stack.identity import (
+    AUTOSCALE_WRITER,
+    BLOB_DATA_CONTRIBUTOR,
+    IDENTITY_OPERATOR,
+    VM_CONTRIBUTOR,
+)
 from infra.stack.run_command import LastStart
 from tests.infra.boot.boot_scripts import Machine
 from tests.infra.declared_stack import EXISTING_SUBNETS, REQUIRED, Declared, declare_stack
@@ -61,6 +67,7 @@ def test_the_head_may_change_its_own_group_and_give_workers_their_identity_and_n
     assert head_roles(stack) == {
         VM_CONTRIBUTOR: stack.resource("VirtualMachine").id.partition("/providers/")[0],
         IDENTITY_OPERATOR: stack.resource("UserAssignedIdentity", "workers").id,
+        AUTOSCALE_WRITER: stack.resource("AutoscaleSetting").id,
     }
 
 
@@ -92,8 +99,40 @@ def test_azure_measures_at_least_one_worker() -> None:
 
 
 @pytest.mark.parametrize("scaling", ["demand", "fixed"])
-def test_where_the_head_scales_azure_has_no_rules(scaling: str) -> None:
-    assert declared(scaling=scaling).all("AutoscaleSetting") == []
+def test_where_the_head_scales_azure_allows_no_worker_without_its_lease(scaling: str) -> None:
+    stack = declared(scaling=scaling)
+    setting = stack.resource("AutoscaleSetting")
+    (profile,) = setting.inputs["profiles"]
+    assert profile["capacity"] == {"minimum": "0", "maximum": "0", "default": "0"}
+    assert profile["rules"] == []
+    assert setting.inputs["targetResourceUri"] == stack.resource("VirtualMachineScaleSet").id
+    # Not before the head has the role, which takes minutes; then the head changes both.
+    assert setting.inputs["enabled"] is False
+    assert list(setting.options.ignoreChanges) == ["enabled", "profiles"]
+    assert f'"lease": "{setting.id}"' in _settings(stack)
+    head = stack.resource("UserAssignedIdentity", "head").added["principalId"]
+    (role,) = [r.inputs for r in stack.all("RoleAssignment") if r.inputs["scope"] == setting.id]
+    assert (role["principalId"], role["roleDefinitionId"][-36:]) == (head, AUTOSCALE_WRITER)
+
+
+def test_where_azure_scales_there_is_no_lease() -> None:
+    stack = declared(scaling="cpu")
+    assert '"lease": ""' in _settings(stack)
+    setting = stack.resource("AutoscaleSetting")
+    assert setting.inputs["enabled"] is True
+    assert not list(setting.options.ignoreChanges)
+    assert setting.id not in [role.inputs["scope"] for role in stack.all("RoleAssignment")]
+
+
+def _settings(stack: Declared) -> str:
+    """Returns the cluster's settings that the run command brings to the head."""
+    (script,) = [
+        one.inputs["source"]["script"]
+        for one in stack.all(RUN_COMMAND)
+        if one.inputs["runCommandName"] == "head-software"
+    ]
+    packed = script.partition("unpack cluster-settings.json << 'END.'")[2].partition("END.")[0]
+    return bz2.decompress(base64.b85decode("".join(packed.split()))).decode()
 
 
 @pytest.mark.parametrize(
@@ -160,7 +199,7 @@ def head(tmp_path: Path) -> Machine:
 
 def apply(head: Machine, **changes: Any) -> subprocess.CompletedProcess[str]:
     settings = StackSettings.model_validate({**REQUIRED, **changes})
-    script = install_script(settings, f"{SCALE_SET}/workers", "/head", "10.42.0.4")
+    script = install_script(settings, f"{SCALE_SET}/workers", "/head", "10.42.0.4", "/lease")
     return head.run(script)
 
 

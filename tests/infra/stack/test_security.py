@@ -10,6 +10,7 @@ import pytest
 
 from infra.stack.identity import (
     ACR_PULL,
+    AUTOSCALE_WRITER,
     BLOB_DATA_CONTRIBUTOR,
     BLOB_DATA_READER,
     IDENTITY_OPERATOR,
@@ -150,6 +151,7 @@ def test_every_role_is_one_that_is_needed(stack: Stack) -> None:
         (workers, environments, BLOB_DATA_READER),
         (head, declared.resource("VirtualMachine").id.partition("/providers/")[0], VM_CONTRIBUTOR),
         (head, declared.resource("UserAssignedIdentity", "workers").id, IDENTITY_OPERATOR),
+        (head, declared.resource("AutoscaleSetting").id, AUTOSCALE_WRITER),
     }
 
 
