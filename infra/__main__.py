@@ -66,10 +66,14 @@ def declare(settings: StackSettings, script: TrainingScript) -> dict[str, Any]:
     prerequisites = Prerequisites(naming, settings, network, results, identities, grants)
     head = Head(prerequisites)
     workers = Workers(prerequisites, head)
-    autoscale = Autoscale(naming, settings, workers)
+    lease: pulumi.Input[str] = ""
     if settings.has_autoscaler:
-        identities.grant_lease(autoscale.setting.id)
-    software = HeadSoftware(naming, settings, head, workers, autoscale)
+        lease = Autoscale(naming, settings, workers, after=[]).setting.id
+        identities.grant_lease(lease)
+    software = HeadSoftware(naming, settings, head, workers, lease)
+    if not settings.has_autoscaler:
+        # A head that has had a lease before would renew it until then.
+        Autoscale(naming, settings, workers, after=[software.run_command])
     code = PayloadCode(naming, head, script.payload, [software.run_command])
     Training(naming, settings, script, head, code.run_commands)
 

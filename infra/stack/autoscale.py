@@ -8,6 +8,8 @@ worker that has an idle env runner.
 https://learn.microsoft.com/azure/azure-monitor/autoscale/autoscale-understanding-settings
 """
 
+from collections.abc import Sequence
+
 import pulumi
 from pulumi_azure_native import monitor
 
@@ -23,7 +25,13 @@ SHRINK_BELOW_PERCENT, SHRINK_AFTER = 20.0, "PT30M"
 class Autoscale(pulumi.ComponentResource):
     """The one autoscale setting that a scale set can have."""
 
-    def __init__(self, naming: Naming, settings: StackSettings, workers: Workers) -> None:
+    def __init__(
+        self,
+        naming: Naming,
+        settings: StackSettings,
+        workers: Workers,
+        after: Sequence[pulumi.Resource],
+    ) -> None:
         super().__init__("volley:infra:Autoscale", naming.name("autoscale"))
         scale_set, leased = workers.scale_set.id, settings.has_autoscaler
         self.setting = monitor.AutoscaleSetting(
@@ -38,7 +46,7 @@ class Autoscale(pulumi.ComponentResource):
             profiles=[_nobody() if leased else _by_load(settings, scale_set)],
             opts=naming.options(
                 self,
-                depends_on=[workers.scale_set],
+                depends_on=[workers.scale_set, *after],
                 ignore_changes=["enabled", "profiles"] if leased else [],
             ),
         )

@@ -19,7 +19,6 @@ from infra.boot.head_wheel import head_files, head_wheel, wheel_name
 from infra.config.cost import hourly, prices
 from infra.config.stack_settings import StackSettings
 from infra.config.vm_sizes import Machine
-from infra.stack.autoscale import Autoscale
 from infra.stack.head import Head
 from infra.stack.idle_workers import WorkerLimits, autoscaling_config
 from infra.stack.naming import Naming
@@ -49,12 +48,16 @@ class HeadSoftware(pulumi.ComponentResource):
         settings: StackSettings,
         head: Head,
         workers: Workers,
-        autoscale: Autoscale,
+        lease: pulumi.Input[str],
     ) -> None:
+        """
+        Args:
+            lease: The resource id of the workers' lease; "" where Azure's own rules scale them.
+        """
         super().__init__("volley:infra:HeadSoftware", naming.name("head-software"))
-        script = pulumi.Output.all(
-            workers.scale_set.id, head.vm.id, head.private_ip, autoscale.setting.id
-        ).apply(lambda ids: install_script(settings, *ids))
+        script = pulumi.Output.all(workers.scale_set.id, head.vm.id, head.private_ip, lease).apply(
+            lambda ids: install_script(settings, *ids)
+        )
         self.run_command = run_command_on_head(
             self, naming, head, HEAD_SOFTWARE, script, TIMEOUT_S, after=[workers.scale_set]
         )
@@ -111,7 +114,7 @@ def cluster_settings(
         endpoint=PUBLIC_CLOUD,
         scale_set=scale_set_id,
         head_vm=head_vm_id,
-        lease=lease_id if settings.has_autoscaler else "",
+        lease=lease_id,
         head=_node(settings.head),
         worker=_node(settings.worker),
         prices=Prices(**asdict(cost), estimate=f"{listed.location}, {listed.as_of}"),

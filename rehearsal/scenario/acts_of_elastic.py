@@ -13,7 +13,13 @@ from rehearsal.drivers.driver import Operation
 from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.host_shell import CommandError
 from rehearsal.machines.nspawn_machine import all_machines
-from rehearsal.scenario import head_commands, machine_faults, read_only_acts, stack_changes
+from rehearsal.scenario import (
+    head_commands,
+    left_alone,
+    machine_faults,
+    read_only_acts,
+    stack_changes,
+)
 from rehearsal.scenario.containers import containers
 from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, RUN_COMMAND_CHANGED, Context
 from rehearsal.scenario.laptop import Volley
@@ -25,7 +31,8 @@ WORKERS = 2
 ENV_RUNNERS = 2
 """Each of three machines has one CPU for Ray, and the driver takes one."""
 IDLE_MINUTES = 1
-RULES_MADE: tuple[Operation, str] = ("create", "AutoscaleSetting")
+RULES_CHANGED: tuple[Operation, str] = ("update", "AutoscaleSetting")
+LIMITS_CHANGED: tuple[Operation, str] = ("update", "VirtualMachine")
 ROLES_DELETED: tuple[Operation, str] = ("delete", "RoleAssignment")
 COMES_S = 180.0
 """The autoscaler acts every 10 s; Azure's stand-in takes seconds, and a boot half a minute."""
@@ -40,6 +47,7 @@ CONTAINER = "an environment that exists only in an image learns on a worker that
 RESUMED = "the workers come again"
 ASLEEP = f"after {IDLE_MINUTES} idle min no machine runs"
 AWAKE = "the head boots from its disk, the workers come, the run continues"
+HEAD_LOST = "without its lease Azure deletes the workers; the head comes back, and they do"
 AZURE_SCALES = "no machine is changed, the head loses its roles, the training continues"
 SAME = "nothing changes, no worker is deleted"
 
@@ -70,6 +78,7 @@ def run_elastic(context: Context, outcomes: Outcomes) -> list[str]:
             act("resume", RESUMED, resume, context, nodes)
     if act("sleep", ASLEEP, sleep, context):
         act("wake", AWAKE, wake, context)
+        act("head lost", HEAD_LOST, head_lost, context)
         act("azure scales", AZURE_SCALES, azure_scales, context)
     act("destroy", "only the results are left", stack_changes.destroy, context)
     return []
@@ -126,10 +135,19 @@ def wake(context: Context) -> str:
     return f"up after {booted:.0f} s; {resumed}; the same MLflow run"
 
 
+def head_lost(context: Context) -> str:
+    lost = left_alone.workers_without_a_head(context)
+    grown = _wait_for_env_runners(context, COMES_S)
+    context.check_same_run()
+    return f"{lost}, with {ENV_RUNNERS} env runners {grown:.0f} s later; the same MLflow run"
+
+
 def azure_scales(context: Context) -> str:
     """Changes `scaling` alone: Ray starts again, without its autoscaler."""
     changes = {"scaling": "cpu", "minWorkers": str(WORKERS)}
-    context.up_in_place(RULES_MADE, ROLES_DELETED, RUN_COMMAND_CHANGED, **changes)
+    context.up_in_place(
+        RULES_CHANGED, LIMITS_CHANGED, ROLES_DELETED, RUN_COMMAND_CHANGED, **changes
+    )
     grown = _wait_for_env_runners(context, 120)
     context.check_same_run()
     return f"{ENV_RUNNERS} env runners {grown:.0f} s after `up`, the same MLflow run"

@@ -33,6 +33,7 @@ LIMITED_NETWORK = "a twentieth of Azure's carries 9 times what two cores train"
 QUEUE_RULE = "one run command: no machine is touched, no training stops"
 OPERATED = "`volley` submits, stops, resumes and pulls a second experiment"
 UP_KILLED = "twice; then `make up` starts the training"
+FAILING_BOOT = "`up` names the package; left alone, the head deallocates itself"
 SECOND = "second"
 EXPERIMENT = ROOT / "rehearsal/scenario/second_experiment.yaml"
 STARTS_IN_S = 180.0
@@ -67,7 +68,7 @@ def run_life(context: Context, outcomes: Outcomes) -> list[str]:
     act("own environment", OWN_ENVIRONMENT, own_environment.own_environment, context)
     act("experiment", "only the training starts again", stack_changes.experiment, context)
     act("head reboots", machine_faults.HEAD_REBOOTS, machine_faults.head_reboots, context)
-    act("failing boot", "`up` names the package", stack_changes.failing_boot, context)
+    act("failing boot", FAILING_BOOT, stack_changes.failing_boot, context)
     act("destroy", "only the results are left", stack_changes.destroy, context)
     act("results", "MLflow opens them on the laptop", read_only_acts.results, context)
     return unsupported

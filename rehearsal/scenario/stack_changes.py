@@ -13,7 +13,7 @@ from rehearsal.backend import Backend
 from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.host_paths import ROOT
 from rehearsal.machines.nspawn_machine import Machine, all_machines
-from rehearsal.scenario import head_commands
+from rehearsal.scenario import head_commands, left_alone
 from rehearsal.scenario.context import RUN_COMMAND_CHANGED, Context
 from rehearsal.scenario.head_commands import OTHER_POLL, POLL, POLL_FILE, SOFTWARE
 from rehearsal.scenario.outcomes import UnexpectedError
@@ -96,7 +96,8 @@ def up_killed(context: Context, driver: PulumiCli) -> str:
     if _execution()["executionState"] != "Succeeded":
         raise UnexpectedError(str(_execution()))
     context.up_doing()
-    return "the third `make up` started the training, the same MLflow run"
+    left = left_alone.watchdog_stays_away(context)
+    return f"the third `make up` started the training, the same MLflow run; {left}"
 
 
 def queue_rule(context: Context, driver: PulumiCli) -> str:
@@ -126,13 +127,17 @@ def _queue_reloads(head: Machine) -> int:
 
 
 def failing_boot(context: Context) -> str:
-    """Adds an apt package that does not exist: the machines are replaced and fail to boot."""
+    """Adds an apt package that does not exist: the machines are replaced and fail to boot.
+
+    Nobody looks: three hours later, the head deallocates itself.
+    """
     result = context.up(aptPackages=json.dumps([MISSING_PACKAGE]))
     if MISSING_PACKAGE not in result.error:
         raise UnexpectedError(result.error or "`up` succeeded")
     replaced = {kind for operation, kind in result.operations if operation == "replace"}
     why = min((line for line in result.error.splitlines() if MISSING_PACKAGE in line), key=len)
-    return f"{', '.join(sorted(replaced))} replaced; then: {why.strip()}"
+    off = left_alone.watchdog_deallocates(context)
+    return f"{', '.join(sorted(replaced))} replaced; then: {why.strip()}; {off}"
 
 
 def destroy(context: Context) -> str:
