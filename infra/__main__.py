@@ -68,8 +68,9 @@ def declare(settings: StackSettings, script: TrainingScript) -> dict[str, Any]:
     workers = Workers(prerequisites, head)
     lease: pulumi.Input[str] = ""
     if settings.has_autoscaler:
-        lease = Autoscale(naming, settings, workers, after=[]).setting.id
-        identities.grant_lease(lease)
+        autoscale = Autoscale(naming, settings, workers, after=[])
+        identities.grant_lease(autoscale.setting.id)
+        lease = autoscale.setting.id
     software = HeadSoftware(naming, settings, head, workers, lease)
     if not settings.has_autoscaler:
         # A head that has had a lease before would renew it until then.

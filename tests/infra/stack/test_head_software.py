@@ -121,6 +121,8 @@ def test_where_azure_scales_there_is_no_lease() -> None:
     setting = stack.resource("AutoscaleSetting")
     assert setting.inputs["enabled"] is True
     assert not list(setting.options.ignoreChanges)
+    # A head that has had a lease has let go of it.
+    assert any("head-software" in name for name in setting.waits_for)
     assert setting.id not in [role.inputs["scope"] for role in stack.all("RoleAssignment")]
 
 
