@@ -20,6 +20,8 @@ from .idle import unfinished
 if TYPE_CHECKING:
     from .deallocation import Cloud
 
+SAVE = ("runuser", "--user", "ray", "--", str(PYTHON), "-m", "head.results", "save")
+"""Not by the unit: a save that is already running would miss the last changes."""
 UNITS = ("ray-head.service", "experiments.service")
 DEALLOCATED_S = 600.0
 """If the head is still up this long after the request, Azure has refused it silently."""
@@ -92,9 +94,8 @@ def _sleep(cloud: Cloud, record: SleepRecord) -> None:
 
 
 def _save() -> None:
-    # Not by the unit: a save that is already running would miss the last changes.
     try:
-        _run(["runuser", "--user", "ray", "--", str(PYTHON), "-m", "head.results", "save"])
+        _run(SAVE)
     except StepError as error:
         if free_bytes() > NO_SPACE:
             raise
