@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, replace
 
 from ..cluster_settings import ClusterSettings, read_settings
-from ..files import read_json
+from ..files import read_json, replace_json
 from ..machine import Moment, present_moment
 from ..paths import CHECKED, SLEEP_REQUEST
 from ..sleep_record import SleepRecord, record_of_this_boot
@@ -68,7 +68,8 @@ def worked(cost: Cost) -> None:
     One that cannot tell whether it is needed, or fails to go to sleep, has not worked.
     """
     CHECKED.parent.mkdir(parents=True, exist_ok=True)
-    CHECKED.write_text(f"{time.monotonic()} {cost.so_far} {cost.per_hour}")
+    state = {"checked": time.monotonic(), "so_far": cost.so_far, "per_hour": cost.per_hour}
+    replace_json(CHECKED, state)
 
 
 def looked(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -61,14 +62,15 @@ class Watchdog:
 
     def checked(self, hours_ago: float, so_far: float = 0, per_hour: float = 1) -> None:
         moment = time.monotonic() - hours_ago * HOUR
-        (self.folder / "checked").write_text(f"{moment} {so_far} {per_hour}")
+        state = {"checked": moment, "so_far": so_far, "per_hour": per_hour}
+        (self.folder / "checked").write_text(json.dumps(state))
 
-    def run(self) -> int:
+    def run(self, metadata: str = "") -> int:
         script = self.head.scripts / "watchdog.py"
         environment = {
             "PATH": f"{self.head.root}/bin:/usr/bin:/bin",
             "AZURE_CLIENT_ID": "head-client",
-            "AZURE_POD_IDENTITY_AUTHORITY_HOST": self.head.identity,
+            "AZURE_POD_IDENTITY_AUTHORITY_HOST": metadata or self.head.identity,
             "STOP_BEFORE_EVICTION": STOP_BEFORE_EVICTION["head"],
         }
         command = [str(PYTHON or sys.executable), "-S", "-B", str(script)]
@@ -99,6 +101,11 @@ def test_a_head_without_one_working_check_is_off_after_three_hours(watchdog: Wat
     assert not is_off(watchdog)
     watchdog.up_for(3.01)
     assert is_off(watchdog)
+
+
+def test_the_time_counts_from_a_boot_without_a_network(watchdog: Watchdog) -> None:
+    assert watchdog.run(metadata="http://127.0.0.1:9") != 0
+    assert (watchdog.folder / "started").exists()
 
 
 def test_a_head_whose_checks_work_no_longer_is_too(watchdog: Watchdog) -> None:
@@ -190,7 +197,7 @@ def told(make_head: MakeHead, metadata: tuple[str, Path]) -> Watchdog:
 
 def seconds_since_check(watchdog: Watchdog) -> float | None:
     file = watchdog.folder / "checked"
-    return time.monotonic() - float(file.read_text().split()[0]) if file.exists() else None
+    return time.monotonic() - json.loads(file.read_text())["checked"] if file.exists() else None
 
 
 Break = Callable[[SleepingHead], object]
@@ -200,9 +207,8 @@ def test_a_check_that_works_tells_it(told: Watchdog) -> None:
     told.head.experiment("pong", "TRAINING")
     told.head.run()
     assert seconds_since_check(told) == pytest.approx(0, abs=30)
-    _, so_far, per_hour = map(float, (told.folder / "checked").read_text().split())
-    cost = told.head.read("cost.json")
-    assert (so_far, per_hour) == (cost["so_far"], cost["per_hour"])
+    state, cost = json.loads((told.folder / "checked").read_text()), told.head.read("cost.json")
+    assert all(state[key] == cost[key] for key in ("so_far", "per_hour"))
 
 
 def test_one_of_a_cluster_that_azure_scales_does_too(told: Watchdog) -> None:

@@ -31,15 +31,15 @@ STOP_S = 300.0
 
 
 def main() -> None:
-    # Without userData, Azure's own rules scale the workers and nothing sleeps.
-    limits = json.loads(base64.b64decode(instance("userData")) or "{}")
     now = time.monotonic()
     if not STARTED.exists():
         STARTED.write_text(str(now))
     started = float(STARTED.read_text())
+    # Without userData, Azure's own rules scale the workers and nothing sleeps.
+    limits = json.loads(base64.b64decode(instance("userData")) or "{}")
     checked, so_far, per_hour = started, 0.0, limits.get("per_hour", 0.0)
     if CHECKED.exists():
-        checked, so_far, per_hour = map(float, CHECKED.read_text().split())
+        checked, so_far, per_hour = json.loads(CHECKED.read_text()).values()
     spent = so_far + (now - checked) / 3600 * per_hour
     why = limits and reason(limits, now - started, now - checked, spent)
     if why:
