@@ -1,10 +1,12 @@
 """Makes the Python environment of JupyterLab, when it is asked for: jupyter-environment.service.
 
 It holds the packages of jupyter.txt and reads all others from the cluster's environment, so that a
-kernel imports what an experiment does. It runs as root: ray's code must not change it.
+kernel imports what an experiment does. Neither root nor ray installs it: root runs nothing of the
+environment, and ray's code must not change what a person's notebooks import.
 """
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -22,11 +24,14 @@ def main() -> int:
     if made_from.exists() and made_from.read_text() == wanted:
         return 0
     print(f"installing JupyterLab into {JUPYTER}", flush=True)
-    # uv clears only what is an environment, not what an interrupted start has left.
-    shutil.rmtree(JUPYTER, ignore_errors=True)
+    # uv clears only what is an environment, not what an interrupted start has left. The folder
+    # stays: it is in one of root's.
+    JUPYTER.mkdir(parents=True, exist_ok=True)
+    for path in JUPYTER.iterdir():
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     try:
         _uv("venv", "--python", PYTHON, JUPYTER)
-        options = ("--no-cache", "--compile-bytecode", "--only-binary", ":all:", "--no-deps")
+        options = ("--compile-bytecode", "--only-binary", ":all:", "--no-deps")
         python = ("--python", JUPYTER / "bin/python")
         _uv("pip", "install", *options, *python, "--require-hashes", "--requirement", LOCK)
     except subprocess.CalledProcessError:
@@ -39,7 +44,9 @@ def main() -> int:
 
 def _uv(*words: str | Path) -> None:
     command = [PYTHON.with_name("uv"), "--quiet", *words]
-    subprocess.run(list(map(str, command)), check=True)
+    # Its user has no home for a cache.
+    environment = {**os.environ, "UV_NO_CACHE": "1"}
+    subprocess.run(list(map(str, command)), env=environment, check=True)
 
 
 def _packages(environment: Path) -> Path:

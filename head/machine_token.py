@@ -18,6 +18,19 @@ REQUEST_S = 30.0
 NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
+def metadata(path: str, **query: str) -> bytes:
+    """Returns an answer of the metadata service.
+
+    Raises:
+        OSError, HTTPException: The service refuses, or does not answer.
+    """
+    url = f"{HOST}/metadata/{path}?{urllib.parse.urlencode(query)}"
+    request = urllib.request.Request(url, headers={"Metadata": "true"})
+    with NO_PROXY.open(request, timeout=REQUEST_S) as answer:
+        content: bytes = answer.read()
+    return content
+
+
 def token(resource: str) -> str:
     """Returns a token for a service of Azure.
 
@@ -27,7 +40,4 @@ def token(resource: str) -> str:
     """
     query = {"api-version": "2018-02-01", "resource": resource}
     query["client_id"] = os.environ["AZURE_CLIENT_ID"]
-    url = f"{HOST}/metadata/identity/oauth2/token?{urllib.parse.urlencode(query)}"
-    request = urllib.request.Request(url, headers={"Metadata": "true"})
-    with NO_PROXY.open(request, timeout=REQUEST_S) as answer:
-        return str(json.load(answer)["access_token"])
+    return str(json.loads(metadata("identity/oauth2/token", **query))["access_token"])

@@ -11,7 +11,7 @@ from infra.stack.head import Head
 from infra.stack.naming import Naming
 from infra.stack.results_account import CONTAINER, ResultsAccount
 
-TOKEN_FILE = "/var/lib/volley/ray-token"
+TOKEN_FILE = "/etc/volley/ray-token"
 FIRST_EXPERIMENT = 1
 """Id of the experiment that the training creates in a new MLflow database."""
 README = """\

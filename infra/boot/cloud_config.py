@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import yaml
 
-import head.blob
 import head.machine_token
 import head.scheduled_events
 from infra.ports import DASHBOARD, MLFLOW, reserved_ports
@@ -30,14 +29,19 @@ CONTAINER_PACKAGES = ("nftables", "skopeo", "umoci")
 """Packages of Ubuntu and Debian, with what they depend on."""
 Role = Literal["head", "worker"]
 UNITS: dict[Role, list[str]] = {
-    "head": ["ray-head.service", "share-environment.service"],
+    "head": ["ray-head.service"],
     "worker": ["ray-worker.service", "scheduled-events.service"],
 }
-HEAD_SOFTWARE_UNITS = ["experiments.service", "mlflow.service", "sync-results.timer"]
+HEAD_SOFTWARE_UNITS = [
+    "experiments.service",
+    "mlflow.service",
+    "share-environment.service",
+    "sync-results.timer",
+]
 """Units of the head's software, which arrive later: infra/boot/install_head.sh."""
 MODULES: dict[Role, list[ModuleType]] = {
     "head": [head.machine_token],
-    "worker": [head.blob, head.machine_token, head.scheduled_events],
+    "worker": [head.machine_token, head.scheduled_events],
 }
 """Files of the head's package that a machine needs before it arrives, or without it."""
 STOP_BEFORE_EVICTION: dict[Role, str] = {

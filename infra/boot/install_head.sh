@@ -58,7 +58,7 @@ elif ((changed)) && systemctl --quiet is-active experiments.service; then
   systemctl reload experiments.service
 fi
 # They wait for the Python environment, which a new head does not have yet.
-systemctl start --no-block experiments.service mlflow.service
+systemctl start --no-block experiments.service mlflow.service share-environment.service
 systemctl start "${always[@]}"
 ((!changed)) || systemctl restart scheduled-events.service
 

@@ -56,7 +56,7 @@ wait_for_unit() {
 check_gpu() {
   ((NEEDS_GPU)) || return 0
   local reason
-  reason=$(/opt/volley/venv/bin/python - << 'PYTHON'
+  reason=$(runuser --user ray -- /opt/volley/venv/bin/python - << 'PYTHON'
 import re
 from pathlib import Path
 
@@ -78,7 +78,7 @@ versions from February 2026 on have that driver: pulumi config set image microso
 
 nodes() {
   runuser --user ray -- env HOME=/var/lib/volley RAY_AUTH_MODE=token \
-    RAY_AUTH_TOKEN_PATH=/var/lib/volley/ray-token /opt/volley/venv/bin/python - << 'PYTHON' || echo 0
+    RAY_AUTH_TOKEN_PATH=/etc/volley/ray-token /opt/volley/venv/bin/python - << 'PYTHON' || echo 0
 import ray
 
 ray.init(address="auto", log_to_driver=False, logging_level="ERROR")

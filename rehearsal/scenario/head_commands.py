@@ -18,7 +18,7 @@ SOFTWARE = str(paths.SOFTWARE)
 VOLLEY_HEAD = "/usr/local/bin/volley-head"
 PYTHON = str(paths.PYTHON)
 AS_RAY = ["runuser", "--user", "ray", "--", "env", f"HOME={paths.HOME}"]
-AS_RAY += ["RAY_AUTH_MODE=token", f"RAY_AUTH_TOKEN_PATH={paths.HOME}/ray-token"]
+AS_RAY += ["RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN_PATH=/etc/volley/ray-token"]
 
 QUEUE_UNIT = "experiments.service"
 SAVE_UNIT = "sync-results.service"
@@ -26,13 +26,14 @@ SERVICES = ("head.queue", "head.scheduled_events")
 """The programs that run on the head all the time, besides Ray and MLflow."""
 SAVE_FAULT = f"/run/systemd/system/{SAVE_UNIT}.d/fault.conf"
 
-TOKEN_PUBLISHED = f"{paths.HOME}/ray-token.published"
+TOKEN_PUBLISHED = "/etc/volley/ray-token.published"
 PUBLISH_TOKEN = f"{LIBRARY}/publish-ray-token"
-PUT_BLOB = f"{PYTHON} {LIBRARY}/blob.py put"
+PUT_BLOB = f"/usr/bin/python3 {LIBRARY}/blob.py put"
 TAKE_ENVIRONMENT = f"/usr/bin/python3 {LIBRARY}/take_environment.py"
 
 PYTHON_ENVIRONMENT_UNIT = "python-environment.service"
-ENVIRONMENT_SHARED = f"{paths.HOME}/environment.shared"
+ENVIRONMENT_ARCHIVE = "/opt/volley/environment.tar.zst"
+"""There until the environment is shared."""
 
 IN_STORE = (*AS_RAY, f"PYTHONPATH={SOFTWARE}", PYTHON, "-c")
 SUBMIT_COPIES = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rehearsal.machines.nspawn_machine import Machine
 from rehearsal.network import bridges
-from rehearsal.scenario.head_commands import ENVIRONMENT_SHARED, PYTHON_ENVIRONMENT_UNIT
+from rehearsal.scenario.head_commands import ENVIRONMENT_ARCHIVE, PYTHON_ENVIRONMENT_UNIT
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import until
 
@@ -24,7 +24,7 @@ def shared(head: Machine) -> str:
     """Waits until the head has shared the environment that it has made."""
 
     def done() -> bool:
-        return head.run("test", "-e", ENVIRONMENT_SHARED, check=False).returncode == 0
+        return head.run("test", "!", "-e", ENVIRONMENT_ARCHIVE, check=False).returncode == 0
 
     return f"shared within {until(done, SHARED_S, 'the shared environment'):.0f} s"
 

@@ -72,7 +72,7 @@ def _use_every_role(head: Machine, worker: Machine) -> list[tuple[Machine, str]]
 
 
 def _start(machine: Machine, unit: str, command: str) -> None:
-    options = ["--quiet", f"--unit={unit}", "--uid=ray"]
+    options = ["--quiet", f"--unit={unit}"]
     options += ["--property=EnvironmentFile=/etc/volley/machine.env"]
     machine.run("systemd-run", *options, "sh", "-c", command)
 

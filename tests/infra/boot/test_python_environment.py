@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 from pathlib import Path
 
@@ -35,6 +36,7 @@ esac
 cat "$step" >&2
 exit "$(cat code)"
 """
+LOCK = "numpy==2.3.5 --hash=sha256:0\nray==2.60.0 --hash=sha256:0\n"
 NO_SOLUTION = """\
 error: No solution found when resolving dependencies
   cause: Because nosuch was not found in the package registry and you require nosuch, we can \
@@ -55,8 +57,8 @@ class Booting(Machine):
         self.command("python3", PYTHON3)
         self.command("pip", "")
         self.command("uv", UV)
-        self.command("ray", "echo ray, version 2.60.0")
-        self.write("etc/volley/requirements.txt", "numpy==2.3.5 --hash=sha256:0\n")
+        self.command("ray", "")
+        self.write("etc/volley/requirements.txt", LOCK)
         self.write("etc/volley/apt-packages.txt", "")
         self.write("etc/volley/uv.txt", "uv==0.13.8\n")
         self.want("einops")
@@ -82,7 +84,7 @@ def test_an_environment_is_made_once(machine: Booting, packages: str) -> None:
     machine.want(packages)
     done = machine.make()
     assert done.returncode == 0, done.stderr
-    assert "is ready: ray, version 2.60.0" in done.stdout
+    assert "is ready: ray==2.60.0" in done.stdout
     made = len(machine.called())
     assert machine.make().stdout.endswith("has this lock already\n")
     assert len(machine.called()) == made
@@ -104,9 +106,11 @@ def test_a_shared_environment_is_used_and_nothing_is_installed(machine: Booting)
 def test_another_environment_has_another_name(machine: Booting, file: str) -> None:
     def name() -> str:
         machine.make()
-        return (machine.root / "opt/volley/environment-name").read_text()
+        (name, *_) = (machine.root / "opt/volley/environment.env").read_text().splitlines()
+        return name
 
     machine.want("")
+    machine.write("etc/systemd/system/ray-head.service", "")
     first = name()
     machine.write(f"etc/volley/{file}.txt", "scipy==1.17.0 --hash=sha256:0\n")
     machine.write("opt/volley/venv/lock.sha256", "")
@@ -152,4 +156,35 @@ def test_packages_may_not_move_a_version_of_the_lock(machine: Booting) -> None:
     (resolve,) = [call for call in machine.called() if call.startswith("uv pip compile")]
     constraints = machine.root / "opt/volley/constraints.txt"
     assert f"--constraint {constraints}" in resolve
-    assert constraints.read_text() == "numpy==2.3.5\n"
+    assert constraints.read_text() == "numpy==2.3.5\nray==2.60.0\n"
+
+
+def test_a_head_packs_what_it_has_made_before_ray_can_start(machine: Booting) -> None:
+    machine.write("etc/systemd/system/ray-head.service", "")
+    assert machine.make().returncode == 0
+    archive = machine.root / "opt/volley/environment.tar.zst"
+    listed = subprocess.run(["tar", "--list", "--file", archive], capture_output=True, check=True)
+    assert b"venv/lock.sha256\n" in listed.stdout
+    sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert (machine.root / "opt/volley/environment.sha256").read_text() == f"{sha256}\n"
+    variables = (machine.root / "opt/volley/environment.env").read_text().splitlines()
+    assert variables[1] == f"SHA256={sha256}"
+
+
+def test_an_environment_that_is_there_already_is_never_packed(machine: Booting) -> None:
+    """An experiment's code may have run on this machine since it was made."""
+    machine.make()
+    machine.write("etc/systemd/system/ray-head.service", "")
+    assert machine.make().returncode == 0
+    assert not list((machine.root / "opt/volley").glob("environment.*"))
+
+
+def test_a_disk_without_room_for_the_archive_does_not_keep_the_head_from_starting(
+    machine: Booting,
+) -> None:
+    machine.write("etc/systemd/system/ray-head.service", "")
+    machine.command("zstd", "exit 1")
+    done = machine.make()
+    assert done.returncode == 0
+    assert "is ready" in done.stdout
+    assert not list((machine.root / "opt/volley").glob("environment.*"))

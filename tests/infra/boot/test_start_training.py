@@ -50,7 +50,7 @@ journal=journal/${unit%.service}
 
 
 RUNUSER = """\
-[[ $* != *head.command* ]] || exec "${@:4}"
+[[ $4 == env && $* != *head.command* ]] || exec "${@:4}"
 echo 1
 """
 """Runs the head's command; prints 1 where the script asks for the number of nodes."""

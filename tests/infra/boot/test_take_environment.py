@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
+import os
 import subprocess
+import sys
+import tarfile
 import threading
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
 from http.client import HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,7 +23,10 @@ import pytest
 from head import machine_token
 from tests.infra.boot.boot_scripts import load
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.geteuid() != 0, reason="root unpacks as another user"),
+]
 
 NAME = "lock"
 TOKEN = "/metadata/identity/oauth2/token"
@@ -66,11 +73,14 @@ def program(blob: Blob, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]
     monkeypatch.setenv("RESULTS_ACCOUNT", "account")
     monkeypatch.setenv("ENVIRONMENT_CONTAINER", "environments")
     monkeypatch.setenv("AZURE_CLIENT_ID", "client")
+    program_blob = load("blob")
+    monkeypatch.setitem(sys.modules, "blob", program_blob)
     module = load("take_environment")
     module.PAUSE_S = 0.01  # type: ignore[attr-defined]
+    module.UNPACKER = "nobody"  # type: ignore[attr-defined]
     with ThreadingHTTPServer(("127.0.0.1", 0), handler(blob)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        for asking in (module, machine_token):
+        for asking in (program_blob, machine_token):
             monkeypatch.setattr(asking, "NO_PROXY", There(server.server_port))
         yield module
         server.shutdown()
@@ -102,7 +112,7 @@ def handler(blob: Blob) -> type[BaseHTTPRequestHandler]:
             if self.path == blob.archive and blob.cut:
                 blob.cut -= 1
                 content = content[: len(content) // 2]
-            with suppress(OSError):
+            with contextlib.suppress(OSError):
                 self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
@@ -165,3 +175,74 @@ def test_another_content_than_the_head_has_packed_is_not_used(
     assert f"{blob.sha256}.tar.zst has another hash" in capsys.readouterr().out
     assert not (tmp_path / "taken").exists()
     assert blob.asked.count(blob.archive) == 1
+
+
+def test_what_is_unpacked_belongs_to_root(program: ModuleType, tmp_path: Path) -> None:
+    assert program.main(NAME, str(tmp_path / "taken")) == 0
+    taken = [tmp_path / "taken", *(tmp_path / "taken").rglob("*")]
+    assert {(path.lstat().st_uid, path.lstat().st_gid) for path in taken} == {(0, 0)}
+
+
+def member(name: str, **changes: object) -> tarfile.TarInfo:
+    found = tarfile.TarInfo(name)
+    for attribute, value in changes.items():
+        setattr(found, attribute, value)
+    return found
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        member("venv/disk", type=tarfile.BLKTYPE, devmajor=8),
+        member("../outside"),
+        member("venv/passwd", type=tarfile.LNKTYPE, linkname="../../../../../../etc/passwd"),
+    ],
+    ids=["device", "outside", "hard link"],
+)
+def test_an_archive_with_more_than_files_and_folders_is_refused(
+    program: ModuleType, tmp_path: Path, bad: tarfile.TarInfo
+) -> None:
+    assert program.main(NAME, str(tmp_path / "taken")) == 0
+    with pytest.raises(program.NotSharedError):
+        unpack(program, tmp_path, bad)
+    assert not (tmp_path / "outside").exists()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [member("/absolute"), member("own", uid=1234, gid=1234), member("su", mode=0o6755)],
+    ids=["absolute", "owner", "setuid"],
+)
+def test_absolute_names_owners_and_setuid_of_the_archive_do_not_count(
+    program: ModuleType, tmp_path: Path, bad: tarfile.TarInfo
+) -> None:
+    unpack(program, tmp_path, bad)
+    taken = tmp_path / "taken" / bad.name.lstrip("/")
+    assert taken.is_file()
+    assert taken.stat().st_uid == 0
+    assert taken.stat().st_mode & 0o6000 == 0
+    assert not Path("/absolute").exists()
+
+
+def test_a_link_does_not_lead_a_later_member_out_of_the_folder(
+    program: ModuleType, tmp_path: Path
+) -> None:
+    (tmp_path / "outside").mkdir(mode=0o777)
+    (tmp_path / "outside").chmod(0o777)
+    link = member("venv", type=tarfile.SYMTYPE, linkname=str(tmp_path / "outside"))
+    with contextlib.suppress(program.NotSharedError):
+        unpack(program, tmp_path, link, member("venv/file"))
+    assert not (tmp_path / "outside/file").exists()
+
+
+def unpack(program: ModuleType, folder: Path, *members: tarfile.TarInfo) -> None:
+    """Packs members and unpacks them into folder/taken."""
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as tar:
+        for one in members:
+            tar.addfile(one)
+    archive = folder / "archive.tar.zst"
+    command: list[str | Path] = ["zstd", "--quiet", "--force", "-o", archive]
+    subprocess.run(command, input=plain.getvalue(), check=True)
+    with archive.open("rb") as file:
+        program.unpack(file, str(folder / "taken"))

@@ -272,9 +272,10 @@ def test_each_start_of_jupyterlab_makes_a_token_that_its_user_alone_can_read(
 
 
 @pytest.mark.parametrize("role", ["head"], indirect=True)
-def test_what_root_installs_for_jupyterlab_depends_on_nothing_of_rays(tree: Path) -> None:
+def test_what_is_installed_for_jupyterlab_depends_on_nothing_of_rays(tree: Path) -> None:
     unit = "jupyter-environment.service"
-    assert settings(tree, unit, "User") == settings(tree, unit, "EnvironmentFile") == []
+    assert settings(tree, unit, "User") == ["identity"]
+    assert settings(tree, unit, "EnvironmentFile") == []
     # Python looks for modules in the working directory first.
     assert settings(tree, unit, "WorkingDirectory") == ["/"]
     assert "PYTHONSAFEPATH=1" in settings(tree, unit, "Environment")[0]

@@ -17,16 +17,15 @@ from tests.rehearsal.private_network import run_python
 pytestmark = needs("mount", "unshare")
 
 START = """
-import os, subprocess, sys, time
+import os, shutil, subprocess, sys, time
 from pathlib import Path
-from tests.project import ROOT
 from rehearsal.azure.metadata import metadata_service, metadata_state
+from rehearsal.host_paths import ROOT
 
-folder, scripts = Path(sys.argv[1]), Path(sys.argv[2])
-# Beside head/queue it would import that instead of Python's.
-blob = folder / "blob.py"
-blob.write_text((ROOT / "head/blob.py").read_text())
-(folder / "machine_token.py").write_text((ROOT / "head/machine_token.py").read_text())
+folder = Path(sys.argv[1])
+scripts = Path(shutil.copytree(sys.argv[2], folder / "scripts"))
+shutil.copy(ROOT / "head/machine_token.py", scripts)
+blob = scripts / "blob.py"
 state = folder / "metadata.json"
 identities = {"client": metadata_state.Identity("principal")}
 machine = metadata_state.Instance("worker", "10.0.0.5", "", "", "", identities=identities)
@@ -59,7 +58,7 @@ storage.grant(Access({"results": "/account"}, (role,)))
 environment = os.environ | {
     "AZURE_CLIENT_ID": "client",
     "RESULTS_ACCOUNT": "results",
-    "REQUESTS_CA_BUNDLE": str(storage.ca_certificate),
+    "SSL_CERT_FILE": str(storage.ca_certificate),
 }
 """
 PUT_AND_GET = """
@@ -70,22 +69,29 @@ print(storage.read("results", "boot", "token").decode())
 storage.stop()
 """
 SHARE_AND_TAKE = """
-from tests.infra.boot.boot_scripts import SCRIPTS, Machine
-environment |= {"ENVIRONMENT_CONTAINER": "boot", "SSL_CERT_FILE": str(storage.ca_certificate)}
-machine = Machine(folder)
-python = machine.write("opt/volley/venv/bin/python", f'#!/bin/sh\\nexec {sys.executable} "$@"\\n')
-python.chmod(0o755)
-machine.write("opt/volley/environment-name", "name\\n")
-machine.write("var/lib/volley/ray-token", "")
-machine.write(f"{SCRIPTS}/blob.py", blob.read_text())
-share = scripts.parents[4] / "head" / SCRIPTS / "share-environment"
-done = machine.run(share.read_text(), environment)
-assert done.returncode == 0, done.stderr
-take = [sys.executable, scripts / "take_environment.py", "name", folder / "taken"]
-environment["PYTHONPATH"] = str(folder)
+import hashlib
+from infra.boot.head_wheel import UNITS
+(folder / "venv").mkdir()
+(folder / "venv/lock.sha256").write_text("lock")
+archive = folder / "environment.tar.zst"
+pack = ["tar", "--create", "--zstd", "--file", archive, "--directory", folder, "venv"]
+subprocess.run(pack, check=True)
+sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
+(folder / "environment.sha256").write_text(sha256)
+environment |= {"ENVIRONMENT_CONTAINER": "boot", "NAME": "name", "SHA256": sha256}
+unit = (UNITS / "share-environment.service").read_text().replace("\\\\\\n", "")
+for line in unit.splitlines():
+    name, _, command = line.partition("=")
+    command = command.replace("/opt/volley", str(folder))
+    command = command.replace("/usr/local/lib/volley", str(scripts))
+    if name.startswith("ExecStart"):
+        subprocess.run(["sh", "-c", command], env=environment, check=True, timeout=60)
+code = "import sys, take_environment as t; t.UNPACKER = 'nobody'; sys.exit(t.main(*sys.argv[1:]))"
+take = [sys.executable, "-c", code, "name", folder / "taken"]
+environment["PYTHONPATH"] = str(scripts)
 print(subprocess.run(take, env=environment, check=False, timeout=60).returncode)
 print(*storage.list("results", "boot"))
-print(*(path.name for path in sorted((folder / "var/lib/volley").iterdir())))
+print(archive.exists())
 storage.stop()
 """
 needs_azurite = pytest.mark.skipif(
@@ -134,7 +140,6 @@ def test_a_blob_is_put_and_read_by_the_machines_identity(tmp_path: Path) -> None
 def test_a_machine_takes_the_environment_that_the_head_has_shared(tmp_path: Path) -> None:
     *_, code, blobs, left = run(STORAGE + SHARE_AND_TAKE, tmp_path)
     assert code == "0"
-    made = (tmp_path / "opt/volley/venv/bin/python").read_text()
-    assert (tmp_path / "taken/venv/bin/python").read_text() == made
+    assert (tmp_path / "taken/venv/lock.sha256").read_text() == "lock"
     assert len(blobs.split()) == 2
-    assert left == "environment.shared ray-token"
+    assert left == "False"

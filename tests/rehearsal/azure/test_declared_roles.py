@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
+from infra.boot.cloud_config import FILES
 from infra.stack.identity import BLOB_DATA_CONTRIBUTOR
 from infra.stack.results_account import CONTAINER
 from rehearsal.addresses import BLOB_ADDRESS, METADATA_ADDRESS
 from rehearsal.azure.blob.blob_storage import PROGRAM
 from rehearsal.azure.resources.roles import RoleAssignment, role_assignments
 from rehearsal.host_plan import plan
+from tests.infra.boot.boot_scripts import SCRIPTS
 from tests.infra.declared_stack import Declared, declare_stack
-from tests.project import ROOT
 from tests.rehearsal.network_namespaces import needs
 from tests.rehearsal.private_network import run_python
 
@@ -46,21 +47,22 @@ storage.add_account(given["account"])
 for container in given["containers"]:
     storage.create_container(given["account"], container)
 (folder / "file").write_text("content")
-(folder / "blob.py").write_text(given["blob"])
 environment = os.environ | {
     "AZURE_CLIENT_ID": "client",
     "RESULTS_ACCOUNT": given["account"],
-    "REQUESTS_CA_BUNDLE": str(storage.ca_certificate),
+    "SSL_CERT_FILE": str(storage.ca_certificate),
 }
 
 def attempt(verb, container, assignments):
     roles = tuple(RoleAssignment(**values) for values in assignments)
     storage.grant(Access({given["account"]: given["account_id"]}, roles))
-    command = [sys.executable, folder / "blob.py", verb, container, "ray-token", folder / "file"]
+    command = [sys.executable, given["blob"], verb, container, "ray-token", folder / "file"]
     pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with subprocess.Popen(command, env=environment, **pipe) as program:
         # Without a role the program retries for long.
-        answer = next(line for line in program.stdout if "ray-token: " in line)
+        # The metadata service is not ready at first.
+        answers = (line for line in program.stdout if "ray-token: " in line)
+        answer = next(line for line in answers if "Error 410" not in line and "429" not in line)
         program.kill()
     return answer
 
@@ -68,7 +70,7 @@ for verb, container, assignments in given["attempts"]:
     print(json.dumps(attempt(verb, container, assignments)), flush=True)
 storage.stop()
 """
-DONE, REFUSED = "done", "not authorized to perform this operation"
+DONE, REFUSED = "done", "AuthorizationPermissionMismatch"
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +95,7 @@ def attempts_of(
         "account": account,
         "account_id": planned.resource_id,
         "containers": planned.containers,
-        "blob": (ROOT / "head/blob.py").read_text(),
+        "blob": str(FILES / "common" / SCRIPTS / "blob.py"),
         "attempts": [
             (verb, container, [asdict(assignment) for assignment in assignments])
             for verb, container, assignments in attempts

@@ -1,7 +1,7 @@
 """take_environment.py NAME FOLDER: unpacks the Python environment that a head has shared.
 
-It runs with the system's Python: the environment does not exist yet. Exit code 1: nobody has
-shared it, or what is there is not whole.
+Only a head's root writes the blob NAME, which has the archive's hash. The archive is unpacked after
+its hash is checked, and not by root. Exit code 1: nobody has shared it, or it cannot be used.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException
+from pwd import getpwnam
+from typing import IO
+from urllib.error import HTTPError
 
-from machine_token import NO_PROXY, REQUEST_S, token
+from blob import Container
 
 PATIENCE_S = 30.0
 """For roles that have no effect yet; the registries have the packages too."""
 PAUSE_S = 3.0
-CHUNK = 2**20
-API_VERSION = "2021-12-02"
-STORAGE = "https://storage.azure.com/"
+UNPACKER = "identity"
+"""The user that unpacks."""
+# Without permissions, a program is neither setuid nor setgid.
+TAR = ("tar", "--extract", "--zstd", "--no-same-owner", "--no-same-permissions")
 
 
 class NotSharedError(Exception):
@@ -50,47 +52,58 @@ def main(name: str, folder: str) -> int:
 
 
 def take(name: str, folder: str) -> None:
-    """Unpacks an environment into a folder while it arrives; the blob `name` has its hash.
+    """Downloads an environment, checks its hash and unpacks it into a folder.
 
     Raises:
         NotSharedError: There is none, or its content is another one than the head has packed.
         OSError: Azure or the connection failed; it may be tried again.
     """
-    headers = {"Authorization": f"Bearer {token(STORAGE)}", "x-ms-version": API_VERSION}
-    wanted = b"".join(content_of(name, headers)).decode().strip()
-    shutil.rmtree(folder, ignore_errors=True)
-    os.makedirs(folder)
-    found = hashlib.sha256()
-    command = ["tar", "--extract", "--zstd", "--directory", folder]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as tar:
-        assert tar.stdin is not None
-        for part in content_of(f"{wanted}.tar.zst", headers):
-            found.update(part)
-            tar.stdin.write(part)
-    if found.hexdigest() != wanted:
-        raise NotSharedError(f"{wanted}.tar.zst has another hash, {found.hexdigest()}")
-    if tar.returncode != 0:
-        raise NotSharedError(f"tar could not unpack {wanted}.tar.zst")
-
-
-def content_of(blob: str, headers: dict[str, str]) -> Iterator[bytes]:
-    """Yields a blob of the container in parts."""
-    place = f"{os.environ['RESULTS_ACCOUNT']}.blob.core.windows.net"
-    url = f"https://{place}/{os.environ['ENVIRONMENT_CONTAINER']}/{blob}"
-    answer: HTTPResponse
+    container = Container(os.environ["ENVIRONMENT_CONTAINER"])
     try:
-        answer = NO_PROXY.open(urllib.request.Request(url, headers=headers), timeout=REQUEST_S)
-    except urllib.error.HTTPError as error:
+        wanted = b"".join(container.read(name)).decode().strip()
+        archive = f"{wanted}.tar.zst"
+        found = hashlib.sha256()
+        # Beside the folder: /tmp can be memory.
+        with tempfile.TemporaryFile(dir=os.path.dirname(folder)) as file:
+            for part in container.read(archive):
+                found.update(part)
+                file.write(part)
+            if found.hexdigest() != wanted:
+                raise NotSharedError(f"{archive} has another hash, {found.hexdigest()}")
+            file.seek(0)
+            unpack(file, folder)
+    except HTTPError as error:
         if error.code == 404:
-            raise NotSharedError(f"{blob} is not in {place}") from None
+            raise NotSharedError(f"{name} is not in {container.host}") from None
         raise
-    missing = int(answer.headers["Content-Length"])
-    with answer:
-        while part := answer.read(CHUNK):
-            missing -= len(part)
-            yield part
-    if missing:
-        raise ConnectionError(f"the connection ended {missing:,} bytes before {blob} did")
+
+
+def unpack(archive: IO[bytes], folder: str) -> None:
+    """Unpacks as UNPACKER, who can neither leave the folder nor make devices; then it is root's.
+
+    Raises:
+        NotSharedError: The archive has members that an environment does not have.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    os.mkdir(folder)
+    user = getpwnam(UNPACKER)
+    os.chown(folder, user.pw_uid, user.pw_gid)
+    tar = subprocess.run(
+        TAR,
+        stdin=archive,
+        cwd=folder,
+        user=user.pw_uid,
+        group=user.pw_gid,
+        extra_groups=[],
+        umask=0o022,
+        check=False,
+    )
+    if tar.returncode != 0:
+        raise NotSharedError("tar could not unpack the environment")
+    os.chown(folder, 0, 0)
+    for parent, folders, files in os.walk(folder):
+        for path in (os.path.join(parent, name) for name in folders + files):
+            os.chown(path, 0, 0, follow_symlinks=False)
 
 
 if __name__ == "__main__":
