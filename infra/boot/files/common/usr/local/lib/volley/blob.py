@@ -24,6 +24,7 @@ CHUNK = 2**20
 BLOCK = 32 * 2**20
 STORAGE = "https://storage.azure.com/"
 
+
 class Container:
     """A container of the results account; each method raises OSError or HTTPException."""
 
