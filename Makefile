@@ -22,8 +22,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 CODE := bench examples head infra payload rehearsal tests volley
 
-.PHONY: help train test quick chaos lint docs ui bench bench-scale up preview prices down rehearse rehearse-set-up rehearse-clean
-.PHONY: lock lock-check audit linux clean
+.PHONY: help train test quick chaos lint docs ui bench bench-scale up preview prices down
+.PHONY: rehearse soak rehearse-set-up rehearse-clean lock lock-check audit linux clean
 
 help:   ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ down: .venv/infra  ## Delete the cluster; the results stay (pulumi destroy)
 
 rehearse: rehearse-set-up  ## Run the declared cluster for real on this machine (Linux, root)
 	$(BIN)/python -m rehearsal run $(ARGS)
+
+soak: rehearse-set-up  ## Train for an hour while a fault happens every minute (ARGS="--seed 7"; Linux, root)
+	$(BIN)/python -m rehearsal soak $(ARGS)
 
 rehearse-set-up: linux .venv/dev  ## Install the rehearsal's tools, make its base image (Linux, root)
 	$(BIN)/python -m rehearsal set-up

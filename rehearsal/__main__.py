@@ -7,8 +7,10 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from ipaddress import IPv4Network
 from pathlib import Path
+from random import randrange
 
 from payload.experiment import nearest
 from rehearsal import addresses
@@ -28,6 +30,7 @@ from rehearsal.set_up import set_up
 from rehearsal.set_up.host_checks import problems
 from rehearsal.set_up.tools import install_tools
 from rehearsal.shared_file import RehearsalRunningError, rehearsal_lock
+from rehearsal.soak.run_soak import run_soak
 
 Scenario = Callable[[Context, Outcomes], list[str]]
 """Runs its acts in order; returns what was declared and not rehearsed."""
@@ -40,10 +43,14 @@ SCENARIOS: dict[str, tuple[Scenario, Path]] = {
 """Scenarios by name, each with the file for its outcomes, relative to the project's folder."""
 
 
+SOAK = Path("results/rehearsal-soak.json")
+
+
 def main(arguments: list[str]) -> int:
     """Returns 0, 1 if something was not as expected, 2 if this machine cannot rehearse."""
     options = _parser().parse_args(arguments)
-    refused = problems([IPv4Network(n) for n in addresses.ALL]) if options.command == "run" else []
+    runs = options.command in {"run", "soak"}
+    refused = problems([IPv4Network(n) for n in addresses.ALL]) if runs else []
     if refused:
         print("\n".join(f"rehearsal: {line}" for line in refused), file=sys.stderr)
         return 2
@@ -57,6 +64,9 @@ def main(arguments: list[str]) -> int:
             set_up()
             if options.command == "set-up":
                 return 0
+            if options.command == "soak":
+                soak = partial(run_soak, seed=options.seed, minutes=options.minutes)
+                return rehearse(_driver(), soak, options.json)
             scenario, file = SCENARIOS[options.scenario]
             return rehearse(_driver(), scenario, options.json or ROOT / file)
     except RehearsalRunningError as error:
@@ -121,6 +131,32 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="where to write the outcomes as JSON (default: "
         f"{', '.join(f'{file} for {name}' for name, (_, file) in SCENARIOS.items())})",
+    )
+    soak = commands.add_parser(
+        "soak",
+        help="train small experiments for an hour while a fault happens every minute; needs the "
+        "pulumi CLI",
+    )
+    soak.add_argument(
+        "--seed",
+        type=int,
+        default=randrange(10_000),
+        metavar="N",
+        help="the faults' order (default: any)",
+    )
+    soak.add_argument(
+        "--minutes",
+        type=float,
+        default=60.0,
+        metavar="M",
+        help="how long faults happen (default: 60)",
+    )
+    soak.add_argument(
+        "--json",
+        type=Path,
+        default=ROOT / SOAK,
+        metavar="FILE",
+        help=f"where to write the outcomes (default: {SOAK})",
     )
     commands.add_parser(
         "set-up",

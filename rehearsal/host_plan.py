@@ -21,6 +21,9 @@ from rehearsal.azure.resources.virtual_network import (
 from rehearsal.host_paths import PREFIX
 from rehearsal.machines.disk import MachineSpec
 
+DISK_GIB = 128
+"""The size of a disk that is not declared: Ubuntu's image has 30, the one for HPC 64."""
+
 
 @dataclass(frozen=True)
 class Account:
@@ -91,7 +94,7 @@ def _bridge(subnet: Subnet) -> str:
 
 
 def _machine(vm: VirtualMachine) -> MachineSpec:
-    profile = vm.profile["osProfile"]
+    profile, storage = vm.profile["osProfile"], vm.profile.get("storageProfile", {})
     (key,) = profile["linuxConfiguration"]["ssh"]["publicKeys"]
     return MachineSpec(
         name=vm.host_name,
@@ -104,7 +107,8 @@ def _machine(vm: VirtualMachine) -> MachineSpec:
         admin_username=profile["adminUsername"],
         ssh_public_key=key["keyData"],
         # Here a custom image contains the Python environment.
-        has_environment="id" in vm.profile.get("storageProfile", {}).get("imageReference", {}),
+        has_environment="id" in storage.get("imageReference", {}),
+        disk_gib=storage.get("osDisk", {}).get("diskSizeGB", DISK_GIB),
     )
 
 

@@ -10,6 +10,9 @@ from pathlib import Path
 from rehearsal.host_paths import BASE, PREFIX, name_servers
 from rehearsal.host_shell import run
 
+DISK = "disk"
+"""The folder of a machine's own file system, below its overlay."""
+LOOP_DEVICES = Path("/dev/loop-control")
 DEAD_SOURCE = "deb [trusted=yes] https://packages.third-party.invalid/debian stable main\n"
 
 
@@ -27,6 +30,7 @@ class MachineSpec:
     ssh_public_key: str
     has_environment: bool
     """Whether its image contains the Python environment of the lock."""
+    disk_gib: int
 
 
 def make_disk(folder: Path, spec: MachineSpec, hosts: str, certificate: Path) -> None:
@@ -34,10 +38,13 @@ def make_disk(folder: Path, spec: MachineSpec, hosts: str, certificate: Path) ->
 
     `hosts` are lines of /etc/hosts, in place of Azure's name server; it trusts `certificate`.
     """
-    for part in ("upper", "work", "root"):
-        (folder / part).mkdir(parents=True)
-    root = folder / "root"
-    layers = f"lowerdir={BASE},upperdir={folder}/upper,workdir={folder}/work"
+    root, disk = folder / "root", folder / DISK
+    root.mkdir(parents=True)
+    disk.mkdir()
+    _mount_file_system(folder / "disk.img", spec.disk_gib, disk)
+    for part in ("upper", "work"):
+        (disk / part).mkdir()
+    layers = f"lowerdir={BASE},upperdir={disk}/upper,workdir={disk}/work"
     run("mount", "-t", "overlay", f"{PREFIX}-{spec.name}", "-o", layers, root)
     _write_seed(root, spec)
     (root / "etc/hosts").write_text(f"127.0.0.1 localhost {spec.name}\n{hosts}")
@@ -47,6 +54,15 @@ def make_disk(folder: Path, spec: MachineSpec, hosts: str, certificate: Path) ->
     # No machine survives a power cut of this host, so dpkg need not sync.
     (root / "etc/dpkg/dpkg.cfg.d/unsafe-io").write_text("force-unsafe-io\n")
     _trust(root, certificate)
+
+
+def _mount_file_system(image: Path, gib: int, disk: Path) -> None:
+    """Gives a disk the declared size, by a sparse file; this host may have no loop devices."""
+    if not LOOP_DEVICES.exists():
+        return
+    run("truncate", f"--size={gib}G", image)
+    run("mkfs.ext4", "-q", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1", image)
+    run("mount", "-o", "loop,discard,noatime", image, disk)
 
 
 def _write_seed(root: Path, spec: MachineSpec) -> None:

@@ -19,7 +19,7 @@ from typing import Literal, cast
 from rehearsal.host_paths import ENVIRONMENT, MACHINES, PREFIX
 from rehearsal.host_shell import CLEAN_ENVIRONMENT, CommandError, run
 from rehearsal.machines.cgroup import Cgroup
-from rehearsal.machines.disk import MachineSpec, make_disk
+from rehearsal.machines.disk import DISK, MachineSpec, make_disk
 
 SHUTDOWN_S = 30.0
 """How long a machine may take to shut down before it loses its power."""
@@ -62,9 +62,10 @@ class Machine:
 
     def delete(self) -> None:
         self.kill()
-        run("umount", "-R", self.root, check=False)
-        if os.path.ismount(self.root):
-            run("umount", "-l", self.root, check=False)
+        for mount in (self.root, self.folder / DISK):
+            run("umount", "-R", mount, check=False)
+            if os.path.ismount(mount):
+                run("umount", "-l", mount, check=False)
         self.cgroup.remove()
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,8 @@ AS_RAY += ["RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN_PATH=/etc/volley/ray-token"]
 
 QUEUE_UNIT = "experiments.service"
 SAVE_UNIT = "sync-results.service"
+CLOCK_UNITS = (QUEUE_UNIT, "cluster-sleep.service")
+FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
 SERVICES = ("head.queue", "head.scheduled_events")
 """The programs that run on the head all the time, besides Ray and MLflow."""
 SAVE_FAULT = f"/run/systemd/system/{SAVE_UNIT}.d/fault.conf"
@@ -94,6 +97,18 @@ def progress_files(head: Machine) -> list[Path]:
     return sorted(files, key=lambda file: file.stat().st_mtime)
 
 
+def checkpoint_files(head: Machine) -> set[str]:
+    """Returns the files of all checkpoints, by the names that they have in Blob."""
+    runs = _on_disk(head, paths.RUNS)
+    return {
+        f"runs/{(Path(folder) / name).relative_to(runs)}"
+        for checkpoints in runs.glob("*/runs/*/checkpoints")
+        for folder, folders, files in os.walk(checkpoints)
+        # A link is a file in Blob, also one to a folder.
+        for name in [*files, *(name for name in folders if Path(folder, name).is_symlink())]
+    }
+
+
 def submit_copies(head: Machine, like: str, count: int) -> None:
     """Queues copies of an experiment on the head itself: over SSH each would take a second."""
     head.run(*IN_STORE, SUBMIT_COPIES.format(like=like, count=count), timeout_s=240)
@@ -140,6 +155,27 @@ def saving_does(head: Machine, command: str) -> Iterator[None]:
         head.run("rm", SAVE_FAULT)
         head.run("systemctl", "daemon-reload")
         head.run("systemctl", "stop", SAVE_UNIT)
+
+
+@contextmanager
+def own_clock(head: Machine, offset_s: str) -> Iterator[None]:
+    """Steps the clock of the queue and of sleep, as "+3600"; monotonic clocks go on."""
+    variables = f"LD_PRELOAD={FAKETIME} FAKETIME={offset_s} FAKETIME_DONT_FAKE_MONOTONIC=1"
+    files = [f"/run/systemd/system/{unit}.d/clock.conf" for unit in CLOCK_UNITS]
+    for file in files:
+        text = f"[Service]\nEnvironment={variables}\n"
+        head.run("install", "-D", "-m", "0644", "/dev/stdin", file, text=text)
+    _restart_queue(head)
+    try:
+        yield
+    finally:
+        head.run("rm", "-f", *files)
+        _restart_queue(head)
+
+
+def _restart_queue(head: Machine) -> None:
+    head.run("systemctl", "daemon-reload")
+    head.run("systemctl", "try-restart", QUEUE_UNIT)
 
 
 def workers_problem(head: Machine) -> str:

@@ -46,16 +46,16 @@ def limited_network(context: Context) -> str:
             with ExitStack() as links:
                 for machine in all_machines():
                     rate = LINK_MBIT_PER_S if machine.name == head.name else WORKER_MBIT_PER_S
-                    links.enter_context(_limited(machine, rate))
-                limited = _carried(head)
+                    links.enter_context(limited(machine, rate))
+                carried = _carried(head)
     finally:
         head_commands.resume(head, experiment["name"])
     context.training.continues(120)
     seen = (
         f"with {LINK_MBIT_PER_S:g} Mbit/s for the head and {WORKER_MBIT_PER_S:g} for a worker "
-        f"{limited:,.0f} of {OFFERED:,.0f} steps/s arrive; {free:,.0f} without a limit"
+        f"{carried:,.0f} of {OFFERED:,.0f} steps/s arrive; {free:,.0f} without a limit"
     )
-    if limited < NEEDED or limited < ALIKE * free:
+    if carried < NEEDED or carried < ALIKE * free:
         raise UnexpectedError(seen)
     return seen
 
@@ -75,7 +75,8 @@ def _carried(head: Machine) -> float:
 
 
 @contextmanager
-def _limited(machine: Machine, mbit_per_s: float) -> Iterator[None]:
+def limited(machine: Machine, mbit_per_s: float) -> Iterator[None]:
+    """Limits what a machine sends and receives while this is open."""
     inside = ["nsenter", "-t", str(machine.leader), "-n"]
     ends: list[tuple[list[str], str]] = [([], machine.interface), (inside, "host0")]
     try:

@@ -141,10 +141,15 @@ def evict(victim: Machine) -> float:
         NOTICE_S,
         f"{victim.name} confirms the notice",
     )
+    take_away(victim)
+    return answered
+
+
+def take_away(victim: Machine) -> None:
+    """Evicts a worker without a notice."""
     (set_id,) = all_of(Backend().resources(), "VirtualMachineScaleSet")
     with management_faults() as faults:
         SetMachines(Backend()).evict(set_id, victim.name, faults)
-    return answered
 
 
 def management_faults() -> AbstractContextManager[Faults]:

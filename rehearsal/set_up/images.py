@@ -21,8 +21,8 @@ PACKAGES = (
     "iproute2,netbase,ifupdown,nftables,curl,ca-certificates,procps,"
     "python3,python3-venv,xz-utils,zstd,xvfb,xauth"
 )
-"""Azure's images have them too, except the last two, which a custom image may have. cloud-init and
-what containers need, which debootstrap cannot resolve, are installed after them."""
+"""Azure's images have them too, except the last two, which a custom image may have.
+debootstrap cannot resolve cloud-init, what containers need, and faketime, which the soak needs."""
 NOT_ON_AZURE = ("tmp.mount",)
 """Units of Debian that Azure's images lack: there /tmp is on the disk."""
 CLOUD_CONFIG = "datasource_list: [NoCloud, None]\nlocale: false\n"
@@ -30,7 +30,7 @@ DEBOOTSTRAP = """rm -rf "$1"
 exec debootstrap --variant=minbase --keyring="$4" --include="$5" "$2" "$1" ${3:+"$3"}"""
 INSTALL_THE_REST = """mount -t proc proc "$1/proc"
 chroot "$1" apt-get update -qq
-chroot "$1" apt-get install -qq --yes --no-install-recommends cloud-init skopeo umoci
+chroot "$1" apt-get install -qq --yes --no-install-recommends cloud-init skopeo umoci faketime
 chroot "$1" apt-get clean"""
 LOCK = REQUIREMENTS / "machine.txt"
 SCRIPT = FILES / "common/usr/local/lib/volley/make-python-environment"

@@ -22,7 +22,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from rehearsal import shared_file
 from rehearsal.azure import certificates
+from rehearsal.azure.blob import blob_faults
 from rehearsal.azure.blob.billing import BlobRequest
+from rehearsal.azure.blob.blob_faults import BlobFaults
 from rehearsal.azure.http_server import Answer, Handler, Server
 from rehearsal.azure.metadata.managed_identity import claims
 from rehearsal.azure.resources import roles
@@ -90,13 +92,17 @@ class _Handler(Handler):
         if not access.allows(self.command, host, self.path, authorization, time.time()):
             self._refuse(403, "AuthorizationPermissionMismatch", MISMATCH)
             return
+        mode = shared_file.read(self.folder / blob_faults.FILE, BlobFaults).mode
+        if mode == "busy":
+            self._refuse(503, "ServerBusy", "The server is currently unable to receive requests.")
+            return
         try:
-            self._forward(body)
+            self._forward(body, lost=mode == "lost")
         except (OSError, HTTPException) as error:
             if not self.close_connection:
                 self._refuse(503, "ServerBusy", str(error))
 
-    def _forward(self, body: bytes) -> None:
+    def _forward(self, body: bytes, lost: bool) -> None:
         azurite = HTTPSConnection(
             LOOPBACK, self.azurite_port, timeout=TIMEOUT_S, context=self.trust
         )
@@ -106,6 +112,9 @@ class _Handler(Handler):
             response = azurite.getresponse()
             if self.command in ("PUT", "DELETE") and response.status < HTTPStatus.MULTIPLE_CHOICES:
                 self._note(body)
+            if lost:
+                self.close_connection = True
+                return
             self._pass_on(response)
         finally:
             azurite.close()

@@ -26,8 +26,9 @@ from azure.storage.blob import BlobServiceClient
 from rehearsal import background_process, shared_file
 from rehearsal.addresses import BLOB_ADDRESS
 from rehearsal.azure import certificates
-from rehearsal.azure.blob import blob_proxy
+from rehearsal.azure.blob import blob_faults, blob_proxy
 from rehearsal.azure.blob.billing import BlobRequest
+from rehearsal.azure.blob.blob_faults import BlobFaults, Mode
 from rehearsal.azure.blob.blob_proxy import (
     ACCESS,
     HOST_SUFFIX,
@@ -70,6 +71,11 @@ class BlobStorage:
         """Replaces the permissions; at first nobody may do anything."""
         with self._locked():
             shared_file.write(self.folder / ACCESS, access)
+
+    def fail(self, mode: Mode) -> None:
+        """Lets all requests fail from now on; `ok` ends it."""
+        with shared_file.changed(self.folder / blob_faults.FILE, BlobFaults) as faults:
+            faults.mode = mode
 
     def add_account(self, name: str) -> None:
         """Makes an account if it is missing; the service is down for a second."""

@@ -112,6 +112,19 @@ def test_what_is_there_is_not_made_again_and_what_is_gone_stays_gone(results: Bl
         assert "twice" not in results.containers("results")
 
 
+def test_busy_accounts_refuse_requests_and_lost_answers_are_executed(storage: BlobStorage) -> None:
+    storage.add_account("results")
+    storage.create_container("results", "runs")
+    storage.fail("busy")
+    assert upload(storage, "results", "runs/a", b"refused") == 503
+    storage.fail("lost")
+    with pytest.raises(http.client.RemoteDisconnected):
+        upload(storage, "results", "runs/b", b"executed")
+    storage.fail("ok")
+    assert upload(storage, "results", "runs/c", b"answered") == 201
+    assert storage.list("results", "runs") == ["b", "c"]
+
+
 def test_all_pages_of_a_long_list_are_read(
     results: BlobStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
