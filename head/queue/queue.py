@@ -220,7 +220,7 @@ class Queue:
         replace(folder / ENV_RUNNERS, str(number).encode())
         now = time.time()
         # An earlier queue may have submitted this start already: Ray accepts a job's id once.
-        job = record.job or f"{record.key}-{now:.0f}"
+        job = record.job or f"{record.key}-{now * 1000:.0f}"
         started = self._store.change(
             record,
             state="STARTING",

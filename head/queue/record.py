@@ -101,7 +101,7 @@ def read_record(folder: Path) -> Record | None:
         if wrong or known.get("state") not in STATES:
             raise ValueError(f"{wrong[0] if wrong else 'state'} is wrong")
     except (FileNotFoundError, NotADirectoryError):
-        return None
+        return Record(folder.name, "FAILED", f"{STATE} is missing") if folder.is_dir() else None
     except (OSError, ValueError, RecursionError) as error:
         return Record(folder.name, "FAILED", f"{STATE} cannot be read: {error}")
     return Record(**{**known, "name": folder.name})

@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 from ..files import sync
 from ..paths import EXPERIMENTS
 from ..sleep_record import is_going_to_sleep
-from .record import STATE, Record, read_record
+from .record import Record, read_record
 
 
 class RefusedError(Exception):
@@ -43,7 +43,7 @@ class Store:
 
     def records(self) -> list[Record]:
         """Returns all experiments in their order."""
-        folders = [path.parent for path in self.root.glob(f"[a-z0-9]*/{STATE}")]
+        folders = self.root.glob("[a-z0-9]*")
         records = [record for record in map(read_record, folders) if record is not None]
         return sorted(records, key=lambda record: (record.order, record.submitted))
 
@@ -237,8 +237,13 @@ class Store:
         shutil.rmtree(old, ignore_errors=True)
 
     def _emptied(self, name: str) -> Path:
-        shutil.rmtree(self.root / name, ignore_errors=True)
-        return self.root / name
+        """Returns the path of a folder that is gone, and of which a kill leaves no part."""
+        path, gone = self.root / name, self.root / f".gone{name}"
+        shutil.rmtree(gone, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            path.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+        return path
 
 
 TRY_NOW: dict[str, Any] = {"not_before": 0.0, "away_since": 0.0, "away": 0}

@@ -109,6 +109,20 @@ def test_an_experiment_whose_record_is_damaged_has_failed_and_the_others_train(
     assert played.store.get("a").state == "QUEUED"
 
 
+def test_an_experiment_whose_record_is_gone_has_failed_and_its_job_is_stopped(
+    played: Played,
+) -> None:
+    played.submit("a")
+    played.step()
+    job = played.store.get("a").job
+    (played.store.folder("a") / "state.json").unlink()
+    played.step()
+    assert [(r.state, r.reason) for r in played.store.records()] == [
+        ("FAILED", "state.json is missing")
+    ]
+    assert played.cluster.stopped == [job]
+
+
 def test_needs_that_this_queue_does_not_know_are_told_and_the_others_train(played: Played) -> None:
     played.submit("a", needs={"quantum_learners": 1})
     played.submit("b")
