@@ -1,6 +1,7 @@
 """The cloud-config of each role: its files unchanged, and its environment rendered."""
 
 import base64
+import re
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,7 +146,8 @@ def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
                 continue
             target = f"/{path.relative_to(folder)}"
             script = path.suffix == "" and "/lib/volley/" in target
-            files.append(_file(target, path.read_text(), "0755" if script else "0644"))
+            text = without_comments(path.read_text())
+            files.append(_file(target, text, "0755" if script else "0644"))
     apt_packages = [*APT_PACKAGES, *machine.apt_packages]
     if machine.containers:
         apt_packages += CONTAINER_PACKAGES
@@ -163,6 +165,11 @@ def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
         *([_shared_memory(machine)] if machine.shared_memory_gib else []),
         *([_hosts(machine)] if machine.results_address else []),
     ]
+
+
+def without_comments(text: str) -> str:
+    """Returns a program or a unit without lines of comment and empty lines: customData is small."""
+    return re.sub(r"^\s*(#(?!!).*)?\n", "", text, flags=re.MULTILINE)
 
 
 def run_commands(machine: MachineEnvironment) -> list[list[str]]:
@@ -188,12 +195,14 @@ def run_commands(machine: MachineEnvironment) -> list[list[str]]:
 
 
 def _file(path: str, content: str, permissions: str = "0644") -> dict[str, Any]:
-    return {"path": path, "permissions": permissions, "content": content}
+    # cloud-init's default is 0644.
+    mode = {} if permissions == "0644" else {"permissions": permissions}
+    return {"path": path, **mode, "content": content}
 
 
 def _module(module: ModuleType) -> dict[str, Any]:
     path = Path(str(module.__file__))
-    return _file(f"{LIBRARY}/{path.name}", path.read_text())
+    return _file(f"{LIBRARY}/{path.name}", without_comments(path.read_text()))
 
 
 def _binary(path: str, content: bytes, encoding: str) -> dict[str, Any]:

@@ -27,10 +27,6 @@ if [[ $(readlink "$lib/software" || true) != "$version" ]]; then
   find "$lib/versions" -mindepth 1 -maxdepth 1 ! -path "$version" -exec rm -rf {} +
 fi
 
-# Workers have it in customData.
-install --mode 0644 "$lib/software/head/blob.py" "$lib/.blob.py.new"
-mv "$lib/.blob.py.new" "$lib/blob.py"
-
 # Ray reads the first file again in each update: it is whole at any moment. With scaling: cpu there is
 # none, and Ray starts without its autoscaler.
 for file in autoscaling.yaml cluster-settings.json; do

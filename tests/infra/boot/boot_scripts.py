@@ -6,6 +6,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -96,7 +97,8 @@ class Machine:
         self, script: str, variables: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Runs a script with the machine's paths moved below the root."""
-        path = self.write("script.sh", below(self.root, script))
+        # Bash reads a script while it runs: another start must not write to the same file.
+        path = self.write(f"script-{uuid.uuid4().hex}.sh", below(self.root, script))
         return subprocess.run(
             ["bash", str(path)],
             env={"PATH": f"{self.root}/bin:/usr/bin:/bin", **(variables or {})},

@@ -37,7 +37,7 @@ def write_tree(environment: MachineEnvironment, folder: Path) -> Path:
         content = decoded(file)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-        path.chmod(int(file["permissions"], 8))
+        path.chmod(int(file.get("permissions", "0644"), 8))
     if environment.role == "head":
         # The head's run command brings them.
         shutil.copytree(UNITS, folder / "etc/systemd/system", dirs_exist_ok=True)

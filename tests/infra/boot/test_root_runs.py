@@ -13,13 +13,9 @@ from tests.infra.boot.machine_tree import ROLES, machine, write_tree
 RAYS = re.compile(r"/opt/volley/(venv|python|jupyter)/|/var/lib/volley\b")
 """What ray may write, and the Python environment, which would import what it may write."""
 BOOT = Path(cloud_config.__file__).parent
-
-
 UNITS = sorted(
     path.name for folder in (BOOT / "files", head_wheel.UNITS) for path in folder.rglob("*.service")
 )
-ELSEWHERE = pytest.mark.xfail(reason="moves to the system's Python", strict=True)
-WITH_ENVIRONMENT = {"cluster-sleep.service", "scheduled-events.service"}
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +42,7 @@ def commands_of_root(unit: Path, tree: Path) -> list[str]:
     return [*commands, *(path.read_text() for path in scripts if path.is_file()), *places]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[ELSEWHERE] * (name in WITH_ENVIRONMENT)) for name in UNITS],
-)
+@pytest.mark.parametrize("name", UNITS)
 def test_a_command_of_root_names_nothing_that_ray_may_write(name: str, trees: list[Path]) -> None:
     places = [(tree / "etc/systemd/system" / name, tree) for tree in trees]
     for unit, tree in (place for place in places if place[0].exists()):
