@@ -106,7 +106,7 @@ def test_a_registry_that_was_away_for_two_minutes_delays_a_boot(
         # systemd restarts it after any other exit code.
         assert done.returncode != 78, done.stderr
     assert time.monotonic() > registry.away_until
-    assert "is ready: ray, version 2.60.0" in done.stdout
+    assert "is ready: ray==2.60.0" in done.stdout
 
 
 def test_a_file_that_is_not_the_locked_one_is_final_and_named(
