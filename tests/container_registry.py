@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ def why_not() -> str:
         return f"{', '.join(missing)} is not installed"
     if os.geteuid() != 0 or not (has_registry() and BASE.is_dir()):
         return "`make rehearse-set-up` has not been run, or the tests do not run as root"
+    python = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    if not (BASE / "usr/bin" / python).exists():
+        return f"the rehearsal's Debian has another Python than this {python}"
     return ""
 
 

@@ -91,7 +91,7 @@ class RayCluster:
 
         ray.autoscaler.sdk.request_resources does the same, but needs a driver.
         """
-        key = AUTOSCALER_RESOURCE_REQUEST_CHANNEL.encode()
+        key = AUTOSCALER_RESOURCE_REQUEST_CHANNEL
         bundles = json.dumps([{WORKER: 1}] * count).encode()
 
         def put() -> None:

@@ -33,10 +33,11 @@ EVERYTHING = Counter(
     ManagementPolicy=1,
     BlobContainer=3,
     UserAssignedIdentity=2,
-    RoleAssignment=7,
+    RoleAssignment=8,
     VirtualMachine=1,
     VirtualMachineScaleSet=1,
-    VirtualMachineRunCommandByVirtualMachine=2,
+    AutoscaleSetting=1,
+    VirtualMachineRunCommandByVirtualMachine=4,
 )
 RESULTS = Counter(KEPT)
 LOGIN = {"ARM_SUBSCRIPTION_ID": SUBSCRIPTION}
@@ -51,6 +52,7 @@ KILLED_UPS = [
     "BlobContainer -BlobServiceProperties ManagementPolicy",
     "RoleAssignment",
     "VirtualMachine VirtualMachineScaleSet",
+    "AutoscaleSetting",
     "VirtualMachineRunCommandByVirtualMachine",
     # The very last operation.
     "VirtualMachineRunCommandByVirtualMachine",
