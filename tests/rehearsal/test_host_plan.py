@@ -60,7 +60,8 @@ def test_workers_have_the_first_addresses_of_their_subnet(planned: Plan) -> None
 
 
 def test_a_machine_boots_with_its_own_custom_data(planned: Plan) -> None:
-    roles = {name: "ray-head.service" in spec.user_data for name, spec in planned.machines.items()}
+    unit = "path: /etc/systemd/system/ray-head.service"
+    roles = {name: unit in spec.user_data for name, spec in planned.machines.items()}
     assert roles == {"head": True, "worker0": False, "worker1": False, "worker2": False}
 
 
