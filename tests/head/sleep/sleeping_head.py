@@ -106,7 +106,8 @@ class SleepingHead(InstalledHead):
     def experiment(self, name: str, state: str, folder: Path | None = None) -> None:
         folder = folder or self.home / "experiments" / name
         folder.mkdir()
-        (folder / "state.json").write_text(json.dumps({"name": name, "state": state}))
+        record = {"name": name, "state": state, "key": f"{name}-key"}
+        (folder / "state.json").write_text(json.dumps(record))
 
     def sees_process(self, pid: int) -> None:
         """Makes a process of this machine visible to the head."""

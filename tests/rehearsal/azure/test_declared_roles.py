@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from head import machine_token
 from infra.boot.cloud_config import FILES
 from infra.stack.identity import BLOB_DATA_CONTRIBUTOR
 from infra.stack.results_account import CONTAINER
@@ -89,13 +91,14 @@ def attempts_of(
     declared: Declared, folder: Path, who: str, attempts: list[tuple[str, str, Any]]
 ) -> list[str]:
     """Runs the machines' blob program once per list of assignments; returns its outcomes."""
+    shutil.copy(str(machine_token.__file__), folder)
     ((account, planned),) = plan(declared.azure).accounts.items()
     given = {
         "principal": declared.resource("UserAssignedIdentity", who).added["principalId"],
         "account": account,
         "account_id": planned.resource_id,
         "containers": planned.containers,
-        "blob": str(FILES / "common" / SCRIPTS / "blob.py"),
+        "blob": shutil.copy(FILES / "common" / SCRIPTS / "blob.py", folder),
         "attempts": [
             (verb, container, [asdict(assignment) for assignment in assignments])
             for verb, container, assignments in attempts
