@@ -113,7 +113,7 @@ def test_a_run_whose_driver_was_killed_becomes_killed(
 def test_a_run_killed_after_its_end_is_not_marked(
     results: Path, make_run: Callable[[str], tuple[RunFolder, str]]
 ) -> None:
-    folder, run_id = make_run("ended")
+    folder, run_id = make_run("undelivered")
     with driver(folder):
         pass
     folder.undelivered_file.write_text("{}")  # It has the status that MLflow has yet to receive.
