@@ -21,7 +21,7 @@ from .marks import LOCK, is_saved
 from .paths import HOME, NOTEBOOKS, PACKAGES, RUNS
 from .queue.plan import FILES
 from .queue.record import OUTPUT, Record
-from .queue.store import RefusedError, Store
+from .queue.store import REMOVED, RefusedError, Store
 
 GIB = 2**30
 LOW = 10 * GIB
@@ -44,7 +44,6 @@ INSTALLED = (PACKAGES, HOME / ".images", HOME / ".cache/volley")
 CACHES = (HOME / ".cache/uv", HOME / ".cache/rattler")
 UNDELIVERED = "mlflow_undelivered.json"
 """In a run of which MLflow lacks something; the payload that has written it delivers it later."""
-REMOVED = ".removed-"
 
 
 def main() -> int:
@@ -122,7 +121,7 @@ def remove_runs(folder: Path, store: Store) -> None:
 def _remove_one(store: Store) -> bool:
     """Removes what is needed least; returns whether there was something."""
     with _saves_paused():
-        # What it knows is no older than the lock, for which it may have waited for long.
+        # Chosen under the lock: experiments may have been submitted while it waited.
         path = next(_removable(store), None)
         if path is None:
             return False
@@ -144,7 +143,7 @@ def _saves_paused() -> Iterator[None]:
 
 
 def _taken_away(path: Path) -> Path:
-    """Renames a folder or a file, so that it is gone at once for everybody; returns it."""
+    """Renames a folder or a file, so that every reader loses it at once; returns its new path."""
     aside = path.with_name(f"{REMOVED}{path.name}")
     _delete(aside)
     return path.rename(aside)

@@ -29,6 +29,8 @@ class RefusedError(Exception):
 
 NEXT, OLD = ".next-", ".old-"
 """Begin the names of folders: an experiment's replacement, and what a new one has replaced."""
+REMOVED = ".removed-"
+"""Begins the name of what is being deleted; if that is interrupted, head.disk deletes the rest."""
 
 
 class Store:
@@ -75,10 +77,10 @@ class Store:
         return now
 
     def note(self, name: str, reason: str, instead_of: str | None = None) -> None:
-        """Tells a reason in an unfinished experiment's record, which otherwise stays as it is.
+        """Changes only the reason of an unfinished experiment's record.
 
         Args:
-            instead_of: The reason that it must have had.
+            instead_of: The reason that it must have now.
         """
         with self._locked():
             record = read_record(self.folder(name))
@@ -180,9 +182,10 @@ class Store:
         """Removes the folder of an experiment that is over, as `ended`."""
         with self._locked():
             self.ended(name)
-            old = self._emptied(f".old-{name}")
-            self.folder(name).rename(old)
-        shutil.rmtree(old, ignore_errors=True)
+            # Not under OLD: `repair` would bring it back.
+            removed = self._emptied(f"{REMOVED}{name}")
+            self.folder(name).rename(removed)
+        shutil.rmtree(removed, ignore_errors=True)
 
     def resume(self, name: str) -> Record:
         """Puts a stopped or failed experiment at the end of the queue.
@@ -237,7 +240,7 @@ class Store:
         shutil.rmtree(old, ignore_errors=True)
 
     def _emptied(self, name: str) -> Path:
-        """Returns the path of a folder that is gone, and of which a kill leaves no part."""
+        """Removes a folder atomically, also if this process is killed; returns its path."""
         path, gone = self.root / name, self.root / f".gone{name}"
         shutil.rmtree(gone, ignore_errors=True)
         with suppress(FileNotFoundError):

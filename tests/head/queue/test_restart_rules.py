@@ -82,7 +82,7 @@ def test_a_script_waits_for_others_without_a_limit_and_for_machines_with_one(
     )
 
 
-def test_a_script_resumed_after_its_machines_did_not_come_waits_anew(played: Played) -> None:
+def test_a_script_resumed_after_its_machines_did_not_come_waits_again(played: Played) -> None:
     needs = {"num_env_runners": 0, "cpu_learners": 2}
     played.submit("a", needs=needs, script=True, machines_timeout_s=0.2)
     until = time.monotonic() + 10
@@ -215,7 +215,7 @@ def test_what_may_pass_is_tried_again_with_growing_pauses_and_ends_after_a_day(
     assert (record.state, record.reason) == ("FAILED", "tried for 24 h; the last line")
 
 
-def test_what_has_trained_for_long_is_away_anew(
+def test_an_hour_of_training_resets_the_retries(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1_000_000.0
@@ -302,7 +302,7 @@ def test_submitting_again_ends_the_wait(played: Played) -> None:
     assert (record.not_before, record.away, record.away_since, record.reason) == (0, 0, 0, "")
 
 
-# What is no failure
+# What does not count as a failure
 
 
 def test_making_room_and_losing_ray_are_no_failures(played: Played) -> None:
@@ -375,6 +375,18 @@ def test_the_replacement_of_a_stopped_experiment_is_placed_by_the_next_queue(
     played.step()
     record = played.store.get("a")
     assert (record.digest, record.state) == ("other", "STARTING")
+
+
+def test_a_removal_that_is_killed_does_not_bring_the_experiment_back(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played.submit("a")
+    played.store.stop("a")
+    with monkeypatch.context() as killed:
+        killed.setattr("head.queue.store.shutil.rmtree", lambda *_, **__: None)
+        played.store.remove("a")
+    played.step()
+    assert played.store.records() == []
 
 
 def test_stopping_an_experiment_stops_its_replacement_too(played: Played) -> None:
