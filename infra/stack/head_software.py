@@ -29,14 +29,17 @@ from infra.stack.workers import Workers
 INSTALL = Path(__file__).parents[1] / "boot" / "install_head.sh"
 TIMEOUT_S = 900
 """How long the run command waits for cloud-init on a new head."""
-NOT_IN_RAY = tuple(
-    f"head/{part}"
-    for part in (
-        *("archive", "below", "command", "jupyter", "queue", "results", "scheduled_events"),
-        *("security", "sleep", "stored", "units"),
-    )
+IN_RAY = (
+    "head/__init__.py",
+    "head/autoscaler/",
+    "head/cluster_settings.py",
+    "head/files.py",
+    "head/machine_token.py",
+    "head/paths.py",
+    "head/resource_manager.py",
+    "head/room.py",
 )
-"""Parts of the wheel that Ray's autoscaler does not import."""
+"""Parts of the wheel that Ray's autoscaler imports."""
 
 
 class HeadSoftware(pulumi.ComponentResource):
@@ -156,6 +159,6 @@ def _ray_restarts_with(autoscaling: str) -> str:
     provider = yaml.safe_load(autoscaling)["provider"] if autoscaling else None
     digest = hashlib.sha256(yaml.safe_dump(provider).encode())
     for name, content in head_files().items():
-        if not name.startswith(NOT_IN_RAY):
+        if name.startswith(IN_RAY):
             digest.update(name.encode() + content)
     return digest.hexdigest()

@@ -21,7 +21,7 @@ from head.cluster_settings import read_settings
 from infra.boot.cloud_config import FILES, HEAD_SOFTWARE_UNITS
 from infra.boot.head_wheel import PACKAGE, UNITS
 from infra.config.stack_settings import StackSettings
-from infra.stack.head_software import install_script
+from infra.stack.head_software import IN_RAY, install_script
 from infra.stack.identity import (
     AUTOSCALE_WRITER,
     BLOB_DATA_CONTRIBUTOR,
@@ -343,6 +343,20 @@ def test_a_changed_queue_rule_restarts_no_training(
     assert os.readlink(software) != before
     assert not Path(before).exists()
     assert (software / "head/queue/sharing.py").read_text().endswith("# A new rule.\n")
+
+
+@pytest.mark.slow
+def test_what_ray_imports_is_what_it_restarts_for() -> None:
+    code = (
+        "import head.autoscaler.scale_set_provider, sys;"
+        "print(*(m.__file__ for n, m in sys.modules.items() if n.partition('.')[0] == 'head'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True
+    )
+    imported = {f"head/{Path(file).relative_to(PACKAGE)}" for file in done.stdout.split()}
+    assert [name for name in imported if not name.startswith(IN_RAY)] == []
+    assert [part for part in IN_RAY if not any(n.startswith(part) for n in imported)] == []
 
 
 @pytest.mark.slow
