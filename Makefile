@@ -14,7 +14,7 @@ MACHINE = --python-version $(MACHINE_PYTHON) --python-platform x86_64-manylinux_
 # What people type `make` on; av's wheels are for macOS 14 and newer.
 LAPTOPS := x86_64-manylinux_2_28 aarch64-manylinux_2_28 aarch64-apple-darwin
 WHEELS := MACOSX_DEPLOYMENT_TARGET=14.0 $(BIN)/uv pip install --quiet --require-hashes --only-binary :all:
-# With --dist loadfile, pytest-xdist 3.8 waits for ever after it has replaced a worker.
+# With --dist loadfile, pytest-xdist 3.8 never finishes after it has replaced a worker.
 PYTEST := $(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # Where it is set, each process of the tests would compile all code again.

@@ -41,7 +41,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
     Raises:
         ArchiveError: It has something else, or too much.
-        tarfile.TarError: It is no archive.
+        tarfile.TarError: It is not an archive.
     """
     with tarfile.open(archive, "r:", tarinfo=_Member) as tar, Below(folder) as below:
         members, whole = [], archive.stat().st_size

@@ -6,15 +6,14 @@ O_NOFOLLOW): whatever a link there names, nothing outside the folder is read or 
 
 import errno
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from .files import open_file
+
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# Without O_NONBLOCK, opening a named pipe would wait for its writer.
-READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -45,11 +44,7 @@ class Below:
     def open(self, path: PurePosixPath) -> IO[bytes]:
         """Opens a regular file; raises OSError for anything else."""
         with self._parent(path) as parent:
-            file = os.fdopen(os.open(path.name, READ, dir_fd=parent), "rb")
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            file.close()
-            raise OSError(errno.EINVAL, "is not a regular file", str(path))
-        return file
+            return open_file(path.name, parent)
 
     @contextmanager
     def writing(self, path: PurePosixPath, mtime_ns: int, mode: int = 0o666) -> Iterator[IO[bytes]]:

@@ -11,16 +11,21 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 
-def open_file(path: Path) -> BinaryIO:
+def open_file(path: Path | str, folder: int | None = None) -> BinaryIO:
     """Opens a file for reading.
 
+    Args:
+        folder: The descriptor of an open folder that contains it; then no link is followed.
+
     Raises:
-        OSError: It is missing, or no regular file: a pipe would block its reader for ever.
+        OSError: It is missing or not a regular file: a pipe would block its reader.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    follow = 0 if folder is None else os.O_NOFOLLOW
+    # Without O_NONBLOCK, opening a pipe waits for its writer.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | follow, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(errno.EINVAL, "not a file", str(path))
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
     return os.fdopen(handle, "rb")
 
 
@@ -37,7 +42,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def files_of_runs(folder: Path) -> Iterator[Path]:
     """Yields files and links; names that start with a dot belong to files being written.
 
-    A socket or a pipe of an experiment has nothing to read, or blocks its reader for ever.
+    It skips sockets and pipes, which have no content or block their reader.
     """
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))

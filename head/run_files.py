@@ -8,18 +8,18 @@ nothing.
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from .files import open_file
+
 FILE_S = 5 * 60.0
-"""Limit of one file: a huge one does not keep others from being saved for ever."""
+"""Time limit for one file, so that a huge one does not block the others."""
 MAX_NAME = 1024
 """Characters of a blob's name: what is deeper cannot be saved."""
-READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Prefix:
@@ -68,13 +68,8 @@ def entries(runs: Path, problem: Callable[[OSError], None]) -> Iterator[tuple[Pa
 @contextmanager
 def opened(name: str, folder: int) -> Iterator[tuple[BinaryIO, os.stat_result]]:
     """Opens a regular file below a folder's descriptor; raises OSError for anything else."""
-    descriptor = os.open(name, READ, dir_fd=folder)
-    state = os.fstat(descriptor)
-    if not stat.S_ISREG(state.st_mode):
-        os.close(descriptor)
-        raise OSError(f"{name} is no regular file any more")
-    with open(descriptor, "rb") as file:
-        yield file, state
+    with open_file(name, folder) as file:
+        yield file, os.fstat(file.fileno())
 
 
 def is_plain(target: str) -> bool:

@@ -219,7 +219,7 @@ class SavedRuns:
 
 
 def append(blob: BlobClient, prefix: Prefix, start: int) -> None:
-    """Adds what follows after `start` bytes; from 0 on, the blob is made anew."""
+    """Adds what follows after `start` bytes; from 0 on, it recreates the blob."""
     if start == 0:
         blob.create_append_blob()
     prefix.seek(start)

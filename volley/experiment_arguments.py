@@ -77,7 +77,7 @@ def write_file(read: Experiment | Script, given: Given, folder: Path) -> Path:
 
 
 def _of_keyword(error: UserError, keys: Mapping[str, Any]) -> UserError:
-    """Returns the error of `envv=...`, which is no setting: it may be near a key of experiments."""
+    """Returns the error of `envv=...`, which is not a setting, with the nearest key."""
     for key in keys:
         near = nearest(key, OF_EXPERIMENT)
         if near and str(error).startswith(f"config.{key}: unknown key;"):

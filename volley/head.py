@@ -96,7 +96,7 @@ class Head:
         return 0
 
     def output(self, *words: str) -> Generator[bytes, None, None]:
-        """Yields volley-head's output as it arrives; a refusal is no output.
+        """Yields volley-head's output as it arrives; a refusal is not part of it.
 
         Raises:
             UserError: The head refuses, or the connection was lost.

@@ -122,7 +122,7 @@ class Run(ABC):
         It returns at once: other cells can run meanwhile.
 
         Raises:
-            UserError: This is no notebook.
+            UserError: This is not a notebook.
         """
         ipython = sys.modules.get("IPython")
         if ipython is None or ipython.get_ipython() is None:

@@ -41,10 +41,10 @@ def main() -> int:
             # Jobs end with Ray.
             trains, answer = False, f"Ray does not answer: {error}"
         except OSError as error:  # The disk is full.
-            trains, answer = True, f"the queue cannot go on: {error}"
+            trains, answer = True, f"the queue cannot continue: {error}"
         if answer != problem:
             problem = answer
-            print(answer or "the queue goes on", flush=True)
+            print(answer or "the queue continues", flush=True)
         if stop.is_set():
             stopping_since = stopping_since or time.monotonic()
             if not trains or time.monotonic() - stopping_since > CLOSING_S:

@@ -34,7 +34,7 @@ class JournalCopy:
                     start = 0  # Another experiment has replaced it.
                 file.seek(state.st_size if silent else start)
                 new = file.read(MOST_BYTES)
-        except OSError:  # Whoever needs it says so.
+        except OSError:  # The queue's step reports it.
             return
         whole = new if len(new) == MOST_BYTES and b"\n" not in new else new[: new.rfind(b"\n") + 1]
         self._copied[path] = (state.st_ino, state.st_size if silent else start + len(whole))

@@ -66,7 +66,7 @@ class Plan:
     """The payload's rule for which runs continue."""
     script: bool = False
     machines_timeout_s: float | None = None
-    """Seconds that it waits for machines in its turn; None for ever."""
+    """Seconds that it waits for machines in its turn; None for no limit."""
 
 
 def _of_experiment(experiment: Experiment) -> Plan:

@@ -1,4 +1,4 @@
-"""What goes wrong with one experiment stays with it: its reason tells it, and the others go on."""
+"""Isolates the errors of one experiment: its reason shows them, and the others continue."""
 
 import traceback
 from collections.abc import Iterator
@@ -36,11 +36,11 @@ class Problems:
             if self._before.get(name) != problem:
                 traceback.print_exc()
                 print(f"{name}: {problem}", flush=True)
-            with suppress(OSError):  # The disk is full; the next step tells it.
+            with suppress(OSError):  # The disk is full; the next step writes it.
                 self._store.note(name, problem)
 
     def end_step(self) -> None:
-        """Takes back the reasons that have gone."""
+        """Clears the reasons of problems that no longer occur."""
         for name in self._before.keys() - self._now.keys():
             with suppress(OSError):
                 self._store.note(name, "", instead_of=self._before[name])

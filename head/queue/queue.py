@@ -69,7 +69,7 @@ class Queue:
     def step(self, closing: bool) -> bool:
         """Follows the experiments that train, starts those that fit; returns whether any trains.
 
-        What goes wrong with one experiment is told in its reason, and the others go on.
+        An error of one experiment becomes its reason, and the others continue.
 
         Raises:
             RayAwayError: Ray or its dashboard does not answer.

@@ -37,13 +37,13 @@ class Record:
     ended: float | None = None
     attempts: int = 0
     failures: list[float] = field(default_factory=list)
-    """When it has failed of late; not when it made room, or was stopped with Ray or the head."""
+    """Times of its failures; making room and stops of Ray or the head do not count."""
     not_before: float = 0.0
-    """Time of the next try; 0 unless it has failed, or what it needs is away."""
+    """Time of the next try; 0 unless it failed or something it needs is unavailable."""
     away_since: float = 0.0
-    """Since when it lacks what may come back: a registry, Ray, space on the disk; 0: nothing."""
+    """Since when a registry, Ray, disk space or the like has been unavailable; 0 if none is."""
     away: int = 0
-    """How many tries have ended for that."""
+    """How many tries have failed for that reason."""
     job: str = ""
     """Ray's submission id."""
     num_env_runners: int | None = None
@@ -57,7 +57,7 @@ class Record:
     script: bool = False
     """Whether it is a script, which has no env runners."""
     machines_timeout_s: float | None = None
-    """Seconds that a script waits for machines in its turn; None for ever."""
+    """Seconds that a script waits for machines in its turn; None for no limit."""
     wish: str = ""
     """Request to the queue while it trains: "stop", "requeue", "replace" or "retry"."""
     now: bool = False

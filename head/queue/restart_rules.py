@@ -1,8 +1,8 @@
 """Decides what happens to an experiment whose job has ended: it is over, or it is tried again.
 
-What the experiment's file or code says wrong is final: exit code 2. What may pass is tried again,
-with growing pauses, for a day: exit code 75, or none because Ray has not run it. Anything else is a
-failure, of which ten within an hour are the end.
+An error in the experiment's file or code is final: exit code 2. A transient error (exit code 75, or
+none because Ray did not run the job) is retried with growing pauses for a day. Anything else is a
+failure; ten failures within an hour end the experiment.
 """
 
 import os
@@ -22,10 +22,10 @@ RETRY_AFTER_S = 15.0
 LONGEST_PAUSE_S = 900.0
 """The pause doubles with each try, up to this."""
 KEEPS_ITS_PLACE = 3
-"""So often it keeps its CPUs while it pauses, two minutes in all; then others may train."""
+"""Retries during which it keeps its CPUs, two minutes in all; then others may train."""
 AWAY_FOR_S = 24 * 3600.0
 STARTS_WITHIN_S = 75 * 60.0
-"""A start that says nothing for so long is stuck. The pull of an image may take an hour."""
+"""A start without output for this long is stuck. Pulling an image may take an hour."""
 FAILURES_AN_HOUR = 10
 HOUR_S = 3600.0
 SAVE = [sys.executable, "-m", "head.results", "save"]
@@ -94,11 +94,11 @@ class Ends:
         self._end(record, "FAILED", reason)
 
     def stuck(self, record: Record) -> bool:
-        """Lets a start that says nothing any more be stopped and tried again."""
+        """Requests a retry of a start that has stopped writing output; returns whether it did."""
         folder = self._store.folder(record.name)
         files = [path for path in (folder / OUTPUT, folder / STATUS) if path.exists()]
-        said = max([record.started or 0.0, *(path.stat().st_mtime for path in files)])
-        if time.time() - said <= STARTS_WITHIN_S:
+        last_sign = max([record.started or 0.0, *(path.stat().st_mtime for path in files)])
+        if time.time() - last_sign <= STARTS_WITHIN_S:
             return False
         last = self._reason(record)
         reason = f"no sign of its start for {STARTS_WITHIN_S / 60:.0f} min; the last was: {last}"
@@ -106,7 +106,7 @@ class Ends:
         return True
 
     def away(self, record: Record, reason: str) -> None:
-        """Lets an experiment wait for what is away, and ends it if that lasts."""
+        """Retries an experiment after a transient error; ends it after a day of them."""
         now = time.time()
         trained = record.state in AT_WORK and now - (record.started or now) > HOUR_S
         since = now if trained or not record.away_since else record.away_since

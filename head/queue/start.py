@@ -2,7 +2,7 @@
 
 It runs with FOLDER first on PYTHONPATH. It pulls the experiment's image, restores its runs if
 the head has none, and installs the packages that it names. Exit codes: 0 submitted, 2 refused (a
-retry would fail again), 75 something is away or full (a retry may succeed), 1 anything else.
+retry would fail again), 75 a transient error (a retry may succeed), 1 anything else.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 DASHBOARD_TIMEOUT_S = 30.0
 SUBMIT_TIMEOUT_S = 300.0
-"""Ray takes in what travels, up to 512 MiB."""
+"""Ray receives the job's files, up to 512 MiB."""
 
 
 def main(folder: Path, job: str, number: int) -> int:

@@ -63,9 +63,9 @@ def main() -> int:
 
 
 def worked(cost: Cost) -> None:
-    """Tells the watchdog that a check knew what to do.
+    """Records for the watchdog that a check worked.
 
-    One that cannot tell whether it is needed, or fails to go to sleep, has not worked.
+    A check that cannot tell whether the cluster is needed, or that fails to sleep, has not worked.
     """
     CHECKED.parent.mkdir(parents=True, exist_ok=True)
     state = {"checked": time.monotonic(), "so_far": cost.so_far, "per_hour": cost.per_hour}

@@ -9,16 +9,13 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ..cluster_settings import ClusterSettings
 from ..disk import NO_SPACE, free, free_bytes
 from ..paths import PYTHON
 from ..sleep_record import SleepRecord
+from .deallocation import Cloud
 from .idle import unfinished
-
-if TYPE_CHECKING:
-    from .deallocation import Cloud
 
 SAVE = ("runuser", "--user", "ray", "--", str(PYTHON), "-m", "head.results", "save")
 """Not by the unit: a save that is already running would miss the last changes."""
@@ -55,9 +52,6 @@ def wake(record: SleepRecord) -> None:
 
 def _try(settings: ClusterSettings, record: SleepRecord) -> None:
     try:
-        # Its import takes half a second, which most runs do not need.
-        from .deallocation import Cloud
-
         cloud = Cloud(settings)
         if not record.going:
             cloud.check()

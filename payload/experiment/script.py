@@ -172,7 +172,7 @@ def _python_file(script: Script, folder: Path) -> str:
     path = Path(os.path.normpath(Path(source or folder).absolute() / script.entry_script))
     if not path.is_file():
         near = nearest(path.name, (file.name for file in path.parent.glob("*.py")))
-        raise UserError(f"entry_script: {script.entry_script} is no file{near}")
+        raise UserError(f"entry_script: {script.entry_script} is not a file{near}")
     if source is not None and not path.is_relative_to(source):
         raise UserError(f"entry_script: {script.entry_script} is not in source_directory, {source}")
     return str(path)

@@ -254,7 +254,7 @@ def _left_over(file: Path | None) -> Outbox:
     except (OSError, ValueError) as error:
         print(f"MLflow: {first_line(error)}", flush=True)
         return Outbox()
-    # The run goes on, and gives these again at its end.
+    # The run continues, and logs these again at its end.
     outbox.end = None
     outbox.files.clear()
     return outbox

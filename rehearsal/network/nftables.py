@@ -124,7 +124,7 @@ def counted(shown: str) -> dict[str, int]:
 
 
 def _rule(nsg: str, rule: Rule) -> str:
-    """Returns a rule of an NSG; an allowed packet goes on to the next NSG."""
+    """Returns a rule of an NSG; an allowed packet continues to the next NSG."""
     matches = [
         *_match("meta l4proto", rule.protocols),
         *_match("ip saddr", _unless_anywhere(rule.sources)),

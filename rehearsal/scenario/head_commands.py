@@ -159,7 +159,7 @@ def saving_does(head: Machine, command: str) -> Iterator[None]:
 
 @contextmanager
 def own_clock(head: Machine, offset_s: str) -> Iterator[None]:
-    """Steps the clock of the queue and of sleep, as "+3600"; monotonic clocks go on."""
+    """Steps the wall clock of the queue and of sleep, for example by "+3600"."""
     variables = f"LD_PRELOAD={FAKETIME} FAKETIME={offset_s} FAKETIME_DONT_FAKE_MONOTONIC=1"
     files = [f"/run/systemd/system/{unit}.d/clock.conf" for unit in CLOCK_UNITS]
     for file in files:

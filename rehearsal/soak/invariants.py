@@ -25,7 +25,7 @@ SAVED_S = 180.0
 
 
 def each_has_one_run(context: Context, run_ids: Mapping[str, str]) -> str:
-    """Checks that each experiment has a finished MLflow run of its own, and that no run goes on.
+    """Checks that each experiment has a finished MLflow run of its own, and that no run is RUNNING.
 
     One that was cut off before its first checkpoint is KILLED: its experiment began again.
     """

@@ -26,7 +26,7 @@ def laptop_faults() -> list[Fault]:
 
 
 def killed(verb: str, cluster: Cluster) -> str:
-    """Kills a verb after a moment, then repeats it; an experiment that it stops goes on."""
+    """Kills a verb after a moment, then repeats it; resumes an experiment that it stopped."""
     words = [verb]
     if verb in {"logs", "pull", "stop"}:
         names = [name for name, state in cluster.volley.states().items() if state != "STOPPED"]

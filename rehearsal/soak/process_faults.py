@@ -68,16 +68,16 @@ def out_of_memory(cluster: Cluster) -> str:
 def _choose(name: str, random: Random) -> tuple[Machine, int]:
     """Returns a process with this name, and its machine."""
     pattern = re.compile(PROCESSES[name])
-    found = [
+    candidates = [
         (machine, int(line.split()[0]))
         for machine in all_machines()
         if machine.leader is not None
         for line in machine.run("ps", "-eo", "pid=,args=", check=False).stdout.splitlines()
         if pattern.search(line.strip().partition(" ")[2])
     ]
-    if not found:
+    if not candidates:
         raise UnexpectedError(f"no {name} runs")
-    return random.choice(found)
+    return random.choice(candidates)
 
 
 def _send(machine: Machine, process: int, number: signal.Signals) -> None:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 
@@ -22,7 +23,7 @@ from rehearsal.scenario.outcomes import Outcomes, UnexpectedError
 from rehearsal.scenario.training_watch import until
 from rehearsal.soak import invariants, vital_signs
 from rehearsal.soak.faults import Cluster, Fault, draw
-from rehearsal.soak.laptop_faults import laptop_faults, repeat
+from rehearsal.soak.laptop_faults import laptop_faults
 from rehearsal.soak.machine_faults import machine_faults_of_soak
 from rehearsal.soak.process_faults import process_faults
 from rehearsal.soak.service_faults import service_faults
@@ -67,7 +68,7 @@ def run_soak(context: Context, outcomes: Outcomes, seed: int, minutes: float) ->
     act("points", "none twice, no gap", invariants.points_are_complete, context)
     act("checkpoints", "Blob has the newest", invariants.checkpoints_are_saved, context)
     act("vital signs", "memory, files and disk do not grow", soak.vital_signs)
-    act("processes", "nothing runs that nobody knows", soak.nothing_is_left)
+    act("processes", "no unknown process or machine is left", soak.nothing_is_left)
     act("sleep", f"after {SLEEPS_AFTER_MINUTES} idle min no machine runs", soak.sleeps)
     act("destroy", "only the results are left", stack_changes.destroy, context)
     return []
@@ -102,7 +103,7 @@ class Soak:
         self._submitted = {EXPERIMENT.stem.replace("_", "-")}
         self._signs: list[VitalSigns] = []
         self._violated: list[str] = []
-        self._numbers = {"happened": 0, "did not": 0}
+        self._happened, self._not_happened = 0, 0
 
     def happen(self, minutes: float) -> str:
         """Lets a fault happen every minute; keeps the queue full and looks at the cluster."""
@@ -117,8 +118,7 @@ class Soak:
             thread.join()
         if self._violated:
             raise UnexpectedError("; ".join(self._violated))
-        happened, not_happened = self._numbers.values()
-        return f"{happened} faults, {not_happened} without anything to break"
+        return f"{self._happened} faults, {self._not_happened} without anything to break"
 
     def all_finish(self) -> str:
         names: set[str] = set()
@@ -180,25 +180,28 @@ class Soak:
         try:
             seen = fault.happen(cluster)
         except Exception as error:  # What it would break may be broken already.
-            self._numbers["did not"] += 1
+            self._not_happened += 1
             self._say(f"  {fault.name}: did not happen: {first_line(error)}")
         else:
-            self._numbers["happened"] += 1
+            self._happened += 1
             self._say(f"  {fault.name}: {seen}")
 
     def _keep_busy(self) -> None:
-        """Submits experiments; while the head does not answer, the next minute does it."""
+        """Submits an experiment if there are few; a failed attempt is repeated a minute later.
+
+        The head may have received it all the same: then it must not be there twice.
+        """
         states = self._cluster.volley.states()
         over = sum(state == "FINISHED" for state in states.values())
         if not states or len(self._submitted) - over >= UNFINISHED:
             return
-        name = f"soak-{len(self._submitted)}"
-        self._submitted.add(name)
-        try:
-            self._cluster.volley.type("submit", str(EXPERIMENT), "--name", name)
-        except (UnexpectedError, subprocess.TimeoutExpired):
-            # The first attempt may have arrived: it must not be there twice.
-            repeat(self._cluster, "submit", str(EXPERIMENT), "--name", name)
+        with suppress(UnexpectedError, subprocess.TimeoutExpired):
+            self._cluster.volley.type("submit", str(EXPERIMENT), "--name", self._next_name)
+            self._submitted.add(self._next_name)
+
+    @property
+    def _next_name(self) -> str:
+        return f"soak-{len(self._submitted)}"
 
     def _look(self) -> None:
         """Looks at what must hold at any time."""
@@ -212,5 +215,5 @@ class Soak:
             if f"{name} failed" not in self._violated:
                 self._violated.append(f"{name} failed")
                 self._say(f"  VIOLATED: {name} failed")
-        if set(states) - self._submitted:
-            self._violated.append(f"unknown: {sorted(set(states) - self._submitted)}")
+        if unknown := set(states) - self._submitted - {self._next_name}:
+            self._violated.append(f"unknown: {sorted(unknown)}")

@@ -63,5 +63,5 @@ def test_an_experiment_is_on_the_disk_before_it_is_in_the_queue(
 def test_a_pipe_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "status.json")
     assert read_json(tmp_path / "status.json") == {}
-    with pytest.raises(OSError, match="not a file"):
+    with pytest.raises(OSError, match="not a regular file"):
         open_file(tmp_path / "status.json")

@@ -1,6 +1,6 @@
 """What a storage account keeps and bills, by its declared retention: Azurite keeps nothing.
 
-Time is told, so that a test passes months in a moment. Sources:
+Callers pass the time, so that a test covers months in a moment. Sources:
 
 https://learn.microsoft.com/azure/storage/blobs/versioning-overview
 https://learn.microsoft.com/azure/storage/blobs/soft-delete-blob-overview

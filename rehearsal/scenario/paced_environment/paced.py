@@ -1,4 +1,4 @@
-"""CartPole at the pace of a simulator that runs elsewhere: a step takes time, but hardly any CPU.
+"""CartPole with the throughput of an external simulator: a step takes time, but hardly any CPU.
 
 The machines of a rehearsal share this machine's cores. Env runners that use all of them would slow
 down the boots beside them, and the loss of one would not lower the throughput.

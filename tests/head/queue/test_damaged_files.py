@@ -1,4 +1,4 @@
-"""What is missing or damaged of one experiment is told in its reason; the others go on."""
+"""A missing or damaged file of one experiment becomes its reason; the others continue."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_an_end_that_finds_no_space_is_written_once_there_is_some(small: Played)
     with full(small):
         for name in ("a", "b"):
             small.cluster.becomes(small.store.get(name).job, JobStatus.SUCCEEDED)
-        with pytest.raises(OSError, match="No space"):  # Its view of Ray; the loop goes on.
+        with pytest.raises(OSError, match="No space"):  # Its view of Ray; the loop continues.
             small.step()
         assert {record.state for record in small.store.records()} == {"STARTING"}
     small.step()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from head import run_files, saved_runs
-from head.run_files import READ, Prefix, opened
+from head.run_files import Prefix, opened
 from head.saved_runs import SMALL
 from tests.head.results.cluster import KEY, Cluster
 
@@ -140,11 +140,6 @@ def test_what_takes_the_place_of_a_file_is_not_read(tmp_path: Path, what: str) -
     finally:
         os.close(folder)
         server.close()
-
-
-def test_a_file_is_opened_without_following_or_waiting() -> None:
-    assert READ & os.O_NOFOLLOW
-    assert READ & os.O_NONBLOCK
 
 
 # Large files, and files that change

@@ -170,7 +170,7 @@ def test_the_database_is_saved_where_the_runs_cannot_be(cluster: Cluster) -> Non
 
 def test_what_cannot_be_saved_keeps_no_other_file_from_it(cluster: Cluster) -> None:
     output = cluster.write_run("a/output/first", "1").parent
-    os.mkfifo(output / "pipe")  # Its reader would wait for ever.
+    os.mkfifo(output / "pipe")  # Its reader would never return.
     Path(os.fsdecode(bytes(output) + b"/not\xffUTF-8")).touch()
     cluster.write_run("b/progress.csv", "1\n")
     assert cluster.save()

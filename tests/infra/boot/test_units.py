@@ -236,7 +236,7 @@ def test_the_end_of_a_training_is_saved_whatever_else_is_being_saved(tree: Path)
 @pytest.mark.parametrize("role", ["head"], indirect=True)
 @pytest.mark.parametrize("unit", ["sync-results", "jupyter-notebooks"])
 def test_saving_and_restoring_end(tree: Path, unit: str) -> None:
-    # Without it, systemd waits for ever for a unit of the type oneshot.
+    # Without it, systemd has no time limit for a oneshot unit.
     (limit,) = settings(tree, f"{unit}.service", "TimeoutStartSec")
     assert limit.endswith("min")
     assert int(limit.removesuffix("min")) <= 30

@@ -77,7 +77,7 @@ def test_parameters_of_the_command_line_replace_those_of_the_file(folder: Path) 
     [
         (
             {"entry_script": "trian.py"},
-            "trian.py is no file (did you mean train.py?)",
+            "trian.py is not a file (did you mean train.py?)",
         ),
         ({"entry_script": "../other.py"}, "entry_script: ../other.py is not in source_directory"),
         ({}, "entry_script: is missing"),

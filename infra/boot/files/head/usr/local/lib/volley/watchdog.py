@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from machine_token import HOST, NO_PROXY, REQUEST_S, token
+from machine_token import REQUEST_S, metadata, token
 
 RUN = Path(os.environ.get("RUNTIME_DIRECTORY", "/run/volley"))
 """A boot empties it, and a full disk does not fill it."""
@@ -78,10 +78,8 @@ def deallocate(workers: str) -> None:
 
 def instance(part: str) -> str:
     """Returns a part of what the metadata service says of this machine."""
-    url = f"{HOST}/metadata/instance/compute/{part}?api-version=2021-02-01&format=text"
-    request = urllib.request.Request(url, headers={"Metadata": "true"})
-    with NO_PROXY.open(request, timeout=REQUEST_S) as answer:
-        return str(answer.read().decode())
+    version = {"api-version": "2021-02-01", "format": "text"}
+    return str(metadata(f"instance/compute/{part}", **version).decode())
 
 
 def azure(method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
