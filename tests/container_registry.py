@@ -13,10 +13,19 @@ from pathlib import Path
 import pytest
 
 from rehearsal.host_paths import BASE
+from rehearsal.host_shell import run
 from rehearsal.registry import Registry, debian_layer, layer
 from rehearsal.set_up.tools import has_registry
 from tests.free_port import free_port
 
+PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
+DEBIAN_HAS_PYTHON = (BASE / "usr/bin" / PYTHON).exists()
+"""Whether the image's own Python is the one of these tests; otherwise theirs is added to it."""
+MAZE = (
+    "/usr/lib/python3/dist-packages/maze.py"
+    if DEBIAN_HAS_PYTHON
+    else f"/usr/local/lib/{PYTHON}/site-packages/maze.py"
+)
 REGISTRIES = '[[registry]]\nlocation = "127.0.0.1:{port}"\ninsecure = true\n'
 
 
@@ -27,9 +36,6 @@ def why_not() -> str:
         return f"{', '.join(missing)} is not installed"
     if os.geteuid() != 0 or not (has_registry() and BASE.is_dir()):
         return "`make rehearse-set-up` has not been run, or the tests do not run as root"
-    python = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    if not (BASE / "usr/bin" / python).exists():
-        return f"the rehearsal's Debian has another Python than this {python}"
     return ""
 
 
@@ -53,8 +59,22 @@ def registry_with_images(folder: Path) -> Iterator[Images]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("HOME", str(folder))
         try:
-            module = {"usr/lib/python3/dist-packages/maze.py": b"SIZE = 7\n"}
+            module = {MAZE.lstrip("/"): b"SIZE = 7\n"}
             layers = [debian_layer(folder / "debian.tar"), layer(folder / "maze.tar", module)]
+            if not DEBIAN_HAS_PYTHON:
+                layers.append(python_layer(folder / "python.tar"))
             yield Images(registry, registry.push("team/maze:1", layers, {"MAZE": "two walls"}))
         finally:
             registry.stop()
+
+
+def python_layer(file: Path) -> Path:
+    """Writes the Python of these tests as a layer, without its packages."""
+    prefix = Path(sys.base_prefix)
+    moved = ["--exclude=site-packages", "--exclude=test", "--transform=s,^,usr/local/,"]
+    run("tar", f"--directory={prefix}", *moved, "-cf", file, f"bin/{PYTHON}", f"lib/{PYTHON}")
+    shared = prefix.glob(f"lib/lib{PYTHON}.so*")
+    more = {f"usr/lib/{library.name}": library.read_bytes() for library in shared}
+    links = layer(file.with_suffix(".more"), {**more, "usr/local/bin/python3": PYTHON})
+    run("tar", "--concatenate", "-f", file, links)
+    return file
