@@ -78,13 +78,17 @@ class Ends:
             self._end(record, "STOPPED", "stopped")
 
     def ended_unseen(self, record: Record) -> bool:
-        """Ends a script whose job was lost with Ray after the script itself had ended."""
+        """Ends an experiment that had ended by itself when its job was stopped or lost with Ray.
+
+        A training that has failed is retried.
+        """
         status = read_status(self._store.folder(record.name))
-        if not record.script or not record.attempts or status.get("state") not in ENDED:
+        state = str(status.get("state", ""))
+        if not record.attempts or state not in (ENDED if record.script else {"FINISHED"}):
             return False
-        if status["state"] == "FINISHED":
+        if state == "FINISHED":
             finish_runs(RUNS / record.key)
-        self._end(record, status["state"], str(status.get("reason", "")))
+        self._end(record, state, str(status.get("reason", "")))
         return True
 
     def without_machines(self, record: Record) -> None:

@@ -74,7 +74,8 @@ class Reporting:
             return
         kept = f"; {self.folder.undelivered_file.name} keeps the rest, which is sent later"
         later = "" if self.mlflow.delivered else kept
-        self.view.say(f"MLflow did not receive everything: {self.mlflow.problem}{later}")
+        problem = self.mlflow.problem or "no answer in time"
+        self.view.say(f"MLflow did not receive everything: {problem}{later}")
 
     def say_next(self, *commands: str) -> None:
         """Says where the MLflow run is, and which commands of volley to type next."""

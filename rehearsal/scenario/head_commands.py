@@ -175,7 +175,8 @@ def own_clock(head: Machine, offset_s: str) -> Iterator[None]:
 
 def _restart_queue(head: Machine) -> None:
     head.run("systemctl", "daemon-reload")
-    head.run("systemctl", "try-restart", QUEUE_UNIT)
+    # Its end may take two minutes: TimeoutStopSec=.
+    head.run("systemctl", "try-restart", QUEUE_UNIT, timeout_s=180)
 
 
 def workers_problem(head: Machine) -> str:

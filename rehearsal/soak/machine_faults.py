@@ -25,6 +25,8 @@ from rehearsal.soak.faults import Cluster, Fault
 OFF_S = 10.0
 CUT_S = 20.0
 DISTURBED_S = 60.0
+WRITTEN_BYTES = 64 * 2**20
+"""ext4 needs some blocks for the list of what is reserved."""
 NOTICE_S = machine_faults.NOTICE_S
 TABLE = "volley-soak"
 
@@ -126,17 +128,20 @@ def no_dns(cluster: Cluster) -> str:
 
 
 def disk_full(cluster: Cluster) -> str:
-    """Fills a machine's disk: the space is reserved in its file system and not written."""
+    """Fills a machine's disk: almost all of the space is reserved and not written."""
     if not LOOP_DEVICES.exists():
         raise UnexpectedError("this host has no loop devices")
     victim = _any(cluster.random)
-    fill = victim.folder / DISK / "fill"
+    reserved, written = (victim.folder / DISK / name for name in ("reserved", "written"))
     try:
-        free = os.statvfs(fill.parent)
-        run("fallocate", "-l", str(free.f_bavail * free.f_frsize), fill)
+        free = os.statvfs(reserved.parent)
+        size = free.f_bavail * free.f_frsize - WRITTEN_BYTES
+        run("fallocate", "-l", str(size), reserved)
+        run("dd", "if=/dev/zero", f"of={written}", "bs=1M", check=False)
         time.sleep(DISTURBED_S)
     finally:
-        fill.unlink(missing_ok=True)
+        reserved.unlink(missing_ok=True)
+        written.unlink(missing_ok=True)
     return f"{victim.name} for {DISTURBED_S:.0f} s"
 
 

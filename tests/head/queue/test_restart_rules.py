@@ -115,6 +115,20 @@ def test_a_script_that_had_ended_when_ray_was_lost_does_not_start_again(
         assert played.store.get("a").state == "STARTING"
 
 
+def test_a_training_that_had_finished_when_it_was_told_to_stop_does_not_start_again(
+    played: Played,
+) -> None:
+    played.submit("a")
+    played.step()
+    status = {"state": "FINISHED", "reason": "limit of 60 iterations reached"}
+    (played.store.folder("a") / "status.json").write_text(json.dumps(status))
+    played.cluster.becomes(played.store.get("a").job, JobStatus.STOPPED)
+    played.step(closing=True)
+    played.step()
+    record = played.store.get("a")
+    assert (record.state, record.reason) == ("FINISHED", "limit of 60 iterations reached")
+
+
 def test_a_job_that_ray_has_lost_is_started_again_under_its_id(played: Played) -> None:
     played.submit("a")
     played.step()
