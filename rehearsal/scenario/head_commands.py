@@ -162,11 +162,11 @@ def own_clock(head: Machine, offset_s: str) -> Iterator[None]:
     """Steps the wall clock of the queue and of sleep, for example by "+3600"."""
     variables = f"LD_PRELOAD={FAKETIME} FAKETIME={offset_s} FAKETIME_DONT_FAKE_MONOTONIC=1"
     files = [f"/run/systemd/system/{unit}.d/clock.conf" for unit in CLOCK_UNITS]
-    for file in files:
-        text = f"[Service]\nEnvironment={variables}\n"
-        head.run("install", "-D", "-m", "0644", "/dev/stdin", file, text=text)
-    _restart_queue(head)
     try:
+        for file in files:
+            text = f"[Service]\nEnvironment={variables}\n"
+            head.run("install", "-D", "-m", "0644", "/dev/stdin", file, text=text)
+        _restart_queue(head)
         yield
     finally:
         head.run("rm", "-f", *files)
