@@ -86,9 +86,7 @@ def install_script(
     if settings.has_autoscaler:
         limits = _worker_limits(settings)
         first_workers = limits.min_workers
-        autoscaling = autoscaling_config(
-            scale_set_id, head_ip, settings.head, settings.worker, limits
-        )
+        autoscaling = autoscaling_config(head_ip, settings.head, settings.worker, limits)
         files["autoscaling.yaml"] = autoscaling.encode()
     variables = {
         "WHEEL": wheel,
