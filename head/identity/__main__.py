@@ -16,7 +16,7 @@ def main(verb: str, *keys: str) -> int:
     except IdentityError as error:
         reason = str(error)
     if reason:
-        print(f"{verb} {' '.join(keys)}: {reason}", file=sys.stderr)
+        print(f"{' '.join([verb, *keys])}: {reason}", file=sys.stderr)
     return int(bool(reason))
 
 

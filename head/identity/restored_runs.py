@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import tarfile
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -32,6 +33,8 @@ def restore(key: str) -> None:
     if (RUNS / key).exists():
         return
     aside = RUNS / f".{key}"
+    with suppress(OSError):
+        aside.unlink()  # If it is a link.
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:

@@ -65,7 +65,7 @@ class Handler(socketserver.StreamRequestHandler):
             answer = {"refusal": vars(error)}
         except (RequestError, OSError) as error:
             answer = {"error": str(error)}
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             answer = {"error": f"not a request: {error}"}
         if answer is not None:
             with suppress(OSError):  # Whoever asked is gone.
@@ -86,10 +86,10 @@ class Handler(socketserver.StreamRequestHandler):
 
     def _ask(self, request: Callable[..., Any], *values: Any) -> Json:
         with self.server.growth:
+            settings = read_settings()
+            if settings is None or settings.scaling == "cpu":
+                raise RequestError("this head does not scale the workers")
             if self.server.workers is None:
-                settings = read_settings()
-                if settings is None or settings.scaling == "cpu":
-                    raise RequestError("this head does not scale the workers")
                 self.server.workers = Workers(for_machine(settings.endpoint), settings.scale_set)
             return {"answer": request(self.server.workers, *values)}
 
@@ -115,6 +115,7 @@ def main() -> int:
         mlflow_token.start()
     SOCKET.unlink(missing_ok=True)
     with Server(str(SOCKET)) as server:
+        SOCKET.chmod(0o660)
         server.serve_forever()
     return 0
 

@@ -78,6 +78,8 @@ class Workers:
 
     def delete(self, names: list[str]) -> str:
         """Deletes workers; returns the operation's URL."""
+        if not self._names().issuperset(names):
+            self.machines()
         if strangers := set(names) - self._names():
             raise ResourceManagerError(
                 FORBIDDEN, "", f"not a worker: {', '.join(sorted(map(str, strangers)))}"
