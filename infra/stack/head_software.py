@@ -32,12 +32,12 @@ TIMEOUT_S = 900
 IN_RAY = (
     "head/__init__.py",
     "head/autoscaler/",
-    "head/cluster_settings.py",
     "head/files.py",
+    "head/identity/__init__.py",
+    "head/identity/client.py",
     "head/machine_token.py",
     "head/paths.py",
     "head/resource_manager.py",
-    "head/room.py",
 )
 """Parts of the wheel that Ray's autoscaler imports."""
 

@@ -54,7 +54,8 @@ def variables(tree: Path, unit: str) -> dict[str, str]:
 @pytest.mark.parametrize("role", ["head"], indirect=True)
 def test_mlflow_serves_and_starts_no_jobs(tree: Path) -> None:
     environment = settings(tree, "mlflow.service", "Environment")
-    assert "MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false MLFLOW_DISABLE_TELEMETRY=true" in environment
+    assert any("MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false" in line for line in environment)
+    assert any("MLFLOW_DISABLE_TELEMETRY=true" in line for line in environment)
 
 
 @pytest.mark.slow
@@ -230,7 +231,10 @@ def test_the_end_of_a_training_is_saved_whatever_else_is_being_saved(tree: Path)
     # Not `systemctl start`: it would join a save that began before the end, and systemd would
     # refuse it during shutdown. With "-", a failed save does not make a finished training fail.
     assert command.startswith("-/usr/bin/env ")
-    assert command.endswith(" -m head.results save")
+    assert command.endswith(" -m head.identity save")
+    # systemd stops in the reverse order.
+    (after,) = settings(tree, "experiments.service", "After")
+    assert "identity.service" in after.split()
 
 
 @pytest.mark.parametrize("role", ["head"], indirect=True)

@@ -35,6 +35,15 @@ from tests.infra.declared_stack import EXISTING_SUBNETS, REQUIRED, Declared, dec
 SCALE_SET = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets"
 RUN_COMMAND = "VirtualMachineRunCommandByVirtualMachine"
 SYSTEMCTL = '[[ "$*" != *is-active* || -e active ]]'
+INSTALL = """
+words=()
+while (($#)); do
+  case $1 in --owner | --group) shift ;; *) words+=("$1") ;; esac
+  shift
+done
+/usr/bin/install "${words[@]}"
+"""
+"""Without the machine's users, which tests/head/identity/test_users.py has."""
 
 
 @cache
@@ -194,6 +203,7 @@ def head(tmp_path: Path) -> Machine:
         (tmp_path / folder).mkdir(parents=True)
     machine.command("systemctl", SYSTEMCTL)
     machine.command("id", "")
+    machine.command("install", INSTALL)
     machine.command("systemd-run", "")
     machine.write("active", "")
     return machine
