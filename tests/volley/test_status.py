@@ -336,10 +336,10 @@ def test_what_each_experiment_has_stored_is_shown_with_its_price(
         head.experiment(name)
     sizes = {"pong-key": 100 * 2**30, "small-key": 2**30, "older-key": 2**30}
     counted = {"everything": 110 * 2**30, "runs": sizes, "time": 1.0}
-    (head.state / "stored.json").write_text(json.dumps(counted))
+    head.write("var/lib/volley-identity/stored.json", json.dumps(counted).encode())
     prices = {**SETTINGS["prices"], "stored_gb": 0.0208 / 730}
     settings = {**SETTINGS, "endpoint": "", "prices": prices}
-    head.settings.write_text(json.dumps(settings))
+    head.write("etc/volley/cluster-settings.json", json.dumps(settings).encode())
     lines = connected.volley("cost").splitlines()
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if "│" in line]
     assert rows[-4:] == [

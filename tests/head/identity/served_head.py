@@ -48,8 +48,8 @@ class ServedHead(InstalledHead):
         settings = replace(cluster_settings(own, SCALE_SET, "/head"), endpoint=self.azure.url)
         self.settings.write_text(settings.to_json())
 
-    def ask(self, request: str, **values: Any) -> dict[str, Any]:
-        return self.send(json.dumps({"request": request, **values}).encode() + b"\n")
+    def request(self, name: str, **values: Any) -> dict[str, Any]:
+        return self.send(json.dumps({"request": name, **values}).encode() + b"\n")
 
     def send(self, line: bytes) -> dict[str, Any]:
         with socket.socket(socket.AF_UNIX) as connection:

@@ -23,14 +23,14 @@ def head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedHead
 
 
 def test_workers_come_up_to_the_stacks_maximum_and_no_more(head: ServedHead) -> None:
-    refused = head.ask("grow", wanted=MAX_WORKERS + 1, growing=False)["refusal"]
+    refused = head.request("grow", wanted=MAX_WORKERS + 1, growing=False)["refusal"]
     assert refused["message"] == "3 workers are more than maxWorkers: 2"
-    assert head.ask("grow", wanted=MAX_WORKERS, growing=False)["answer"]
+    assert head.request("grow", wanted=MAX_WORKERS, growing=False)["answer"]
     # Azure's capacity is not raised again while its machines come.
     for _ in range(3):
-        assert head.ask("grow", wanted=MAX_WORKERS, growing=False) == {"answer": ""}
+        assert head.request("grow", wanted=MAX_WORKERS, growing=False) == {"answer": ""}
     assert (head.azure.count("PATCH"), head.azure.capacity) == (1, MAX_WORKERS)
-    assert len(head.ask("machines")["answer"]) == MAX_WORKERS
+    assert len(head.request("machines")["answer"]) == MAX_WORKERS
 
 
 @pytest.mark.parametrize("wanted", ["NaN", "Infinity", "1e9", '"2"', "[2]", "true", "null", "-1"])
@@ -44,26 +44,26 @@ def test_a_number_that_is_none_makes_no_worker(head: ServedHead, wanted: str) ->
 def test_where_azure_scales_ray_can_neither_add_nor_delete(head: ServedHead) -> None:
     head.set(scaling="cpu")
     for request, value in (("grow", {"wanted": 1, "growing": False}), ("delete", {"names": []})):
-        assert "does not scale" in head.ask(request, **value)["error"]
+        assert "does not scale" in head.request(request, **value)["error"]
     assert head.azure.management.asked == []
 
 
 def test_only_workers_are_deleted(head: ServedHead) -> None:
-    head.ask("grow", wanted=1, growing=False)
-    refused = head.ask("delete", names=["head", "worker0"])["refusal"]
+    head.request("grow", wanted=1, growing=False)
+    refused = head.request("delete", names=["head", "worker0"])["refusal"]
     assert refused["message"] == "not a worker: head"
     assert head.azure.count("POST") == 0
-    assert "answer" in head.ask("delete", names=["worker0"])
+    assert "answer" in head.request("delete", names=["worker0"])
     assert head.azure.count("POST") == 1
 
 
 def test_the_token_goes_to_no_other_address(head: ServedHead) -> None:
     asked = len(head.azure.management.asked)
     for url in (f"{head.azure.url}/subscriptions", "https://evil.example/", "", "worker0"):
-        assert head.ask("operation", url=url)["answer"]["status"] == "Canceled"
+        assert head.request("operation", url=url)["answer"]["status"] == "Canceled"
     assert len(head.azure.management.asked) == asked
-    begun = head.ask("grow", wanted=1, growing=False)["answer"]
-    assert head.ask("operation", url=begun)["answer"]["status"] in ("InProgress", "Succeeded")
+    begun = head.request("grow", wanted=1, growing=False)["answer"]
+    assert head.request("operation", url=begun)["answer"]["status"] in ("InProgress", "Succeeded")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_whatever_else_is_asked_is_refused(head: ServedHead, line: bytes) -> Non
     with suppress(ConnectionError):  # It does not read more than a request can have.
         assert list(head.send(line)) == ["error"]
     assert not head.calls.exists()
-    assert "answer" in head.ask("machines")
+    assert "answer" in head.request("machines")
 
 
 def test_a_save_says_whether_everything_is_saved(head: ServedHead) -> None:
@@ -112,7 +112,7 @@ def test_whoever_says_nothing_keeps_nobody_waiting(head: ServedHead) -> None:
     try:
         for connection in silent:
             connection.connect(str(head.socket))
-        assert "answer" in head.ask("machines")
+        assert "answer" in head.request("machines")
     finally:
         for connection in silent:
             connection.close()

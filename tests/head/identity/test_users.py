@@ -71,8 +71,8 @@ class Head:
         users.do("install", "--directory", "--mode=0750", "--owner=ray", "--group=ray", self.home)
         for line in re.findall("^install --directory .*$", INSTALL.read_text(), re.M):
             users.do(*line.replace("/var", f"{self.root}/var").split())
-        folder = self.root / "run/volley-identity"
-        users.do("install", "--directory", "--mode=0750", "--owner=identity", "--group=ray", folder)
+        own = ("--mode=0750", "--owner=identity", "--group=ray")  # As RuntimeDirectory=.
+        users.do("install", "--directory", *own, self.root / "run/volley-identity")
         self.environment = [
             "env",
             f"VOLLEY_ROOT={self.root}",
