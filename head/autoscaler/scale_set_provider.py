@@ -80,7 +80,6 @@ class ScaleSetProvider(BatchingNodeProvider):
         super().__init__(provider_config, cluster_name)
         self._config = provider_config
         self._azure = Azure()
-        self._updated = False
         self._machines: list[VirtualMachine] = []
         self._seen: dict[str, float] = {}
         """When each VM was listed first: Azure's clock is not the head's, and either may be set."""
@@ -99,9 +98,7 @@ class ScaleSetProvider(BatchingNodeProvider):
         Raises:
             ResourceManagerError: Azure does not answer; Ray tries again in its next update.
         """
-        if not self._updated:
-            self._operations.add(take_operation())
-            self._updated = True
+        self._operations.add(take_operation())
         try:
             self._machines = self._azure.machines()
         except Exception as error:

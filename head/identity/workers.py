@@ -56,8 +56,9 @@ class Workers:
         settings = read_settings()
         most = settings.max_workers if settings else 0
         if wanted > most:
+            # Ray's autoscaler may know a new maximum first: it asks again in its next update.
             raise ResourceManagerError(
-                FORBIDDEN, "", f"{wanted} workers are more than maxWorkers: {most}"
+                CHANGED, "", f"{wanted} workers are more than maxWorkers: {most}"
             )
         listed = len(self._names())
         if wanted <= listed:
