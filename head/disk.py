@@ -137,9 +137,12 @@ def _saves_paused() -> Iterator[None]:
 
     A save takes what is missing of a run's checkpoints for rotated away, and deletes it from Blob.
     """
-    with open(os.open(LOCK, os.O_RDONLY | os.O_CREAT, 0o644)) as lock:
+    lock = os.open(LOCK, os.O_RDONLY)
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)
 
 
 def _taken_away(path: Path) -> Path:

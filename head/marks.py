@@ -6,11 +6,11 @@ Needs the standard library only.
 import os
 from pathlib import Path
 
-from .paths import HOME, RUNS
+from .paths import IDENTITY, RUNS
 
-MARKS = HOME / "saved"
-LOCK = HOME / "save.lock"
-"""Held while results are saved, and while a folder of RUNS is taken away."""
+MARKS = IDENTITY / "saved"
+LOCK = IDENTITY
+"""The folder is locked while results are saved, and while a folder of RUNS is taken away."""
 
 
 def is_saved(path: Path) -> bool:

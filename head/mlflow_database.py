@@ -14,10 +14,10 @@ from pathlib import Path
 
 from alembic.script import ScriptDirectory
 
-from .paths import HOME
+from .paths import MLFLOW
 
-DATABASE = HOME / "mlflow.db"
-COPY = HOME / "mlflow.db.before-upgrade"
+DATABASE = MLFLOW / "mlflow.db"
+COPY = MLFLOW / "mlflow.db.before-upgrade"
 """Exists while a migration runs, and after one that was killed."""
 
 

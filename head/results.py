@@ -1,30 +1,37 @@
-"""head.results save | save-due | restore | restore-notebooks: the results to Blob, or back.
+"""head.results save | save-due | export KEY | restore: the results to Blob, or back.
 
 The results, which are MLflow's database and the runs, outlive the cluster. `save` saves everything,
-at every end; `save-due`, every 30 s, leaves a large database for a later time.
+at every end; `save-due`, every 30 s, leaves a large database for a later time. `export` writes an
+archive of an experiment's runs to stdout. These run as identity. `restore` downloads the database;
+it runs as mlflow.
 """
 
 import fcntl
 import os
 import sqlite3
 import sys
+import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
+from io import BytesIO
+from typing import IO
 
 from azure.core.exceptions import AzureError
 from azure.storage.blob import ContainerClient
 
 from .blob import container, retry
 from .database_snapshot import DamagedError
+from .disk import LEAST, free, free_bytes
+from .identity.restored_runs import END
 from .marks import LOCK, MARKS
-from .paths import HOME, NOTEBOOKS, RUNS, SAVED
+from .paths import IDENTITY, MLFLOW, RUNS, SAVED
 from .saved_database import OtherWriterError, SavedDatabase
 from .saved_runs import SAVE_S, SavedRuns
 from .stored import count_if_due
 
-DATABASE = HOME / "mlflow.db"
+DATABASE = MLFLOW / "mlflow.db"
 LOCK_PAUSE_S = 0.2
 
 
@@ -44,7 +51,7 @@ def save(blobs: ContainerClient, at_once: bool = True) -> Outcome:
     """
 
     def database() -> Outcome:
-        saved = SavedDatabase(DATABASE, HOME, blobs).save(time.time(), at_once)
+        saved = SavedDatabase(DATABASE, IDENTITY, blobs).save(time.time(), at_once)
         return Outcome.SAVED if saved else Outcome.LATER
 
     def runs() -> Outcome:
@@ -71,7 +78,7 @@ def _locked() -> Iterator[None]:
         TimeoutError: It has hung.
     """
     end = time.monotonic() + 2 * SAVE_S
-    lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    lock = os.open(LOCK, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         while True:
             try:
@@ -88,21 +95,34 @@ def _locked() -> Iterator[None]:
 
 def restore(blobs: ContainerClient) -> None:
     """Downloads the database, unless this machine has one."""
-    SavedDatabase(DATABASE, HOME, blobs).restore()
+    SavedDatabase(DATABASE, IDENTITY, blobs).restore()
 
 
-def restore_runs(blobs: ContainerClient, key: str) -> None:
-    """Downloads the runs of one experiment, all or none, unless this machine has some."""
-    SavedRuns(RUNS, MARKS, blobs).restore(key)
+def export(blobs: ContainerClient, key: str, stream: IO[bytes]) -> str:
+    """Writes the runs of one experiment to an archive; returns why they are not in it, or "".
+
+    There are none in it if this machine has some.
+    """
+    with tarfile.open(fileobj=stream, mode="w|") as archive:
+        try:
+            reason = "" if (RUNS / key).exists() else _export(blobs, key, archive)
+        except (AzureError, OSError) as error:
+            reason = str(error).partition("\n")[0]
+        end, content = tarfile.TarInfo(END), reason.encode()
+        end.size = len(content)
+        archive.addfile(end, BytesIO(content))
+    return reason
 
 
-def restore_notebooks(blobs: ContainerClient) -> None:
-    """Downloads the notebooks, unless this machine has some; their folder exists afterwards."""
-    restore_runs(blobs, NOTEBOOKS.name)
-    NOTEBOOKS.mkdir(parents=True, exist_ok=True)
+def _export(blobs: ContainerClient, key: str, archive: tarfile.TarFile) -> str:
+    size = sum(blob.size for blob in blobs.list_blobs(name_starts_with=f"runs/{key}/"))
+    if free_bytes() - size < LEAST:
+        return f"{free()}, and the runs have {size / 2**30:.1f} GiB"
+    SavedRuns(RUNS, MARKS, blobs).export(key, archive)
+    return ""
 
 
-def main(verb: str) -> int:
+def main(verb: str, *keys: str) -> int:
     name = os.environ["RESULTS_CONTAINER"]
     if verb == "restore":
         try:
@@ -111,14 +131,11 @@ def main(verb: str) -> int:
             print(error, file=sys.stderr)
             return 1
         return 0
-    if verb == "restore-notebooks":
-        try:
-            restore_notebooks(container(name))
-        except AzureError as error:
-            reason = str(error).partition("\n")[0]
-            print(f"the notebooks cannot be restored: {reason}", file=sys.stderr)
-            return 1
-        return 0
+    if verb == "export":
+        (key,) = keys
+        reason = export(container(name), key, sys.stdout.buffer)
+        print(f"{key}: {reason or 'sent'}", file=sys.stderr)
+        return int(bool(reason))
     outcome = save(container(name), at_once=verb == "save")
     if outcome == Outcome.SAVED:
         SAVED.touch()

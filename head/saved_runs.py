@@ -1,4 +1,4 @@
-"""The runs in the results account: changed files are uploaded, a new head downloads them.
+"""The runs in the results account: changed files are uploaded, a new head gets them in an archive.
 
 A file is saved for itself: what cannot be saved keeps no other file from it.
 """
@@ -8,19 +8,19 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import shutil
 import stat
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from tarfile import SYMTYPE, TarFile, TarInfo
+from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.storage.blob import BlobClient, ContainerClient
 
-from .files import files_of_runs
 from .marks import change_of, is_same
 from .run_files import Prefix, entries, is_plain, opened
 
@@ -33,7 +33,6 @@ PIECE = 4 * 2**20
 """Bytes that an append adds at most."""
 TAIL = 64 * 2**10
 """The last bytes of what was saved of a log: if they are unchanged, the log has only grown."""
-PRIVATE = 0o600
 LINK = {"link": "true"}
 """Metadata of a blob that contains the target of a symbolic link."""
 REFUSED = {401, 403, 429}
@@ -75,33 +74,34 @@ class SavedRuns:
         if self._problem is not None:
             raise OSError(str(self._problem))
 
-    def restore(self, key: str) -> None:
-        """Downloads the runs of one experiment, all or none, unless this machine has some."""
-        if (self._runs / key).exists():
-            return
-        aside = self._runs / f".{key}"
-        shutil.rmtree(aside, ignore_errors=True)
+    def export(self, key: str, archive: TarFile) -> None:
+        """Writes the runs of one experiment to an archive, and marks them as saved.
+
+        The marks are right for runs with the archive's times.
+        """
+        now = int(time.time())
+        changes = {}
         for blob in self._blobs.list_blobs(name_starts_with=f"runs/{key}/", include=["metadata"]):
-            path = aside / Path(blob.name).relative_to("runs", key)
+            path = self._runs / PurePosixPath(blob.name).relative_to("runs")
             if ".." in path.parts:
                 continue
-            path.parent.mkdir(parents=True, exist_ok=True)
+            member = TarInfo(str(path.relative_to(self._runs / key)))
+            member.mtime = now
             download = self._blobs.download_blob(blob.name)
             if blob.metadata == LINK:
-                target = download.readall().decode()
-                if is_plain(target):
-                    path.symlink_to(target)
+                member.type, member.linkname = SYMTYPE, download.readall().decode()
+                if is_plain(member.linkname):
+                    archive.addfile(member)
+                    changes[path] = member.linkname
                 continue
-            with path.open("wb") as file:
-                path.chmod(PRIVATE)
-                download.readinto(file)
-                os.fsync(file.fileno())
-        if aside.exists():
-            aside.rename(self._runs / key)
-            for path in files_of_runs(self._runs / key):
-                self._remember(
-                    path, os.readlink(path) if path.is_symlink() else change_of(path.stat())
-                )
+            # First all of it: an archive has a file's size before its content.
+            with TemporaryFile(dir=self._marks.parent) as file:
+                member.size = download.readinto(file)
+                file.seek(0)
+                archive.addfile(member, file)
+            changes[path] = f"{now * 10**9} {member.size}"
+        for path, change in changes.items():
+            self._remember(path, change)
 
     @contextmanager
     def _for_itself(self, path: Path) -> Iterator[None]:

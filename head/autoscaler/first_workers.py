@@ -7,11 +7,10 @@ booting. This runs on the system's Python, which has the standard library only.
 import sys
 import time
 
-from ..cluster_settings import ClusterSettings, read_settings
 from ..files import replace
+from ..identity.client import Workers
 from ..paths import FIRST_WORKERS, WORKERS
-from ..resource_manager import ResourceManagerError, for_machine
-from .scale_set import ScaleSet
+from ..resource_manager import ResourceManagerError
 
 RETRY_FOR_S = 20 * 60.0
 """A role assignment can take ten minutes to propagate."""
@@ -19,36 +18,21 @@ PAUSE_S = 3.0
 
 
 def main(least: int) -> int:
-    settings = read_settings()
-    assert settings is not None, "the run command writes the settings first"
     end = time.monotonic() + RETRY_FOR_S
     # Once the autoscaler has written its report, it makes the requests itself.
     while not WORKERS.exists():
         try:
-            request_workers(settings, least)
+            operation = Workers().grow(least, growing=False)
         except ResourceManagerError as error:
             print(error, flush=True)
         else:
+            print(f"requested {least} workers from Azure", flush=True)
+            replace(FIRST_WORKERS, operation.encode())
             return 0
         if time.monotonic() > end:
             return 1
         time.sleep(PAUSE_S)
     return 0
-
-
-def request_workers(settings: ClusterSettings, least: int) -> None:
-    """Requests the workers unless some were requested before; leaves the operation's URL in a file.
-
-    Raises:
-        ResourceManagerError: Azure refused, or did not answer.
-    """
-    scale_set = ScaleSet(for_machine(settings.endpoint), settings.scale_set)
-    capacity = scale_set.capacity()
-    if capacity.machines:
-        return
-    operation = scale_set.set_capacity(capacity, least)
-    print(f"requested {least} workers from Azure", flush=True)
-    replace(FIRST_WORKERS, operation.encode())
 
 
 def take_operation() -> str:

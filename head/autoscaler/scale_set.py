@@ -8,6 +8,7 @@ https://learn.microsoft.com/rest/api/compute/virtual-machines/list
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import Protocol
 
 from ..resource_manager import Json, Operation, ResourceManager, ResourceManagerError
 
@@ -76,6 +77,12 @@ def _machine(vm: Json) -> VirtualMachine:
     )
 
 
+class Asks(Protocol):
+    """A connection to Azure."""
+
+    def operation(self, url: str) -> Operation: ...
+
+
 @dataclass
 class Operations:
     """The operations that have not ended.
@@ -94,7 +101,7 @@ class Operations:
     def growing(self) -> bool:
         return any(not deletes for _, deletes in self._pending.values())
 
-    def take_ended(self, azure: ResourceManager) -> list[tuple[Operation, tuple[str, ...]]]:
+    def take_ended(self, azure: Asks) -> list[tuple[Operation, tuple[str, ...]]]:
         """Returns the operations that have ended, each with the VMs that it deletes, once."""
         ended = []
         for url, (began, deletes) in list(self._pending.items()):

@@ -1,7 +1,7 @@
 """Ray's autoscaler on the workers' scale set: a node provider for `ray start --autoscaling-config`.
 
-Ray decides how many workers there should be; the provider requests them from Azure and writes
-their state to a file, which `volley status` and sleep read.
+Ray decides how many workers there should be; the provider requests them of identity.service and
+writes their state to a file, which `volley status` and sleep read.
 https://docs.ray.io/en/latest/cluster/vms/user-guides/community/index.html
 """
 
@@ -19,17 +19,12 @@ from ray.core.generated.autoscaler_pb2 import NodeStatus
 from ray.experimental.internal_kv import internal_kv_get_gcs_client
 
 from ..files import replace_json
+from ..identity.client import Workers as Azure
 from ..paths import WORKERS
-from ..resource_manager import (
-    CHANGED,
-    NO_ANSWER,
-    ResourceManager,
-    ResourceManagerError,
-    for_machine,
-)
+from ..resource_manager import CHANGED, NO_ANSWER, ResourceManagerError
 from .first_workers import take_operation
-from .growth import Gap, Pause
-from .scale_set import Operations, ScaleSet, VirtualMachine
+from .growth import Pause
+from .scale_set import Operations, VirtualMachine
 
 HEAD, WORKER = "head", "worker"
 """Ray's node types."""
@@ -84,7 +79,7 @@ class ScaleSetProvider(BatchingNodeProvider):
     def __init__(self, provider_config: dict[str, Any], cluster_name: str) -> None:
         super().__init__(provider_config, cluster_name)
         self._config = provider_config
-        self._connected: tuple[ResourceManager, ScaleSet] | None = None
+        self._azure = Azure()
         self._machines: list[VirtualMachine] = []
         self._seen: dict[str, float] = {}
         """When each VM was listed first: Azure's clock is not the head's, and either may be set."""
@@ -93,7 +88,7 @@ class ScaleSetProvider(BatchingNodeProvider):
         self._leaving: dict[str, float] = {}
         """Names of the VMs to delete, and the time of the next request to delete each."""
         self._operations = Operations()
-        self._allocation, self._joining, self._gap = Pause(), Pause(), Gap()
+        self._allocation, self._joining = Pause(), Pause()
         self._unreachable, self._undeleted = "", ""
         """Reasons why Azure does not answer, and why it does not delete."""
 
@@ -103,15 +98,15 @@ class ScaleSetProvider(BatchingNodeProvider):
         Raises:
             ResourceManagerError: Azure does not answer; Ray tries again in its next update.
         """
+        self._operations.add(take_operation())
         try:
-            azure, scale_set = self._azure()
-            self._machines = scale_set.machines()
+            self._machines = self._azure.machines()
         except Exception as error:
             self._unreachable = str(error)
             self._report(None)
             raise
         self._unreachable = ""
-        self._follow_operations(azure)
+        self._follow_operations()
         addresses = joined_addresses()
         self._remove_unfit(addresses)
         head = NodeData(NODE_KIND_HEAD, HEAD, self._config["head_ip"], STATUS_UP_TO_DATE)
@@ -130,13 +125,6 @@ class ScaleSetProvider(BatchingNodeProvider):
             super().post_process()
         finally:
             self._report(wanted)
-
-    def _azure(self) -> tuple[ResourceManager, ScaleSet]:
-        if self._connected is None:
-            azure = for_machine(self._config["endpoint"])
-            self._connected = azure, ScaleSet(azure, self._config["scale_set"])
-            self._operations.add(take_operation())
-        return self._connected
 
     def _staying(self) -> list[VirtualMachine]:
         return [
@@ -181,9 +169,8 @@ class ScaleSetProvider(BatchingNodeProvider):
         due = tuple(sorted(name for name, at in self._leaving.items() if at <= now))
         if not due:
             return
-        _, scale_set = self._azure()
         try:
-            self._operations.add(scale_set.delete(due), due)
+            self._operations.add(self._azure.delete(due), due)
             again_s, self._undeleted = DELETE_AGAIN_S, ""
         except ResourceManagerError as error:
             self._undeleted = f"{', '.join(due)} cannot be deleted: {error}"
@@ -191,37 +178,22 @@ class ScaleSetProvider(BatchingNodeProvider):
         self._leaving.update(dict.fromkeys(due, now + again_s))
 
     def _grow(self, wanted: int) -> None:
-        now = monotonic()
-        if wanted <= len(self._machines):
-            self._gap = Gap()
-            return
-        if now < self._paused_until:
-            return
-        _, scale_set = self._azure()
-        capacity = scale_set.capacity()
-        if wanted <= capacity.machines and self._operations.growing:
-            return
-        machines = self._gap.next_capacity(wanted, capacity.machines, len(self._machines), now)
-        if machines is None:
+        if wanted > len(self._machines) and monotonic() < self._paused_until:
             return
         try:
-            self._operations.add(scale_set.set_capacity(capacity, machines))
+            self._operations.add(self._azure.grow(wanted, self._operations.growing))
         except ResourceManagerError as error:
             # Without an answer, the next capacity shows whether the request took effect.
             if error.status not in {NO_ANSWER, CHANGED}:
-                self._has_not_grown(str(error), error.retry_after_s)
+                self._allocation.begin(str(error), monotonic(), error.retry_after_s)
 
-    def _has_not_grown(self, why: str, retry_after_s: float = 0) -> None:
-        self._allocation.begin(why, monotonic(), retry_after_s)
-        self._gap = Gap()
-
-    def _follow_operations(self, azure: ResourceManager) -> None:
-        for operation, deletes in self._operations.take_ended(azure):
+    def _follow_operations(self) -> None:
+        for operation, deletes in self._operations.take_ended(self._azure):
             if deletes and operation.failed:
                 again = self._leaving.keys() & set(deletes)
                 self._leaving.update(dict.fromkeys(again, monotonic()))
             elif operation.failed:
-                self._has_not_grown(operation.error)
+                self._allocation.begin(operation.error, monotonic())
             elif not deletes:
                 self._allocation.reset()
 

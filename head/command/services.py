@@ -5,7 +5,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-UNITS = ("ray-head", "experiments", "mlflow", "scheduled-events", "sync-results", "cluster-sleep")
+UNITS = (
+    *("ray-head", "experiments", "mlflow", "identity"),
+    *("scheduled-events", "sync-results", "cluster-sleep"),
+)
 PROPERTIES = "Id,ActiveState,NRestarts,ActiveEnterTimestampMonotonic"
 MOST_RESTARTS = 2
 """Restarts that a service may have had before it is steady again."""

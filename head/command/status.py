@@ -19,7 +19,7 @@ from ..sleep.idle import kernels
 from ..sleep_record import record_of_this_boot
 from .services import troubles
 
-SERVICES = ("experiments.service", "scheduled-events.service")
+SERVICES = ("experiments.service", "scheduled-events.service", "identity.service")
 """volley's own services that always run."""
 HOURS_PER_MONTH = 730
 """Azure's own number: https://azure.microsoft.com/pricing/calculator"""

@@ -28,7 +28,7 @@ STARTS_WITHIN_S = 75 * 60.0
 """A start without output for this long is stuck. Pulling an image may take an hour."""
 FAILURES_AN_HOUR = 10
 HOUR_S = 3600.0
-SAVE = [sys.executable, "-m", "head.results", "save"]
+SAVE = [sys.executable, "-m", "head.identity", "save"]
 
 
 def pauses(record: Record) -> bool:

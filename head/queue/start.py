@@ -14,14 +14,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from azure.core.exceptions import AzureError
 from ray.exceptions import RayError
 from requests import RequestException
 
-from ..blob import container
+from ..identity.client import IdentityError
+from ..identity.restored_runs import restore
 from ..may_pass import may_pass
 from ..paths import RUNS
-from ..results import restore_runs
 from .plan import (
     OOM_SCORE,
     OOM_SCORE_FILE,
@@ -58,7 +57,7 @@ def main(folder: Path, job: str, number: int) -> int:
         print(error, flush=True)
         return REFUSAL
     except Exception as error:
-        away = (temporary, AzureError, RequestException, RayError)
+        away = (temporary, IdentityError, RequestException, RayError)
         if not (isinstance(error, away) or may_pass(error)):
             raise
         print(payload.errors.first_line(error), flush=True)
@@ -71,7 +70,7 @@ def _start(folder: Path, job: str, number: int) -> None:
 
     Raises:
         UserError: The payload refuses the experiment.
-        TemporaryError, AzureError, RequestException, RayError, OSError: Another try may succeed.
+        TemporaryError, IdentityError, RequestException, RayError, OSError: Another try may succeed.
     """
     planned = read_plan(folder)
     if image_of(planned):
@@ -81,7 +80,7 @@ def _start(folder: Path, job: str, number: int) -> None:
     key = record.key
     environment = job_environment(planned, folder, RUNS / key)
     # It is not repeated here, where it would keep the experiment's CPUs from others.
-    restore_runs(container(os.environ["RESULTS_CONTAINER"]), key)
+    restore(key)
     # A container writes to the folders that exist when it starts.
     (RUNS / key).mkdir(parents=True, exist_ok=True)
     client = connect()

@@ -23,10 +23,10 @@ MAX_CUSTOM_DATA = 65_535
 """Bytes, before base64; https://learn.microsoft.com/azure/virtual-machines/custom-data."""
 PYTHON_VERSION = "3.13"
 """The newest that every lock supports, and that Debian 13 has: the rehearsal's machines run it."""
-APT_PACKAGES = ("python3-venv", "zstd")
+APT_PACKAGES = ("nftables", "python3-venv", "zstd")
 """Packages that every machine needs on Debian; Ubuntu's images have them."""
 
-CONTAINER_PACKAGES = ("nftables", "skopeo", "umoci")
+CONTAINER_PACKAGES = ("skopeo", "umoci")
 """Packages of Ubuntu and Debian, with what they depend on."""
 Role = Literal["head", "worker"]
 UNITS: dict[Role, list[str]] = {
@@ -66,6 +66,8 @@ class MachineEnvironment:
     token_container: str
     environment_container: str
     identity_client_id: str
+    mlflow_client_id: str
+    """Of the identity for MLflow's server; empty on a worker."""
     mlflow_tracking_uri: str
     environment_variables: dict[str, str] = field(default_factory=dict)
     """The user's variables, for Ray and the training."""
@@ -91,6 +93,7 @@ class MachineEnvironment:
             "TOKEN_CONTAINER": self.token_container,
             "ENVIRONMENT_CONTAINER": self.environment_container,
             "AZURE_CLIENT_ID": self.identity_client_id,
+            **({"MLFLOW_CLIENT_ID": self.mlflow_client_id} if self.mlflow_client_id else {}),
             "MLFLOW_TRACKING_URI": self.mlflow_tracking_uri,
             "MLFLOW_PORT": str(MLFLOW),
             # Where Ray's JobSubmissionClient looks for the dashboard.

@@ -6,7 +6,7 @@ home=/var/lib/volley
 deadline=$((SECONDS + TIMEOUT_S))
 
 # cloud-init creates the folder and its owner.
-until [[ -d $home ]] && id ray > /dev/null 2>&1; do
+until [[ -d $home ]] && id ray identity mlflow > /dev/null 2>&1; do
   if ((SECONDS > deadline)); then
     echo "volley: cloud-init on the head has not created $home (/var/log/cloud-init-output.log)" >&2
     exit 1
@@ -27,14 +27,18 @@ if [[ $(readlink "$lib/software" || true) != "$version" ]]; then
   find "$lib/versions" -mindepth 1 -maxdepth 1 ! -path "$version" -exec rm -rf {} +
 fi
 
+# Users are made by cloud-init; these folders are of no use to it.
+install --directory --mode 0750 --owner identity --group ray /var/lib/volley-identity
+install --directory --mode 0750 --owner mlflow --group mlflow /var/lib/volley-mlflow
+
 # Ray reads the first file again in each update: it is whole at any moment. With scaling: cpu there is
 # none, and Ray starts without its autoscaler.
 for file in autoscaling.yaml cluster-settings.json; do
   if [[ -e $incoming/$file ]]; then
-    install --mode 0644 "$incoming/$file" "$home/.$file.new"
-    mv "$home/.$file.new" "$home/$file"
+    install --mode 0644 "$incoming/$file" "/etc/volley/.$file.new"
+    mv "/etc/volley/.$file.new" "/etc/volley/$file"
   else
-    rm -f "$home/$file" "$home/cluster-workers.json"
+    rm -f "/etc/volley/$file" "$home/cluster-workers.json"
   fi
 done
 
@@ -43,7 +47,7 @@ ray_restarts=0
 [[ $(cat "$lib/ray-restarts-with" 2> /dev/null) == "$RAY_RESTARTS_WITH" ]] || ray_restarts=1
 install --mode 0644 "$lib"/software/head/units/* /etc/systemd/system/
 systemctl daemon-reload
-always=(sync-results.timer cluster-sleep.timer disk-space.timer mlflow-undelivered.timer)
+always=(identity.service sync-results.timer cluster-sleep.timer disk-space.timer mlflow-undelivered.timer)
 always+=(security-updates.timer scheduled-events.service)
 systemctl enable --quiet experiments.service mlflow.service "${always[@]}"
 if ((ray_restarts)) && systemctl --quiet is-active ray-head.service; then
@@ -56,7 +60,7 @@ fi
 # They wait for the Python environment, which a new head does not have yet.
 systemctl start --no-block experiments.service mlflow.service share-environment.service
 systemctl start "${always[@]}"
-((!changed)) || systemctl restart scheduled-events.service
+((!changed)) || systemctl restart scheduled-events.service identity.service
 
 # Once, on a new head. It fails where it is running already.
 if ((FIRST_WORKERS)) && [[ ! -e $home/cluster-workers.json ]]; then

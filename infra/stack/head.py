@@ -92,7 +92,7 @@ class Head(pulumi.ComponentResource):
             vm_name=self._naming.name("head"),
             identity=compute.VirtualMachineIdentityArgs(
                 type=compute.ResourceIdentityType.USER_ASSIGNED,
-                user_assigned_identities=[identities.head.id],
+                user_assigned_identities=[identities.head.id, identities.mlflow.id],
             ),
             hardware_profile=compute.HardwareProfileArgs(vm_size=settings.head_size),
             storage_profile=compute.StorageProfileArgs(

@@ -32,12 +32,12 @@ TIMEOUT_S = 900
 IN_RAY = (
     "head/__init__.py",
     "head/autoscaler/",
-    "head/cluster_settings.py",
     "head/files.py",
+    "head/identity/__init__.py",
+    "head/identity/client.py",
     "head/machine_token.py",
     "head/paths.py",
     "head/resource_manager.py",
-    "head/room.py",
 )
 """Parts of the wheel that Ray's autoscaler imports."""
 
@@ -86,9 +86,7 @@ def install_script(
     if settings.has_autoscaler:
         limits = _worker_limits(settings)
         first_workers = limits.min_workers
-        autoscaling = autoscaling_config(
-            scale_set_id, head_ip, settings.head, settings.worker, limits
-        )
+        autoscaling = autoscaling_config(head_ip, settings.head, settings.worker, limits)
         files["autoscaling.yaml"] = autoscaling.encode()
     variables = {
         "WHEEL": wheel,

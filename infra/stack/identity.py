@@ -1,4 +1,4 @@
-"""Managed identities of head and workers, and their roles."""
+"""Managed identities of head, MLflow and workers, and their roles."""
 
 import pulumi
 from pulumi_azure_native import authorization, managedidentity
@@ -22,14 +22,17 @@ https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/ai-ma
 
 
 class Identities(pulumi.ComponentResource):
-    """A user-assigned identity for the head and one for all workers."""
+    """User-assigned identities: for the head, for its MLflow server, and for all workers."""
 
     def __init__(self, naming: Naming) -> None:
         super().__init__("volley:infra:Identities", naming.name("identities"))
         self._naming = naming
         self.head = self._identity("head")
+        self.mlflow = self._identity("mlflow")
         self.workers = self._identity("workers")
-        self.register_outputs({"head": self.head.id, "workers": self.workers.id})
+        self.register_outputs(
+            {"head": self.head.id, "mlflow": self.mlflow.id, "workers": self.workers.id}
+        )
 
     def grant(self, results: ResultsAccount) -> list[pulumi.Resource]:
         """Assigns the roles on the results account; returns them: machines depend on them."""
@@ -40,7 +43,14 @@ class Identities(pulumi.ComponentResource):
                 head,
                 scope=results.container_id,
                 role=BLOB_DATA_CONTRIBUTOR,
-                reason="Writes checkpoints, MLflow's artifacts and snapshots of its database",
+                reason="Writes checkpoints and snapshots of MLflow's database",
+            ),
+            self._role(
+                "mlflow-results",
+                self.mlflow,
+                scope=results.container_id,
+                role=BLOB_DATA_CONTRIBUTOR,
+                reason="Reads its database once and writes artifacts; MLflow has no other role",
             ),
             self._role(
                 "head-token",

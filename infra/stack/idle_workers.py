@@ -8,7 +8,6 @@ from typing import Any
 
 import yaml
 
-from head.resource_manager import PUBLIC_CLOUD
 from infra.config.vm_sizes import Machine
 
 PROVIDER = "head.autoscaler.scale_set_provider.ScaleSetProvider"
@@ -27,9 +26,7 @@ class WorkerLimits:
     """An idle worker is deleted after this time."""
 
 
-def autoscaling_config(
-    scale_set_id: str, head_ip: str, head: Machine, worker: Machine, limits: WorkerLimits
-) -> str:
+def autoscaling_config(head_ip: str, head: Machine, worker: Machine, limits: WorkerLimits) -> str:
     """Returns the file for `ray start --head --autoscaling-config`.
 
     Ray reads it again in each update, except `provider`.
@@ -48,10 +45,8 @@ def autoscaling_config(
             "disable_launch_config_check": True,
             "foreground_node_launch": True,
             "worker_liveness_check": True,
-            "scale_set": scale_set_id,
             "head_ip": head_ip,
             "join_minutes": JOIN_MINUTES,
-            "endpoint": PUBLIC_CLOUD,
         },
         "auth": {},
         "head_node_type": HEAD,

@@ -40,9 +40,10 @@ class Known:
     token_container: str
     client_id: str
     """Client id of the machine's own identity."""
+    mlflow_client_id: str
 
 
-LONGEST = Known("255.255.255.255", "a" * 24, "255.255.255.255", "c" * 63, "i" * 36)
+LONGEST = Known("255.255.255.255", "a" * 24, "255.255.255.255", "c" * 63, "i" * 36, "m" * 36)
 """The longest values that Azure can return."""
 
 
@@ -65,6 +66,7 @@ def custom_data(
         account_address=prerequisites.results.address,
         token_container=prerequisites.results.token_container,
         client_id=identity.client_id,
+        mlflow_client_id=prerequisites.identities.mlflow.client_id,
     ).apply(
         lambda known: base64.b64encode(
             cloud_config(environment(prerequisites.settings, Known(**known))).encode()
@@ -82,6 +84,7 @@ def head_environment(settings: StackSettings, known: Known) -> MachineEnvironmen
         head_flags(known.head_ip),
         mlflow_tracking_uri=settings.mlflow_tracking_uri or f"http://127.0.0.1:{MLFLOW}",
         mlflow_elsewhere=bool(settings.mlflow_tracking_uri),
+        mlflow_client_id=known.mlflow_client_id,
     )
 
 
@@ -93,6 +96,7 @@ def worker_environment(settings: StackSettings, known: Known) -> MachineEnvironm
         known,
         worker_flags(known.head_ip),
         mlflow_tracking_uri=settings.mlflow_tracking_uri,
+        mlflow_client_id="",
     )
 
 

@@ -26,12 +26,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 
-from payload.environments.image import GROUP, pull
+from payload.environments.image import pull
 from payload.errors import TemporaryError, UserError
 
 MODULE = "payload.environments.container"
-IN_GROUP = "VOLLEY_IN_GROUP"
-"""Set while this process starts itself again."""
 STAGE = """\
 set -e
 root=/mnt/root
@@ -90,24 +88,11 @@ def main() -> None:
     parser.add_argument("--own", default="", help="the experiment's environment_variables")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args()
-    if GROUP.exists():
-        _enter_group()
     folders = [Path(folder) for folder in options.folders.split(os.pathsep) if folder]
     bundle = pull(options.image, _gcs(options.command))
     environment = container_environment(bundle, os.environ, options.own.split(","))
     command = enter(bundle, folders, options.command, environment["PATH"])
     os.execve(command[0], command, {**environment, "PATH": HOSTS_PATH})
-
-
-def _enter_group() -> None:
-    """Starts this process again through GROUP; then stays in its group for good."""
-    again = os.environ.pop(IN_GROUP, None)
-    if os.getegid() == os.getgid():
-        if again:
-            sys.exit(f"{GROUP} does not start programs in its group")
-        command = [str(GROUP), sys.executable, "-m", MODULE, *sys.argv[1:]]
-        os.execve(GROUP, command, {**os.environ, IN_GROUP: "1"})
-    os.setregid(os.getegid(), os.getegid())
 
 
 def _gcs(command: Sequence[str]) -> str | None:

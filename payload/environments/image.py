@@ -26,8 +26,6 @@ FINAL = re.compile(
     re.I,
 )
 """Of skopeo's errors, those that another try would meet again."""
-GROUP = Path("/usr/local/lib/volley/container-group")
-"""Starts a program in a group that reaches no metadata service: infra/boot/files/containers/."""
 PASSES = re.compile("no space left|input/output error", re.I)
 """Of umoci's errors, those that another try may not meet again."""
 COPY_LIMIT = "60m"
@@ -134,11 +132,9 @@ def _unpack(image: str, aside: Path) -> None:
     """
     copy = f"{aside}/image:pulled"
     _skopeo(image, "copy", "--quiet", f"docker://{image}", f"oci:{copy}")
-    # A container may change files of its own group alone: it knows no other one.
-    group = [str(GROUP)] if GROUP.exists() else []
     unpack = ["umoci", "unpack", "--rootless", "--image", copy, str(aside / "bundle")]
     # The image's user may have no entry in its passwd, and is not used.
-    for command in (["umoci", "config", "--image", copy, "--config.user", "0"], [*group, *unpack]):
+    for command in (["umoci", "config", "--image", copy, "--config.user", "0"], unpack):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             lines = done.stderr.strip().splitlines() or [f"umoci ended with {done.returncode}"]

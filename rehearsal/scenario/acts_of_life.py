@@ -26,6 +26,7 @@ from rehearsal.scenario.role_faults import roles_removed
 from rehearsal.scenario.training_watch import NodeWatch, until
 from rehearsal.scenario.unsupported_properties import unsupported_properties
 
+NODES = "head and workers in Ray; none of its tasks gets a machine's identity"
 LOOPBACK = "dashboard and MLflow listen there only, the dashboard with a token"
 ROLES_REMOVED = "nothing is saved, no worker joins; both work when the roles are back"
 OWN_ENVIRONMENT = "it learns from a window; its env runners on workers have X servers"
@@ -48,7 +49,7 @@ def run_life(context: Context, outcomes: Outcomes) -> list[str]:
         return []
     unsupported = unsupported_properties(Backend().resources())
     with NodeWatch(context.head) as nodes:
-        act("nodes", "head and workers in Ray", read_only_acts.nodes_join, nodes)
+        act("nodes", NODES, read_only_acts.nodes_join, nodes)
         act("metrics", "through the tunnel of the outputs", read_only_acts.metrics, context)
         act("loopback", LOOPBACK, read_only_acts.loopback, context)
         act("ports", "exactly the declared ones are open", ports_as_declared)

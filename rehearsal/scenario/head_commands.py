@@ -21,11 +21,14 @@ PYTHON = str(paths.PYTHON)
 AS_RAY = ["runuser", "--user", "ray", "--", "env", f"HOME={paths.HOME}"]
 AS_RAY += ["RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN_PATH=/etc/volley/ray-token"]
 
+AS_MLFLOW = ("--uid=mlflow", "--setenv=AZURE_POD_IDENTITY_AUTHORITY_HOST=http://127.0.0.1:1010")
+"""Options of systemd-run; MLflow gets its tokens there."""
+
 QUEUE_UNIT = "experiments.service"
 SAVE_UNIT = "sync-results.service"
 CLOCK_UNITS = (QUEUE_UNIT, "cluster-sleep.service")
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
-SERVICES = ("head.queue", "head.scheduled_events")
+SERVICES = ("head.queue", "head.scheduled_events", "head.identity")
 """The programs that run on the head all the time, besides Ray and MLflow."""
 SAVE_FAULT = f"/run/systemd/system/{SAVE_UNIT}.d/fault.conf"
 

@@ -19,7 +19,7 @@ from mlflow import MlflowClient
 from head.saved_database import NEWEST
 from infra.stack.results_account import CONTAINER
 from payload.tracking.metrics import STEPS
-from rehearsal.addresses import ADMIN_ADDRESS, STRANGER_ADDRESS
+from rehearsal.addresses import ADMIN_ADDRESS, METADATA_ADDRESS, STRANGER_ADDRESS
 from rehearsal.azure.network.nsg_evaluation import open_ports
 from rehearsal.backend import Backend, storage_accounts
 from rehearsal.host_paths import RUN
@@ -29,15 +29,53 @@ from rehearsal.machines.nspawn_machine import all_machines
 from rehearsal.network.bridges import INTERNET
 from rehearsal.network.port_scan import scan_from
 from rehearsal.scenario.context import Context
+from rehearsal.scenario.head_commands import AS_RAY, PYTHON
 from rehearsal.scenario.laptop import LEAN_MLFLOW, runs
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.training_watch import NodeWatch, until
 
+METADATA_URL = f"http://{METADATA_ADDRESS}/metadata/instance?api-version=2021-02-01"
+TOKEN = "identity/oauth2/token?api-version=2018-02-01&resource=https://storage.azure.com"
+IDENTITY_URLS = (
+    METADATA_URL,
+    f"http://{METADATA_ADDRESS}/metadata/{TOKEN}",
+    f"http://127.0.0.1:1010/metadata/{TOKEN}",
+)
+ASK_ON_EVERY_NODE = """
+import ray, sys, urllib.error, urllib.request
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
+@ray.remote(num_cpus=0)
+def ask(urls):
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    for url in urls:
+        request = urllib.request.Request(url, headers={"Metadata": "true"})
+        try:
+            return opener.open(request, timeout=5).read()
+        except urllib.error.HTTPError as error:
+            return f"{url}: {error}"
+        except urllib.error.URLError as error:
+            if not isinstance(error.reason, ConnectionRefusedError):
+                return f"{url}: {error}"
+    return "refused"
+for node in ray.nodes():
+    if node["Alive"]:
+        task = ask.options(scheduling_strategy=On(node["NodeID"], soft=False))
+        print(node["NodeManagerHostname"], ray.get(task.remote(sys.argv[1:])))
+"""
+
 
 def nodes_join(nodes: NodeWatch) -> str:
-    names = {machine.name for machine in all_machines()}
+    """Waits for all nodes; then a Ray task on each asks for the machine's identity, in vain."""
+    machines = all_machines()
+    names = {machine.name for machine in machines}
     nodes.wait_for(names, 30)
-    return f"{len(names)} nodes"
+    for machine in machines:
+        machine.run("curl", "--fail", "--silent", "--header", "Metadata: true", METADATA_URL)
+    asked = nodes.head.run(*AS_RAY, PYTHON, "-c", ASK_ON_EVERY_NODE, *IDENTITY_URLS).stdout
+    if sorted(asked.splitlines()) != sorted(f"{name} refused" for name in names):
+        raise UnexpectedError(f"Ray tasks asked for the machines' identity: {asked}")
+    return f"{len(names)} nodes; on each a Ray task is refused the machine's identity"
 
 
 def metrics(context: Context) -> str:

@@ -62,17 +62,20 @@ def _use_every_role(head: Machine, worker: Machine) -> list[tuple[Machine, str]]
     put = f"{head_commands.PUT_BLOB} $ENVIRONMENT_CONTAINER probe /etc/hostname"
     _start(head, "share-again", put)
     _start(worker, "take-again", f"{head_commands.TAKE_ENVIRONMENT} probe /tmp/probe")
+    artifact = f"{head_commands.PUT_BLOB} $RESULTS_CONTAINER mlartifacts/probe /etc/hostname"
+    _start(head, "artifact-again", artifact, *head_commands.AS_MLFLOW)
     return [
         (head, head_commands.SAVE_UNIT),
         (worker, "ray-worker.service"),
         (head, "publish-again.service"),
         (head, "share-again.service"),
         (worker, "take-again.service"),
+        (head, "artifact-again.service"),
     ]
 
 
-def _start(machine: Machine, unit: str, command: str) -> None:
-    options = ["--quiet", f"--unit={unit}"]
+def _start(machine: Machine, unit: str, command: str, *more: str) -> None:
+    options = ["--quiet", f"--unit={unit}", *more]
     options += ["--property=EnvironmentFile=/etc/volley/machine.env"]
     machine.run("systemd-run", *options, "sh", "-c", command)
 

@@ -36,6 +36,11 @@ class InstalledHead:
         # Of cluster-sleep.service and disk-space.service.
         for name in ("volley", "volley-requests"):
             (root / "run" / name).mkdir(parents=True)
+        # Of install_head.sh.
+        self.state = root / "var/lib/volley-identity"
+        self.settings = root / "etc/volley/cluster-settings.json"
+        for folder in (self.state, self.settings.parent, root / "var/lib/volley-mlflow"):
+            folder.mkdir(parents=True, exist_ok=True)
         self.boot("first")
         self.set_up_for(HOUR)
 

@@ -34,7 +34,7 @@ class FillingHead(InstalledHead):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.runs = self.home / "runs"
-        self.marks = self.home / "saved"
+        self.marks = self.root / "var/lib/volley-identity/saved"
 
     def experiment(self, name: str, state: str, **values: Any) -> Path:
         folder = self.experiments / name
@@ -159,7 +159,8 @@ def test_a_run_is_not_taken_from_under_a_save_or_a_start(head: FillingHead) -> N
     resumed = head.experiment("resumed", "STOPPED")
     head.run("resumed", 1)
     head.take(12)
-    with (head.home / "save.lock").open("w") as saving:
+    saving = os.open(head.marks.parent, os.O_RDONLY)
+    try:
         fcntl.flock(saving, fcntl.LOCK_EX)
         with head.start_disk() as process:
             time.sleep(1)
@@ -168,6 +169,8 @@ def test_a_run_is_not_taken_from_under_a_save_or_a_start(head: FillingHead) -> N
             (resumed / "state.json").write_text(state.replace("STOPPED", "QUEUED"))
             fcntl.flock(saving, fcntl.LOCK_UN)
             process.communicate()
+    finally:
+        os.close(saving)
     assert head.left() == ["resumed-key"]
 
 

@@ -47,8 +47,8 @@ class Head(InstalledHead):
 
     def __init__(self, root: Path, database: Path) -> None:
         super().__init__(root)
-        self.database = self.home / "mlflow.db"
-        self.copy = self.home / "mlflow.db.before-upgrade"
+        self.database = self.root / "var/lib/volley-mlflow/mlflow.db"
+        self.copy = self.database.with_name("mlflow.db.before-upgrade")
         shutil.copy(database, self.database)
 
     def upgrade(self) -> subprocess.CompletedProcess[str]:
@@ -71,7 +71,7 @@ class Head(InstalledHead):
             return [name for (name,) in tables]
 
     def files(self) -> set[str]:
-        return {path.name for path in self.home.iterdir() if path.name.startswith("mlflow")}
+        return {path.name for path in self.database.parent.iterdir()}
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ class Head(InstalledHead):
 
     def set(self, **settings: Any) -> None:
         text = json.dumps({**SETTINGS, "endpoint": "", **settings})
-        (self.home / "cluster-settings.json").write_text(text)
+        self.settings.write_text(text)
 
     def experiment(self, state: str) -> None:
         folder = self.experiments / "pong"
@@ -82,7 +82,7 @@ def test_updates_are_installed_once_a_day(head: Head) -> None:
 def test_a_stack_without_the_setting_installs_none(head: Head) -> None:
     head.set(security_updates=False)
     assert head.asks().returncode == 1
-    (head.home / "cluster-settings.json").unlink()
+    head.settings.unlink()
     assert head.asks().returncode == 1
 
 

@@ -40,6 +40,8 @@ def test_what_runs_before_and_outside_the_environment_needs_the_standard_library
     head = InstalledHead(tmp_path)
     modules = (
         "autoscaler.first_workers",
+        "identity.__main__",
+        "identity.server",
         "scheduled_events",
         "sleep.__main__",
         "sleep.deallocation",

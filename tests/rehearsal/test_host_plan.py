@@ -94,17 +94,12 @@ def test_a_subnet_without_service_endpoint_does_not_reach_the_account(
     assert set(account.let_in) == {REQUIRED["adminCidr"].removesuffix("/32")}
 
 
-def test_a_machine_has_the_identity_of_its_role_and_no_other(planned: Plan) -> None:
-    identities = {
-        name: [identity.resource_id for identity in instance.identities.values()]
-        for name, instance in planned.instances.items()
-    }
-    assert ["head" in identity for (identity,) in identities.values()] == [
-        True,
-        False,
-        False,
-        False,
+def test_a_machine_has_the_identities_of_its_role_and_no_other(planned: Plan) -> None:
+    identities = [
+        sorted(identity.resource_id.rpartition("-")[2] for identity in instance.identities.values())
+        for instance in planned.instances.values()
     ]
+    assert identities == [["head", "mlflow"], *[["workers"]] * 3]
 
 
 def test_a_machine_that_the_account_lets_in_finds_it_by_its_public_name(planned: Plan) -> None:

@@ -23,7 +23,7 @@ echo 1 > {runs}/pong-key/runs/a/progress.csv
 def removed(head: LocalHead) -> Path:
     """The program systemctl of a head without an experiment's runs."""
     head.experiment("pong", "FINISHED")
-    head.write("var/lib/volley/saved/pong-key/runs/a/progress.csv", b"mark")
+    head.write("var/lib/volley-identity/saved/pong-key/runs/a/progress.csv", b"mark")
     return head.folder / "programs/systemctl"
 
 

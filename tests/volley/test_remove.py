@@ -50,7 +50,7 @@ def test_it_says_what_would_be_lost_and_asks(connected: Laptop, ended: LocalHead
     assert not (ended.experiments / "pong").exists()
     assert list((ended.root / "var/lib/volley/runs").iterdir()) == []
     # Blob keeps what it has, and the head knows.
-    assert list((ended.root / "var/lib/volley/saved").rglob("weights"))
+    assert list((ended.root / "var/lib/volley-identity/saved").rglob("weights"))
 
 
 def test_scripts_say_yes_beforehand(connected: Laptop, ended: LocalHead) -> None:

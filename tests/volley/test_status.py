@@ -295,7 +295,7 @@ def test_what_the_head_knows_is_shown(connected: Laptop, head: LocalHead) -> Non
     (folder / "status.json").write_text(json.dumps({"state": "TRAINING", "run": "a", **RUN}))
     head.experiment("breakout", "QUEUED", order=2, reason="waiting for CPUs or GPUs in use by pong")
     head.experiment("cart", "QUEUED", order=3, reason="waiting for its turn")
-    head.write("var/lib/volley/saved-at", b"")
+    head.write("var/lib/volley-identity/saved-at", b"")
     memory = "sys/fs/cgroup/system.slice/experiments.service/memory.current"
     head.write(memory, str(61 * 2**20).encode())
     said = connected.volley("status")
@@ -336,11 +336,10 @@ def test_what_each_experiment_has_stored_is_shown_with_its_price(
         head.experiment(name)
     sizes = {"pong-key": 100 * 2**30, "small-key": 2**30, "older-key": 2**30}
     counted = {"everything": 110 * 2**30, "runs": sizes, "time": 1.0}
-    home = head.root / "var/lib/volley"
-    (home / "stored.json").write_text(json.dumps(counted))
+    head.write("var/lib/volley-identity/stored.json", json.dumps(counted).encode())
     prices = {**SETTINGS["prices"], "stored_gb": 0.0208 / 730}
     settings = {**SETTINGS, "endpoint": "", "prices": prices}
-    (home / "cluster-settings.json").write_text(json.dumps(settings))
+    head.write("etc/volley/cluster-settings.json", json.dumps(settings).encode())
     lines = connected.volley("cost").splitlines()
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if "│" in line]
     assert rows[-4:] == [

@@ -20,7 +20,7 @@ from ray.core.generated import autoscaler_pb2, gcs_pb2, gcs_service_pb2
 from infra.config.vm_sizes import Machine
 from infra.stack.idle_workers import WorkerLimits, autoscaling_config
 from rehearsal.azure.resources.scale_set_machines import SetMachine
-from tests.rehearsal.azure.resources.scale_set_cloud import SCALE_SET, Cloud
+from tests.rehearsal.azure.resources.scale_set_cloud import Cloud
 
 HEAD_IP = "10.42.0.4"
 HEAD = Machine.named("Standard_D4as_v5")
@@ -142,8 +142,8 @@ class Cluster:
 
     def set_limits(self, limits: WorkerLimits) -> None:
         """Rewrites the configuration, which Ray reads in each update."""
-        text = autoscaling_config(SCALE_SET, HEAD_IP, HEAD, WORKER, limits)
-        self.config.write_text(text.replace("https://management.azure.com", self.cloud.url))
+        text = autoscaling_config(HEAD_IP, HEAD, WORKER, limits)
+        self.config.write_text(text)
 
     def update(self, seconds: float = UPDATE_S, every_s: float = UPDATE_S) -> None:
         """Advances the clock by `seconds`, with an update every `every_s`."""

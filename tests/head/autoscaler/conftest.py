@@ -3,7 +3,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,16 @@ from ray.autoscaler._private import autoscaler, providers
 
 from head import resource_manager
 from head.autoscaler import first_workers, scale_set, scale_set_provider
+from head.cluster_settings import ClusterSettings
+from head.identity import workers
 from head.resource_manager import MachineToken, ResourceManager
+from infra.config.stack_settings import StackSettings
+from infra.stack.head_software import cluster_settings
 from infra.stack.idle_workers import WorkerLimits
 from rehearsal.azure.resources import roles
 from tests.head.autoscaler.cluster import Clock, Cluster, Gcs
-from tests.rehearsal.azure.resources.scale_set_cloud import ROLES, Cloud, cloud
+from tests.infra.declared_stack import REQUIRED
+from tests.rehearsal.azure.resources.scale_set_cloud import ROLES, SCALE_SET, Cloud, cloud
 
 HEARTBEAT_S = 180
 MakeCluster = Callable[..., Cluster]
@@ -25,7 +29,7 @@ MakeCluster = Callable[..., Cluster]
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
     monkeypatch.setattr(time, "time", found)
-    for module in (scale_set, scale_set_provider):
+    for module in (scale_set, scale_set_provider, workers):
         monkeypatch.setattr(module, "monotonic", found.monotonic)
     return found
 
@@ -48,7 +52,11 @@ def make_cluster(
             gcs = Gcs(azure, clock)
             monkeypatch.setattr(resource_manager, "sleep", clock.advance)
             monkeypatch.setattr(scale_set_provider, "internal_kv_get_gcs_client", lambda: gcs)
-            monkeypatch.setattr(scale_set_provider, "for_machine", partial(client, azure))
+            # identity.service has them: tests/head/identity.
+            asked = workers.Workers(client(azure, azure.url), SCALE_SET)
+            monkeypatch.setattr(scale_set_provider, "Azure", lambda: asked)
+            monkeypatch.setattr(first_workers, "Workers", lambda: asked)
+            monkeypatch.setattr(workers, "read_settings", lambda: settings(limits))
             monkeypatch.setattr(scale_set_provider, "WORKERS", tmp_path / "cluster-workers.json")
             monkeypatch.setattr(first_workers, "WORKERS", tmp_path / "cluster-workers.json")
             monkeypatch.setattr(first_workers, "FIRST_WORKERS", tmp_path / "first-workers")
@@ -56,6 +64,11 @@ def make_cluster(
 
         yield make
     providers._clear_provider_cache()
+
+
+def settings(limits: WorkerLimits) -> ClusterSettings:
+    own = StackSettings.model_validate({**REQUIRED, "maxWorkers": limits.max_workers})
+    return cluster_settings(own, SCALE_SET, "/head")
 
 
 class Identity:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
-
 import pytest
 
 from head.autoscaler import first_workers
-from infra.config.stack_settings import StackSettings
-from infra.stack.head_software import cluster_settings
 from infra.stack.idle_workers import WorkerLimits
 from tests.head.autoscaler.cluster import Cluster
-from tests.head.autoscaler.conftest import MakeCluster, client
-from tests.infra.declared_stack import REQUIRED
-from tests.rehearsal.azure.resources.scale_set_cloud import SCALE_SET
+from tests.head.autoscaler.conftest import MakeCluster
 
 pytestmark = pytest.mark.slow
 
@@ -24,13 +17,8 @@ TWO = WorkerLimits(2, 4, 5)
 @pytest.fixture
 def cluster(make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """A head whose Ray has not started."""
-    cluster = make_cluster(TWO)
-    settings = cluster_settings(StackSettings.model_validate(REQUIRED), SCALE_SET, "/head")
-    settings = replace(settings, endpoint=cluster.cloud.url)
-    monkeypatch.setattr(first_workers, "read_settings", lambda: settings)
-    monkeypatch.setattr(first_workers, "for_machine", partial(client, cluster.cloud))
     monkeypatch.setattr(first_workers, "PAUSE_S", 0)
-    return cluster
+    return make_cluster(TWO)
 
 
 def test_azure_is_asked_once_and_rays_autoscaler_counts_them(cluster: Cluster) -> None:

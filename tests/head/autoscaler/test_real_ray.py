@@ -1,4 +1,4 @@
-"""`ray start --head --autoscaling-config` and a worker's `ray start`, as the units run them."""
+"""Ray's head with its autoscaler, identity.service and a worker, each started as its unit does."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ray.util import get_node_ip_address
 
+from infra.config.stack_settings import StackSettings
 from infra.config.vm_sizes import Machine
+from infra.stack.head_software import cluster_settings
 from infra.stack.idle_workers import WorkerLimits, autoscaling_config
 from rehearsal.azure.resources import roles
 from tests.free_port import free_port
+from tests.infra.declared_stack import REQUIRED
 from tests.local_server import json_server
 from tests.project import ROOT
 from tests.rehearsal.azure.resources.scale_set_cloud import SCALE_SET, Cloud, cloud
@@ -66,17 +70,24 @@ class RealRay:
 
     def head(self, url: str) -> None:
         size = Machine.named("Standard_D2as_v5")
-        text = autoscaling_config(
-            SCALE_SET, self._head_ip, size, size, WorkerLimits(0, 2, IDLE_MINUTES)
-        )
-        text = text.replace("https://management.azure.com", url)
         config = self.folder / "autoscaling.yaml"
-        config.write_text(text)
+        config.write_text(
+            autoscaling_config(self._head_ip, size, size, WorkerLimits(0, 2, IDLE_MINUTES))
+        )
+        self._serve_identity(url)
         self._start(
             *("--head", f"--port={self._port}", "--num-cpus=0", "--include-dashboard=false"),
             *(f"--node-ip-address={self._head_ip}", f"--temp-dir={self._temporary}"),
             f"--autoscaling-config={config}",
         )
+
+    def _serve_identity(self, url: str) -> None:
+        own = StackSettings.model_validate({**REQUIRED, "maxWorkers": 2})
+        settings = replace(cluster_settings(own, SCALE_SET, "/head"), endpoint=url)
+        for folder in ("etc/volley", "run/volley-identity"):
+            (self.folder / folder).mkdir(parents=True)
+        (self.folder / "etc/volley/cluster-settings.json").write_text(settings.to_json())
+        self._spawn([sys.executable, "-m", "head.identity.server"], {})
 
     def worker(self, name: str) -> None:
         where = (f"--address={self._head_ip}:{self._port}", f"--node-ip-address={WORKER_IP}")

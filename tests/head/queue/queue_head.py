@@ -25,16 +25,9 @@ from payload.parcel import (
 )
 from tests.head.installed_head import InstalledHead
 
-NO_RESULTS = """\
-import sys
-
-def restore_runs(*_):
-    pass
-
-if __name__ == "__main__":
-    print("results:", *sys.argv[1:], flush=True)
-"""
-"""Replaces head/results.py, which tests/head/results tests."""
+NO_SAVE = "import sys\nprint('identity:', *sys.argv[1:], flush=True)"
+NO_RESTORE = "def restore(*_):\n    pass\n"
+"""They replace modules of head/identity, which tests/head/identity tests."""
 CARTPOLE = """\
 run: PPO
 env: CartPole-v1
@@ -97,7 +90,8 @@ class Head(InstalledHead):
     def __init__(self, root: Path, variables: dict[str, str] | None = None) -> None:
         super().__init__(root)
         self._variables = variables or {}
-        self.replace_module("results.py", NO_RESULTS)
+        self.replace_module("identity/__main__.py", NO_SAVE)
+        self.replace_module("identity/restored_runs.py", NO_RESTORE)
         self.queue: subprocess.Popen[str] | None = None
 
     @property

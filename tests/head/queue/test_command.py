@@ -130,7 +130,7 @@ def test_an_experiment_that_never_fits_is_refused(head: Head) -> None:
 
 def test_one_that_fits_on_workers_that_are_not_there_yet_is_taken(head: Head) -> None:
     settings = StackSettings.model_validate({**REQUIRED, "headSize": "Standard_D2as_v5"})
-    file = head.experiments.parent / "cluster-settings.json"
+    file = head.settings
     file.write_text(cluster_settings(settings, "set", "vm").to_json())
     assert head.submit("pong", "config: {num_learners: 2}\n")["state"] == "QUEUED"
     answer = head.submit("pong-2", "config: {num_learners: 20}\n")

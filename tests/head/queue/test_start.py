@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from azure.core.exceptions import ServiceRequestError
 from ray.exceptions import RaySystemError
 from requests import ConnectTimeout
 
+from head.identity.client import IdentityError
 from head.queue import start
 from payload.errors import TemporaryError, UserError
 from tests.head.queue.queue_head import Head, cartpole
@@ -20,9 +20,9 @@ from tests.head.queue.queue_head import Head, cartpole
 pytestmark = pytest.mark.slow
 
 BLOB_IS_AWAY = """\
-from azure.core.exceptions import ServiceRequestError
-def restore_runs(*_):
-    raise ServiceRequestError("Failed to resolve 'account.blob.core.windows.net'\\nmore")
+from head.identity.client import IdentityError
+def restore(*_):
+    raise IdentityError("Failed to resolve 'account.blob.core.windows.net'\\nmore")
 """
 
 
@@ -42,12 +42,10 @@ def submits(head: Head, name: str, **variables: str) -> subprocess.CompletedProc
 
 def test_a_start_without_blob_ends_at_once_and_says_so_in_one_line(head: Head) -> None:
     head.submit("pong", cartpole())
-    head.replace_module("results.py", BLOB_IS_AWAY)
+    head.replace_module("identity/restored_runs.py", BLOB_IS_AWAY)
     done = submits(head, "pong")
     assert done.returncode == os.EX_TEMPFAIL, done.stderr
-    assert done.stdout == (
-        "ServiceRequestError: Failed to resolve 'account.blob.core.windows.net'\n"
-    )
+    assert done.stdout == ("IdentityError: Failed to resolve 'account.blob.core.windows.net'\n")
 
 
 def test_a_start_without_a_registry_ends_with_its_line(head: Head) -> None:
@@ -63,7 +61,7 @@ def test_a_start_without_a_registry_ends_with_its_line(head: Head) -> None:
     [
         (UserError("env: no such"), 2),
         (TemporaryError("image: the registry does not answer"), 75),
-        (ServiceRequestError("Blob is away"), 75),
+        (IdentityError("Blob is away"), 75),
         (ConnectTimeout("Ray is away"), 75),
         (ConnectionError("Ray is away"), 75),
         (RaySystemError("the raylet is gone"), 75),

@@ -56,7 +56,7 @@ class Day:
 def day(storage: BlobStorage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day]:
     storage.create_container("results", "day")
     cluster = Cluster(storage, "day", tmp_path_factory.mktemp("day"))
-    database = cluster.home / "mlflow.db"
+    database = cluster.database
     with closing(sqlite3.connect(database)) as connection:
         connection.executescript(METRICS)
     requests: list[tuple[float, BlobRequest]] = []
@@ -80,7 +80,7 @@ def train(cluster: Cluster, step: int) -> None:
         (f"env_runners/metric_{row}", random.random(), START + step, "0" * 32, step)
         for row in range(180)
     ]
-    with closing(sqlite3.connect(cluster.home / "mlflow.db")) as database, database:
+    with closing(sqlite3.connect(cluster.database)) as database, database:
         database.executemany("insert into metrics values (?, ?, ?, ?, ?)", rows)
     for name, size in {"progress.csv": 1000, "driver_log.txt": 4000}.items():
         path = cluster.write_run(f"a/{name}", "") if step == 0 else run(cluster) / name

@@ -16,7 +16,7 @@ NOON = datetime(2026, 6, 10, 12, tzinfo=UTC)
 
 
 def save(cluster: Cluster, at: datetime, at_once: bool = False) -> bool:
-    database = SavedDatabase(cluster.home / "mlflow.db", cluster.home, cluster.blobs)
+    database = SavedDatabase(cluster.database, cluster.state, cluster.blobs)
     return database.save(at.timestamp(), at_once)
 
 
@@ -25,7 +25,7 @@ def copies(cluster: Cluster) -> list[str]:
 
 
 def damage(cluster: Cluster, position: int) -> None:
-    with (cluster.home / "mlflow.db").open("r+b") as file:
+    with (cluster.database).open("r+b") as file:
         file.seek(position)
         file.write(b"\xff" * 4096)
 
@@ -54,7 +54,7 @@ def test_a_locked_database_is_not_waited_for_without_end(
 ) -> None:
     cluster.log_metric(1)
     monkeypatch.setattr(database_snapshot, "SNAPSHOT_S", 0.1)
-    with closing(sqlite3.connect(cluster.home / "mlflow.db")) as other:
+    with closing(sqlite3.connect(cluster.database)) as other:
         other.execute("begin exclusive")
         assert not cluster.save()
     assert "was locked for" in capfd.readouterr().err
@@ -64,17 +64,17 @@ def test_a_locked_database_is_not_waited_for_without_end(
 @pytest.mark.slow
 def test_what_a_killed_save_left_is_removed(cluster: Cluster) -> None:
     cluster.log_metric(1)
-    (cluster.home / ".mlflow.db.snapshot").mkdir()
-    (cluster.home / ".mlflow.db.snapshot/packed").write_text("half")
+    (cluster.state / ".mlflow.db.snapshot").mkdir()
+    (cluster.state / ".mlflow.db.snapshot/packed").write_text("half")
     assert cluster.save()
-    assert not (cluster.home / ".mlflow.db.snapshot").exists()
+    assert not (cluster.state / ".mlflow.db.snapshot").exists()
 
 
 @pytest.mark.slow
 def test_a_database_of_an_earlier_version_is_continued_and_replaced(make: Make) -> None:
     first, second = make(), make()
     first.log_metric(1)
-    first.blobs.upload_blob("mlflow.db", (first.home / "mlflow.db").read_bytes())
+    first.blobs.upload_blob("mlflow.db", (first.database).read_bytes())
     second.results.restore(second.blobs)
     second.log_metric(2)
     assert second.save()
@@ -91,7 +91,7 @@ def test_a_saved_database_that_is_damaged_is_not_restored(make: Make) -> None:
     first.blobs.upload_blob("mlflow.db.gz", packed[:-20], overwrite=True)
     with pytest.raises(database_snapshot.DamagedError):
         second.results.restore(second.blobs)
-    assert not (second.home / "mlflow.db").exists()
+    assert not (second.database).exists()
 
 
 # When
@@ -102,7 +102,7 @@ def test_a_large_database_is_saved_when_it_is_due_and_at_every_end(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.log_metric(1)
-    size = (cluster.home / "mlflow.db").stat().st_size
+    size = (cluster.database).stat().st_size
     monkeypatch.setattr(saved_database, "RATE", size / 100)
     assert save(cluster, NOON)
     cluster.log_metric(2)
@@ -152,7 +152,7 @@ def test_a_person_puts_a_copy_back(cluster: Cluster) -> None:
         cluster.log_metric(value)
         assert save(cluster, NOON + timedelta(hours=value))
     # As docs/azure.md says, in its order.
-    (cluster.home / "mlflow.db").rename(cluster.home / "mlflow.db.before")
+    (cluster.database).rename(cluster.database.with_name("mlflow.db.before"))
     copy = cluster.blobs.download_blob(copies(cluster)[0]).readall()
     cluster.blobs.upload_blob("mlflow.db.gz", copy, overwrite=True)
     cluster.results.restore(cluster.blobs)

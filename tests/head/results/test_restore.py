@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
 from head import blob, saved_database
+from head.disk import LEAST
 from head.files import replace
-from tests.head.results.cluster import KEY, Make
+from head.identity.client import IdentityError
+from tests.head.relocated import relocated
+from tests.head.results.cluster import KEY, Cluster, Make
+from tests.payload.small_disk import small_disk
 
 pytestmark = pytest.mark.slow
 
@@ -51,11 +57,10 @@ def test_runs_are_restored_whole_after_an_interruption(make: Make) -> None:
         first.write_run(path, path)
     first.save()
     second.lose_once("GET", "a/experiment.yaml")
-    from azure.core.exceptions import AzureError
-
-    with pytest.raises(AzureError):
-        second.results.restore_runs(second.blobs, KEY)
-    second.results.restore_runs(second.blobs, KEY)
+    with pytest.raises(IdentityError, match="connection reset"):
+        second.restore_runs()
+    assert not list((second.home / "runs").iterdir())
+    second.restore_runs()
     for path in paths:
         assert (second.home / "runs" / KEY / "runs" / path).read_text() == path
     assert second.save()
@@ -70,7 +75,7 @@ def test_the_best_checkpoint_is_still_known(make: Make) -> None:
     best = runs / "a/checkpoints/best"
     (first.home / best).symlink_to("checkpoint_1")
     first.save()
-    second.results.restore_runs(second.blobs, KEY)
+    second.restore_runs()
     assert (second.home / best / "weights").read_text() == "learned"
 
 
@@ -79,7 +84,7 @@ def test_runs_of_this_machine_are_left_as_they_are(make: Make) -> None:
     first.write_run("a/progress.csv", "old")
     first.save()
     mine = second.write_run("a/progress.csv", "mine")
-    second.results.restore_runs(second.blobs, KEY)
+    second.restore_runs()
     assert mine.read_text() == "mine"
 
 
@@ -87,13 +92,13 @@ def test_a_role_that_is_not_known_yet_is_waited_for(
     make: Make, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     first, second = make(), make()
-    first.write_run("a/progress.csv", "1\n")
+    first.log_metric(1)
     first.save()
     monkeypatch.setattr(blob, "PAUSE_S", 0.01)
     second.token.refused = 2
-    blob.retry("runs", lambda: second.results.restore_runs(second.blobs, KEY))
-    assert (second.home / "runs" / KEY / "runs/a/progress.csv").read_text() == "1\n"
-    assert capfd.readouterr().out.count("runs: ") == 2
+    blob.retry("mlflow.db", partial(second.results.restore, second.blobs))
+    assert second.database.exists()
+    assert capfd.readouterr().out.count("mlflow.db: ") == 2
 
 
 def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,11 +116,37 @@ def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_next_cluster_has_the_notebooks(make: Make) -> None:
     first, second = make(), make()
-    first.results.restore_notebooks(first.blobs)
+    first.restore_runs("notebooks")
     notebooks = Path("runs/notebooks")
-    assert list((first.home / notebooks).iterdir()) == []
-    (first.home / notebooks / "plots").mkdir()
+    assert not (first.home / notebooks).exists()
+    (first.home / notebooks / "plots").mkdir(parents=True)
     (first.home / notebooks / "plots/returns.ipynb").write_text("{}")
     first.save()
-    second.results.restore_notebooks(second.blobs)
+    second.restore_runs("notebooks")
     assert (second.home / notebooks / "plots/returns.ipynb").read_text() == "{}"
+
+
+def test_runs_come_back_where_they_fit_and_are_known_as_saved(cluster: Cluster) -> None:
+    weights = cluster.write_run("a/checkpoints/checkpoint_1/weights", "learned")
+    assert cluster.save()
+    rmtree(cluster.home / "runs" / KEY)
+    reason = "the head's disk has 5.0 GiB left, and the runs have 0.0 GiB"
+    with small_disk(cluster.home, LEAST):
+        (cluster.home / "runs").mkdir()
+        with pytest.raises(IdentityError, match=reason):
+            cluster.restore_runs()
+    cluster.restore_runs()
+    assert weights.read_text() == "learned"
+    assert relocated("head.marks", cluster.home.parents[2]).is_saved(weights)
+
+
+def test_a_link_that_an_experiment_has_left_leads_nowhere(make: Make, tmp_path: Path) -> None:
+    first, second = make(), make()
+    first.write_run("a/weights", "learned")
+    first.save()
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (second.home / f"runs/.{KEY}").symlink_to(outside)
+    second.restore_runs()
+    assert list(outside.iterdir()) == []
+    assert (second.home / "runs" / KEY / "runs/a/weights").read_text() == "learned"

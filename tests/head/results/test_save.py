@@ -42,7 +42,7 @@ def test_a_lost_answer_does_not_end_all_saving(cluster: Cluster, saves_before: i
 def test_a_crash_before_the_etag_is_known_does_not_end_all_saving(cluster: Cluster) -> None:
     cluster.log_metric(1)
     cluster.save()
-    (cluster.home / "mlflow.db.etag").unlink()
+    (cluster.state / "mlflow.db.etag").unlink()
     cluster.log_metric(2)
     assert cluster.save()
     assert cluster.saved_metrics() == [1, 2]
@@ -99,7 +99,7 @@ def test_only_a_save_of_everything_is_one(
     monkeypatch.setattr(cluster.results, "count_if_due", lambda: None)
     assert cluster.results.main(verb) == exit_code
     assert asked == [verb == "save"]
-    assert (cluster.home / "saved-at").exists() == (outcome == "SAVED")
+    assert (cluster.state / "saved-at").exists() == (outcome == "SAVED")
 
 
 # The runs
@@ -122,7 +122,7 @@ def test_what_is_removed_is_removed_from_the_account(make: Make) -> None:
     first.save()
     rmtree(first.home / "runs" / KEY / "runs/a/checkpoints/checkpoint_1")
     first.save()
-    second.results.restore_runs(second.blobs, KEY)
+    second.restore_runs()
     rmtree(second.home / "runs" / KEY / "runs/a/checkpoints/checkpoint_2")
     assert second.save()
     assert second.saved_runs() == ["a/checkpoints/checkpoint_3/weights"]
@@ -132,7 +132,7 @@ def test_what_was_restored_is_not_saved_again(make: Make) -> None:
     first, second = make(), make()
     first.write_run("a/progress.csv", "1\n")
     first.save()
-    second.results.restore_runs(second.blobs, KEY)
+    second.restore_runs()
     asked: list[str] = []
     second.before_request = lambda request: asked.append(request.method)
     second.save()
@@ -161,8 +161,8 @@ def test_runs_are_saved_where_the_database_cannot_be(make: Make) -> None:
 def test_the_database_is_saved_where_the_runs_cannot_be(cluster: Cluster) -> None:
     cluster.write_run("a/progress.csv", "1\n")
     # A file takes the place of the folder of marks.
-    (cluster.home / "saved").mkdir()
-    (cluster.home / "saved" / KEY).touch()
+    (cluster.state / "saved").mkdir()
+    (cluster.state / "saved" / KEY).touch()
     cluster.log_metric(1)
     assert not cluster.save()
     assert cluster.saved_metrics() == [1]
@@ -199,12 +199,15 @@ def test_checkpoints_that_are_removed_meanwhile_end_no_save(cluster: Cluster, wh
 
 def test_what_comes_after_a_save_has_begun_is_saved_by_the_next_one(cluster: Cluster) -> None:
     cluster.write_run("a/progress.csv", "1\n")
-    with (cluster.home / "save.lock").open("w") as running:
+    running = os.open(cluster.state, os.O_RDONLY)
+    try:
         fcntl.flock(running, fcntl.LOCK_EX)
         last = threading.Thread(target=cluster.save)
         last.start()
         time.sleep(0.3)
         assert cluster.saved_runs() == []
         cluster.write_run("a/finished", "")
+    finally:
+        os.close(running)
     last.join(30)
     assert cluster.saved_runs() == ["a/finished", "a/progress.csv"]

@@ -31,7 +31,7 @@ def stored(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def counted(cluster: Cluster) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads((cluster.home / "stored.json").read_text())
+    answer: dict[str, Any] = json.loads((cluster.state / "stored.json").read_text())
     return answer
 
 
@@ -54,7 +54,7 @@ def test_it_is_counted_once_an_hour(cluster: Cluster, stored: ModuleType) -> Non
     assert cluster.save()
     stored.count_if_due()
     assert counted(cluster)["runs"] == {}
-    file = cluster.home / "stored.json"
+    file = cluster.state / "stored.json"
     file.write_text(json.dumps({**counted(cluster), "time": time.time() - stored.EVERY_S}))
     stored.count_if_due()
     assert counted(cluster)["runs"] == {KEY: 5}
@@ -64,7 +64,7 @@ def test_an_account_that_does_not_answer_leaves_the_last_count(
     cluster: Cluster, stored: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {"everything": 7, "runs": {}, "time": 0.0}
-    (cluster.home / "stored.json").write_text(json.dumps(before))
+    (cluster.state / "stored.json").write_text(json.dumps(before))
 
     def away(_: Any) -> None:
         raise ServiceRequestError("no route")

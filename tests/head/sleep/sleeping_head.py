@@ -1,7 +1,7 @@
 """A head that may sleep: its software and processes are real, its paths are below a folder.
 
 Each run is a process, as the timer starts it. The rehearsal provides Azure and the identity's
-tokens over HTTP; stubs of systemctl and runuser record their calls.
+tokens over HTTP; stubs of systemctl and of a save record their calls.
 """
 
 from __future__ import annotations
@@ -50,15 +50,16 @@ SYSTEMCTL = """\
 [[ ! -e kills || "$*" != $(cat kills) ]] || { rm kills; kill -9 $PPID; }
 [[ ! -e submits || "$*" != stop* ]] || mv submits var/lib/volley/experiments/late
 """
-RUNUSER = 'shift 3; exec "$@"'
 SAVE = """\
 import sys
 from pathlib import Path
 
-print("saved")
-sys.exit(Path("{root}/unsaved").exists())
+root = Path("{root}")
+with (root / "calls").open("a") as calls:
+    print(*sys.argv[1:], file=calls)
+sys.exit((root / "unsaved").exists())
 """
-"""Replaces head/results.py, which tests/head/results tests."""
+"""Replaces head/identity, which tests/head/identity tests."""
 
 
 class SleepingHead(InstalledHead):
@@ -71,11 +72,10 @@ class SleepingHead(InstalledHead):
     def __init__(self, root: Path, cloud: Cloud, identity: str) -> None:
         super().__init__(root)
         self.cloud, self.identity = cloud, identity
-        self.replace_module("results.py", SAVE.format(root=self.root))
+        self.replace_module("identity/__main__.py", SAVE.format(root=self.root))
         self.shorten_waits(POLL_S=0.2)
         self.machine = Machine(self.root)
         self.machine.command("systemctl", SYSTEMCTL)
-        self.machine.command("runuser", RUNUSER)
         self.set()
         self.queue_sees()
 
@@ -182,7 +182,12 @@ class SleepingHead(InstalledHead):
         self._file(name).write_text(json.dumps(values))
 
     def _file(self, name: str) -> Path:
-        return (self.root / "run/volley" if name == "sleep.json" else self.home) / name
+        folders = {
+            "sleep.json": self.root / "run/volley",
+            "stored.json": self.state,
+            self.settings.name: self.settings.parent,
+        }
+        return folders.get(name, self.home) / name
 
     def change(self, name: str, **values: Any) -> None:
         self.write(name, {**self.read(name), **values})

@@ -48,7 +48,7 @@ def test_a_head_that_is_asked_sleeps_on_a_full_disk(full: SleepingHead) -> None:
 
 
 def test_a_limit_is_kept_on_a_full_disk(full: SleepingHead) -> None:
-    settings = full.home / "cluster-settings.json"
+    settings = full.settings
     settings.write_text(settings.read_text().replace('"max_hours": 0', '"max_hours": 1'))
     full.run()
     assert full.is_deallocated

@@ -14,7 +14,7 @@ from tests.rehearsal.azure.resources.scale_set_cloud import HEAD, SCALE_SET
 pytestmark = pytest.mark.slow
 
 STOP_EXPERIMENTS = "systemctl stop experiments.service"
-SAVE = "runuser --user ray -- /opt/volley/venv/bin/python"
+SAVE = "save"
 STOP_RAY = "systemctl stop ray-head.service"
 START = "systemctl start --no-block ray-head.service experiments.service"
 
@@ -24,8 +24,7 @@ def test_an_idle_head_saves_deletes_its_workers_and_deallocates_itself(
 ) -> None:
     head = make_head(workers=3)
     head.run_when_idle_for(31)
-    save = f"{SAVE} -m head.results save"
-    assert head.calls == [STOP_EXPERIMENTS, save, STOP_RAY]
+    assert head.calls == [STOP_EXPERIMENTS, SAVE, STOP_RAY]
     assert (head.cloud.machines(), head.cloud.capacity) == ({}, 0)
     assert head.is_deallocated
     assert head.cloud.management.asked[-1] == f"POST {HEAD}/deallocate"

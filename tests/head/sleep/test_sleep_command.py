@@ -100,7 +100,7 @@ def test_a_cluster_that_azure_scales_does_not_sleep(head: SleepingHead) -> None:
 
 
 def test_a_head_without_settings_says_so(head: SleepingHead) -> None:
-    (head.home / "cluster-settings.json").unlink()
+    head.settings.unlink()
     assert "settings have not arrived" in head.ask("sleep")["error"]
     assert head.run() == ""
 

@@ -220,7 +220,7 @@ def test_one_of_a_cluster_that_azure_scales_does_too(told: Watchdog) -> None:
     "breaks",
     [
         lambda head: head.queue_sees(age_s=121),
-        lambda head: (head.home / "cluster-settings.json").unlink(),
+        lambda head: head.settings.unlink(),
     ],
     ids=["cannot tell", "no settings"],
 )

@@ -26,6 +26,7 @@ def machine(role: Role = "head", **changes: Any) -> MachineEnvironment:
         "token_container": "token",
         "environment_container": "environments",
         "identity_client_id": "client",
+        "mlflow_client_id": "mlflow" if role == "head" else "",
         "mlflow_tracking_uri": "http://127.0.0.1:5000",
     }
     return MachineEnvironment(**{**values, **changes})

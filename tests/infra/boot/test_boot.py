@@ -117,7 +117,7 @@ def test_only_a_stack_with_containers_pays_for_them(role: Role) -> None:
     )
     assert "umoci" not in without
     assert "umoci" in with_containers
-    assert "/etc/volley/containers.nft" in with_containers
+    assert "60-containers.conf" in with_containers
     assert "registry-login.timer" not in str(yaml.safe_load(with_containers)["runcmd"])
     logged_in = cloud_config(machine(role, containers=True, container_registry="i.azurecr.io"))
     assert "registry-login.timer" in str(yaml.safe_load(logged_in)["runcmd"])

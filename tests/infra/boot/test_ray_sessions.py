@@ -22,7 +22,7 @@ def start_ray(root: Path, role: Role) -> list[str]:
     host = Machine(root)
     for name in ("ray", "python"):
         host.write(f"opt/volley/venv/bin/{name}", "#!/bin/sh\n").chmod(0o755)
-    host.write("var/lib/volley/cluster-settings.json", "{}")
+    host.write("etc/volley/cluster-settings.json", "{}")
     host.write("etc/volley/vm-name", "worker0\n")
     script = (FILES / role / f"usr/local/lib/volley/start-ray-{role}").read_text()
     done = host.run(script, {"RAY_START_FLAGS": "--port=1"})

@@ -17,6 +17,7 @@ import pytest
 import yaml
 from requests.utils import get_environ_proxies
 
+from head.identity.mlflow_token import ADDRESS
 from head.paths import RUNS, SLEEP, SLEEP_REQUEST
 from head.queue.__main__ import CLOSING_S
 from head.queue.plan import OOM_SCORE
@@ -54,7 +55,8 @@ def variables(tree: Path, unit: str) -> dict[str, str]:
 @pytest.mark.parametrize("role", ["head"], indirect=True)
 def test_mlflow_serves_and_starts_no_jobs(tree: Path) -> None:
     environment = settings(tree, "mlflow.service", "Environment")
-    assert "MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false MLFLOW_DISABLE_TELEMETRY=true" in environment
+    assert any("MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false" in line for line in environment)
+    assert any("MLFLOW_DISABLE_TELEMETRY=true" in line for line in environment)
 
 
 @pytest.mark.slow
@@ -230,7 +232,10 @@ def test_the_end_of_a_training_is_saved_whatever_else_is_being_saved(tree: Path)
     # Not `systemctl start`: it would join a save that began before the end, and systemd would
     # refuse it during shutdown. With "-", a failed save does not make a finished training fail.
     assert command.startswith("-/usr/bin/env ")
-    assert command.endswith(" -m head.results save")
+    assert command.endswith(" -m head.identity save")
+    # systemd stops in the reverse order.
+    (after,) = settings(tree, "experiments.service", "After")
+    assert "identity.service" in after.split()
 
 
 @pytest.mark.parametrize("role", ["head"], indirect=True)
@@ -279,6 +284,27 @@ def test_what_is_installed_for_jupyterlab_depends_on_nothing_of_rays(tree: Path)
     # Python looks for modules in the working directory first.
     assert settings(tree, unit, "WorkingDirectory") == ["/"]
     assert "PYTHONSAFEPATH=1" in settings(tree, unit, "Environment")[0]
+
+
+@pytest.mark.parametrize("role", ["head"], indirect=True)
+def test_what_needs_the_machines_identity_is_not_ray_and_has_no_other_right(tree: Path) -> None:
+    for unit in ("identity.service", "sync-results.service"):
+        assert settings(tree, unit, "User") == ["identity"]
+        # What it writes Ray's user may read.
+        assert settings(tree, unit, "Group") == ["ray"]
+        assert settings(tree, unit, "UMask") == ["0027"]
+        rights = settings(tree, unit, "CapabilityBoundingSet")
+        assert rights == settings(tree, unit, "AmbientCapabilities")
+        assert set(rights[0].split()) <= {"CAP_DAC_READ_SEARCH", "CAP_NET_BIND_SERVICE"}
+        # Neither the user's variables nor a folder of Ray's: Python would import from them.
+        assert settings(tree, unit, "EnvironmentFile") == ["/etc/volley/machine.env"]
+        assert settings(tree, unit, "WorkingDirectory") == ["/"]
+    assert settings(tree, "mlflow.service", "User") == ["mlflow"]
+    address = "http://{}:{}".format(*ADDRESS)
+    own = f"AZURE_POD_IDENTITY_AUTHORITY_HOST={address}"
+    assert own in settings(tree, "mlflow.service", "Environment")
+    for unit in ("ray-head", "experiments", "jupyter", "jupyter-notebooks", "restore-runs@"):
+        assert settings(tree, f"{unit}.service", "User") == ["ray"]
 
 
 @pytest.mark.parametrize("role", ["head"], indirect=True)

@@ -35,6 +35,15 @@ from tests.infra.declared_stack import EXISTING_SUBNETS, REQUIRED, Declared, dec
 SCALE_SET = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets"
 RUN_COMMAND = "VirtualMachineRunCommandByVirtualMachine"
 SYSTEMCTL = '[[ "$*" != *is-active* || -e active ]]'
+INSTALL = """
+words=()
+while (($#)); do
+  case $1 in --owner | --group) shift ;; *) words+=("$1") ;; esac
+  shift
+done
+/usr/bin/install "${words[@]}"
+"""
+"""Without the machine's users, which tests/head/identity/test_users.py has."""
 
 
 @cache
@@ -190,10 +199,11 @@ def _scripts(stack: Declared) -> dict[str, str]:
 def head(tmp_path: Path) -> Machine:
     machine = Machine(tmp_path)
     (tmp_path / "var/lib/volley").mkdir(parents=True)
-    for folder in ("usr/local/lib/volley", "etc/systemd/system"):
+    for folder in ("usr/local/lib/volley", "etc/systemd/system", "etc/volley"):
         (tmp_path / folder).mkdir(parents=True)
     machine.command("systemctl", SYSTEMCTL)
     machine.command("id", "")
+    machine.command("install", INSTALL)
     machine.command("systemd-run", "")
     machine.write("active", "")
     return machine
@@ -209,7 +219,7 @@ def apply(head: Machine, **changes: Any) -> subprocess.CompletedProcess[str]:
 def test_ray_accepts_the_configuration_that_arrives(head: Machine) -> None:
     done = apply(head, maxWorkers=3)
     assert done.returncode == 0, done.stderr
-    config = yaml.safe_load((head.root / "var/lib/volley/autoscaling.yaml").read_text())
+    config = yaml.safe_load((head.root / "etc/volley/autoscaling.yaml").read_text())
     validate_config(config)
     assert config["available_node_types"]["worker"]["max_workers"] == 3
 
@@ -218,7 +228,7 @@ def test_ray_accepts_the_configuration_that_arrives(head: Machine) -> None:
 @pytest.mark.parametrize(("scaling", "least"), [("demand", 1), ("fixed", 3)])
 def test_a_fixed_cluster_wants_all_its_workers(head: Machine, scaling: str, least: int) -> None:
     assert apply(head, scaling=scaling, minWorkers=1, maxWorkers=3).returncode == 0
-    config = yaml.safe_load((head.root / "var/lib/volley/autoscaling.yaml").read_text())
+    config = yaml.safe_load((head.root / "etc/volley/autoscaling.yaml").read_text())
     assert config["available_node_types"]["worker"]["min_workers"] == least
 
 
@@ -265,14 +275,14 @@ def test_once_rays_autoscaler_has_reported_it_asks_alone(head: Machine) -> None:
 def test_where_azure_scales_ray_starts_again_without_its_autoscaler(head: Machine) -> None:
     apply(head)
     assert apply(head, scaling="cpu").returncode == 0
-    assert not (head.root / "var/lib/volley/autoscaling.yaml").exists()
+    assert not (head.root / "etc/volley/autoscaling.yaml").exists()
     assert "systemctl restart ray-head.service" in head.called()
 
 
 @pytest.mark.slow
 def test_ray_imports_the_provider_that_arrives(head: Machine) -> None:
     apply(head)
-    config = yaml.safe_load((head.root / "var/lib/volley/autoscaling.yaml").read_text())
+    config = yaml.safe_load((head.root / "etc/volley/autoscaling.yaml").read_text())
     module, _, name = config["provider"]["module"].rpartition(".")
     code = f"import importlib; getattr(importlib.import_module('{module}'), '{name}')"
     path = {"PYTHONPATH": str(head.root / "usr/local/lib/volley/software")}
@@ -284,7 +294,7 @@ def test_the_head_reads_the_settings_that_arrive(
     head: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apply(head, maxWorkers=3, headSize="Standard_D4as_v5")
-    file = head.root / "var/lib/volley/cluster-settings.json"
+    file = head.root / "etc/volley/cluster-settings.json"
     monkeypatch.setattr("head.cluster_settings.CLUSTER_SETTINGS", file)
     settings = read_settings()
     assert settings is not None

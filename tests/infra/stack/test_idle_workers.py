@@ -14,7 +14,7 @@ HEAD, GPU = Machine.named("Standard_D4as_v5"), Machine.named("Standard_NC4as_T4_
 
 
 def config(worker: Machine = HEAD, limits: WorkerLimits = WorkerLimits(1, 4, 5)) -> dict[str, Any]:  # noqa: B008
-    text = autoscaling_config("/scale/set", "10.42.0.4", HEAD, worker, limits)
+    text = autoscaling_config("10.42.0.4", HEAD, worker, limits)
     found: dict[str, Any] = yaml.safe_load(text)
     return found
 

@@ -136,15 +136,16 @@ def test_every_role_is_one_that_is_needed(stack: Stack) -> None:
         (r.inputs["principalId"], r.inputs["scope"], r.inputs["roleDefinitionId"].split("/")[-1])
         for r in declared.all("RoleAssignment")
     }
-    head, workers = (
+    head, mlflow, workers = (
         declared.resource("UserAssignedIdentity", role).added["principalId"]
-        for role in ("head", "workers")
+        for role in ("head", "mlflow", "workers")
     )
     results, token, environments = (
         declared.resource("BlobContainer", name).id for name in ("results", "token", "environments")
     )
     assert roles == {
         (head, results, BLOB_DATA_CONTRIBUTOR),
+        (mlflow, results, BLOB_DATA_CONTRIBUTOR),
         (head, token, BLOB_DATA_CONTRIBUTOR),
         (workers, token, BLOB_DATA_READER),
         (head, environments, BLOB_DATA_CONTRIBUTOR),

@@ -1,0 +1,111 @@
+"""The workers' scale set, for Ray's user: up to maxWorkers of them, and no other machine.
+
+How the capacity follows from the number of workers is decided here, since Azure's capacity may have
+to exceed it: see Gap.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from ..autoscaler.growth import Gap
+from ..autoscaler.scale_set import ScaleSet, VirtualMachine
+from ..cluster_settings import read_settings
+from ..resource_manager import (
+    CHANGED,
+    NO_ANSWER,
+    Operation,
+    ResourceManager,
+    ResourceManagerError,
+)
+
+FORBIDDEN = 403
+MANY = 1000
+"""Operations to remember. Azure is asked about their URLs only: the token would open others."""
+
+
+class Workers:
+    """Each method raises ResourceManagerError if Azure refuses or does not answer."""
+
+    def __init__(self, azure: ResourceManager, scale_set: str) -> None:
+        self._azure, self._scale_set = azure, ScaleSet(azure, scale_set)
+        self._listed: list[VirtualMachine] | None = None
+        self._gap = Gap()
+        self._operations: dict[str, None] = {}
+
+    def machines(self) -> list[VirtualMachine]:
+        """Returns all VMs of the scale set, including those being deleted."""
+        self._listed = self._scale_set.machines()
+        return self._listed
+
+    def grow(self, wanted: int, growing: bool) -> str:
+        """Raises the capacity if that is due.
+
+        Args:
+            wanted: Workers that Ray's autoscaler wants.
+            growing: Whether an operation that adds workers has not ended.
+
+        Returns:
+            The operation's URL; "" if nothing was requested, or Azure has finished.
+
+        Raises:
+            ResourceManagerError: There would be more workers than the stack allows, too.
+        """
+        if type(wanted) is not int:
+            raise TypeError("wanted: a whole number")
+        settings = read_settings()
+        most = settings.max_workers if settings else 0
+        if wanted > most:
+            # Ray's autoscaler may know a new maximum first: it asks again in its next update.
+            raise ResourceManagerError(
+                CHANGED, "", f"{wanted} workers are more than maxWorkers: {most}"
+            )
+        listed = len(self._names())
+        if wanted <= listed:
+            self._gap = Gap()
+            return ""
+        capacity = self._scale_set.capacity()
+        if wanted <= capacity.machines and growing:
+            return ""
+        machines = self._gap.next_capacity(wanted, capacity.machines, listed, monotonic())
+        if machines is None:
+            return ""
+        try:
+            return self._remembered(self._scale_set.set_capacity(capacity, machines))
+        except ResourceManagerError as error:
+            if error.status not in {NO_ANSWER, CHANGED}:
+                self._gap = Gap()
+            raise
+
+    def delete(self, names: list[str]) -> str:
+        """Deletes workers; returns the operation's URL."""
+        if not self._names().issuperset(names):
+            self.machines()
+        if strangers := set(names) - self._names():
+            raise ResourceManagerError(
+                FORBIDDEN, "", f"not a worker: {', '.join(sorted(map(str, strangers)))}"
+            )
+        return self._remembered(self._scale_set.delete(names))
+
+    def operation(self, url: str) -> Operation:
+        """Returns the state of an operation that was begun here; any other one is over."""
+        if url not in self._operations:
+            return Operation("Canceled")
+        operation = self._azure.operation(url)
+        if operation.ended:
+            del self._operations[url]
+        if operation.failed:
+            self._gap = Gap()
+        return operation
+
+    def _names(self) -> set[str]:
+        if self._listed is None:
+            self.machines()
+        return {vm.name for vm in self._listed or []}
+
+    def _remembered(self, url: str) -> str:
+        if url:
+            self._operations[url] = None
+        while len(self._operations) > MANY:
+            del self._operations[next(iter(self._operations))]
+        return url
