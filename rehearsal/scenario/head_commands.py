@@ -107,8 +107,9 @@ def checkpoint_files(head: Machine) -> set[str]:
         f"runs/{(Path(folder) / name).relative_to(runs)}"
         for checkpoints in runs.glob("*/runs/*/checkpoints")
         for folder, folders, files in os.walk(checkpoints)
-        # A link is a file in Blob, also one to a folder.
+        # A link is a file in Blob, also one to a folder. Signatures stay on their machine.
         for name in [*files, *(name for name in folders if Path(folder, name).is_symlink())]
+        if not name.startswith(".")
     }
 
 
