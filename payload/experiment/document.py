@@ -27,6 +27,7 @@ from payload.experiment.old_tables import (
     IGNORED_KEYS,
     IGNORED_MODEL,
     KEYS_WITHOUT_SUCCESSOR,
+    MODEL_ONE_VALUE,
     MODEL_WITHOUT_SUCCESSOR,
     ONE_VALUE,
     RENAMED_CONFIG,
@@ -108,7 +109,8 @@ def _tables_of_older_names() -> dict[str, Iterable[str]]:
     ignored |= {f"model.{name}": reason for name, reason in IGNORED_MODEL.items()}
     for key, names in IGNORED_IN.items():
         ignored |= {f"{key}.{name}": reason for name, reason in names.items()}
-    only = {old: f"only `{json.dumps(v)}`: {why}" for old, (v, why) in ONE_VALUE.items()}
+    values = ONE_VALUE | {f"model.{name}": only for name, only in MODEL_ONE_VALUE.items()}
+    only = {old: f"only `{json.dumps(v)}`: {why}" for old, (v, why) in values.items()}
     without = only | WITHOUT_SUCCESSOR | KEYS_WITHOUT_SUCCESSOR
     without |= {f"model.{name}": reason for name, reason in MODEL_WITHOUT_SUCCESSOR.items()}
     keys = {old: f"`{new}`" for old, new in RENAMED_NEEDS.items()} | IGNORED_KEYS
@@ -241,7 +243,8 @@ def schema() -> dict[str, Any]:
         }
     criteria = defs["Stop"]["properties"]
     criteria |= {old: _deprecated(f"is now {new}") for old, new in RENAMED_STOP.items()}
-    for section in [defs[model.__name__]["properties"] for model in (*SETTINGS.values(), Stop)]:
+    sections = {*(model.__name__ for model in SETTINGS.values()), "Stop"}
+    for section in [defs[name]["properties"] for name in sorted(sections)]:
         for name in filter(takes_duration, section):
             if (text := {"type": "string"}) not in section[name].get("anyOf", [text]):
                 section[name]["anyOf"].append(text)

@@ -16,6 +16,7 @@ from payload.experiment.old_tables import (
     IGNORED_KEYS,
     IGNORED_MODEL,
     KEYS_WITHOUT_SUCCESSOR,
+    MODEL_ONE_VALUE,
     MODEL_WITHOUT_SUCCESSOR,
     ONE_VALUE,
     RENAMED_CONFIG,
@@ -161,8 +162,9 @@ def _translate_model(translated: Translated, config: dict[str, Any], name: str, 
     elif name in IGNORED_MODEL:
         translated.notes.append(f"config.{key} is ignored: {IGNORED_MODEL[name]}")
     else:
-        _check_meaning(f"config.{key}", value, None, MODEL_WITHOUT_SUCCESSOR.get(name))
-        if name in MODEL_WITHOUT_SUCCESSOR:
+        only, without = MODEL_ONE_VALUE.get(name), MODEL_WITHOUT_SUCCESSOR.get(name)
+        _check_meaning(f"config.{key}", value, only, without)
+        if only or without:
             translated.notes.append(f"config.{key} is ignored: it is so without it")
         else:
             translated.values[key] = value
@@ -270,7 +272,7 @@ def old_names_of(section: str, key: str) -> list[str]:
     if section == "stop":
         return list(RENAMED_STOP)
     if key.startswith("model."):
-        names = (*RENAMED_MODEL, *IGNORED_MODEL, *MODEL_WITHOUT_SUCCESSOR)
+        names = (*RENAMED_MODEL, *IGNORED_MODEL, *MODEL_ONE_VALUE, *MODEL_WITHOUT_SUCCESSOR)
         return [f"model.{name}" for name in names]
     return (
         [*RENAMED_CONFIG, *IGNORED_CONFIG, *IGNORED_BY_IMPALA, *ONE_VALUE, *WITHOUT_SUCCESSOR]

@@ -190,6 +190,7 @@ ONE_VALUE = {
     "_separate_vf_optimizer": (False, "one optimizer learns policy and values"),
 }
 """Keys of `config` with the only value that has a meaning today, and the reason."""
+MODEL_ONE_VALUE = {"conv_activation": ("relu", "the convolutions' activation is relu")}
 WITHOUT_SUCCESSOR = {
     "adam_epsilon": "Adam's epsilon is torch's",
     "callbacks": "there are no callbacks",
@@ -206,14 +207,17 @@ WITHOUT_SUCCESSOR = {
     "_lr_vf": "one optimizer learns policy and values",
 }
 """Keys of `config` that change what is learned, and why nothing stands for them."""
+_LAYERS = (
+    "fcnet_hiddens are all layers of a network for vectors, fcnet_hidden is the one after the "
+    "convolutions of an Atari game with IMPALA and APPO"
+)
 MODEL_WITHOUT_SUCCESSOR = {
-    "conv_activation": "the convolutions' activation is relu",
     "custom_model": "the networks are those of docs/algorithm.md",
     "custom_model_config": "the networks are those of docs/algorithm.md",
     "lstm_use_prev_action": "the LSTM sees observations only",
     "lstm_use_prev_reward": "the LSTM sees observations only",
-    "post_fcnet_activation": "fcnet_hiddens are all fully connected layers",
-    "post_fcnet_hiddens": "fcnet_hiddens are all fully connected layers",
+    "post_fcnet_activation": _LAYERS,
+    "post_fcnet_hiddens": _LAYERS,
     "use_attention": "there is an LSTM (use_lstm), and no attention",
 }
 KEYS_WITHOUT_SUCCESSOR = {

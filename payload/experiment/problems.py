@@ -65,7 +65,8 @@ def refusal(problems: Sequence[Problem], file: Path | None, notes: Sequence[str]
         notes: A line for each key that is translated.
     """
     text = "; ".join(dict.fromkeys(problem.text for problem in problems))
-    if file is None or (len(problems) == 1 and problems[0].name is not None):
+    fatal = any(problem.name in FATAL for problem in problems)
+    if file is None or fatal or (len(problems) == 1 and problems[0].name is not None):
         return UserError(text)
     others = f"; {len(notes)} older names are translated" if notes else ""
     return UserError(

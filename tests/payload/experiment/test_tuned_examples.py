@@ -266,6 +266,22 @@ EXAMPLES = {
         refused=("env: cannot be searched",),
     ),
     "td3": Example("{env: Pendulum-v1, run: TD3, config: {}}", refused=("run: 'TD3': ",)),
+    "pong-appo-with-a-module": Example(
+        """
+  env: ALE/Pong-v5
+  run: APPO
+  config:
+    enable_rl_module_and_learner: true
+    model: {conv_activation: relu, post_fcnet_hiddens: []}
+    num_learner_workers: 4
+    num_gpus_per_learner_worker: 1
+    num_gpus: 0
+    exploration_config: {}
+    explore: false
+""",
+        env="ALE/Pong-v5",
+        config={"num_learners": 4, "num_gpus_per_learner": 1, "explore": False},
+    ),
     "env-in-config": Example(
         "{run: PPO, config: {env: CartPole-v1}}", env="CartPole-v1", config={"seed": None}
     ),
@@ -333,6 +349,12 @@ def test_what_cannot_be_kept_names_the_command_that_writes_the_rest(tmp_path: Pa
     path = written(tmp_path, "pong-rainbow")
     with pytest.raises(UserError, match=f"convert {path} -o NEW.yaml"):
         read_experiment(path)
+
+
+def test_a_file_that_cannot_be_converted_is_not_sent_to_the_command(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as error:
+        read_experiment(written(tmp_path, "pendulum-transformed-actions-ppo"))
+    assert "convert" not in str(error.value)
 
 
 def test_a_key_that_changes_what_is_learned_is_never_only_noted(tmp_path: Path) -> None:
