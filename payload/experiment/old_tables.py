@@ -81,10 +81,12 @@ RENAMED_NEEDS = {
     "pip_requirements_file_path": "pip_requirements_file",
 }
 """Keys of Azure ML's older estimators, which experiments and scripts share."""
-_MUJOCO = "HalfCheetah Hopper Swimmer Walker2d InvertedPendulum InvertedDoublePendulum Reacher"
+_MUJOCO = ("HalfCheetah", "Hopper", "Swimmer", "Walker2d")
+_MUJOCO_V2 = (*_MUJOCO, "InvertedPendulum", "InvertedDoublePendulum", "Reacher")
 RENAMED_ENVS = {
     "Pendulum-v0": "Pendulum-v1",
-    **{f"{name}-v{n}": f"{name}-v4" for name in _MUJOCO.split() for n in (2, 3)},
+    **{f"{name}-v2": f"{name}-v4" for name in _MUJOCO_V2},
+    **{f"{name}-v3": f"{name}-v4" for name in _MUJOCO},
 }
 """Retired ids of tasks that are the same today."""
 
