@@ -48,10 +48,10 @@ def left_out_of(merged: Merged) -> list[Problem]:
     Some rules look at several keys: they are checked once each key is right by itself.
     """
     problems = list(merged.problems)
-    while found := _check(merged):
-        problems += found
+    while wrong_values := _check(merged):
+        problems += wrong_values
         fatal = any(problem.name in FATAL for problem in problems)
-        if fatal or not all(merged.leave_out(each.section, each.name) for each in found):
+        if fatal or not all(merged.leave_out(each.section, each.name) for each in wrong_values):
             break
     return problems
 
@@ -94,8 +94,8 @@ def _problems_of_search(merged: Merged) -> list[Problem]:
         merged.search[name] = space
         for candidate in space.candidates:
             given = {**merged.values["config"], name: candidate}
-            if found := problems_of(settings, given, "config", merged.run, merged.given_names):
-                return found
+            if problems := problems_of(settings, given, "config", merged.run, merged.given_names):
+                return problems
     return []
 
 

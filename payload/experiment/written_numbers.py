@@ -20,7 +20,7 @@ DURATIONS = "seconds, or 90s, 30m, 1h30m, 2d"
 def as_written(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a section with its numbers as the fields of its model want them.
 
-    What is no number stays as it is: the model refuses it.
+    A value that is not a number stays as it is: the model refuses it.
     """
     fields = model.model_fields
     types = {field.alias or name: types_of(field.annotation) for name, field in fields.items()}

@@ -86,11 +86,13 @@ def test_the_same_arguments_have_the_same_key(file: Path) -> None:
     assert resume_key(first) == resume_key(second)
 
 
-@pytest.mark.parametrize(("one", "other"), [((1,), [1]), ({0: 1}, {"0": 1}), (b"a", "a"), (1, 1.0)])
-def test_other_arguments_have_another_key(one: Any, other: Any) -> None:
+@pytest.mark.parametrize(
+    ("first", "second"), [((1,), [1]), ({0: 1}, {"0": 1}), (b"a", "a"), (1, 1.0)]
+)
+def test_other_arguments_have_another_key(first: Any, second: Any) -> None:
     keys = {
         resume_key(read_experiment({"config": {"env_config": {"x": value}}}).experiment)
-        for value in (one, other)
+        for value in (first, second)
     }
     assert len(keys) == 2
 

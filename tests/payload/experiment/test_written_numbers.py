@@ -83,7 +83,7 @@ def test_a_number_beside_config_is_read_as_it_is_meant() -> None:
         ({"training_iteration": True}, "stop.training_iteration: True: "),
     ],
 )
-def test_what_is_no_number_is_refused(stop: dict[str, Any], said: str) -> None:
+def test_a_value_that_is_not_a_number_is_refused(stop: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError) as error:
         read_experiment({"stop": stop})
     assert str(error.value).startswith(said)

@@ -17,7 +17,7 @@ def test_nested_settings_are_flat() -> None:
     }
 
 
-def test_a_mapping_whose_keys_are_no_names_stays_whole() -> None:
+def test_a_mapping_whose_keys_are_not_names_stays_whole() -> None:
     arguments = {"goals": {(0, 1): "a"}, "prizes": {0: -1.0}, "level(s)": 1}
     assert dict(flatten({"env_config": arguments})) == {"env_config": arguments}
     del arguments["level(s)"]
