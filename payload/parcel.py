@@ -29,7 +29,12 @@ MAX_NAME = 40
 SOURCE, INPUTS = "source", "inputs"
 REQUIREMENTS, CONDA = "requirements.txt", "environment.yml"
 """Names in the training's folder on the head."""
-STAYS = ("payload/parcel.py", "payload/experiment/document.py")
+STAYS = (
+    "payload/parcel.py",
+    "payload/commands/convert.py",
+    "payload/experiment/convert.py",
+    "payload/experiment/document.py",
+)
 """Only a laptop uses these files, so they are not sent."""
 
 

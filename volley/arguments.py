@@ -9,7 +9,14 @@ from typing import Any
 import payload
 from bench.arguments import add_bench
 from payload.command_line import Parser
-from payload.commands.arguments import add_evaluate, add_results, add_run, add_train, add_tune
+from payload.commands.arguments import (
+    add_convert,
+    add_evaluate,
+    add_results,
+    add_run,
+    add_train,
+    add_tune,
+)
 from volley.ports import JUPYTER_PORT, TENSORBOARD_PORT, UI_PORT
 from volley.stack import Stack
 
@@ -90,6 +97,7 @@ def _add_here(here: Group) -> None:
     add_tune(here)
     add_evaluate(here)
     add_run(here)
+    add_convert(here)
     ui = here.add_parser(
         "ui",
         help="open MLflow's charts of the runs on this machine, or TensorBoard",

@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _here(verb: str) -> Command:
     """Imports what a command on this machine needs."""
-    if verb not in ("ui", "new", "completion"):
+    if verb not in ("ui", "new", "convert", "completion"):
         need("ray", "Ray")
     match verb:
         case "train":
@@ -77,6 +77,8 @@ def _here(verb: str) -> Command:
         case "ui":
             need("mlflow", "MLflow")
             from volley.ui import ui as command
+        case "convert":
+            from payload.commands.convert import convert as command
         case "new":
             from volley.new import new as command
         case _:
@@ -132,7 +134,7 @@ def _experiments(verb: str) -> Command:
 
 COMMANDS: dict[str, Callable[[str], Command]] = {
     **dict.fromkeys(
-        ("train", "tune", "evaluate", "run", "ui", "bench", "new", "completion"), _here
+        ("train", "tune", "evaluate", "run", "convert", "ui", "bench", "new", "completion"), _here
     ),
     **dict.fromkeys(("up", "down", "status", "cost", "start", "sleep"), _machines),
     **dict.fromkeys(

@@ -10,7 +10,7 @@ from typing import Any
 
 from payload.experiment import Experiment, UserError, nearest, read_experiment, to_yaml
 from payload.experiment.file import ENTRY_SCRIPT
-from payload.experiment.old_names import DURATION
+from payload.experiment.old_tables import DURATION
 from payload.experiment.script import Script, is_script, read_script
 from payload.experiment.script import to_yaml as script_yaml
 
@@ -88,7 +88,7 @@ def _of_keyword(error: UserError, keys: Mapping[str, Any]) -> UserError:
 def _layer(keys: Mapping[str, Any]) -> dict[str, Any]:
     """Returns keyword arguments as the keys of a file: settings go into `config`."""
     layer = {key: _plain(value) for key, value in keys.items() if key in OF_EXPERIMENT}
-    settings = {key: _plain(value) for key, value in keys.items() if key not in OF_EXPERIMENT}
+    settings = _plain({key: value for key, value in keys.items() if key not in OF_EXPERIMENT})
     config = layer.get("config") or {}
     if settings and isinstance(config, dict):
         layer["config"] = {**config, **settings}
@@ -96,9 +96,12 @@ def _layer(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value as YAML has it: paths are text, tuples are lists."""
+    """Returns a value as YAML has it: paths are text, tuples are lists.
+
+    The arguments of an environment stay as they are.
+    """
     if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
+        return {k: inner if k == "env_config" else _plain(inner) for k, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
     return os.fspath(value) if isinstance(value, os.PathLike) else value

@@ -21,6 +21,8 @@ from payload.impala.train_batch import FragmentsToTrainBatch
 
 ALGORITHM_CLASSES = {"IMPALA": VolleyIMPALA, "APPO": VolleyAPPO}
 
+LAYERS = ("fcnet_hiddens", "fcnet_activation", "vf_share_layers")
+
 DDP = {"forward_sync_buffers": False, "gradient_as_bucket_view": True, "static_graph": True}
 """How several learners average gradients. torch would send the buffers before each gradient step,
 but the only buffers are pixel statistics, which every learner has."""
@@ -51,9 +53,12 @@ def impala_config(
         timeout_s_sampler_manager=0.05,
     )
     if experiment.run == "APPO":
+        given = {name: getattr(settings, name) for name in ("kl_coeff", "kl_target")}
+        config.training(**{name: value for name, value in given.items() if value is not None})
         # APPO has its own settings for the queue: APPOConfig refuses learner_queue_size.
         config.training(
             clip_param=settings.clip_param,
+            use_kl_loss=settings.use_kl_loss and game is None,
             use_circular_buffer=False,
             simple_queue_size=settings.learner_queue_size,
         )
@@ -113,7 +118,9 @@ def _standard_path(
         spec.module_class = {"IMPALA": EpsilonGreedyPPOModule, "APPO": EpsilonGreedyAPPOModule}[
             experiment.run
         ]
-    model_config = {name: getattr(settings, name) for name in LSTM}
+    layers = {name: getattr(settings, name) for name in LAYERS}
+    model_config = {name: value for name, value in layers.items() if value is not None}
+    model_config |= {name: getattr(settings, name) for name in LSTM}
     model_config["epsilon"] = schedule(settings.epsilon)
     config.rl_module(rl_module_spec=spec, model_config=model_config)
     config.learners(

@@ -59,6 +59,7 @@ def standard_config(run: Algorithm, settings: RLlibSettings) -> AlgorithmConfig:
     config_class, learner_class, catalog_class = PARTS[run]
     config = config_class()
     own = set(type(settings).model_fields) - set(AlgorithmSettings.model_fields) - MODEL - BUFFER
+    own.discard("rollout_fragment_length")
     if run == "PPO":
         own.remove("epsilon")
     training = {
@@ -68,6 +69,7 @@ def standard_config(run: Algorithm, settings: RLlibSettings) -> AlgorithmConfig:
     }
     config.training(**training, gamma=settings.gamma, grad_clip_by="global_norm")
     if isinstance(settings, ReplaySettings):
+        config.env_runners(rollout_fragment_length=settings.rollout_fragment_length or "auto")
         config.training(
             replay_buffer_config={
                 "type": "PrioritizedEpisodeReplayBuffer",

@@ -105,6 +105,21 @@ def add_run(commands: Any) -> None:
     run.set_defaults(script_params=[])
 
 
+def add_convert(commands: Any) -> None:
+    convert = commands.add_parser(
+        "convert",
+        help="write a file of rllib train as a file of volley",
+        description="Writes an experiment of an older RLlib or of Azure ML under today's names. "
+        "What cannot be kept is a comment in it, and a line on stderr.",
+        allow_abbrev=False,
+    )
+    convert.add_argument("file", type=Path, metavar="FILE", help="the older file (YAML or JSON)")
+    convert.add_argument(
+        "-o", "--output", type=Path, metavar="NEW", help="the new file (default: print it)"
+    )
+    convert.add_argument("--force", action="store_true", help="overwrite NEW if it exists")
+
+
 def add_results(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--results",

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode
 
 from payload.environments.make_env import find_spec
 from payload.errors import UserError, nearest
+from payload.experiment.ale_words import fields_of_game
 from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.settings import Experiment
 
@@ -70,7 +71,7 @@ def game_of(experiment: Experiment) -> AtariSettings | None:
         "image_width": width or config.image_size,
         "frame_stack": config.frame_stack,
     }
-    for key, value in config.env_config.items():
+    for key, value in fields_of_game(config.env_config, game.frame_skip).items():
         if key not in values or key == "game":
             raise UserError(f"config.env_config.{key}: unknown key{nearest(key, values)}")
         whole = isinstance(values[key], float) and type(value) is int

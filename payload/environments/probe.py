@@ -23,6 +23,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Space, Tuple
 
 from payload.environments.make_env import make_env
 from payload.errors import TemporaryError, UserError, raised
+from payload.experiment.file import dump, read_mapping
 from payload.experiment.settings import Experiment
 from payload.may_pass import ERRNOS
 from payload.processes import kill
@@ -64,7 +65,7 @@ def probe(experiment: Experiment) -> EnvironmentFacts:
     env = experiment.env
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer"
-        config = json.dumps(experiment.config.env_config)
+        config = dump(experiment.config.env_config)
         command = [*shlex.split(experiment.run_under or ""), sys.executable]
         command += ["-m", __name__, env, config, str(answer)]
         try:
@@ -156,5 +157,5 @@ def _problem_of(env: gymnasium.Env[Any, Any]) -> str:
 
 
 if __name__ == "__main__":
-    facts = facts_of(sys.argv[1], json.loads(sys.argv[2]))
+    facts = facts_of(sys.argv[1], read_mapping(sys.argv[2]))
     Path(sys.argv[3]).write_text(json.dumps(asdict(facts)))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from payload.experiment.ale_words import notes_on_game
 from payload.experiment.batch_sizes import LAPTOP, BatchSizes, batch_sizes_for
 from payload.experiment.impala_settings import (
     MINIBATCH_STEPS,
@@ -14,6 +15,7 @@ from payload.experiment.settings_of_every_algorithm import (
     AlgorithmSettings,
     AtariOnly,
     ByEnvironment,
+    OtherOnly,
 )
 
 
@@ -105,7 +107,20 @@ def notes_on_defaults(experiment: Experiment, atari: bool) -> list[str]:
             f"config.train_batch_size_per_learner is now {size}: "
             f"whole rollout fragments of {given.fragment_steps} environment steps"
         )
-    if not atari:
+    if experiment.run == "IMPALA":
+        notes += [
+            f"config.{name} is ignored: IMPALA has no such term; run APPO has"
+            for name in ("clip_param", "use_kl_loss", "kl_coeff", "kl_target")
+            if name in given.model_fields_set
+        ]
+    if atari:
+        notes += notes_on_game(given.env_config)
+        notes += [
+            f"config.{name} is ignored: {experiment.env} is an Atari game, which "
+            f"{experiment.run} learns with a loss and a network of volley's own"
+            for name in _marked(given, OtherOnly)
+        ]
+    else:
         notes += [
             f"config.{name} is ignored: {experiment.env} is not an Atari game, "
             "RLlib's own env runner and learner train it"
@@ -116,9 +131,13 @@ def notes_on_defaults(experiment: Experiment, atari: bool) -> list[str]:
 
 def for_atari_only(given: AlgorithmSettings) -> list[str]:
     """Returns the given settings that have no effect on other environments."""
+    return _marked(given, AtariOnly)
+
+
+def _marked(given: AlgorithmSettings, marker: type[AtariOnly] | type[OtherOnly]) -> list[str]:
     fields = type(given).model_fields
     return [
         name
         for name, field in fields.items()
-        if AtariOnly in field.metadata and name in given.model_fields_set
+        if marker in field.metadata and name in given.model_fields_set
     ]

@@ -1,4 +1,4 @@
-"""Writes what documents say of settings: the tables of docs/algorithm.md and a schema for editors.
+"""Writes what documents say of settings: tables in docs/, and a schema for editors.
 
     python -m payload.experiment.document [ROOT]
 
@@ -18,15 +18,26 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import models_json_schema
 
 from payload.experiment.impala_settings import ByAlgorithm, ImpalaSettings
-from payload.experiment.old_names import (
+from payload.experiment.old_tables import (
     DURATION,
     IGNORED_BY_IMPALA,
+    IGNORED_BY_PPO,
     IGNORED_CONFIG,
+    IGNORED_IN,
+    IGNORED_KEYS,
     IGNORED_MODEL,
+    KEYS_WITHOUT_SUCCESSOR,
+    MODEL_ONE_VALUE,
+    MODEL_WITHOUT_SUCCESSOR,
+    ONE_VALUE,
     RENAMED_CONFIG,
+    RENAMED_ENVS,
+    RENAMED_IN,
     RENAMED_MODEL,
     RENAMED_NEEDS,
     RENAMED_STOP,
+    SAC_NETWORKS,
+    WITHOUT_SUCCESSOR,
 )
 from payload.experiment.search_space import KINDS, NOT_SEARCHED
 from payload.experiment.settings import SETTINGS, Experiment, Stop
@@ -34,9 +45,12 @@ from payload.experiment.settings_of_every_algorithm import (
     AlgorithmSettings,
     AtariOnly,
     ByEnvironment,
+    OtherOnly,
 )
+from payload.experiment.written_numbers import takes_duration
 
-PAGE, SCHEMA = Path("docs/algorithm.md"), Path("docs/experiment.schema.json")
+PAGE, OLDER = Path("docs/algorithm.md"), Path("docs/rllib_train.md")
+SCHEMA = Path("docs/experiment.schema.json")
 NAMES = {name for model in SETTINGS.values() for name in model.model_fields}
 UNMISTAKABLE = [name for name in sorted(NAMES) if "_" in name or name == "lr"]
 """Names of settings that are not words of a sentence."""
@@ -51,23 +65,22 @@ def main(root: Path) -> None:
 
 def documents(root: Path) -> dict[Path, str]:
     """Returns the text that each document should have, by its path below the repository's root."""
-    page = (root / PAGE).read_text()
-    for name, lines in _tables().items():
+    pages = {PAGE: _tables(), OLDER: _tables_of_older_names()}
+    texts = {path: _with_tables((root / path).read_text(), t) for path, t in pages.items()}
+    return {**texts, SCHEMA: json.dumps(schema(), indent=1) + "\n"}
+
+
+def _with_tables(page: str, tables: dict[str, Iterable[str]]) -> str:
+    for name, lines in tables.items():
         begin, end = f"<!-- {name}: written by make docs -->\n", f"<!-- end of {name} -->"
         before, rest = page.split(begin)
         _, after = rest.split(end, 1)
         page = before + begin + "\n".join([*lines, end]) + after
-    return {PAGE: page, SCHEMA: json.dumps(schema(), indent=1) + "\n"}
+    return page
 
 
 def _tables() -> dict[str, Iterable[str]]:
-    """Returns the lines of each table by its name."""
-    renamed = RENAMED_CONFIG | {f"model.{old}": new for old, new in RENAMED_MODEL.items()}
-    names = [f"| `{old}` | `{new}` |" for old, new in renamed.items()]
-    names.append(
-        "| `num_gpus` | `num_learners` and `num_gpus_per_learner`: a learner for each GPU |"
-    )
-    criteria = [f"| `{old}` | `{new}` |" for old, new in RENAMED_STOP.items()]
+    """Returns the lines of each table of settings by its name."""
     return {
         "settings": _settings(ImpalaSettings, ImpalaSettings.model_fields),
         **{run: _settings(SETTINGS[run], _own(SETTINGS[run])) for run in ("PPO", "DQN", "SAC")},
@@ -76,9 +89,51 @@ def _tables() -> dict[str, Iterable[str]]:
             "|---|---|",
             *(f"| `{f.alias or name}` | {_meaning(f)} |" for name, f in Stop.model_fields.items()),
         ],
-        "old names": ["| older name in `config` | name today |", "|---|---|", *names],
-        "old criteria": ["| older name in `stop` | name today |", "|---|---|", *criteria],
     }
+
+
+def _tables_of_older_names() -> dict[str, Iterable[str]]:
+    """Returns the lines of each table of older names by its name."""
+    inside = {key: {f"{key}.{k}": new for k, new in m.items()} for key, m in RENAMED_IN.items()}
+    renamed = RENAMED_CONFIG | {f"model.{old}": new for old, new in RENAMED_MODEL.items()}
+    today = {old: f"`{new}`" for names in (renamed, *inside.values()) for old, new in names.items()}
+    today["num_gpus"] = "`num_learners` and `num_gpus_per_learner`: a learner for each GPU"
+    today["horizon"] = "`env_config.max_episode_steps`"
+    today["exploration_config"] = "`epsilon` or `explore`"
+    today["prioritized_replay"] = "`prioritized_replay_alpha`, which is 0 without priorities"
+    today["seed: {grid_search: [...]}"] = "`seed` and `num_seeds`, for `volley tune`"
+    today |= dict.fromkeys(SAC_NETWORKS, "`fcnet_hiddens`, `fcnet_activation`")
+    ignored = (
+        IGNORED_CONFIG | IGNORED_BY_IMPALA | {"PPO's " + k: v for k, v in IGNORED_BY_PPO.items()}
+    )
+    ignored |= {f"model.{name}": reason for name, reason in IGNORED_MODEL.items()}
+    for key, names in IGNORED_IN.items():
+        ignored |= {f"{key}.{name}": reason for name, reason in names.items()}
+    values = ONE_VALUE | {f"model.{name}": only for name, only in MODEL_ONE_VALUE.items()}
+    only = {old: f"only `{json.dumps(v)}`: {why}" for old, (v, why) in values.items()}
+    without = only | WITHOUT_SUCCESSOR | KEYS_WITHOUT_SUCCESSOR
+    without |= {f"model.{name}": reason for name, reason in MODEL_WITHOUT_SUCCESSOR.items()}
+    keys = {old: f"`{new}`" for old, new in RENAMED_NEEDS.items()} | IGNORED_KEYS
+    keys[DURATION] = "`stop.time_total_s`"
+    return {
+        "older settings": _two_columns("in `config`", "today", today),
+        "older criteria": _two_columns(
+            "in `stop`", "today", {old: f"`{new}`" for old, new in RENAMED_STOP.items()}
+        ),
+        "older keys": _two_columns("beside `config`", "today", keys),
+        "older environments": _two_columns(
+            "`env`", "today", {old: f"`{new}`" for old, new in RENAMED_ENVS.items()}
+        ),
+        "ignored settings": _two_columns("in `config`", "reason", ignored),
+        "refused settings": _two_columns("key", "reason", without),
+    }
+
+
+def _two_columns(left: str, right: str, rows: dict[str, str]) -> list[str]:
+    cells = {old if "'s " in old else f"`{old}`": text for old, text in rows.items()}
+    marked = {old: SETTING.sub(r"`\1`", text) for old, text in cells.items()}
+    lines = [f"| {old} | {text} |" for old, text in marked.items()]
+    return [f"| {left} | {right} |", "|---|---|", *lines]
 
 
 def _own(model: type[AlgorithmSettings]) -> Iterator[str]:
@@ -129,6 +184,8 @@ def _value(default: Any) -> str:
 def _meaning(field: FieldInfo) -> str:
     text = LAST_SENTENCE.sub("", " ".join((field.description or "").split()))
     text = SETTING.sub(r"`\1`", text.removesuffix(".").replace("|", "\\|"))
+    if OtherOnly in field.metadata:
+        return f"Not on Atari games. {text}"
     return f"Atari only. {text}" if AtariOnly in field.metadata else text
 
 
@@ -151,6 +208,7 @@ def schema() -> dict[str, Any]:
         "additionalProperties": False,
     }
     ignored = IGNORED_CONFIG | IGNORED_BY_IMPALA
+    inside = (*RENAMED_IN, *SAC_NETWORKS)
     for model in SETTINGS.values():
         properties = defs[model.__name__]["properties"]
         for name, setting in properties.items():
@@ -168,6 +226,14 @@ def schema() -> dict[str, Any]:
             for old, why in ignored.items()
             if old not in properties
         }
+        properties |= {
+            old: _deprecated(f"may only be {json.dumps(value)}: {why}")
+            for old, (value, why) in ONE_VALUE.items()
+        }
+        properties |= {old: _deprecated("is now several settings") for old in inside}
+        properties["horizon"] = _deprecated("is now env_config.max_episode_steps")
+        properties["prioritized_replay"] = _deprecated("is now prioritized_replay_alpha")
+        properties["env"] = _deprecated("is now env, beside config")
         properties["num_gpus"] = _deprecated("is now num_learners and num_gpus_per_learner")
         properties["exploration_config"] = _deprecated("is now explore or epsilon")
         properties["model"] = {
@@ -177,12 +243,18 @@ def schema() -> dict[str, Any]:
         }
     criteria = defs["Stop"]["properties"]
     criteria |= {old: _deprecated(f"is now {new}") for old, new in RENAMED_STOP.items()}
+    sections = {*(model.__name__ for model in SETTINGS.values()), "Stop"}
+    for section in [defs[name]["properties"] for name in sorted(sections)]:
+        for name in filter(takes_duration, section):
+            if (text := {"type": "string"}) not in section[name].get("anyOf", [text]):
+                section[name]["anyOf"].append(text)
     properties = experiment["properties"]
     # Which settings there are depends on `run`; an empty section of a file is null.
     properties["config"] = {"description": properties["config"]["description"]}
     properties["stop"] = {"anyOf": [{"$ref": "#/$defs/Stop"}, {"type": "null"}]}
     properties[DURATION] = _deprecated("is now stop.time_total_s")
     properties |= {old: _deprecated(f"is now {new}") for old, new in RENAMED_NEEDS.items()}
+    properties |= {old: _deprecated(f"is ignored: {why}") for old, why in IGNORED_KEYS.items()}
     others = [run for run in SETTINGS if SETTINGS[run] is not ImpalaSettings]
     is_other = {"properties": {"run": {"enum": others}}, "required": ["run"]}
     rules = [{"if": {"not": is_other}, "then": _config_of(ImpalaSettings)}]

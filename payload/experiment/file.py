@@ -15,6 +15,10 @@ ENTRY_SCRIPT = "entry_script"
 """A file with this key describes a script."""
 
 
+TUPLE = "tag:yaml.org,2002:python/tuple"
+"""What PyYAML writes before a tuple: !!python/tuple."""
+
+
 class _Loader(BoundedLoader):
     """Reads 5e-5 as a number, as YAML 1.2 and JSON do; YAML 1.1 wants 5.0e-5."""
 
@@ -22,6 +26,13 @@ class _Loader(BoundedLoader):
 class _Dumper(yaml.SafeDumper):
     """Quotes text that _Loader would take for a number."""
 
+
+def _tuple(loader: Any, node: Any) -> tuple[Any, ...]:
+    return tuple(loader.construct_sequence(node, deep=True))
+
+
+_Loader.add_constructor(TUPLE, _tuple)
+_Dumper.add_representer(tuple, lambda dumper, value: dumper.represent_sequence(TUPLE, value))
 
 for _class in (_Loader, _Dumper):
     _class.add_implicit_resolver(
@@ -34,7 +45,7 @@ for _class in (_Loader, _Dumper):
 def read_file(path: Path) -> dict[str, Any]:
     """Reads an experiment file (YAML; JSON is YAML).
 
-    A file of `rllib train`, {name: {run, env, ...}}, is accepted too.
+    A file of `rllib train`, {name: {run, env, ...}}, is accepted too, with one experiment.
 
     Raises:
         UserError: The file cannot be read or does not hold an experiment.
@@ -49,10 +60,11 @@ def read_file(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: is not UTF-8 text") from None
     except (yaml.YAMLError, ValueError) as error:
         raise UserError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
-    if isinstance(raw, dict) and len(raw) == 1:
-        (inner,) = raw.values()
-        if isinstance(inner, dict) and ("run" in inner or "env" in inner):
-            raw = inner
+    if isinstance(raw, dict) and raw and all(map(_is_experiment, raw.values())):
+        if len(raw) > 1:
+            names = ", ".join(map(str, raw))
+            raise UserError(f"{path}: has {len(raw)} experiments ({names}); give each its own file")
+        (raw,) = raw.values()
     if not isinstance(raw, dict):
         raise UserError(f"{path}: is not a mapping of run, env, config and stop")
     return raw
@@ -65,7 +77,13 @@ def read_mapping(text: str) -> Any:
 
 def to_yaml(experiment: Experiment) -> str:
     """Returns the text of an experiment file that reads back as this experiment."""
-    values = json.loads(experiment.model_dump_json(exclude_unset=True, by_alias=True))
+    # JSON would change the arguments of an environment: it has text as keys, and no dates.
+    text = experiment.model_dump_json(
+        exclude_unset=True, by_alias=True, exclude={"config": {"env_config"}}
+    )
+    values = json.loads(text)
+    if "env_config" in experiment.config.model_fields_set:
+        values.setdefault("config", {})["env_config"] = experiment.config.env_config
     if not values.get("config"):
         values.pop("config", None)
     if experiment.search:
@@ -80,3 +98,7 @@ def dump(values: dict[str, Any]) -> str:
     """Returns YAML that read_mapping reads back, in the order of the keys."""
     text: str = yaml.dump(values, Dumper=_Dumper, sort_keys=False)
     return text
+
+
+def _is_experiment(value: Any) -> bool:
+    return isinstance(value, dict) and ("run" in value or "env" in value)

@@ -13,6 +13,7 @@ from payload.experiment.settings_of_every_algorithm import (
     ByEnvironment,
     EpsilonGreedySettings,
     LSTMSettings,
+    OtherOnly,
     Schedule,
 )
 
@@ -117,6 +118,12 @@ class ImpalaSettings(LSTMSettings, EpsilonGreedySettings):
     """Largest global norm of a gradient; `null` clips nothing."""
     clip_param: Annotated[float | None, ByEnvironment(atari=0.1, other=0.2)] = Field(None, gt=0)
     """APPO's clip of the probability ratio; IMPALA clips nothing."""
+    use_kl_loss: Annotated[bool, OtherOnly] = False
+    """APPO's: add the divergence from the old policy to the loss."""
+    kl_coeff: Annotated[float | None, OtherOnly] = Field(None, ge=0)
+    """First weight of that divergence. RLlib: 1.0."""
+    kl_target: Annotated[float | None, OtherOnly] = Field(None, gt=0)
+    """The divergence that its weight aims at. RLlib: 0.01."""
     vtrace_clip_rho_threshold: float = Field(1.0, gt=0)
     """Clip of rho in V-trace's targets."""
     vtrace_clip_pg_rho_threshold: float = Field(1.0, gt=0)
@@ -127,6 +134,12 @@ class ImpalaSettings(LSTMSettings, EpsilonGreedySettings):
     (2018)."""
     fcnet_hidden: Annotated[int, AtariOnly] = Field(256, ge=1)
     """Units of the layer after the convolutions."""
+    fcnet_hiddens: Annotated[list[Annotated[int, Field(ge=1)]] | None, OtherOnly] = None
+    """Units of the fully connected layers of a network for vectors. RLlib: [256, 256]."""
+    fcnet_activation: Annotated[str | None, OtherOnly] = None
+    """Activation of the fully connected layers. RLlib: tanh."""
+    vf_share_layers: Annotated[bool | None, OtherOnly] = None
+    """Policy and value share all layers but the last. RLlib: IMPALA true, APPO false."""
 
     @property
     def fragment_steps(self) -> int:

@@ -1,77 +1,40 @@
 """Today's names of the settings of older RLlib versions and of Azure ML's samples."""
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from payload.errors import UserError, nearest
-from payload.experiment.search_space import SearchSpace
-from payload.experiment.settings import EPISODE_RETURN_MEAN, SETTINGS, Algorithm
+from payload.experiment.old_structures import exploration, learners_of_gpus
+from payload.experiment.old_tables import (
+    DURATION,
+    IGNORED_BY_IMPALA,
+    IGNORED_BY_PPO,
+    IGNORED_CONFIG,
+    IGNORED_IN,
+    IGNORED_KEYS,
+    IGNORED_MODEL,
+    KEYS_WITHOUT_SUCCESSOR,
+    MODEL_ONE_VALUE,
+    MODEL_WITHOUT_SUCCESSOR,
+    ONE_VALUE,
+    RENAMED_CONFIG,
+    RENAMED_IN,
+    RENAMED_MODEL,
+    RENAMED_NEEDS,
+    RENAMED_STOP,
+    RMSPROP,
+    SAC_NETWORKS,
+    WITHOUT_SUCCESSOR,
+)
+from payload.experiment.search_space import LISTS, SearchSpace
+from payload.experiment.settings import SETTINGS, Algorithm
 
-RENAMED_CONFIG = {
-    "num_workers": "num_env_runners",
-    "num_rollout_workers": "num_env_runners",
-    "num_envs_per_worker": "num_envs_per_env_runner",
-    "num_cpus_per_worker": "num_cpus_per_env_runner",
-    "sample_batch_size": "rollout_fragment_length",
-    "train_batch_size": "train_batch_size_per_learner",
-    "num_sgd_iter": "num_epochs",
-    "sgd_minibatch_size": "minibatch_size",
-    "num_data_loader_buffers": "learner_queue_size",
-    "num_multi_gpu_tower_stacks": "learner_queue_size",
-    "max_sample_requests_in_flight_per_worker": "max_requests_in_flight_per_env_runner",
-    "lambda": "lambda_",
-    "lr_schedule": "lr",
-    "entropy_coeff_schedule": "entropy_coeff",
-    "min_iter_time_s": "min_time_s_per_iteration",
-}
-RENAMED_MODEL = {"dim": "image_size", "framestack": "frame_stack"}
-RENAMED_STOP = {
-    "episode_reward_mean": EPISODE_RETURN_MEAN,
-    "episode_return_mean": EPISODE_RETURN_MEAN,
-    "timesteps_total": "num_env_steps_sampled_lifetime",
-}
-IGNORED_CONFIG = {
-    "framework": "RLlib's new API stack has torch only",
-    "use_pytorch": "RLlib's new API stack has torch only",
-    "eager": "RLlib's new API stack has torch only",
-    "batch_mode": "every algorithm samples a fixed number of steps, as with truncate_episodes",
-    "compress_observations": "volley compresses the frames of Atari games, and nothing else",
-    "preprocessor_pref": "Atari games have the usual preprocessing, other environments none",
-    "observation_filter": "there are no filters; the network scales images of bytes, and other "
-    "observations are NOT normalized",
-    "num_cpus_for_driver": "a driver outside Tune reserves no CPU",
-    "num_gpus_per_worker": "the env runners' network is too small to gain from a GPU",
-    "opt_type": "the optimizer is Adam",
-    "decay": "belongs to RMSProp; the optimizer is Adam",
-    "momentum": "belongs to RMSProp; the optimizer is Adam",
-    "log_level": "RLlib's log goes to driver_log.txt in full",
-}
-IGNORED_BY_IMPALA = {
-    "vtrace": "IMPALA and APPO always correct with V-trace",
-    "sample_async": "env runners always sample asynchronously",
-    "num_aggregation_workers": "fragments go to the learner directly",
-    "minibatch_buffer_size": "num_epochs passes over a batch need no ring buffer",
-    "learner_queue_timeout": "the learner waits for batches without a limit",
-}
-"""Other algorithms have no such settings."""
-DURATION = "max_run_duration_seconds"
-"""A key of Azure ML's ReinforcementLearningEstimator, beside run and env; now stop.time_total_s."""
-RENAMED_NEEDS = {
-    "conda_dependencies_file_path": "conda_dependencies_file",
-    "pip_requirements_file_path": "pip_requirements_file",
-}
-"""Keys of Azure ML's older estimators, which experiments and scripts share."""
-RMSPROP = frozenset({"opt_type", "decay", "momentum"})
-"""Beside these, `epsilon` is RMSProp's too, as in RLlib's old IMPALA."""
-IGNORED_MODEL = {
-    "grayscale": "frames are always gray",
-    "zero_mean": "the network scales pixels itself",
-    "conv_filters": "the convolutions follow from the image's size",
-    "free_log_std": "the network computes the deviation of continuous actions",
-    "vf_share_layers": "policy and value always share their layers",
-}
+HORIZON = "horizon"
+"""Today it is an argument of gymnasium.make, which another layer may give too."""
+STRUCTURED = ("num_gpus", "num_accs", "exploration_config", "model", *RENAMED_IN, *SAC_NETWORKS)
+"""Keys of `config` that are several settings today."""
 
 
 @dataclass
@@ -83,64 +46,167 @@ class Translated:
     """Today's name -> the older name that was given."""
     notes: list[str] = field(default_factory=list)
     """A line for each name that changed or is ignored."""
+    beside: dict[str, Any] = field(default_factory=dict)
+    """What the section says of keys that are beside it today."""
+    problems: list[str] = field(default_factory=list)
+    """A line for each name that is left out, although it changes what is learned."""
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Makes a UserError a problem, so that all of a file are told at once."""
+        try:
+            yield
+        except UserError as error:
+            self.problems.append(str(error))
 
 
 def translate_config(config: dict[str, Any], run: Algorithm = "IMPALA") -> Translated:
-    """Returns the same settings of an algorithm under today's names.
-
-    Raises:
-        UserError: A setting is given under both its old and its new name, or cannot be
-            searched.
-    """
-    _check_search(config, run)
+    """Returns the same settings of an algorithm under today's names."""
     translated = Translated()
-
-    def put(old: str, new: str, value: Any) -> None:
-        _rename("config", translated, config, old, new, value)
-
     for key, value in config.items():
-        if key in RENAMED_CONFIG:
-            put(key, RENAMED_CONFIG[key], value)
-        elif (reason := _reason_to_ignore(key, config, run)) is not None:
-            translated.notes.append(f"config.{key} is ignored: {reason}")
-        elif key == "num_gpus":
-            num_learners, gpus_each = _learners_of_gpus(value)
-            put("num_gpus", "num_learners", num_learners)
-            put("num_gpus", "num_gpus_per_learner", gpus_each)
-        elif key == "exploration_config":
-            name, setting = _exploration(value, run, translated.notes)
-            put(key, name, setting)
-        elif key == "model" and isinstance(value, dict):
-            for name, setting in value.items():
-                if name in RENAMED_MODEL:
-                    put(f"model.{name}", RENAMED_MODEL[name], setting)
-                elif name in SETTINGS[run].model_fields:
-                    put(f"model.{name}", name, setting)
-                elif name in IGNORED_MODEL:
-                    translated.notes.append(
-                        f"config.model.{name} is ignored: {IGNORED_MODEL[name]}"
-                    )
-                else:
-                    translated.values[f"model.{name}"] = setting
-        else:
-            translated.values[key] = value
+        with translated.collecting():
+            _translate(translated, config, key, value, run)
     return translated
 
 
-def _check_search(config: dict[str, Any], run: Algorithm) -> None:
-    """Raises UserError for a search over an older name that is not a single setting today."""
+def _translate(
+    translated: Translated, config: dict[str, Any], key: str, value: Any, run: Algorithm
+) -> None:
+    """Adds what a key of `config` means; raises UserError if it has no meaning today."""
     settings = SETTINGS[run].model_fields
-    model = config.get("model")
-    inner = model if isinstance(model, dict) else {}
-    ignored = {f"model.{name}": reason for name, reason in IGNORED_MODEL.items()}
-    ignored |= {key: reason for key, reason in _ignored(run).items() if key not in settings}
-    for key, value in {**config, **{f"model.{k}": v for k, v in inner.items()}}.items():
-        if not isinstance(value, SearchSpace):
-            continue
-        if key in ignored:
-            raise UserError(f"config.{key}: cannot be searched: it has no effect; {ignored[key]}")
-        if key in ("num_gpus", "model", "exploration_config"):
+    if key in RENAMED_CONFIG:
+        # RLlib's own dump of a config has both names, the older one without a value.
+        if value is not None or RENAMED_CONFIG[key] not in config:
+            _rename("config", translated, config, key, RENAMED_CONFIG[key], value)
+    elif (reason := _reason_to_ignore(key, config, run)) is not None:
+        translated.notes.append(f"config.{key} is ignored: {reason}")
+    elif key in STRUCTURED:
+        if isinstance(value, SearchSpace):
             raise UserError(f"config.{key}: cannot be searched; only single settings can")
+        _translate_inside(translated, config, key, value, run)
+    elif key == "env":
+        translated.beside["env"] = value
+    elif key == "seed" and isinstance(value, SearchSpace) and value.kind in LISTS:
+        translated.values["seed"] = value.values[0]
+        translated.beside["num_seeds"] = len(value.values)
+        count = f"num_seeds: {len(value.values)}"
+        translated.notes.append(f"config.seed is now seed: {value.values[0]}, and {count} for tune")
+    elif key in settings or key == HORIZON:
+        translated.values[key] = _value_today(translated, key, value)
+    elif key == "prioritized_replay":
+        _replay(translated, config, f"config.{key}", bool(value))
+    else:
+        _check_meaning(f"config.{key}", value, ONE_VALUE.get(key), WITHOUT_SUCCESSOR.get(key))
+        if key in ONE_VALUE or key in WITHOUT_SUCCESSOR:
+            translated.notes.append(f"config.{key} is ignored: it is so without it")
+        else:
+            translated.values[key] = value
+
+
+def _check_meaning(name: str, value: Any, only: tuple[Any, str] | None, reason: str | None) -> None:
+    """Raises UserError for a value that changes what is learned and cannot do so today."""
+    if only is not None and value not in (only[0], None):
+        raise UserError(f"{name}: {value!r}: {only[1]}")
+    if reason is not None and (value or isinstance(value, SearchSpace)):
+        raise UserError(f"{name}: nothing stands for it: {reason}")
+
+
+def _value_today(translated: Translated, key: str, value: Any) -> Any:
+    """Returns a setting's value in today's notation."""
+    if value == "auto":
+        translated.notes.append(f"config.{key} is left to its default: auto")
+        return None
+    if key == "clip_rewards" and isinstance(value, float) and value == 1.0:
+        translated.notes.append("config.clip_rewards is now true: rewards are clipped to [-1, 1]")
+        return True
+    return value
+
+
+def _translate_inside(
+    translated: Translated, config: dict[str, Any], key: str, value: Any, run: Algorithm
+) -> None:
+    """Adds the settings inside of a key of `config`."""
+    if key in ("num_gpus", "num_accs"):
+        num_learners, gpus_each = learners_of_gpus(key, value)
+        if not num_learners and {"num_learners", "num_learner_workers"} & config.keys():
+            translated.notes.append(f"config.{key} is ignored: the learners have their own GPUs")
+            return
+        _rename("config", translated, config, key, "num_learners", num_learners)
+        _rename("config", translated, config, key, "num_gpus_per_learner", gpus_each)
+    elif value is None:
+        return
+    elif key == "exploration_config":
+        name, setting = exploration(value, run, translated.notes)
+        if name == "explore" and name in config:
+            return
+        _rename("config", translated, config, key, name, setting)
+    elif not isinstance(value, dict):
+        raise UserError(f"config.{key}: {value!r} is not a mapping of settings")
+    else:
+        for name, setting in value.items():
+            with translated.collecting():
+                if key == "model":
+                    _translate_model(translated, config, name, setting)
+                elif key in SAC_NETWORKS:
+                    _translate_sac_network(translated, config, key, name, setting)
+                else:
+                    _translate_known(translated, config, key, name, setting)
+
+
+def _translate_model(translated: Translated, config: dict[str, Any], name: str, value: Any) -> None:
+    key = f"model.{name}"
+    if name in RENAMED_MODEL:
+        _rename("config", translated, config, key, RENAMED_MODEL[name], value)
+    elif any(name in settings.model_fields for settings in SETTINGS.values()):
+        _rename("config", translated, config, key, name, value)
+    elif name in IGNORED_MODEL:
+        translated.notes.append(f"config.{key} is ignored: {IGNORED_MODEL[name]}")
+    else:
+        only, without = MODEL_ONE_VALUE.get(name), MODEL_WITHOUT_SUCCESSOR.get(name)
+        _check_meaning(f"config.{key}", value, only, without)
+        if only or without:
+            translated.notes.append(f"config.{key} is ignored: it is so without it")
+        else:
+            translated.values[key] = value
+
+
+def _translate_sac_network(
+    translated: Translated, config: dict[str, Any], key: str, name: str, value: Any
+) -> None:
+    """Adds a shape of SAC's networks, which has to be the same for policy and Q-function."""
+    if name not in ("fcnet_hiddens", "fcnet_activation"):
+        _translate_model(translated, config, name, value)
+    elif translated.given.get(name, "").partition(".")[0] not in SAC_NETWORKS:
+        _rename("config", translated, config, f"{key}.{name}", name, value)
+    elif translated.values[name] != value:
+        raise UserError(
+            f"config.{key}.{name}: {value!r}: {translated.given[name]} is "
+            f"{translated.values[name]!r}, and RLlib's SAC of today has one shape for both"
+        )
+
+
+def _translate_known(
+    translated: Translated, config: dict[str, Any], key: str, name: str, value: Any
+) -> None:
+    inner = f"{key}.{name}"
+    if name in RENAMED_IN[key]:
+        _rename("config", translated, config, inner, RENAMED_IN[key][name], value)
+    elif name in IGNORED_IN[key]:
+        translated.notes.append(f"config.{inner} is ignored: {IGNORED_IN[key][name]}")
+    elif key == "replay_buffer_config" and name == "type":
+        _replay(translated, config, f"config.{inner}", "Prioritized" in str(value))
+    else:
+        near = nearest(name, [*RENAMED_IN[key], *IGNORED_IN[key]])
+        raise UserError(f"config.{inner}: unknown key{near}")
+
+
+def _replay(translated: Translated, config: dict[str, Any], name: str, prioritized: bool) -> None:
+    """Adds a replay buffer with or without priorities."""
+    if prioritized:
+        translated.notes.append(f"{name} is ignored: the buffer is prioritized")
+    else:
+        key = name.removeprefix("config.")
+        _rename("config", translated, config, key, "prioritized_replay_alpha", 0.0)
 
 
 def _reason_to_ignore(key: str, config: dict[str, Any], run: Algorithm) -> str | None:
@@ -153,62 +219,19 @@ def _ignored(run: Algorithm) -> dict[str, str]:
     """Returns the reason of each key of `config` that an algorithm ignores."""
     if run in ("IMPALA", "APPO"):
         return IGNORED_CONFIG | IGNORED_BY_IMPALA
-    return IGNORED_CONFIG | dict.fromkeys(IGNORED_BY_IMPALA, f"{run} has no such setting")
-
-
-def _exploration(given: Any, run: Algorithm, notes: list[str]) -> tuple[str, Any]:
-    """Returns the setting that replaces RLlib's old exploration_config, and its value.
-
-    Raises:
-        UserError: EpsilonGreedy has an unknown key or a wrong value.
-    """
-    values = given if isinstance(given, dict) else {"type": given}
-    kind = values.get("type", "EpsilonGreedy" if run == "DQN" else "StochasticSampling")
-    if kind == "EpsilonGreedy" and "epsilon" in SETTINGS[run].model_fields:
-        return "epsilon", _epsilon_greedy(values, run)
-    if kind != "StochasticSampling":
-        notes.append(f"config.exploration_config.type {kind} is ignored: {run} samples actions")
-    return "explore", True
-
-
-def _epsilon_greedy(given: dict[str, Any], run: Algorithm) -> list[list[Any]]:
-    """Returns the schedule of RLlib's old class EpsilonGreedy, with its defaults."""
-    values: dict[str, Any] = {
-        "initial_epsilon": 1.0,
-        "final_epsilon": 0.02 if run == "DQN" else 0.05,
-        "warmup_timesteps": 0,
-        "epsilon_timesteps": 10_000 if run == "DQN" else 100_000,
-    }
-    for key, value in given.items():
-        if key == "type":
-            continue
-        if key not in values:
-            raise UserError(f"config.exploration_config.{key}: unknown key{nearest(key, values)}")
-        whole = key.endswith("_timesteps")
-        if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
-            raise UserError(
-                f"config.exploration_config.{key}: {value!r} is not a "
-                f"{'whole number of environment steps' if whole else 'number'}"
-            )
-        values[key] = value
-    first, last = float(values["initial_epsilon"]), float(values["final_epsilon"])
-    begin, steps = values["warmup_timesteps"], values["epsilon_timesteps"]
-    start = [[0, first]] if begin else []
-    return [*start, [begin, first], [begin + max(1, steps), last]]
+    ignored = IGNORED_CONFIG | dict.fromkeys(IGNORED_BY_IMPALA, f"{run} has no such setting")
+    return ignored | IGNORED_BY_PPO if run == "PPO" else ignored
 
 
 def translate_stop(stop: dict[str, Any]) -> Translated:
-    """Returns the stop criteria under today's names.
-
-    Raises:
-        UserError: A criterion is given under both its old and its new name.
-    """
+    """Returns the stop criteria under today's names."""
     translated = Translated()
     for key, value in stop.items():
-        if key in RENAMED_STOP:
-            _rename("stop", translated, stop, key, RENAMED_STOP[key], value)
-        else:
-            translated.values[key] = value
+        with translated.collecting():
+            if key in RENAMED_STOP:
+                _rename("stop", translated, stop, key, RENAMED_STOP[key], value)
+            else:
+                translated.values[key] = value
     return translated
 
 
@@ -230,16 +253,31 @@ def translate_needs(values: Mapping[str, Any]) -> Translated:
     return translated
 
 
+def translate_keys(values: Mapping[str, Any]) -> Translated:
+    """Returns the keys of an experiment without those that only Tune has."""
+    translated = Translated()
+    for key, value in values.items():
+        if key in IGNORED_KEYS:
+            translated.notes.append(f"{key} is ignored: {IGNORED_KEYS[key]}")
+        elif key in KEYS_WITHOUT_SUCCESSOR:
+            with translated.collecting():
+                _check_meaning(key, value, None, KEYS_WITHOUT_SUCCESSOR[key])
+        else:
+            translated.values[key] = value
+    return translated
+
+
 def old_names_of(section: str, key: str) -> list[str]:
     """Returns the older names that an unknown key of a section may mean."""
     if section == "stop":
         return list(RENAMED_STOP)
     if key.startswith("model."):
-        return [f"model.{name}" for name in (*RENAMED_MODEL, *IGNORED_MODEL)]
+        names = (*RENAMED_MODEL, *IGNORED_MODEL, *MODEL_ONE_VALUE, *MODEL_WITHOUT_SUCCESSOR)
+        return [f"model.{name}" for name in names]
     return (
-        [*RENAMED_CONFIG, *IGNORED_CONFIG, *IGNORED_BY_IMPALA]
+        [*RENAMED_CONFIG, *IGNORED_CONFIG, *IGNORED_BY_IMPALA, *ONE_VALUE, *WITHOUT_SUCCESSOR]
         if section == "config"
-        else [DURATION, *RENAMED_NEEDS]
+        else [DURATION, *RENAMED_NEEDS, *IGNORED_KEYS]
     )
 
 
@@ -251,18 +289,3 @@ def _rename(
     translated.values[new] = value
     translated.given[new] = old
     translated.notes.append(f"{section}.{old} is now {new}: {value}")
-
-
-def _learners_of_gpus(num_gpus: Any) -> tuple[int, float]:
-    """Returns learners and GPUs of each: one per GPU or part of one; none if the driver trains."""
-    if (
-        isinstance(num_gpus, bool)
-        or not isinstance(num_gpus, int | float)
-        or not 0 <= num_gpus < math.inf
-    ):
-        raise UserError(f"config.num_gpus: {num_gpus!r} is not a number of GPUs (0, 1, 2 ...)")
-    if 0 < num_gpus < 1:
-        return 1, float(num_gpus)
-    if num_gpus != int(num_gpus):
-        raise UserError(f"config.num_gpus: {num_gpus} is neither whole nor less than 1")
-    return int(num_gpus), 1.0 if num_gpus else 0.0

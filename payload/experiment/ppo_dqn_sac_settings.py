@@ -1,8 +1,8 @@
 """Settings of RLlib's own PPO, DQN and SAC. A setting that is None is RLlib's default."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from payload.experiment.settings_of_every_algorithm import (
     AlgorithmSettings,
@@ -64,6 +64,8 @@ class PPOSettings(RLlibSettings, LSTMSettings, EpsilonGreedySettings):
 class ReplaySettings(RLlibSettings):
     """What DQN and SAC have in common."""
 
+    rollout_fragment_length: int | None = Field(None, ge=1)
+    """Steps of each environment between two gradient steps, at least n_step. RLlib: n_step."""
     train_batch_size_per_learner: int | None = Field(None, ge=1)
     """Environment steps of one gradient step. RLlib: DQN 32, SAC 256."""
     replay_buffer_capacity: int = Field(50_000, ge=1)
@@ -82,6 +84,18 @@ class ReplaySettings(RLlibSettings):
     """Weight of the new network in the target network. RLlib: DQN 1.0, SAC 0.005."""
     target_network_update_freq: int | None = Field(None, ge=0)
     """Environment steps between updates of the target network. RLlib: DQN 500, SAC 0."""
+
+    @model_validator(mode="after")
+    def _fragment_has_a_target(self) -> Self:
+        length, steps = self.rollout_fragment_length, self.n_step or 1
+        if length is not None and length < steps:
+            batch = self.train_batch_size_per_learner
+            ratio = f"{batch / length:g}" if batch else "train batch / fragment length"
+            raise ValueError(
+                f"config.rollout_fragment_length: {length} is less than n_step ({steps}); leave it "
+                f"out, and set training_intensity ({ratio}) for as many gradient steps as before"
+            )
+        return self
 
 
 class DQNSettings(ReplaySettings, EpsilonGreedySettings):

@@ -11,6 +11,7 @@ import json
 from typing import Any
 
 from payload.errors import UserError
+from payload.experiment.arguments import canonical
 from payload.experiment.settings import Experiment
 
 STAYS = frozenset(
@@ -35,9 +36,9 @@ def resume_key(experiment: Experiment) -> str:
 
     The queue continues the unfinished run of an experiment with the same key.
     """
-    config = experiment.config.model_dump(mode="json", exclude=set(CHANGES_NOTHING))
+    config = experiment.config.model_dump(mode="json", exclude={*CHANGES_NOTHING, "env_config"})
     settings = {f"config.{name}": value for name, value in config.items()}
-    text = json.dumps({**settings, **_what_stays(experiment)}, sort_keys=True)
+    text = json.dumps(canonical({**settings, **_what_stays(experiment)}), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -69,7 +70,7 @@ def check_resumable(before: Experiment, now: Experiment, where: str) -> list[str
 
 
 def _what_stays(experiment: Experiment) -> dict[str, Any]:
-    """Returns everything that a resumed run may not change, by its key, as JSON values."""
+    """Returns everything that a resumed run may not change, by its key."""
     values = {name: value for name, value in experiment.config if name in STAYS}
     if "image_width" in values:
         values["image_width"] = values["image_width"] or values["image_size"]

@@ -76,6 +76,8 @@ def search_space(key: str, value: Any) -> SearchSpace | None:
     example = "[a, b]" if kind in RANGES else "[...]"
     if not isinstance(values, list) or not values:
         raise UserError(f"{key}: {kind}: {values!r} is not a list of values: {{{kind}: {example}}}")
+    if kind == "randint":
+        values = [int(v) if isinstance(v, float) and v.is_integer() else v for v in values]
     if kind in RANGES:
         _check_bounds(f"{key}: {kind}", kind, values)
     return SearchSpace(kind, tuple(values))

@@ -32,6 +32,8 @@ SETTINGS: dict[Algorithm, type[AlgorithmSettings]] = {
 EPISODE_RETURN_MEAN = "env_runners/episode_return_mean"
 """Where RLlib's result has it, and by what Tune's `stop` and MLflow know it."""
 EVALUATION_RETURN_MEAN = f"evaluation/{EPISODE_RETURN_MEAN}"
+EPISODE_LEN_MEAN = "env_runners/episode_len_mean"
+NUM_EPISODES_LIFETIME = "env_runners/num_episodes_lifetime"
 DEFAULT_TIME_TOTAL_S = 3600.0
 """Time limit of a run without any stop criterion."""
 
@@ -45,10 +47,15 @@ class Stop(BaseModel):
     """Mean return of the last 100 episodes is at least this; it needs 100 episodes."""
     evaluation_return_mean: float | None = Field(None, alias=EVALUATION_RETURN_MEAN)
     """Mean return of an evaluation's episodes is at least this; it needs evaluation_interval."""
+    episode_len_mean: float | None = Field(None, gt=0, alias=EPISODE_LEN_MEAN)
+    """Mean length of the last 100 episodes, in environment steps, is at least this; it needs 100
+    episodes."""
     time_total_s: float | None = Field(None, gt=0)
-    """Seconds of training, including those before a resume."""
+    """Seconds of training, including those before a resume: a number, or `1h30m`."""
     num_env_steps_sampled_lifetime: int | None = Field(None, gt=0)
     """Environment steps sampled."""
+    num_episodes_lifetime: int | None = Field(None, gt=0, alias=NUM_EPISODES_LIFETIME)
+    """Episodes finished."""
     training_iteration: int | None = Field(None, gt=0)
     """Iterations of the training loop."""
 

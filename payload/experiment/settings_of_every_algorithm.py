@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from payload.experiment.arguments import problem_of_arguments
 
 _Point = Annotated[tuple[Annotated[int, Field(ge=0)], float], Field(strict=False)]
 Schedule = float | Annotated[list[_Point], Field(min_length=1)]
@@ -36,6 +38,10 @@ class AtariOnly:
     """Marks a setting that has no effect on other environments."""
 
 
+class OtherOnly:
+    """Marks a setting that has no effect on Atari games."""
+
+
 class AlgorithmSettings(BaseModel):
     """Settings that every algorithm has; RLlib's names where RLlib has the setting."""
 
@@ -52,7 +58,7 @@ class AlgorithmSettings(BaseModel):
     """Sample actions from the policy; `false` takes the most likely one."""
     env_config: dict[str, Any] = {}
     """Arguments of `gymnasium.make`; for an Atari game, fields of AtariSettings in
-    payload/environments/atari.py."""
+    payload/environments/atari.py, or Gymnasium's words for them."""
     env_step_timeout_s: float = Field(120.0, gt=0)
     """Not for IMPALA and APPO on Atari games. Seconds in which an environment must be made and
     answer a step or a reset."""
@@ -87,6 +93,13 @@ class AlgorithmSettings(BaseModel):
     different in each run."""
     min_time_s_per_iteration: float = Field(5.0, ge=0)
     """Shortest time between two reports, in seconds."""
+
+    @field_validator("env_config", mode="before")
+    @classmethod
+    def _arguments_can_travel(cls, arguments: Any) -> Any:
+        if isinstance(arguments, dict) and (problem := problem_of_arguments(arguments)):
+            raise ValueError(problem)
+        return arguments
 
     @model_validator(mode="after")
     def _schedules_rise(self) -> Self:

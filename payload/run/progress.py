@@ -150,7 +150,7 @@ class Progress:
         return max(fractions)
 
     def used(self, stop: Stop) -> float:
-        """Returns the used share of the time, steps or iterations, in [0, 1]."""
+        """Returns the used share of the time, steps, episodes or iterations, in [0, 1]."""
         return max((limit.fraction for limit in limits_of(stop, self)), default=0.0)
 
     def to_json(self) -> dict[str, Any]:
@@ -166,7 +166,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit of a run's time, steps or iterations, and how much of it is used."""
+    """A limit of a run's time, steps, episodes or iterations, and how much of it is used."""
 
     name: str
     unit: str
@@ -190,6 +190,7 @@ def limits_of(stop: Stop, now: Progress | Report) -> list[Limit]:
     limits = [
         ("time", "s", now.time_total_s, stop.time_total_s),
         ("steps", "environment steps", now.env_steps, stop.num_env_steps_sampled_lifetime),
+        ("episodes", "episodes", now.episodes, stop.num_episodes_lifetime),
         ("iterations", "iterations", now.iteration, stop.training_iteration),
     ]
     return [
@@ -207,6 +208,9 @@ def reason_to_stop(stop: Stop, report: Report, progress: Progress) -> str | None
         and report.return_mean >= stop.episode_return_mean
     ):
         return f"mean return {report.return_mean:.2f} reached {stop.episode_return_mean:g}"
+    length = stop.episode_len_mean
+    if length is not None and progress.has_full_mean and report.length_mean >= length:
+        return f"mean episode length {report.length_mean:.0f} reached {length:g}"
     goal = stop.evaluation_return_mean
     if goal is not None and report.evaluation_mean >= goal:
         return f"mean return of the evaluation {report.evaluation_mean:.2f} reached {goal:g}"

@@ -1,5 +1,6 @@
 """A run's parameters in MLflow: enough to repeat the run."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ import payload
 from payload.experiment.settings import Experiment
 from payload.experiment.settings_of_every_algorithm import AlgorithmSettings
 
+NAME = re.compile(r"[\w. :-]+", re.ASCII)
+"""Matches a part of a parameter's name. A slash would have to stand where it does in a path."""
 PACKAGES = ("ray", "torch", "gymnasium", "ale-py", "mlflow", "numpy")
 
 
@@ -50,9 +53,12 @@ def git_commit() -> str:
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields ("config.lr", 0.0006) for {"config": {"lr": 0.0006}}: MLflow's parameters are flat."""
+    """Yields ("config.lr", 0.0006) for {"config": {"lr": 0.0006}}: MLflow's parameters are flat.
+
+    A mapping with a key that MLflow does not take as a part of a name stays whole.
+    """
     for key, value in values.items():
-        if isinstance(value, dict) and value:
+        if isinstance(value, dict) and value and all(NAME.fullmatch(str(inner)) for inner in value):
             yield from flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

@@ -11,6 +11,8 @@ import pytest
 
 from payload.environments.make_env import find_spec, make_env
 from payload.errors import UserError
+from payload.experiment.old_tables import RENAMED_ENVS
+from payload.experiment.read import read_experiment
 
 MAZE = """\
 import gymnasium
@@ -94,3 +96,14 @@ def test_an_environment_that_draws_no_pictures_says_so() -> None:
             make_env("Blind-v0", {}, "rgb_array")
     finally:
         del gymnasium.registry["Blind-v0"]
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED_ENVS.items())
+def test_a_retired_id_has_a_successor_that_gymnasium_knows(old: str, new: str) -> None:
+    assert read_experiment({"env": old}).experiment.env == new
+    assert find_spec(new).id == new
+
+
+def test_a_retired_id_of_another_task_names_the_successor() -> None:
+    with pytest.raises(UserError, match=r"did you mean LunarLander-v3\?"):
+        find_spec("LunarLander-v2")

@@ -47,7 +47,8 @@ def test_an_editor_accepts_the_experiments_that_there_are(
         {"run": "PPO", "config": {"lr": {"loguniform": [1e-5, 1e-3]}, "kl_coeff": 0.3}},
         {"run": "DQN", "config": {"epsilon": [[0, 1.0], [1000, 0.1]]}},
         {"config": {"num_workers": 3, "framework": "torch", "model": {"dim": 42}}},
-        {"config": None, "stop": {"episode_reward_mean": 18}},
+        {"config": None, "stop": {"episode_reward_mean": 18, "time_total_s": "1h"}},
+        {"config": {"horizon": 20, "normalize_actions": True}, "local_dir": "results"},
     ],
 )
 def test_an_editor_accepts_what_an_experiment_may_say(
@@ -61,7 +62,7 @@ def test_an_editor_accepts_what_an_experiment_may_say(
     [
         {"envs": "CartPole-v1"},
         {"run": "TD3"},
-        {"config": {"kl_coeff": 0.3}},
+        {"config": {"twin_q": True}},
         {"run": "SAC", "config": {"lr": 1e-3}},
         {"config": {"gamma": 2}},
         {"config": {"seed": {"choice": [1, 2]}}},

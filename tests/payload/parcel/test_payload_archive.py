@@ -31,7 +31,13 @@ def files(folder: Path) -> set[str]:
     }
 
 
-STAYS = {"parcel.py", "experiment/document.py", "py.typed"}
+STAYS = {
+    "parcel.py",
+    "commands/convert.py",
+    "experiment/convert.py",
+    "experiment/document.py",
+    "py.typed",
+}
 """Only a laptop uses these files."""
 
 

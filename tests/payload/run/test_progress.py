@@ -377,8 +377,14 @@ def test_a_resumed_run_still_means_over_100_episodes() -> None:
             {"return_mean": 18.25},
             "mean return 18.25 reached 18",
         ),
+        (Stop(num_episodes_lifetime=50), {"episodes": 51}, "limit of 50 episodes reached"),
+        (
+            Stop(episode_len_mean=195),
+            {"length_mean": 195.4},
+            "mean episode length 195 reached 195",
+        ),
     ],
-    ids=["time", "steps", "iterations", "return"],
+    ids=["time", "steps", "iterations", "return", "episodes", "length"],
 )
 def test_a_met_criterion_is_the_reason_to_stop(
     make_report: Callable[..., Report], stop: Stop, report: dict[str, Any], reason: str
@@ -393,9 +399,11 @@ def test_a_met_criterion_is_the_reason_to_stop(
         Stop(num_env_steps_sampled_lifetime=5000),
         Stop(training_iteration=3),
         Stop(episode_return_mean=18),
+        Stop(num_episodes_lifetime=10**9),
+        Stop(episode_len_mean=10**9),
         Stop(),
     ],
-    ids=["time", "steps", "iterations", "return", "none"],
+    ids=["time", "steps", "iterations", "return", "episodes", "length", "none"],
 )
 def test_an_unmet_criterion_is_not_a_reason_to_stop(
     make_report: Callable[..., Report], stop: Stop
@@ -409,7 +417,8 @@ def test_a_mean_return_of_fewer_than_100_episodes_stops_nothing(
 ) -> None:
     progress = Progress(returns=deque([21.0] * 99, maxlen=MEAN_OVER))
     report = make_report(return_mean=21.0)
-    assert reason_to_stop(Stop(episode_return_mean=18), report, progress) is None
+    stop = Stop(episode_return_mean=18, episode_len_mean=1)
+    assert reason_to_stop(stop, report, progress) is None
 
 
 def test_whichever_criterion_is_met_first_stops(make_report: Callable[..., Report]) -> None:
