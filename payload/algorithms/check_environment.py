@@ -4,13 +4,18 @@ import psutil
 
 from payload.environments.probe import EnvironmentFacts
 from payload.errors import UserError
+from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.ppo_dqn_sac_settings import ReplaySettings
 from payload.experiment.settings import Experiment
 from payload.experiment.settings_of_every_algorithm import EpsilonGreedySettings
 
 FREE = 0.8
-"""Share of the free memory that a replay buffer may take."""
+"""Share of the free memory that a replay buffer or a train batch may take."""
+COPIES = 2
+"""Of a train batch: the env runners' episodes, and the learner's batch."""
+PPO_TRAIN_BATCH = 4000
+"""RLlib's default."""
 BYTES_BESIDE = 200
 """Size of a step in RLlib's replay buffer without its observation: action, reward, priority."""
 
@@ -34,6 +39,11 @@ def check_algorithm(experiment: Experiment, facts: EnvironmentFacts) -> None:
             f"run: SAC needs Discrete or Box actions; {experiment.env} has {facts.actions}; "
             "allowed: IMPALA, APPO, PPO"
         )
+    if experiment.run == "SAC" and not facts.bounded:
+        raise UserError(
+            f"run: SAC needs actions with two bounds; {experiment.env} has {facts.actions}; "
+            "allowed: IMPALA, APPO, PPO; or give the action space's Box finite bounds"
+        )
     settings = experiment.config
     if isinstance(settings, EpsilonGreedySettings) and settings.epsilon and not facts.discrete:
         raise UserError(
@@ -51,13 +61,25 @@ def check_algorithm(experiment: Experiment, facts: EnvironmentFacts) -> None:
             f"config.use_lstm: {experiment.run} has a network of its own for Atari games, without "
             "an LSTM; allowed: run PPO, or another environment"
         )
-    if not isinstance(settings, ReplaySettings):
+    _check_memory(experiment, facts)
+
+
+def _check_memory(experiment: Experiment, facts: EnvironmentFacts) -> None:
+    """Raises UserError if observations that are kept at the same time need more than is free."""
+    settings = with_defaults(experiment, facts.atari)
+    if isinstance(settings, ReplaySettings):
+        key, steps = "replay_buffer_capacity", settings.replay_buffer_capacity
+        each = facts.observation_bytes + BYTES_BESIDE
+    elif facts.atari:
         return
-    each = facts.observation_bytes + BYTES_BESIDE
-    room = int(psutil.virtual_memory().available * FREE / each)
-    if settings.replay_buffer_capacity > room:
+    else:
+        key = "train_batch_size_per_learner"
+        steps = settings.train_batch_size_per_learner or PPO_TRAIN_BATCH
+        each = facts.observation_bytes * COPIES
+    room = int(psutil.virtual_memory().available * FREE / max(1, each))
+    if steps > room:
+        part = f" ({facts.largest})" if facts.largest else ""
         raise UserError(
-            f"config.replay_buffer_capacity: {settings.replay_buffer_capacity} steps of {each:,} "
-            f"bytes are {settings.replay_buffer_capacity * each / 2**30:,.1f} GB, more than this "
-            f"machine has free; at most {room} fit"
+            f"config.{key}: {steps} steps of {each:,} bytes are {steps * each / 2**30:,.1f} GB, "
+            f"more than this machine has free{part}; at most {room} fit"
         )

@@ -1,4 +1,4 @@
-"""RLlib's networks for images of bytes, of any size."""
+"""RLlib's networks for images of bytes, of any size, and for a Tuple of actions."""
 
 from dataclasses import fields
 from typing import Any
@@ -11,6 +11,8 @@ from ray.rllib.core.models.base import Encoder
 from ray.rllib.core.models.catalog import Catalog
 from ray.rllib.core.models.configs import CNNEncoderConfig, ModelConfig
 from ray.rllib.core.models.torch.encoder import TorchCNNEncoder
+
+from payload.algorithms.tuple_distribution import with_known_logp
 
 FIRST_CHANNELS = 16
 MAX_CHANNELS = 64
@@ -65,6 +67,14 @@ class ImageCatalog(Catalog):
                 **{field.name: getattr(config, field.name) for field in fields(config)}
             )
         return config
+
+    @classmethod
+    def _get_dist_cls_from_action_space(
+        cls, action_space: gymnasium.Space[Any], *, framework: str | None = None
+    ) -> Any:
+        distribution = super()._get_dist_cls_from_action_space(action_space, framework=framework)
+        is_tuple = isinstance(action_space, gymnasium.spaces.Tuple)
+        return with_known_logp(distribution) if is_tuple and framework else distribution
 
 
 class PPOImageCatalog(ImageCatalog, PPOCatalog):

@@ -13,6 +13,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from payload.environments.policy_action import PolicyAction, PolicyActionVector
 from payload.environments.policy_observation import PolicyObservation, PolicyObservationVector
 from payload.errors import UserError, nearest, raised
 
@@ -31,7 +32,7 @@ class EnvironmentSettings:
 def make_env(
     env_id: str, env_config: Mapping[str, Any], render_mode: str | None = None
 ) -> gymnasium.Env[Any, Any]:
-    """Makes one environment, as the policy sees it.
+    """Makes one environment, as the policy sees it and acts in it.
 
     Raises:
         UserError: It is not found, or declares that it has no such render mode.
@@ -47,7 +48,7 @@ def make_env(
                 'metadata["render_modes"]'
             )
         env_config = {**env_config, "render_mode": render_mode}
-    return PolicyObservation(gymnasium.make(spec, **env_config))
+    return PolicyAction(PolicyObservation(gymnasium.make(spec, **env_config)))
 
 
 def make_vector(
@@ -63,10 +64,14 @@ def make_vector(
             spec, num_envs, vectorization_mode="vector_entry_point", **env_config
         )
         if env.metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP:
-            return PolicyObservationVector(env)
+            return PolicyActionVector(PolicyObservationVector(env))
         env.close()
     return gymnasium.make_vec(
-        spec, num_envs, vectorization_mode="sync", wrappers=[PolicyObservation], **env_config
+        spec,
+        num_envs,
+        vectorization_mode="sync",
+        wrappers=[PolicyObservation, PolicyAction],
+        **env_config,
     )
 
 

@@ -4,7 +4,8 @@ RLlib's networks read boxes of one or three dimensions. Everything else is flatt
 gymnasium.spaces.flatten does it: a Dict becomes one vector, a Discrete a one-hot vector.
 """
 
-from typing import Any, cast
+from collections.abc import Iterator
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -12,49 +13,115 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, iterate
 
+from payload.environments.space_entries import Entry, check_size, entries
 from payload.errors import UserError
 
 MIN_IMAGE_SIDE = 32
 """A 2-D box with smaller sides is a table of numbers, not an image."""
 MAX_CHANNELS = 16
-SUPPORTED = "Box of 1 to 3 dimensions, Discrete, MultiBinary, MultiDiscrete, Dict, Tuple"
+MAX_NUMBERS = 2**20
+"""Numbers of a vector: the first layer of RLlib's default network then takes 1 GB."""
+MAX_IMAGE_BYTES = 2**26
+"""Twice an image of 3840 x 2160 pixels, as bytes."""
 
 
-def policy_space(space: spaces.Space[Any]) -> spaces.Box:
-    """Returns the space of what the policy sees: float32 [D], or an image [H, W, C].
+class PolicyObservations:
+    """The policy's view of an observation space."""
 
-    Raises:
-        UserError: RLlib has no network for it.
-    """
-    if isinstance(space, spaces.Box) and _is_image(space):
-        low, high = to_policy(space, space.low), to_policy(space, space.high)
-        return spaces.Box(low, high, dtype=cast("Any", low.dtype.type))
-    if isinstance(space, spaces.Box) and len(space.shape) > 3:
-        raise UserError(f"a box of {len(space.shape)} dimensions; allowed: {SUPPORTED}")
-    if not space.is_np_flattenable:
-        raise UserError(f"a space of type {type(space).__name__}; allowed: {SUPPORTED}")
-    flat = spaces.flatten_space(space)
-    assert isinstance(flat, spaces.Box), "what is flattenable becomes a box"
-    low, high = flat.low.astype(np.float32), flat.high.astype(np.float32)
-    return spaces.Box(low, high, dtype=np.float32)
+    policy_space: spaces.Box
+    """float32 [D], or an image [H, W, C] of uint8 or float32."""
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        """
+        Raises:
+            UserError: The space has parts without numbers, is empty or too large.
+        """
+        self.space = space
+        parts = entries(
+            space, "observation_space", "gymnasium.wrappers.FilterObservation leaves it out"
+        )
+        self._is_image = isinstance(space, spaces.Box) and _is_image(space.shape)
+        self._is_bytes = space.dtype == np.uint8
+        _check_size(parts, self._is_image, self._is_bytes)
+        self._is_pixels = False
+        if self._is_image:
+            assert isinstance(space, spaces.Box)
+            whole = np.issubdtype(space.dtype, np.integer) and not self._is_bytes
+            self._is_pixels = whole and not space.low.any() and bool((space.high == 255).all())
+            low, high = self.from_environment(space.low), self.from_environment(space.high)
+        else:
+            bounds = [_bounds(part.space) for part in parts]
+            low, high = (
+                np.concatenate(side, dtype=np.float32) for side in zip(*bounds, strict=True)
+            )
+        self.policy_space = spaces.Box(low, high, dtype=low.dtype.type)
+
+    @np.errstate(
+        over="ignore"
+    )  # float32 has no larger ones: they become infinite, which is a fault.
+    def from_environment(self, observation: Any) -> npt.NDArray[Any]:
+        """Returns an observation as the policy sees it."""
+        if self._is_image:
+            return self._image(np.asarray(observation))
+        parts = [np.asarray(part, np.float32) for part in _flat(self.space, observation)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _image(self, image: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        if image.ndim == 2:
+            image = image[..., np.newaxis]
+        elif image.ndim == 4:
+            image = np.moveaxis(image, 0, -1).reshape(*image.shape[1:3], -1)
+        elif _has_channels_first(image.shape):
+            image = np.moveaxis(image, 0, -1)
+        if self._is_bytes:
+            return image
+        image = image.astype(np.float32)
+        return image / np.float32(255) if self._is_pixels else image
 
 
-def to_policy(space: spaces.Space[Any], observation: Any) -> npt.NDArray[Any]:
-    if not isinstance(space, spaces.Box) or not _is_image(space):
-        return np.asarray(spaces.flatten(space, observation), np.float32)
-    image: npt.NDArray[Any] = observation
-    if image.ndim == 2:
-        return image[..., np.newaxis]
-    return np.moveaxis(image, 0, -1) if _has_channels_first(space) else image
+def _is_image(shape: tuple[int, ...]) -> bool:
+    """Whether a box is an image, one with channels, or a stack of these."""
+    if len(shape) == 4:
+        return min(shape[1:3]) >= MIN_IMAGE_SIDE and shape[3] <= MAX_CHANNELS
+    return len(shape) == 3 or (len(shape) == 2 and min(shape) >= MIN_IMAGE_SIDE)
 
 
-def _is_image(space: spaces.Box) -> bool:
-    return len(space.shape) == 3 or (len(space.shape) == 2 and min(space.shape) >= MIN_IMAGE_SIDE)
-
-
-def _has_channels_first(space: spaces.Box) -> bool:
-    channels, *_, last = space.shape
+def _has_channels_first(shape: tuple[int, ...]) -> bool:
+    channels, *_, last = shape
     return channels <= MAX_CHANNELS < last
+
+
+def _check_size(parts: list[Entry], is_image: bool, is_bytes: bool) -> None:
+    """Raises UserError for an empty or a large space, before its flat bounds are made."""
+    if not sum(spaces.flatdim(part.space) for part in parts):
+        raise UserError(
+            "observation_space is empty; an environment that shows nothing has Discrete(1)"
+        )
+    if is_image:
+        check_size(parts, MAX_IMAGE_BYTES, "bytes for the network", each=1 if is_bytes else 4)
+    else:
+        check_size(parts, MAX_NUMBERS, "numbers for the network")
+
+
+@np.errstate(over="ignore")
+def _bounds(space: spaces.Space[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Returns the bounds of a flattened space without parts."""
+    if isinstance(space, spaces.Box):
+        return space.low.ravel().astype(np.float32), space.high.ravel().astype(np.float32)
+    size = spaces.flatdim(space)
+    return np.zeros(size, np.float32), np.ones(size, np.float32)
+
+
+def _flat(space: spaces.Space[Any], observation: Any) -> Iterator[Any]:
+    """Yields the parts of an observation as vectors; Gymnasium's own fails for an empty Dict."""
+    if isinstance(space, spaces.Dict):
+        for key, part in space.spaces.items():
+            yield from _flat(part, observation[key])
+    elif isinstance(space, spaces.Tuple):
+        for part, value in zip(space.spaces, observation, strict=True):
+            yield from _flat(part, value)
+    else:
+        yield spaces.flatten(space, observation)
 
 
 class PolicyObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
@@ -62,10 +129,11 @@ class PolicyObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
-        self.observation_space = policy_space(env.observation_space)
+        self._observations = PolicyObservations(env.observation_space)
+        self.observation_space = self._observations.policy_space
 
     def observation(self, observation: Any) -> npt.NDArray[Any]:
-        return to_policy(self.env.observation_space, observation)
+        return self._observations.from_environment(observation)
 
 
 class PolicyObservationVector(gymnasium.vector.VectorObservationWrapper):
@@ -73,10 +141,10 @@ class PolicyObservationVector(gymnasium.vector.VectorObservationWrapper):
 
     def __init__(self, env: gymnasium.vector.VectorEnv[Any, Any, Any]) -> None:
         super().__init__(env)
-        self.single_observation_space = policy_space(env.single_observation_space)
+        self._observations = PolicyObservations(env.single_observation_space)
+        self.single_observation_space = self._observations.policy_space
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
 
     def observations(self, observations: Any) -> Any:
-        single = self.env.single_observation_space
         each = iterate(self.env.observation_space, observations)
-        return np.stack([to_policy(single, observation) for observation in each])
+        return np.stack([self._observations.from_environment(one) for one in each])

@@ -19,16 +19,18 @@ from typing import Any
 import gymnasium
 import numpy as np
 import psutil
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Space, Tuple
+from gymnasium.spaces import Box, Discrete, MultiDiscrete, Tuple
 
 from payload.environments.make_env import make_env
+from payload.environments.policy_action import PolicyAction
+from payload.environments.policy_observation import PolicyObservation
+from payload.environments.space_entries import entries, largest
 from payload.errors import TemporaryError, UserError, raised
 from payload.experiment.file import dump, read_mapping
 from payload.experiment.settings import Experiment
 from payload.may_pass import ERRNOS
 from payload.processes import kill
 
-ACTIONS = "Discrete from 0, Box of floats in 1 dimension, MultiDiscrete, and Dict or Tuple of these"
 PATIENCE_S = 120.0
 """Time limit of an environment's first step; a simulator may load for a while."""
 NO_WINDOW = re.compile(r"\bdisplay|video device|\bX11|\bX server|Xlib|\bGLX", re.IGNORECASE)
@@ -41,11 +43,16 @@ class EnvironmentFacts:
 
     observation_bytes: int = 0
     """Size as the policy sees it."""
+    largest: str = ""
+    """The largest part of the observation space, in words."""
     actions: str = ""
     """The action space, in words."""
     discrete: bool = False
+    """The policy makes one choice."""
     composed: bool = False
-    """Several actions at once: MultiDiscrete, Dict or Tuple."""
+    """The policy makes several choices, or choices and numbers."""
+    bounded: bool = True
+    """All numbers of an action have two bounds."""
     atari: bool = False
     """A game that ale-py steps as a vector in one call."""
     problem: str = ""
@@ -58,8 +65,8 @@ def probe(experiment: Experiment) -> EnvironmentFacts:
     """Makes, resets and steps the experiment's environment once.
 
     Raises:
-        UserError: It cannot be made, its observations are not what it declares, or RLlib has no
-            network for them.
+        UserError: It cannot be made, its observations are not what it declares, or no policy can
+            see them or take its actions.
         TemporaryError: The machine lacks disk space, for example.
     """
     env = experiment.env
@@ -111,34 +118,24 @@ def facts_of(env_id: str, env_config: dict[str, Any]) -> EnvironmentFacts:
     """Plays an environment's first step in this process."""
     try:
         env = make_env(env_id, env_config)
-    except UserError as error:  # About its observations.
+    except UserError as error:  # About its observations or actions.
         return EnvironmentFacts(problem=str(error).removeprefix(f"env: {env_id}: "))
     except Exception as error:  # The environment's own code may raise anything.
         passes = getattr(error, "errno", None) in ERRNOS
         return EnvironmentFacts(problem=f"making it raises {raised(error)}", passes=passes)
-    space = env.observation_space
+    seen, acted = env.observation_space, env.action_space
+    assert isinstance(env, PolicyAction)
+    assert isinstance(env.env, PolicyObservation)
+    declared = env.env.env.observation_space
     return EnvironmentFacts(
-        observation_bytes=math.prod(space.shape or ()) * np.dtype(space.dtype).itemsize,
-        actions=str(env.action_space),
-        discrete=isinstance(env.action_space, Discrete),
-        composed=isinstance(env.action_space, MultiDiscrete | Dict | Tuple),
-        problem=_actions_problem(env.action_space) or _problem_of(env),
+        observation_bytes=math.prod(seen.shape or ()) * np.dtype(seen.dtype).itemsize,
+        largest=str(largest(entries(declared, "observation_space"))),
+        actions=str(env.env.action_space),
+        discrete=isinstance(acted, Discrete),
+        composed=isinstance(acted, MultiDiscrete | Tuple),
+        bounded=not isinstance(acted, Box) or acted.is_bounded(),
+        problem=_problem_of(env),
     )
-
-
-def _actions_problem(space: Space[Any]) -> str:
-    """Returns why RLlib cannot act in a space, or an empty string."""
-    allowed = f"; allowed: {ACTIONS}"
-    if isinstance(space, Dict | Tuple):
-        parts = space.values() if isinstance(space, Dict) else space.spaces
-        return next((problem for part in parts if (problem := _actions_problem(part))), "")
-    if isinstance(space, Discrete):
-        # RLlib counts actions from 0 and ignores the space's start.
-        return f"its actions {space} do not start at 0{allowed}" if space.start != 0 else ""
-    if isinstance(space, Box):
-        floats = np.issubdtype(space.dtype, np.floating)
-        return "" if floats and len(space.shape) == 1 else f"its actions are {space}{allowed}"
-    return "" if isinstance(space, MultiDiscrete) else f"its actions are {space}{allowed}"
 
 
 def _problem_of(env: gymnasium.Env[Any, Any]) -> str:

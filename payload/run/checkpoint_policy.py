@@ -9,7 +9,7 @@ import torch
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.utils.numpy import convert_to_numpy
-from ray.rllib.utils.spaces.space_utils import get_base_struct_from_space, unbatch, unsquash_action
+from ray.rllib.utils.spaces.space_utils import unbatch
 from torch.utils._pytree import tree_map
 
 from payload.errors import UserError
@@ -68,7 +68,7 @@ class Policy:
             if not self.explore:
                 distribution = distribution.to_deterministic()
             actions = convert_to_numpy(distribution.sample())
-            return unbatch(unsquash_action(actions, get_base_struct_from_space(space)))
+            return unbatch(actions)
         if not self.explore:
             return np.asarray(inputs.argmax(-1))
         probabilities = torch.softmax(inputs, -1)

@@ -11,8 +11,8 @@ from payload.environments.probe import EnvironmentFacts
 from payload.errors import UserError
 from payload.experiment.read import read_experiment
 
-TWO_ACTIONS = EnvironmentFacts(8, "Discrete(2)", discrete=True)
-A_BOX = EnvironmentFacts(8, "Box(-1.0, 1.0, (2,), float32)", discrete=False)
+TWO_ACTIONS = EnvironmentFacts(8, actions="Discrete(2)", discrete=True)
+A_BOX = EnvironmentFacts(8, actions="Box(-1.0, 1.0, (2,), float32)", discrete=False)
 
 
 def check(facts: EnvironmentFacts, run: str, **config: Any) -> None:
@@ -54,13 +54,13 @@ def test_a_replay_buffer_beyond_the_memory_is_refused_with_what_fits(run: str) -
 
 @pytest.mark.parametrize("run", ["IMPALA", "APPO"])
 def test_an_lstm_on_the_fast_path_of_atari_games_is_refused(run: str) -> None:
-    game = EnvironmentFacts(7056, "Discrete(6)", discrete=True, atari=True)
+    game = EnvironmentFacts(7056, actions="Discrete(6)", discrete=True, atari=True)
     assert "allowed: run PPO, or another environment" in refusal(game, run, use_lstm=True)
     check(game, "PPO", use_lstm=True)
     check(TWO_ACTIONS, run, use_lstm=True)
 
 
-SEVERAL = EnvironmentFacts(8, "MultiDiscrete([2 3])", composed=True)
+SEVERAL = EnvironmentFacts(8, actions="MultiDiscrete([2 3])", composed=True)
 
 
 @pytest.mark.parametrize("run", ["DQN", "SAC"])
@@ -71,6 +71,28 @@ def test_several_actions_at_once_are_for_policy_gradients(run: str) -> None:
 
 def test_sac_takes_discrete_actions() -> None:
     check(TWO_ACTIONS, "SAC")
+
+
+def test_sac_on_actions_without_bounds_is_refused() -> None:
+    facts = EnvironmentFacts(8, actions="Box(0.0, inf, (1,), float32)", bounded=False)
+    assert "SAC needs actions with two bounds; Any-v0 has Box(0.0, inf" in refusal(facts, "SAC")
+    check(facts, "PPO")
+
+
+LARGE = EnvironmentFacts(2**30, 'observation_space["cell"] is Discrete(268435456)', discrete=True)
+
+
+@pytest.mark.parametrize("run", ["IMPALA", "APPO", "PPO", "DQN", "SAC"])
+def test_observations_beyond_the_memory_are_refused_with_the_largest_entry(run: str) -> None:
+    said = refusal(LARGE, run)
+    assert LARGE.largest in said
+    assert "more than this machine has free" in said
+
+
+def test_a_smaller_train_batch_fits() -> None:
+    facts = EnvironmentFacts(10**6, discrete=True)
+    said = refusal(facts, "PPO", train_batch_size_per_learner=10**9)
+    check(facts, "PPO", train_batch_size_per_learner=int(said.split()[-2]) // 2)
 
 
 @pytest.mark.parametrize(
