@@ -71,10 +71,11 @@ class PolicyActions:
     def _converted(self, chosen: npt.NDArray[Any], values: npt.NDArray[Any]) -> Iterator[Any]:
         for part in self._parts:
             if isinstance(part, _Choices):
-                mine, chosen = np.split(chosen, [len(part.counts)])
+                yield part(chosen[: len(part.counts)])
+                chosen = chosen[len(part.counts) :]
             else:
-                mine, values = np.split(values, [part.size])
-            yield part(mine)
+                yield part(values[: part.size])
+                values = values[part.size :]
 
 
 class _Choices:
@@ -97,9 +98,8 @@ class _Choices:
 
 
 class _Numbers:
-    """A Box: [-1, 1] becomes its interval, and numbers without a bound stay as they are.
-
-    With one bound, or integers far from 0, they count from the value nearest 0.
+    """A Box: [-1, 1] becomes an interval with two bounds; other numbers count from its value
+    nearest 0, and are clipped.
     """
 
     def __init__(self, space: spaces.Box) -> None:
@@ -107,7 +107,8 @@ class _Numbers:
         self.size = int(np.prod(space.shape))
         self._is_integer = not np.issubdtype(space.dtype, np.floating)
         # Python's numbers: float64 lacks some of int64's, int8 the width of an int8 box.
-        low, high = space.low.ravel().astype(object), space.high.ravel().astype(object)
+        self._low, self._high = space.low.ravel(), space.high.ravel()
+        low, high = self._low.astype(object), self._high.astype(object)
         width = (high - low).astype(np.float64)
         widest = WIDEST_INTEGERS if self._is_integer else WIDEST_FLOATS
         self.bounded = (space.bounded_below & space.bounded_above).ravel() & (width < widest)
@@ -129,8 +130,8 @@ class _Numbers:
         else:
             steps = np.where(self.bounded, share * self._width, values)
         steps = np.clip(steps, self._below, self._above).astype(self._base.dtype)
-        numbers = (self._base + steps).astype(self._space.dtype).reshape(self._space.shape)
-        return np.clip(numbers, self._space.low, self._space.high, out=numbers)
+        numbers = (self._base + steps).astype(self._space.dtype)
+        return np.clip(numbers, self._low, self._high).reshape(self._space.shape)
 
 
 def _part(space: spaces.Space[Any]) -> _Choices | _Numbers:
@@ -163,13 +164,15 @@ class PolicyActionVector(gymnasium.vector.VectorActionWrapper):
 
     def __init__(self, env: gymnasium.vector.VectorEnv[Any, Any, Any]) -> None:
         super().__init__(env)
-        self._actions = PolicyActions(env.single_action_space)
+        self._single = env.single_action_space
+        self._actions = PolicyActions(self._single)
         self.single_action_space = self._actions.policy_space
+        is_discrete = isinstance(self._single, spaces.Discrete)
+        self._is_same = is_discrete and self.single_action_space == self._single
         self.action_space = batch_space(self.single_action_space, env.num_envs)
 
     def actions(self, actions: Any) -> Any:
-        single = self.env.single_action_space
-        if self.single_action_space == single and isinstance(single, spaces.Discrete):
+        if self._is_same:
             return actions
         each = [self._actions.to_environment(a) for a in iterate(self.action_space, actions)]
-        return concatenate(single, each, create_empty_array(single, self.num_envs))
+        return concatenate(self._single, each, create_empty_array(self._single, self.num_envs))

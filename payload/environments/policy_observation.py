@@ -147,4 +147,4 @@ class PolicyObservationVector(gymnasium.vector.VectorObservationWrapper):
 
     def observations(self, observations: Any) -> Any:
         each = iterate(self.env.observation_space, observations)
-        return np.stack([self._observations.from_environment(one) for one in each])
+        return np.stack([self._observations.from_environment(single) for single in each])

@@ -31,12 +31,12 @@ def entries(space: spaces.Space[Any], name: str, remedy: str = "") -> list[Entry
     Raises:
         UserError: A part has no numbers.
     """
-    found = list(_entries(space, name))
-    for entry in found:
+    parts = list(_entries(space, name))
+    for entry in parts:
         if not isinstance(entry.space, KINDS):
             hint = f"; {remedy}" if remedy and isinstance(space, spaces.Dict) else ""
             raise UserError(f"{entry}, which no network takes{hint}; allowed: {SUPPORTED}")
-    return found
+    return parts
 
 
 def largest(parts: Iterable[Entry]) -> Entry:
@@ -63,9 +63,8 @@ def check_size(parts: list[Entry], at_most: int, unit: str, each: int = 1) -> No
 def _entries(space: spaces.Space[Any], name: str) -> Iterator[Entry]:
     if isinstance(space, spaces.Dict):
         for key, part in space.spaces.items():
-            yield from _entries(
-                part, f'{name}["{key}"]' if isinstance(key, str) else f"{name}[{key}]"
-            )
+            quoted = f'"{key}"' if isinstance(key, str) else key
+            yield from _entries(part, f"{name}[{quoted}]")
     elif isinstance(space, spaces.Tuple):
         for index, part in enumerate(space.spaces):
             yield from _entries(part, f"{name}[{index}]")
