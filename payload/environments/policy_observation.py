@@ -34,7 +34,7 @@ class PolicyObservations:
     def __init__(self, space: spaces.Space[Any]) -> None:
         """
         Raises:
-            UserError: The space has parts without numbers, is empty or too large.
+            UserError: There is no network for a part; the space is empty or too large.
         """
         self.space = space
         parts = entries(

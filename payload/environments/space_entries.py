@@ -19,7 +19,7 @@ class Entry(NamedTuple):
     space: spaces.Space[Any]
 
     def __str__(self) -> str:
-        return f"{self.name} is {textwrap.shorten(str(self.space), 120)}"
+        return f"{self.name} is {textwrap.shorten(str(self.space), 80)}"
 
 
 def entries(space: spaces.Space[Any], name: str, remedy: str = "") -> list[Entry]:
@@ -29,13 +29,13 @@ def entries(space: spaces.Space[Any], name: str, remedy: str = "") -> list[Entry
         remedy: What helps if another part of a Dict is none.
 
     Raises:
-        UserError: A part has no numbers.
+        UserError: There is no network for a part.
     """
     parts = list(_entries(space, name))
     for entry in parts:
         if not isinstance(entry.space, KINDS):
             hint = f"; {remedy}" if remedy and isinstance(space, spaces.Dict) else ""
-            raise UserError(f"{entry}, which no network takes{hint}; allowed: {SUPPORTED}")
+            raise UserError(f"{entry}, for which there is no network{hint}; allowed: {SUPPORTED}")
     return parts
 
 
