@@ -182,7 +182,13 @@ def tell(training: Training) -> Story:
     training.ask(1)
     training.train()
     after_loss = training.indices()
-    with_the_new = [training.train() for _ in range(3)]
+    with_the_new = [training.train()]
+
+    def learned_more() -> bool:
+        with_the_new.append(training.train())
+        return with_the_new[-1].env_steps_trained > with_the_new[0].env_steps_trained
+
+    wait_for(learned_more)
     training.ask(2)
     training.until(2, training.follow)
     grown = training.indices()
