@@ -171,8 +171,11 @@ def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
 
 
 def without_comments(text: str) -> str:
-    """Returns a program or a unit without lines of comment and empty lines: customData is small."""
-    return re.sub(r"^\s*(#(?!!).*)?\n", "", text, flags=re.MULTILINE)
+    """Returns a program or a unit without what only people read, since customData is small.
+
+    These are comments, empty lines, and docstrings of modules and constants.
+    """
+    return re.sub(r'^("""[^"]*"""|\s*(#(?!!).*)?)\n', "", text, flags=re.MULTILINE)
 
 
 def run_commands(machine: MachineEnvironment) -> list[list[str]]:

@@ -26,6 +26,7 @@ from tests.head.sleep.conftest import MakeHead
 from tests.head.sleep.sleeping_head import HOUR, SleepingHead
 from tests.infra.declared_stack import REQUIRED
 from tests.python_310 import PYTHON
+from tests.rehearsal.azure.resources.scale_set_cloud import SCALE_SET
 
 pytestmark = pytest.mark.slow
 STOP = f"systemctl stop {STOP_BEFORE_EVICTION['head']}"
@@ -174,6 +175,15 @@ def test_an_azure_that_refuses_stops_nothing_and_is_asked_again(watchdog: Watchd
     assert watchdog.run() != 0
     assert watchdog.head.calls == []
     assert is_off(watchdog)
+
+
+def test_a_head_is_off_too_where_up_has_failed_before_it_made_the_scale_set(
+    watchdog: Watchdog,
+) -> None:
+    watchdog.head.cloud.azure.delete(SCALE_SET)
+    watchdog.up_for(4)
+    assert watchdog.run() == 0
+    assert watchdog.head.is_deallocated
 
 
 def test_a_head_that_azure_does_not_deallocate_works_on(watchdog: Watchdog) -> None:

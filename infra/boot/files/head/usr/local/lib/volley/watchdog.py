@@ -16,6 +16,7 @@ import urllib.request
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 from machine_token import REQUEST_S, metadata, token
 
@@ -28,6 +29,7 @@ WORKS_S = 3600.0
 GRACE_S = 900.0
 """As in head.sleep: time for a person to raise the budget."""
 STOP_S = 300.0
+NOT_FOUND = 404
 
 
 def main() -> None:
@@ -64,12 +66,18 @@ def deallocate(workers: str) -> None:
     """Deletes the workers and deallocates the head; raises OSError if Azure refuses."""
     head, units = instance("resourceId"), os.environ["STOP_BEFORE_EVICTION"].split()
     scale_set = f"{head.rpartition('/virtualMachines/')[0]}/virtualMachineScaleSets/{workers}"
-    sku = azure("GET", scale_set)["sku"]  # Nothing is stopped for an Azure that refuses.
+    try:
+        sku = azure("GET", scale_set)["sku"]  # Nothing is stopped for an Azure that refuses.
+    except HTTPError as error:
+        if error.code != NOT_FOUND:
+            raise
+        sku = None  # `up` has failed before it made the workers.
     with suppress(subprocess.TimeoutExpired):
         subprocess.run(["systemctl", "stop", *units], check=False, timeout=STOP_S)
     try:
         with suppress(OSError):
-            azure("PATCH", scale_set, {"sku": {**sku, "capacity": 0}})
+            if sku:
+                azure("PATCH", scale_set, {"sku": {**sku, "capacity": 0}})
         azure("POST", f"{head}/deallocate", {})
     except OSError:
         subprocess.run(["systemctl", "start", "--no-block", *units], check=False)
