@@ -207,7 +207,7 @@ def _add_tracking_uri(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--tracking-uri",
         metavar="URI",
-        help="MLflow server (default: an embedded database in --results)",
+        help="MLflow server (default: MLFLOW_TRACKING_URI, or an embedded database in --results)",
     )
 
 
