@@ -15,10 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from payload.archive import Archive
 from payload.experiment.script import read_script
 from payload.parcel import (
     ExperimentFiles,
-    archive,
     experiment_files,
     payload_archive,
     script_files,
@@ -78,10 +78,10 @@ def payload() -> bytes:
 def sent(experiment: str | ExperimentFiles) -> bytes:
     """Returns the bytes that `submit` reads from stdin."""
     if isinstance(experiment, str):
-        experiment = ExperimentFiles(experiment.encode(), b"")
+        experiment = ExperimentFiles(experiment.encode())
     files = {"payload.tar": payload(), "experiment.yaml": experiment.experiment}
     own = {"files.tar": experiment.archive} if experiment.archive else {}
-    return archive({**files, "stack.yaml": b"{}", **own})
+    return Archive({**files, "stack.yaml": b"{}", **own}).content()
 
 
 class Head(InstalledHead):

@@ -7,6 +7,7 @@ import json
 import os
 import tarfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from infra.config.stack_settings import StackSettings
 from infra.stack.head_software import cluster_settings
+from payload.archive import Archive
 from payload.parcel import ExperimentFiles
 from tests.head.queue.queue_head import Head, cartpole, sent
 from tests.infra.declared_stack import REQUIRED
@@ -226,6 +228,21 @@ def test_a_link_of_an_experiment_is_not_followed_as_root(head: Head, tmp_path: P
     assert "is a link, which is not followed" in head.ask("manifest", "pong")["error"]
 
 
+class Written(Archive):
+    """An archive that somebody else has written."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__({"content": content})
+        self._content = content
+
+    @property
+    def size(self) -> int:
+        return len(self._content)
+
+    def pieces(self) -> Iterator[bytes]:
+        yield self._content
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -241,7 +258,7 @@ def test_an_archive_with_anything_but_files_of_the_experiment_is_refused(
     member = tarfile.TarInfo("source/a")
     for key, value in change.items():
         setattr(member, key, value)
-    files = ExperimentFiles(cartpole().encode(), member.tobuf())
+    files = ExperimentFiles(cartpole().encode(), Written(member.tobuf()))
     assert reason in head.submit("pong", files)["error"]
     assert [path.name for path in head.experiments.iterdir()] == []
 
