@@ -71,6 +71,29 @@ def test_one_for_now_is_the_next(head: Head) -> None:
     assert head.submit("urgent", cartpole(), "--now")["position"] == 1
 
 
+def order(head: Head) -> list[str]:
+    return [record["name"] for record in head.ask("status")["experiments"]]
+
+
+def test_a_higher_priority_is_served_first_and_may_change_while_it_waits(head: Head) -> None:
+    for name, *options in (("a",), ("b", "--priority", "-1"), ("c", "--priority", "5"), ("d",)):
+        head.submit(name, cartpole(), *options)
+    assert order(head) == ["c", "a", "d", "b"]
+    assert head.submit("d", cartpole(), "--priority", "9")["position"] == 1
+    assert head.submit("d", cartpole())["position"] == 1  # As it is.
+    assert head.submit("urgent", cartpole(), "--now")["position"] == 1
+    assert head.record("urgent")["priority"] == 9
+    head.ask("stop", "c")
+    assert head.ask("resume", "c")["position"] == 3
+
+
+def test_one_of_pulumi_up_keeps_its_priority(head: Head) -> None:
+    head.submit("pong", cartpole(), "--replace")
+    head.submit("pong", cartpole(), "--priority", "3")
+    head.submit("pong", cartpole(env_runners=2), "--replace")
+    assert head.record("pong")["priority"] == 3
+
+
 def test_one_that_waits_is_stopped_at_once_and_resumed_at_the_end(head: Head) -> None:
     head.submit("pong", cartpole())
     head.submit("other", cartpole())
