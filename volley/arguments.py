@@ -1,6 +1,7 @@
 """The commands of `volley` and their options, in two groups."""
 
 import argparse
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from payload.command_line import Parser
 from payload.commands.arguments import (
     add_convert,
     add_evaluate,
+    add_overrides,
     add_results,
     add_run,
     add_train,
@@ -210,18 +212,7 @@ def _add_machines(cluster: Group) -> None:
 
 
 def _add_experiments(cluster: Group) -> None:
-    submit = _add(cluster, "submit", "queue an experiment or a script", as_json=True)
-    submit.usage = "volley submit [OPTION ...] FILE [-- ARGUMENT ...]"
-    submit.add_argument(
-        "file", type=Path, help="experiment or script file (YAML), or a Python file"
-    )
-    submit.add_argument("--source-directory", help="folder that travels with a script")
-    submit.add_argument("--name", help="its name on the cluster (default: the file's)")
-    submit.add_argument(
-        "--now",
-        action="store_true",
-        help="start now: checkpoint and requeue what uses the resources",
-    )
+    _add_submit(cluster)
     logs = _add(cluster, "logs", "show the output of an experiment, a unit or the head's boot")
     source = logs.add_mutually_exclusive_group()
     _add_name(source, nargs="?")
@@ -241,6 +232,37 @@ def _add_experiments(cluster: Group) -> None:
     pull = _add(cluster, "pull", "download an experiment's runs", as_json=True)
     _add_name(pull)
     pull.add_argument("--to", type=Path, metavar="DIR", help="folder (default: results/NAME)")
+
+
+def _add_submit(cluster: Group) -> None:
+    submit = _add(cluster, "submit", "queue experiments or scripts", as_json=True)
+    submit.usage = "volley submit [OPTION ...] [FILE ...] [-- ARGUMENT ...]"
+    submit.description = "Queues experiments or scripts. Options override an experiment's file."
+    add = submit.add_argument
+    add(
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="experiment or script file (YAML), a Python file, or a pattern ('runs/*.yaml')",
+    )
+    add_overrides(submit)
+    add("--name", help="its name on the cluster (default: the file's)")
+    add(
+        "--priority",
+        type=_priority,
+        metavar="P",
+        help="of those that wait, a higher one is served first (-1000 to 1000, default 0)",
+    )
+    add(
+        "--now",
+        action="store_true",
+        help="start now: checkpoint and requeue what uses the resources",
+    )
+    add(
+        "--dry-run",
+        action="store_true",
+        help="check everything, list what would travel and what stays behind; send nothing",
+    )
 
 
 def _add(group: Group, name: str, text: str, as_json: bool = False) -> argparse.ArgumentParser:
@@ -267,6 +289,12 @@ def _add_no_browser(command: argparse.ArgumentParser) -> None:
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 on")
+    return int(text)
+
+
+def _priority(text: str) -> int:
+    if not re.fullmatch(r"-?\d{1,4}", text) or abs(int(text)) > 1000:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from -1000 to 1000")
     return int(text)
 
 

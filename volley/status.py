@@ -175,7 +175,7 @@ def _experiments(experiments: list[Mapping[str, Any]], now: float) -> Table:
     for record in experiments:
         run = record.get("status") or {}
         state = str(record["state"])
-        place = f" ({record['position']})" if state == "QUEUED" and record.get("position") else ""
+        place = _place(record) if state == "QUEUED" else ""
         left = run.get("seconds_left")
         table.add_row(
             Text.assemble(
@@ -190,6 +190,13 @@ def _experiments(experiments: list[Mapping[str, Any]], now: float) -> Table:
             why(record, run) + _next_try_of(record, now),
         )
     return table
+
+
+def _place(record: Mapping[str, Any]) -> str:
+    """Returns " (2, priority 5)"."""
+    priority = f"priority {record['priority']}" if record.get("priority") else ""
+    words = ", ".join(filter(None, (str(record.get("position") or ""), priority)))
+    return f" ({words})" if words else ""
 
 
 def why(experiment: Mapping[str, Any], run: Mapping[str, Any]) -> str:

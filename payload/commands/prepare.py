@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import payload
+from payload.commands.arguments import overrides
 from payload.errors import UserError, without_secrets
 
 if TYPE_CHECKING:
@@ -89,14 +90,7 @@ def load_experiment(options: argparse.Namespace, resumed: RunFolder | None) -> L
     from payload.experiment.read import read_experiment
     from payload.experiment.resume import check_resumable
 
-    keys = ("run", "env", "stop", "source_directory", "tensorboard")
-    command_line: dict[str, Any] = {
-        key: value for key in keys if (value := getattr(options, key)) is not None
-    }
-    config = dict(options.config or {})
-    if options.seed is not None:
-        config["seed"] = options.seed
-    command_line["config"] = config
+    command_line = overrides(options)
     file, before = options.file, None
     if resumed is not None:
         check_resumed(resumed, options.trust)

@@ -1,7 +1,7 @@
 """The language of an experiment: its settings, their old names, and what fits on a cluster.
 
-It needs only pydantic, PyYAML and pathspec. The payload, the preview of a stack and the head's scripts all
-read experiments through it.
+It needs only pydantic, PyYAML and pathspec. The payload, the preview of a stack and the head's
+scripts all read experiments through it.
 """
 
 from payload.errors import UserError, nearest

@@ -223,6 +223,7 @@ def test_the_laptop_imports_of_the_other_packages_what_it_may() -> None:
         "infra.__main__",
         "infra.project_files",
         "infra.up.deploy",
+        "payload.archive",
         "payload.command_line",
         "payload.commands.arguments",
         "payload.commands.convert",

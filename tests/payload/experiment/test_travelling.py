@@ -64,7 +64,10 @@ def test_secrets_caches_and_results_stay_behind_and_are_named(tmp_path: Path) ->
     assert travels(tmp_path) == ["a.py"]
     secret = dict.fromkeys((".env", ".env.prod", "sub/.env", ".aws", "id_ed25519"), "secrets")
     never = dict.fromkeys(("__pycache__", "results", ".git", "venv"), "never travels")
-    assert left(tmp_path) == {**{name: f"may have {word}" for name, word in secret.items()}, **never}
+    assert left(tmp_path) == {
+        **{name: f"may have {word}" for name, word in secret.items()},
+        **never,
+    }
 
 
 def test_a_package_called_results_travels(tmp_path: Path) -> None:
