@@ -104,7 +104,8 @@ def _add_here(here: Group) -> None:
         "ui",
         help="open MLflow's charts of the runs on this machine, or TensorBoard",
         description="Serves MLflow's pages of the runs in --results on loopback, until Ctrl-C. "
-        "For the cluster's MLflow and TensorBoard: volley dashboard.",
+        "For the cluster's MLflow and TensorBoard: volley dashboard; while the head is off, "
+        "--from-results shows MLflow of the results account.",
         allow_abbrev=False,
     )
     add_results(ui)
@@ -117,6 +118,8 @@ def _add_here(here: Group) -> None:
     ports = f"default {UI_PORT}, TensorBoard {TENSORBOARD_PORT}"
     ui.add_argument("--port", type=_port, help=f"on 127.0.0.1 ({ports})")
     _add_no_browser(ui)
+    ui.add_argument("--stack", metavar="S", help="with --from-results: the Pulumi stack")
+    _add_from_results(ui)
     add_bench(here)
     new = here.add_parser(
         "new",
@@ -156,6 +159,7 @@ def _add_machines(cluster: Group) -> None:
         action="store_true",
         help="show every experiment, not only the next and the last ten",
     )
+    _add_from_results(status)
     _add(cluster, "cost", "show what the cluster costs", as_json=True)
     start = _add(cluster, "start", "start the sleeping cluster; needs a login at Azure", True)
     start.add_argument("name", nargs="?", help=argparse.SUPPRESS)
@@ -220,6 +224,7 @@ def _add_experiments(cluster: Group) -> None:
     source.add_argument("--boot", action="store_true", help="the head's boot")
     logs.add_argument("-f", "--follow", action="store_true", help="follow it until Ctrl-C")
     logs.add_argument("--lines", type=_count, metavar="N", help="begin with the last N lines")
+    _add_from_results(logs)
     stop = _add(cluster, "stop", "checkpoint and stop an experiment", as_json=True)
     _add_name(stop)
     resume = _add(cluster, "resume", "queue a stopped or failed experiment again", as_json=True)
@@ -231,6 +236,7 @@ def _add_experiments(cluster: Group) -> None:
     remove.add_argument("-y", "--yes", action="store_true", help="do not ask")
     pull = _add(cluster, "pull", "download an experiment's runs", as_json=True)
     _add_name(pull)
+    _add_from_results(pull)
     pull.add_argument("--to", type=Path, metavar="DIR", help="folder (default: results/NAME)")
 
 
@@ -275,6 +281,19 @@ def _add(group: Group, name: str, text: str, as_json: bool = False) -> argparse.
     return command
 
 
+def _add_from_results(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--from-results",
+        action="store_true",
+        help="read the results account, not the head; by itself while the head is off",
+    )
+    command.add_argument(
+        "--results-account",
+        metavar="ACCOUNT",
+        help="this one: name, resource id or address (default: the stack's)",
+    )
+
+
 def _add_name(command: Any, **options: Any) -> None:
     name = command.add_argument("name", metavar="NAME", help="the experiment's name", **options)
     name.completer = experiments
@@ -314,6 +333,6 @@ def completion(options: argparse.Namespace) -> int:
 
 def experiments(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
     """Returns the names in the last status."""
-    from volley.status import known_names
+    from volley.experiments_table import known_names
 
     return known_names(Stack(parsed_args.stack))

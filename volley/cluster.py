@@ -12,11 +12,12 @@ from typing import Any
 from head.queue.record import ENDED
 from payload.run.run_status import RunStatus
 from volley.experiment_arguments import Given, experiment_of, only_file, script_of, title_of
+from volley.experiments_table import why
 from volley.head import Head, as_text
-from volley.pull import listing, manifest, read_files, receive
+from volley.pull import manifest, receive
 from volley.run import Run
+from volley.runs import RunsOfHead, read_files
 from volley.stack import Stack
-from volley.status import why
 from volley.submission import Submission, check_files, checked_name, of_file
 from volley.submit import Turn, send
 
@@ -110,10 +111,12 @@ class ClusterRun(Run):
 
     def pull(self, to: str | os.PathLike[str] | None = None) -> Path:
         """Downloads new files to a folder, results/NAME by default; returns the folder."""
-        return Path(receive(self._head, self.name, None if to is None else Path(to))["folder"])
+        return Path(
+            receive(RunsOfHead(self._head), self.name, None if to is None else Path(to))["folder"]
+        )
 
     def checkpoints(self) -> Sequence[PurePosixPath]:
-        answer = listing(self._head, self.name)
+        answer = RunsOfHead(self._head).listing(self.name)
         below = (*_folder(self.status).parts, "checkpoints")
         depth = len(below)
         folders = {
@@ -127,7 +130,7 @@ class ClusterRun(Run):
         if not status.run:
             return {}
         paths = [str(_folder(status) / name) for name in names]
-        contents = read_files(self._head, self.name, paths)
+        contents = read_files(RunsOfHead(self._head), self.name, paths)
         return {PurePosixPath(path).name: text.decode() for path, text in contents.items()}
 
 

@@ -87,13 +87,7 @@ class Head:
         Raises:
             UserError: The head refuses, or the connection was lost.
         """
-        if sys.stdout.isatty():
-            for text in as_text(self.output(*words)):
-                print(text, end="", flush=True)
-            return 0
-        for chunk in self.output(*words):
-            sys.stdout.buffer.write(chunk)
-            sys.stdout.flush()
+        show_output(self.output(*words))
         return 0
 
     def output(self, *words: str) -> Generator[bytes, None, None]:
@@ -180,6 +174,17 @@ class Head:
         """Connects to the current head; the previous one may have been replaced."""
         self.connection.close()
         self._connect()
+
+
+def show_output(chunks: Iterable[bytes]) -> None:
+    """Prints an output as it arrives; a terminal gets what it may show."""
+    if sys.stdout.isatty():
+        for text in as_text(chunks):
+            print(text, end="", flush=True)
+        return
+    for chunk in chunks:
+        sys.stdout.buffer.write(chunk)
+        sys.stdout.flush()
 
 
 def as_text(chunks: Iterable[bytes]) -> Iterator[str]:
