@@ -2,22 +2,19 @@
 
 Links within the folder are followed. What stays behind: caches and results, what may have secrets,
 and of a source_directory what .gitignore names. A file .volleyignore in .gitignore's format is
-stronger than all of that: `!name` in it lets something travel. It travels too, so that a head
-leaves out nothing else.
+stronger than all of that: `!name` in it lets something travel. It travels too, and tells a machine
+of a cluster, which has no pathspec, that everything beside it was chosen before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from payload.errors import UserError
-
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
 
 LEFT_OUT = frozenset(
     {"__pycache__", ".git", ".venv", "venv"}
@@ -33,6 +30,8 @@ SECRETS = (
 )
 """Patterns of names that passwords, tokens and keys have."""
 GIT, OWN = ".gitignore", ".volleyignore"
+Rule = Callable[[str], bool | None]
+"""Whether a path below a folder is ignored; None if nothing is said of it. Folders end with /."""
 
 
 @dataclass
@@ -110,8 +109,8 @@ class Rules:
             root: The folder that travels; .gitignore of its repository counts as well.
             git: Whether .gitignore counts.
         """
-        self._own: dict[Path, GitIgnoreSpec] = {}
-        self._git: dict[Path, GitIgnoreSpec] = {}
+        self._own: dict[Path, Rule] = {}
+        self._git: dict[Path, Rule] = {}
         self._names = {OWN: self._own, **({GIT: self._git} if git else {})}
         for folder in _repository(root) if git else []:
             _read(folder / GIT, self._git)
@@ -121,8 +120,8 @@ class Rules:
 
     def enter(self, folder: Path) -> None:
         """Reads the rules of a folder, whose contents follow."""
-        for name, specs in self._names.items():
-            _read(folder / name, specs)
+        for name, rules in self._names.items():
+            _read(folder / name, rules)
 
     def reason(self, path: Path) -> str:
         """Returns why a file or a folder stays behind, "" if it does not."""
@@ -138,25 +137,30 @@ class Rules:
         return f"named in {GIT}" if _ignores(self._git, path, is_folder) else ""
 
 
-def _read(file: Path, specs: dict[Path, GitIgnoreSpec]) -> None:
+def _read(file: Path, rules: dict[Path, Rule]) -> None:
     """Adds a file of rules, if it is there."""
     if not file.is_file():
         return
+    if find_spec("pathspec") is None:
+        if file.name == GIT:
+            raise UserError(f"{file}: is read with pathspec. Next: pip install pathspec")
+        rules[file.parent] = lambda _: False
+        return
     from pathspec import GitIgnoreSpec
 
-    text = file.read_text(encoding="utf-8", errors="replace")
     try:
-        specs[file.parent] = GitIgnoreSpec.from_lines(text.splitlines())
+        spec = GitIgnoreSpec.from_lines(file.read_text("utf-8", "replace").splitlines())
     except ValueError as error:
         raise UserError(f"{file}: {error}") from None
+    rules[file.parent] = lambda path: spec.check_file(path).include
 
 
-def _ignores(specs: dict[Path, GitIgnoreSpec], path: Path, is_folder: bool) -> bool | None:
+def _ignores(rules: dict[Path, Rule], path: Path, is_folder: bool) -> bool | None:
     """Returns whether the innermost rule for a path ignores it; None without a rule for it."""
     for folder in path.parents:
-        if folder in specs:
+        if folder in rules:
             below = path.relative_to(folder).as_posix()
-            verdict = specs[folder].check_file(f"{below}/" if is_folder else below).include
+            verdict = rules[folder](f"{below}/" if is_folder else below)
             if verdict is not None:
                 return verdict
     return None

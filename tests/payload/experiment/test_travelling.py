@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import payload.experiment.travelling
 from payload.errors import UserError
 from payload.experiment.travelling import travelling
 
@@ -82,7 +83,10 @@ def test_what_is_no_file_stays_behind(tmp_path: Path) -> None:
     assert left(tmp_path) == {"pipe": "not a regular file", "lost": "a link to nothing"}
 
 
-def test_own_rules_are_stronger_and_travel_so_that_the_head_does_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_pathspec", [True, False])
+def test_own_rules_are_stronger_and_travel_so_that_the_head_does_the_same(
+    tmp_path: Path, has_pathspec: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path, "a.so", "b.py", ".env", "notes.md")
     (tmp_path / ".gitignore").write_text("*.so\n")
     (tmp_path / ".volleyignore").write_text("!*.so\n!.env\n*.md\n")
@@ -92,7 +96,19 @@ def test_own_rules_are_stronger_and_travel_so_that_the_head_does_the_same(tmp_pa
     for name in sent:
         (arrived / name).parent.mkdir(exist_ok=True)
         (arrived / name).write_bytes((tmp_path / name).read_bytes())
+    if not has_pathspec:  # As the machines of a cluster.
+        monkeypatch.setattr(payload.experiment.travelling, "find_spec", lambda _: None)
     assert travels(arrived) == sent
+
+
+def test_gitignore_where_it_cannot_be_read_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payload.experiment.travelling, "find_spec", lambda _: None)
+    write(tmp_path, ".gitignore", "a.py")
+    assert travels(tmp_path, git=False) == ["a.py"]
+    with pytest.raises(UserError, match=r"\.gitignore: is read with pathspec\. Next: pip install"):
+        travelling(tmp_path, git=True)
 
 
 def test_gitignore_does_not_count_for_data(tmp_path: Path) -> None:
