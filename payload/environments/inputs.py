@@ -102,12 +102,13 @@ def copy_folder(folder: Path, place: Path, git: bool = False, outside: bool = Fa
     Raises:
         UserError: A file cannot be copied; the message says why.
     """
+    path = folder
     try:
         place.mkdir(parents=True, exist_ok=True)
         for below, path in travelling(folder, git, outside).files.items():
             copy = place / below
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(path, copy)
+            shutil.copyfile(path, copy)
+            shutil.copystat(path, copy)
     except OSError as error:
-        named = error.filename or folder
-        raise UserError(f"{named} cannot be copied: {error.strerror or error}") from None
+        raise UserError(f"{path} cannot be copied: {error.strerror or error}") from None
