@@ -7,7 +7,6 @@ import json
 import os
 import tarfile
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,8 @@ import pytest
 
 from infra.config.stack_settings import StackSettings
 from infra.stack.head_software import cluster_settings
-from payload.archive import Archive
 from payload.parcel import ExperimentFiles
-from tests.head.queue.queue_head import Head, cartpole, sent
+from tests.head.queue.queue_head import Head, Written, cartpole, sent
 from tests.infra.declared_stack import REQUIRED
 
 pytestmark = pytest.mark.slow
@@ -249,21 +247,6 @@ def test_a_link_of_an_experiment_is_not_followed_as_root(head: Head, tmp_path: P
     runs.rename(runs.with_name("other"))
     runs.symlink_to(tmp_path)
     assert "is a link, which is not followed" in head.ask("manifest", "pong")["error"]
-
-
-class Written(Archive):
-    """An archive that somebody else has written."""
-
-    def __init__(self, content: bytes) -> None:
-        super().__init__({"content": content})
-        self._content = content
-
-    @property
-    def size(self) -> int:
-        return len(self._content)
-
-    def pieces(self) -> Iterator[bytes]:
-        yield self._content
 
 
 @pytest.mark.parametrize(
