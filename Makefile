@@ -9,8 +9,8 @@ UV := $(BIN)/uv pip install --quiet --compile-bytecode --require-hashes --python
 COMPILE := $(BIN)/uv pip compile --quiet --no-emit-index-url --no-header
 UNIVERSAL := --universal --generate-hashes --python-version 3.11
 MACHINE_PYTHON = $(shell sed -n 's/^PYTHON_VERSION = "\(.*\)"$$/\1/p' infra/boot/cloud_config.py)
-# A machine completes no shell.
-MACHINE = --python-version $(MACHINE_PYTHON) --python-platform x86_64-manylinux_2_35 --format pylock.toml --no-emit-package argcomplete
+# A machine completes no shell, and what comes to it was chosen before: payload/experiment/travelling.py.
+MACHINE = --python-version $(MACHINE_PYTHON) --python-platform x86_64-manylinux_2_35 --format pylock.toml --no-emit-package argcomplete --no-emit-package pathspec
 # What people type `make` on; av's wheels are for macOS 14 and newer.
 LAPTOPS := x86_64-manylinux_2_28 aarch64-manylinux_2_28 aarch64-apple-darwin
 WHEELS := MACOSX_DEPLOYMENT_TARGET=14.0 $(BIN)/uv pip install --quiet --require-hashes --only-binary :all:

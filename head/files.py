@@ -39,6 +39,13 @@ def read_json(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
+def update_with(digest: Any, path: Path) -> None:
+    """Adds a file to a hash of hashlib, without having all of it in memory."""
+    with path.open("rb") as file:
+        while piece := file.read(2**20):
+            digest.update(piece)
+
+
 def files_of_runs(folder: Path) -> Iterator[Path]:
     """Yields files and links; names that start with a dot belong to files being written.
 

@@ -1,9 +1,9 @@
 """head.results save | save-due | export KEY | restore: the results to Blob, or back.
 
-The results, which are MLflow's database and the runs, outlive the cluster. `save` saves everything,
-at every end; `save-due`, every 30 s, leaves a large database for a later time. `export` writes an
-archive of an experiment's runs to stdout. These run as identity. `restore` downloads the database;
-it runs as mlflow.
+The results, which are MLflow's database, the runs and what the queue knows, outlive the cluster.
+`save` saves everything, at every end; `save-due`, every 30 s, leaves a large database for a later
+time. `export` writes an archive of an experiment's runs to stdout. These run as identity. `restore`
+downloads the database; it runs as mlflow.
 """
 
 import fcntl
@@ -26,12 +26,16 @@ from .database_snapshot import DamagedError
 from .disk import LEAST, free, free_bytes
 from .identity.restored_runs import END
 from .marks import LOCK, MARKS
-from .paths import IDENTITY, MLFLOW, RUNS, SAVED
+from .paths import COST, EXPERIMENTS, IDENTITY, MLFLOW, RUNS, SAVED
+from .queue.store import Store
 from .saved_database import OtherWriterError, SavedDatabase
+from .saved_queue import SavedOutputs, save_queue
 from .saved_runs import SAVE_S, SavedRuns
 from .stored import count_if_due
 
 DATABASE = MLFLOW / "mlflow.db"
+SAVED_QUEUE = IDENTITY / "queue.sha256"
+MARKS_OF_OUTPUTS = IDENTITY / "saved-outputs"
 LOCK_PAUSE_S = 0.2
 
 
@@ -42,7 +46,7 @@ class Outcome(Enum):
 
 
 def save(blobs: ContainerClient, at_once: bool = True) -> Outcome:
-    """Uploads changed files of the runs and the database.
+    """Uploads changed files of the runs, the database, the queue and its experiments' output.
 
     It waits for a save that is running, so that later changes are saved as well.
 
@@ -58,9 +62,15 @@ def save(blobs: ContainerClient, at_once: bool = True) -> Outcome:
         SavedRuns(RUNS, MARKS, blobs).save()
         return Outcome.SAVED
 
+    def queue() -> Outcome:
+        if EXPERIMENTS.is_dir():
+            save_queue(Store(EXPERIMENTS), blobs, SAVED_QUEUE, COST)
+            SavedOutputs(EXPERIMENTS, MARKS_OF_OUTPUTS, blobs).save()
+        return Outcome.SAVED
+
     outcomes = set()
     with _locked():
-        for part in (database, runs):
+        for part in (database, runs, queue):
             # A failure of one part does not keep the other from being saved.
             try:
                 outcomes.add(part())

@@ -22,6 +22,7 @@ from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.storage.blob import BlobClient, ContainerClient
 
 from .marks import change_of, is_same
+from .queue.record import OUTPUT
 from .run_files import Prefix, entries, is_plain, opened
 
 SAVE_S = 10 * 60.0
@@ -35,6 +36,8 @@ TAIL = 64 * 2**10
 """The last bytes of what was saved of a log: if they are unchanged, the log has only grown."""
 LINK = {"link": "true"}
 """Metadata of a blob that contains the target of a symbolic link."""
+MTIME = "mtime_ns"
+"""Metadata of a blob with a file's content."""
 REFUSED = {401, 403, 429}
 """Azure's answers that concern all files. So do those from 500 on."""
 BAD_NAME = 400
@@ -45,6 +48,9 @@ NOT_AS_BEFORE = {404, 409, 412}
 
 class SavedRuns:
     """The runs of this machine and their copy in the results account."""
+
+    prefix = "runs"
+    """Of the names of the blobs."""
 
     def __init__(self, runs: Path, marks: Path, blobs: ContainerClient) -> None:
         self._runs, self._blobs = runs, blobs
@@ -131,11 +137,15 @@ class SavedRuns:
 
     def _save_all(self, end: float, max_size: float = math.inf) -> None:
         self._larger = False
-        for path, folder in entries(self._runs, self._note):
+        for path, folder in self._entries():
             if time.monotonic() > end:
                 raise TimeoutError(f"the runs are not saved within {SAVE_S:.0f} s")
             with self._for_itself(path):
                 self._save(path, folder, max_size)
+
+    def _entries(self) -> Iterator[tuple[Path, int]]:
+        """Yields what is to be saved, each with the descriptor of its folder."""
+        return entries(self._runs, self._note)
 
     def _save(self, path: Path, folder: int, max_size: float) -> None:
         state = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
@@ -158,7 +168,8 @@ class SavedRuns:
         with opened(path.name, folder) as (file, state):
             prefix = Prefix(file, state.st_size, path)
             if not is_log(path.name):
-                self._upload(path, prefix)
+                # With the head's own time, a laptop knows which files it has: volley/pull.py.
+                self._upload(path, prefix, {MTIME: str(state.st_mtime_ns)})
                 return change_of(state)
             blob = self._blobs.get_blob_client(self._blob_of(path))
             start = saved_length(file, state.st_size, saved)
@@ -215,7 +226,7 @@ class SavedRuns:
         return self._marks / path.relative_to(self._runs)
 
     def _blob_of(self, path: Path) -> str:
-        return f"runs/{path.relative_to(self._runs)}"
+        return f"{self.prefix}/{path.relative_to(self._runs)}"
 
 
 def append(blob: BlobClient, prefix: Prefix, start: int) -> None:
@@ -230,8 +241,10 @@ def append(blob: BlobClient, prefix: Prefix, start: int) -> None:
 
 
 def is_log(name: str) -> bool:
-    """Returns whether a file of this name only grows: curves, the driver's log, TensorBoard's."""
-    return name in ("progress.csv", "driver_log.txt") or name.startswith("events.out.tfevents.")
+    """Returns whether a file of this name only grows: curves, logs, TensorBoard's."""
+    return name in ("progress.csv", "driver_log.txt", OUTPUT) or name.startswith(
+        "events.out.tfevents."
+    )
 
 
 def saved_length(file: BinaryIO, size: int, saved: str) -> int:

@@ -17,6 +17,10 @@ CONTROL = re.compile(
     r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 )
 """What controls a terminal: C0 and C1 characters, their sequences, and changes of direction."""
+SECRET = re.compile(
+    r"(?<=://)(?!git@)[^/\s]+(?=@)|(?<=sql://)[^\s:/]+:\S+(?=@)|(?<=[?&]password=)[^&\s]+"
+)
+"""A password or token in a URL, with the user's name; a database's password may have slashes."""
 
 
 def printable(text: str, colours: bool = False) -> str:
@@ -32,12 +36,17 @@ def printable(text: str, colours: bool = False) -> str:
     return CONTROL.sub(kept, text)
 
 
+def without_secrets(text: str) -> str:
+    """Returns a text in which *** stands for the passwords and tokens of URLs."""
+    return SECRET.sub("***", text)
+
+
 class UserError(Exception):
     """Input that cannot be used. Its text is one line: the option, its value, what is allowed."""
 
     def __init__(self, text: str) -> None:
         # A user's key or value may contain line breaks, a name from a cluster anything.
-        super().__init__(printable(" ".join(text.splitlines())))
+        super().__init__(printable(without_secrets(" ".join(text.splitlines()))))
 
 
 class TemporaryError(Exception):
@@ -47,7 +56,7 @@ class TemporaryError(Exception):
     """
 
     def __init__(self, text: str) -> None:
-        super().__init__(printable(" ".join(text.split())))
+        super().__init__(printable(without_secrets(" ".join(text.split()))))
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -58,7 +67,9 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns an error's type and the first line of its text; for errors of volley only the text.
+    """Returns an error's type and the first line of its text, without the passwords of URLs.
+
+    For errors of volley it is only the text.
 
     For a RayTaskError it describes the error of the other process, since the RayTaskError's own
     first line only names the process. For an error without text it describes the cause.
@@ -70,7 +81,7 @@ def first_line(error: BaseException) -> str:
         error = error.__cause__
     if isinstance(error, UserError | TemporaryError):
         return str(error)
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    return without_secrets(f"{type(error).__name__}: {error}".splitlines()[0])
 
 
 def raised(error: BaseException) -> str:

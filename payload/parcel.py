@@ -3,25 +3,18 @@
 import ast
 import io
 import re
-import tarfile
 import tokenize
-from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import payload
-from payload.experiment import (
-    LEFT_OUT,
-    MachineNeeds,
-    UserError,
-    check_links,
-    read_experiment,
-    script,
-    to_yaml,
-)
+from payload.archive import Archive
+from payload.experiment import Experiment, MachineNeeds, UserError, read_experiment, script, to_yaml
+from payload.experiment.travelling import travelling
 
 MAX_BYTES = 20 * 2**20
 """Packing this much takes seconds, and a run command has room for a small part of it."""
@@ -30,6 +23,7 @@ SOURCE, INPUTS = "source", "inputs"
 REQUIREMENTS, CONDA = "requirements.txt", "environment.yml"
 """Names in the training's folder on the head."""
 STAYS = (
+    "payload/archive.py",
     "payload/parcel.py",
     "payload/commands/convert.py",
     "payload/experiment/convert.py",
@@ -44,8 +38,18 @@ class ExperimentFiles:
 
     experiment: bytes
     """The experiment file; its paths are the head's."""
-    archive: bytes
-    """A tar file of what these paths name; empty if there are none."""
+    archive: Archive = field(default_factory=Archive)
+    """What these paths name; empty if there are none."""
+
+
+@dataclass(frozen=True)
+class Travels:
+    """What travels of the files and folders that an experiment or a script names."""
+
+    files: dict[str, Path]
+    """By the place in the archive."""
+    left: dict[Path, str]
+    """What stays behind, and why."""
 
 
 def experiment_name(path: Path) -> str:
@@ -58,15 +62,17 @@ def experiment_files(path: Path) -> ExperimentFiles:
     """Reads an experiment file and what it names; the same content gives the same bytes.
 
     Raises:
-        UserError: The experiment cannot be read.
+        UserError: The experiment cannot be read, or what it names does not travel.
         OSError: A folder or file that it names cannot be read.
     """
-    experiment = read_experiment(path).experiment
-    members = dict(_members(experiment))
-    if not members:
-        return ExperimentFiles(path.read_bytes(), b"")
-    travels = experiment.model_copy(update=_paths_on_the_head(experiment))
-    return ExperimentFiles(to_yaml(travels).encode(), _archive(members))
+    files = files_of(read_experiment(path).experiment)
+    return files if files.archive else ExperimentFiles(path.read_bytes())
+
+
+def files_of(experiment: Experiment) -> ExperimentFiles:
+    """Returns an experiment under today's names, and what it names, as `experiment_files`."""
+    named = experiment.model_copy(update=_paths_on_the_head(experiment))
+    return ExperimentFiles(to_yaml(named).encode(), Archive(travels(experiment).files))
 
 
 def script_files(submitted: script.Script) -> ExperimentFiles:
@@ -81,30 +87,14 @@ def script_files(submitted: script.Script) -> ExperimentFiles:
     if submitted.source_directory is None:
         _check_imports(entry)
     paths = {**_paths_on_the_head(submitted), "source_directory": SOURCE, "entry_script": place}
-    members = {**dict(_members(submitted)), f"{SOURCE}/{place}": entry}
+    members = {**travels(submitted).files, f"{SOURCE}/{place}": entry}
     text = script.to_yaml(submitted.model_copy(update=paths))
-    return ExperimentFiles(text.encode(), _archive(members))
-
-
-def archive(files: Mapping[str, bytes], executable: Container[str] = ()) -> bytes:
-    """Returns a tar file of these files, in their order: the same bytes for the same content.
-
-    Args:
-        files: Content by place in the archive.
-        executable: Places of the files that may be executed.
-    """
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for name, content in files.items():
-            info = tarfile.TarInfo(name)
-            info.size, info.mode = len(content), 0o755 if name in executable else 0o644
-            tar.addfile(info, io.BytesIO(content))
-    return packed.getvalue()
+    return ExperimentFiles(text.encode(), Archive(members))
 
 
 def sizes(needs: MachineNeeds) -> dict[Path, int]:
     """Returns the bytes of each file to be sent, the largest first."""
-    found = {path: path.stat().st_size for _, path in _members(needs)}
+    found = {path: path.stat().st_size for path in travels(needs).files.values()}
     return dict(sorted(found.items(), key=lambda item: item[1], reverse=True))
 
 
@@ -113,29 +103,27 @@ def largest(found: dict[Path, int]) -> str:
     return ", ".join(f"{path} {size:,}" for path, size in list(found.items())[:3])
 
 
-def _members(needs: MachineNeeds) -> Iterator[tuple[str, Path]]:
-    """Yields each file with its place in the archive."""
+def travels(needs: MachineNeeds) -> Travels:
+    """Returns what travels of the files and folders that it names, and what stays behind.
+
+    Raises:
+        UserError: A link leads out of a folder.
+        OSError: A folder cannot be read.
+    """
+    files: dict[str, Path] = {}
+    left: dict[Path, str] = {}
+    folders = {f"{INPUTS}/{name}": folder for name, folder in needs.inputs.items()}
     if needs.source_directory is not None:
-        yield from _below(Path(needs.source_directory), SOURCE)
-    for name, folder in needs.inputs.items():
-        yield from _below(Path(folder), f"{INPUTS}/{name}")
+        folders = {SOURCE: needs.source_directory, **folders}
+    for place, folder in folders.items():
+        part = travelling(Path(folder), git=place == SOURCE)
+        files |= {f"{place}/{below}": path for below, path in part.files.items()}
+        left |= {Path(folder, below): reason for below, reason in part.left.items()}
     if needs.pip_requirements_file is not None:
-        yield REQUIREMENTS, Path(needs.pip_requirements_file)
+        files[REQUIREMENTS] = Path(needs.pip_requirements_file)
     if needs.conda_dependencies_file is not None:
-        yield CONDA, Path(needs.conda_dependencies_file)
-
-
-def _below(folder: Path, place: str) -> Iterator[tuple[str, Path]]:
-    check_links(folder)
-    for path in sorted(folder.rglob("*")):
-        below = path.relative_to(folder)
-        if path.is_file() and LEFT_OUT.isdisjoint(below.parts):
-            yield str(PurePosixPath(place, *below.parts)), path
-
-
-def _archive(members: dict[str, Path]) -> bytes:
-    content = {name: path.read_bytes() for name, path in members.items()}
-    return archive(content, {n for n, path in members.items() if path.stat().st_mode & 0o100})
+        files[CONDA] = Path(needs.conda_dependencies_file)
+    return Travels(files, left)
 
 
 def _paths_on_the_head(needs: MachineNeeds) -> dict[str, Any]:
@@ -184,11 +172,11 @@ def payload_archive() -> bytes:
     """
     package = Path(payload.__file__).parent
     paths = sorted(package.rglob("[!.]*.py"))
-    modules = {path.relative_to(package.parent).as_posix(): path for path in paths}
-    travelling = {name: path for name, path in modules.items() if name not in STAYS}
-    return archive(
-        {name: without_words(path.read_text("utf-8")).encode() for name, path in travelling.items()}
-    )
+    places = {path.relative_to(package.parent).as_posix(): path for path in paths}
+    modules = {name: path for name, path in places.items() if name not in STAYS}
+    return Archive(
+        {name: without_words(path.read_text("utf-8")).encode() for name, path in modules.items()}
+    ).content()
 
 
 @cache

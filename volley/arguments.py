@@ -1,6 +1,7 @@
 """The commands of `volley` and their options, in two groups."""
 
 import argparse
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from payload.command_line import Parser
 from payload.commands.arguments import (
     add_convert,
     add_evaluate,
+    add_overrides,
     add_results,
     add_run,
     add_train,
@@ -102,7 +104,8 @@ def _add_here(here: Group) -> None:
         "ui",
         help="open MLflow's charts of the runs on this machine, or TensorBoard",
         description="Serves MLflow's pages of the runs in --results on loopback, until Ctrl-C. "
-        "For the cluster's MLflow and TensorBoard: volley dashboard.",
+        "For the cluster's MLflow and TensorBoard: volley dashboard; while the head is off, "
+        "--from-results shows MLflow of the results account.",
         allow_abbrev=False,
     )
     add_results(ui)
@@ -115,6 +118,8 @@ def _add_here(here: Group) -> None:
     ports = f"default {UI_PORT}, TensorBoard {TENSORBOARD_PORT}"
     ui.add_argument("--port", type=_port, help=f"on 127.0.0.1 ({ports})")
     _add_no_browser(ui)
+    ui.add_argument("--stack", metavar="S", help="with --from-results: the Pulumi stack")
+    _add_from_results(ui)
     add_bench(here)
     new = here.add_parser(
         "new",
@@ -154,6 +159,7 @@ def _add_machines(cluster: Group) -> None:
         action="store_true",
         help="show every experiment, not only the next and the last ten",
     )
+    _add_from_results(status)
     _add(cluster, "cost", "show what the cluster costs", as_json=True)
     start = _add(cluster, "start", "start the sleeping cluster; needs a login at Azure", True)
     start.add_argument("name", nargs="?", help=argparse.SUPPRESS)
@@ -210,18 +216,7 @@ def _add_machines(cluster: Group) -> None:
 
 
 def _add_experiments(cluster: Group) -> None:
-    submit = _add(cluster, "submit", "queue an experiment or a script", as_json=True)
-    submit.usage = "volley submit [OPTION ...] FILE [-- ARGUMENT ...]"
-    submit.add_argument(
-        "file", type=Path, help="experiment or script file (YAML), or a Python file"
-    )
-    submit.add_argument("--source-directory", help="folder that travels with a script")
-    submit.add_argument("--name", help="its name on the cluster (default: the file's)")
-    submit.add_argument(
-        "--now",
-        action="store_true",
-        help="start now: checkpoint and requeue what uses the resources",
-    )
+    _add_submit(cluster)
     logs = _add(cluster, "logs", "show the output of an experiment, a unit or the head's boot")
     source = logs.add_mutually_exclusive_group()
     _add_name(source, nargs="?")
@@ -229,6 +224,7 @@ def _add_experiments(cluster: Group) -> None:
     source.add_argument("--boot", action="store_true", help="the head's boot")
     logs.add_argument("-f", "--follow", action="store_true", help="follow it until Ctrl-C")
     logs.add_argument("--lines", type=_count, metavar="N", help="begin with the last N lines")
+    _add_from_results(logs)
     stop = _add(cluster, "stop", "checkpoint and stop an experiment", as_json=True)
     _add_name(stop)
     resume = _add(cluster, "resume", "queue a stopped or failed experiment again", as_json=True)
@@ -240,7 +236,39 @@ def _add_experiments(cluster: Group) -> None:
     remove.add_argument("-y", "--yes", action="store_true", help="do not ask")
     pull = _add(cluster, "pull", "download an experiment's runs", as_json=True)
     _add_name(pull)
+    _add_from_results(pull)
     pull.add_argument("--to", type=Path, metavar="DIR", help="folder (default: results/NAME)")
+
+
+def _add_submit(cluster: Group) -> None:
+    submit = _add(cluster, "submit", "queue experiments or scripts", as_json=True)
+    submit.usage = "volley submit [OPTION ...] [FILE ...] [-- ARGUMENT ...]"
+    submit.description = "Queues experiments or scripts. Options override an experiment's file."
+    add = submit.add_argument
+    add(
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="experiment or script file (YAML), a Python file, or a pattern ('runs/*.yaml')",
+    )
+    add_overrides(submit)
+    add("--name", help="its name on the cluster (default: the file's)")
+    add(
+        "--priority",
+        type=_priority,
+        metavar="P",
+        help="of those that wait, a higher one is served first (-1000 to 1000, default 0)",
+    )
+    add(
+        "--now",
+        action="store_true",
+        help="start now: checkpoint and requeue what uses the resources",
+    )
+    add(
+        "--dry-run",
+        action="store_true",
+        help="check everything, list what would travel and what stays behind; send nothing",
+    )
 
 
 def _add(group: Group, name: str, text: str, as_json: bool = False) -> argparse.ArgumentParser:
@@ -251,6 +279,19 @@ def _add(group: Group, name: str, text: str, as_json: bool = False) -> argparse.
     if as_json:
         command.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
     return command
+
+
+def _add_from_results(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--from-results",
+        action="store_true",
+        help="read the results account, not the head; by itself while the head is off",
+    )
+    command.add_argument(
+        "--results-account",
+        metavar="ACCOUNT",
+        help="this one: name, resource id or address (default: the stack's)",
+    )
 
 
 def _add_name(command: Any, **options: Any) -> None:
@@ -270,6 +311,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _priority(text: str) -> int:
+    if not re.fullmatch(r"-?\d{1,4}", text) or abs(int(text)) > 1000:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from -1000 to 1000")
+    return int(text)
+
+
 def _port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) <= 0xFFFF:
         raise argparse.ArgumentTypeError(f"{text!r} must be from 1 to 65535")
@@ -286,6 +333,6 @@ def completion(options: argparse.Namespace) -> int:
 
 def experiments(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
     """Returns the names in the last status."""
-    from volley.status import known_names
+    from volley.experiments_table import known_names
 
     return known_names(Stack(parsed_args.stack))

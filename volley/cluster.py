@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path, PurePosixPath
@@ -12,13 +11,15 @@ from typing import Any
 
 from head.queue.record import ENDED
 from payload.run.run_status import RunStatus
-from volley.experiment_arguments import Given, experiment_of, only_file, script_of, write_file
+from volley.experiment_arguments import Given, experiment_of, only_file, script_of, title_of
+from volley.experiments_table import why
 from volley.head import Head, as_text
-from volley.pull import listing, manifest, read_files, receive
+from volley.pull import manifest, receive
 from volley.run import Run
+from volley.runs import RunsOfHead, read_files
 from volley.stack import Stack
-from volley.status import why
-from volley.submit import check, check_files, checked_name, send
+from volley.submission import Submission, check_files, checked_name, of_file
+from volley.submit import Turn, send
 
 
 class Cluster:
@@ -36,7 +37,13 @@ class Cluster:
         self._head = Head(self._stack)
 
     def submit(
-        self, experiment: Given = None, *, name: str | None = None, now: bool = False, **keys: Any
+        self,
+        experiment: Given = None,
+        *,
+        name: str | None = None,
+        now: bool = False,
+        priority: int | None = None,
+        **keys: Any,
     ) -> ClusterRun:
         """Queues an experiment or a script and returns at once.
 
@@ -45,21 +52,15 @@ class Cluster:
             name: Its name on the cluster; by default that of the file, or of algorithm and
                 environment.
             now: Start now: checkpoint and requeue what uses the resources.
+            priority: Of those that wait, a higher one is served first; 0 by default.
             keys: Keys of the experiment or the script, or settings of the experiment's `config`.
 
         Raises:
             UserError: It cannot be used, or the head refuses it.
         """
-        with tempfile.TemporaryDirectory() as folder:
-            path = only_file(experiment, keys)
-            if path is not None:
-                submitted = check(path, [], None)
-            else:
-                submitted = script_of(experiment, keys) or experiment_of(experiment, keys)
-                check_files(submitted)
-                path = write_file(submitted, experiment, Path(folder))
-            name = checked_name(path, name)
-            return ClusterRun(self._head, send(self._stack, name, path, submitted, now)["name"])
+        submission = submission_of(experiment, keys, name)
+        (answer,) = send(self._stack, [submission], Turn(priority, now))
+        return ClusterRun(self._head, answer["name"])
 
     def run(self, name: str) -> ClusterRun:
         """Returns an experiment or a script that is in the queue, or has been.
@@ -110,10 +111,12 @@ class ClusterRun(Run):
 
     def pull(self, to: str | os.PathLike[str] | None = None) -> Path:
         """Downloads new files to a folder, results/NAME by default; returns the folder."""
-        return Path(receive(self._head, self.name, None if to is None else Path(to))["folder"])
+        return Path(
+            receive(RunsOfHead(self._head), self.name, None if to is None else Path(to))["folder"]
+        )
 
     def checkpoints(self) -> Sequence[PurePosixPath]:
-        answer = listing(self._head, self.name)
+        answer = RunsOfHead(self._head).listing(self.name)
         below = (*_folder(self.status).parts, "checkpoints")
         depth = len(below)
         folders = {
@@ -127,10 +130,24 @@ class ClusterRun(Run):
         if not status.run:
             return {}
         paths = [str(_folder(status) / name) for name in names]
-        contents = read_files(self._head, self.name, paths)
+        contents = read_files(RunsOfHead(self._head), self.name, paths)
         return {PurePosixPath(path).name: text.decode() for path, text in contents.items()}
 
 
 def _folder(status: RunStatus) -> PurePosixPath:
     """Returns the run's folder in the folder of its experiment's runs."""
     return PurePosixPath("runs", PurePosixPath(status.run).name)
+
+
+def submission_of(given: Given, keys: Mapping[str, Any], name: str | None) -> Submission:
+    """Returns what `Cluster.submit` sends.
+
+    Raises:
+        UserError: It cannot be used.
+    """
+    path = only_file(given, keys)
+    if path is not None:
+        return of_file(path, name, [], {})
+    read = script_of(given, keys) or experiment_of(given, keys)
+    check_files(read)
+    return Submission(checked_name(Path(f"{title_of(read, given)}.yaml"), name), read)

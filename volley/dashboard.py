@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from volley.head import VOLLEY_HEAD
 from volley.ports import LOOPBACK, check_port, has_desktop
-from volley.sleeping_head import why_unreachable
+from volley.sleeping_head import AsleepError, why_unreachable
 from volley.ssh import UnreachableError
 from volley.stack import Outputs, Stack
 from volley.tunnel import Served, Tunnel, connect_again, end_on_sigterm, tunnel
@@ -61,7 +61,10 @@ def dashboard(options: argparse.Namespace) -> int:
                 webbrowser.open(page)
             process.wait()
     except UnreachableError as error:
-        raise why_unreachable(stack, outputs, error) from None
+        why = why_unreachable(stack, outputs, error)
+        if isinstance(why, AsleepError):
+            raise AsleepError(f"{why}, or volley ui --from-results for MLflow alone") from None
+        raise why from None
     connect_again(lambda: _tunnel(stack.outputs(), ports))
 
 

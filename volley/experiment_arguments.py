@@ -64,16 +64,24 @@ def only_file(given: Given, keys: Mapping[str, Any]) -> Path | None:
 
 
 def write_file(read: Experiment | Script, given: Given, folder: Path) -> Path:
-    """Writes what was read to a file, which is named as the given one, or after its content."""
-    if isinstance(given, str | os.PathLike):
-        name = Path(given).stem
-    elif isinstance(read, Script):
-        name = Path(read.entry_script).stem
-    else:
-        name = re.sub(r"[/:]", "-", f"{read.run}-{read.env}")
-    path = folder / f"{name}.yaml"
+    """Writes what was read to a file, which is named as `title_of` says."""
+    path = folder / f"{title_of(read, given)}.yaml"
     path.write_text(script_yaml(read) if isinstance(read, Script) else to_yaml(read), "utf-8")
     return path
+
+
+def title_of(read: Experiment | Script, given: Given) -> str:
+    """Returns the name of the given file, or one after the content."""
+    if isinstance(given, str | os.PathLike):
+        return Path(given).stem
+    if isinstance(read, Script):
+        return Path(read.entry_script).stem
+    return trained(read)
+
+
+def trained(experiment: Experiment) -> str:
+    """Returns algorithm and environment, as a file's name can have them."""
+    return re.sub(r"[/:]", "-", f"{experiment.run}-{experiment.env}")
 
 
 def _of_keyword(error: UserError, keys: Mapping[str, Any]) -> UserError:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Any
 
+from payload.archive import Archive
 from payload.errors import UserError, printable
 from volley.errors import LostError, refused
 from volley.sleeping_head import why_unreachable
@@ -47,13 +48,13 @@ class Head:
         return self.connection.outputs
 
     def ask(
-        self, *words: str, stdin: bytes = b"", on_sent: OnSent = lambda _: None
+        self, *words: str, stdin: bytes | Archive = b"", on_sent: OnSent = lambda _: None
     ) -> dict[str, Any]:
         """Asks volley-head, once more if the connection is lost.
 
         Args:
             words: The command and its arguments.
-            stdin: What the command reads.
+            stdin: What the command reads; of an archive no more is in memory than is being sent.
 
         Raises:
             UserError: The head refuses, or cannot be reached.
@@ -86,13 +87,7 @@ class Head:
         Raises:
             UserError: The head refuses, or the connection was lost.
         """
-        if sys.stdout.isatty():
-            for text in as_text(self.output(*words)):
-                print(text, end="", flush=True)
-            return 0
-        for chunk in self.output(*words):
-            sys.stdout.buffer.write(chunk)
-            sys.stdout.flush()
+        show_output(self.output(*words))
         return 0
 
     def output(self, *words: str) -> Generator[bytes, None, None]:
@@ -139,13 +134,15 @@ class Head:
         if process.returncode != 0 or ended_early:
             raise error_of(process.returncode, left, stderr)
 
-    def _ask(self, words: Sequence[str], stdin: bytes, on_sent: OnSent) -> dict[str, Any]:
+    def _ask(self, words: Sequence[str], stdin: bytes | Archive, on_sent: OnSent) -> dict[str, Any]:
         with self._running(words) as process:
             assert process.stdin is not None
+            sent = 0
             with suppress(BrokenPipeError):
-                for at in range(0, len(stdin), CHUNK):
-                    process.stdin.write(stdin[at : at + CHUNK])
-                    on_sent(min(at + CHUNK, len(stdin)))
+                for piece in stdin.pieces() if isinstance(stdin, Archive) else [stdin]:
+                    process.stdin.write(piece)
+                    sent += len(piece)
+                    on_sent(sent)
             stdout, stderr = process.communicate()
         if process.returncode != 0:
             raise error_of(process.returncode, stdout, stderr)
@@ -177,6 +174,17 @@ class Head:
         """Connects to the current head; the previous one may have been replaced."""
         self.connection.close()
         self._connect()
+
+
+def show_output(chunks: Iterable[bytes]) -> None:
+    """Prints an output as it arrives; a terminal gets what it may show."""
+    if sys.stdout.isatty():
+        for text in as_text(chunks):
+            print(text, end="", flush=True)
+        return
+    for chunk in chunks:
+        sys.stdout.buffer.write(chunk)
+        sys.stdout.flush()
 
 
 def as_text(chunks: Iterable[bytes]) -> Iterator[str]:

@@ -43,11 +43,12 @@ NO_CAPACITY = (
 CLIENT = ("ARM_CLIENT_ID", "ARM_CLIENT_SECRET", "ARM_TENANT_ID")
 
 
-def credential(environment: Mapping[str, str], subscription: str) -> TokenCredential:
+def credential(environment: Mapping[str, str], subscription: str | None) -> TokenCredential:
     """Returns the managed identity, the service principal, or the login of `az login`.
 
     Args:
-        subscription: The head's, whose tenant need not be the one that `az` has selected.
+        subscription: The head's, whose tenant need not be the one that `az` has selected; None
+            for that one.
     """
     if _uses_managed_identity(environment):
         return ManagedIdentityCredential(client_id=environment.get("ARM_CLIENT_ID"))

@@ -5,24 +5,21 @@ renamed, so that a checkpoint is never incomplete; a broken download continues w
 """
 
 import argparse
-import json
 import os
 import shutil
 import stat
 import sys
-import tarfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from head.archive import open_stream
 from head.below import Below
 from payload.errors import UserError, printable
 from volley.errors import refused
-from volley.head import Head
-from volley.stack import Stack
+from volley.runs import Runs, RunsOfHead
+from volley.source import Off, source, unread
 from volley.tables import show
 
 PARTIAL = PurePosixPath(".volley-partial")
@@ -34,7 +31,6 @@ KEPT_FREE = 256 * 2**20
 """Bytes of the disk that a pull leaves to other programs."""
 GROWTH = 64 * 2**20
 """Bytes by which logs may grow between the manifest and the answer."""
-MAX_IN_MEMORY = 256 * 2**20
 
 
 @dataclass(frozen=True)
@@ -48,13 +44,21 @@ class RemoteFile:
 
 def pull(options: argparse.Namespace) -> int:
     """Downloads an experiment's folder; deletes nothing on this machine."""
-    answer = receive(Head(Stack(options.stack)), options.name, options.to)
+    found = source(options)
+    if isinstance(found, Off):
+        try:
+            answer = receive(found.results(), options.name, options.to)
+        except UserError as error:
+            raise unread(error, found) from None
+        found.say()
+    else:
+        answer = receive(RunsOfHead(found), options.name, options.to)
     line = f"{answer['folder']}: {answer['files']} new files, {answer['bytes'] / 2**20:,.1f} MiB"
     show(options.as_json, answer, line)
     return 0
 
 
-def receive(head: Head, name: str, to: Path | None = None) -> dict[str, Any]:
+def receive(runs: Runs, name: str, to: Path | None = None) -> dict[str, Any]:
     """Downloads an experiment's runs to a folder, results/NAME by default.
 
     Returns:
@@ -65,11 +69,11 @@ def receive(head: Head, name: str, to: Path | None = None) -> dict[str, Any]:
             connection was lost.
     """
     folder = to or Path("results") / name
-    listed = manifest(listing(head, name))
+    listed = manifest(runs.listing(name))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with Below(folder) as below:
-            received = _receive(head, name, listed, folder, below)
+            received = _receive(runs, name, listed, folder, below)
     except NotADirectoryError as error:
         raise refused(
             f"--to {folder}: {error.filename}: is a link or a file here, and a folder on the head",
@@ -78,45 +82,6 @@ def receive(head: Head, name: str, to: Path | None = None) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"--to {folder}: cannot be written: {error.strerror or error}") from None
     return {"name": name, "folder": str(folder), **received}
-
-
-def listing(head: Head, name: str) -> dict[str, Any]:
-    """Returns volley-head's manifest; runs that the head has removed are restored before.
-
-    Raises:
-        UserError: The head refuses, the connection was lost, or they cannot be restored.
-    """
-    answer = head.ask("manifest", name)
-    if answer.get("removed"):
-        if sys.stderr.isatty():
-            print(f"The head restores {name} from the results account ...", file=sys.stderr)
-        unit = f"restore-runs@{PurePosixPath(answer['root']).name}.service"
-        if head.systemctl("start", unit):
-            raise refused(
-                f"the head cannot restore the runs of {name}", f"volley logs --unit {unit}"
-            )
-        answer = head.ask("manifest", name)
-    return answer
-
-
-def read_files(head: Head, name: str, paths: Sequence[str]) -> dict[str, bytes]:
-    """Returns the content of files of an experiment's runs, without those that do not exist.
-
-    Raises:
-        UserError: The head refuses, or the connection was lost.
-    """
-    contents = {}
-    with (
-        head.reading("files", name, stdin=json.dumps(paths).encode()) as stream,
-        _archive(stream) as archive,
-    ):
-        for member in archive:
-            content = archive.extractfile(member) if member.isreg() else None
-            if member.name in paths and content is not None:
-                if member.size > MAX_IN_MEMORY:
-                    raise UserError(f"{member.name}: is too large to read: {member.size:,} bytes")
-                contents[member.name] = content.read()
-    return contents
 
 
 def manifest(answer: dict[str, Any]) -> list[RemoteFile]:
@@ -158,7 +123,7 @@ def is_there(file: RemoteFile, below: Below, path: PurePosixPath) -> bool:
 
 
 def _receive(
-    head: Head, name: str, listed: list[RemoteFile], folder: Path, below: Below
+    runs: Runs, name: str, listed: list[RemoteFile], folder: Path, below: Below
 ) -> dict[str, int]:
     """Receives until all files of the newest manifest are there, then renames them."""
     for _ in range(ROUNDS):
@@ -168,10 +133,9 @@ def _receive(
         if not missing:
             break
         room = _room(name, missing, folder)
-        wanted = json.dumps([str(file.path) for file in missing]).encode()
-        with head.reading("files", name, stdin=wanted) as stream:
-            _unpack(stream, missing, below, room)
-        listed = manifest(head.ask("manifest", name))
+        with runs.files(name, [str(file.path) for file in missing]) as files_of_runs:
+            _write(files_of_runs, missing, below, room)
+        listed = manifest(runs.listing(name))
     # A file that changed in each round is taken as it was; the next pull updates it.
     return _put_in_place(new, folder, below)
 
@@ -193,35 +157,27 @@ def _room(name: str, missing: list[RemoteFile], folder: Path) -> int:
     return min(free, size + GROWTH)
 
 
-def _unpack(stream: IO[bytes], wanted: Iterable[RemoteFile], below: Below, room: int) -> None:
-    """Writes each member of a tar file; a complete one gets its name, and the head's time."""
+def _write(
+    contents: Iterator[tuple[str, int, IO[bytes]]],
+    wanted: Iterable[RemoteFile],
+    below: Below,
+    room: int,
+) -> None:
+    """Writes each file; a complete one gets its name, and the head's time."""
     by_path = {str(file.path): file for file in wanted}
     shown = sys.stderr.isatty()
-    with _archive(stream) as archive:
-        for member in archive:
-            content = archive.extractfile(member) if member.isreg() else None
-            # A file that no longer has room is requested again with its new size.
-            if content is None or member.size > room:
-                continue
-            file = by_path.pop(member.name.removeprefix("./"), None)
-            if file is None:
-                continue
-            room -= member.size
-            if shown:
-                name = printable(str(file.path))
-                print(f"{member.size / 2**20:9,.1f} MiB  {name}", file=sys.stderr)
-            with below.writing(PARTIAL / file.path, file.mtime_ns) as written:
-                shutil.copyfileobj(content, written, CHUNK)
-
-
-@contextmanager
-def _archive(stream: IO[bytes]) -> Iterator[tarfile.TarFile]:
-    """Opens a tar stream; raises EOFError if the stream is cut."""
-    try:
-        with open_stream(stream) as archive:
-            yield archive
-    except tarfile.ReadError as error:
-        raise EOFError(str(error)) from None
+    for path, size, content in contents:
+        # A file that no longer has room is requested again with its new size.
+        if size > room:
+            continue
+        file = by_path.pop(path, None)
+        if file is None:
+            continue
+        room -= size
+        if shown:
+            print(f"{size / 2**20:9,.1f} MiB  {printable(path)}", file=sys.stderr)
+        with below.writing(PARTIAL / file.path, file.mtime_ns) as written:
+            shutil.copyfileobj(content, written, CHUNK)
 
 
 def _put_in_place(new: list[RemoteFile], folder: Path, below: Below) -> dict[str, int]:

@@ -6,7 +6,7 @@ from base64 import b64encode
 from html import escape
 from typing import TYPE_CHECKING
 
-from volley.status import COLORS
+from volley.experiments_table import COLORS
 from volley.tables import duration, number
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ import sys
 from head.queue.record import LIVE
 from payload.errors import UserError
 from volley.errors import refused
-from volley.head import Head
+from volley.head import Head, show_output
+from volley.source import Off, source, unread
 from volley.ssh import LOST, config_entry
 from volley.stack import Stack
 
@@ -55,7 +56,9 @@ def logs(options: argparse.Namespace) -> int:
     Raises:
         UserError: No or several experiments are running, and no log was named.
     """
-    head = Head(Stack(options.stack))
+    head = source(options)
+    if isinstance(head, Off):
+        return _saved_logs(options, head)
     if options.unit:
         words = ["--unit", options.unit]
     else:
@@ -63,6 +66,22 @@ def logs(options: argparse.Namespace) -> int:
     words += ["--follow"] if options.follow else []
     words += ["--lines", str(options.lines)] if options.lines else []
     return head.show("logs", *words)
+
+
+def _saved_logs(options: argparse.Namespace, off: Off) -> int:
+    """Shows what the results account has of an experiment's output; it does not grow."""
+    if options.unit or options.boot:
+        why = off.why or "--from-results"
+        raise refused(
+            f"{why}: the results account has the output of experiments only", "volley logs NAME"
+        )
+    try:
+        lines = list(off.results().logs(options.name, options.lines))
+    except UserError as error:
+        raise unread(error, off) from None
+    off.say()
+    show_output(lines)
+    return 0
 
 
 def _running(head: Head) -> str:

@@ -13,6 +13,10 @@ from volley.tables import duration
 MY_ADDRESS = '"$(curl -s https://api.ipify.org)/32"'
 
 
+class AsleepError(UnreachableError):
+    """The head is deallocated, which is a state of a cluster."""
+
+
 def remember_sleep(outputs: Outputs, asleep_from: float | None) -> None:
     """Remembers when the cluster goes to sleep, by this machine's clock; None if unknown."""
     remember(_key(outputs), {"asleep_from": asleep_from})
@@ -25,7 +29,7 @@ def why_unreachable(stack: Stack, outputs: Outputs, error: UnreachableError) -> 
     except UserError as unknown:
         return _remembered(outputs, error, unknown)
     if not running:
-        return UnreachableError("The cluster is asleep. Next: volley start")
+        return AsleepError("The cluster is asleep. Next: volley start")
     allow = f"pulumi config set adminCidr {MY_ADDRESS} && {stack.command('volley up')}"
     return UnreachableError(
         f"{outputs.login}: the head is running but does not answer ({error.reason}). It may still "
@@ -47,7 +51,7 @@ def _remembered(outputs: Outputs, error: UnreachableError, unknown: UserError) -
     asleep_from = remembered(_key(outputs)).get("asleep_from")
     if asleep_from is not None and asleep_from <= time.time():
         ago = duration(time.time() - asleep_from)
-        return UnreachableError(f"The cluster went to sleep {ago} ago. Next: volley start")
+        return AsleepError(f"The cluster went to sleep {ago} ago. Next: volley start")
     return UnreachableError(
         f"{outputs.login}: the head does not answer ({error.reason}). Whether it is asleep is "
         f"unknown: {unknown}"

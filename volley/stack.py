@@ -18,6 +18,10 @@ KNOWN = "KnownHostsCommand="
 INSTALL_PULUMI = "https://www.pulumi.com/docs/iac/download-install/"
 
 
+class NoClusterError(UserError):
+    """The stack has no cluster: none yet, or none any more."""
+
+
 @dataclass(frozen=True)
 class Outputs:
     """The outputs of a stack that has a cluster."""
@@ -79,7 +83,7 @@ class Stack:
         values = json.loads(self._pulumi("stack", "output", "--json") or "{}")
         if "headVmId" not in values:
             which = f"the stack {self.name}" if self.name else "the selected stack"
-            raise refused(f"{which} has no cluster", self.command("volley up"))
+            raise NoClusterError(f"{which} has no cluster. Next: {self.command('volley up')}")
         remember(self._key(), values)
         return Outputs(values)
 

@@ -15,13 +15,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from head.queue.record import ENDED, LIVE
 from payload.errors import UserError, printable
 from volley.cost import cost_so_far
 from volley.errors import as_typed
+from volley.experiments_table import experiments_table, next_try, remember_names, shortened
 from volley.head import Head
-from volley.private import digest, remember, remembered
+from volley.saved_status import show_saved
 from volley.sleeping_head import remember_sleep
+from volley.source import Off, source
 from volley.stack import Outputs, Stack
 from volley.tables import console, duration, number, show
 
@@ -29,22 +30,6 @@ WATCH_S = 2.0
 DAY_S = 86_400.0
 IMAGE_DATE = re.compile(r"\.(20\d{6})\d*\b")
 """Versions of microsoft-dsvm's images: 22.04.2026022401."""
-SHOWN = 10
-"""Queued experiments, and ended ones, that are shown without --all."""
-COLORS = {
-    "TRAINING": "green",
-    "RUNNING": "green",
-    "STARTING": "yellow",
-    "FAILED": "red",
-    "FINISHED": "blue",
-}
-WISHES = {
-    "stop": "writing its checkpoint, then stops",
-    "requeue": "writing its checkpoint, then makes room",
-    "replace": "writing its checkpoint, then is replaced",
-    "retry": "stopping, then starts again",
-}
-"""Requests to a training experiment, as people read them."""
 STALE_S = 30.0
 """The head writes the cluster's state every few seconds; an older state may be wrong."""
 
@@ -54,7 +39,9 @@ def status(options: argparse.Namespace) -> int:
     if options.watch and options.as_json:
         raise UserError("--watch and --json cannot be combined")
     stack = Stack(options.stack)
-    head = Head(stack)
+    head = source(options)
+    if isinstance(head, Off):
+        return show_saved(options, head)
     if not options.watch:
         answer = _ask(head, stack)
         show(options.as_json, answer, status_page(answer, head.outputs, options.all))
@@ -106,8 +93,8 @@ def status_page(
         )
     if answer["experiments"]:
         every = answer["experiments"]
-        experiments, left_out = (every, "") if all_experiments else _shortened(every)
-        shown += [_experiments(experiments, answer["time"]), *filter(None, [left_out])]
+        experiments, left_out = (every, "") if all_experiments else shortened(every)
+        shown += [experiments_table(experiments, answer["time"]), *filter(None, [left_out])]
     else:
         lines.append(as_typed("No experiments. Next: volley submit experiments/pong.yaml"))
     return Group(*shown, *lines)
@@ -131,22 +118,13 @@ def _disk(free: int, warning: str) -> Text:
     return Text(line, style="yellow" if warning else "")
 
 
-def known_names(stack: Stack) -> list[str]:
-    """Returns the experiments in the last status, for a shell's completion."""
-    return [printable(str(name)) for name in remembered(_names(stack)).get("names", [])]
-
-
 def _ask(head: Head, stack: Stack) -> dict[str, Any]:
     answer = head.ask("status")
-    remember(_names(stack), {"names": [record["name"] for record in answer["experiments"]]})
+    remember_names(stack, answer)
     sleeps_at = (answer.get("sleep") or {}).get("sleeps_at")
     in_s = None if sleeps_at is None else sleeps_at - answer["time"]
     remember_sleep(head.outputs, None if in_s is None else time.time() + in_s)
     return answer
-
-
-def _names(stack: Stack) -> str:
-    return f"names-{digest(stack.name or '')}"
 
 
 def _nodes(nodes: list[Mapping[str, Any]], seen: str) -> Table:
@@ -156,59 +134,6 @@ def _nodes(nodes: list[Mapping[str, Any]], seen: str) -> Table:
         words = [str(node.get(key, "")) for key in ("name", "role", "state")]
         table.add_row(*words, number(node.get("cpus")), number(node.get("gpus")))
     return table
-
-
-def _shortened(experiments: list[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], str]:
-    """Returns those to show, in their order, and a line about the others."""
-    queued = [record for record in experiments if record["state"] == "QUEUED"]
-    queued.sort(key=lambda record: record.get("position") or 0)
-    ended = [record for record in experiments if record["state"] in ENDED]
-    hidden = {"queued": queued[SHOWN:], "ended": ended[:-SHOWN]}
-    names = {record["name"] for records in hidden.values() for record in records}
-    counts = ", ".join(f"{len(records)} {word}" for word, records in hidden.items() if records)
-    line = as_typed(f"Not shown: {counts}. Next: volley status --all") if counts else ""
-    return [record for record in experiments if record["name"] not in names], line
-
-
-def _experiments(experiments: list[Mapping[str, Any]], now: float) -> Table:
-    table = Table("experiment", "state", "return", "steps", "steps/s", "env runners", "left", "why")
-    for record in experiments:
-        run = record.get("status") or {}
-        state = str(record["state"])
-        place = f" ({record['position']})" if state == "QUEUED" and record.get("position") else ""
-        left = run.get("seconds_left")
-        table.add_row(
-            Text.assemble(
-                str(record["name"]), (" (script)" if record.get("script") else "", "dim")
-            ),
-            Text(f"{state}{place}", style=COLORS.get(state, "")),
-            number(run.get("episode_return")),
-            number(run.get("env_steps")),
-            number(run.get("steps_per_s")),
-            number(run.get("num_env_runners")),
-            duration(left) if left is not None else "",
-            why(record, run) + _next_try_of(record, now),
-        )
-    return table
-
-
-def why(experiment: Mapping[str, Any], run: Mapping[str, Any]) -> str:
-    """Returns why an experiment waits, ends or has ended."""
-    live = experiment["state"] in LIVE
-    wish = WISHES.get(experiment.get("wish", "")) if live else None
-    if wish and experiment.get("script"):
-        wish = wish.replace("writing its checkpoint", "ending")
-    return wish or experiment.get("reason") or run.get("reason") or ""
-
-
-def _next_try_of(experiment: Mapping[str, Any], now: float) -> str:
-    """Returns when an experiment is tried again; how often if what it needs is away."""
-    next_try = experiment.get("not_before") or 0.0
-    if next_try <= now or experiment["state"] not in LIVE:
-        return ""
-    tries = experiment.get("away") or 0
-    counted = f" (try {tries + 1})" if tries else ""
-    return _next_try({"next_try": next_try}, now) + counted
 
 
 def as_of(time: float | None, now: float) -> str:
@@ -245,7 +170,7 @@ def _workers(workers: Mapping[str, Any], now: float) -> Iterator[Text]:
         line = f"Workers: {', '.join(parts)}{as_of(workers.get('time'), now)}"
         if missing := workers.get("missing"):
             why = workers.get("why") or f"{missing} missing"
-            line += f". {why}{_next_try(workers, now)}"
+            line += f". {why}{next_try(workers, now)}"
         yield Text(line)
     if problem := workers.get("problem"):
         yield Text(f"Workers: {problem}", style="red")
@@ -264,11 +189,5 @@ def _sleep(sleep: Mapping[str, Any], now: float) -> Iterator[Text]:
     if warning := sleep.get("warning"):
         yield Text(warning, style="yellow")
     if problem := sleep.get("problem"):
-        line = f"The cluster could not fall asleep: {problem}{_next_try(sleep, now)}"
+        line = f"The cluster could not fall asleep: {problem}{next_try(sleep, now)}"
         yield Text(line, style="red")
-
-
-def _next_try(state: Mapping[str, Any], now: float) -> str:
-    if state.get("next_try") is None:
-        return ""
-    return f"; retry in {duration(max(0.0, state['next_try'] - now))}"

@@ -1,169 +1,85 @@
 """`volley submit`, `stop` and `resume`: experiments and scripts in the head's queue."""
 
 import argparse
-import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
 from head.queue.record import LIVE
-from payload.experiment import (
-    MAX_TRAVEL_BYTES,
-    Experiment,
-    MachineNeeds,
-    UserError,
-    nearest,
-    problems_of_files,
-    read_experiment,
-)
-from payload.experiment.bounded_yaml import BoundedLoader
-from payload.experiment.script import Script, is_script, read_script
-from payload.parcel import (
-    archive,
-    experiment_files,
-    experiment_name,
-    largest,
-    payload_archive,
-    script_files,
-    sizes,
-)
+from payload.commands.arguments import overrides
+from payload.errors import UserError
+from volley.dry_run import show_dry_run
 from volley.head import Head, OnSent
 from volley.stack import Stack
+from volley.submission import Submission, submissions
 from volley.tables import in_words, show
 
-NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 PROGRESS_FROM = 5 * 2**20
 """Bytes; less is sent before anyone could read a progress bar."""
 
 
 def submit(options: argparse.Namespace) -> int:
-    """Checks an experiment or a script, packs it with the payload, and sends both to the head."""
-    path = options.file
-    name = checked_name(path, options.name)
-    submitted = check(path, options.script_params, options.source_directory)
-    answer = send(Stack(options.stack), name, path, submitted, options.now)
-    show(options.as_json, answer, in_words(answer), f"Next: volley logs {name} -f")
+    """Checks experiments or scripts, and sends each with the payload to the head.
+
+    Raises:
+        UserError: One cannot be used, and nothing is sent; or the head refuses one.
+    """
+    found = submissions(options.files, options.name, options.script_params, overrides(options))
+    if options.dry_run:
+        return show_dry_run(found, options.as_json)
+    answers = list(send(Stack(options.stack), found, Turn(options.priority, options.now)))
+    for note in dict.fromkeys(note for submission in found for note in submission.notes):
+        print(note, file=sys.stderr)
+    name = found[0].name
+    following = f"volley logs {name} -f" if len(found) == 1 else "volley status"
+    lines = [in_words(answer) for answer in answers]
+    # One experiment is an object, as the other verbs print it.
+    answer = answers[0] if len(answers) == 1 else {"experiments": answers}
+    show(options.as_json, answer, *lines, f"Next: {following}")
     return 0
 
 
-def send(
-    stack: Stack, name: str, path: Path, submitted: Experiment | Script, now: bool = False
-) -> dict[str, Any]:
-    """Sends what a file describes to the head's queue; returns the head's answer.
+@dataclass(frozen=True)
+class Turn:
+    """When an experiment is served."""
+
+    priority: int | None = None
+    now: bool = False
+
+    @property
+    def words(self) -> list[str]:
+        """volley-head's options."""
+        priority = [] if self.priority is None else ["--priority", str(self.priority)]
+        return [*priority, *(["--now"] if self.now else [])]
+
+
+def send(stack: Stack, found: Sequence[Submission], turn: Turn) -> Iterator[dict[str, Any]]:
+    """Sends each to the head's queue; yields the head's answers.
 
     Raises:
-        UserError: The head cannot be reached, or refuses it.
+        UserError: The head cannot be reached, or refuses one; those before it are queued.
     """
     with ThreadPoolExecutor() as pool:
         # Both run pulumi, which takes seconds.
         not_deleting = pool.submit(stack.check_not_deleting)
         connecting = pool.submit(Head, stack)
-        packed = pack(path, submitted)
+        first = found[0].archive()
         not_deleting.result()
         head = connecting.result()
-    words = ["submit", name, *(["--now"] if now else [])]
-    with _progress(len(packed)) as on_sent:
-        return head.ask(*words, stdin=packed, on_sent=on_sent)
-
-
-def checked_name(path: Path, name: str | None) -> str:
-    """Returns the name on the head: the given one, or the file's, as `pulumi up` names it.
-
-    Raises:
-        UserError: The name has characters that are not allowed.
-    """
-    checked = experiment_name(path) if name is None else name
-    if not NAME.fullmatch(checked):
-        raise UserError(
-            f"--name {checked!r}: must be 1 to 40 characters of a-z, 0-9 and -, and must not "
-            "begin with a hyphen"
-        )
-    return checked
-
-
-def check(
-    path: Path, script_params: list[str], source_directory: str | None
-) -> Experiment | Script:
-    """Checks a file, and that the files that it names exist and are not too large.
-
-    Raises:
-        UserError: With the line of the file.
-    """
-    if not path.exists():
-        beside = [str(file) for end in ("*.y*ml", "*.py") for file in path.parent.glob(end)]
-        raise UserError(f"{path}: no such file{nearest(str(path), beside)}")
-    try:
-        submitted = _read(path, script_params, source_directory)
-        check_files(submitted)
-    except UserError as error:
-        raise _with_line(path, str(error)) from None
-    return submitted
-
-
-def check_files(needs: MachineNeeds) -> None:
-    """Raises UserError unless the files that it names can be read and are not too large."""
-    for problem in problems_of_files(needs):
-        raise UserError(problem)
-    files = sizes(needs)
-    if (total := sum(files.values())) > MAX_TRAVEL_BYTES:
-        raise UserError(
-            f"its files have {total / 2**20:,.0f} MiB, more than the "
-            f"{MAX_TRAVEL_BYTES / 2**20:.0f} MiB that Ray distributes; "
-            f"the largest: {largest(files)}"
-        )
-
-
-def _read(
-    path: Path, script_params: list[str], source_directory: str | None
-) -> Experiment | Script:
-    if is_script(path):
-        return read_script(path, script_params, source_directory)
-    for given, option in ((script_params, "--"), (source_directory, "--source-directory")):
-        if given:
-            raise UserError(f"{path}: is an experiment; {option} is for scripts")
-    return read_experiment(path).experiment
-
-
-def pack(path: Path, submitted: Experiment | Script) -> bytes:
-    """Returns the tar file that volley-head reads; the same content gives the same bytes."""
-    files = script_files(submitted) if isinstance(submitted, Script) else experiment_files(path)
-    members = {
-        "payload.tar": payload_archive(),
-        "experiment.yaml": files.experiment,
-        "stack.yaml": b"{}",
-    }
-    if files.archive:
-        members["files.tar"] = files.archive
-    return archive(members)
-
-
-def _with_line(path: Path, error: str) -> UserError:
-    """Returns an error that begins with the file, and with the line if the key is in it."""
-    error = error.removeprefix(f"{path}: ")
-    line = line_of(path, error.split(":", 1)[0].split("."))
-    return UserError(f"{path}{f':{line}' if line else ''}: {error}")
-
-
-def line_of(path: Path, keys: list[str]) -> int | None:
-    """Returns the line of a key, ["config", "lr"], or of the last one of its parents."""
-    try:
-        node: Any = yaml.compose(path.read_text("utf-8"), Loader=BoundedLoader)
-    except (OSError, ValueError, yaml.YAMLError):
-        return None
-    line = None
-    while keys and isinstance(node, yaml.MappingNode):
-        # A key may have dots and slashes itself: env_runners/episode_return_mean.
-        matches = [(key, value) for key, value in node.value if key.value == keys[0]]
-        if not matches:
-            break
-        (key, node), keys = matches[0], keys[1:]
-        line = key.start_mark.line + 1
-    return line
+    for place, submission in enumerate(found):
+        packed = submission.archive() if place else first
+        try:
+            with _progress(packed.size) as on_sent:
+                words = ("submit", submission.name, *turn.words)
+                yield head.ask(*words, stdin=packed, on_sent=on_sent)
+        except UserError as error:
+            if not place:
+                raise
+            queued = ", ".join(before.name for before in found[:place])
+            raise UserError(f"{submission.name}: {error} (queued already: {queued})") from None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`volley ui`: MLflow or TensorBoard of the runs in a folder of results, on loopback."""
+"""`volley ui`: MLflow or TensorBoard of a folder of results, or MLflow of the results account."""
 
 import argparse
 import os
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import IO, NoReturn
 
 from head.command.tensorboard import tensorboard_command
@@ -35,6 +36,7 @@ from volley.ports import (
     check_port,
     has_desktop,
 )
+from volley.results_account import CONTAINER
 
 START_TIMEOUT_S = 120.0
 END_TIMEOUT_S = 5.0
@@ -53,19 +55,38 @@ class Server:
 
 
 def ui(options: argparse.Namespace) -> NoReturn:
-    """Serves MLflow or TensorBoard until Ctrl-C.
+    """Serves MLflow or TensorBoard until Ctrl-C, of this machine or of the results account.
 
     Raises:
         UserError: There is nothing to show yet, the port is in use, or the server fails.
     """
-    served = _tensorboard(options) if options.tensorboard else _mlflow(options)
+    with tempfile.TemporaryDirectory() as temporary:
+        _serve(options, server_of(options, Path(temporary)), temporary)
+
+
+def server_of(options: argparse.Namespace, temporary: Path) -> Server:
+    """Returns the server that the options ask for.
+
+    Raises:
+        UserError: There is nothing to show yet, or the port is in use.
+    """
+    if options.from_results or options.results_account:
+        if options.tensorboard:
+            raise refused(
+                "--tensorboard: the event files are not read from the results account",
+                "volley pull NAME --from-results, then volley ui --tensorboard",
+            )
+        return _saved(options, temporary)
+    return _tensorboard(options) if options.tensorboard else _mlflow(options)
+
+
+def _serve(options: argparse.Namespace, served: Server, temporary: str) -> NoReturn:
     print(f"Starting {served.name} ...", flush=True)
     with (
-        tempfile.TemporaryDirectory() as temporary,
         tempfile.TemporaryFile("w+", errors="replace") as log,
-        _running(served, temporary, log) as process,
+        running(served, temporary, log) as process,
     ):
-        if _answers(served, process):
+        if answers_in_time(served, process):
             print(f"\nCharts  {served.page}\nStop with Ctrl-C.\n", flush=True)
             if not options.no_browser and has_desktop():
                 webbrowser.open(served.page)
@@ -84,10 +105,31 @@ def _mlflow(options: argparse.Namespace) -> Server:
     for line in mark_dead_runs(results):
         print(line)
     deliver_in_background(results, print)
-    uri = Tracking.embedded(results, "").uri
+    return _mlflow_of(Tracking.embedded(results, "").uri, port)
+
+
+def _saved(options: argparse.Namespace, temporary: Path) -> Server:
+    """Returns MLflow's server of a copy of the cluster's database; artifacts come from Blob."""
+    from volley.saved_database import download_database
+    from volley.source import Off, source
+
+    port = options.port or UI_PORT
+    check_port(port, "volley ui --port")
+    off = source(options)
+    assert isinstance(off, Off)
+    results = off.results()
+    database = download_database(results, temporary)
+    print(f"A copy of MLflow's database in the account {results.account.name}: changes are lost.")
+    container = f"{CONTAINER}@{results.account.name}.blob.core.windows.net"
+    artifacts = ["--artifacts-destination", f"wasbs://{container}/mlartifacts"]
+    return _mlflow_of(f"sqlite:///{database}", port, *artifacts)
+
+
+def _mlflow_of(uri: str, port: int, *options: str) -> Server:
+    """Returns MLflow's server of a database."""
     command = [sys.executable, "-m", "mlflow", "ui", "--host", LOOPBACK, "--port", str(port)]
     # There is one user, and each worker takes four seconds to start.
-    command += ["--workers", "1", "--backend-store-uri", uri]
+    command += ["--workers", "1", "--backend-store-uri", uri, *options]
     # Any other name is a web page that has itself resolved to this machine. Flags are stronger than
     # variables of MLflow. The port may be that of a tunnel.
     command += ["--allowed-hosts", f"{LOOPBACK}:*,localhost:*"]
@@ -127,7 +169,7 @@ def newest_page(tracking_uri: str, server: str) -> str:
 
 
 @contextmanager
-def _running(server: Server, temporary: str, log: IO[str]) -> Iterator[subprocess.Popen[bytes]]:
+def running(server: Server, temporary: str, log: IO[str]) -> Iterator[subprocess.Popen[bytes]]:
     """Starts a server, and ends it with the block: on Ctrl-C, SIGTERM and SIGHUP too."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _exit)
@@ -150,7 +192,7 @@ def _exit(number: int, _frame: object) -> None:
     raise SystemExit(128 + number)
 
 
-def _answers(server: Server, process: subprocess.Popen[bytes]) -> bool:
+def answers_in_time(server: Server, process: subprocess.Popen[bytes]) -> bool:
     """Waits until the server answers; False if it ended, or did not answer in time."""
     end = time.monotonic() + START_TIMEOUT_S
     while process.poll() is None and time.monotonic() < end:

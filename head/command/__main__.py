@@ -25,7 +25,7 @@ from .jupyter import jupyter
 from .ray_command import ray
 from .registry_login import registry_login
 from .removal import rm
-from .submit import submit
+from .submit import Submission, submit
 from .tensorboard import tensorboard
 
 STOPS_WITHIN_S = 180.0
@@ -61,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     add = verb("submit", _submit)
     add.add_argument("--now", action="store_true")
     add.add_argument("--replace", action="store_true")
+    add.add_argument("--priority", type=int)
     verb("status", status.status, of_experiment=False).add_argument("--name")
     verb("stop", _stop)
     verb("resume", _resume)
@@ -85,7 +86,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _submit(store: Store, options: argparse.Namespace) -> dict[str, Any]:
     check_space()
-    record = submit(store, options.name, sys.stdin.buffer, options.now, options.replace)
+    how = Submission(options.name, options.now, options.replace, options.priority)
+    record = submit(store, sys.stdin.buffer, how)
     # The experiment that it replaces writes its checkpoint first.
     _until(store, record.name, lambda now: now.submitted >= record.submitted)
     return _short(store, store.get(record.name))
@@ -154,7 +156,7 @@ def _short(store: Store, record: Record) -> dict[str, Any]:
 def _before(store: Store, record: Record) -> list[str]:
     """Returns the experiments that a queued experiment waits for."""
     others = [other for other in store.records() if not other.over and other.name != record.name]
-    return [other.name for other in others if other.live or other.order < record.order]
+    return [other.name for other in others if other.live or other.turn < record.turn]
 
 
 if __name__ == "__main__":

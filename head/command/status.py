@@ -30,20 +30,12 @@ COST_SHOWN = ("so_far", "per_hour", "estimate")
 def status(store: Store, options: Namespace) -> dict[str, Any]:
     records, in_jupyter = store.records(), kernels()
     cluster, sleep = read_cluster_state(), record_of_this_boot()
-    places = positions(records)
     shown = records if options.name is None else [store.get(options.name)]
     return {
         "time": time.time(),
         "nodes": [asdict(node) for node in cluster.nodes],
         "nodes_time": cluster.time or None,
-        "experiments": [
-            {
-                **asdict(record),
-                "status": read_status(store.folder(record.name)) or None,
-                "position": places.get(record.name),
-            }
-            for record in shown
-        ],
+        "experiments": of_experiments(store, records, shown),
         "saved": {"time": SAVED.stat().st_mtime if SAVED.exists() else None},
         "head": {
             "uptime_s": uptime_s(),
@@ -56,9 +48,29 @@ def status(store: Store, options: Namespace) -> dict[str, Any]:
         "jupyter": None if in_jupyter is None else {"kernels": in_jupyter},
         "sleep": _only(SLEEP_SHOWN, asdict(sleep)) if sleep else None,
         "cost": _only(COST_SHOWN, read_json(COST)),
-        "stored": _stored(records),
+        "stored": stored(records),
         "workers": read_json(WORKERS) or None,
     }
+
+
+def of_experiments(
+    store: Store, records: Sequence[Record], shown: Sequence[Record] | None = None
+) -> list[dict[str, Any]]:
+    """Returns each experiment's record, its payload's status and its place in the queue.
+
+    Args:
+        records: All experiments.
+        shown: Those to return; None for all.
+    """
+    places = positions(records)
+    return [
+        {
+            **asdict(record),
+            "status": read_status(store.folder(record.name)) or None,
+            "position": places.get(record.name),
+        }
+        for record in (records if shown is None else shown)
+    ]
 
 
 def positions(records: Sequence[Record]) -> dict[str, int]:
@@ -67,7 +79,7 @@ def positions(records: Sequence[Record]) -> dict[str, int]:
     return {name: place for place, name in enumerate(queued, start=1)}
 
 
-def _stored(records: Sequence[Record]) -> dict[str, Any] | None:
+def stored(records: Sequence[Record]) -> dict[str, Any] | None:
     """Returns the bytes in the results account, and of each experiment that is in the queue."""
     settings = read_settings()
     if settings is None or not (counted := read_json(STORED)):

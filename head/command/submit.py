@@ -7,11 +7,13 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from ..archive import ArchiveError, check_room, open_stream, unpack
 from ..cluster_settings import read_settings
+from ..files import update_with
 from ..queue.cluster_state import read_cluster_state
 from ..queue.plan import EXPERIMENT, FILES, REFUSAL, STACK, Plan, key_of, process
 from ..queue.record import Record
@@ -23,12 +25,23 @@ NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 PAYLOAD = "payload.tar"
 
 
-def submit(store: Store, name: str, stream: IO[bytes], now: bool, replaces: bool) -> Record:
+@dataclass(frozen=True)
+class Submission:
+    """The options of a submit."""
+
+    name: str
+    now: bool = False
+    replaces: bool = False
+    priority: int | None = None
+
+
+def submit(store: Store, stream: IO[bytes], submission: Submission) -> Record:
     """Puts the experiment of a tar stream into the queue.
 
     Raises:
         RefusedError: The name, the files or the experiment cannot be used, or it never fits.
     """
+    name = submission.name
     if not NAME.fullmatch(name):
         raise RefusedError(f"{name!r} is not a name: at most 40 of a-z, 0-9 and -")
     content = Path(tempfile.mkdtemp(prefix=".incoming-", dir=store.root))
@@ -43,10 +56,10 @@ def submit(store: Store, name: str, stream: IO[bytes], now: bool, replaces: bool
             needs=plan.needs,
             script=plan.script,
             machines_timeout_s=plan.machines_timeout_s,
-            now=now,
-            up=replaces,
+            now=submission.now,
+            up=submission.replaces,
         )
-        return store.submit(record, content, replaces)
+        return store.submit(record, content, submission.replaces, submission.priority)
     finally:
         shutil.rmtree(content, ignore_errors=True)
 
@@ -70,7 +83,8 @@ def _unpack(stream: IO[bytes], folder: Path) -> str:
     for name in (EXPERIMENT, STACK, PAYLOAD, FILES):
         path = folder / name
         if path.exists():
-            digest.update(f"{name} {path.stat().st_size}\n".encode() + path.read_bytes())
+            digest.update(f"{name} {path.stat().st_size}\n".encode())
+            update_with(digest, path)
         elif name != FILES:
             raise RefusedError(f"the files did not arrive whole: {name} is missing")
     for name in (PAYLOAD, FILES):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..cluster_settings import read_settings
+from ..files import update_with
 from ..paths import CONTAINERS, PACKAGES, PYTHON
 from .record import ENV_RUNNERS, OUTPUT, STATUS
 
@@ -125,7 +126,8 @@ def key_of(name: str, resume_key: str, folder: Path) -> str:
     """
     files = folder / FILES
     digest = hashlib.sha256(resume_key.encode())
-    digest.update(files.read_bytes() if files.exists() else b"")
+    if files.exists():
+        update_with(digest, files)
     return f"{name}-{digest.hexdigest()[:12]}"
 
 

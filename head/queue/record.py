@@ -32,7 +32,9 @@ class Record:
     """Why it waits, failed or ended."""
     submitted: float = 0.0
     order: int = 0
-    """Experiments are served in this order."""
+    """Experiments of the same priority are served in this order."""
+    priority: int = 0
+    """Experiments of a higher priority are served first; they stop nothing that trains."""
     started: float | None = None
     ended: float | None = None
     attempts: int = 0
@@ -66,6 +68,11 @@ class Record:
     """Submitted by `pulumi up`, which trains one experiment at a time."""
 
     @property
+    def turn(self) -> tuple[int, int]:
+        """Sorts experiments in the order in which they are served."""
+        return -self.priority, self.order
+
+    @property
     def live(self) -> bool:
         return self.state in LIVE
 
@@ -80,7 +87,7 @@ class Record:
 
     def submitted_again(self, time: float, order: int) -> "Record":
         """Returns what was submitted, without anything of its earlier starts."""
-        kept = ("name", "digest", "key", "needs", "script", "machines_timeout_s", "up")
+        kept = ("name", "digest", "key", "needs", "script", "machines_timeout_s", "up", "priority")
         return Record(**{name: getattr(self, name) for name in kept}, submitted=time, order=order)
 
     def write(self, folder: Path) -> None:

@@ -44,10 +44,10 @@ class Store:
         return self.root / name
 
     def records(self) -> list[Record]:
-        """Returns all experiments in their order."""
+        """Returns all experiments in the order in which they are served."""
         folders = self.root.glob("[a-z0-9]*")
         records = [record for record in map(read_record, folders) if record is not None]
-        return sorted(records, key=lambda record: (record.order, record.submitted))
+        return sorted(records, key=lambda record: (record.turn, record.submitted))
 
     def get(self, name: str) -> Record:
         """Returns an experiment.
@@ -89,7 +89,9 @@ class Store:
             if instead_of in (None, record.reason):
                 replace(record, reason=reason).write(self.folder(name))
 
-    def submit(self, record: Record, content: Path, replaces: bool) -> Record:
+    def submit(
+        self, record: Record, content: Path, replaces: bool, priority: int | None = None
+    ) -> Record:
         """Puts an experiment into the queue, unless the same one is there.
 
         Args:
@@ -97,6 +99,8 @@ class Store:
                 the one that it replaces has written its checkpoint.
             replaces: Whether it replaces an unfinished experiment of its name, and any that
                 `pulumi up` has submitted under another name. It takes over the place in the queue.
+            priority: Of this experiment, also if the same one is there; None for the one that it
+                has or takes over.
 
         Raises:
             RefusedError: Another experiment of the name has not ended, or the cluster is going to
@@ -107,10 +111,12 @@ class Store:
             there = read_record(self.folder(record.name))
             before = there if there and not there.over else None
             if before and before.digest == record.digest and not before.wish:
+                same = before if priority is None else replace(before, priority=priority)
                 if before.not_before:  # It has failed: try again now, and count from the start.
-                    before = replace(before, failures=[], reason="", **TRY_NOW)
-                    before.write(self.folder(before.name))
-                return before
+                    same = replace(same, failures=[], reason="", **TRY_NOW)
+                if same != before:
+                    same.write(self.folder(same.name))
+                return same
             if before and not replaces:
                 raise RefusedError(
                     f"an experiment {record.name} is {before.state} with other files",
@@ -121,7 +127,12 @@ class Store:
                     before = before or other
                     self._stop(other)
             order = before.order if before else self._order(record.now)
-            record = replace(record, order=order, submitted=time.time())
+            if priority is None:
+                priority = before.priority if before else 0
+            if record.now:
+                waiting = (other.priority for other in self.records() if not other.over)
+                priority = max([priority, *waiting])
+            record = replace(record, order=order, priority=priority, submitted=time.time())
             record.write(content)
             _sync_all(content)
             if there and there.live:

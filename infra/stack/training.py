@@ -115,7 +115,7 @@ def run_command_script(
         "stack.yaml": json.dumps(stack).encode(),
     }
     if experiment.archive:
-        files["files.tar"] = experiment.archive
+        files["files.tar"] = experiment.archive.content()
     then = (
         f"EXPERIMENT={name} PAYLOAD={FOLDER}/{digest(payload)} "
         f"MIN_NODES={min_nodes} TIMEOUT_S={timeout_s} NEEDS_GPU={int(needs_gpu)}\n"

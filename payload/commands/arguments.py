@@ -131,8 +131,15 @@ def add_results(command: argparse.ArgumentParser) -> None:
 
 
 def _add_experiment(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "file", nargs="?", type=Path, help="experiment file (YAML): run, env, config, stop"
+    )
+    add_overrides(command)
+
+
+def add_overrides(command: argparse.ArgumentParser) -> None:
+    """Adds the options that override the keys of an experiment file."""
     add = command.add_argument
-    add("file", nargs="?", type=Path, help="experiment file (YAML): run, env, config, stop")
     add("--run", help="algorithm: IMPALA, APPO, PPO, DQN or SAC (default IMPALA)")
     add("--env", help="Gymnasium id, or package:EnvId-v0 (default PongNoFrameskip-v4)")
     add("--source-directory", help="folder from which Python imports the environment's package")
@@ -144,6 +151,16 @@ def _add_experiment(command: argparse.ArgumentParser) -> None:
         "for example '{\"time_total_s\": 3600}'",
     )
     add("--seed", type=int, help="seed of weights, actions and environments")
+
+
+def overrides(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the keys of an experiment that the options of `add_overrides` give."""
+    keys = ("run", "env", "stop", "source_directory", "tensorboard")
+    given = {key: value for key in keys if (value := getattr(options, key, None)) is not None}
+    config = dict(options.config or {})
+    if options.seed is not None:
+        config["seed"] = options.seed
+    return {**given, "config": config} if config else given
 
 
 def _add_resume(command: argparse.ArgumentParser, what: str) -> None:
@@ -207,7 +224,7 @@ def _add_tracking_uri(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--tracking-uri",
         metavar="URI",
-        help="MLflow server (default: an embedded database in --results)",
+        help="MLflow server (default: MLFLOW_TRACKING_URI, or an embedded database in --results)",
     )
 
 

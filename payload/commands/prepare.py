@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import payload
-from payload.errors import UserError
+from payload.commands.arguments import overrides
+from payload.errors import UserError, without_secrets
 
 if TYPE_CHECKING:
     from payload.experiment.placement import Cluster
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from payload.run.trust import Signed
 
 URI_SCHEMES = ("http://", "https://", "sqlite:///", "postgresql://", "mysql://", "databricks")
+TRACKING_URI = "MLFLOW_TRACKING_URI"
+"""MLflow's own variable."""
 
 
 def check_run_options(options: argparse.Namespace) -> None:
@@ -30,7 +34,7 @@ def check_run_options(options: argparse.Namespace) -> None:
     check_status(options.status)
     if options.env_runners is not None and not options.env_runners.absolute().parent.is_dir():
         raise UserError(f"--env-runners {options.env_runners}: the folder does not exist")
-    check_tracking_uri(options.tracking_uri)
+    choose_tracking_uri(options)
 
 
 def check_status(file: Path | None) -> None:
@@ -39,10 +43,27 @@ def check_status(file: Path | None) -> None:
         raise UserError(f"--status {file}: the folder does not exist")
 
 
-def check_tracking_uri(uri: str | None) -> None:
-    """Raises UserError unless it is None or may be the URI of an MLflow server."""
+def choose_tracking_uri(options: argparse.Namespace) -> None:
+    """Sets `tracking_uri` from MLFLOW_TRACKING_URI, unless the option is given; prints that.
+
+    Raises:
+        UserError: The option cannot be the URI of an MLflow server. A variable that cannot, such as
+            a folder, may be for other programs: a line says that it is not used.
+    """
+    allowed = f"must start with one of {', '.join(URI_SCHEMES)}"
+    uri, variable = options.tracking_uri, os.environ.get(TRACKING_URI, "")
     if uri is not None and not uri.startswith(URI_SCHEMES):
-        raise UserError(f"--tracking-uri {uri}: must start with one of {', '.join(URI_SCHEMES)}")
+        raise UserError(f"--tracking-uri {uri}: {allowed}")
+    if uri is not None or not variable:
+        return
+    shown = f"{TRACKING_URI}={without_secrets(variable)}"
+    if variable.startswith(URI_SCHEMES):
+        options.tracking_uri = variable
+        print(f"MLflow: {shown}", flush=True)
+    else:
+        print(
+            f"{shown} is not used: {allowed}. MLflow's database is in {options.results}", flush=True
+        )
 
 
 def check_positive(option: str, value: float) -> None:
@@ -69,14 +90,7 @@ def load_experiment(options: argparse.Namespace, resumed: RunFolder | None) -> L
     from payload.experiment.read import read_experiment
     from payload.experiment.resume import check_resumable
 
-    keys = ("run", "env", "stop", "source_directory", "tensorboard")
-    command_line: dict[str, Any] = {
-        key: value for key in keys if (value := getattr(options, key)) is not None
-    }
-    config = dict(options.config or {})
-    if options.seed is not None:
-        config["seed"] = options.seed
-    command_line["config"] = config
+    command_line = overrides(options)
     file, before = options.file, None
     if resumed is not None:
         check_resumed(resumed, options.trust)

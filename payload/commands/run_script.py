@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from payload.command_line import ui_command
-from payload.commands.prepare import check_status, check_tracking_uri
+from payload.commands.prepare import check_status, choose_tracking_uri
 from payload.errors import TemporaryError, UserError, first_line
 from payload.experiment.script import read_script, to_yaml
 
@@ -36,7 +36,7 @@ def run_script(options: argparse.Namespace) -> int:
         UserError: The options, or what the script needs, cannot be used.
         TemporaryError: In a job, MLflow does not answer.
     """
-    check_tracking_uri(options.tracking_uri)
+    choose_tracking_uri(options)
     check_status(options.status)
     if options.resume is not None and not options.resume.is_dir():
         raise UserError(f"--resume {options.resume}: is not a folder")

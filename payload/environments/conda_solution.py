@@ -38,7 +38,7 @@ from rattler import (
 from rattler.exceptions import GatewayError, InvalidMatchSpecError, SolverError
 
 from payload.environments.installed_versions import installed_versions
-from payload.errors import TemporaryError, UserError, nearest
+from payload.errors import TemporaryError, UserError, nearest, without_secrets
 from payload.experiment.conda_dependencies import CondaDependencies
 
 KEY = "conda_packages"
@@ -57,8 +57,8 @@ OTHER_THINGS = frozenset({"cuda-toolkit", "tzdata"})
 """Distributions whose names mean something else on conda-forge."""
 TREE = re.compile(r"[×╰─▶│├└ \n]+")
 """The tree that the solver draws around its reasons."""
-SECRET = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=/t/)[^/\s]+")
-"""A password or token in a channel's URL."""
+TOKEN = re.compile(r"(?<=/t/)[^/\s]+")
+"""A token in the path of a channel's URL."""
 Result = TypeVar("Result")
 
 
@@ -141,7 +141,11 @@ def run(call: Coroutine[Any, Any, Result]) -> Result:
 
 def reason_of(error: Exception) -> str:
     """Returns an error of rattler in one line, without passwords and tokens."""
-    return SECRET.sub("***", str(error).replace("\nCaused by:", ";"))
+    return _without_secrets(str(error).replace("\nCaused by:", ";"))
+
+
+def _without_secrets(text: str) -> str:
+    return TOKEN.sub("***", without_secrets(text))
 
 
 def _given() -> Iterator[RepoDataRecord]:
@@ -182,7 +186,7 @@ def _check_names(specs: list[MatchSpec], channels: list[Channel], names: set[str
     """Raises UserError for a package that is not among the names in the channels."""
     for name in (spec.name.normalized for spec in specs):
         if name not in names and name not in {record.name.normalized for record in _given()}:
-            urls = SECRET.sub("***", ", ".join(channel.base_url for channel in channels))
+            urls = _without_secrets(", ".join(channel.base_url for channel in channels))
             raise UserError(f"{KEY}: {name}: no such package in {urls}{nearest(name, names)}")
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from payload.errors import UserError
-from payload.experiment.machine_needs import LEFT_OUT
+from payload.experiment.travelling import travelling
 
 WRITE_BITS = 0o222
 
@@ -61,7 +61,7 @@ def _make_copy(folder: Path, final: Path) -> None:
     aside = final.with_name(f".{final.name}")
     remove_copies(aside)  # Left by a killed process.
     try:
-        copy_folder(folder, aside)
+        copy_folder(folder, aside, outside=True)
         for parent, _, files in os.walk(aside):
             for path in (Path(parent), *(Path(parent, name) for name in files)):
                 path.chmod(path.stat().st_mode & ~WRITE_BITS)
@@ -76,9 +76,9 @@ def _key(folder: Path) -> str:
     Like rsync, it does not notice other content of the same size and time.
     """
     digest = hashlib.sha256(os.fsencode(folder.absolute()))
-    for path in files_in(folder):
+    for below, path in travelling(folder, outside=True).files.items():
         stat = path.stat()
-        digest.update(os.fsencode(path.relative_to(folder)))
+        digest.update(os.fsencode(below))
         digest.update(f"\0{stat.st_size} {stat.st_mtime_ns}\0".encode())
     return f"{folder.name}-{digest.hexdigest()[:12]}"
 
@@ -93,32 +93,22 @@ def file_lock(path: Path) -> Iterator[None]:
         yield
 
 
-def files_in(folder: Path) -> Iterator[Path]:
-    """Yields each file that `copy_folder` copies."""
-    for parent, names, files in os.walk(folder, followlinks=True):
-        names[:] = sorted(name for name in names if name not in LEFT_OUT)
-        for path in (Path(parent, name) for name in sorted(files) if name not in LEFT_OUT):
-            # A dangling link is not copied.
-            if path.is_file():
-                yield path
+def copy_folder(folder: Path, place: Path, git: bool = False, outside: bool = False) -> None:
+    """Copies what travels of a folder to `place`, which may have other files already.
 
-
-def copy_folder(folder: Path, place: Path) -> None:
-    """Copies a folder to `place`, which may have other files already.
+    Args:
+        git, outside: As `travelling` has them.
 
     Raises:
         UserError: A file cannot be copied; the message says why.
     """
+    path = folder
     try:
-        shutil.copytree(
-            folder,
-            place,
-            ignore=shutil.ignore_patterns(*LEFT_OUT),
-            ignore_dangling_symlinks=True,
-            dirs_exist_ok=True,
-        )
-    except shutil.Error as error:
-        source, _, reason = error.args[0][0]
-        raise UserError(f"{source} cannot be copied: {reason}") from None
+        place.mkdir(parents=True, exist_ok=True)
+        for below, path in travelling(folder, git, outside).files.items():
+            copy = place / below
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+            shutil.copystat(path, copy)
     except OSError as error:
-        raise UserError(f"{folder} cannot be copied: {error.strerror}") from None
+        raise UserError(f"{path} cannot be copied: {error.strerror or error}") from None

@@ -14,12 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from payload.environments import conda_worker
-from payload.environments.inputs import copy_folder, files_in, input_variables, remove_copies
+from payload.environments.inputs import copy_folder, input_variables, remove_copies
 from payload.errors import UserError
-from payload.experiment.machine_needs import MAX_TRAVEL_BYTES, MachineNeeds, check_links
+from payload.experiment.machine_needs import MAX_TRAVEL_BYTES, MachineNeeds
 from payload.experiment.settings import Experiment
+from payload.experiment.travelling import travelling
 
 CONTAINERS_PYTHON = "python3"
+CODE = "."
+"""The place of source_directory in the working directory."""
+CACHE = "__pycache__"
 INPUTS = "volley_inputs"
 """In the working directory, the folders of `inputs` by name."""
 
@@ -59,16 +63,15 @@ def runtime_env(
     if installed is not None and (installed / conda_worker.LOCK).exists():
         command = environment.get("py_executable", sys.executable)
         environment["py_executable"] = f"{sys.executable} -m {conda_worker.__name__} {command}"
-    travelling = list(_folders(needs, installed))
-    if not travelling:
+    folders_of_needs = list(_folders(needs))
+    if installed is None and not folders_of_needs:
         return environment
-    for folder, _ in travelling:
-        if folder != installed:  # A package may bring links of its own.
-            check_links(folder)
-    _check_size([folder for folder, _ in travelling])
+    _check_size(installed, folders_of_needs)
     shutil.rmtree(staging, ignore_errors=True)
-    for folder, place in travelling:
-        copy_folder(folder, staging / place)
+    if installed is not None:
+        _copy_packages(installed, staging)
+    for folder, place in folders_of_needs:
+        copy_folder(folder, staging / place, git=place == CODE)
     environment["working_dir"] = str(staging)
     if needs.inputs:
         environment["worker_process_setup_hook"] = (
@@ -104,22 +107,36 @@ def set_input_variables() -> None:
     os.environ.update(input_variables(inputs, copies / package.name))
 
 
-def _folders(needs: MachineNeeds, installed: Path | None) -> Iterator[tuple[Path, str]]:
+def _folders(needs: MachineNeeds) -> Iterator[tuple[Path, str]]:
     """Yields each folder that travels, and its place in the working directory."""
-    if installed is not None:
-        yield installed, "."
     if needs.source_directory is not None:
-        yield Path(needs.source_directory), "."
+        yield Path(needs.source_directory), CODE
     for name, folder in needs.inputs.items():
         yield Path(folder), f"{INPUTS}/{name}"
 
 
-def _check_size(folders: list[Path]) -> None:
+def _copy_packages(installed: Path, staging: Path) -> None:
+    """Copies installed packages as they are: they may bring links of their own."""
+    ignored = shutil.ignore_patterns(CACHE)
+    try:
+        shutil.copytree(installed, staging, ignore=ignored, ignore_dangling_symlinks=True)
+    except shutil.Error as error:
+        source, _, reason = error.args[0][0]
+        raise UserError(f"{source} cannot be copied: {reason}") from None
+    except OSError as error:
+        raise UserError(f"{installed} cannot be copied: {error.strerror}") from None
+
+
+def _check_size(installed: Path | None, folders: list[tuple[Path, str]]) -> None:
     """Raises UserError if the folders are too large for Ray, before anything is copied."""
     sizes: Counter[Path] = Counter()
-    for folder in folders:
-        for path in files_in(folder):
-            sizes[folder / path.relative_to(folder).parts[0]] += path.stat().st_size
+    for folder, place in folders:
+        for below, path in travelling(folder, git=place == CODE).files.items():
+            sizes[folder / below.parts[0]] += path.stat().st_size
+    if installed is not None:
+        for path in installed.rglob("*"):
+            if path.is_file() and CACHE not in path.parts:
+                sizes[installed / path.relative_to(installed).parts[0]] += path.stat().st_size
     if sizes.total() <= MAX_TRAVEL_BYTES:
         return
     named = ", ".join(f"{path} {size / 2**20:,.0f} MiB" for path, size in sizes.most_common(3))

@@ -1,17 +1,15 @@
 """The language of an experiment: its settings, their old names, and what fits on a cluster.
 
-It needs only pydantic and PyYAML. The payload, the preview of a stack and the head's scripts all
-read experiments through it.
+It needs only pydantic, PyYAML and pathspec. The payload, the preview of a stack and the head's
+scripts all read experiments through it.
 """
 
 from payload.errors import UserError, nearest
 from payload.experiment.file import to_yaml
 from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.machine_needs import (
-    LEFT_OUT,
     MAX_TRAVEL_BYTES,
     MachineNeeds,
-    check_links,
     in_bytes,
     problems_of_files,
 )
@@ -22,7 +20,6 @@ from payload.experiment.settings import Experiment
 from payload.room import Node
 
 __all__ = [
-    "LEFT_OUT",
     "MAX_TRAVEL_BYTES",
     "Cluster",
     "Experiment",
@@ -30,7 +27,6 @@ __all__ = [
     "MachineNeeds",
     "Node",
     "UserError",
-    "check_links",
     "in_bytes",
     "nearest",
     "place",

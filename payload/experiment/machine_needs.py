@@ -76,12 +76,6 @@ FILES = ("pip_requirements_file", "conda_dependencies_file")
 """Keys whose values are files."""
 PATHS = ("source_directory", *FILES, "inputs")
 """Keys whose values are paths, or paths by name."""
-LEFT_OUT = frozenset(
-    {"__pycache__", ".git", ".venv", "venv"}
-    | {"results", ".packages", ".inputs"}
-    | {".mypy_cache", ".pytest_cache", ".ruff_cache"}
-)
-"""Names of files and folders that stay behind when a folder travels."""
 MAX_TRAVEL_BYTES = 512 * 2**20
 """Ray refuses a larger package (GCS_STORAGE_MAX_SIZE)."""
 
@@ -125,24 +119,6 @@ def problems_of_files(needs: MachineNeeds) -> Iterator[str]:
                 conda_dependencies(needs)
             except UserError as error:
                 yield str(error)
-
-
-def check_links(folder: Path) -> None:
-    """Raises UserError for a link that leads out of a folder that is to travel to a cluster.
-
-    What such a link names would travel with it: your keys, for example.
-    """
-    root = folder.resolve()
-    for parent, names, files in os.walk(folder):
-        names[:] = sorted(name for name in names if name not in LEFT_OUT)
-        for path in (Path(parent, name) for name in [*names, *sorted(files)]):
-            if not path.is_symlink() or path.name in LEFT_OUT or not path.exists():
-                continue
-            if not path.resolve().is_relative_to(root):
-                raise UserError(
-                    f"{path} is a link to {path.resolve()}, outside the folder, so it does not "
-                    "travel. Next: copy the file into the folder, or remove the link"
-                )
 
 
 def conda_dependencies(needs: MachineNeeds) -> CondaDependencies:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from payload.command_line import ui_command
-from payload.errors import first_line
+from payload.errors import first_line, without_secrets
 from payload.tracking.mlflow_experiment import (
     ACTIVE,
     delivered_until,
@@ -71,7 +71,8 @@ class Tracking:
     def page(self, experiment_id: str, run_id: str) -> str:
         """Returns the address of a run's page, or the command that serves an embedded database."""
         if self.uri.startswith("http"):
-            return run_page(self.uri.rstrip("/"), experiment_id, run_id)
+            server = without_secrets(self.uri.rstrip("/"))
+            return run_page(server, experiment_id, run_id)
         # A database's address may contain a password.
         return f"run {run_id}" if self.artifacts is None else ui_command(self.artifacts.parent)
 

@@ -111,6 +111,9 @@ BAD_INPUTS = {
     "tracking without a scheme": bad(
         "train --tracking-uri localhost:5000", "--tracking-uri", "localhost:5000", "http://"
     ),
+    "a password in a tracking URI": bad(
+        "train --tracking-uri ftp://me:secret@host", "--tracking-uri ftp://***@host: must start"
+    ),
     "env runners in no folder": bad(
         "train --env-runners nowhere/n", "--env-runners nowhere/n", "does not exist"
     ),

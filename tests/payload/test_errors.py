@@ -7,13 +7,35 @@ import errno
 import pytest
 from ray.exceptions import RayTaskError
 
-from payload.errors import UserError, first_line
+from payload.errors import TemporaryError, UserError, first_line
 from payload.may_pass import may_pass
 
 
 def test_an_error_is_its_type_and_the_first_line_of_its_text() -> None:
     assert first_line(RuntimeError("CUDA error: out of memory\nCompile with ...")) == (
         "RuntimeError: CUDA error: out of memory"
+    )
+
+
+URLS = {
+    "https://me:p@ss@mlflow.example:443/a": "https://***@mlflow.example:443/a",
+    "https://token@mlflow.example": "https://***@mlflow.example",
+    "postgresql://me:p/w@host:5432/db": "postgresql://***@host:5432/db",
+    "mysql+pymysql://me:pw@host/db": "mysql+pymysql://***@host/db",
+    "postgresql://host/db?user=me&password=pw&sslmode=require": (
+        "postgresql://host/db?user=me&password=***&sslmode=require"
+    ),
+    "sqlite:////var/a@b.db": "sqlite:////var/a@b.db",
+    "git+https://git@github.com/me/maze": "git+https://git@github.com/me/maze",
+}
+
+
+@pytest.mark.parametrize(("url", "shown"), URLS.items())
+def test_no_error_shows_the_password_of_a_url(url: str, shown: str) -> None:
+    for error in (UserError(f"--tracking-uri {url}: x"), TemporaryError(f"{url} is away")):
+        assert shown in str(error)
+    assert first_line(ConnectionError(f"request to {url} failed")) == (
+        f"ConnectionError: request to {shown} failed"
     )
 
 

@@ -51,7 +51,10 @@ def test_any_other_error_of_pulumi_is_told_in_its_words(laptop: Laptop) -> None:
 
 
 def test_a_stack_without_a_cluster_is_told(laptop: Laptop) -> None:
-    assert laptop.volley("status", code=2) == "the selected stack has no cluster. Next: volley up"
+    line = "the selected stack has no cluster. Next: volley up"
+    assert laptop.volley("stop", "pong", code=2) == line
+    left = f"{line}, or for results that are left --results-account NAME"
+    assert laptop.volley("status", code=2) == left
 
 
 def test_a_head_that_does_not_answer_is_told_with_why_its_state_is_unknown(
@@ -69,8 +72,9 @@ def test_a_sleep_that_was_announced_is_remembered(connected: Laptop, head: Local
     program(head.folder / "programs" / "volley-head", f"echo '{json.dumps(answer)}'")
     connected.volley("status", "--json")
     head.stop()
-    said = connected.volley("status", code=2)
+    said = connected.volley("stop", "pong", code=2)
     assert re.fullmatch(r"The cluster went to sleep \d+ s ago\. Next: volley start", said)
+    assert connected.volley("status").startswith("The cluster went to sleep ")
 
 
 def test_a_refused_key_is_told(connected: Laptop, head: LocalHead, tmp_path: Path) -> None:

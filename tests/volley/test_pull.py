@@ -21,6 +21,7 @@ from tests.volley.conftest import Laptop
 from tests.volley.head import LocalHead
 from volley.head import Head
 from volley.pull import manifest, receive
+from volley.runs import RunsOfHead
 
 
 @pytest.fixture
@@ -143,7 +144,7 @@ class HostileHead:
 
 
 def pull_from(head: HostileHead, to: Path) -> dict[str, Any]:
-    return receive(cast("Head", head), "pong", to)
+    return receive(RunsOfHead(cast("Head", head)), "pong", to)
 
 
 names = st.sampled_from([*["a", "b", "x"] * 8, "a.part", "link", "..", ".volley-partial"])

@@ -107,12 +107,19 @@ def test_start_of_a_head_that_runs_says_so(asleep: Laptop, azure: Cloud) -> None
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("identity")
-@pytest.mark.parametrize("verb", ["status", "dashboard", "jupyter"])
-def test_a_sleeping_cluster_is_known_by_azures_status(
-    asleep: Laptop, head: LocalHead, verb: str
-) -> None:
+def test_a_sleeping_cluster_is_known_by_azures_status(asleep: Laptop, head: LocalHead) -> None:
     head.stop()
-    assert asleep.volley(verb, code=2) == "The cluster is asleep. Next: volley start"
+    line = "The cluster is asleep. Next: volley start"
+    assert asleep.volley("jupyter", code=2) == line
+    mlflow = f"{line}, or volley ui --from-results for MLflow alone"
+    assert asleep.volley("dashboard", code=2) == mlflow
+    state = json.loads(asleep.volley("status", "--json"))
+    assert (state["asleep"], state["experiments"]) == (True, [])
+    assert asleep.volley("status").splitlines() == [
+        line,
+        "Its experiments are not known: its results account is not known: add --results-account "
+        "NAME. Next: az storage account list --query \"[?tags.project=='volley'].name\" -o tsv",
+    ]
 
 
 @pytest.mark.slow

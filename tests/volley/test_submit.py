@@ -15,7 +15,8 @@ from payload.errors import UserError
 from payload.experiment import MAX_TRAVEL_BYTES, read_experiment
 from tests.volley.conftest import Laptop
 from tests.volley.head import LocalHead
-from volley.submit import check, checked_name, line_of, pack
+from volley.cli import main
+from volley.submission import checked_name, line_of, submissions
 
 
 @pytest.mark.slow
@@ -102,8 +103,9 @@ def test_a_wrong_experiment_is_refused_before_pulumi_is_asked(laptop: Laptop) ->
 
 
 def refusal(path: Path, *params: str, source_directory: str | None = None) -> str:
+    overrides = {} if source_directory is None else {"source_directory": source_directory}
     with pytest.raises(UserError) as error:
-        pack(path, check(path, list(params), source_directory))
+        submissions([str(path)], script_params=list(params), overrides=overrides)[0].archive()
     return str(error.value)
 
 
@@ -132,7 +134,8 @@ def test_a_script_that_needs_files_beside_it_is_told_how_to_send_them(tmp_path: 
         f"{path}: imports helper, which lies beside it and would stay behind. Next: add "
         f"--source-directory {tmp_path}"
     )
-    pack(path, check(path, [], str(tmp_path)))
+    (with_it,) = submissions([str(path)], overrides={"source_directory": str(tmp_path)})
+    assert "source/helper.py" in str(with_it.files().archive.content())
 
 
 def test_a_script_that_hides_what_it_imports_is_refused(tmp_path: Path) -> None:
@@ -147,14 +150,14 @@ def test_a_script_that_is_not_python_is_refused_with_its_line(tmp_path: Path) ->
     assert refusal(path).startswith(f"{path}:2: Missing parentheses")
 
 
-@pytest.mark.parametrize(
-    ("params", "source_directory", "option"), [(("--a",), None, "--"), ((), "src", "--source")]
-)
-def test_what_belongs_to_scripts_is_refused_for_an_experiment(
-    experiment: Path, params: tuple[str, ...], source_directory: str | None, option: str
-) -> None:
-    said = refusal(experiment, *params, source_directory=source_directory)
-    assert said.startswith(f"{experiment}: is an experiment; {option}")
+def test_arguments_are_refused_for_an_experiment(experiment: Path) -> None:
+    assert refusal(experiment, "--a") == f"{experiment}: is an experiment; -- is for scripts"
+
+
+def test_settings_are_refused_for_a_script(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import sys\n")
+    with pytest.raises(UserError, match=r"train\.py: is a script; --config is for experiments"):
+        submissions([str(tmp_path / "train.py")], overrides={"config": {"lr": 1}})
 
 
 def test_a_missing_file_is_told_with_the_nearest(tmp_path: Path) -> None:
@@ -192,3 +195,130 @@ def test_the_name_is_the_files_in_the_heads_letters() -> None:
 def test_a_name_that_cannot_be_a_folder_is_refused(name: str) -> None:
     with pytest.raises(UserError, match=r"must be 1 to 40 characters of a-z, 0-9 and -"):
         checked_name(Path("pong.yaml"), name)
+
+
+@pytest.mark.slow
+def test_options_override_the_file_as_in_train(
+    connected: Laptop, head: LocalHead, experiment: Path
+) -> None:
+    options = [
+        *("--run", "PPO", "--env", "CartPole-v1", "--seed", "3", "--priority", "7"),
+        *("--config", "{lr: 0.01}", "--stop", "{training_iteration: 2}"),
+    ]
+    experiment.write_text("run: IMPALA\nconfig: {lr: 5e-4, gamma: 0.9}\n")
+    said = connected.volley("submit", str(experiment), *options)
+    assert said == "cart: QUEUED, position 1\nNext: volley logs cart -f\n"
+    assert yaml.safe_load((head.experiments / "cart/experiment.yaml").read_text()) == {
+        "run": "PPO",
+        "env": "CartPole-v1",
+        "config": {"lr": 0.01, "gamma": 0.9, "seed": 3},
+        "stop": {"training_iteration": 2},
+    }
+    assert head.record("cart")["priority"] == 7
+
+
+@pytest.mark.slow
+def test_without_a_file_it_is_called_after_what_it_trains(
+    connected: Laptop, head: LocalHead
+) -> None:
+    said = connected.volley("submit", "--run", "PPO", "--env", "CartPole-v1", "--json")
+    assert json.loads(said)["name"] == "ppo-cartpole-v1"
+    source = connected.folder / "walk"
+    source.mkdir()
+    (source / "walk.py").touch()
+    connected.volley("submit", "--env", "walk:Walk-v0", "--source-directory", "walk")
+    assert (head.experiments / "impala-walk-walk-v0/source/walk.py").exists()
+
+
+@pytest.mark.slow
+def test_a_pattern_submits_each_file(connected: Laptop, head: LocalHead, experiment: Path) -> None:
+    for name in ("b", "a"):
+        (connected.folder / f"runs/{name}.yaml").parent.mkdir(exist_ok=True)
+        (connected.folder / f"runs/{name}.yaml").write_text("env: CartPole-v1\nrun: PPO\n")
+    said = connected.volley("submit", "runs/*.yaml", str(experiment))
+    assert said.splitlines() == [
+        *(f"{name}: QUEUED, position {place}" for place, name in enumerate(("a", "b", "cart"), 1)),
+        "Next: volley status",
+    ]
+    assert head.connections() == 1
+    again = json.loads(connected.volley("submit", "runs/*.yaml", "--json"))
+    assert [answer["name"] for answer in again["experiments"]] == ["a", "b"]
+    (connected.folder / "runs/b.yaml").write_text("env: CartPole-v1\nrun: DQN\n")
+    refused = connected.volley("submit", "runs/*.yaml", code=2)
+    assert refused.startswith("b: an experiment b is QUEUED with other files.")
+    assert refused.endswith("(queued already: a)")
+
+
+@pytest.mark.slow
+def test_one_wrong_file_of_several_queues_none(laptop: Laptop) -> None:
+    (laptop.folder / "a.yaml").write_text("env: CartPole-v1\nrun: PPO\n")
+    (laptop.folder / "b.yaml").write_text("env: CartPole-v1\nrunn: PPO\n")
+    assert laptop.volley("submit", "[ab].yaml", code=2).startswith("b.yaml:2: runn: unknown key")
+    assert laptop.asked.read_text() == ""
+
+
+def test_an_error_in_an_option_names_the_option(experiment: Path) -> None:
+    with pytest.raises(UserError) as error:
+        submissions([str(experiment)], overrides={"config": {"lrr": 1}})
+    assert str(error.value).startswith("--config: config.lrr: unknown key (did you mean lr?)")
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "words"),
+    [
+        (("a/x.yaml", "b/x.yaml"), None, "a/x.yaml and b/x.yaml are both called x on the cluster"),
+        (("a/x.yaml", "b/x.yaml"), "y", "--name y: is for one experiment, and there are 2 files"),
+        (("c/*.yaml",), None, "c/*.yaml: no file is like it"),
+        (("a",), None, "a: is a folder. Next: volley submit 'a/*.yaml'"),
+        ((), None, "no experiment given. Next: volley submit FILE, or volley submit --env ID"),
+    ],
+)
+def test_several_files_that_cannot_be_queued_together(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    files: tuple[str, ...],
+    name: str | None,
+    words: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("a", "b"):
+        Path(folder).mkdir()
+        Path(folder, "x.yaml").write_text("env: CartPole-v1\nrun: PPO\n")
+    with pytest.raises(UserError) as error:
+        submissions(files, name)
+    assert str(error.value).startswith(words)
+
+
+@pytest.mark.parametrize("priority", ["high", "1001", "1.5", ""])
+def test_a_priority_that_is_no_number_is_refused(
+    priority: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["submit", "x.yaml", "--priority", priority]) == 2
+    line = f"{priority!r} must be a whole number from -1000 to 1000"
+    assert line in capsys.readouterr().err
+
+
+def test_a_dry_run_lists_what_would_travel_and_asks_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    Path("walk").mkdir()
+    for name, text in (("walk.py", "x = 1\n"), (".env", "KEY=1"), (".gitignore", "*.log\n")):
+        Path("walk", name).write_text(text)
+    Path("walk/a.log").touch()
+    text = "run: PPO\nenv: walk:Walk-v0\nconfig: {num_workers: 2}\nsource_directory: walk\n"
+    Path("walk.yaml").write_text(text)
+    assert main(["submit", "walk.yaml", "--dry-run", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["files"] == [{"path": f"{tmp_path}/walk/walk.py", "bytes": 6}]
+    assert {entry["path"]: entry["why"] for entry in answer["left"]} == {
+        f"{tmp_path}/walk/.env": "may have secrets",
+        f"{tmp_path}/walk/a.log": "named in .gitignore",
+    }
+    assert yaml.safe_load(answer["experiment"])["config"] == {"num_env_runners": 2}
+    assert main(["submit", "walk.yaml", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "Nothing was sent." in said
+    assert "stays: may have secrets" in said
+    assert "num_workers" in said

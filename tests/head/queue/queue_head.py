@@ -15,10 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from payload.archive import Archive
 from payload.experiment.script import read_script
 from payload.parcel import (
     ExperimentFiles,
-    archive,
     experiment_files,
     payload_archive,
     script_files,
@@ -45,6 +45,21 @@ stop: {{time_total_s: 600}}
 """
 
 
+class Written(Archive):
+    """An archive that was written before: its files may be gone, or it may be damaged."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__({"content": content})
+        self._content = content
+
+    @property
+    def size(self) -> int:
+        return len(self._content)
+
+    def pieces(self) -> Iterator[bytes]:
+        yield self._content
+
+
 def cartpole(env_runners: int = 1) -> str:
     """Returns an experiment that trains PPO on CartPole."""
     return CARTPOLE.format(env_runners=env_runners)
@@ -56,7 +71,7 @@ def slow_cartpole() -> ExperimentFiles:
         path = Path(folder, "slow.yaml")
         source = Path(__file__).parents[2] / "payload/slow_environment"
         path.write_text(SLOW_CARTPOLE.format(source=source))
-        return experiment_files(path)
+        return written(experiment_files(path))
 
 
 def script(program: str, **values: Any) -> ExperimentFiles:
@@ -67,7 +82,12 @@ def script(program: str, **values: Any) -> ExperimentFiles:
         path = Path(folder, "script.yaml")
         described = {"source_directory": ".", "entry_script": "main.py", **values}
         path.write_text(json.dumps(described))
-        return script_files(read_script(path, []))
+        return written(script_files(read_script(path, [])))
+
+
+def written(files: ExperimentFiles) -> ExperimentFiles:
+    """Reads what is to be sent, whose folder is removed before it is."""
+    return ExperimentFiles(files.experiment, Written(files.archive.content()))
 
 
 @cache
@@ -78,10 +98,10 @@ def payload() -> bytes:
 def sent(experiment: str | ExperimentFiles) -> bytes:
     """Returns the bytes that `submit` reads from stdin."""
     if isinstance(experiment, str):
-        experiment = ExperimentFiles(experiment.encode(), b"")
+        experiment = ExperimentFiles(experiment.encode())
     files = {"payload.tar": payload(), "experiment.yaml": experiment.experiment}
     own = {"files.tar": experiment.archive} if experiment.archive else {}
-    return archive({**files, "stack.yaml": b"{}", **own})
+    return Archive({**files, "stack.yaml": b"{}", **own}).content()
 
 
 class Head(InstalledHead):

@@ -16,7 +16,7 @@ import pytest
 from infra.config.stack_settings import StackSettings
 from infra.stack.head_software import cluster_settings
 from payload.parcel import ExperimentFiles
-from tests.head.queue.queue_head import Head, cartpole, sent
+from tests.head.queue.queue_head import Head, Written, cartpole, sent
 from tests.infra.declared_stack import REQUIRED
 
 pytestmark = pytest.mark.slow
@@ -67,6 +67,29 @@ def test_one_of_pulumi_up_replaces_its_own_and_keeps_its_place(head: Head) -> No
 def test_one_for_now_is_the_next(head: Head) -> None:
     head.submit("pong", cartpole())
     assert head.submit("urgent", cartpole(), "--now")["position"] == 1
+
+
+def order(head: Head) -> list[str]:
+    return [record["name"] for record in head.ask("status")["experiments"]]
+
+
+def test_a_higher_priority_is_served_first_and_may_change_while_it_waits(head: Head) -> None:
+    for name, *options in (("a",), ("b", "--priority", "-1"), ("c", "--priority", "5"), ("d",)):
+        head.submit(name, cartpole(), *options)
+    assert order(head) == ["c", "a", "d", "b"]
+    assert head.submit("d", cartpole(), "--priority", "9")["position"] == 1
+    assert head.submit("d", cartpole())["position"] == 1  # As it is.
+    assert head.submit("urgent", cartpole(), "--now")["position"] == 1
+    assert head.record("urgent")["priority"] == 9
+    head.ask("stop", "c")
+    assert head.ask("resume", "c")["position"] == 3
+
+
+def test_one_of_pulumi_up_keeps_its_priority(head: Head) -> None:
+    head.submit("pong", cartpole(), "--replace")
+    head.submit("pong", cartpole(), "--priority", "3")
+    head.submit("pong", cartpole(env_runners=2), "--replace")
+    assert head.record("pong")["priority"] == 3
 
 
 def test_one_that_waits_is_stopped_at_once_and_resumed_at_the_end(head: Head) -> None:
@@ -241,7 +264,7 @@ def test_an_archive_with_anything_but_files_of_the_experiment_is_refused(
     member = tarfile.TarInfo("source/a")
     for key, value in change.items():
         setattr(member, key, value)
-    files = ExperimentFiles(cartpole().encode(), member.tobuf())
+    files = ExperimentFiles(cartpole().encode(), Written(member.tobuf()))
     assert reason in head.submit("pong", files)["error"]
     assert [path.name for path in head.experiments.iterdir()] == []
 

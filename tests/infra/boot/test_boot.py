@@ -31,6 +31,7 @@ from infra.stack.machine_environment import check_custom_data
 from infra.stack.run_command import FIRST_LINES
 from infra.stack.run_command_script import MAX_BYTES, ScriptTooLargeError
 from infra.stack.training import run_command_script, training_script
+from payload.archive import Archive
 from payload.parcel import ExperimentFiles, payload_archive
 from tests.infra.boot.machine_tree import ROLES, machine
 from tests.infra.declared_stack import REQUIRED, Declared
@@ -92,7 +93,7 @@ def test_shellcheck_accepts_the_scripts(tree: Path) -> None:
 @pytest.mark.slow
 def test_shellcheck_accepts_the_run_commands(tmp_path: Path) -> None:
     script = tmp_path / "script.sh"
-    sent = run_command_script("pong", b"payload", ExperimentFiles(b"run: IMPALA", b""), {}, 1, 900)
+    sent = run_command_script("pong", b"payload", ExperimentFiles(b"run: IMPALA"), {}, 1, 900)
     settings = StackSettings.model_validate(REQUIRED)
     installs = install_script(settings, "/workers", "/head", "10.0.0.4", "/lease")
     for text in (sent, installs, *payload_code.install_scripts(b"payload")):
@@ -218,10 +219,10 @@ def test_the_payload_is_the_same_whenever_it_is_packed() -> None:
 
 @pytest.mark.slow
 def test_the_run_command_unpacks_what_it_was_given(tmp_path: Path) -> None:
-    files, experiment = bytes(range(256)) * 100, b"run: IMPALA\n"
+    files, experiment = Archive({"a": bytes(range(256)) * 100}), b"run: IMPALA\n"
     script = run_command_script("pong", b"", ExperimentFiles(experiment, files), {}, 1, 900)
     unpacking, _, _ = script.partition("# Runs on the head")
     show = f'{unpacking}cp "$incoming"/* {tmp_path}\n'
     subprocess.run(["bash", "-c", show], check=True)
-    assert (tmp_path / "files.tar").read_bytes() == files
+    assert (tmp_path / "files.tar").read_bytes() == files.content()
     assert (tmp_path / "experiment.yaml").read_bytes() == experiment

@@ -103,7 +103,7 @@ class Head(Machine):
         self, timeout_s: int = 30, needs_gpu: bool = False, experiment: bytes = b"run: IMPALA\n"
     ) -> subprocess.CompletedProcess[str]:
         script = run_command_script(
-            *("pong", payload(), ExperimentFiles(experiment, b""), {}),
+            *("pong", payload(), ExperimentFiles(experiment), {}),
             min_nodes=1,
             needs_gpu=needs_gpu,
             timeout_s=timeout_s,
@@ -143,7 +143,7 @@ def test_a_payload_that_is_not_whole_starts_nothing(head: Head) -> None:
     assert head.run(first).returncode == 0
     with head.queue():
         script = run_command_script(
-            *("pong", payload(), ExperimentFiles(b"run: IMPALA\n", b""), {}), 1, 30
+            *("pong", payload(), ExperimentFiles(b"run: IMPALA\n"), {}), 1, 30
         )
         done = head.run(script, head._environment)
     assert done.returncode == 1

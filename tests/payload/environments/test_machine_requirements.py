@@ -108,5 +108,9 @@ def test_a_file_that_cannot_be_copied_is_named(tmp_path: Path) -> None:
     (tmp_path / "source/gone").symlink_to(tmp_path / "nowhere")
     os.mkfifo(tmp_path / "source/pipe")
     experiment = Experiment(source_directory=str(tmp_path / "source"))
-    with pytest.raises(UserError, match=rf"^{tmp_path}/source/pipe cannot be copied: .*pipe"):
-        runtime_env(experiment, Path("/payload"), None, tmp_path / "staging")
+    runtime_env(experiment, Path("/payload"), None, tmp_path / "staging")
+    assert list((tmp_path / "staging").iterdir()) == []  # These stay behind.
+    (tmp_path / "installed/maze").mkdir(parents=True)
+    (tmp_path / "source/maze").touch()
+    with pytest.raises(UserError, match=rf"^{tmp_path}/source/maze cannot be copied: Is a dir"):
+        runtime_env(experiment, Path("/payload"), tmp_path / "installed", tmp_path / "staging")

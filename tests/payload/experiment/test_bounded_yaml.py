@@ -12,7 +12,7 @@ from payload.errors import UserError
 from payload.experiment import read_experiment
 from payload.experiment.conda_dependencies import read_conda_dependencies
 from payload.experiment.script import read_script
-from volley.submit import line_of
+from volley.submission import line_of
 
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)

@@ -46,13 +46,13 @@ def write(tmp_path: Path) -> WriteExperiment:
 
 
 def archived(files: ExperimentFiles) -> dict[str, bytes]:
-    with tarfile.open(fileobj=io.BytesIO(files.archive)) as archive:
+    with tarfile.open(fileobj=io.BytesIO(files.archive.content())) as archive:
         return {one.name: archive.extractfile(one).read() for one in archive}  # type: ignore[union-attr]
 
 
 def test_an_experiment_that_names_nothing_is_sent_as_it_is(write: WriteExperiment) -> None:
     path = write("run: IMPALA # mine\n")
-    assert experiment_files(path) == ExperimentFiles(path.read_bytes(), b"")
+    assert experiment_files(path) == ExperimentFiles(path.read_bytes())
 
 
 def test_what_it_names_is_in_the_archive(write: WriteExperiment) -> None:
@@ -97,9 +97,9 @@ def test_a_link_out_of_a_folder_does_not_travel(
 
 def test_the_same_files_give_the_same_bytes(write: WriteExperiment) -> None:
     path = write("source_directory: ../maze\n")
-    before = experiment_files(path)
+    before = experiment_files(path).archive.content()
     (path.parent.parent / "maze/__init__.py").touch()
-    assert experiment_files(path) == before
+    assert experiment_files(path).archive.content() == before
 
 
 def test_a_folder_that_is_not_there_is_refused_by_the_preview(write: WriteExperiment) -> None:
