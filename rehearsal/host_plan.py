@@ -120,6 +120,7 @@ def _instance(resources: Resources, vm: VirtualMachine) -> Instance:
         location=vm.inputs["location"],
         vm_size=vm.size,
         resource_group=vm.inputs["resourceGroupName"],
+        resource_id=vm.resource_id,
         priority=vm.profile.get("priority", "Regular"),
         scale_set=vm.scale_set,
         tags=vm.inputs.get("tags") or {},

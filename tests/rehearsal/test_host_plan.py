@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from rehearsal.azure.metadata import metadata_documents
 from rehearsal.azure.resources.resource_kinds import Resource, all_of
 from rehearsal.azure.resources.scale_set_machines import machines_of, with_machines
 from rehearsal.host_plan import Plan, plan
@@ -52,6 +53,14 @@ def planned(resources: dict[str, Resource]) -> Plan:
 
 def test_a_scale_set_of_three_is_three_machines_beside_the_head(planned: Plan) -> None:
     assert list(planned.machines) == ["head", "worker0", "worker1", "worker2"]
+
+
+def test_the_metadata_service_tells_the_head_its_id_in_azure(
+    planned: Plan, resources: dict[str, Resource]
+) -> None:
+    (head_id,) = all_of(resources, "VirtualMachine")
+    compute = metadata_documents.instance(planned.instances["head"])["compute"]
+    assert compute["resourceId"] == head_id
 
 
 def test_workers_have_the_first_addresses_of_their_subnet(planned: Plan) -> None:

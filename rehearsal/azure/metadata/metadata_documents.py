@@ -66,7 +66,7 @@ def instance(of: Instance) -> dict[str, Any]:
             "priority": of.priority,
             "provider": "Microsoft.Compute",
             "resourceGroupName": of.resource_group,
-            "resourceId": f"{compute}/virtualMachines/{of.name}",
+            "resourceId": of.resource_id or f"{compute}/virtualMachines/{of.name}",
             "subscriptionId": of.subscription_id,
             "tags": ";".join(f"{name}:{value}" for name, value in of.tags.items()),
             "tagsList": [{"name": name, "value": value} for name, value in of.tags.items()],

@@ -31,11 +31,14 @@ class Identity:
 @dataclass(frozen=True)
 class Instance:
     name: str
+    """The name of its host."""
     address: str
     """Its private address, by which the service identifies it."""
     location: str
     vm_size: str
     resource_group: str
+    resource_id: str = ""
+    """Empty for a VM that is called like its host."""
     priority: Literal["Regular", "Spot"] = "Regular"
     scale_set: str = ""
     """The scale set's name; empty for a VM outside scale sets."""
