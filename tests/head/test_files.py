@@ -60,7 +60,7 @@ def test_an_experiment_is_on_the_disk_before_it_is_in_the_queue(
     assert order[placed + 1] == "sync experiments"
 
 
-def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+def test_a_pipe_is_not_a_regular_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "status.json")
     assert read_json(tmp_path / "status.json") == {}
     with pytest.raises(OSError, match="not a regular file"):

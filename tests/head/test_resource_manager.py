@@ -63,7 +63,7 @@ def test_a_redirect_takes_the_token_to_no_other_server(servers: Servers) -> None
     assert servers.tokens == ["Bearer token"]
 
 
-def test_a_page_that_is_no_json_is_no_answer_of_azure(servers: Servers) -> None:
+def test_a_page_that_is_not_json_is_not_an_answer_of_azure(servers: Servers) -> None:
     azure = ResourceManager(Credential(), servers.answering(200, b"<html>login</html>"))
     with pytest.raises(ResourceManagerError, match="no answer from Azure") as raised:
         azure.get("/path", {})

@@ -94,7 +94,9 @@ def test_an_unknown_option_is_told_with_the_nearest(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("lines", ["0", "-1", "x"])
-def test_lines_that_are_no_number_are_told(capsys: pytest.CaptureFixture[str], lines: str) -> None:
+def test_lines_that_are_not_a_number_are_reported(
+    capsys: pytest.CaptureFixture[str], lines: str
+) -> None:
     assert main(["logs", "pong", f"--lines={lines}"]) == 2
     said = f"volley: argument --lines: '{lines}' must be a whole number from 1 on\n"
     assert capsys.readouterr().err == said

@@ -176,9 +176,7 @@ def test_a_home_that_is_a_link_is_refused(connected: Laptop) -> None:
     assert list(target.iterdir()) == []
 
 
-def test_a_home_with_a_space_and_a_percent_sign_is_no_hindrance(
-    connected: Laptop, head: LocalHead
-) -> None:
+def test_a_home_may_have_a_space_and_a_percent_sign(connected: Laptop, head: LocalHead) -> None:
     connected.home = connected.home.parent / "my 5% h"
     connected.volley("status")
     connected.volley("status")

@@ -102,7 +102,7 @@ def test_a_failed_volley_head_is_told_in_one_line(connected: Laptop, head: Local
     )
 
 
-def test_an_answer_that_is_no_json_is_told(connected: Laptop, head: LocalHead) -> None:
+def test_an_answer_that_is_not_json_is_reported(connected: Laptop, head: LocalHead) -> None:
     program(head.folder / "programs" / "volley-head", "echo Welcome")
     said = connected.volley("status", code=2)
     assert said == (

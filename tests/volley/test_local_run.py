@@ -87,7 +87,7 @@ def test_a_path_may_be_a_path(tmp_path: Path) -> None:
     assert (read.source_directory, read.inputs) == (str(tmp_path), {"maps": str(tmp_path)})
 
 
-def test_the_text_of_a_run_is_no_markup() -> None:
+def test_the_text_of_a_run_is_not_markup() -> None:
     status = RunStatus("FAILED", "", "<script>alert(1)</script>")
     page = run_html("<b>x", status, note="a & b")
     assert "<script>" not in page

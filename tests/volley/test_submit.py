@@ -290,7 +290,7 @@ def test_several_files_that_cannot_be_queued_together(
 
 
 @pytest.mark.parametrize("priority", ["high", "1001", "1.5", ""])
-def test_a_priority_that_is_no_number_is_refused(
+def test_a_priority_that_is_not_a_number_is_refused(
     priority: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["submit", "x.yaml", "--priority", priority]) == 2

@@ -34,7 +34,7 @@ def test_workers_come_up_to_the_stacks_maximum_and_no_more(head: ServedHead) -> 
 
 
 @pytest.mark.parametrize("wanted", ["NaN", "Infinity", "1e9", '"2"', "[2]", "true", "null", "-1"])
-def test_a_number_that_is_none_makes_no_worker(head: ServedHead, wanted: str) -> None:
+def test_an_invalid_number_makes_no_worker(head: ServedHead, wanted: str) -> None:
     line = f'{{"request": "grow", "wanted": {wanted}, "growing": false}}\n'
     answer = head.send(line.encode())
     assert answer == {"answer": ""} if wanted == "-1" else "error" in answer

@@ -123,7 +123,7 @@ def test_a_name_that_does_not_exist_is_told_with_the_nearest(head: Head) -> None
 
 
 @pytest.mark.parametrize("name", ["Pong", "a/b", "..", "-x", "a" * 41])
-def test_a_name_that_is_no_name_is_refused(head: Head, name: str) -> None:
+def test_an_invalid_name_is_refused(head: Head, name: str) -> None:
     answer = head.ask("submit", *(["--", name] if name[0] == "-" else [name]), stdin=b"")
     assert "is not a name" in answer["error"]
     assert list(head.experiments.iterdir()) == []

@@ -319,7 +319,7 @@ def test_submitting_again_ends_the_wait(played: Played) -> None:
 # What does not count as a failure
 
 
-def test_making_room_and_losing_ray_are_no_failures(played: Played) -> None:
+def test_making_room_and_losing_ray_do_not_count_as_failures(played: Played) -> None:
     played.submit("a", needs={"evaluation_env_runners": 1})
     for number in range(12):
         played.step()

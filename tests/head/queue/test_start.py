@@ -68,7 +68,7 @@ def test_a_start_without_a_registry_ends_with_its_line(head: Head) -> None:
         (OSError(errno.ENOSPC, "No space left on device"), 75),
     ],
 )
-def test_what_is_away_or_full_is_no_mistake_of_the_experiment(
+def test_what_is_away_or_full_is_not_the_experiments_mistake(
     monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
 ) -> None:
     def fails(*_: object) -> None:

@@ -117,7 +117,7 @@ def test_a_large_database_is_saved_when_it_is_due_and_at_every_end(
 
 
 @pytest.mark.slow
-def test_a_database_that_is_not_due_is_no_failure(
+def test_a_database_that_is_not_due_is_not_a_failure(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.log_metric(1)

@@ -243,7 +243,7 @@ def test_a_changed_experiment_replaces_the_one_that_trains(head: Head) -> None:
     assert after.key != before.key
 
 
-def test_a_training_that_waits_for_others_says_its_place_and_is_no_failure(head: Head) -> None:
+def test_a_training_that_waits_for_others_says_its_place_and_has_not_failed(head: Head) -> None:
     head.training_becomes(reason="no room beside other")
     other = head.root / "var/lib/volley/experiments/other"
     other.mkdir()

@@ -111,7 +111,7 @@ def test_no_change_of_the_scale_set_deletes_workers(declared: Stack) -> None:
 # What fails
 
 
-def test_after_each_failure_the_next_up_goes_on_until_the_training_runs(stack: Stack) -> None:
+def test_after_each_failure_the_next_up_continues_until_the_training_runs(stack: Stack) -> None:
     failed = stack.up(AZURE_FAILING="NatGateway")
     assert failed.returncode != 0
     assert "did not come up" in failed.stdout + failed.stderr

@@ -35,7 +35,7 @@ def test_the_option_is_stronger_than_the_variable(
 
 
 @pytest.mark.parametrize("variable", ["file:///home/me/mlruns", "mlruns"])
-def test_a_variable_that_is_no_server_is_told_and_not_used(
+def test_a_variable_that_names_no_server_is_reported_and_not_used(
     variable: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", variable)

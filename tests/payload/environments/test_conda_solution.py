@@ -62,7 +62,7 @@ def test_what_cannot_be_installed_is_one_line(wanted: Wanted, package: str, word
     assert words in line
 
 
-def test_a_channel_that_is_no_channel_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_channel_is_refused(tmp_path: Path) -> None:
     line = refusal(CondaDependencies([tmp_path.as_uri()], ["greeter"]))
     assert f"could not find subdir 'noarch' in channel '{tmp_path.as_uri()}/'" in line
 

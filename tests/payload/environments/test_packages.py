@@ -83,7 +83,7 @@ def test_what_cannot_be_installed_is_one_line_and_leaves_nothing(
         (403, UserError, "403 Forbidden"),
     ],
 )
-def test_a_registry_that_does_not_answer_is_no_mistake_of_the_experiment(
+def test_a_registry_that_does_not_answer_is_not_the_experiments_mistake(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     status: int | None,

@@ -587,7 +587,7 @@ def test_an_experiment_cannot_be_changed() -> None:
         ([[10, 1.0], [0, 0.1]], "config.epsilon: [10, 0] are not rising numbers of steps"),
     ],
 )
-def test_an_epsilon_that_is_none_is_an_error(epsilon: Any, said: str) -> None:
+def test_an_invalid_epsilon_is_an_error(epsilon: Any, said: str) -> None:
     assert refusal({"config": {"epsilon": epsilon}}) == said
 
 

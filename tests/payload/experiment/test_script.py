@@ -124,13 +124,13 @@ def test_only_what_it_does_decides_whether_its_results_are_kept(folder: Path) ->
     assert key(environment_variables={"LEVEL": "hard"}) != key()
 
 
-def test_a_script_is_no_experiment(folder: Path) -> None:
+def test_a_script_is_not_an_experiment(folder: Path) -> None:
     read(folder, entry_script="source/train.py")
     with pytest.raises(UserError, match=r"entry_script: describes a script\. Next: .* run FILE"):
         read_experiment(folder / "script.yaml")
 
 
-def test_an_experiment_is_no_script(tmp_path: Path) -> None:
+def test_an_experiment_is_not_a_script(tmp_path: Path) -> None:
     (tmp_path / "pong.yaml").write_text("env: PongNoFrameskip-v4")
     with pytest.raises(UserError, match=r"has env, so it is an experiment\. Next: .*volley train "):
         read_script(tmp_path / "pong.yaml", [])

@@ -75,7 +75,7 @@ def test_a_package_called_results_travels(tmp_path: Path) -> None:
     assert travels(write(tmp_path, "results/__init__.py")) == ["results/__init__.py"]
 
 
-def test_what_is_no_file_stays_behind(tmp_path: Path) -> None:
+def test_pipes_and_sockets_stay_behind(tmp_path: Path) -> None:
     write(tmp_path, "a.py")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "lost").symlink_to("nowhere")

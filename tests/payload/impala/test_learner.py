@@ -536,7 +536,7 @@ def test_env_runners_get_the_weights_of_after_the_update(learner: VTraceLearner)
 
 
 @pytest.mark.usefixtures("ray_here")
-def test_weights_that_the_next_update_has_taken_away_are_no_failure(
+def test_weights_that_the_next_update_has_taken_away_are_not_a_failure(
     impala: VTraceLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class TakenAway(Queue[Any]):

@@ -25,7 +25,7 @@ PATIENT = settings(deadline=None, max_examples=50)
 """A busy machine must not fail a test."""
 IMAGE = (2, 3)
 NUM_ACTIONS = 6
-GOES_ON, LOST_LIFE, TERMINATED, TRUNCATED = range(4)
+CONTINUES, LOST_LIFE, TERMINATED, TRUNCATED = range(4)
 STEPS = st.integers(2, 6)
 STACKS = st.integers(1, 4)
 
@@ -37,7 +37,7 @@ def fragments(draw: st.DrawFn, steps: int, stack: int) -> RolloutFragment:
     """Draws a fragment in which any step may lose a life, or end or truncate an episode."""
     num_envs = draw(st.integers(1, 3))
     shape = (steps, num_envs)
-    what = draw(arrays(np.int64, shape, elements=st.integers(GOES_ON, TRUNCATED)))
+    what = draw(arrays(np.int64, shape, elements=st.integers(CONTINUES, TRUNCATED)))
     random = np.random.default_rng(draw(st.integers(0, 1000)))
     first = np.zeros((steps + 1, num_envs), np.bool_)
     first[0] = draw(arrays(np.bool_, num_envs))

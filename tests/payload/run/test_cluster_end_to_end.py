@@ -63,7 +63,7 @@ def refusal(folder: Path, address: str, *arguments: str) -> str:
     return line
 
 
-def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_address_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path, "ray://head:10001") == (
         "payload: --address ray://head:10001: is neither auto nor HOST:PORT"
     )

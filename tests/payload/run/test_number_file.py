@@ -72,7 +72,7 @@ def test_a_file_that_is_gone_leaves_the_number_as_it_was(file: Path, read: Read)
     assert read() == 3
 
 
-def test_bytes_that_are_no_text_leave_the_number_as_it_was(file: Path, read: Read) -> None:
+def test_bytes_that_are_not_text_leave_the_number_as_it_was(file: Path, read: Read) -> None:
     file.write_bytes(b"\xff\xfe")
     assert read() is None
 

@@ -117,7 +117,7 @@ def test_a_smaller_capacity_deletes_the_oldest_at_work_or_not(azure: Cloud, cloc
     assert list(listed(azure)) == ["worker1"]
 
 
-def test_a_machine_that_is_none_of_the_scale_sets_deletes_nothing(azure: Cloud) -> None:
+def test_a_machine_outside_the_scale_set_deletes_nothing(azure: Cloud) -> None:
     names = {"instanceIds": ["worker0", "head"]}
     assert code(ask(azure, "POST", f"{SCALE_SET}/delete", names)) == (400, "InvalidParameter")
     assert azure.capacity == len(listed(azure)) == 2
