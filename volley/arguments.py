@@ -257,7 +257,7 @@ def _add_submit(cluster: Group) -> None:
         "--priority",
         type=_priority,
         metavar="P",
-        help="of those that wait, a higher one is served first (-1000 to 1000, default 0)",
+        help="priority among waiting experiments, highest first (-1000 to 1000, default 0)",
     )
     add(
         "--now",
@@ -285,7 +285,7 @@ def _add_from_results(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--from-results",
         action="store_true",
-        help="read the results account, not the head; by itself while the head is off",
+        help="read the results account, not the head; the default while the head is off",
     )
     command.add_argument(
         "--results-account",

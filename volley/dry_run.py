@@ -73,9 +73,9 @@ class DryRun:
         return [title, *files, *self.submission.notes, *read, ""]
 
 
-def show_dry_run(found: Sequence[Submission], as_json: bool) -> int:
+def show_dry_run(submissions: Sequence[Submission], as_json: bool) -> int:
     """Shows what a submit would send; connects to nothing."""
-    runs = [DryRun.of(submission) for submission in found]
+    runs = [DryRun.of(submission) for submission in submissions]
     if as_json:
         described = [run.as_json() for run in runs]
         answer = described[0] if len(runs) == 1 else {"experiments": described}

@@ -35,7 +35,7 @@ def show_saved(options: argparse.Namespace, off: Off) -> int:
         line = f"{off.why[0].upper()}{off.why[1:]}. Next: {off.next_command}"
         lines.append(Text(as_typed(line), style="yellow"))
     if problem:
-        lines.append(as_typed(f"Its experiments are not known: {problem}"))
+        lines.append(as_typed(f"Its experiments cannot be listed: {problem}"))
     elif answer["experiments"]:
         every = answer["experiments"]
         shown, left_out = (every, "") if options.all else shortened(every)

@@ -94,16 +94,16 @@ def submissions(
         if script_params or not overrides:
             raise refused("no experiment given", "volley submit FILE, or volley submit --env ID")
         return [of_overrides(overrides, name)]
-    found = [of_file(file, name, script_params or [], overrides) for file in files]
+    checked = [of_file(file, name, script_params or [], overrides) for file in files]
     by_name: dict[str, Path] = {}
-    for file, submission in zip(files, found, strict=True):
+    for file, submission in zip(files, checked, strict=True):
         other = by_name.setdefault(submission.name, file)
         if other != file:
             raise refused(
                 f"{other} and {file} are both called {submission.name} on the cluster",
                 f"volley submit {file} --name OTHER",
             )
-    return found
+    return checked
 
 
 def files_like(patterns: Sequence[str]) -> list[Path]:
@@ -121,7 +121,7 @@ def files_like(patterns: Sequence[str]) -> list[Path]:
         if path.exists() or not glob.has_magic(pattern):
             like = [path]  # `of_file` names the nearest file to one that is missing.
         elif not like:
-            raise UserError(f"{pattern}: no file is like it")
+            raise UserError(f"{pattern}: matches no file")
         files |= dict.fromkeys(file for file in like if not file.is_dir())
     return list(files)
 

@@ -81,7 +81,7 @@ class Handler(socketserver.StreamRequestHandler):
             "restore": self._restore,
         }
         if name not in requests:
-            raise RequestError(f"{name} is none of {', '.join(requests)}")
+            raise RequestError(f"{name} is not one of {', '.join(requests)}")
         return requests[name](**values)
 
     def _ask(self, request: Callable[..., Any], *values: Any) -> Json:

@@ -110,7 +110,7 @@ def add_convert(commands: Any) -> None:
         "convert",
         help="write a file of rllib train as a file of volley",
         description="Writes an experiment of an older RLlib or of Azure ML under today's names. "
-        "What cannot be kept is a comment in it, and a line on stderr.",
+        "Keys without an equivalent become comments in it and lines on stderr.",
         allow_abbrev=False,
     )
     convert.add_argument("file", type=Path, metavar="FILE", help="the older file (YAML or JSON)")

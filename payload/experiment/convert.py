@@ -13,7 +13,7 @@ from payload.experiment.read import built, left_out_of
 
 @dataclass(frozen=True)
 class Converted:
-    """An experiment's file as it would be today."""
+    """An experiment's file, converted to today's names."""
 
     text: str
     notes: list[str]
@@ -25,13 +25,13 @@ class Converted:
 def convert(path: Path, keep_paths: bool = True) -> Converted:
     """Reads a file of `rllib train` or of volley, and writes it under today's names.
 
-    What cannot be kept stands as a comment at the head of the text.
+    Keys without an equivalent become comments at the top of the text.
 
     Args:
         keep_paths: Whether folders stay relative to the file, or become absolute.
 
     Raises:
-        UserError: The file cannot be read, or nothing stands for its algorithm or environment.
+        UserError: The file cannot be read, or its algorithm or environment has no equivalent.
     """
     merged = merge(path)
     left_out = left_out_of(merged)

@@ -108,7 +108,7 @@ def _check_meaning(name: str, value: Any, only: tuple[Any, str] | None, reason: 
     if only is not None and value not in (only[0], None):
         raise UserError(f"{name}: {value!r}: {only[1]}")
     if reason is not None and (value or isinstance(value, SearchSpace)):
-        raise UserError(f"{name}: nothing stands for it: {reason}")
+        raise UserError(f"{name}: it has no equivalent: {reason}")
 
 
 def _value_today(translated: Translated, key: str, value: Any) -> Any:

@@ -208,7 +208,7 @@ WITHOUT_SUCCESSOR = {
     "v_min": "DQN is not distributional",
     "_lr_vf": "one optimizer learns policy and values",
 }
-"""Keys of `config` that change what is learned, and why nothing stands for them."""
+"""Keys of `config` that change what is learned, and why they have no equivalent."""
 _LAYERS = (
     "fcnet_hiddens are all layers of a network for vectors, fcnet_hidden is the one after the "
     "convolutions of an Atari game with IMPALA and APPO"

@@ -68,10 +68,10 @@ def refusal(problems: Sequence[Problem], file: Path | None, notes: Sequence[str]
     fatal = any(problem.name in FATAL for problem in problems)
     if file is None or fatal or (len(problems) == 1 and problems[0].name is not None):
         return UserError(text)
-    others = f"; {len(notes)} older names are translated" if notes else ""
+    others = f"; older names translated: {len(notes)}" if notes else ""
     return UserError(
         f"{text}{others}. Next: {command_name()} convert {file} -o NEW.yaml writes the file "
-        "as it would be, without these"
+        "in today's names, without these"
     )
 
 

@@ -126,8 +126,8 @@ def test_it_is_a_state_even_if_the_results_cannot_be_read(
     first, second = capsys.readouterr().out.splitlines()
     assert first == "The cluster is asleep. Next: volley start"
     assert second == (
-        "Its experiments are not known: not logged in to Azure: Please run 'az login' to set up an "
-        "account. Next: az login"
+        "Its experiments cannot be listed: not logged in to Azure: Please run 'az login' to set up "
+        "an account. Next: az login"
     )
     assert main(["logs", "pong"]) == 2
     assert capsys.readouterr().err.startswith(

@@ -117,7 +117,7 @@ def test_a_sleeping_cluster_is_known_by_azures_status(asleep: Laptop, head: Loca
     assert (state["asleep"], state["experiments"]) == (True, [])
     assert asleep.volley("status").splitlines() == [
         line,
-        "Its experiments are not known: its results account is not known: add --results-account "
+        "Its experiments cannot be listed: its results account is not known: add --results-account "
         "NAME. Next: az storage account list --query \"[?tags.project=='volley'].name\" -o tsv",
     ]
 

@@ -268,7 +268,7 @@ def test_an_error_in_an_option_names_the_option(experiment: Path) -> None:
     [
         (("a/x.yaml", "b/x.yaml"), None, "a/x.yaml and b/x.yaml are both called x on the cluster"),
         (("a/x.yaml", "b/x.yaml"), "y", "--name y: is for one experiment, and there are 2 files"),
-        (("c/*.yaml",), None, "c/*.yaml: no file is like it"),
+        (("c/*.yaml",), None, "c/*.yaml: matches no file"),
         (("a",), None, "a: is a folder. Next: volley submit 'a/*.yaml'"),
         ((), None, "no experiment given. Next: volley submit FILE, or volley submit --env ID"),
     ],
