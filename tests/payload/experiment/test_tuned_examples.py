@@ -360,7 +360,8 @@ def test_a_file_that_cannot_be_converted_is_not_sent_to_the_command(tmp_path: Pa
 def test_a_key_that_changes_what_is_learned_is_never_only_noted(tmp_path: Path) -> None:
     path = tmp_path / "old.yaml"
     path.write_text("{env: CartPole-v1, run: PPO, restore: /tmp/old, config: {soft_horizon: true}}")
-    with pytest.raises(UserError, match=r"^restore: it has no equivalent: .*config\.soft_horizon: True"):
+    expected = r"^restore: it has no equivalent: .*config\.soft_horizon: True"
+    with pytest.raises(UserError, match=expected):
         read_experiment(path)
 
 
