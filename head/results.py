@@ -34,7 +34,7 @@ from .saved_runs import SAVE_S, SavedRuns
 from .stored import count_if_due
 
 DATABASE = MLFLOW / "mlflow.db"
-SAVED_QUEUE = IDENTITY / "queue.sha256"
+QUEUE_HASH = IDENTITY / "queue.sha256"
 MARKS_OF_OUTPUTS = IDENTITY / "saved-outputs"
 LOCK_PAUSE_S = 0.2
 
@@ -64,7 +64,7 @@ def save(blobs: ContainerClient, at_once: bool = True) -> Outcome:
 
     def queue() -> Outcome:
         if EXPERIMENTS.is_dir():
-            save_queue(Store(EXPERIMENTS), blobs, SAVED_QUEUE, COST)
+            save_queue(Store(EXPERIMENTS), blobs, QUEUE_HASH, COST)
             SavedOutputs(EXPERIMENTS, MARKS_OF_OUTPUTS, blobs).save()
         return Outcome.SAVED
 

@@ -19,14 +19,12 @@ from azure.storage.blob import ContainerClient
 from .below import FOLDER
 from .command.status import of_experiments, stored
 from .files import read_json, replace
-from .queue.record import OUTPUT
+from .queue.record import OUTPUT, SAVED_OUTPUTS, SAVED_QUEUE
 from .queue.store import Store
 from .run_files import opened
 from .saved_database import text_of
 from .saved_runs import SavedRuns
 
-QUEUE = "queue.json"
-OUTPUTS = "experiments"
 STATUS_KEYS = (
     *("state", "run", "reason", "env_steps", "steps_per_s", "episode_return", "seconds_left"),
     *("num_env_runners", "mlflow_run"),
@@ -38,7 +36,7 @@ MAX_TEXT = 500
 class SavedOutputs(SavedRuns):
     """The output of each experiment; that of one which is removed on the head is kept."""
 
-    prefix = OUTPUTS
+    prefix = SAVED_OUTPUTS
 
     def _entries(self) -> Iterator[tuple[Path, int]]:
         root = os.open(self._runs, FOLDER)
@@ -87,15 +85,15 @@ def save_queue(store: Store, blobs: ContainerClient, state: Path, cost: Path) ->
     digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
     if text_of(state) == digest:
         return
-    blobs.upload_blob(QUEUE, json.dumps({"time": time.time(), **content}), overwrite=True)
+    blobs.upload_blob(SAVED_QUEUE, json.dumps({"time": time.time(), **content}), overwrite=True)
     replace(state, digest.encode())
 
 
 def _plain(status: dict[str, Any]) -> dict[str, Any]:
     """Returns the known keys of a status, with numbers and short texts."""
-    known = {key: status[key] for key in STATUS_KEYS if key in status}
+    allowed = {key: status[key] for key in STATUS_KEYS if key in status}
     return {
         key: value[:MAX_TEXT] if isinstance(value, str) else value
-        for key, value in known.items()
+        for key, value in allowed.items()
         if value is None or isinstance(value, (str, int, float))
     }

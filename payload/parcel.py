@@ -94,8 +94,8 @@ def script_files(submitted: script.Script) -> ExperimentFiles:
 
 def sizes(needs: MachineNeeds) -> dict[Path, int]:
     """Returns the bytes of each file to be sent, the largest first."""
-    found = {path: path.stat().st_size for path in travels(needs).files.values()}
-    return dict(sorted(found.items(), key=lambda item: item[1], reverse=True))
+    by_path = {path: path.stat().st_size for path in travels(needs).files.values()}
+    return dict(sorted(by_path.items(), key=lambda item: item[1], reverse=True))
 
 
 def largest(found: dict[Path, int]) -> str:

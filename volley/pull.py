@@ -44,15 +44,15 @@ class RemoteFile:
 
 def pull(options: argparse.Namespace) -> int:
     """Downloads an experiment's folder; deletes nothing on this machine."""
-    found = source(options)
-    if isinstance(found, Off):
+    cluster = source(options)
+    if isinstance(cluster, Off):
         try:
-            answer = receive(found.results(), options.name, options.to)
+            answer = receive(cluster.results(), options.name, options.to)
         except UserError as error:
-            raise unread(error, found) from None
-        found.say()
+            raise unread(error, cluster) from None
+        cluster.say()
     else:
-        answer = receive(RunsOfHead(found), options.name, options.to)
+        answer = receive(RunsOfHead(cluster), options.name, options.to)
     line = f"{answer['folder']}: {answer['files']} new files, {answer['bytes'] / 2**20:,.1f} MiB"
     show(options.as_json, answer, line)
     return 0

@@ -77,10 +77,10 @@ def connect(account: Account) -> ContainerClient:
         ("azure.storage.blob", "azure-storage-blob"),
     ):
         try:
-            there = find_spec(module) is not None
+            installed = find_spec(module) is not None
         except ModuleNotFoundError:
-            there = False
-        if not there:
+            installed = False
+        if not installed:
             raise not_installed(package, "infra")
     from azure.storage.blob import ContainerClient
 

@@ -17,8 +17,8 @@ def download_database(results: SavedResults, folder: Path) -> Path:
     received, database = folder / "received", folder / "mlflow.db"
     for name in (NEWEST, PLAIN):
         with received.open("wb") as file:
-            there = results.download(name, file)
-        if there:
+            exists = results.download(name, file)
+        if exists:
             try:
                 unpack(received, database)
                 check(database)

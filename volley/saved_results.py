@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, cast
 
+from head.queue.record import OUTPUT, SAVED_OUTPUTS, SAVED_QUEUE
 from payload.errors import nearest
 from volley.errors import refused
 from volley.results_account import Account, connect, in_words
@@ -20,7 +21,7 @@ from volley.results_account import Account, connect, in_words
 if TYPE_CHECKING:
     from azure.storage.blob import BlobProperties, ContainerClient
 
-RUNS, QUEUE, OUTPUT, DRIVER = "runs/", "queue.json", "output.log", "driver_log.txt"
+RUNS, DRIVER = "runs/", "driver_log.txt"
 KEY = re.compile(r"(?P<name>[a-z0-9][a-z0-9-]*)-[0-9a-f]{12}")
 """The key of an experiment's runs: see head/queue/plan.py."""
 NOTEBOOKS = "notebooks"
@@ -53,10 +54,10 @@ class SavedResults:
         """
         with in_words(self.account):
             answer = self._queue()
-            known = {record["key"] for record in answer["experiments"]}
+            listed = {record["key"] for record in answer["experiments"]}
             for key in self._keys():
                 match = KEY.fullmatch(key)
-                if match and key not in known:
+                if match and key not in listed:
                     record = {"name": match["name"], "state": SAVED, "key": key}
                     answer["experiments"].insert(0, record)
         return answer
@@ -107,16 +108,16 @@ class SavedResults:
         """
         name = name or self._last()
         with in_words(self.account):
-            output = f"experiments/{name}/{OUTPUT}"
-            found = [blob for blob in self._blobs.list_blobs(output) if blob.name == output]
-        if not found:  # An older head saved only the output of the runs.
+            output = f"{SAVED_OUTPUTS}/{name}/{OUTPUT}"
+            logs = [blob for blob in self._blobs.list_blobs(output) if blob.name == output]
+        if not logs:  # An older head saved only the output of the runs.
             key = self._key_of(name)
             with in_words(self.account):
                 blobs = self._blobs.list_blobs(f"{RUNS}{key}/")
-                found = [blob for blob in blobs if PurePosixPath(blob.name).name == DRIVER]
-        if not found:
+                logs = [blob for blob in blobs if PurePosixPath(blob.name).name == DRIVER]
+        if not logs:
             raise refused(f"{name} has no log in the results account", "volley status")
-        newest = max(found, key=lambda blob: blob.last_modified)
+        newest = max(logs, key=lambda blob: blob.last_modified)
         with in_words(self.account):
             begin = max(0, newest.size - TAIL)
             # Azure refuses a range of an empty blob.
@@ -142,10 +143,10 @@ class SavedResults:
             yield path, content.size, cast("IO[bytes]", content)
 
     def _queue(self) -> dict[str, Any]:
-        names = self._blobs.list_blob_names(name_starts_with=QUEUE)
-        if QUEUE not in names:
+        names = self._blobs.list_blob_names(name_starts_with=SAVED_QUEUE)
+        if SAVED_QUEUE not in names:
             return {"time": None, "experiments": [], "cost": None, "stored": None}
-        answer: dict[str, Any] = json.loads(self._text(QUEUE))
+        answer: dict[str, Any] = json.loads(self._text(SAVED_QUEUE))
         return answer
 
     def _keys(self) -> list[str]:

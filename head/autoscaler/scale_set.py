@@ -77,7 +77,7 @@ def _machine(vm: Json) -> VirtualMachine:
     )
 
 
-class Asks(Protocol):
+class Connection(Protocol):
     """A connection to Azure."""
 
     def operation(self, url: str) -> Operation: ...
@@ -101,7 +101,7 @@ class Operations:
     def growing(self) -> bool:
         return any(not deletes for _, deletes in self._pending.values())
 
-    def take_ended(self, azure: Asks) -> list[tuple[Operation, tuple[str, ...]]]:
+    def take_ended(self, azure: Connection) -> list[tuple[Operation, tuple[str, ...]]]:
         """Returns the operations that have ended, each with the VMs that it deletes, once."""
         ended = []
         for url, (began, deletes) in list(self._pending.items()):

@@ -19,6 +19,8 @@ STATUS = "status.json"
 ENV_RUNNERS = "env_runners"
 """The number of env runners that the experiment should have now; the payload reads it."""
 OUTPUT = "output.log"
+SAVED_QUEUE, SAVED_OUTPUTS = "queue.json", "experiments"
+"""A blob and a folder of the results account: head/saved_queue.py."""
 
 
 @dataclass(frozen=True)

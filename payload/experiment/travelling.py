@@ -56,15 +56,15 @@ def travelling(folder: Path, git: bool = False, outside: bool = False) -> Travel
         OSError: A folder cannot be read.
     """
     root = folder.resolve()
-    found, rules = Travelling(), Rules(root, git)
+    result, rules = Travelling(), Rules(root, git)
     for path, reason in _entries(folder, None if outside else root, rules, [root]):
         place = PurePosixPath(path.relative_to(folder))
         if reason:
-            found.left[place] = reason
+            result.left[place] = reason
         else:
-            found.files[place] = path
-    found.files = dict(sorted(found.files.items()))
-    return found
+            result.files[place] = path
+    result.files = dict(sorted(result.files.items()))
+    return result
 
 
 def _entries(
