@@ -47,7 +47,7 @@ LEARNED = 0.3
 def containers(context: Context, volley: Volley) -> str:
     """Serves a private image, submits an experiment that needs it, and looks at its processes."""
     image = _push_image()
-    refusals = [_refusal(volley, "no-login", "catch:1", "unauthorized")]
+    refusals = [_refusal(volley, "no-login", "catch:1", "authentication required")]
     user, password = LOGIN
     login = f"{REGISTRY_ADDRESS}:{PORT}"
     volley.type("registry-login", login, "--username", user, text=password)
