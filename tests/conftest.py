@@ -96,12 +96,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Says what was left behind below everything else: the end of a log is what is read."""
     if left := config.stash.get(LEFT, []):
-        terminalreporter.section("left behind by the tests")
-        terminalreporter.write("".join(f"{line}\n" for line in left), red=True)
+        print("left behind by the tests:", *left, sep="\n")
 
 
 @pytest.hookimpl(tryfirst=True)
