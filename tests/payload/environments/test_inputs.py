@@ -19,8 +19,11 @@ NOBODY = 65534
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder of an ordinary user, who runs the test: root ignores the mode bits."""
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of an ordinary user, who runs the test: root ignores the mode bits.
+
+    What a test patches is undone as root again: the user may not enter root's current folder.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         if os.geteuid() != 0:
