@@ -20,10 +20,9 @@ NOBODY = 65534
 
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of an ordinary user, who runs the test: root ignores the mode bits.
-
-    What a test patches is undone as root again: the user may not enter root's current folder.
-    """
+    """A folder of an ordinary user, who runs the test: root ignores the mode bits."""
+    # The user may not be able to enter root's own; it is left and entered as root.
+    monkeypatch.chdir("/")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         if os.geteuid() != 0:
