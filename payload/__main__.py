@@ -1,10 +1,10 @@
-"""python -m payload train | tune | evaluate | run, on a cluster's head; people type `volley`."""
+"""python -m payload train | tune | evaluate | plot | run, on a head; people type `volley`."""
 
 import os
 import sys
 
 from payload.command_line import Parser
-from payload.commands.arguments import add_evaluate, add_run, add_train, add_tune
+from payload.commands.arguments import add_evaluate, add_plot, add_run, add_train, add_tune
 from payload.errors import TemporaryError, UserError, first_line
 from payload.may_pass import may_pass
 
@@ -17,6 +17,8 @@ def main(argv: list[str] | None = None) -> int:
             from payload.commands.train import train as command
         elif options.verb == "tune":
             from payload.commands.tune import tune as command
+        elif options.verb == "plot":
+            from payload.commands.plot import plot as command
         elif options.verb == "run":
             from payload.commands.run_script import run_script as command
         else:
@@ -43,7 +45,7 @@ def _parser() -> Parser:
     )
     commands = parser.add_subparsers(
         title="commands",
-        metavar="train | tune | evaluate | run",
+        metavar="train | tune | evaluate | plot | run",
         dest="verb",
         required=True,
         parser_class=Parser,
@@ -51,6 +53,7 @@ def _parser() -> Parser:
     add_train(commands)
     add_tune(commands)
     add_evaluate(commands)
+    add_plot(commands)
     add_run(commands)
     return parser
 

@@ -14,6 +14,7 @@ from payload.commands.arguments import (
     add_convert,
     add_evaluate,
     add_overrides,
+    add_plot,
     add_results,
     add_run,
     add_train,
@@ -98,6 +99,7 @@ def _add_here(here: Group) -> None:
     add_train(here)
     add_tune(here)
     add_evaluate(here)
+    add_plot(here)
     add_run(here)
     add_convert(here)
     ui = here.add_parser(

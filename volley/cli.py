@@ -70,6 +70,8 @@ def _here(verb: str) -> Command:
             from payload.commands.tune import tune as command
         case "evaluate":
             from payload.commands.evaluate import evaluate as command
+        case "plot":
+            from payload.commands.plot import plot as command
         case "run":
             from payload.commands.run_script import run_script as command
         case "bench":
@@ -134,7 +136,8 @@ def _experiments(verb: str) -> Command:
 
 COMMANDS: dict[str, Callable[[str], Command]] = {
     **dict.fromkeys(
-        ("train", "tune", "evaluate", "run", "convert", "ui", "bench", "new", "completion"), _here
+        ("train", "tune", "evaluate", "plot", "run", "convert", "ui", "bench", "new", "completion"),
+        _here,
     ),
     **dict.fromkeys(("up", "down", "status", "cost", "start", "sleep"), _machines),
     **dict.fromkeys(

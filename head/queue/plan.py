@@ -74,7 +74,7 @@ def _of_experiment(experiment: Experiment) -> Plan:
     from payload.experiment import resume_key
     from payload.experiment.placement import needs
 
-    needed = {**asdict(needs(experiment.config)), "search": bool(experiment.search)}
+    needed = {**asdict(needs(experiment.config)), "search": experiment.has_trials}
     return Plan(needed, resume_key(experiment))
 
 
@@ -204,7 +204,7 @@ def payload_command(
 
     verb = "run"
     if isinstance(planned, Experiment):
-        verb = "tune" if planned.search else "train"
+        verb = "tune" if planned.has_trials else "train"
     python = sys.executable
     if image_of(planned):
         from payload.environments.runtime_env import CONTAINERS_PYTHON
@@ -226,9 +226,9 @@ def _options_of_training(folder: Path, number: int, experiment: Experiment) -> l
     asked = experiment.config.num_env_runners
     if asked is not None:
         # It may be the stack's number, which is not in the experiment's file.
-        each = min(asked, number) if experiment.search else asked
+        each = min(asked, number) if experiment.has_trials else asked
         options += ["--config", json.dumps({"num_env_runners": each})]
-    if not experiment.search and asked != 0:
+    if not experiment.has_trials and asked != 0:
         options += ["--env-runners", str(folder / ENV_RUNNERS)]
     return options
 

@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from payload.episode_length import MAX_EPISODE_STEPS
+
 DEFAULT_RESULTS = Path("results")
 
 
@@ -15,6 +17,13 @@ def add_train(commands: Any) -> None:
         allow_abbrev=False,
     )
     _add_experiment(train)
+    train.add_argument(
+        "--seeds",
+        type=int,
+        metavar="N",
+        help="train with N seeds, as many at once as fit, and show what they reach together",
+    )
+    train.set_defaults(samples=None)
     _add_resume(train, "run")
     _add_run_options(train)
     train.add_argument(
@@ -53,6 +62,36 @@ def add_tune(commands: Any) -> None:
     tune.set_defaults(env_runners=None)
 
 
+def add_plot(commands: Any) -> None:
+    plot = commands.add_parser(
+        "plot",
+        help="draw the learning curves of runs in one picture",
+        description="Draws learning curves and writes them as a table. Runs whose experiments "
+        "differ in the seed alone are one line: their interquartile mean, with its interval.",
+        allow_abbrev=False,
+    )
+    add = plot.add_argument
+    add(
+        "runs",
+        type=Path,
+        nargs="*",
+        metavar="RUN",
+        help="folder of a run, a search or several seeds (default: the newest run)",
+    )
+    add(
+        "--metric",
+        help="a column of progress.csv (default: the mean episode return)",
+    )
+    add(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        default=Path("curves.png"),
+        help="the picture, .png, .svg or .pdf, beside which the table is (default curves.png)",
+    )
+    add_results(plot)
+
+
 def add_evaluate(commands: Any) -> None:
     evaluate = commands.add_parser(
         "evaluate",
@@ -75,7 +114,23 @@ def add_evaluate(commands: Any) -> None:
         type=Path,
         help="folder of the environment's package, if it is not where it was during training",
     )
+    add(
+        "--input",
+        action="append",
+        default=[],
+        type=_input,
+        metavar="NAME=FOLDER",
+        help="folder of an input, if it is not where it was during training",
+    )
     add("--seed", type=int, help="seed of environments and actions")
+    add(
+        "--max-episode-steps",
+        type=int,
+        metavar="N",
+        default=MAX_EPISODE_STEPS,
+        help=f"cut off longer episodes (default {MAX_EPISODE_STEPS:,}; an Atari game has a limit "
+        "of its own)",
+    )
     add("--video", type=Path, metavar="MP4", help="also record an episode")
     _add_trust(evaluate, "checkpoint")
     add_results(evaluate)
@@ -226,6 +281,13 @@ def _add_tracking_uri(command: argparse.ArgumentParser) -> None:
         metavar="URI",
         help="MLflow server (default: MLFLOW_TRACKING_URI, or an embedded database in --results)",
     )
+
+
+def _input(text: str) -> tuple[str, Path]:
+    name, _, folder = text.partition("=")
+    if not name or not folder:
+        raise argparse.ArgumentTypeError(f"{text!r}: is not NAME=FOLDER")
+    return name, Path(folder)
 
 
 def _mapping(text: str) -> dict[str, Any]:

@@ -7,12 +7,14 @@ import logging
 import os
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from payload.command_line import command_name
 from payload.commands.prepare import check_positive
-from payload.errors import UserError, printable
+from payload.errors import TemporaryError, UserError, nearest, printable, raised
 
 if TYPE_CHECKING:
     from payload.experiment.settings import Experiment
@@ -29,11 +31,9 @@ def evaluate(options: argparse.Namespace) -> int:
         UserError: There is no checkpoint, or it cannot be played with these options.
     """
     check_positive("--episodes", options.episodes)
+    check_positive("--max-episode-steps", options.max_episode_steps)
     checkpoint = _checkpoint(options.checkpoint, options.results)
-    experiment = checkpoint.experiment()
-    if options.source_directory is not None:
-        source = str(options.source_directory.absolute())
-        experiment = experiment.model_copy(update={"source_directory": source})
+    experiment = _with_folders(checkpoint.experiment(), options)
     env = experiment.env
     if options.env not in (None, env):
         raise UserError(
@@ -44,9 +44,11 @@ def evaluate(options: argparse.Namespace) -> int:
     from payload.environments.machine_requirements import provide
     from payload.run.checkpoint_policy import needs_pickle
     from payload.run.evaluate import evaluate
+    from payload.run.machine_limits import lift_machine_limits
     from payload.run.trust import check_trust, code_of
     from payload.run.video import record_video
 
+    lift_machine_limits()
     # RLlib warns about a deprecated class that it uses itself.
     logging.getLogger("ray._common.deprecation").setLevel(logging.ERROR)
     if IS_UNDER not in os.environ:  # Otherwise this command has asked already.
@@ -54,15 +56,28 @@ def evaluate(options: argparse.Namespace) -> int:
         check_trust(str(checkpoint.path), [checkpoint.signed], code, options.trust)
     provide(experiment, options.results)
     _continue_under(experiment)
-    result = evaluate(checkpoint, options.episodes, options.explore, options.seed)
+    with _own_errors(f"env: {env}"):
+        result = evaluate(
+            checkpoint,
+            options.episodes,
+            options.explore,
+            options.seed,
+            options.max_episode_steps,
+        )
     print(printable(f"{env}, checkpoint {checkpoint.path}"))
     print(
         f"return {result.mean:.2f} +- {result.deviation:.2f} over {len(result.returns)} episodes "
         f"(worst {min(result.returns):g}, best {max(result.returns):g}), "
         f"{sum(result.lengths) / len(result.lengths):,.0f} steps each"
     )
+    if result.cut_off:
+        print(
+            f"{result.cut_off} of them had not ended after {options.max_episode_steps:,} steps "
+            "(--max-episode-steps)"
+        )
     if options.video is not None:
-        episode_return, length = record_video(checkpoint, options.video, options.seed or 0)
+        with _own_errors(f"--video {options.video}"):
+            episode_return, length = record_video(checkpoint, options.video, options.seed or 0)
         print(f"video {options.video}: return {episode_return:g} in {length:,} steps")
     return 0
 
@@ -85,6 +100,37 @@ def _checkpoint(path: Path | None, results: Path) -> Checkpoint:
     except DamagedError as error:
         raise UserError(f"{error}; give another checkpoint") from None
     return checkpoint
+
+
+def _with_folders(experiment: Experiment, options: argparse.Namespace) -> Experiment:
+    """Returns the experiment with the folders of this machine."""
+    folders: dict[str, Any] = {"inputs": dict(experiment.inputs)}
+    for name, folder in options.input:
+        if name not in experiment.inputs:
+            raise UserError(
+                f"--input {name}={folder}: the experiment has "
+                f"{', '.join(experiment.inputs) or 'no inputs'}{nearest(name, experiment.inputs)}"
+            )
+        folders["inputs"][name] = str(folder.absolute())
+    for name, path in folders["inputs"].items():
+        if not Path(path).is_dir():
+            raise UserError(f"inputs.{name}: {path} is not a folder. Next: --input {name}=FOLDER")
+    if options.source_directory is not None:
+        folders["source_directory"] = str(options.source_directory.absolute())
+    return experiment.model_copy(update=folders)
+
+
+@contextmanager
+def _own_errors(where: str) -> Iterator[None]:
+    """Turns an error of the environment's own code into one line."""
+    from payload.environments.missing_packages import remedy
+
+    try:
+        yield
+    except (UserError, TemporaryError):
+        raise
+    except Exception as error:
+        raise UserError(f"{where}: {raised(error)}{remedy(error)}") from error
 
 
 def _continue_under(experiment: Experiment) -> None:

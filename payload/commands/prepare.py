@@ -15,6 +15,7 @@ from payload.commands.arguments import overrides
 from payload.errors import UserError, without_secrets
 
 if TYPE_CHECKING:
+    from payload.environments.probe import EnvironmentFacts
     from payload.experiment.placement import Cluster
     from payload.experiment.read import LoadedExperiment
     from payload.experiment.settings import Experiment
@@ -29,6 +30,12 @@ TRACKING_URI = "MLFLOW_TRACKING_URI"
 
 def check_run_options(options: argparse.Namespace) -> None:
     """Raises UserError for a number or a folder that cannot be used."""
+    from payload.run.machine_limits import lift_machine_limits
+
+    lift_machine_limits()
+    for option in ("samples", "seeds"):
+        if getattr(options, option) is not None:
+            check_positive(f"--{option}", getattr(options, option))
     check_positive("--checkpoint-every", options.checkpoint_every)
     check_positive("--keep-checkpoints", options.keep_checkpoints)
     check_status(options.status)
@@ -64,6 +71,22 @@ def choose_tracking_uri(options: argparse.Namespace) -> None:
         print(
             f"{shown} is not used: {allowed}. MLflow's database is in {options.results}", flush=True
         )
+
+
+def check_results(options: argparse.Namespace) -> None:
+    """Checks that a run can write its files and, without a server, its MLflow run there.
+
+    Raises:
+        UserError: It cannot.
+        TemporaryError: It cannot now: the disk is full, the database locked.
+    """
+    from payload.run.run_folder import check_writable
+    from payload.tracking.database import check_database
+    from payload.tracking.mlflow_run import DATABASE
+
+    check_writable(options.results)
+    if options.tracking_uri is None:
+        check_database(options.results / DATABASE)
 
 
 def check_positive(option: str, value: float) -> None:
@@ -137,15 +160,22 @@ def check_resumed(run: RunFolder, trust: bool, *own: Signed, below: str = "") ->
 
 
 def provide_environment(
-    options: argparse.Namespace, experiment: Experiment, trained: list[Experiment]
+    options: argparse.Namespace,
+    experiment: Experiment,
+    trained: list[Experiment],
+    resumed: RunFolder | None = None,
 ) -> tuple[Path | None, bool]:
     """Prepares this process to run the environment; checks that each experiment can learn it.
+
+    Args:
+        resumed: The run to continue, whose policy must fit the environment.
 
     Returns:
         The folder of installed packages, and whether the environment is an Atari game.
     """
     from payload.environments.machine_requirements import provide, provide_inputs
     from payload.environments.probe import probe
+    from payload.experiment.hidden_modules import hidden_modules
     from payload.experiment.placement import place
     from payload.run.ray_cluster import is_job, this_machine
 
@@ -153,6 +183,9 @@ def provide_environment(
     if is_job():
         provide_inputs(experiment, options.results)
     else:
+        # Ray puts the current folder on the path of its workers.
+        for line in hidden_modules(Path.cwd()):
+            raise UserError(line)
         installed = provide(experiment, options.results)
     from payload.algorithms.check_environment import check_algorithm, facts_of_game
     from payload.environments.atari import game_of
@@ -161,10 +194,22 @@ def provide_environment(
     facts = None if atari else probe(experiment)
     for candidate in trained:
         check_algorithm(candidate, facts or facts_of_game(candidate))
+    if facts is not None and resumed is not None:
+        _check_policy_fits(resumed, facts)
     if options.address is None:
         # On this machine the answer is known before Ray starts.
         place(experiment.config, this_machine(), shrink=options.env_runners is not None)
     return installed, atari
+
+
+def _check_policy_fits(run: RunFolder, facts: EnvironmentFacts) -> None:
+    newest = run.checkpoints().newest_whole()
+    if newest is None or (before := newest.policy_spaces()) == facts.policy_spaces:
+        return
+    raise UserError(
+        f"--resume {run.path}: {facts.policy_spaces} in the environment today, but in this run "
+        f"{before}; start a new run"
+    )
 
 
 def start_ray(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from payload.command_line import ui_command
-from payload.commands.prepare import check_status, choose_tracking_uri
+from payload.commands.prepare import check_results, check_status, choose_tracking_uri
 from payload.errors import TemporaryError, UserError, first_line
 from payload.experiment.script import read_script, to_yaml
 
@@ -42,14 +42,16 @@ def run_script(options: argparse.Namespace) -> int:
         raise UserError(f"--resume {options.resume}: is not a folder")
     script = read_script(options.file, options.script_params, options.source_directory)
     from payload.environments.machine_requirements import provide, provide_inputs
+    from payload.run.machine_limits import lift_machine_limits
     from payload.run.ray_cluster import is_job
-    from payload.run.run_folder import RunFolder, check_writable, make_folder
+    from payload.run.run_folder import RunFolder, make_folder
     from payload.run.run_status import RunStatus
     from payload.script.environment import script_variables
     from payload.tracking.mlflow_run import Tracking
     from payload.tracking.script_runs import end_runs, write_end
 
-    check_writable(options.results)
+    check_results(options)
+    lift_machine_limits()
     in_job = is_job()
     if in_job:
         provide_inputs(script, options.results)

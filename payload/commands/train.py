@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from payload.command_line import command_name
 from payload.commands.prepare import (
+    check_results,
     check_run_options,
     load_experiment,
     provide_environment,
     start_ray,
     train_options,
 )
+from payload.commands.tune import tune
 from payload.errors import UserError
 
 if TYPE_CHECKING:
@@ -31,7 +34,10 @@ def train(options: argparse.Namespace) -> int:
     from payload.experiment.placement import place
     from payload.run import run_folder
     from payload.run.driver_lock import driver_lock
+    from payload.search.search_folder import is_search_folder
 
+    if options.resume is not None and is_search_folder(Path(options.resume)):
+        return tune(options)  # Several seeds.
     check_run_options(options)
     resumed = None
     if options.resume is not None:
@@ -39,8 +45,10 @@ def train(options: argparse.Namespace) -> int:
     loaded = load_experiment(options, resumed)
     experiment = loaded.experiment
     _check_no_search(experiment)
-    run_folder.check_writable(options.results)
-    installed, atari = provide_environment(options, experiment, [experiment])
+    if resumed is None and (options.seeds or experiment.num_seeds or 1) > 1:
+        return tune(options)
+    check_results(options)
+    installed, atari = provide_environment(options, experiment, [experiment], resumed)
     with ExitStack() as until_end:
         if resumed is not None:
             until_end.enter_context(driver_lock(resumed))
@@ -85,5 +93,6 @@ def _notes_on_env_runners(options: argparse.Namespace, settings: AlgorithmSettin
 
 
 def _notes_on_search(experiment: Experiment) -> list[str]:
-    given = experiment.model_fields_set & {"num_samples", "num_seeds"}
-    return [f"{key} is ignored: train makes a single run" for key in sorted(given)]
+    if "num_samples" not in experiment.model_fields_set:
+        return []
+    return ["num_samples is ignored: train does not search"]

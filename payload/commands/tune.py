@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from payload.commands.prepare import (
-    check_positive,
+    check_results,
     check_resumed,
     check_run_options,
     load_experiment,
@@ -32,14 +32,10 @@ def tune(options: argparse.Namespace) -> int:
     from payload.experiment.read import read_experiment
     from payload.experiment.resume import check_resumable
     from payload.run.driver_lock import driver_lock
-    from payload.run.run_folder import check_writable
     from payload.search.search_folder import create_search_folder, find_search_to_resume
     from payload.search.search_plan import Plan, make_plan
 
     check_run_options(options)
-    for option in ("samples", "seeds"):
-        if getattr(options, option) is not None:
-            check_positive(f"--{option}", getattr(options, option))
     resumed = None
     if options.resume is not None:
         resumed = find_search_to_resume(options.results, options.resume)
@@ -55,7 +51,7 @@ def tune(options: argparse.Namespace) -> int:
             raise UserError("--resume: --samples and --seeds cannot change; start a new search")
         before = read_experiment(resumed.experiment_file).experiment
         loaded.notes.extend(check_resumable(before, experiment, f"--resume {resumed.path}"))
-    check_writable(options.results)
+    check_results(options)
     trials = [trial.experiment(experiment) for trial in plan.trials()]
     installed, atari = provide_environment(options, experiment, trials)
     for name in [] if atari else for_atari_only(experiment.config):

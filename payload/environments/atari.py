@@ -10,6 +10,7 @@ from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
 from payload.environments.make_env import find_spec
+from payload.episode_length import MAX_EPISODE_FRAMES
 from payload.errors import UserError, nearest
 from payload.experiment.ale_words import fields_of_game
 from payload.experiment.impala_settings import ImpalaSettings
@@ -38,7 +39,7 @@ class AtariSettings:
     """Emulator frames per environment step; the last two are max-pooled."""
     noop_max: int = 30
     """At most this many no-op actions start an episode."""
-    max_episode_frames: int = 108_000
+    max_episode_frames: int = MAX_EPISODE_FRAMES
     """An episode is truncated after this many emulator frames (30 minutes of play)."""
 
     def env_config(self) -> dict[str, Any]:
@@ -61,6 +62,9 @@ def game_of(experiment: Experiment) -> AtariSettings | None:
         UserError: No such environment is registered, or AtariSettings lacks a key of env_config.
     """
     config = experiment.config
+    # The import of another package, which may take any time, is the probe's.
+    if experiment.env.rpartition(":")[0] not in ("", "ale_py"):
+        return None
     game = _registered_game(experiment.env)
     if game is None:
         return None

@@ -13,7 +13,13 @@ from payload.environments.checked_vector import CheckedVector, log_episodes
 from payload.environments.environment_faults import Recovering, StepTimeout
 from payload.environments.make_env import EnvironmentSettings, make_vector
 from payload.environments.policy_observation import PolicyObservationVector
+from payload.episode_length import MAX_EPISODE_STEPS
 
+WORKER_INDEX = "worker_index"
+"""An argument of this name in env_config is replaced by the env runner's number, as RLlib counts
+them: a port or a seed per env runner can be computed from it."""
+EVALUATES_FROM = 1000
+"""Added for env runners that evaluate: RLlib counts them from 1 too."""
 STEPS_AT_ONCE = 32
 """Steps of each environment between two checks that all episodes are complete."""
 
@@ -47,17 +53,19 @@ class GymnasiumEnvRunner(Recovering):
     def _play(self, num_episodes: int, explore: bool | None) -> list[Any]:
         """Plays each environment's share from a fresh start, so that short ones are not favoured.
 
-        RLlib's own env runner takes the first that end. Only the episodes' metrics are kept.
+        RLlib's own env runner takes the first that end. Only the episodes' metrics are kept, and of
+        episodes longer than MAX_EPISODE_STEPS nothing.
         """
         watched = self._watched
         assert watched is not None
         share, rest = divmod(num_episodes, self.num_envs)
         watched.wanted = share + (np.arange(self.num_envs) < rest)
-        force_reset = True
-        while watched.wanted.any():
+        most = int(watched.wanted.max()) * MAX_EPISODE_STEPS
+        for played in range(0, most, STEPS_AT_ONCE):
+            if not watched.wanted.any():
+                break
             steps = STEPS_AT_ONCE * self.num_envs
-            super().sample(num_timesteps=steps, explore=explore, force_reset=force_reset)
-            force_reset = False
+            super().sample(num_timesteps=steps, explore=explore, force_reset=played == 0)
         watched.wanted = None
         self._needs_initial_reset = True
         return []
@@ -83,7 +91,11 @@ class GymnasiumEnvRunner(Recovering):
         return StepTimeout(self._settings.step_timeout_s, may_exit=self.worker_index > 0)
 
     def _make_vector(self) -> CheckedVector:
-        env = make_vector(self.config.env, self._settings.kwargs, self.num_envs)
+        kwargs = dict(self._settings.kwargs)
+        if WORKER_INDEX in kwargs:
+            first = EVALUATES_FROM if self.config.in_evaluation else 0
+            kwargs[WORKER_INDEX] = first + self.worker_index
+        env = make_vector(self.config.env, kwargs, self.num_envs)
         return CheckedVector(env, check_space=self._settings.check_space, timeout=self._timeout)
 
     def get_metrics(self) -> Any:

@@ -3,7 +3,7 @@
 An id is "EnvId-v0" or "package:EnvId-v0", as in gymnasium.make.
 """
 
-import importlib
+import importlib.util
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from payload.environments.missing_packages import remedy
 from payload.environments.policy_action import PolicyAction, PolicyActionVector
 from payload.environments.policy_observation import PolicyObservation, PolicyObservationVector
 from payload.errors import UserError, nearest, raised
@@ -70,9 +71,23 @@ def make_vector(
         spec,
         num_envs,
         vectorization_mode="sync",
-        wrappers=[PolicyObservation, PolicyAction],
+        # Gymnasium joins the infos of all copies, which must not change their keys or shapes.
+        wrappers=[WithoutInfo, PolicyObservation, PolicyAction],
         **env_config,
     )
+
+
+class WithoutInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment whose infos are empty: they are its own business."""
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        observation, _ = self.env.reset(**kwargs)
+        return observation, {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        *returned, _ = self.env.step(action)
+        observation, reward, terminated, truncated = returned
+        return observation, reward, terminated, truncated, {}
 
 
 def find_spec(env_id: str) -> EnvSpec:
@@ -93,6 +108,8 @@ def find_spec(env_id: str) -> EnvSpec:
             reason = f"{package} registers no environment; gymnasium.register does that"
         elif package:
             reason = f"{package} registers {', '.join(own)}{nearest(name, own)}"
+        elif _exists(namespace := name.rpartition("/")[0]):
+            reason = f"Gymnasium does not know it (did you mean {namespace}:{name}?)"
         else:
             reason = f"no such Gymnasium environment{nearest(name, gymnasium.registry)}"
         raise UserError(f"env: {env_id}: {reason}") from None
@@ -114,7 +131,11 @@ def _import(env_id: str, package: str) -> None:
 
 
 def _import_failed(env_id: str, package: str, error: Exception) -> UserError:
-    return UserError(f"env: {env_id}: {package} cannot be imported: {raised(error)}")
+    return UserError(f"env: {env_id}: {package} cannot be imported: {raised(error)}{remedy(error)}")
+
+
+def _exists(package: str) -> bool:
+    return package.isidentifier() and importlib.util.find_spec(package) is not None
 
 
 def _registered_by(package: str) -> list[str]:

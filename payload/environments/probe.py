@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,11 @@ import numpy as np
 import psutil
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Tuple
 
-from payload.environments.make_env import make_env
+from payload.environments.make_env import find_spec, make_env
+from payload.environments.missing_packages import remedy
 from payload.environments.policy_action import PolicyAction
 from payload.environments.policy_observation import PolicyObservation
-from payload.environments.space_entries import entries, largest
+from payload.environments.space_entries import difference_from, entries, largest, policy_spaces
 from payload.errors import TemporaryError, UserError, raised
 from payload.experiment.file import dump, read_mapping
 from payload.experiment.settings import Experiment
@@ -53,6 +55,8 @@ class EnvironmentFacts:
     """The policy makes several choices, or choices and numbers."""
     bounded: bool = True
     """All numbers of an action have two bounds."""
+    policy_spaces: str = ""
+    """What the policy sees and does, in words."""
     atari: bool = False
     """A game that ale-py steps as a vector in one call."""
     problem: str = ""
@@ -78,9 +82,11 @@ def probe(experiment: Experiment) -> EnvironmentFacts:
         try:
             ended = _run(command)
         except subprocess.TimeoutExpired:
-            raise UserError(
-                f"env: {env}: no answer within {PATIENCE_S:.0f} s to create, reset and one step"
-            ) from None
+            package = env.rpartition(":")[0]
+            what = "create, reset and one step have"
+            if package and not _imported(answer).exists():
+                what = f"import {package} (which must not train, for example) has"
+            raise UserError(f"env: {env}: {what} not ended after {PATIENCE_S:.0f} s") from None
         if not answer.exists():
             last_line = " ".join((ended.stderr.strip() or ended.stdout.strip()).splitlines()[-1:])
             raise UserError(
@@ -92,6 +98,11 @@ def probe(experiment: Experiment) -> EnvironmentFacts:
         kind = TemporaryError if facts.passes else UserError
         raise kind(f"env: {env}: {facts.problem}{_window_hint(experiment, facts.problem)}")
     return facts
+
+
+def _imported(answer: Path) -> Path:
+    """Returns the file that is there once the environment's package is imported."""
+    return answer.with_suffix(".imported")
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
@@ -122,37 +133,48 @@ def facts_of(env_id: str, env_config: dict[str, Any]) -> EnvironmentFacts:
         return EnvironmentFacts(problem=str(error).removeprefix(f"env: {env_id}: "))
     except Exception as error:  # The environment's own code may raise anything.
         passes = getattr(error, "errno", None) in ERRNOS
-        return EnvironmentFacts(problem=f"making it raises {raised(error)}", passes=passes)
+        problem = f"making it raises {raised(error)}{remedy(error)}"
+        return EnvironmentFacts(problem=problem, passes=passes)
     seen, acted = env.observation_space, env.action_space
     assert isinstance(env, PolicyAction)
     assert isinstance(env.env, PolicyObservation)
-    declared = env.env.env.observation_space
+    declared = env.env.env
     return EnvironmentFacts(
+        policy_spaces=policy_spaces(seen, acted),
         observation_bytes=math.prod(seen.shape or ()) * np.dtype(seen.dtype).itemsize,
-        largest=str(largest(entries(declared, "observation_space"))),
+        largest=str(largest(entries(declared.observation_space, "observation_space"))),
         actions=str(env.env.action_space),
         discrete=isinstance(acted, Discrete),
         composed=isinstance(acted, MultiDiscrete | Tuple),
         bounded=not isinstance(acted, Box) or acted.is_bounded(),
-        problem=_problem_of(env),
+        problem=_problem_of(env, declared),
     )
 
 
-def _problem_of(env: gymnasium.Env[Any, Any]) -> str:
+def _problem_of(env: PolicyAction, declared: gymnasium.Env[Any, Any]) -> str:
+    """Resets and steps an environment as the policy does; returns what is wrong, or "".
+
+    Args:
+        declared: The same environment, as it declares itself.
+    """
+    space = declared.observation_space
     try:
-        observation, _ = env.reset(seed=0)
-        if observation not in env.observation_space:
-            return "reset returns an observation outside observation_space"
-        observation, reward, *_ = env.step(env.action_space.sample())
-        if observation not in env.observation_space:
-            return "step returns an observation outside observation_space"
+        observation, _ = declared.reset(seed=0)
+        if difference := difference_from(space, observation, "observation_space"):
+            return f"reset returns an observation outside {difference}"
+        observation, reward, *_ = declared.step(env.action(env.action_space.sample()))
+        if difference := difference_from(space, observation, "observation_space"):
+            return f"step returns an observation outside {difference}"
         float(reward)
         env.close()
     except Exception as error:
-        return f"resetting and stepping it raises {raised(error)}"
+        return f"resetting and stepping it raises {raised(error)}{remedy(error)}"
     return ""
 
 
 if __name__ == "__main__":
+    with suppress(UserError):  # Which `facts_of` returns.
+        find_spec(sys.argv[1])
+    _imported(Path(sys.argv[3])).touch()
     facts = facts_of(sys.argv[1], read_mapping(sys.argv[2]))
     Path(sys.argv[3]).write_text(json.dumps(asdict(facts)))

@@ -101,7 +101,7 @@ def _tables_of_older_names() -> dict[str, Iterable[str]]:
     today["horizon"] = "`env_config.max_episode_steps`"
     today["exploration_config"] = "`epsilon` or `explore`"
     today["prioritized_replay"] = "`prioritized_replay_alpha`, which is 0 without priorities"
-    today["seed: {grid_search: [...]}"] = "`seed` and `num_seeds`, for `volley tune`"
+    today["seed: {grid_search: [...]}"] = "`seed` and `num_seeds`"
     today |= dict.fromkeys(SAC_NETWORKS, "`fcnet_hiddens`, `fcnet_activation`")
     ignored = (
         IGNORED_CONFIG | IGNORED_BY_IMPALA | {"PPO's " + k: v for k, v in IGNORED_BY_PPO.items()}

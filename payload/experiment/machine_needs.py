@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from payload.errors import UserError
 from payload.experiment.conda_dependencies import CondaDependencies, read_conda_dependencies
+from payload.experiment.hidden_modules import hidden_modules
 
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 IMAGE = re.compile(r"[A-Za-z0-9][\w.-]*(:\d+)?(/[\w.-]+)*(:[\w.-]+)?(@sha256:[0-9a-f]{64})?")
@@ -114,6 +115,8 @@ def problems_of_files(needs: MachineNeeds) -> Iterator[str]:
             yield f"{key}: {path} is not a file"
         elif key not in FILES and not Path(path).is_dir():
             yield f"{key}: {path} is not a folder"
+        elif key == "source_directory":
+            yield from (f"{key}: {line}" for line in hidden_modules(Path(path)))
         elif key == "conda_dependencies_file":
             try:
                 conda_dependencies(needs)

@@ -79,13 +79,18 @@ class Experiment(MachineNeeds):
     num_samples: int | None = Field(None, ge=1)
     """Settings that `tune` draws, times the combinations of a grid."""
     num_seeds: int | None = Field(None, ge=1)
-    """Trials of each setting."""
+    """Trainings of each setting, for `train` too."""
     _search: dict[str, SearchSpace] = PrivateAttr(default_factory=dict)
 
     @property
     def search(self) -> dict[str, SearchSpace]:
         """Settings of `config` that `tune` searches; `config` has a value of each."""
         return self._search
+
+    @property
+    def has_trials(self) -> bool:
+        """Whether it is several trainings: a search, or several seeds."""
+        return bool(self._search) or (self.num_seeds or 1) > 1
 
     def searching(self, search: dict[str, SearchSpace]) -> Experiment:
         """Returns the experiment with a search over settings of `config`."""

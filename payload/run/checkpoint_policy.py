@@ -12,6 +12,7 @@ from ray.rllib.utils.numpy import convert_to_numpy
 from ray.rllib.utils.spaces.space_utils import unbatch
 from torch.utils._pytree import tree_map
 
+from payload.environments.space_entries import policy_spaces
 from payload.errors import UserError
 from payload.run.checkpoints import Checkpoint
 from payload.run.policy_weights import has_own_network, own_module
@@ -44,6 +45,8 @@ class Policy:
                 f"{checkpoint.path}: cannot be read ({reason}). The checkpoint is damaged or from "
                 "another version of volley or Ray. Try another one"
             ) from None
+        self.spaces = policy_spaces(self.module.observation_space, self.module.action_space)
+        """What it sees and does, in words."""
         # For a network of this size more threads gain little, and lose much on a busy machine.
         torch.set_num_threads(1)
         self.explore = explore

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import pickle
 import shutil
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -56,6 +57,14 @@ class Checkpoint:
 
     def progress(self) -> Progress:
         return Progress.from_json(json.loads((self.path / PROGRESS_FILE).read_text()))
+
+    def policy_spaces(self) -> str:
+        """Returns what the policy sees and does, in words; unpickles what RLlib saved of it."""
+        from payload.environments.space_entries import policy_spaces
+
+        saved = pickle.loads((self.module / "class_and_ctor_args.pkl").read_bytes())
+        _, arguments = saved["ctor_args_and_kwargs"]
+        return policy_spaces(arguments["observation_space"], arguments["action_space"])
 
     @property
     def weights(self) -> Path:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Generator
 from contextlib import closing
+from itertools import islice
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -13,6 +14,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from payload.environments.atari import AtariSettings, game_of, make_vector_env
 from payload.environments.make_env import make_env
 from payload.environments.policy_observation import PolicyObservationVector
+from payload.environments.space_entries import policy_spaces
+from payload.episode_length import MAX_EPISODE_STEPS
+from payload.errors import UserError
 from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.settings import Experiment
 from payload.run.checkpoint_policy import Policy
@@ -20,10 +24,12 @@ from payload.run.checkpoints import Checkpoint
 
 
 class Evaluation(NamedTuple):
-    """Returns of complete episodes, in the order in which their environments finished."""
+    """Returns of episodes, in the order in which their environments finished."""
 
     returns: list[float]
     lengths: list[int]
+    cut_off: int = 0
+    """Episodes that were as long as is allowed and had not ended."""
 
     @property
     def mean(self) -> float:
@@ -35,12 +41,17 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-    checkpoint: Checkpoint, episodes: int, explore: bool = False, seed: int | None = None
+    checkpoint: Checkpoint,
+    episodes: int,
+    explore: bool = False,
+    seed: int | None = None,
+    max_episode_steps: int = MAX_EPISODE_STEPS,
 ) -> Evaluation:
     """Plays `episodes` complete episodes with the checkpoint's policy.
 
     Args:
         explore: Sample from the policy instead of taking the likeliest action.
+        max_episode_steps: Where an episode is cut off; a game has a limit of its own.
     """
     experiment = checkpoint.experiment()
     policy = Policy(checkpoint, explore, seed)
@@ -48,11 +59,16 @@ def evaluate(
     if game is None:
         # One for all: an X server resets when its last window is closed, and refuses the next.
         seeds = [None if seed is None else seed + episode for episode in range(episodes)]
-        with closing(make_env(experiment.env, experiment.config.env_config)) as env:
+        with closing(environment_of(experiment, policy)) as env:
             played = [
-                [reward for reward, _ in play(env, policy, episode_seed)] for episode_seed in seeds
+                list(islice(play(env, policy, episode_seed), max_episode_steps))
+                for episode_seed in seeds
             ]
-        return Evaluation([sum(rewards) for rewards in played], [len(r) for r in played])
+        return Evaluation(
+            [sum(step.reward for step in steps) for steps in played],
+            [len(steps) for steps in played],
+            sum(not steps[-1].over for steps in played),
+        )
     return _play_vector(experiment, game, policy, episodes, seed)
 
 
@@ -77,8 +93,16 @@ def _play_vector(
     return Evaluation(returns.tolist(), lengths.tolist())
 
 
-Play = Generator[tuple[float, npt.NDArray[Any]]]
-"""The reward and the picture, [H, W, 3] RGB, of each step of an episode."""
+class PlayedStep(NamedTuple):
+    """A step of an episode, as people see it."""
+
+    reward: float
+    over: bool
+    picture: npt.NDArray[Any]
+    """[H, W, 3] RGB."""
+
+
+Play = Generator[PlayedStep]
 
 
 def play(
@@ -92,7 +116,26 @@ def play(
         action = policy(np.asarray(observation)[None])[0]
         observation, reward, terminated, truncated, _ = env.step(action)
         over = terminated or truncated
-        yield float(reward), np.asarray(env.render() if pictured else None)
+        yield PlayedStep(float(reward), over, np.asarray(env.render() if pictured else None))
+
+
+def environment_of(
+    experiment: Experiment, policy: Policy, render_mode: str | None = None
+) -> gymnasium.Env[Any, Any]:
+    """Makes the environment of an experiment that is no game.
+
+    Raises:
+        UserError: It cannot be made, or is not the one that the policy was trained in.
+    """
+    env = make_env(experiment.env, experiment.config.env_config, render_mode)
+    today = policy_spaces(env.observation_space, env.action_space)
+    if today != policy.spaces:
+        env.close()
+        raise UserError(
+            f"env: {experiment.env}: {today} today, but where the policy was trained "
+            f"{policy.spaces}"
+        )
+    return env
 
 
 def make_games(

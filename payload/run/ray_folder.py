@@ -65,8 +65,10 @@ def remove_dead_folders() -> None:
 def _parent() -> Path:
     from ray._common.utils import get_default_system_temp_dir
 
+    # RAY_TMPDIR or TMPDIR, whatever they hold: batch systems set them.
     parent = Path(get_default_system_temp_dir())
-    return parent if len(str(parent)) <= MAX_PARENT else Path("/tmp")
+    fits = parent.is_absolute() and len(str(parent)) <= MAX_PARENT
+    return parent if fits and os.access(parent, os.W_OK | os.X_OK) else Path("/tmp")
 
 
 def _remove_if_dead(lock: Path) -> None:

@@ -17,6 +17,7 @@ from payload.experiment.settings import Experiment
 from payload.experiment.settings_of_every_algorithm import AlgorithmSettings
 from payload.may_pass import may_pass
 from payload.run.batch_resizing import resize_batches, settings_for, tell_learners
+from payload.run.build_algorithm import build_algorithm
 from payload.run.checkpoints import Checkpoint, restore_newest
 from payload.run.driver_lock import mark_dead_runs
 from payload.run.env_runner_number import EnvRunnerNumber
@@ -37,6 +38,8 @@ from payload.tracking.mlflow_run import Status
 from payload.tracking.report import Report
 from payload.tracking.run_parameters import run_parameters
 
+NO_EPISODE_S = 60.0
+"""Seconds of training after which a line says that no episode has ended."""
 STATUS_EVERY_S = 5.0
 """Minimum time between two writes of --status during training."""
 
@@ -100,6 +103,7 @@ class Training(Reporting):
         self._saved_at = 0.0
         self._trained_before = 0
         self._updated = False
+        self._told_of_no_episode = False
 
     def run(self, resume_from: list[Checkpoint], interruption: Interruption) -> Outcome:
         """Builds, trains and stops the algorithm; every error becomes an outcome."""
@@ -138,12 +142,12 @@ class Training(Reporting):
         """Builds the algorithm in the state of the first checkpoint that can be read.
 
         Raises:
-            UserError: None of them can.
-            TemporaryError: Ray or the disk keeps one from being read.
+            UserError: None of them can, or an env runner cannot start.
+            TemporaryError: Ray or the disk keeps one from being read, or no env runner is there.
         """
         config = algorithm_config(self.experiment, self.settings)
         config.callbacks(TrainingCallback)
-        algorithm = config.build_algo()
+        algorithm = build_algorithm(config)
         progress = restore_newest(algorithm, resume_from, self.view.say)
         # Also for a trial that was cut off before its first checkpoint and begins again.
         self.folder.cut_progress(progress.iteration)
@@ -215,6 +219,12 @@ class Training(Reporting):
     def _show(self, report: Report, progress: Progress) -> None:
         self.show_problem()
         self.view.update(report, progress, self.env_runners.target)
+        if not (report.episodes or self._told_of_no_episode) and report.time_total_s > NO_EPISODE_S:
+            self._told_of_no_episode = True
+            self.view.say(
+                f"No episode has ended after {report.time_total_s:.0f} s of training, so there is "
+                "no return yet; config.env_config.max_episode_steps ends long ones"
+            )
         self.status = self.status.after(report, self.view.outlook)
         if time.monotonic() - self._status_at >= STATUS_EVERY_S:
             self._write_status()

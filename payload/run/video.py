@@ -15,12 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from payload.environments.atari import AtariSettings, game_of, make_vector_env
-from payload.environments.make_env import make_env
 from payload.errors import first_line
 from payload.experiment.settings import Experiment
 from payload.run.checkpoint_policy import Policy
 from payload.run.checkpoints import Checkpoint
-from payload.run.evaluate import Play, make_games, play
+from payload.run.evaluate import Play, PlayedStep, environment_of, make_games, play
 
 PICTURES_PER_S = 30
 GAME_PICTURES_PER_S = 120
@@ -61,9 +60,9 @@ def record_video(checkpoint: Checkpoint, path: Path, seed: int = 0) -> tuple[flo
         av.open(str(aside), "w", format="mp4", options={"movflags": "faststart"}) as container,
     ):
         stream: Any = None
-        for reward, screen in islice(plays, MAX_VIDEO_S * rate):
-            total, length = total + reward, length + 1
-            picture = _even(screen)
+        for step in islice(plays, MAX_VIDEO_S * rate):
+            total, length = total + step.reward, length + 1
+            picture = _even(step.picture)
             if stream is None:
                 stream = container.add_stream("libx264", rate=rate)
                 stream.height, stream.width = picture.shape[:2]
@@ -103,12 +102,12 @@ def _play_game(experiment: Experiment, game: AtariSettings, policy: Policy, seed
             actions = policy(observations)
             observations, rewards, terminated, truncated, _ = env.step(actions)
             over = bool(terminated[0] | truncated[0])
-            yield float(rewards[0]), screen.step(actions)[0][0, 0]
+            yield PlayedStep(float(rewards[0]), over, screen.step(actions)[0][0, 0])
 
 
 def _play_pictured(experiment: Experiment, policy: Policy, seed: int) -> Play:
     """Plays an episode of any other Gymnasium environment, which draws it."""
-    with closing(make_env(experiment.env, experiment.config.env_config, "rgb_array")) as env:
+    with closing(environment_of(experiment, policy, "rgb_array")) as env:
         yield from play(env, policy, seed, pictured=True)
 
 

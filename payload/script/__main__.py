@@ -14,8 +14,8 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
+from payload.environments.retired_names import successor
 from payload.errors import first_line
-from payload.script.retired_names import successor
 
 Trace = TracebackType | None
 PR_SET_PDEATHSIG = 1

@@ -5,7 +5,9 @@ import os
 import shutil
 import time
 import traceback
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -25,11 +27,12 @@ from payload.run.run_status import RunStatus, State
 from payload.run.terminal import terminal
 from payload.run.undelivered import deliver_in_background
 from payload.search.asha import ResumableASHA
-from payload.search.ranking import draw_trials, ranking, read_record, write_table
+from payload.search.ranking import Ranked, draw_trials, ranking, read_record, write_table
 from payload.search.search_folder import status_file
 from payload.search.search_panel import SearchView
 from payload.search.search_plan import Plan, in_words
 from payload.search.trial import IDLE, REASON, SECONDS, UPDATED, Job, Trial, bundles, state_of
+from payload.tracking import comparison
 from payload.tracking.metrics import STEPS
 from payload.tracking.run_parameters import run_parameters
 
@@ -62,7 +65,7 @@ def search(job: Job, plan: Plan, cluster: Cluster, notes: list[str]) -> int:
             view.say(note)
         deliver_in_background(job.options.results, view.say)
         view.say(f"Search folder {job.folder.path}, log {job.folder.log.name}")
-        own = Search(job, plan, view)
+        own = (Search if plan.is_search else SeveralSeeds)(job, plan, view)
 
         def end_stuck(reason: str) -> None:
             own.finish(Outcome("FAILED", reason, 1))
@@ -81,6 +84,9 @@ class Search(Reporting):
     """A search's parts, from the first trial to the summary."""
 
     view: SearchView
+    verb = "tune"
+    """The command that resumes it."""
+    ends_early = "; a trial that ASHA ranks low ends early"
 
     def __init__(self, job: Job, plan: Plan, view: SearchView) -> None:
         super().__init__(job.folder, job.options, view)
@@ -102,8 +108,7 @@ class Search(Reporting):
         if len(waiting) < len(self.records):
             self.view.say(f"{len(self.records) - len(waiting)} trials are over already")
         self.view.say(
-            f"{len(waiting)} trials of {self.job.env_runners} env runners each; "
-            "a trial that ASHA ranks low ends early"
+            f"{len(waiting)} trials of {self.job.env_runners} env runners each{self.ends_early}"
         )
         try:
             if waiting:
@@ -135,7 +140,7 @@ class Search(Reporting):
             ),
             param_space={"name": tune.grid_search(waiting)},
             tune_config=tune.TuneConfig(
-                scheduler=ResumableASHA(job.folder, job.search.stop, over),
+                scheduler=self.scheduler(over),
                 trial_name_creator=lambda trial: trial.config["name"],
                 trial_dirname_creator=lambda trial: trial.config["name"],
             ),
@@ -194,33 +199,73 @@ class Search(Reporting):
             if record.state in ("STARTING", "TRAINING"):
                 self.records[name] = replace(record, state="KILLED")
         settings = ranking(self.records.values())
-        best = settings[0]
-        title = f"{self.job.search.run} on {self.job.search.env}"
         for write in (
             lambda: write_table(folder.table_file, settings),
-            lambda: draw_trials(folder, settings, title),
+            lambda: self.draw(settings, f"{self.job.search.run} on {self.job.search.env}"),
         ):
             try:
                 write()
             except OSError as error:  # A full disk must not keep the status from MLflow.
                 say(f"Not written: {error.filename}: {error.strerror}")
-        has_best = math.isfinite(best.score)
-        if has_best:
-            replace_text(folder.best_file, to_yaml(self.job.search.setting(best.values)))
+        if math.isfinite(score := settings[0].score):
+            self.write_best(settings[0])
             steps = sum(record.env_steps for record in self.records.values())
-            self.mlflow.log_metrics({EPISODE_RETURN_MEAN: best.score}, steps)
+            self.mlflow.log_metrics({EPISODE_RETURN_MEAN: score}, steps)
         say("Uploading results to MLflow ...")
         made = (folder.experiment_file, folder.table_file, folder.picture, folder.best_file)
-        self.upload(outcome.status, *made, folder.log)
+        self.upload(outcome.status, *filter(Path.exists, made), folder.log)
         self.view.show_ranking(settings)
         say(f"{outcome.status}: {outcome.reason}")
         self.write_status(outcome.status, outcome.reason)
         say(f"Trials           {folder.table_file}, {folder.picture.name}")
-        if has_best:
-            say(f"Best setting     {in_words(best.values)}: return {best.score:.2f}")
-        commands = [f"train {folder.best_file}"] if has_best else []
-        commands += [] if outcome.status == "FINISHED" else [f"tune --resume {folder.path}"]
+        commands = list(self.say_best(settings[0]))
+        if outcome.status != "FINISHED":
+            commands.append(f"{self.verb} --resume {folder.path}")
         self.say_next(*commands)
+
+    # Several seeds of one setting differ in what follows.
+
+    def scheduler(self, over: list[str]) -> Any:
+        """Returns what ends trials early, for Tune; `over` are trials that have ended."""
+        return ResumableASHA(self.job.folder, self.job.search.stop, over)
+
+    def draw(self, settings: list[Ranked], title: str) -> None:
+        draw_trials(self.job.folder, settings, title)
+
+    def write_best(self, best: Ranked) -> None:
+        replace_text(self.job.folder.best_file, to_yaml(self.job.search.setting(best.values)))
+
+    def say_best(self, best: Ranked) -> Iterator[str]:
+        """Says what is best; yields the command to type next."""
+        if math.isfinite(best.score):
+            self.view.say(f"Best setting     {in_words(best.values)}: return {best.score:.2f}")
+            yield f"train {self.job.folder.best_file}"
+
+
+class SeveralSeeds(Search):
+    """One setting with several seeds: nothing is compared, and nothing ends early."""
+
+    verb = "train"
+    ends_early = ""
+
+    def scheduler(self, over: list[str]) -> Any:
+        return None
+
+    def draw(self, settings: list[Ranked], title: str) -> None:
+        comparison.draw([self._curves()], EPISODE_RETURN_MEAN, self.job.folder.picture, title)
+
+    def write_best(self, best: Ranked) -> None:
+        """Writes nothing: the experiment is the only setting."""
+
+    def say_best(self, best: Ranked) -> Iterator[str]:
+        self.view.say(comparison.in_words(self._curves(), EPISODE_RETURN_MEAN))
+        yield f"plot {self.job.folder.path}"
+
+    def _curves(self) -> comparison.Curves:
+        label = f"{self.job.search.run} on {self.job.search.env}"
+        runs = (self.job.folder.trial(name) for name in self.records)
+        started = [rows for run in runs if (rows := list(run.progress_rows()))]
+        return comparison.Curves(label, started)
 
 
 class Follower(tune.Callback):  # type: ignore[misc]

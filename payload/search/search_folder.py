@@ -59,9 +59,14 @@ def status_file(trial: RunFolder) -> Path:
     return trial.path / "status.json"
 
 
+def is_search_folder(path: Path) -> bool:
+    return SearchFolder(path).plan_file.is_file()
+
+
 def create_search_folder(results: Path, experiment: Experiment, plan: Plan) -> SearchFolder:
     """Makes a new search's folder, named after algorithm, environment and time."""
-    folder = SearchFolder(create_run_folder(results, experiment, prefix="tune_").path)
+    prefix = "tune_" if plan.is_search else "seeds_"
+    folder = SearchFolder(create_run_folder(results, experiment, prefix).path)
     plan.write(folder.plan_file)
     folder.signed.sign()
     return folder
@@ -78,7 +83,7 @@ def find_search_to_resume(results: Path, which: str) -> SearchFolder:
     """
     if which != "latest":
         folder = SearchFolder(Path(which))
-        if not folder.plan_file.is_file():
+        if not is_search_folder(folder.path):
             raise UserError(f"--resume {which}: no search, {PLAN} is missing in it")
         return folder
     plans = sorted((results / RUNS).glob(f"*/{PLAN}"), key=lambda plan: plan.stat().st_mtime)

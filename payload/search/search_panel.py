@@ -37,8 +37,9 @@ class SearchView(View):
     def ended(self, record: Record) -> None:
         """Prints how a trial ended, unless the table shows it."""
         if not self.console.is_terminal:
+            trial = f"{record.trial.name} {in_words(record.trial.values)}".rstrip()
             self.say(
-                f"{record.trial.name} {in_words(record.trial.values)}: {record.state}, return "
+                f"{trial}: {record.state}, return "
                 f"{number(record.return_mean)} at {record.env_steps:,} steps ({record.reason})"
             )
 
@@ -93,6 +94,8 @@ def summary(records: Sequence[Record]) -> str:
     line = f"{over} of {len(records)} trials ended, {training} train"
     if math.isinf(best.score):
         return line
+    if not best.values:
+        return f"{line}, mean return {best.score:.2f}"
     return f"{line}, best return {best.score:.2f} ({in_words(best.values)})"
 
 

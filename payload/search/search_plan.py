@@ -47,11 +47,18 @@ class Plan:
     settings: list[dict[str, Any]]
     seeds: list[int]
 
+    @property
+    def is_search(self) -> bool:
+        """Whether settings are compared; otherwise one is trained with several seeds."""
+        return bool(self.settings[0])
+
     def trials(self) -> list[Planned]:
         """Returns all trials: every setting with the first seed, then with the next.
 
         This gives ASHA many settings to compare early, and a search that is cut off has tried all.
         """
+        if not self.is_search:
+            return [Planned(f"seed_{seed}", {}, seed) for seed in self.seeds]
         several = len(self.seeds) > 1
         return [
             Planned(f"trial_{n:03d}" + (f"_seed_{seed}" if several else ""), values, seed)
@@ -78,10 +85,14 @@ def make_plan(experiment: Experiment, samples: int | None, seeds: int | None) ->
         UserError: There is nothing to search, or a setting is not valid.
     """
     search = experiment.search
+    first, count = experiment.config.seed or 0, seeds or experiment.num_seeds or 1
+    of_each = list(range(first, first + count))
+    if not search and count > 1 and samples is None:
+        return Plan([{}], of_each)
     if not search:
         raise UserError(
             "config has no search space, for example lr: {loguniform: [1e-4, 1e-2]}; "
-            f"{command_name()} train trains a single setting"
+            f"{command_name()} train trains a single setting, with --seeds several times"
         )
     samples = samples or experiment.num_samples
     is_random = any(space.is_random for space in search.values())
@@ -94,8 +105,7 @@ def make_plan(experiment: Experiment, samples: int | None, seeds: int | None) ->
     settings = draw(search, samples, experiment.config.seed)
     for values in settings:
         _check(experiment, values)
-    first, count = experiment.config.seed or 0, seeds or experiment.num_seeds or 1
-    return Plan(settings, list(range(first, first + count)))
+    return Plan(settings, of_each)
 
 
 def draw(search: dict[str, SearchSpace], samples: int, seed: int | None) -> list[dict[str, Any]]:

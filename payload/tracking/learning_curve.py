@@ -26,14 +26,10 @@ def learning_curve(rows: Sequence[Mapping[str, float]], title: str, goal: float 
     }
     figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
     axes = figure.add_subplot()
-    axes.fill_between(
-        steps,
-        column[EPISODE_RETURN_MIN],
-        column[EPISODE_RETURN_MAX],
-        alpha=0.15,
-        label="worst to best",
-    )
     axes.plot(steps, column[EPISODE_RETURN_MEAN], label="mean of the last 100 episodes")
+    # Lines: a band would look like an interval of confidence, which several seeds have.
+    for name, label in ((EPISODE_RETURN_MIN, "best and worst of them"), (EPISODE_RETURN_MAX, None)):
+        axes.plot(steps, column[name], color="C0", linestyle=":", linewidth=0.8, label=label)
     if goal is not None:
         axes.axhline(goal, color="gray", linestyle="--", linewidth=1, label=f"goal {goal:g}")
     minutes = rows[-1][TIME] / 60 if rows else 0.0

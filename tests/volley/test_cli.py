@@ -233,6 +233,7 @@ def test_the_laptop_imports_of_the_other_packages_what_it_may() -> None:
         "payload.commands.arguments",
         "payload.commands.convert",
         "payload.commands.evaluate",
+        "payload.commands.plot",
         "payload.commands.run_script",
         "payload.commands.train",
         "payload.commands.tune",

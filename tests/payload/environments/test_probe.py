@@ -49,7 +49,10 @@ def probe_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Probe:
 
 def test_what_the_policy_sees_is_measured(probe_of: Probe) -> None:
     seen = "observation_space is Box(-1.0, 1.0, (2,), float32)"
-    assert probe_of("pass") == EnvironmentFacts(8, seen, "Discrete(2)", discrete=True)
+    spaces = "observations are Box(2,), actions Discrete(2)"
+    assert probe_of("pass") == EnvironmentFacts(
+        8, seen, "Discrete(2)", discrete=True, policy_spaces=spaces
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,7 +76,23 @@ def test_what_the_policy_does_is_known(probe_of: Probe, space: str, facts: dict[
     [
         ("def __init__(self): raise OSError('no window')", "making it raises OSError: no window"),
         ("def step(self, action): 1 / 0", "stepping it raises ZeroDivisionError"),
-        ("def reset(self, **_): return np.full(2, 9, np.float32), {}", "outside observation_space"),
+        (
+            "def reset(self, **_): return np.full(2, 9), {}",
+            r"reset returns an observation outside observation_space: int64 of shape \(2,\) from 9 "
+            r"to 9 is not in Box\(-1.0, 1.0, \(2,\), float32\)$",
+        ),
+        ("def reset(self, **_): return np.zeros(3), {}", r"float64 of shape \(3,\) is not in Box"),
+        (
+            "observation_space = gymnasium.spaces.Dict(near=gymnasium.spaces.Discrete(4))\n"
+            "def reset(self, **_): return {'near': 4}, {}",
+            r'observation_space\["near"\]: int 4 is not in Discrete\(4\)$',
+        ),
+        ("def __init__(self): import pygame_missing", "PyPI package of pygame_missing to pip_pack"),
+        (
+            "def __init__(self): raise gymnasium.error.DependencyNotInstalled('Box2D is not "
+            'installed, run `pip install "gymnasium[box2d]"`\')',
+            r"Next: pip_packages: \[gymnasium\[box2d\]\]$",
+        ),
         ("def reset(self, **_): os._exit(3)", "its process ended with exit code 3"),
         (f"observation_space = {SEQUENCE}", "observation_space is Sequence.*; allowed: Box, "),
         (f"action_space = {SEQUENCE}", "action_space is Sequence.*; allowed: Box, "),
@@ -94,8 +113,16 @@ def test_an_environment_that_hangs_is_given_up(
     probe_of: Probe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(probing, "PATIENCE_S", 5.0)
-    with pytest.raises(UserError, match="no answer within 5 s"):
+    with pytest.raises(UserError, match="create, reset and one step have not ended after 5 s"):
         probe_of("def reset(self, **_): time.sleep(600)")
+
+
+def test_a_module_that_trains_when_it_is_imported_is_said_to(
+    probe_of: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probing, "PATIENCE_S", 5.0)
+    with pytest.raises(UserError, match=r"import volley_bad .* has not ended after 5 s"):
+        probe_of("time.sleep(600)")
 
 
 def test_an_environment_that_hangs_leaves_no_process(
@@ -105,7 +132,7 @@ def test_an_environment_that_hangs_leaves_no_process(
     bad = tmp_path / "volley_bad.py"
     bad.write_text(bad.read_text().replace("pass", "def reset(self, **_): time.sleep(600)"))
     monkeypatch.setattr(probing, "PATIENCE_S", 5.0)
-    with pytest.raises(UserError, match="no answer within"):
+    with pytest.raises(UserError, match="not ended after"):
         # `timeout` runs Python as its child process, as xvfb-run does.
         probe(Experiment(env="volley_bad:Bad-v0", run_under="timeout 600"))
     commands = [" ".join(one.info["cmdline"] or []) for one in psutil.process_iter(["cmdline"])]

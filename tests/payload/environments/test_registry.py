@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import gymnasium
+import numpy as np
 import pytest
 
-from payload.environments.make_env import find_spec, make_env
+from payload.environments.make_env import find_spec, make_env, make_vector
 from payload.errors import UserError
 from payload.experiment.old_tables import RENAMED_ENVS
 from payload.experiment.read import read_experiment
@@ -22,6 +23,24 @@ class Maze(gymnasium.Env):
 
 gymnasium.register("Maze-v0", entry_point=Maze)
 gymnasium.register("Maze-v1", entry_point="volley_test_maze:Maze")
+"""
+
+CHATTY = """\
+import gymnasium
+import numpy as np
+
+class Chatty(gymnasium.Env):
+    observation_space = action_space = gymnasium.spaces.Discrete(2)
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        return 0, {"seen": np.zeros(1)}
+
+    def step(self, action):
+        self.steps += 1
+        return 0, 0.0, False, False, {"seen": np.zeros(self.steps), "who": "me" * self.steps}
+
+gymnasium.register("Chatty-v0", entry_point=Chatty)
 """
 
 
@@ -77,6 +96,7 @@ def test_a_package_without_environments_is_told(folder: Path) -> None:
     ("code", "reason"),
     [
         ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("import gym", "ModuleNotFoundError: No module named 'gym'"),
         ("\n1 / 0", "ZeroDivisionError: division by zero"),
     ],
 )
@@ -87,6 +107,28 @@ def test_an_import_that_fails_says_where(folder: Path, code: str, reason: str) -
     assert f"cannot be imported: {reason} ({file}, line {line})" in refusal(
         "volley_test_broken:A-v0"
     )
+
+
+def test_an_old_import_names_its_successor(folder: Path) -> None:
+    (folder / "volley_test_old.py").write_text("import gym")
+    assert "; gym is Gymnasium today: import gymnasium as gym" in refusal("volley_test_old:A-v0")
+
+
+def test_the_package_of_a_namespace_is_named_if_it_was_not_imported(folder: Path) -> None:
+    (folder / "volley_test_maze.py").write_text(MAZE)
+    assert refusal("volley_test_maze/Maze-v0") == (
+        "env: volley_test_maze/Maze-v0: Gymnasium does not know it "
+        "(did you mean volley_test_maze:volley_test_maze/Maze-v0?)"
+    )
+
+
+def test_infos_may_change_from_step_to_step(folder: Path) -> None:
+    (folder / "volley_test_chatty.py").write_text(CHATTY)
+    env = make_vector("volley_test_chatty:Chatty-v0", {}, num_envs=2)
+    env.reset(seed=0)
+    for _ in range(3):
+        *_, infos = env.step(np.zeros(2, np.int64))
+    assert not infos
 
 
 def test_an_environment_that_draws_no_pictures_says_so() -> None:

@@ -53,6 +53,13 @@ def test_a_driver_that_ends_leaves_nothing(short: Path) -> None:
     assert not list(short.iterdir())
 
 
+@pytest.mark.parametrize("parent", ["relative", "/missing", f"/tmp/{'long' * 25}"])
+def test_a_folder_in_which_ray_could_not_start_is_not_used(parent: str) -> None:
+    with driver(Path(parent), "ends") as process:
+        folder = Path(process.communicate()[0].strip())
+    assert folder.parent == Path("/tmp")
+
+
 def test_what_a_killed_driver_has_left_is_removed_at_the_next_start(short: Path) -> None:
     with driver(short, "killed") as killed:
         left = Path(killed.communicate()[0].strip())

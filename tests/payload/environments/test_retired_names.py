@@ -7,7 +7,7 @@ import importlib
 import pytest
 import ray.rllib  # noqa: F401 (its first import starts a process)
 
-from payload.script.retired_names import SUCCESSORS, successor
+from payload.environments.retired_names import SUCCESSORS, successor
 
 
 @pytest.mark.filterwarnings("ignore")  # Ray's own, of its old packages.
