@@ -28,6 +28,8 @@ while True:
         before = nodes
     time.sleep(0.2)
 """
+AGAIN = ("sh", "-c", 'until "$@"; do sleep 1; done', "sh")
+"""Repeats a command that fails: Ray may still be starting on a head that has just booted."""
 ENV_RUNNER = re.compile(r"ray::(Atari|Gymnasium)EnvRunner\b")
 DRIVER = "-m payload train"
 WINDOW_S = 5.0
@@ -55,7 +57,7 @@ class NodeWatch:
 
     def __enter__(self) -> NodeWatch:
         self._process = subprocess.Popen(
-            self.head.inside(*AS_RAY, PYTHON, "-c", WATCH),
+            self.head.inside(*AS_RAY, *AGAIN, PYTHON, "-c", WATCH),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
