@@ -17,6 +17,7 @@ from payload.commands.arguments import (
     add_plot,
     add_results,
     add_run,
+    add_runs,
     add_train,
     add_tune,
 )
@@ -101,6 +102,7 @@ def _add_here(here: Group) -> None:
     add_evaluate(here)
     add_plot(here)
     add_run(here)
+    add_runs(here)
     add_convert(here)
     ui = here.add_parser(
         "ui",
@@ -254,6 +256,15 @@ def _add_submit(cluster: Group) -> None:
         help="experiment or script file (YAML), a Python file, or a pattern ('runs/*.yaml')",
     )
     add_overrides(submit)
+    add(
+        "--secret",
+        action="append",
+        default=[],
+        dest="secrets",
+        metavar="NAME",
+        help="give the driver this variable of the environment, without writing it into any "
+        "experiment, log or result",
+    )
     add("--name", help="its name on the cluster (default: the file's)")
     add(
         "--priority",

@@ -74,6 +74,8 @@ def _here(verb: str) -> Command:
             from payload.commands.plot import plot as command
         case "run":
             from payload.commands.run_script import run_script as command
+        case "runs":
+            from payload.commands.runs import runs as command
         case "bench":
             from bench.command import bench as command
         case "ui":
@@ -136,7 +138,19 @@ def _experiments(verb: str) -> Command:
 
 COMMANDS: dict[str, Callable[[str], Command]] = {
     **dict.fromkeys(
-        ("train", "tune", "evaluate", "plot", "run", "convert", "ui", "bench", "new", "completion"),
+        (
+            "train",
+            "tune",
+            "evaluate",
+            "plot",
+            "run",
+            "runs",
+            "convert",
+            "ui",
+            "bench",
+            "new",
+            "completion",
+        ),
         _here,
     ),
     **dict.fromkeys(("up", "down", "status", "cost", "start", "sleep"), _machines),

@@ -19,7 +19,7 @@ from volley.run import Run
 from volley.runs import RunsOfHead, read_files
 from volley.stack import Stack
 from volley.submission import Submission, check_files, checked_name, of_file
-from volley.submit import Turn, send
+from volley.submit import Turn, secrets_of, send
 
 
 class Cluster:
@@ -59,7 +59,8 @@ class Cluster:
             UserError: It cannot be used, or the head refuses it.
         """
         submission = submission_of(experiment, keys, name)
-        (answer,) = send(self._stack, [submission], Turn(priority, now))
+        secrets = [secrets_of(submission)]
+        (answer,) = send(self._stack, [submission], Turn(priority, now), secrets)
         return ClusterRun(self._head, answer["name"])
 
     def run(self, name: str) -> ClusterRun:

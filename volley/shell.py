@@ -13,6 +13,9 @@ from volley.source import Off, source, unread
 from volley.ssh import LOST, config_entry
 from volley.stack import Stack
 
+WITH_ENVIRONMENT = 'PATH=/opt/volley/venv/bin:$PATH; exec "$@"'
+"""Runs a command that finds the cluster's Python first."""
+
 
 def ssh(options: argparse.Namespace) -> int:
     """Replaces this process with ssh, for a shell on the head."""
@@ -41,7 +44,8 @@ def execute(options: argparse.Namespace) -> int:
     if not options.words:
         raise refused("no command given", "volley exec -- nvidia-smi")
     connection = Head(Stack(options.stack)).connection
-    command = connection.command(options.words, terminal=sys.stdin.isatty())
+    words = ["sh", "-c", WITH_ENVIRONMENT, "sh", *options.words]
+    command = connection.command(words, terminal=sys.stdin.isatty())
     code = subprocess.run(command, check=False).returncode
     if code == LOST:
         raise UserError(

@@ -1,17 +1,21 @@
 """`volley submit`, `stop` and `resume`: experiments and scripts in the head's queue."""
 
 import argparse
+import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from head.queue.record import LIVE
 from payload.commands.arguments import overrides
 from payload.errors import UserError
 from volley.dry_run import show_dry_run
+from volley.errors import refused
 from volley.head import Head, OnSent
 from volley.stack import Stack
 from volley.submission import Submission, submissions
@@ -30,7 +34,9 @@ def submit(options: argparse.Namespace) -> int:
     found = submissions(options.files, options.name, options.script_params, overrides(options))
     if options.dry_run:
         return show_dry_run(found, options.as_json)
-    answers = list(send(Stack(options.stack), found, Turn(options.priority, options.now)))
+    secrets = [secrets_of(submission, options.secrets) for submission in found]
+    turn = Turn(options.priority, options.now)
+    answers = list(send(Stack(options.stack), found, turn, secrets))
     for note in dict.fromkeys(note for submission in found for note in submission.notes):
         print(note, file=sys.stderr)
     name = found[0].name
@@ -40,6 +46,19 @@ def submit(options: argparse.Namespace) -> int:
     answer = answers[0] if len(answers) == 1 else {"experiments": answers}
     show(options.as_json, answer, *lines, f"Next: {following}")
     return 0
+
+
+def secrets_of(submission: Submission, also: Sequence[str] = ()) -> dict[str, str]:
+    """Returns the values of an experiment's secrets, from this environment.
+
+    Raises:
+        UserError: One is not set.
+    """
+    names = dict.fromkeys([*submission.read.secrets, *also])
+    for name in names:
+        if not os.environ.get(name):
+            raise refused(f"--secret {name}: is not set in the environment", f"export {name}=...")
+    return {name: os.environ[name] for name in names}
 
 
 @dataclass(frozen=True)
@@ -56,8 +75,16 @@ class Turn:
         return [*priority, *(["--now"] if self.now else [])]
 
 
-def send(stack: Stack, found: Sequence[Submission], turn: Turn) -> Iterator[dict[str, Any]]:
+def send(
+    stack: Stack,
+    found: Sequence[Submission],
+    turn: Turn,
+    secrets: Sequence[dict[str, str]] = (),
+) -> Iterator[dict[str, Any]]:
     """Sends each to the head's queue; yields the head's answers.
+
+    Args:
+        secrets: Of each, by name.
 
     Raises:
         UserError: The head cannot be reached, or refuses one; those before it are queued.
@@ -69,11 +96,14 @@ def send(stack: Stack, found: Sequence[Submission], turn: Turn) -> Iterator[dict
         first = found[0].archive()
         not_deleting.result()
         head = connecting.result()
-    for place, submission in enumerate(found):
+    for place, (submission, own) in enumerate(zip_longest(found, secrets)):
         packed = submission.archive() if place else first
         try:
             with _progress(packed.size) as on_sent:
-                words = ("submit", submission.name, *turn.words)
+                words = ["submit", submission.name, *turn.words]
+                if own:
+                    head.ask("secrets", submission.name, stdin=json.dumps(own).encode())
+                    words.append("--secrets")
                 yield head.ask(*words, stdin=packed, on_sent=on_sent)
         except UserError as error:
             if not place:

@@ -25,6 +25,7 @@ from .jupyter import jupyter
 from .ray_command import ray
 from .registry_login import registry_login
 from .removal import rm
+from .secrets import remove_secrets, secrets
 from .submit import Submission, submit
 from .tensorboard import tensorboard
 
@@ -62,6 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     add.add_argument("--now", action="store_true")
     add.add_argument("--replace", action="store_true")
     add.add_argument("--priority", type=int)
+    add.add_argument("--secrets", action="store_true")
+    verb("secrets", secrets)
     verb("status", status.status, of_experiment=False).add_argument("--name")
     verb("stop", _stop)
     verb("resume", _resume)
@@ -86,6 +89,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _submit(store: Store, options: argparse.Namespace) -> dict[str, Any]:
     check_space()
+    if not options.secrets:  # Those of an earlier experiment of this name.
+        remove_secrets(options.name)
     how = Submission(options.name, options.now, options.replace, options.priority)
     record = submit(store, sys.stdin.buffer, how)
     # The experiment that it replaces writes its checkpoint first.

@@ -8,6 +8,7 @@ from ..files import files_of_runs
 from ..marks import is_saved
 from ..paths import RUNS
 from ..queue.store import Store
+from .secrets import remove_secrets
 
 
 def rm(store: Store, options: Namespace) -> dict[str, Any]:
@@ -28,6 +29,7 @@ def rm(store: Store, options: Namespace) -> dict[str, Any]:
     }
     if not options.look:
         store.remove(record.name)
+        remove_secrets(record.name)
         if has_runs:
             remove_runs(runs, store)
     return answer

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..cluster_settings import read_settings
 from ..files import update_with
-from ..paths import CONTAINERS, PACKAGES, PYTHON
+from ..paths import CONTAINERS, PACKAGES, PYTHON, SECRETS
 from .record import ENV_RUNNERS, OUTPUT, STATUS
 
 if TYPE_CHECKING:
@@ -237,7 +237,9 @@ def entrypoint(command: list[str], folder: Path) -> str:
     """Returns the job's shell command line, which keeps the output in a file: it outlives Ray."""
     output = shlex.quote(str(folder / OUTPUT))
     score = f"echo {OOM_SCORE} > {OOM_SCORE_FILE}"
-    return f"{score}; echo See {output}; exec {shlex.join(command)} >> {output} 2>&1"
+    file = shlex.quote(str(SECRETS / folder.name))
+    secrets = f"[ ! -f {file} ] || . {file}"
+    return f"{score}; echo See {output}; {secrets}; exec {shlex.join(command)} >> {output} 2>&1"
 
 
 if __name__ == "__main__":

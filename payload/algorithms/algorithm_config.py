@@ -50,7 +50,10 @@ def algorithm_config(experiment: Experiment, settings: AlgorithmSettings) -> Alg
             kwargs = {"game": game.env_config(), "clip_rewards": settings.clip_rewards}
             env_runner_class = AtariGameEnvRunner
         environment = EnvironmentSettings(
-            kwargs, settings.env_step_timeout_s, check_space=not settings.disable_env_checking
+            kwargs,
+            settings.env_step_timeout_s,
+            check_space=not settings.disable_env_checking,
+            info_metrics=settings.info_metrics,
         )
         config.environment(experiment.env, env_config=asdict(environment))
         config.env_runners(env_runner_cls=env_runner_class)

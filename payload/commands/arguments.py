@@ -23,6 +23,17 @@ def add_train(commands: Any) -> None:
         metavar="N",
         help="train with N seeds, as many at once as fit, and show what they reach together",
     )
+    train.add_argument(
+        "--name",
+        help="name of the run's folder and of its MLflow run (default: from algorithm, environment "
+        "and time)",
+    )
+    train.add_argument(
+        "--init-from",
+        type=Path,
+        metavar="CHECKPOINT",
+        help="begin with the weights of a checkpoint, or of a run's best, where shapes fit",
+    )
     train.set_defaults(samples=None)
     _add_resume(train, "run")
     _add_run_options(train)
@@ -59,7 +70,7 @@ def add_tune(commands: Any) -> None:
     add("--seeds", type=int, metavar="K", help="trials of each setting (default 1)")
     _add_resume(tune, "search")
     _add_run_options(tune)
-    tune.set_defaults(env_runners=None)
+    tune.set_defaults(env_runners=None, name=None, init_from=None)
 
 
 def add_plot(commands: Any) -> None:
@@ -90,6 +101,18 @@ def add_plot(commands: Any) -> None:
         help="the picture, .png, .svg or .pdf, beside which the table is (default curves.png)",
     )
     add_results(plot)
+
+
+def add_runs(commands: Any) -> None:
+    runs = commands.add_parser(
+        "runs",
+        help="list the runs on this machine, or delete some",
+        description="Lists the runs and searches in a folder of results. A deleted run is gone "
+        "from the folder; MLflow keeps it among its deleted runs.",
+        allow_abbrev=False,
+    )
+    runs.add_argument("--delete", nargs="+", metavar="RUN", help="delete these instead")
+    add_results(runs)
 
 
 def add_evaluate(commands: Any) -> None:
@@ -206,12 +229,23 @@ def add_overrides(command: argparse.ArgumentParser) -> None:
         "for example '{\"time_total_s\": 3600}'",
     )
     add("--seed", type=int, help="seed of weights, actions and environments")
+    add(
+        "--tag",
+        action="append",
+        type=_tag,
+        dest="tags",
+        metavar="KEY=VALUE",
+        help="a tag of the MLflow run",
+    )
+    add("--notes", metavar="TEXT", help="the description of the MLflow run")
 
 
 def overrides(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the keys of an experiment that the options of `add_overrides` give."""
-    keys = ("run", "env", "stop", "source_directory", "tensorboard")
+    keys = ("run", "env", "stop", "source_directory", "tensorboard", "notes")
     given = {key: value for key in keys if (value := getattr(options, key, None)) is not None}
+    if getattr(options, "tags", None):
+        given["tags"] = dict(options.tags)
     config = dict(options.config or {})
     if options.seed is not None:
         config["seed"] = options.seed
@@ -288,6 +322,13 @@ def _input(text: str) -> tuple[str, Path]:
     if not name or not folder:
         raise argparse.ArgumentTypeError(f"{text!r}: is not NAME=FOLDER")
     return name, Path(folder)
+
+
+def _tag(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r}: is not KEY=VALUE")
+    return key, value
 
 
 def _mapping(text: str) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def evaluate(options: argparse.Namespace) -> int:
 
 def _checkpoint(path: Path | None, results: Path) -> Checkpoint:
     """Returns the checkpoint at a path, or the best of the newest run; checks that it is whole."""
-    from payload.run.checkpoints import DamagedError, find_checkpoint
+    from payload.run.checkpoints import whole_checkpoint
     from payload.run.run_folder import newest_run
 
     if path is None:
@@ -94,12 +94,7 @@ def _checkpoint(path: Path | None, results: Path) -> Checkpoint:
                 f"--results {results}: no run there has a checkpoint. Next: {command_name()} train"
             )
         path = newest.path
-    checkpoint = find_checkpoint(path)
-    try:
-        checkpoint.verify()
-    except DamagedError as error:
-        raise UserError(f"{error}; give another checkpoint") from None
-    return checkpoint
+    return whole_checkpoint(path)
 
 
 def _with_folders(experiment: Experiment, options: argparse.Namespace) -> Experiment:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from payload.experiment.placement import Cluster
     from payload.experiment.read import LoadedExperiment
     from payload.experiment.settings import Experiment
+    from payload.run.checkpoints import Checkpoint
     from payload.run.reporting import TrainOptions
     from payload.run.run_folder import RunFolder
     from payload.run.trust import Signed
@@ -42,6 +43,27 @@ def check_run_options(options: argparse.Namespace) -> None:
     if options.env_runners is not None and not options.env_runners.absolute().parent.is_dir():
         raise UserError(f"--env-runners {options.env_runners}: the folder does not exist")
     choose_tracking_uri(options)
+    if options.name is not None:
+        from payload.run.run_folder import check_name
+
+        check_name(options.results, options.name)
+    for option in ("name", "init_from"):
+        if options.resume is not None and getattr(options, option) is not None:
+            raise UserError(f"--{option.replace('_', '-')}: a resumed run has it already")
+    if options.init_from is not None:
+        options.init_from = _initial_checkpoint(options.init_from, options.trust)
+
+
+def _initial_checkpoint(path: Path, trust: bool) -> Checkpoint:
+    """Returns the checkpoint of --init-from; asks before its pickles are read."""
+    from payload.run.checkpoint_policy import needs_pickle
+    from payload.run.checkpoints import Checkpoint, whole_checkpoint
+    from payload.run.trust import check_trust, code_of
+
+    checkpoint = Checkpoint(whole_checkpoint(path).path.absolute())
+    code = code_of(checkpoint.experiment(), needs_pickle(checkpoint))
+    check_trust(str(checkpoint.path), [checkpoint.signed], code, trust)
+    return checkpoint
 
 
 def check_status(file: Path | None) -> None:
@@ -105,6 +127,7 @@ def train_options(options: argparse.Namespace) -> TrainOptions:
         options.keep_checkpoints,
         options.status,
         options.env_runners,
+        options.init_from,
     )
 
 

@@ -60,7 +60,9 @@ def train(options: argparse.Namespace) -> int:
         from payload.run.train import train
 
         check_config(experiment, settings)  # If RLlib refuses, no folder is left.
-        folder = resumed or run_folder.create_run_folder(options.results, experiment)
+        folder = resumed or run_folder.create_run_folder(
+            options.results, experiment, name=options.name
+        )
         if resumed is None:
             until_end.enter_context(driver_lock(folder))
         checkpoints = resumed.checkpoints().newest_first() if resumed is not None else []

@@ -67,7 +67,7 @@ def tune(options: argparse.Namespace) -> int:
         from payload.search.run_search import search
         from payload.search.trial import Job
 
-        folder = resumed or create_search_folder(options.results, experiment, plan)
+        folder = resumed or create_search_folder(options.results, experiment, plan, options.name)
         if resumed is None:
             until_end.enter_context(driver_lock(folder))
         trial_by_name = {trial.name: trial for trial in plan.trials()}

@@ -15,6 +15,7 @@ from ray.rllib.utils.metrics import (
 )
 
 from payload.environments.environment_faults import EnvironmentFaultError, StepTimeout
+from payload.environments.info_metrics import InfoMetrics
 
 ROUNDING = 1e-5
 """How far a value may exceed a bound, relative to the bound: spaces are float32."""
@@ -22,6 +23,8 @@ EPISODE_RETURNS = "episode_returns"
 EPISODE_LENGTHS = "episode_lengths"
 """Every finished episode's return and length in environment steps, one by one. RLlib's own
 EPISODE_RETURN_MEAN is a mean of means of unequal weight, not the mean of the last 100."""
+INFO = "info"
+"""Below it the same for each number of `info` that is a metric."""
 
 
 class FinishedEpisode(NamedTuple):
@@ -29,6 +32,8 @@ class FinishedEpisode(NamedTuple):
     """Environment steps."""
     episode_return: float
     """Sum of the environment's own rewards, neither clipped nor discounted."""
+    info: dict[str, float]
+    """Numbers of `info` at its end that are metrics."""
 
 
 class CheckedVector(VectorWrapper):
@@ -48,6 +53,7 @@ class CheckedVector(VectorWrapper):
         clip_rewards: bool = False,
         check_space: bool = False,
         timeout: StepTimeout | None = None,
+        info_metrics: InfoMetrics | None = None,
     ) -> None:
         """
         Args:
@@ -57,6 +63,7 @@ class CheckedVector(VectorWrapper):
         """
         super().__init__(env)
         self.clip_rewards, self.timeout = clip_rewards, timeout
+        self._info_metrics = info_metrics or InfoMetrics()
         self._bounds = _bounds(env.single_observation_space) if check_space else None
         self.finished: list[FinishedEpisode] = []
         """Episodes finished since the list was last emptied."""
@@ -82,9 +89,9 @@ class CheckedVector(VectorWrapper):
         self._over = terminated | truncated
         for index in np.flatnonzero(self._over):
             if self.wanted is None or self.wanted[index] > 0:
-                self.finished.append(
-                    FinishedEpisode(int(self._lengths[index]), float(self._returns[index]))
-                )
+                length, episode_return = int(self._lengths[index]), float(self._returns[index])
+                info = self._info_metrics.at(infos, int(index))
+                self.finished.append(FinishedEpisode(length, episode_return, info))
                 if self.wanted is not None:
                     self.wanted[index] -= 1
             self._returns[index], self._lengths[index] = 0.0, 0
@@ -144,5 +151,7 @@ def log_episodes(metrics: Any, finished: Sequence[FinishedEpisode], window: int)
         metrics.log_value(EPISODE_LENGTHS, episode.length, reduce="item_series")
         metrics.log_value(EPISODE_RETURN_MEAN, episode.episode_return, window=window)
         metrics.log_value(EPISODE_LEN_MEAN, episode.length, window=window)
+        for name, value in episode.info.items():
+            metrics.log_value((INFO, name), value, reduce="item_series")
     metrics.log_value(NUM_EPISODES, len(finished), reduce="sum")
     metrics.log_value(NUM_EPISODES_LIFETIME, len(finished), reduce="lifetime_sum")

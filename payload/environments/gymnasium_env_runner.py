@@ -11,6 +11,7 @@ from gymnasium.wrappers.vector import DictInfoToList
 from payload.environments.atari import AtariSettings, make_vector_env
 from payload.environments.checked_vector import CheckedVector, log_episodes
 from payload.environments.environment_faults import Recovering, StepTimeout
+from payload.environments.info_metrics import InfoMetrics
 from payload.environments.make_env import EnvironmentSettings, make_vector
 from payload.environments.policy_observation import PolicyObservationVector
 from payload.episode_length import MAX_EPISODE_STEPS
@@ -95,8 +96,21 @@ class GymnasiumEnvRunner(Recovering):
         if WORKER_INDEX in kwargs:
             first = EVALUATES_FROM if self.config.in_evaluation else 0
             kwargs[WORKER_INDEX] = first + self.worker_index
-        env = make_vector(self.config.env, kwargs, self.num_envs)
-        return CheckedVector(env, check_space=self._settings.check_space, timeout=self._timeout)
+        env = make_vector(self.config.env, kwargs, self.num_envs, self._info_metrics)
+        return CheckedVector(
+            env,
+            check_space=self._settings.check_space,
+            timeout=self._timeout,
+            info_metrics=self._info_metrics,
+        )
+
+    @cached_property
+    def _info_metrics(self) -> InfoMetrics:
+        return InfoMetrics(tuple(self._settings.info_metrics))
+
+    def numbers_in_info(self) -> set[str]:
+        """Returns the names of all numbers that `info` had at the ends of episodes."""
+        return self._info_metrics.seen
 
     def get_metrics(self) -> Any:
         """Returns the metrics since the last call, every finished episode among them."""

@@ -91,6 +91,7 @@ def _provide_conda(lock: Path, prefixes: Path) -> None:
 
 def provide_inputs(needs: MachineNeeds, results: Path) -> None:
     """Does the part of `provide` that a Ray job does not bring along."""
+    check_secrets(needs)
     os.environ.update(input_variables(needs.inputs, results / INPUTS))
 
 
@@ -104,6 +105,16 @@ def check_files(needs: MachineNeeds) -> None:
     """Raises UserError unless the folders and files that the experiment names can be used."""
     for problem in problems_of_files(needs):
         raise UserError(problem)
+
+
+def check_secrets(needs: MachineNeeds) -> None:
+    """Raises UserError unless this process has the secrets."""
+    for name in needs.secrets:
+        if name not in os.environ:
+            raise UserError(
+                f"secrets: {name}: is not set in the environment. Next: export {name}=..., on a "
+                "cluster volley submit again"
+            )
 
 
 def check_machine(needs: MachineNeeds) -> None:

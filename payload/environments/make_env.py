@@ -5,14 +5,16 @@ An id is "EnvId-v0" or "package:EnvId-v0", as in gymnasium.make.
 
 import importlib.util
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from payload.environments.info_metrics import InfoMetrics, OwnInfo
 from payload.environments.missing_packages import remedy
 from payload.environments.policy_action import PolicyAction, PolicyActionVector
 from payload.environments.policy_observation import PolicyObservation, PolicyObservationVector
@@ -28,6 +30,8 @@ class EnvironmentSettings:
     step_timeout_s: float
     check_space: bool
     """Compare observations with their space."""
+    info_metrics: Sequence[str] = ()
+    """Numbers of `info` at an episode's end that are metrics."""
 
 
 def make_env(
@@ -53,7 +57,10 @@ def make_env(
 
 
 def make_vector(
-    env_id: str, env_config: Mapping[str, Any], num_envs: int
+    env_id: str,
+    env_config: Mapping[str, Any],
+    num_envs: int,
+    info_metrics: InfoMetrics | None = None,
 ) -> VectorEnv[Any, Any, Any]:
     """Makes a vector of environments, which reset in the step after the end of an episode.
 
@@ -71,23 +78,13 @@ def make_vector(
         spec,
         num_envs,
         vectorization_mode="sync",
-        # Gymnasium joins the infos of all copies, which must not change their keys or shapes.
-        wrappers=[WithoutInfo, PolicyObservation, PolicyAction],
+        wrappers=[
+            partial(OwnInfo, metrics=info_metrics or InfoMetrics()),
+            PolicyObservation,
+            PolicyAction,
+        ],
         **env_config,
     )
-
-
-class WithoutInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment whose infos are empty: they are its own business."""
-
-    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        observation, _ = self.env.reset(**kwargs)
-        return observation, {}
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        *returned, _ = self.env.step(action)
-        observation, reward, terminated, truncated = returned
-        return observation, reward, terminated, truncated, {}
 
 
 def find_spec(env_id: str) -> EnvSpec:
@@ -132,6 +129,19 @@ def _import(env_id: str, package: str) -> None:
 
 def _import_failed(env_id: str, package: str, error: Exception) -> UserError:
     return UserError(f"env: {env_id}: {package} cannot be imported: {raised(error)}{remedy(error)}")
+
+
+def has_several_agents(env_id: str, env_config: Mapping[str, Any]) -> bool:
+    """Whether it is an environment of RLlib's MultiAgentEnv, or of PettingZoo's parallel API."""
+    spec = find_spec(env_id)
+    entry = spec.entry_point
+    creator = load_env_creator(entry) if isinstance(entry, str) else entry
+    try:
+        return creator is not None and hasattr(
+            creator(**{**spec.kwargs, **env_config}), "possible_agents"
+        )
+    except Exception:  # Its own code may raise anything.
+        return False
 
 
 def _exists(package: str) -> bool:

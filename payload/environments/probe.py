@@ -22,7 +22,7 @@ import numpy as np
 import psutil
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Tuple
 
-from payload.environments.make_env import find_spec, make_env
+from payload.environments.make_env import find_spec, has_several_agents, make_env
 from payload.environments.missing_packages import remedy
 from payload.environments.policy_action import PolicyAction
 from payload.environments.policy_observation import PolicyObservation
@@ -37,6 +37,10 @@ PATIENCE_S = 120.0
 """Time limit of an environment's first step; a simulator may load for a while."""
 NO_WINDOW = re.compile(r"\bdisplay|video device|\bX11|\bX server|Xlib|\bGLX", re.IGNORECASE)
 """Matches errors of Xlib, Tk, SDL, GLFW, Qt and Java without an X server."""
+SEVERAL_AGENTS = (
+    "it has several agents, and an experiment trains one. A script trains it with "
+    "PPOConfig().multi_agent(...). Next: volley run SCRIPT"
+)
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,8 @@ def facts_of(env_id: str, env_config: dict[str, Any]) -> EnvironmentFacts:
     except Exception as error:  # The environment's own code may raise anything.
         passes = getattr(error, "errno", None) in ERRNOS
         problem = f"making it raises {raised(error)}{remedy(error)}"
+        if has_several_agents(env_id, env_config):
+            problem = SEVERAL_AGENTS
         return EnvironmentFacts(problem=problem, passes=passes)
     seen, acted = env.observation_space, env.action_space
     assert isinstance(env, PolicyAction)

@@ -29,7 +29,7 @@ def with_defaults(
         num_env_runners: The result of `placement.place`; None leaves the setting as it is.
     """
     given = experiment.config
-    filled: dict[str, Any] = {}
+    filled: dict[str, Any] = {"info_metrics": []} if atari else {}
     if num_env_runners is not None:
         filled["num_env_runners"] = num_env_runners
     for name, field in type(given).model_fields.items():
@@ -115,6 +115,8 @@ def notes_on_defaults(experiment: Experiment, atari: bool) -> list[str]:
         ]
     if atari:
         notes += notes_on_game(given.env_config)
+        if given.info_metrics:
+            notes.append("config.info_metrics is ignored: an Atari game has no such numbers")
         notes += [
             f"config.{name} is ignored: {experiment.env} is an Atari game, which "
             f"{experiment.run} learns with a loss and a network of volley's own"

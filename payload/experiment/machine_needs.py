@@ -44,6 +44,9 @@ class MachineNeeds(BaseModel):
     """A dependencies file of conda (environment.yml) with more of them, and with channels."""
     environment_variables: dict[_Name, str] = {}
     """Environment variables of every process of the run."""
+    secrets: list[_Name] = []
+    """Names of environment variables with secrets, which the driver gets: on this machine those of
+    its environment, on a cluster what `volley submit` found in the environment and sent."""
     inputs: dict[_Name, str] = {}
     """Folders to read, by name; the environment finds each one at VOLLEY_INPUT_<NAME>."""
     apt_packages: list[_Package] = []

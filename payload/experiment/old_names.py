@@ -29,7 +29,7 @@ from payload.experiment.old_tables import (
     WITHOUT_SUCCESSOR,
 )
 from payload.experiment.search_space import LISTS, SearchSpace
-from payload.experiment.settings import SETTINGS, Algorithm
+from payload.experiment.settings import INFO_MEAN, SETTINGS, Algorithm
 
 HORIZON = "horizon"
 """Today it is an argument of gymnasium.make, which another layer may give too."""
@@ -230,6 +230,9 @@ def translate_stop(stop: dict[str, Any]) -> Translated:
         with translated.collecting():
             if key in RENAMED_STOP:
                 _rename("stop", translated, stop, key, RENAMED_STOP[key], value)
+            elif key.startswith(INFO_MEAN):
+                of_info = translated.values.setdefault(INFO_MEAN.rstrip("/"), {})
+                of_info[key.removeprefix(INFO_MEAN)] = value
             else:
                 translated.values[key] = value
     return translated

@@ -5,11 +5,15 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from payload.errors import nearest
 from payload.experiment.merge import SECTIONS, Layer, Merged, merge
 from payload.experiment.problems import FATAL, Problem, problems_of, refusal
 from payload.experiment.settings import (
     DEFAULT_TIME_TOTAL_S,
+    EPISODE_LEN_MEAN,
+    EPISODE_RETURN_MEAN,
     EVALUATION_RETURN_MEAN,
+    INFO_MEAN,
     SETTINGS,
     Algorithm,
     Experiment,
@@ -103,6 +107,15 @@ def _problems_together(merged: Merged) -> list[Problem]:
     """Returns what is wrong with sections that are right by themselves."""
     experiment = built(merged)
     goal, interval = experiment.stop.evaluation_return_mean, experiment.config.evaluation_interval
+    for name in experiment.stop.info.keys() - set(experiment.config.info_metrics):
+        key = f"{INFO_MEAN}{name}"
+        text = f"stop.{key} is never reached without config.info_metrics: [{name}]"
+        return [Problem(text, "stop", key)]
+    own = [f"{INFO_MEAN}{name}" for name in experiment.config.info_metrics]
+    metrics = [EPISODE_RETURN_MEAN, EVALUATION_RETURN_MEAN, EPISODE_LEN_MEAN, *own]
+    if (metric := experiment.search_metric) not in metrics:
+        text = f"metric: {metric}: must be one of {', '.join(metrics)}{nearest(metric, metrics)}"
+        return [Problem(text, "", "metric")]
     if goal is None or interval is not None:
         return []
     text = (

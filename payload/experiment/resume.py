@@ -26,7 +26,7 @@ STAYS = frozenset(
 CHANGES_NOTHING = frozenset(
     {"num_env_runners", "num_cpus_per_env_runner", "num_learners", "num_gpus_per_learner"}
     | {"evaluation_interval", "evaluation_duration", "evaluation_num_env_runners"}
-    | {"env_step_timeout_s", "disable_env_checking", "min_time_s_per_iteration"}
+    | {"env_step_timeout_s", "disable_env_checking", "min_time_s_per_iteration", "info_metrics"}
 )
 """Settings of `config` that do not affect what is learned. All others are hyperparameters."""
 

@@ -33,6 +33,8 @@ EPISODE_RETURN_MEAN = "env_runners/episode_return_mean"
 """Where RLlib's result has it, and by what Tune's `stop` and MLflow know it."""
 EVALUATION_RETURN_MEAN = f"evaluation/{EPISODE_RETURN_MEAN}"
 EPISODE_LEN_MEAN = "env_runners/episode_len_mean"
+INFO_MEAN = "env_runners/info/"
+"""Before the name of a number of `info_metrics`."""
 NUM_EPISODES_LIFETIME = "env_runners/num_episodes_lifetime"
 DEFAULT_TIME_TOTAL_S = 3600.0
 """Time limit of a run without any stop criterion."""
@@ -50,6 +52,9 @@ class Stop(BaseModel):
     episode_len_mean: float | None = Field(None, gt=0, alias=EPISODE_LEN_MEAN)
     """Mean length of the last 100 episodes, in environment steps, is at least this; it needs 100
     episodes."""
+    info: dict[str, float] = Field({}, alias=INFO_MEAN.rstrip("/"))
+    """Mean of the last 100 episodes of a number of `info_metrics` is at least this; it needs 100
+    episodes. `env_runners/info/success: 0.9`, for example."""
     time_total_s: float | None = Field(None, gt=0)
     """Seconds of training, including those before a resume: a number, or `1h30m`."""
     num_env_steps_sampled_lifetime: int | None = Field(None, gt=0)
@@ -73,11 +78,18 @@ class Experiment(MachineNeeds):
     """Training ends when the first criterion is met; without any, after an hour."""
     run_under: str | None = Field(None, min_length=1)
     """A command that runs the env runners' Python: "xvfb-run -a" for a simulator with a window."""
+    tags: dict[str, str] = Field(default_factory=dict)
+    """Tags of the MLflow run."""
+    notes: str | None = None
+    """The description on the page of the MLflow run."""
     tensorboard: bool = False
     """Write the metrics to TensorBoard event files too, in the run's folder."""
     # A search
     num_samples: int | None = Field(None, ge=1)
     """Settings that `tune` draws, times the combinations of a grid."""
+    metric: str | None = None
+    """What `tune` makes as large as it can: a mean return, the length of episodes, or
+    `env_runners/info/NAME`. Default: `env_runners/episode_return_mean`."""
     num_seeds: int | None = Field(None, ge=1)
     """Trainings of each setting, for `train` too."""
     _search: dict[str, SearchSpace] = PrivateAttr(default_factory=dict)
@@ -86,6 +98,10 @@ class Experiment(MachineNeeds):
     def search(self) -> dict[str, SearchSpace]:
         """Settings of `config` that `tune` searches; `config` has a value of each."""
         return self._search
+
+    @property
+    def search_metric(self) -> str:
+        return self.metric or EPISODE_RETURN_MEAN
 
     @property
     def has_trials(self) -> bool:

@@ -64,6 +64,9 @@ class AlgorithmSettings(BaseModel):
     answer a step or a reset."""
     disable_env_checking: bool = False
     """Not on Atari games. Accept observations outside their space."""
+    info_metrics: list[Annotated[str, Field(pattern=r"^[^/]+$")]] = []
+    """Not on Atari games. Numbers that the environment's `info` carries at the end of an episode.
+    Each is a metric `env_runners/info/NAME`, the mean of the last 100 episodes."""
     # Preprocessing
     image_size: Annotated[int, AtariOnly] = Field(84, ge=32, le=210)
     """Height and width of an observation in pixels."""

@@ -240,7 +240,7 @@ class AtariEnvRunner(Recovering):
     def _finish_episode(self, env: int) -> None:
         if self._episodes_wanted is None or self._episodes_wanted[env] > 0:
             self._finished.append(
-                FinishedEpisode(int(self._lengths[env]), float(self._returns[env]))
+                FinishedEpisode(int(self._lengths[env]), float(self._returns[env]), {})
             )
             if self._episodes_wanted is not None:
                 self._episodes_wanted[env] -= 1

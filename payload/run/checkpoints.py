@@ -224,6 +224,20 @@ def find_checkpoint(path: Path) -> Checkpoint:
     raise UserError(f"{path}: no checkpoint (a folder with {ALGORITHM}/ and {EXPERIMENT_FILE})")
 
 
+def whole_checkpoint(path: Path) -> Checkpoint:
+    """Returns the checkpoint that `path` means, see `find_checkpoint`, if its files are intact.
+
+    Raises:
+        UserError: There is none, or it is damaged.
+    """
+    checkpoint = find_checkpoint(path)
+    try:
+        checkpoint.verify()
+    except DamagedError as error:
+        raise UserError(f"{error}; give another checkpoint") from None
+    return checkpoint
+
+
 def restore_newest(
     algorithm: Any, newest_first: Sequence[Checkpoint], say: Callable[[str], None]
 ) -> Progress:

@@ -138,6 +138,8 @@ def _fields(report: Report, progress: Progress, total: int) -> Iterable[tuple[st
         "return now",
         f"{number(report.return_mean)}  (best {best}, {report.episodes:,} episodes)",
     )
+    for name, mean in report.info.items():
+        yield name, "-" if math.isnan(mean) else f"{mean:.4g}"
     if progress.last_evaluation is not None:
         yield (
             "evaluation",
@@ -159,6 +161,7 @@ def _plain_line(report: Report, progress: Progress, ahead: Outlook | None, total
         f"steps {report.env_steps:,} ({report.sampled_per_s:,.0f}/s)  "
         f"env runners {report.env_runners}/{total}"
     )
+    line += "".join(f"  {name} {mean:.4g}" for name, mean in report.info.items())
     if progress.last_evaluation is not None:
         line += f"  evaluation {progress.last_evaluation:.2f} (best {progress.best_evaluation:.2f})"
     return line if ahead is None else f"{line}  {ahead.text}"

@@ -47,6 +47,8 @@ class Progress:
     """Lowest and highest return so far of the episodes in progress, as of the last iteration."""
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=MEAN_OVER))
     lengths: deque[float] = field(default_factory=lambda: deque(maxlen=MEAN_OVER))
+    info: dict[str, deque[float]] = field(default_factory=dict)
+    """Numbers of `info` of the last episodes."""
 
     def advance(self, result: TrainResult, seconds: float, env_runners: int) -> Report:
         """Adds the result of an iteration that took `seconds`; returns its report."""
@@ -57,6 +59,8 @@ class Progress:
         self._look_back_on(result)
         self.returns.extend(result.returns)
         self.lengths.extend(result.lengths)
+        for name, values in result.info.items():
+            self.info.setdefault(name, deque(maxlen=MEAN_OVER)).extend(values)
         report = Report(
             iteration=self.iteration + 1,
             time_total_s=self.time_total_s + seconds,
@@ -75,6 +79,7 @@ class Progress:
             env_steps_dropped=self.env_steps_dropped,
             evaluation_returns=result.evaluation_returns,
             evaluation_lengths=result.evaluation_lengths,
+            info={name: _reduce(np.mean, values) for name, values in self.info.items()},
         )
         self.iteration, self.time_total_s = report.iteration, report.time_total_s
         self.env_steps, self.env_steps_trained = env_steps, trained
@@ -155,13 +160,17 @@ class Progress:
 
     def to_json(self) -> dict[str, Any]:
         lists = {name: list(getattr(self, name)) for name in ("recent", "returns", "lengths")}
-        return {**vars(self), **lists}
+        info = {name: list(values) for name, values in self.info.items()}
+        return {**vars(self), **lists, "info": info}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Progress:
         returns, lengths = (deque(values[k], maxlen=MEAN_OVER) for k in ("returns", "lengths"))
         recent = deque((rewards, steps) for rewards, steps in values["recent"])
-        return cls(**{**values, "recent": recent, "returns": returns, "lengths": lengths})
+        # Checkpoints of earlier versions have none.
+        info = {name: deque(last, MEAN_OVER) for name, last in values.get("info", {}).items()}
+        own = {"recent": recent, "returns": returns, "lengths": lengths, "info": info}
+        return cls(**{**values, **own})
 
 
 @dataclass(frozen=True)
@@ -211,6 +220,10 @@ def reason_to_stop(stop: Stop, report: Report, progress: Progress) -> str | None
     length = stop.episode_len_mean
     if length is not None and progress.has_full_mean and report.length_mean >= length:
         return f"mean episode length {report.length_mean:.0f} reached {length:g}"
+    for name, enough in stop.info.items():
+        mean = report.info.get(name, math.nan)
+        if len(progress.info.get(name, ())) == MEAN_OVER and mean >= enough:
+            return f"mean {name} {mean:.4g} reached {enough:g}"
     goal = stop.evaluation_return_mean
     if goal is not None and report.evaluation_mean >= goal:
         return f"mean return of the evaluation {report.evaluation_mean:.2f} reached {goal:g}"

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from payload.command_line import command_name, ui_command
+from payload.run.checkpoints import Checkpoint
 from payload.run.interruption import Interruption
 from payload.run.panel import View
 from payload.run.run_folder import RunFolder
 from payload.run.run_status import RunStatus
 from payload.tracking.mlflow_run import MLflowRun, Status
+
+NOTES = "mlflow.note.content"
+"""The tag that MLflow shows as a run's description."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,8 @@ class TrainOptions:
     """A file that holds the run's state: see RunStatus."""
     env_runners: Path | None = None
     """A file that holds the number of env runners to have: see EnvRunnerNumber."""
+    init_from: Checkpoint | None = None
+    """Whose weights a new run begins with."""
     parent: RunFolder | None = None
     """The search that the run is a trial of; its MLflow run contains this one's."""
 
@@ -52,6 +58,9 @@ class Reporting:
     def __init__(self, folder: RunFolder, options: TrainOptions, view: View) -> None:
         self.folder, self.options, self.view = folder, options, view
         tracking = folder.tracking(options.results, options.tracking_uri, options.parent)
+        experiment = view.experiment
+        notes = {} if experiment.notes is None else {NOTES: experiment.notes}
+        tracking = replace(tracking, tags={**experiment.tags, **notes})
         self.mlflow = MLflowRun(tracking, self._mlflow_started, self.view.say)
 
     def write(self, status: RunStatus) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from payload.atomic_file import replace_text
 from payload.errors import TemporaryError, UserError
 from payload.experiment.file import to_yaml
-from payload.experiment.settings import Experiment
+from payload.experiment.settings import INFO_MEAN, Experiment
 from payload.may_pass import may_pass
 from payload.run.checkpoints import CheckpointStore
 from payload.tracking.metrics import ITERATION, METRICS, STEPS, columns, read_rows
@@ -27,6 +27,7 @@ from payload.tracking.report import Report
 
 RUNS = "runs"
 UNDELIVERED = "mlflow_undelivered.json"
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,8 @@ class RunFolder:
             return
         rows = [row for row in self.progress_rows() if row[ITERATION] <= iteration]
         kept = io.StringIO(newline="")
-        names = [metric.name for metric in METRICS]
+        info = (name for row in rows for name in row if name.startswith(INFO_MEAN))
+        names = [*(metric.name for metric in METRICS), *dict.fromkeys(info)]
         writer = csv.DictWriter(kept, names, restval="nan", extrasaction="ignore")
         writer.writeheader()
         writer.writerows({name: _rounded(value) for name, value in row.items()} for row in rows)
@@ -154,13 +156,35 @@ class RunFolder:
                 yield int(values[STEPS]), values
 
 
-def create_run_folder(results: Path, experiment: Experiment, prefix: str = "") -> RunFolder:
-    """Makes a new run's folder, named after algorithm, environment and time."""
-    # "walk:Walk-v0", "ALE/Pong-v5"
-    environment = re.sub(r"[/:]", "-", experiment.env)
-    folder = make_folder(results, f"{prefix}{experiment.run}_{environment}")
+def create_run_folder(
+    results: Path, experiment: Experiment, prefix: str = "", name: str | None = None
+) -> RunFolder:
+    """Makes a new run's folder, named after algorithm, environment and time.
+
+    Args:
+        name: The folder's name instead.
+
+    Raises:
+        UserError: It cannot be one, or exists.
+    """
+    if name is not None:
+        check_name(results, name)
+        folder = RunFolder(results / RUNS / name)
+        folder.path.mkdir(parents=True)
+    else:
+        # "walk:Walk-v0", "ALE/Pong-v5"
+        environment = re.sub(r"[/:]", "-", experiment.env)
+        folder = make_folder(results, f"{prefix}{experiment.run}_{environment}")
     folder.experiment_file.write_text(to_yaml(experiment))
     return folder
+
+
+def check_name(results: Path, name: str) -> None:
+    """Raises UserError unless a new run can have this name."""
+    if not NAME.fullmatch(name):
+        raise UserError(f"--name {name}: may have letters, digits, '.', '-' and '_' only")
+    if (path := results / RUNS / name).exists():
+        raise UserError(f"--name {name}: exists. Next: --resume {path}, or another name")
 
 
 def make_folder(results: Path, name: str) -> RunFolder:

@@ -21,6 +21,8 @@ from payload.run.build_algorithm import build_algorithm
 from payload.run.checkpoints import Checkpoint, restore_newest
 from payload.run.driver_lock import mark_dead_runs
 from payload.run.env_runner_number import EnvRunnerNumber
+from payload.run.hints import Hints
+from payload.run.initial_weights import load_weights
 from payload.run.interruption import Interruption, iteration_limit_s
 from payload.run.panel import View
 from payload.run.progress import Progress, reason_to_stop
@@ -38,8 +40,6 @@ from payload.tracking.mlflow_run import Status
 from payload.tracking.report import Report
 from payload.tracking.run_parameters import run_parameters
 
-NO_EPISODE_S = 60.0
-"""Seconds of training after which a line says that no episode has ended."""
 STATUS_EVERY_S = 5.0
 """Minimum time between two writes of --status during training."""
 
@@ -95,6 +95,7 @@ class Training(Reporting):
         super().__init__(folder, options, view)
         self.experiment, self.settings = experiment, settings
         self.checkpoints = folder.checkpoints(options.keep_checkpoints)
+        self.hints = Hints(settings.info_metrics, view.say)
         self.env_runners = EnvRunnerNumber(options.env_runners, settings, view.say)
         self.status = RunStatus("STARTING", str(folder.path))
         self._status_at = -math.inf
@@ -103,7 +104,6 @@ class Training(Reporting):
         self._saved_at = 0.0
         self._trained_before = 0
         self._updated = False
-        self._told_of_no_episode = False
 
     def run(self, resume_from: list[Checkpoint], interruption: Interruption) -> Outcome:
         """Builds, trains and stops the algorithm; every error becomes an outcome."""
@@ -149,6 +149,8 @@ class Training(Reporting):
         config.callbacks(TrainingCallback)
         algorithm = build_algorithm(config)
         progress = restore_newest(algorithm, resume_from, self.view.say)
+        if not resume_from and self.options.init_from is not None:
+            self.view.say(load_weights(algorithm, self.options.init_from))
         # Also for a trial that was cut off before its first checkpoint and begins again.
         self.folder.cut_progress(progress.iteration)
         recorded = list(self.folder.recorded_metrics())
@@ -193,6 +195,7 @@ class Training(Reporting):
             self.status = replace(self.status, state="TRAINING")
             self._status_at = -math.inf
         self._show(report, progress)
+        self.hints.after(algorithm, report, progress)
         tell_learners(algorithm, progress, self.experiment.stop, self.settings)
         reason = reason_to_stop(self.experiment.stop, report, progress)
         over = reason is not None or interruption.requested
@@ -219,12 +222,6 @@ class Training(Reporting):
     def _show(self, report: Report, progress: Progress) -> None:
         self.show_problem()
         self.view.update(report, progress, self.env_runners.target)
-        if not (report.episodes or self._told_of_no_episode) and report.time_total_s > NO_EPISODE_S:
-            self._told_of_no_episode = True
-            self.view.say(
-                f"No episode has ended after {report.time_total_s:.0f} s of training, so there is "
-                "no return yet; config.env_config.max_episode_steps ends long ones"
-            )
         self.status = self.status.after(report, self.view.outlook)
         if time.monotonic() - self._status_at >= STATUS_EVERY_S:
             self._write_status()

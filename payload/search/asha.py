@@ -7,7 +7,7 @@ from typing import Any
 
 from ray.tune.schedulers import ASHAScheduler
 
-from payload.experiment.settings import EPISODE_RETURN_MEAN, Stop
+from payload.experiment.settings import Stop
 from payload.search.search_folder import SearchFolder
 from payload.tracking.metrics import STEPS
 
@@ -23,7 +23,7 @@ NO_END = 10**12
 class ResumableASHA(ASHAScheduler):  # type: ignore[misc]
     """ASHA that knows what the trials reported before a resume, which Tune does not save."""
 
-    def __init__(self, folder: SearchFolder, stop: Stop, over: Iterable[str]) -> None:
+    def __init__(self, folder: SearchFolder, stop: Stop, metric: str, over: Iterable[str]) -> None:
         """
         Args:
             over: Names of trials that do not run again; later trials are compared to them.
@@ -31,7 +31,7 @@ class ResumableASHA(ASHAScheduler):  # type: ignore[misc]
         end = stop.num_env_steps_sampled_lifetime
         super().__init__(
             time_attr=STEPS,
-            metric=EPISODE_RETURN_MEAN,
+            metric=metric,
             mode="max",
             max_t=end or NO_END,
             grace_period=max(1, end // REDUCTION_FACTOR**RUNGS) if end else FIRST_RUNG,

@@ -10,7 +10,6 @@ from statistics import fmean
 from typing import Any, Literal
 
 from payload.atomic_file import replace_text
-from payload.experiment.settings import EPISODE_RETURN_MEAN
 from payload.run.run_status import RunStatus, State
 from payload.search.search_folder import SearchFolder, status_file
 from payload.search.search_plan import Planned, in_words
@@ -30,7 +29,8 @@ class Record:
     """Why it ended."""
     env_steps: int = 0
     return_mean: float = math.nan
-    """Mean return of the last 100 episodes, or of all while there are fewer; NaN without any."""
+    """The search's metric: by default the mean return of the last 100 episodes, or of all while
+    there are fewer; NaN without any."""
     time_total_s: float = 0.0
 
 
@@ -69,7 +69,7 @@ def ranking(records: Iterable[Record]) -> list[Ranked]:
     return sorted(settings, key=lambda setting: setting.score, reverse=True)
 
 
-def read_record(folder: SearchFolder, trial: Planned) -> Record:
+def read_record(folder: SearchFolder, trial: Planned, metric: str) -> Record:
     """Returns a trial's record, read from its folder."""
     own = folder.trial(trial.name)
     record = Record(trial)
@@ -82,12 +82,12 @@ def read_record(folder: SearchFolder, trial: Planned) -> Record:
     return replace(
         record,
         env_steps=int(rows[-1][STEPS]),
-        return_mean=rows[-1][EPISODE_RETURN_MEAN],
+        return_mean=rows[-1].get(metric, math.nan),
         time_total_s=rows[-1][TIME],
     )
 
 
-def draw_trials(folder: SearchFolder, settings: Sequence[Ranked], title: str) -> None:
+def draw_trials(folder: SearchFolder, settings: Sequence[Ranked], title: str, metric: str) -> None:
     """Draws every trial's mean return over environment steps, in the color of its setting.
 
     Args:
@@ -103,7 +103,7 @@ def draw_trials(folder: SearchFolder, settings: Sequence[Ranked], title: str) ->
         for record in setting.records:
             rows = list(folder.trial(record.trial.name).progress_rows())
             steps = [row[STEPS] for row in rows]
-            returns = [row[EPISODE_RETURN_MEAN] for row in rows]
+            returns = [row.get(metric, math.nan) for row in rows]
             color = f"C{rank}" if rank < NAMED else "lightgray"
             (line,) = axes.plot(
                 steps, returns, color=color, label=label, linewidth=1.5 if rank else 2.5
@@ -112,7 +112,7 @@ def draw_trials(folder: SearchFolder, settings: Sequence[Ranked], title: str) ->
             line.set_zorder(3 + 1 / (1 + rank))
             axes.plot(steps[-1:], returns[-1:], "o", color=color, markersize=4)
             label = None
-    axes.set(title=title, xlabel="environment steps", ylabel="mean episode return")
+    axes.set(title=title, xlabel="environment steps", ylabel=metric)
     axes.xaxis.set_major_formatter(EngFormatter())
     axes.grid(alpha=0.3)
     if axes.get_legend_handles_labels()[0]:
@@ -120,12 +120,12 @@ def draw_trials(folder: SearchFolder, settings: Sequence[Ranked], title: str) ->
     figure.savefig(folder.picture)
 
 
-def write_table(path: Path, settings: Sequence[Ranked]) -> None:
+def write_table(path: Path, settings: Sequence[Ranked], metric: str) -> None:
     """Writes a line for each trial, those of the best setting first."""
     text = io.StringIO(newline="")
     keys = list(settings[0].values)
     writer = csv.writer(text)
-    ends = (STEPS, EPISODE_RETURN_MEAN, TIME, "state", "reason")
+    ends = (STEPS, metric, TIME, "state", "reason")
     writer.writerow(["rank", "trial", *keys, "seed", *ends])
     for rank, setting in enumerate(settings, 1):
         for record in setting.records:

@@ -17,7 +17,6 @@ from payload.atomic_file import replace_text
 from payload.errors import first_line
 from payload.experiment.file import to_yaml
 from payload.experiment.placement import Cluster, cpus_of_trials_driver
-from payload.experiment.settings import EPISODE_RETURN_MEAN
 from payload.may_pass import may_pass
 from payload.run.driver_lock import mark_dead_runs
 from payload.run.interruption import Interruption
@@ -91,7 +90,10 @@ class Search(Reporting):
     def __init__(self, job: Job, plan: Plan, view: SearchView) -> None:
         super().__init__(job.folder, job.options, view)
         self.job = job
-        self.records = {trial.name: read_record(job.folder, trial) for trial in plan.trials()}
+        metric = job.search.search_metric
+        self.records = {
+            trial.name: read_record(job.folder, trial, metric) for trial in plan.trials()
+        }
         # A failed trial may succeed after a resume; its checkpoint is as good as any.
         for name, record in self.records.items():
             if record.state != "FINISHED":
@@ -173,7 +175,8 @@ class Search(Reporting):
         """Shows all trials; a trial's folder tells when its process has started."""
         for name, record in self.records.items():
             if record.state == "WAITING":
-                status = read_record(self.job.folder, record.trial).state
+                metric = self.job.search.search_metric
+                status = read_record(self.job.folder, record.trial, metric).state
                 if status == "STARTING":
                     self.records[name] = replace(record, state="STARTING")
         self.view.show(list(self.records.values()))
@@ -198,9 +201,9 @@ class Search(Reporting):
         for name, record in self.records.items():
             if record.state in ("STARTING", "TRAINING"):
                 self.records[name] = replace(record, state="KILLED")
-        settings = ranking(self.records.values())
+        settings, metric = ranking(self.records.values()), self.job.search.search_metric
         for write in (
-            lambda: write_table(folder.table_file, settings),
+            lambda: write_table(folder.table_file, settings, metric),
             lambda: self.draw(settings, f"{self.job.search.run} on {self.job.search.env}"),
         ):
             try:
@@ -210,7 +213,7 @@ class Search(Reporting):
         if math.isfinite(score := settings[0].score):
             self.write_best(settings[0])
             steps = sum(record.env_steps for record in self.records.values())
-            self.mlflow.log_metrics({EPISODE_RETURN_MEAN: score}, steps)
+            self.mlflow.log_metrics({metric: score}, steps)
         say("Uploading results to MLflow ...")
         made = (folder.experiment_file, folder.table_file, folder.picture, folder.best_file)
         self.upload(outcome.status, *filter(Path.exists, made), folder.log)
@@ -227,10 +230,11 @@ class Search(Reporting):
 
     def scheduler(self, over: list[str]) -> Any:
         """Returns what ends trials early, for Tune; `over` are trials that have ended."""
-        return ResumableASHA(self.job.folder, self.job.search.stop, over)
+        search = self.job.search
+        return ResumableASHA(self.job.folder, search.stop, search.search_metric, over)
 
     def draw(self, settings: list[Ranked], title: str) -> None:
-        draw_trials(self.job.folder, settings, title)
+        draw_trials(self.job.folder, settings, title, self.job.search.search_metric)
 
     def write_best(self, best: Ranked) -> None:
         replace_text(self.job.folder.best_file, to_yaml(self.job.search.setting(best.values)))
@@ -238,7 +242,9 @@ class Search(Reporting):
     def say_best(self, best: Ranked) -> Iterator[str]:
         """Says what is best; yields the command to type next."""
         if math.isfinite(best.score):
-            self.view.say(f"Best setting     {in_words(best.values)}: return {best.score:.2f}")
+            self.view.say(
+                f"Best setting     {in_words(best.values)}: {self.view.score} {best.score:.4g}"
+            )
             yield f"train {self.job.folder.best_file}"
 
 
@@ -252,13 +258,14 @@ class SeveralSeeds(Search):
         return None
 
     def draw(self, settings: list[Ranked], title: str) -> None:
-        comparison.draw([self._curves()], EPISODE_RETURN_MEAN, self.job.folder.picture, title)
+        metric = self.job.search.search_metric
+        comparison.draw([self._curves()], metric, self.job.folder.picture, title)
 
     def write_best(self, best: Ranked) -> None:
         """Writes nothing: the experiment is the only setting."""
 
     def say_best(self, best: Ranked) -> Iterator[str]:
-        self.view.say(comparison.in_words(self._curves(), EPISODE_RETURN_MEAN))
+        self.view.say(comparison.in_words(self._curves(), self.job.search.search_metric))
         yield f"plot {self.job.folder.path}"
 
     def _curves(self) -> comparison.Curves:
@@ -293,7 +300,8 @@ class Follower(tune.Callback):  # type: ignore[misc]
         changes: dict[str, Any] = {"state": state}
         if STEPS in result:
             changes["env_steps"] = int(result[STEPS])
-            changes["return_mean"] = result.get(EPISODE_RETURN_MEAN, math.nan)
+            metric = self._search.job.search.search_metric
+            changes["return_mean"] = result.get(metric, math.nan)
             changes["time_total_s"] = result[SECONDS]
         if state != "TRAINING":
             changes["reason"] = result.get(REASON, "stopped by ASHA")

@@ -63,10 +63,12 @@ def is_search_folder(path: Path) -> bool:
     return SearchFolder(path).plan_file.is_file()
 
 
-def create_search_folder(results: Path, experiment: Experiment, plan: Plan) -> SearchFolder:
-    """Makes a new search's folder, named after algorithm, environment and time."""
+def create_search_folder(
+    results: Path, experiment: Experiment, plan: Plan, name: str | None = None
+) -> SearchFolder:
+    """Makes a new search's folder, see create_run_folder."""
     prefix = "tune_" if plan.is_search else "seeds_"
-    folder = SearchFolder(create_run_folder(results, experiment, prefix).path)
+    folder = SearchFolder(create_run_folder(results, experiment, prefix, name).path)
     plan.write(folder.plan_file)
     folder.signed.sign()
     return folder

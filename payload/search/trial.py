@@ -16,7 +16,7 @@ from ray import tune
 
 from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.file import to_yaml
-from payload.experiment.settings import EPISODE_RETURN_MEAN, Experiment
+from payload.experiment.settings import Experiment
 from payload.run.driver_lock import driver_lock
 from payload.run.interruption import Interruption
 from payload.run.panel import View
@@ -100,7 +100,8 @@ class Trial(tune.Trainable):  # type: ignore[misc]
         report = callback_of(self._algorithm).report
         assert report is not None
         values = metrics(report)
-        result = {name: values[name] for name in (STEPS, EPISODE_RETURN_MEAN) if name in values}
+        wanted = (STEPS, self._training.experiment.search_metric)
+        result = {name: values[name] for name in wanted if name in values}
         result |= {SECONDS: values[TIME], UPDATED: report.env_steps_trained > 0}
         if reason is None:
             return result

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from statistics import fmean
 
-from payload.experiment.settings import EPISODE_RETURN_MEAN, EVALUATION_RETURN_MEAN
+from payload.experiment.settings import EPISODE_RETURN_MEAN, EVALUATION_RETURN_MEAN, INFO_MEAN
 from payload.tracking.report import Report
 
 ITERATION = "training_iteration"
@@ -119,13 +119,17 @@ def metrics(report: Report) -> dict[str, float]:
 
 
 def columns(report: Report) -> dict[str, float]:
-    """Returns every metric, NaN while it is not known: a row of progress.csv."""
-    return {
+    """Returns every metric, NaN while it is not known: a row of progress.csv.
+
+    Behind those of METRICS are the ones of `info_metrics`.
+    """
+    own = {
         metric.name: float(
             metric.of(report) if metric.of else report.values.get(metric.name, math.nan)
         )
         for metric in METRICS
     }
+    return own | {f"{INFO_MEAN}{name}": mean for name, mean in report.info.items()}
 
 
 def read_rows(lines: Iterable[str]) -> Iterator[dict[str, float]]:

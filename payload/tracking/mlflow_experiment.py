@@ -63,7 +63,7 @@ def open_run(
     found = client.search_runs([experiment_id], f"tags.`{KEY}` = '{key}'", max_results=1)
     if found:
         return found[0]
-    tags = {KEY: key}
+    tags = {**tracking.tags, KEY: key}
     if tracking.parent_file is not None:
         # Until the file exists, this raises and is tried again.
         parent = json.loads(tracking.parent_file.read_text())

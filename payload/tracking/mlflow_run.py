@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -60,6 +60,8 @@ class Tracking:
     """RunFolder.mlflow_run_file of the run that contains this one."""
     key: str = ""
     """The value of the tag KEY; a random one if empty."""
+    tags: dict[str, str] = field(default_factory=dict)
+    """Tags of a new run, besides KEY and those of MLflow."""
     undelivered: Path | None = None
     """The file that keeps what MLflow has not received when the run ends; see Outbox."""
 

@@ -27,6 +27,8 @@ class TrainResult:
     returns: list[float] = field(default_factory=list)
     """Returns of the episodes that finished in this iteration."""
     lengths: list[float] = field(default_factory=list)
+    info: dict[str, list[float]] = field(default_factory=dict)
+    """The same of each number of `info` that is a metric."""
     values: dict[str, float] = field(default_factory=dict)
     """Metrics that RLlib's result contains under their names, see payload/tracking/metrics.py."""
     evaluation_returns: list[float] = field(default_factory=list)
@@ -63,6 +65,8 @@ class Report:
     evaluation_returns: list[float] = field(default_factory=list)
     """Returns of the evaluation after this iteration, if there was one."""
     evaluation_lengths: list[float] = field(default_factory=list)
+    info: dict[str, float] = field(default_factory=dict)
+    """Mean over the last 100 episodes of each number of `info` that is a metric."""
 
     @property
     def evaluation_mean(self) -> float:

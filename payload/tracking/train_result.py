@@ -17,7 +17,7 @@ from ray.rllib.utils.metrics import (
     NUM_EPISODES_LIFETIME,
 )
 
-from payload.environments.checked_vector import EPISODE_LENGTHS, EPISODE_RETURNS
+from payload.environments.checked_vector import EPISODE_LENGTHS, EPISODE_RETURNS, INFO
 from payload.impala.atari_env_runner import RETURN_SO_FAR_MAX, RETURN_SO_FAR_MIN, REWARDS_SAMPLED
 from payload.tracking.metrics import METRICS
 from payload.tracking.report import MEAN_OVER, TrainResult
@@ -39,6 +39,7 @@ def train_result(result: dict[str, Any]) -> TrainResult:
         return_so_far_max=float(sampled.get(RETURN_SO_FAR_MAX, math.nan)),
         returns=_episodes(sampled, EPISODE_RETURNS, EPISODE_RETURN_MEAN, episodes or 0),
         lengths=_episodes(sampled, EPISODE_LENGTHS, EPISODE_LEN_MEAN, episodes or 0),
+        info={name: _series(sampled.get(INFO, {}), name) for name in sampled.get(INFO, {})},
         values=_values(result),
         evaluation_returns=_series(evaluation, EPISODE_RETURNS),
         evaluation_lengths=_series(evaluation, EPISODE_LENGTHS),

@@ -235,6 +235,7 @@ def test_the_laptop_imports_of_the_other_packages_what_it_may() -> None:
         "payload.commands.evaluate",
         "payload.commands.plot",
         "payload.commands.run_script",
+        "payload.commands.runs",
         "payload.commands.train",
         "payload.commands.tune",
         "payload.errors",

@@ -119,6 +119,8 @@ def test_ctrl_c_does_not_take_a_stop_back(connected: Laptop, head: LocalHead) ->
 
 def test_exec_returns_the_commands_output_and_exit_code(connected: Laptop) -> None:
     assert connected.volley("exec", "--", "echo", "a  b", "-l") == "a  b -l\n"
+    path = connected.volley("exec", "--", "sh", "-c", "echo $PATH")
+    assert path.startswith("/opt/volley/venv/bin:")
     process = connected.start("exec", "--", "sh", "-c", "exit 7")
     process.communicate()
     assert process.returncode == 7

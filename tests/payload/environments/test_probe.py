@@ -109,6 +109,11 @@ def test_an_environment_that_fails_is_named_with_its_reason(
         probe_of(method)
 
 
+def test_an_environment_of_several_agents_is_told_what_trains_it(probe_of: Probe) -> None:
+    with pytest.raises(UserError, match=r"^env: volley_bad:Bad-v0: it has several agents, and an "):
+        probe_of("observation_space = None\npossible_agents = ['a', 'b']")
+
+
 def test_an_environment_that_hangs_is_given_up(
     probe_of: Probe, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,7 +84,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     (folder / "endless.json").write_text(json.dumps(EXPERIMENT))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("payload.environments.gymnasium_env_runner.MAX_EPISODE_STEPS", 100)
-        patch.setattr("payload.run.train.NO_EPISODE_S", 0.0)
+        patch.setattr("payload.run.hints.NO_EPISODE_S", 0.0)
         done = in_process(folder, "train", "endless.json")
     assert done.returncode == 0, done.stdout + done.stderr
     return Trained(folder, done.stdout)

@@ -47,7 +47,7 @@ def at(value: float) -> dict[str, float]:
 
 
 def test_a_trial_continues_while_it_is_in_the_best_third(tmp_path: Path) -> None:
-    asha = ResumableASHA(SearchFolder(tmp_path), STOP, [])
+    asha = ResumableASHA(SearchFolder(tmp_path), STOP, EPISODE_RETURN_MEAN, [])
     assert report(asha, "a", 1000, **at(10)) == "CONTINUE"
     assert report(asha, "b", 999, **at(1)) == "CONTINUE"
     assert report(asha, "b", 1000, **at(1)) == "STOP"
@@ -55,14 +55,14 @@ def test_a_trial_continues_while_it_is_in_the_best_third(tmp_path: Path) -> None
 
 
 def test_a_trial_without_a_finished_episode_is_judged_by_its_first_return(tmp_path: Path) -> None:
-    asha = ResumableASHA(SearchFolder(tmp_path), STOP, [])
+    asha = ResumableASHA(SearchFolder(tmp_path), STOP, EPISODE_RETURN_MEAN, [])
     report(asha, "a", 1000, **at(10))
     assert report(asha, "b", 2000) == "CONTINUE"
     assert report(asha, "b", 2500, **at(1)) == "STOP"
 
 
 def test_without_an_end_in_steps_the_first_rung_is_a_fixed_one(tmp_path: Path) -> None:
-    asha = ResumableASHA(SearchFolder(tmp_path), Stop(time_total_s=60.0), [])
+    asha = ResumableASHA(SearchFolder(tmp_path), Stop(time_total_s=60.0), EPISODE_RETURN_MEAN, [])
     report(asha, "a", FIRST_RUNG, **at(10))
     assert report(asha, "b", FIRST_RUNG - 1, **at(1)) == "CONTINUE"
     assert report(asha, "b", FIRST_RUNG, **at(1)) == "STOP"
@@ -72,12 +72,12 @@ def test_trials_that_were_over_before_a_resume_are_compared_to(
     tmp_path: Path, write: Write
 ) -> None:
     write("over", 1000, 10)
-    asha = ResumableASHA(SearchFolder(tmp_path), STOP, ["over"])
+    asha = ResumableASHA(SearchFolder(tmp_path), STOP, EPISODE_RETURN_MEAN, ["over"])
     assert report(asha, "new", 1000, **at(1)) == "STOP"
 
 
 def test_a_trial_that_continues_is_not_compared_to_itself(tmp_path: Path, write: Write) -> None:
     write("resumed", 1000, 10)
-    asha = ResumableASHA(SearchFolder(tmp_path), STOP, [])
+    asha = ResumableASHA(SearchFolder(tmp_path), STOP, EPISODE_RETURN_MEAN, [])
     assert report(asha, "resumed", 2000, **at(1)) == "CONTINUE"
     assert report(asha, "other", 1000, **at(5)) == "STOP"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+from payload.experiment.settings import EPISODE_RETURN_MEAN
 from payload.run.run_status import RunStatus
 from payload.search.ranking import Record, ranking, read_record
 from payload.search.search_folder import SearchFolder, status_file
@@ -50,7 +51,7 @@ def test_a_trial_is_what_its_folder_says(
 ) -> None:
     folder, trial = SearchFolder(tmp_path), Planned("trial_000", {"lr": 1}, 0)
     # By their texts: from Python 3.13 on, NaN makes equal records differ.
-    assert repr(read_record(folder, trial)) == repr(Record(trial))
+    assert repr(read_record(folder, trial, EPISODE_RETURN_MEAN)) == repr(Record(trial))
     own = folder.trial("trial_000")
     own.path.mkdir()
     RunStatus("FINISHED", str(own.path), "stopped by ASHA").write(status_file(own))
@@ -59,6 +60,6 @@ def test_a_trial_is_what_its_folder_says(
     own.append_progress(make_report(env_steps=3000, return_mean=12.5))
     with own.progress_file.open("a") as file:
         file.write("4,40.0,")  # Cut off.
-    found = read_record(folder, trial)
+    found = read_record(folder, trial, EPISODE_RETURN_MEAN)
     assert (found.state, found.reason) == ("FINISHED", "stopped by ASHA")
     assert (found.env_steps, found.return_mean) == (3000, 12.5)
