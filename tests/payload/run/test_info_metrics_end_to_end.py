@@ -15,30 +15,10 @@ from tests.payload.command_line import in_process, mlflow_run, run_folder, with_
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_here")]
 
-WALK = """
-import gymnasium
-
-
-class Telling(gymnasium.Env):
-    observation_space, action_space = gymnasium.spaces.Discrete(4), gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        return 0, {}
-
-    def step(self, action):
-        self.steps += 1
-        over = self.steps == 3
-        return self.steps, 1.0, over, False, {"success": over, "collisions": 7}
-
-
-gymnasium.register("Telling-v0", Telling)
-"""
 EXPERIMENT: dict[str, Any] = {
     "run": "PPO",
-    "env": "telling:Telling-v0",
-    "source_directory": ".",
+    # All processes of Ray import it as the tests do.
+    "env": "tests.payload.faulty_environment.telling:Telling-v0",
     "config": {
         "info_metrics": ["success", "colisions"],
         "num_env_runners": 0,
@@ -64,7 +44,6 @@ class Trained:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder = with_database(tmp_path_factory.mktemp("telling"))
-    (folder / "telling.py").write_text(WALK)
     run = Trained(folder, "")
     run.write()
     done = in_process(folder, "train", "telling.json")
