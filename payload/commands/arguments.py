@@ -154,7 +154,8 @@ def add_evaluate(commands: Any) -> None:
         help=f"cut off longer episodes (default {MAX_EPISODE_STEPS:,}; an Atari game has a limit "
         "of its own)",
     )
-    add("--video", type=Path, metavar="MP4", help="also record an episode")
+    add("--video", type=Path, metavar="FILE", help="also record an episode, as .mp4 or .gif")
+    add("--watch", action="store_true", help="also show the episodes in a window")
     _add_trust(evaluate, "checkpoint")
     add_results(evaluate)
 

@@ -79,6 +79,11 @@ def evaluate(options: argparse.Namespace) -> int:
         with _own_errors(f"--video {options.video}"):
             episode_return, length = record_video(checkpoint, options.video, options.seed or 0)
         print(f"video {options.video}: return {episode_return:g} in {length:,} steps")
+    if options.watch:
+        from payload.run.window import watch
+
+        with _own_errors("--watch"):
+            watch(checkpoint, options.episodes, options.seed or 0)
     return 0
 
 

@@ -4,6 +4,7 @@ An id is "EnvId-v0" or "package:EnvId-v0", as in gymnasium.make.
 """
 
 import importlib.util
+import os
 import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from payload.environments.missing_packages import remedy
 from payload.environments.policy_action import PolicyAction, PolicyActionVector
 from payload.environments.policy_observation import PolicyObservation, PolicyObservationVector
 from payload.errors import UserError, nearest, raised
+
+# pygame, which draws Gymnasium's classic environments, would greet on stdout.
+os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 
 
 @dataclass(frozen=True)

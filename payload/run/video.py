@@ -9,7 +9,7 @@ import traceback
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,19 @@ MAX_VIDEO_S = 120
 """A policy that never serves would play for half an hour."""
 
 
+class Kind(NamedTuple):
+    """A format of videos, in FFmpeg's words."""
+
+    format: str
+    codec: str
+    pixels: str
+    options: dict[str, str]
+
+
+MP4 = Kind("mp4", "libx264", "yuv420p", {"movflags": "faststart"})
+GIF = Kind("gif", "gif", "rgb8", {})
+
+
 def record(experiment: Experiment, checkpoint: Checkpoint, path: Path) -> str:
     """Records an episode, under the experiment's run_under; returns a line about it."""
     try:
@@ -42,35 +55,42 @@ def record(experiment: Experiment, checkpoint: Checkpoint, path: Path) -> str:
 
 
 def record_video(checkpoint: Checkpoint, path: Path, seed: int = 0) -> tuple[float, int]:
-    """Writes one episode as an mp4 that browsers play; returns its return and length."""
+    """Writes one episode as an mp4 that browsers play, or as a GIF if the file is called so;
+    returns its return and length.
+    """
     import av
 
-    experiment = checkpoint.experiment()
-    policy = Policy(checkpoint, explore=False)
-    game = game_of(experiment)
-    if game is None:
-        plays, rate = _play_pictured(experiment, policy, seed), PICTURES_PER_S
-    else:
-        plays = _play_game(experiment, game, policy, seed)
-        rate = max(1, GAME_PICTURES_PER_S // game.frame_skip)
+    plays, rate = pictured(checkpoint, seed)
+    kind = GIF if path.suffix.lower() == ".gif" else MP4
     aside = path.with_name(f".{path.name}")
     total, length = 0.0, 0
     with (
         closing(plays),
-        av.open(str(aside), "w", format="mp4", options={"movflags": "faststart"}) as container,
+        av.open(str(aside), "w", format=kind.format, options=kind.options) as container,
     ):
         stream: Any = None
         for step in islice(plays, MAX_VIDEO_S * rate):
             total, length = total + step.reward, length + 1
             picture = _even(step.picture)
             if stream is None:
-                stream = container.add_stream("libx264", rate=rate)
+                stream = container.add_stream(kind.codec, rate=rate)
                 stream.height, stream.width = picture.shape[:2]
-                stream.pix_fmt = "yuv420p"
+                stream.pix_fmt = kind.pixels
             container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
         container.mux(stream.encode(None))
     aside.replace(path)
     return total, length
+
+
+def pictured(checkpoint: Checkpoint, seed: int) -> tuple[Play, int]:
+    """Returns the steps of an episode with their pictures, and how many are shown in a second."""
+    experiment = checkpoint.experiment()
+    policy = Policy(checkpoint, explore=False)
+    game = game_of(experiment)
+    if game is None:
+        return _play_pictured(experiment, policy, seed), PICTURES_PER_S
+    rate = max(1, GAME_PICTURES_PER_S // game.frame_skip)
+    return _play_game(experiment, game, policy, seed), rate
 
 
 def record_under(run_under: str, checkpoint: Checkpoint, path: Path) -> tuple[float, int]:

@@ -17,6 +17,7 @@ from payload.run.checkpoint_policy import Policy
 from payload.run.checkpoints import EXPERIMENT_FILE, Checkpoint, find_checkpoint
 from payload.run.evaluate import evaluate
 from payload.run.video import record_video
+from payload.run.window import watch
 from tests.payload.impala.test_parity import CHECKPOINT
 
 pytestmark = pytest.mark.slow
@@ -89,6 +90,23 @@ def test_the_video_has_a_picture_for_each_step(filmed: Filmed) -> None:
     _, length = filmed.recorded
     with av.open(str(filmed.video)) as video:
         assert video.streams.video[0].frames == length
+
+
+def test_a_gif_has_the_same_pictures(filmed: Filmed) -> None:
+    checkpoint, gif = (
+        find_checkpoint(filmed.video.parent / "pong"),
+        filmed.video.with_suffix(".gif"),
+    )
+    assert record_video(checkpoint, gif, seed=7) == filmed.recorded
+    assert gif.read_bytes().startswith(b"GIF8")
+
+
+def test_an_episode_is_shown_in_a_window_until_its_end(
+    filmed: Filmed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    monkeypatch.setattr("pygame.time.wait", lambda _: None)
+    assert watch(find_checkpoint(filmed.video.parent / "pong"), episodes=1, seed=7) == 1
 
 
 def test_the_video_runs_at_twice_the_games_speed(filmed: Filmed) -> None:

@@ -60,6 +60,11 @@ def test_folder_and_mlflow_run_have_the_name(trained: Trained) -> None:
     assert set(trained.runs) == {"first", "second"}
 
 
+def test_a_classic_environment_is_filmed(trained: Trained) -> None:
+    assert (trained.folder / "results/runs/second/evaluation.mp4").stat().st_size > 1000
+    assert "Hello from" not in trained.second
+
+
 def test_mlflow_has_tags_and_notes(trained: Trained) -> None:
     tags = trained.runs["first"].data.tags
     assert (tags["team"], tags["size"]) == ("red", "1")
