@@ -21,8 +21,10 @@ from payload.environments.policy_action import PolicyAction, PolicyActionVector
 from payload.environments.policy_observation import PolicyObservation, PolicyObservationVector
 from payload.errors import UserError, nearest, raised
 
-# pygame, which draws Gymnasium's classic environments, would greet on stdout.
+# pygame, which draws Gymnasium's classic environments, would greet on stdout and open the audio
+# system, which leaves a folder in TMPDIR.
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
 
 
 @dataclass(frozen=True)
