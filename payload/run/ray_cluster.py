@@ -17,7 +17,7 @@ import psutil
 
 from payload.environments.conda_worker import LOCK, machine_prefix
 from payload.environments.every_node import on_every_node
-from payload.environments.machine_requirements import check_machine
+from payload.environments.machine_requirements import SHARED_MEMORY, check_machine
 from payload.errors import TemporaryError, UserError
 from payload.experiment.placement import Cluster
 from payload.experiment.settings import Experiment
@@ -28,6 +28,8 @@ from payload.run.terminal import redirect_output, restore_output
 
 GCS_GONE_AFTER_S = 5.0
 """Nodes of volley's cluster exit after 10 s without a GCS (ray.env), and drivers with them."""
+OBJECT_STORE_BYTES = 2**30
+"""Of a machine without shared memory."""
 END_S = 5.0
 """Time for the processes of a local Ray to end after SIGKILL."""
 
@@ -74,6 +76,7 @@ def connect(address: str | None, runtime_env: dict[str, Any] | None = None) -> C
     # It would print that the cluster requires a token, which is the default.
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
     if address is None and not ray.is_initialized():
+        folder = make_ray_folder()
         # "local": a plain ray.init() would join any cluster that runs on this machine.
         with _signals_kept_from_ray():
             ray.init(
@@ -82,7 +85,8 @@ def connect(address: str | None, runtime_env: dict[str, Any] | None = None) -> C
                 include_dashboard=False,
                 logging_level=logging.WARNING,
                 runtime_env=runtime_env,
-                _temp_dir=str(make_ray_folder()),
+                _temp_dir=str(folder),
+                **_object_store(folder),
             )
         _joined.set()
     elif address is not None:
@@ -91,6 +95,14 @@ def connect(address: str | None, runtime_env: dict[str, Any] | None = None) -> C
     resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     nodes = [Node(int(has.get("CPU", 0)), has.get("GPU", 0.0)) for has in resources]
     return Cluster(nodes, local=address is None)
+
+
+def _object_store(folder: Path) -> dict[str, Any]:
+    """Returns arguments of ray.init for a Linux without /dev/shm, where it would raise an error."""
+    if sys.platform != "linux" or SHARED_MEMORY.is_dir():
+        return {}
+    # Both, or Ray looks at /dev/shm for the other one.
+    return {"_plasma_directory": str(folder), "object_store_memory": OBJECT_STORE_BYTES}
 
 
 def check_nodes(experiment: Experiment) -> None:

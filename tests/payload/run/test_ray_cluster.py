@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -34,3 +35,31 @@ def test_a_run_that_exits_past_rays_shutdown_leaves_no_process_that_it_has_start
     )
     assert done.returncode == 3, done.stderr
     assert not psutil.pid_exists(int(done.stdout))
+
+
+WITHOUT_SHARED_MEMORY = """
+mount -t tmpfs tmpfs "$1"
+for name in null zero random urandom tty full; do cp -a /dev/$name "$1"; done
+mount --bind "$1" /dev
+test ! -e /dev/shm && exec "$2" -c '
+import ray
+from payload.run.ray_cluster import connect, disconnect
+connect(None)
+print(ray.get(ray.put("kept")))
+disconnect(0)'
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux" or os.getuid() != 0, reason="needs Linux and root")
+def test_ray_starts_on_a_machine_without_shared_memory(tmp_path: Path) -> None:
+    command = ["unshare", "--mount", "--propagation=private", "sh", "-ec", WITHOUT_SHARED_MEMORY]
+    done = subprocess.run(
+        [*command, "sh", str(tmp_path), sys.executable],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        stdin=subprocess.PIPE,
+    )
+    assert done.stdout == "kept\n", done.stderr
