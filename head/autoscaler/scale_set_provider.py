@@ -132,7 +132,7 @@ class ScaleSetProvider(BatchingNodeProvider):
         ]
 
     def _remove_unfit(self, addresses: dict[str, str]) -> None:
-        """Deletes VMs that have failed or never joined: Ray would count on them forever."""
+        """Deletes VMs that have failed or never joined: Ray would count on them indefinitely."""
         now = monotonic()
         names = {vm.name for vm in self._machines}
         if (addresses.keys() & names) - self._joined:

@@ -90,9 +90,9 @@ def _delete(folders: list[RunFolder], results: Path) -> None:
     tracking = Tracking.embedded(results, "")
     for folder in folders:
         trials = [RunFolder(file.parent) for file in folder.path.glob("*/mlflow_run.json")]
-        for run in (*trials, folder):
-            run_id, client = run.mlflow_run_id(tracking.uri), connected_client(tracking)
-            if run_id is not None and lifecycle_stage(client, run_id) == ACTIVE:
+        for run_id in filter(None, (run.mlflow_run_id(tracking.uri) for run in (*trials, folder))):
+            client = connected_client(tracking)
+            if lifecycle_stage(client, run_id) == ACTIVE:
                 client.delete_run(run_id)
         shutil.rmtree(folder.path)
         print(f"{folder.path.name}: deleted")

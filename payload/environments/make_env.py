@@ -50,9 +50,7 @@ def make_env(
     """
     spec = find_spec(env_id)
     if render_mode is not None:
-        entry = spec.entry_point
-        creator = load_env_creator(entry) if isinstance(entry, str) else entry
-        metadata = getattr(creator, "metadata", None)  # A function has none.
+        metadata = getattr(creator_of(spec), "metadata", None)  # A function has none.
         if metadata is not None and render_mode not in metadata.get("render_modes", []):
             raise UserError(
                 f'env: {env_id}: no video: the environment does not list "{render_mode}" in '
@@ -137,17 +135,10 @@ def _import_failed(env_id: str, package: str, error: Exception) -> UserError:
     return UserError(f"env: {env_id}: {package} cannot be imported: {raised(error)}{remedy(error)}")
 
 
-def has_several_agents(env_id: str, env_config: Mapping[str, Any]) -> bool:
-    """Whether it is an environment of RLlib's MultiAgentEnv, or of PettingZoo's parallel API."""
-    spec = find_spec(env_id)
+def creator_of(spec: EnvSpec) -> Any:
+    """Returns the class or the function that makes the environment."""
     entry = spec.entry_point
-    creator = load_env_creator(entry) if isinstance(entry, str) else entry
-    try:
-        return creator is not None and hasattr(
-            creator(**{**spec.kwargs, **env_config}), "possible_agents"
-        )
-    except Exception:  # Its own code may raise anything.
-        return False
+    return load_env_creator(entry) if isinstance(entry, str) else entry
 
 
 def _exists(package: str) -> bool:

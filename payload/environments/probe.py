@@ -22,7 +22,7 @@ import numpy as np
 import psutil
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Tuple
 
-from payload.environments.make_env import find_spec, has_several_agents, make_env
+from payload.environments.make_env import creator_of, find_spec, make_env
 from payload.environments.missing_packages import remedy
 from payload.environments.policy_action import PolicyAction
 from payload.environments.policy_observation import PolicyObservation
@@ -138,7 +138,7 @@ def facts_of(env_id: str, env_config: dict[str, Any]) -> EnvironmentFacts:
     except Exception as error:  # The environment's own code may raise anything.
         passes = getattr(error, "errno", None) in ERRNOS
         problem = f"making it raises {raised(error)}{remedy(error)}"
-        if has_several_agents(env_id, env_config):
+        if _has_several_agents(env_id, env_config):
             problem = SEVERAL_AGENTS
         return EnvironmentFacts(problem=problem, passes=passes)
     seen, acted = env.observation_space, env.action_space
@@ -155,6 +155,16 @@ def facts_of(env_id: str, env_config: dict[str, Any]) -> EnvironmentFacts:
         bounded=not isinstance(acted, Box) or acted.is_bounded(),
         problem=_problem_of(env, declared),
     )
+
+
+def _has_several_agents(env_id: str, env_config: dict[str, Any]) -> bool:
+    """Whether it is an environment of RLlib's MultiAgentEnv, or of PettingZoo's parallel API."""
+    spec = find_spec(env_id)
+    try:
+        env = creator_of(spec)(**{**spec.kwargs, **env_config})
+    except Exception:  # Its own code may raise anything.
+        return False
+    return hasattr(env, "possible_agents")
 
 
 def _problem_of(env: PolicyAction, declared: gymnasium.Env[Any, Any]) -> str:

@@ -45,8 +45,8 @@ class CheckpointErrors(TorchLearner):
 class ThreadWatch(CheckpointErrors):
     """A learner whose `update` raises the error that has ended one of its threads.
 
-    RLlib's learner waits for its threads forever. In a process of its own, nothing notices that:
-    the driver drops what it cannot send, and env runners keep sampling.
+    RLlib's learner waits for its threads indefinitely. In a process of its own, nothing notices
+    that: the driver drops what it cannot send, and env runners keep sampling.
     """
 
     def build(self) -> None:

@@ -1,7 +1,7 @@
 """Adapts the number of env runners during training to a file that another process writes.
 
-RLlib's own EnvRunnerGroup.add_workers is not used: the group waits forever for an env runner that
-has no place yet, and would reuse the index of a removed one, with its seeds.
+RLlib's own EnvRunnerGroup.add_workers is not used: the group waits indefinitely for an env runner
+that has no place yet, and would reuse the index of a removed one, with its seeds.
 """
 
 import time
@@ -112,7 +112,7 @@ class EnvRunnerNumber:
     def wait_for_room(self, view: View, interruption: Interruption) -> int | None:
         """Waits for room for an env runner; returns how many fit, None if a signal came first.
 
-        RLlib would wait forever for env runners that cannot be placed.
+        RLlib would wait indefinitely for env runners that cannot be placed.
         """
         number = self.number_that_fits()
         if number < min(1, self.target):

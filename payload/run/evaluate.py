@@ -122,7 +122,7 @@ def play(
 def environment_of(
     experiment: Experiment, policy: Policy, render_mode: str | None = None
 ) -> gymnasium.Env[Any, Any]:
-    """Makes the environment of an experiment that is no game.
+    """Makes the environment of an experiment, other than an Atari game.
 
     Raises:
         UserError: It cannot be made, or is not the one that the policy was trained in.

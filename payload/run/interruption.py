@@ -118,7 +118,7 @@ class Interruption:
 
     def _on_thread_error(self, args: Any) -> None:
         self._hook(args)
-        # Without one of them, algorithm.train() would wait forever.
+        # Without one of them, algorithm.train() would never return.
         if is_learner_thread(args.thread):
             self.fail(f"the learner failed: {first_line(args.exc_value or args.exc_type())}")
 

@@ -90,9 +90,9 @@ class Search(Reporting):
     def __init__(self, job: Job, plan: Plan, view: SearchView) -> None:
         super().__init__(job.folder, job.options, view)
         self.job = job
-        metric = job.search.search_metric
+        self.metric = job.search.search_metric
         self.records = {
-            trial.name: read_record(job.folder, trial, metric) for trial in plan.trials()
+            trial.name: read_record(job.folder, trial, self.metric) for trial in plan.trials()
         }
         # A failed trial may succeed after a resume; its checkpoint is as good as any.
         for name, record in self.records.items():
@@ -175,8 +175,7 @@ class Search(Reporting):
         """Shows all trials; a trial's folder tells when its process has started."""
         for name, record in self.records.items():
             if record.state == "WAITING":
-                metric = self.job.search.search_metric
-                status = read_record(self.job.folder, record.trial, metric).state
+                status = read_record(self.job.folder, record.trial, self.metric).state
                 if status == "STARTING":
                     self.records[name] = replace(record, state="STARTING")
         self.view.show(list(self.records.values()))
@@ -201,9 +200,9 @@ class Search(Reporting):
         for name, record in self.records.items():
             if record.state in ("STARTING", "TRAINING"):
                 self.records[name] = replace(record, state="KILLED")
-        settings, metric = ranking(self.records.values()), self.job.search.search_metric
+        settings = ranking(self.records.values())
         for write in (
-            lambda: write_table(folder.table_file, settings, metric),
+            lambda: write_table(folder.table_file, settings, self.metric),
             lambda: self.draw(settings, f"{self.job.search.run} on {self.job.search.env}"),
         ):
             try:
@@ -213,7 +212,7 @@ class Search(Reporting):
         if math.isfinite(score := settings[0].score):
             self.write_best(settings[0])
             steps = sum(record.env_steps for record in self.records.values())
-            self.mlflow.log_metrics({metric: score}, steps)
+            self.mlflow.log_metrics({self.metric: score}, steps)
         say("Uploading results to MLflow ...")
         made = (folder.experiment_file, folder.table_file, folder.picture, folder.best_file)
         self.upload(outcome.status, *filter(Path.exists, made), folder.log)
@@ -230,11 +229,10 @@ class Search(Reporting):
 
     def scheduler(self, over: list[str]) -> Any:
         """Returns what ends trials early, for Tune; `over` are trials that have ended."""
-        search = self.job.search
-        return ResumableASHA(self.job.folder, search.stop, search.search_metric, over)
+        return ResumableASHA(self.job.folder, self.job.search.stop, self.metric, over)
 
     def draw(self, settings: list[Ranked], title: str) -> None:
-        draw_trials(self.job.folder, settings, title, self.job.search.search_metric)
+        draw_trials(self.job.folder, settings, title, self.metric)
 
     def write_best(self, best: Ranked) -> None:
         replace_text(self.job.folder.best_file, to_yaml(self.job.search.setting(best.values)))
@@ -258,14 +256,13 @@ class SeveralSeeds(Search):
         return None
 
     def draw(self, settings: list[Ranked], title: str) -> None:
-        metric = self.job.search.search_metric
-        comparison.draw([self._curves()], metric, self.job.folder.picture, title)
+        comparison.draw([self._curves()], self.metric, self.job.folder.picture, title)
 
     def write_best(self, best: Ranked) -> None:
         """Writes nothing: the experiment is the only setting."""
 
     def say_best(self, best: Ranked) -> Iterator[str]:
-        self.view.say(comparison.in_words(self._curves(), self.job.search.search_metric))
+        self.view.say(comparison.in_words(self._curves(), self.metric))
         yield f"plot {self.job.folder.path}"
 
     def _curves(self) -> comparison.Curves:
@@ -300,8 +297,7 @@ class Follower(tune.Callback):  # type: ignore[misc]
         changes: dict[str, Any] = {"state": state}
         if STEPS in result:
             changes["env_steps"] = int(result[STEPS])
-            metric = self._search.job.search.search_metric
-            changes["return_mean"] = result.get(metric, math.nan)
+            changes["return_mean"] = result.get(self._search.metric, math.nan)
             changes["time_total_s"] = result[SECONDS]
         if state != "TRAINING":
             changes["reason"] = result.get(REASON, "stopped by ASHA")

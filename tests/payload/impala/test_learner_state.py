@@ -139,11 +139,11 @@ def test_a_state_is_of_the_end_of_an_update(
     build: Callable[..., VTraceLearner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learner = build()
-    stepping, go_on = threading.Event(), threading.Event()
+    stepping, proceed = threading.Event(), threading.Event()
 
     def wait_first(gradients: Any) -> None:
         stepping.set()
-        assert go_on.wait(30)
+        assert proceed.wait(30)
         VTraceLearner.apply_gradients(learner, gradients)
 
     monkeypatch.setattr(learner, "apply_gradients", wait_first)
@@ -155,7 +155,7 @@ def test_a_state_is_of_the_end_of_an_update(
     saving.start()
     saving.join(0.5)
     assert not states
-    go_on.set()
+    proceed.set()
     updating.join()
     saving.join()
     assert states[0]["optimizer"]["default_policy_default_optimizer"]["state"]["state"]

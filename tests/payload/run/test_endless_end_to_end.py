@@ -116,7 +116,7 @@ def test_a_video_that_fails_is_one_line(trained: Trained) -> None:
     assert line.startswith("payload: --video endless.mp4: RuntimeError: no picture today (")
 
 
-def test_an_input_that_has_moved_is_given_anew(trained: Trained, tmp_path: Path) -> None:
+def test_an_option_replaces_an_input_that_has_moved(trained: Trained, tmp_path: Path) -> None:
     (trained.folder / "maps").rename(tmp_path / "maps")
     try:
         refused = trained.run("evaluate", "--episodes", "1", "--max-episode-steps", "5")

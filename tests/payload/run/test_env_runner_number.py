@@ -29,7 +29,7 @@ from tests.local_ray import CPUS, local_ray
 from tests.payload.command_line import wait_for
 
 HANGS_S = 40
-"""RLlib waits 60 s for samples, and forever for an env runner to stop."""
+"""RLlib waits 60 s for samples, and indefinitely for an env runner to stop."""
 
 pytestmark = [
     pytest.mark.slow,
