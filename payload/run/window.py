@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,15 +29,17 @@ def watch(checkpoint: Checkpoint, episodes: int, seed: int = 0) -> int:
             plays, rate = pictured(checkpoint, seed + episode)
             with closing(plays):
                 for step in plays:
-                    if not _show(pygame, step.picture, rate):
+                    if not _show(step.picture, rate):
                         return episode
         return episodes
     finally:
         pygame.display.quit()
 
 
-def _show(pygame: Any, picture: npt.NDArray[np.uint8], rate: int) -> bool:
+def _show(picture: npt.NDArray[np.uint8], rate: int) -> bool:
     """Shows a picture, [H, W, 3]; returns False once the window is closed."""
+    import pygame
+
     height, width = picture.shape[:2]
     zoom = max(1, MIN_WIDTH // width)
     size = (width * zoom, height * zoom)
