@@ -27,6 +27,8 @@ def test_an_experiment_that_ended_while_mlflow_was_away_ends_there_too(tmp_path:
         experiment.mkdir()
         state = {"name": name, "state": "FINISHED", "key": f"{name}-1234"}
         (experiment / "state.json").write_text(json.dumps(state))
+        ended = {"state": "FINISHED", "run": str(head.home / f"runs/{name}-1234/runs/first")}
+        (experiment / "status.json").write_text(json.dumps({**ended, "mlflow_run": None}))
     (head.experiments / "pong/payload").symlink_to(Path(payload.__file__).parent)
     run = RunFolder(head.home / "runs/pong-1234/runs/first")
     run.path.mkdir(parents=True)
@@ -52,3 +54,5 @@ def test_an_experiment_that_ended_while_mlflow_was_away_ends_there_too(tmp_path:
     assert (tracked.info.status, tracked.info.end_time) == ("FINISHED", ended_ms)
     assert tracked.data.metrics == {"entropy": 1.5}
     assert not run.undelivered_file.exists()
+    status = json.loads((head.experiments / "pong/status.json").read_text())
+    assert (status["mlflow_run"], status["state"]) == (tracked.info.run_id, "FINISHED")

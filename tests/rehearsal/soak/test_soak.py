@@ -62,6 +62,13 @@ def test_missing_points_are_a_violation() -> None:
     assert faults_of(points) == ["a gap of 5,632 steps"]
 
 
+def test_a_minute_without_env_runners_is_no_gap() -> None:
+    waiting = [(512 * 5, n) for n in range(6, 66)]
+    points = [*((512 * n, n) for n in range(1, 6)), *waiting]
+    later = [(512 * 5 + 512 * n + 512 * (n > 20), 65 + n) for n in range(1, 31)]
+    assert faults_of([*points, *later]) == []
+
+
 def test_a_run_without_points_is_a_violation() -> None:
     assert faults_of([]) == ["0 points"]
 
