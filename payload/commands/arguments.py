@@ -256,11 +256,17 @@ def add_overrides(command: argparse.ArgumentParser) -> None:
         help="a tag of the MLflow run",
     )
     add("--notes", metavar="TEXT", help="the description of the MLflow run")
+    add(
+        "--experiment-name",
+        metavar="NAME",
+        help="the MLflow experiment (default: MLFLOW_EXPERIMENT_NAME, or volley)",
+    )
 
 
 def overrides(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the keys of an experiment that the options of `add_overrides` give."""
-    keys = ("run", "env", "stop", "source_directory", "tensorboard", "notes")
+    keys = ["run", "env", "stop", "source_directory"]
+    keys += ["notes", "experiment_name", "tensorboard", "wandb"]
     given = {key: value for key in keys if (value := getattr(options, key, None)) is not None}
     if getattr(options, "tags", None):
         given["tags"] = dict(options.tags)
@@ -300,6 +306,14 @@ def _add_run_options(command: argparse.ArgumentParser) -> None:
         action="store_const",
         const=True,
         help="write the metrics to TensorBoard event files too, for volley ui --tensorboard",
+    )
+    add(
+        "--wandb",
+        nargs="?",
+        const="volley",
+        metavar="PROJECT",
+        help="send the metrics to Weights & Biases too (default volley); needs the package wandb, "
+        "and WANDB_API_KEY unless WANDB_MODE is offline",
     )
     _add_status(command)
     add(
