@@ -87,7 +87,7 @@ rehearse-clean: linux .venv/dev  ## Remove all that a rehearsal has left (Linux,
 
 lock: .venv/dev  ## Resolve requirements/*.txt again
 	$(COMPILE) $(UNIVERSAL) pyproject.toml --extra dev -o requirements/dev.txt
-	set -e; for extra in payload infra; do \
+	set -e; for extra in payload infra onnx; do \
 	  cp requirements/dev.txt requirements/$$extra.txt; : uv keeps the versions that it finds there; \
 	  $(COMPILE) $(UNIVERSAL) pyproject.toml --extra $$extra -o requirements/$$extra.txt; \
 	done
@@ -135,6 +135,10 @@ clean:  ## Remove the virtual environment
 .venv/infra: .venv/uv requirements/infra.txt pyproject.toml
 	$(UV) -r requirements/infra.txt
 	$(BIN)/uv pip install --quiet --no-deps --python $(BIN)/python --editable .
+	touch $@
+
+.venv/onnx: .venv/payload requirements/onnx.txt
+	$(UV) -r requirements/onnx.txt
 	touch $@
 
 .venv/dev: .venv/payload requirements/dev.txt

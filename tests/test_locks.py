@@ -45,7 +45,7 @@ def installed(extra: str, platform: tuple[str, str], python: str) -> list[str]:
 
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("platform", LAPTOPS, ids="-".join)
-@pytest.mark.parametrize("extra", ["payload", "infra"])
+@pytest.mark.parametrize("extra", ["payload", "infra", "onnx"])
 def test_every_laptop_gets_one_version_of_each_dependency(
     extra: str, platform: tuple[str, str], python: str
 ) -> None:

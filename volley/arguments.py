@@ -13,6 +13,7 @@ from payload.command_line import Parser
 from payload.commands.arguments import (
     add_convert,
     add_evaluate,
+    add_export,
     add_overrides,
     add_plot,
     add_results,
@@ -100,6 +101,7 @@ def _add_here(here: Group) -> None:
     add_train(here)
     add_tune(here)
     add_evaluate(here)
+    add_export(here)
     add_plot(here)
     add_run(here)
     add_runs(here)

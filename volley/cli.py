@@ -68,14 +68,8 @@ def _here(verb: str) -> Command:
             from payload.commands.train import train as command
         case "tune":
             from payload.commands.tune import tune as command
-        case "evaluate":
-            from payload.commands.evaluate import evaluate as command
-        case "plot":
-            from payload.commands.plot import plot as command
         case "run":
             from payload.commands.run_script import run_script as command
-        case "runs":
-            from payload.commands.runs import runs as command
         case "bench":
             from bench.command import bench as command
         case "ui":
@@ -87,6 +81,23 @@ def _here(verb: str) -> Command:
             from volley.new import new as command
         case _:
             from volley.arguments import completion as command
+    return command
+
+
+def _runs(verb: str) -> Command:
+    """Imports what a command on the runs of this machine needs."""
+    need("ray", "Ray")
+    match verb:
+        case "evaluate":
+            from payload.commands.evaluate import evaluate as command
+        case "export":
+            for module in ("onnx", "onnxruntime", "onnxscript"):
+                need(module, extra="onnx")
+            from payload.commands.export import export as command
+        case "plot":
+            from payload.commands.plot import plot as command
+        case _:
+            from payload.commands.runs import runs as command
     return command
 
 
@@ -137,22 +148,8 @@ def _experiments(verb: str) -> Command:
 
 
 COMMANDS: dict[str, Callable[[str], Command]] = {
-    **dict.fromkeys(
-        (
-            "train",
-            "tune",
-            "evaluate",
-            "plot",
-            "run",
-            "runs",
-            "convert",
-            "ui",
-            "bench",
-            "new",
-            "completion",
-        ),
-        _here,
-    ),
+    **dict.fromkeys(("train", "tune", "run", "convert", "ui", "bench", "new", "completion"), _here),
+    **dict.fromkeys(("evaluate", "export", "plot", "runs"), _runs),
     **dict.fromkeys(("up", "down", "status", "cost", "start", "sleep"), _machines),
     **dict.fromkeys(
         ("dashboard", "jupyter", "ssh", "ssh-config", "registry-login", "ray", "exec"), _machines

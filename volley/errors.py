@@ -27,14 +27,14 @@ def as_typed(text: str) -> str:
     return re.sub(r"(?<=: )volley(?= [a-z-])", lambda _: command_name(), text)
 
 
-def need(module: str, package: str = "") -> None:
-    """Raises UserError unless a package of training is installed.
+def need(module: str, package: str = "", extra: str = "payload") -> None:
+    """Raises UserError unless a package of an extra of pyproject.toml is installed.
 
     Args:
         package: Its name for people, if it is not the module's.
     """
     if find_spec(module) is None:
-        raise not_installed(package or module, "payload")
+        raise not_installed(package or module, extra)
 
 
 def not_installed(package: str, extra: str) -> UserError:

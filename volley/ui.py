@@ -157,15 +157,15 @@ def newest_page(tracking_uri: str, server: str) -> str:
     page has the curves of all trials.
     """
     client = mlflow_client(tracking_uri)
-    experiment = client.get_experiment_by_name(EXPERIMENT_NAME)
-    if experiment is None:
-        return server
-    runs = client.search_runs(
-        [experiment.experiment_id], order_by=["attributes.start_time DESC"], max_results=1
-    )
-    if not runs or PARENT in runs[0].data.tags:
-        return experiment_page(server, experiment.experiment_id)
-    return run_page(server, experiment.experiment_id, runs[0].info.run_id)
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    runs = client.search_runs(experiments, order_by=["attributes.start_time DESC"], max_results=1)
+    if not runs:
+        experiment = client.get_experiment_by_name(EXPERIMENT_NAME)
+        return server if experiment is None else experiment_page(server, experiment.experiment_id)
+    info = runs[0].info
+    if PARENT in runs[0].data.tags:
+        return experiment_page(server, info.experiment_id)
+    return run_page(server, info.experiment_id, info.run_id)
 
 
 @contextmanager

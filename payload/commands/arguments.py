@@ -122,29 +122,10 @@ def add_evaluate(commands: Any) -> None:
         description="Plays complete episodes with a checkpoint's policy. It needs no cluster.",
         allow_abbrev=False,
     )
+    _add_checkpoint(evaluate)
     add = evaluate.add_argument
-    add(
-        "checkpoint",
-        type=Path,
-        nargs="?",
-        help="a checkpoint, or a run's folder: its best checkpoint (default: the newest run)",
-    )
     add("--episodes", type=int, default=20, help="number of episodes (default 20)")
     add("--explore", action="store_true", help="sample actions instead of taking the likeliest")
-    add("--env", help="check that the checkpoint was trained on this environment")
-    add(
-        "--source-directory",
-        type=Path,
-        help="folder of the environment's package, if it is not where it was during training",
-    )
-    add(
-        "--input",
-        action="append",
-        default=[],
-        type=_input,
-        metavar="NAME=FOLDER",
-        help="folder of an input, if it is not where it was during training",
-    )
     add("--seed", type=int, help="seed of environments and actions")
     add(
         "--max-episode-steps",
@@ -156,8 +137,18 @@ def add_evaluate(commands: Any) -> None:
     )
     add("--video", type=Path, metavar="FILE", help="also record an episode, as .mp4 or .gif")
     add("--watch", action="store_true", help="also show the episodes in a window")
-    _add_trust(evaluate, "checkpoint")
-    add_results(evaluate)
+
+
+def add_export(commands: Any) -> None:
+    export = commands.add_parser(
+        "export",
+        help="write a trained policy as an ONNX model",
+        description="Writes a checkpoint's policy as an ONNX model and compares it with torch over "
+        "some steps in the environment. A model that differs is removed; the exit code is then 1.",
+        allow_abbrev=False,
+    )
+    _add_checkpoint(export)
+    export.add_argument("--onnx", type=Path, required=True, metavar="FILE", help="the model's file")
 
 
 def add_run(commands: Any) -> None:
@@ -209,6 +200,32 @@ def add_results(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_checkpoint(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add(
+        "checkpoint",
+        type=Path,
+        nargs="?",
+        help="a checkpoint, or a run's folder: its best checkpoint (default: the newest run)",
+    )
+    add("--env", help="check that the checkpoint was trained on this environment")
+    add(
+        "--source-directory",
+        type=Path,
+        help="folder of the environment's package, if it is not where it was during training",
+    )
+    add(
+        "--input",
+        action="append",
+        default=[],
+        type=_input,
+        metavar="NAME=FOLDER",
+        help="folder of an input, if it is not where it was during training",
+    )
+    _add_trust(command, "checkpoint")
+    add_results(command)
+
+
 def _add_experiment(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "file", nargs="?", type=Path, help="experiment file (YAML): run, env, config, stop"
@@ -239,11 +256,17 @@ def add_overrides(command: argparse.ArgumentParser) -> None:
         help="a tag of the MLflow run",
     )
     add("--notes", metavar="TEXT", help="the description of the MLflow run")
+    add(
+        "--experiment-name",
+        metavar="NAME",
+        help="the MLflow experiment (default: MLFLOW_EXPERIMENT_NAME, or volley)",
+    )
 
 
 def overrides(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the keys of an experiment that the options of `add_overrides` give."""
-    keys = ("run", "env", "stop", "source_directory", "tensorboard", "notes")
+    keys = ["run", "env", "stop", "source_directory"]
+    keys += ["notes", "experiment_name", "tensorboard", "wandb"]
     given = {key: value for key in keys if (value := getattr(options, key, None)) is not None}
     if getattr(options, "tags", None):
         given["tags"] = dict(options.tags)
@@ -283,6 +306,14 @@ def _add_run_options(command: argparse.ArgumentParser) -> None:
         action="store_const",
         const=True,
         help="write the metrics to TensorBoard event files too, for volley ui --tensorboard",
+    )
+    add(
+        "--wandb",
+        nargs="?",
+        const="volley",
+        metavar="PROJECT",
+        help="send the metrics to Weights & Biases too (default volley); needs the package wandb, "
+        "and WANDB_API_KEY unless WANDB_MODE is offline",
     )
     _add_status(command)
     add(

@@ -32,31 +32,14 @@ def evaluate(options: argparse.Namespace) -> int:
     """
     check_positive("--episodes", options.episodes)
     check_positive("--max-episode-steps", options.max_episode_steps)
-    checkpoint = _checkpoint(options.checkpoint, options.results)
-    experiment = _with_folders(checkpoint.experiment(), options)
-    env = experiment.env
-    if options.env not in (None, env):
-        raise UserError(
-            f"--env {options.env}: the checkpoint {checkpoint.path} was trained on {env}"
-        )
     if options.video is not None and not options.video.absolute().parent.is_dir():
         raise UserError(f"--video {options.video}: the folder does not exist")
-    from payload.environments.machine_requirements import provide
-    from payload.run.checkpoint_policy import needs_pickle
+    checkpoint, experiment = open_checkpoint(options)
+    env = experiment.env
     from payload.run.evaluate import evaluate
-    from payload.run.machine_limits import lift_machine_limits
-    from payload.run.trust import check_trust, code_of
     from payload.run.video import record_video
 
-    lift_machine_limits()
-    # RLlib warns about a deprecated class that it uses itself.
-    logging.getLogger("ray._common.deprecation").setLevel(logging.ERROR)
-    if IS_UNDER not in os.environ:  # Otherwise this command has asked already.
-        code = code_of(experiment, needs_pickle(checkpoint))
-        check_trust(str(checkpoint.path), [checkpoint.signed], code, options.trust)
-    provide(experiment, options.results)
-    _continue_under(experiment)
-    with _own_errors(f"env: {env}"):
+    with own_errors(f"env: {env}"):
         result = evaluate(
             checkpoint,
             options.episodes,
@@ -76,15 +59,56 @@ def evaluate(options: argparse.Namespace) -> int:
             "(--max-episode-steps)"
         )
     if options.video is not None:
-        with _own_errors(f"--video {options.video}"):
+        with own_errors(f"--video {options.video}"):
             episode_return, length = record_video(checkpoint, options.video, options.seed or 0)
         print(f"video {options.video}: return {episode_return:g} in {length:,} steps")
     if options.watch:
         from payload.run.window import watch
 
-        with _own_errors("--watch"):
+        with own_errors("--watch"):
             watch(checkpoint, options.episodes, options.seed or 0)
     return 0
+
+
+def open_checkpoint(options: argparse.Namespace) -> tuple[Checkpoint, Experiment]:
+    """Returns the checkpoint that the options name; makes its environment importable.
+
+    Raises:
+        UserError: There is none, it is of another environment, or is not trusted.
+    """
+    checkpoint = _checkpoint(options.checkpoint, options.results)
+    experiment = _with_folders(checkpoint.experiment(), options)
+    if options.env not in (None, experiment.env):
+        raise UserError(
+            f"--env {options.env}: the checkpoint {checkpoint.path} was trained on {experiment.env}"
+        )
+    from payload.environments.machine_requirements import provide
+    from payload.run.checkpoint_policy import needs_pickle
+    from payload.run.machine_limits import lift_machine_limits
+    from payload.run.trust import check_trust, code_of
+
+    lift_machine_limits()
+    # RLlib warns about a deprecated class that it uses itself.
+    logging.getLogger("ray._common.deprecation").setLevel(logging.ERROR)
+    if IS_UNDER not in os.environ:  # Otherwise this command has asked already.
+        code = code_of(experiment, needs_pickle(checkpoint))
+        check_trust(str(checkpoint.path), [checkpoint.signed], code, options.trust)
+    provide(experiment, options.results)
+    _continue_under(experiment)
+    return checkpoint, experiment
+
+
+@contextmanager
+def own_errors(where: str) -> Iterator[None]:
+    """Turns an error of the environment's own code into one line."""
+    from payload.environments.missing_packages import remedy
+
+    try:
+        yield
+    except (UserError, TemporaryError):
+        raise
+    except Exception as error:
+        raise UserError(f"{where}: {raised(error)}{remedy(error)}") from error
 
 
 def _checkpoint(path: Path | None, results: Path) -> Checkpoint:
@@ -118,19 +142,6 @@ def _with_folders(experiment: Experiment, options: argparse.Namespace) -> Experi
     if options.source_directory is not None:
         folders["source_directory"] = str(options.source_directory.absolute())
     return experiment.model_copy(update=folders)
-
-
-@contextmanager
-def _own_errors(where: str) -> Iterator[None]:
-    """Turns an error of the environment's own code into one line."""
-    from payload.environments.missing_packages import remedy
-
-    try:
-        yield
-    except (UserError, TemporaryError):
-        raise
-    except Exception as error:
-        raise UserError(f"{where}: {raised(error)}{remedy(error)}") from error
 
 
 def _continue_under(experiment: Experiment) -> None:

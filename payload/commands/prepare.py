@@ -6,6 +6,8 @@ import argparse
 import os
 import threading
 from dataclasses import replace
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -24,9 +26,14 @@ if TYPE_CHECKING:
     from payload.run.run_folder import RunFolder
     from payload.run.trust import Signed
 
-URI_SCHEMES = ("http://", "https://", "sqlite:///", "postgresql://", "mysql://", "databricks")
+AZURE_ML = "azureml://"
+URI_SCHEMES = (
+    *("http://", "https://", "sqlite:///", "postgresql://", "mysql://", "databricks"),
+    AZURE_ML,
+)
 TRACKING_URI = "MLFLOW_TRACKING_URI"
-"""MLflow's own variable."""
+EXPERIMENT_NAME = "MLFLOW_EXPERIMENT_NAME"
+"""MLflow's own variables."""
 
 
 def check_run_options(options: argparse.Namespace) -> None:
@@ -79,20 +86,31 @@ def choose_tracking_uri(options: argparse.Namespace) -> None:
         UserError: The option cannot be the URI of an MLflow server. A variable that cannot, such as
             a folder, may be for other programs: a line says that it is not used.
     """
-    allowed = f"must start with one of {', '.join(URI_SCHEMES)}"
     uri, variable = options.tracking_uri, os.environ.get(TRACKING_URI, "")
-    if uri is not None and not uri.startswith(URI_SCHEMES):
-        raise UserError(f"--tracking-uri {uri}: {allowed}")
+    if uri is not None and (problem := _problem_with(uri)):
+        raise UserError(f"--tracking-uri {uri}: {problem}")
     if uri is not None or not variable:
         return
     shown = f"{TRACKING_URI}={without_secrets(variable)}"
-    if variable.startswith(URI_SCHEMES):
+    if problem := _problem_with(variable):
+        print(
+            f"{shown} is not used: {problem}. MLflow's database is in {options.results}", flush=True
+        )
+    else:
         options.tracking_uri = variable
         print(f"MLflow: {shown}", flush=True)
-    else:
-        print(
-            f"{shown} is not used: {allowed}. MLflow's database is in {options.results}", flush=True
+
+
+def _problem_with(uri: str) -> str:
+    """Returns why a URI cannot be that of an MLflow server; "" if it can."""
+    if not uri.startswith(URI_SCHEMES):
+        return f"must start with one of {', '.join(URI_SCHEMES)}"
+    if uri.startswith(AZURE_ML) and not entry_points(group="mlflow.tracking_store", name="azureml"):
+        return (
+            "azureml-mlflow is not installed. Next: pip install --no-deps azureml-mlflow && "
+            "pip install azure-common azure-mgmt-core jsonpickle msrest pytz"
         )
+    return ""
 
 
 def check_results(options: argparse.Namespace) -> None:
@@ -109,6 +127,23 @@ def check_results(options: argparse.Namespace) -> None:
     check_writable(options.results)
     if options.tracking_uri is None:
         check_database(options.results / DATABASE)
+
+
+def check_wandb(experiment: Experiment) -> None:
+    """Raises UserError unless Weights & Biases can get the metrics that it is to have."""
+    if experiment.wandb is None:
+        return
+    where = f"wandb: {experiment.wandb}"
+    if find_spec("wandb") is None:
+        raise UserError(
+            f"{where}: the package wandb is not installed. Next: pip install wandb, or "
+            "pip_packages: [wandb]"
+        )
+    if not os.environ.get("WANDB_API_KEY") and os.environ.get("WANDB_MODE") != "offline":
+        raise UserError(
+            f"{where}: WANDB_API_KEY is not set; on a cluster: --secret WANDB_API_KEY. Without an "
+            "account: WANDB_MODE=offline"
+        )
 
 
 def check_positive(option: str, value: float) -> None:
@@ -146,10 +181,20 @@ def load_experiment(options: argparse.Namespace, resumed: RunFolder | None) -> L
         file, before = file or newest.experiment_file, newest.experiment()
     layers = [command_line] if file is None else [file, command_line]
     loaded = read_experiment(*layers)
+    loaded = replace(loaded, experiment=_named(loaded.experiment))
     if resumed is None or before is None:
         return loaded
     changes = check_resumable(before, loaded.experiment, f"--resume {resumed.path}")
     return replace(loaded, notes=[*loaded.notes, *changes])
+
+
+def _named(experiment: Experiment) -> Experiment:
+    """Returns the experiment with MLflow's variable for its name, unless it has a name."""
+    variable = os.environ.get(EXPERIMENT_NAME)
+    if experiment.experiment_name is not None or not variable:
+        return experiment
+    print(f"MLflow: {EXPERIMENT_NAME}={variable}", flush=True)
+    return experiment.model_copy(update={"experiment_name": variable})
 
 
 def check_resumed(run: RunFolder, trust: bool, *own: Signed, below: str = "") -> None:
@@ -210,6 +255,7 @@ def provide_environment(
         for line in hidden_modules(Path.cwd()):
             raise UserError(line)
         installed = provide(experiment, options.results)
+    check_wandb(experiment)
     from payload.algorithms.check_environment import check_algorithm, facts_of_game
     from payload.environments.atari import game_of
 

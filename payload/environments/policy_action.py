@@ -5,8 +5,10 @@ RLlib has distributions for choices counted from 0 and for real numbers without 
 its action space, nested or not, become one Discrete or MultiDiscrete, all numbers one Box.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -14,8 +16,11 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
-from payload.environments.space_entries import check_size, entries
+from payload.environments.space_entries import Entry, check_size, entries
 from payload.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
 
 MAX_OUTPUTS = 2**17
 """Choices and numbers together: the network has an output for each."""
@@ -65,17 +70,34 @@ class PolicyActions:
 
     def to_environment(self, action: Any) -> Any:
         chosen, values = action if self._has_both else (action, action)
-        chosen, values = np.atleast_1d(chosen), np.atleast_1d(values)
-        return _nested(self.space, self._converted(chosen, values))
+        each = self._split(np.atleast_1d(chosen), np.atleast_1d(values))
+        return _nested(self.space, (part(own) for part, own in each))
 
-    def _converted(self, chosen: npt.NDArray[Any], values: npt.NDArray[Any]) -> Iterator[Any]:
+    def in_graph(self, actions: Any) -> dict[str, torch.Tensor]:
+        """Does the same with torch's tensors of N actions: returns [N, ...] of each of `parts`."""
+        chosen, values = actions if self._has_both else (actions, actions)
+        batch = chosen.shape[0]
+        each = self._split(chosen.reshape(batch, -1), values.reshape(batch, -1))
+        return {
+            entry.name: part.in_graph(own)
+            for entry, (part, own) in zip(entries(self.space, "action"), each, strict=True)
+            if part.size
+        }
+
+    @property
+    def parts(self) -> list[Entry]:
+        """The parts of the space that have numbers."""
+        return [part for part in entries(self.space, "action") if spaces.flatdim(part.space)]
+
+    def _split(self, chosen: Any, values: Any) -> Iterator[tuple[_Choices | _Numbers, Any]]:
+        """Yields each part with its own of the last axis of the choices, or of the numbers."""
         for part in self._parts:
             if isinstance(part, _Choices):
-                yield part(chosen[: len(part.counts)])
-                chosen = chosen[len(part.counts) :]
+                yield part, chosen[..., : part.size]
+                chosen = chosen[..., part.size :]
             else:
-                yield part(values[: part.size])
-                values = values[part.size :]
+                yield part, values[..., : part.size]
+                values = values[..., part.size :]
 
 
 class _Choices:
@@ -90,11 +112,16 @@ class _Choices:
             counts = space.n if isinstance(space, spaces.Discrete) else space.nvec
             self.counts = [int(count) for count in np.ravel(counts)]
             self._start = np.asarray(space.start, np.int64)
+        self.size = len(self.counts)
 
     def __call__(self, chosen: npt.NDArray[Any]) -> Any:
         action = (self._start.ravel() + chosen).astype(self._space.dtype)
         is_scalar = isinstance(self._space, spaces.Discrete)
         return action[0] if is_scalar else action.reshape(self._start.shape)
+
+    def in_graph(self, chosen: torch.Tensor) -> torch.Tensor:
+        start, dtype = _tensor(self._start.ravel()), _tensor(np.empty(0, self._space.dtype)).dtype
+        return (start + chosen).to(dtype).reshape(chosen.shape[0], *self._start.shape)
 
 
 class _Numbers:
@@ -133,9 +160,31 @@ class _Numbers:
         numbers = (self._base + steps).astype(self._space.dtype)
         return np.clip(numbers, self._low, self._high).reshape(self._space.shape)
 
+    def in_graph(self, values: torch.Tensor) -> torch.Tensor:
+        bounded, width, base = map(_tensor, (self.bounded, self._width, self._base))
+        share = (values.clip(-1.0, 1.0) + 1.0) / 2.0
+        if self._is_integer:
+            share = (share * (width + 1.0) - 0.5).round()
+            steps = share.where(bounded, values.round().double())
+        else:
+            steps = (share * width).where(bounded, values.double())
+        numbers = base + steps.clip(_tensor(self._below), _tensor(self._above)).to(base.dtype)
+        if not self._is_integer:
+            # Before the conversion: ONNX clips no float16.
+            low, high = (_tensor(side.astype(np.float64)) for side in (self._low, self._high))
+            numbers = numbers.clip(low, high)
+        dtype = _tensor(np.empty(0, self._space.dtype)).dtype
+        return numbers.to(dtype).reshape(values.shape[0], *self._space.shape)
+
 
 def _part(space: spaces.Space[Any]) -> _Choices | _Numbers:
     return _Numbers(space) if isinstance(space, spaces.Box) else _Choices(space)
+
+
+def _tensor(array: npt.NDArray[Any]) -> torch.Tensor:
+    import torch
+
+    return torch.from_numpy(array)
 
 
 def _nested(space: spaces.Space[Any], parts: Iterator[Any]) -> Any:

@@ -82,8 +82,12 @@ class Experiment(MachineNeeds):
     """Tags of the MLflow run."""
     notes: str | None = None
     """The description on the page of the MLflow run."""
+    experiment_name: str | None = Field(None, min_length=1)
+    """The run's experiment in MLflow (default: MLFLOW_EXPERIMENT_NAME, or `volley`)."""
     tensorboard: bool = False
     """Write the metrics to TensorBoard event files too, in the run's folder."""
+    wandb: str | None = Field(None, min_length=1)
+    """A project of Weights & Biases that gets the metrics too; needs the package wandb."""
     # A search
     num_samples: int | None = Field(None, ge=1)
     """Settings that `tune` draws, times the combinations of a grid."""

@@ -65,27 +65,43 @@ class Policy:
         if Columns.ACTIONS in outputs:  # DQN returns the best ones, and no distribution.
             return np.asarray(outputs[Columns.ACTIONS])
         inputs = outputs[Columns.ACTION_DIST_INPUTS]
-        space = self.module.action_space
-        if not isinstance(space, gymnasium.spaces.Discrete):
-            distribution = self.module.get_inference_action_dist_cls().from_logits(inputs)
-            if not self.explore:
-                distribution = distribution.to_deterministic()
-            actions = convert_to_numpy(distribution.sample())
-            return unbatch(actions)
+        is_discrete = isinstance(self.module.action_space, gymnasium.spaces.Discrete)
         if not self.explore:
-            return np.asarray(inputs.argmax(-1))
+            actions = convert_to_numpy(likeliest(self.module, inputs))
+            return actions if is_discrete else unbatch(actions)
+        if not is_discrete:
+            distribution = self.module.get_inference_action_dist_cls().from_logits(inputs)
+            return unbatch(convert_to_numpy(distribution.sample()))
         probabilities = torch.softmax(inputs, -1)
         return np.asarray(torch.multinomial(probabilities, 1, generator=self._generator)[:, 0])
 
     def _forward(self, observations: torch.Tensor) -> dict[str, Any]:
-        """Returns the module's outputs [N, ...]; an LSTM sees sequences of one step."""
-        if not self.module.is_stateful():
-            outputs: dict[str, Any] = self.module.forward_inference({Columns.OBS: observations})
-            return outputs
+        """Returns the module's outputs [N, ...]."""
         if self._state is None:
-            initial = self.module.get_initial_state()
-            self._state = tree_map(lambda state: torch.stack([state] * len(observations)), initial)
-        batch = {Columns.OBS: observations[:, None], Columns.STATE_IN: self._state}
-        outputs = self.module.forward_inference(batch)
-        self._state = outputs.pop(Columns.STATE_OUT)
-        return {name: column[:, 0] for name, column in outputs.items()}
+            self._state = initial_state(self.module, len(observations))
+        outputs, self._state = forward(self.module, observations, self._state)
+        return outputs
+
+
+def initial_state(module: Any, batch: int) -> Any:
+    """Returns the state [N, ...] at the start of N episodes, which is empty without an LSTM."""
+    initial = module.get_initial_state() if module.is_stateful() else {}
+    return tree_map(lambda state: torch.stack([state] * batch), initial)
+
+
+def forward(module: Any, observations: torch.Tensor, state: Any) -> tuple[dict[str, Any], Any]:
+    """Returns a module's outputs [N, ...] and its next state; an LSTM sees sequences of a step."""
+    if not module.is_stateful():
+        return module.forward_inference({Columns.OBS: observations}), state
+    batch = {Columns.OBS: observations[:, None], Columns.STATE_IN: state}
+    outputs = module.forward_inference(batch)
+    after = outputs.pop(Columns.STATE_OUT)
+    return {name: column[:, 0] for name, column in outputs.items()}, after
+
+
+def likeliest(module: Any, inputs: torch.Tensor) -> Any:
+    """Returns the likeliest actions, as the policy's space has them, of a distribution's inputs."""
+    if isinstance(module.action_space, gymnasium.spaces.Discrete):
+        return inputs.argmax(-1)
+    distribution = module.get_inference_action_dist_cls().from_logits(inputs)
+    return distribution.to_deterministic().sample()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from payload.command_line import command_name, ui_command
@@ -13,9 +13,6 @@ from payload.run.panel import View
 from payload.run.run_folder import RunFolder
 from payload.run.run_status import RunStatus
 from payload.tracking.mlflow_run import MLflowRun, Status
-
-NOTES = "mlflow.note.content"
-"""The tag that MLflow shows as a run's description."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +55,7 @@ class Reporting:
     def __init__(self, folder: RunFolder, options: TrainOptions, view: View) -> None:
         self.folder, self.options, self.view = folder, options, view
         tracking = folder.tracking(options.results, options.tracking_uri, options.parent)
-        experiment = view.experiment
-        notes = {} if experiment.notes is None else {NOTES: experiment.notes}
-        tracking = replace(tracking, tags={**experiment.tags, **notes})
-        self.mlflow = MLflowRun(tracking, self._mlflow_started, self.view.say)
+        self.mlflow = MLflowRun(tracking.of(view.experiment), self._mlflow_started, self.view.say)
 
     def write(self, status: RunStatus) -> None:
         """Writes the state to the file that --status names."""

@@ -31,7 +31,7 @@ from payload.run.reporting import Outcome, Reporting, TrainOptions, stopped
 from payload.run.run_folder import RunFolder
 from payload.run.run_status import RunStatus, State
 from payload.run.terminal import terminal
-from payload.run.training_callback import TrainingCallback, callback_of
+from payload.run.training_callback import MetricLog, TrainingCallback, callback_of
 from payload.run.undelivered import deliver_in_background
 from payload.run.video import record
 from payload.tracking.event_files import EventFiles
@@ -39,6 +39,7 @@ from payload.tracking.learning_curve import draw_learning_curve
 from payload.tracking.mlflow_run import Status
 from payload.tracking.report import Report
 from payload.tracking.run_parameters import run_parameters
+from payload.tracking.wandb_run import WandbRun
 
 STATUS_EVERY_S = 5.0
 """Minimum time between two writes of --status during training."""
@@ -104,6 +105,7 @@ class Training(Reporting):
         self._saved_at = 0.0
         self._trained_before = 0
         self._updated = False
+        self.wandb: WandbRun | None = None
 
     def run(self, resume_from: list[Checkpoint], interruption: Interruption) -> Outcome:
         """Builds, trains and stops the algorithm; every error becomes an outcome."""
@@ -156,13 +158,22 @@ class Training(Reporting):
         recorded = list(self.folder.recorded_metrics())
         for env_steps, values in recorded:
             self.mlflow.log_metrics(values, env_steps)
-        wanted = self.experiment.tensorboard
-        events = EventFiles(self.folder.path, recorded) if wanted else None
+        parameters = run_parameters(self.experiment, self.settings)
+        logs: list[MetricLog] = []
+        if self.experiment.tensorboard:
+            logs.append(EventFiles(self.folder.path, recorded))
+        if self.experiment.wandb is not None:
+            self.wandb = WandbRun(
+                self.experiment, self.mlflow.tracking, self.folder.path, parameters, self.view.say
+            )
+            for env_steps, values in recorded:
+                self.wandb.log_metrics(values, env_steps)
+            logs.append(self.wandb)
         nodes = self.options.parent is None
-        callback_of(algorithm).attach(self.mlflow, progress, self.view.say, nodes, events)
+        callback_of(algorithm).attach(self.mlflow, progress, self.view.say, nodes, logs)
         # The checkpoint's learners have progress too, but towards the goal of that time.
         tell_learners(algorithm, progress, self.experiment.stop, self.settings)
-        self.mlflow.log_params(run_parameters(self.experiment, self.settings))
+        self.mlflow.log_params(parameters)
         self._saved_at = time.monotonic()
         self.saved_iteration = progress.iteration
         self._trained_before = progress.env_steps_trained
@@ -258,7 +269,9 @@ class Training(Reporting):
         self.say_next(f"evaluate {folder.path} --video best.mp4", *resume)
 
     def deliver(self, status: Status) -> None:
-        """Gives MLflow the files of the run, and its status."""
+        """Gives MLflow the files of the run, and each tracker its status."""
+        if self.wandb is not None:
+            self.wandb.close(status)
         folder, best = self.folder, self.checkpoints.best()
         if best is not None:
             # At the end only: while it trains, a cluster saves the run's folder already.

@@ -2,8 +2,9 @@
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME
@@ -11,7 +12,6 @@ from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LI
 from payload.run.env_runner_joining import tell_number
 from payload.run.panel import Say
 from payload.run.progress import Progress
-from payload.tracking.event_files import EventFiles
 from payload.tracking.metrics import metrics
 from payload.tracking.mlflow_run import MLflowRun
 from payload.tracking.node_metrics import NodeMonitors
@@ -21,6 +21,12 @@ from payload.tracking.train_result import train_result
 MOST_IN_A_ROW = 5
 """Times that an env runner may come back while no env runner samples anything."""
 ANSWER_S = 5.0
+
+
+class MetricLog(Protocol):
+    """A place that gets the metrics of every iteration."""
+
+    def log_metrics(self, values: dict[str, float], env_steps: int) -> None: ...
 
 
 class TrainingCallback(RLlibCallback):
@@ -35,7 +41,7 @@ class TrainingCallback(RLlibCallback):
         self.report: Report | None = None
         """The last iteration's."""
         self.run: MLflowRun | None = None
-        self._events: EventFiles | None = None
+        self._logs: Sequence[MetricLog] = ()
         self._nodes: NodeMonitors | None = None
         self._losses = EnvRunnerLosses(print)
         self._last = time.perf_counter()
@@ -49,15 +55,15 @@ class TrainingCallback(RLlibCallback):
         progress: Progress,
         say: Say,
         nodes: bool = True,
-        events: EventFiles | None = None,
+        logs: Sequence[MetricLog] = (),
     ) -> None:
         """Sets where to log, and the progress that a resumed run continues from.
 
         Args:
             nodes: Log the nodes' metrics too.
-            events: Log to event files too.
+            logs: Log there too.
         """
-        self.run, self.progress, self._events = run, progress, events
+        self.run, self.progress, self._logs = run, progress, logs
         self._losses = EnvRunnerLosses(say)
         self._nodes = NodeMonitors() if nodes else None
         self._last = time.perf_counter()
@@ -94,9 +100,8 @@ class TrainingCallback(RLlibCallback):
             self.run.start()
             if self._nodes is not None:
                 values |= self._nodes.metrics()
-        self.run.log_metrics(values, self.report.env_steps)
-        if self._events is not None:
-            self._events.log_metrics(values, self.report.env_steps)
+        for log in (self.run, *self._logs):
+            log.log_metrics(values, self.report.env_steps)
 
 
 def callback_of(algorithm: Any) -> TrainingCallback:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from payload.errors import first_line
+from payload.experiment.read import read_experiment
 from payload.run.driver_lock import has_driver
 from payload.run.run_folder import RUNS, UNDELIVERED, RunFolder
 from payload.tracking.mlflow_experiment import DELETED, delivered_until, lifecycle_stage, open_run
@@ -72,6 +73,8 @@ def _deliver(results: Path, folder: RunFolder) -> str:
     outbox, server = read_outbox(file)
     search = RunFolder(folder.path.parent) if folder.path.parent != results / RUNS else None
     tracking = folder.tracking(results, server, search)
+    if folder.experiment_file.is_file():  # It names the experiment of a run that MLflow lacks.
+        tracking = tracking.of(read_experiment(folder.experiment_file).experiment)
     client = connected_client(tracking)
     if tracking.run_id and lifecycle_stage(client, tracking.run_id) == DELETED:
         file.unlink()

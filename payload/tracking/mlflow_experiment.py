@@ -1,4 +1,4 @@
-"""volley's experiment in MLflow and the runs in it: created, found again, restored if deleted."""
+"""An experiment in MLflow and the runs in it: created, found again, restored if deleted."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from payload.tracking.mlflow_run import Tracking
 
 EXPERIMENT_NAME = "volley"
+"""Of runs that name no other."""
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 """Makes MLflow's UI open on charts of training instead of traces of language models."""
 PARENT = "mlflow.parentRunId"
@@ -26,13 +27,14 @@ Say = Callable[[str], None]
 
 
 def make_experiment(client: Any, tracking: Tracking, say: Say = print) -> str:
-    """Returns the id of volley's MLflow experiment, which exists and is not deleted afterwards."""
-    experiment = client.get_experiment_by_name(EXPERIMENT_NAME)
+    """Returns the id of the run's MLflow experiment, which exists and is not deleted afterwards."""
+    name = tracking.experiment_name
+    experiment = client.get_experiment_by_name(name)
     if experiment is None:
         place = tracking.artifacts
         return str(
             client.create_experiment(
-                EXPERIMENT_NAME, None if place is None else place.as_uri(), EXPERIMENT_TAGS
+                name, None if place is None else place.as_uri(), EXPERIMENT_TAGS
             )
         )
     _restore_experiment(client, experiment, say)

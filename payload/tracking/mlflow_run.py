@@ -9,15 +9,17 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from payload.command_line import ui_command
 from payload.errors import first_line, without_secrets
+from payload.experiment.settings import Experiment
 from payload.tracking.mlflow_experiment import (
     ACTIVE,
+    EXPERIMENT_NAME,
     delivered_until,
     is_missing,
     lifecycle_stage,
@@ -38,6 +40,8 @@ RETRY_S = 5.0
 """Pause after an MLflow server did not answer."""
 CLOSE_TIMEOUT_S = 60.0
 """How long the end of a run waits for pending deliveries."""
+NOTES = "mlflow.note.content"
+"""The tag that MLflow shows as a run's description."""
 MAX_RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
@@ -62,8 +66,16 @@ class Tracking:
     """The value of the tag KEY; a random one if empty."""
     tags: dict[str, str] = field(default_factory=dict)
     """Tags of a new run, besides KEY and those of MLflow."""
+    experiment_name: str = EXPERIMENT_NAME
+    """The MLflow experiment of a new run."""
     undelivered: Path | None = None
     """The file that keeps what MLflow has not received when the run ends; see Outbox."""
+
+    def of(self, experiment: Experiment) -> Tracking:
+        """Returns it with what an experiment says of its run."""
+        notes = {} if experiment.notes is None else {NOTES: experiment.notes}
+        name = experiment.experiment_name or EXPERIMENT_NAME
+        return replace(self, tags={**experiment.tags, **notes}, experiment_name=name)
 
     @property
     def server(self) -> str | None:

@@ -97,7 +97,9 @@ BAD_INPUTS = {
     # The options
     "unknown option": bad("train --resutls x", "--resutls", "--results?"),
     "unknown option of evaluate": bad("evaluate x --episode 3", "--episode", "--episodes?"),
-    "an option of another command": bad("train --experiment x", "--experiment", "--resume?"),
+    "an option of another command": bad(
+        "train --experiment x", "--experiment", "--experiment-name?"
+    ),
     "unknown command": bad("trian", "trian", "train"),
     "no command": bad("", "train"),
     "no checkpoint to evaluate": bad("evaluate", "checkpoint"),
@@ -105,6 +107,13 @@ BAD_INPUTS = {
     "malformed config": bad('train --config {"lr":', "--config", "'{\"lr\":'", "JSON object"),
     "a list as config": bad("train --config [1]", "--config", "'[1]'", "JSON object"),
     "malformed stop": bad("train --stop 18", "--stop", "'18'", "JSON object"),
+    "W&B without its package": bad(
+        "train --wandb", "wandb: volley", "not installed", "pip install wandb"
+    ),
+    "an experiment of MLflow without a name": bad("train --experiment-name=", "experiment_name"),
+    "Azure ML without its package": bad(
+        "train --tracking-uri azureml://x", "azureml-mlflow is not installed", "pip install"
+    ),
     "event files perhaps": bad("train maybe.yaml", "tensorboard", "'maybe'", "boolean"),
     "no time between checkpoints": bad("train --checkpoint-every 0", "--checkpoint-every 0"),
     "no checkpoint kept": bad("train --keep-checkpoints 0", "--keep-checkpoints 0", "than 0"),

@@ -29,7 +29,7 @@ def test_every_verb_and_option_is_documented() -> None:
     text = document("docs/operate.md")
     documented = set(re.findall(r"^\| `volley ([a-z-]+)", text, re.MULTILINE))
     assert documented == set(verbs(parser()))
-    own = set(documented) - {"train", "tune", "evaluate", "run", "bench"}
+    own = set(documented) - {"train", "tune", "evaluate", "export", "run", "bench"}
     options = {
         option
         for name, verb in verbs(parser()).items()
@@ -74,6 +74,15 @@ def test_a_laptop_without_ray_is_told_what_training_needs(
     monkeypatch.setitem(sys.modules, "ray", None)
     assert main(["train"]) == 2
     assert capsys.readouterr().err == "volley: Ray is not installed. Next: make .venv/payload\n"
+
+
+def test_a_laptop_without_onnx_is_told_what_export_needs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    assert main(["export", "--onnx", "policy.onnx"]) == 2
+    said = "volley: onnxscript is not installed. Next: make .venv/onnx\n"
+    assert capsys.readouterr().err == said
 
 
 def test_an_unknown_verb_is_told_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,6 +242,7 @@ def test_the_laptop_imports_of_the_other_packages_what_it_may() -> None:
         "payload.commands.arguments",
         "payload.commands.convert",
         "payload.commands.evaluate",
+        "payload.commands.export",
         "payload.commands.plot",
         "payload.commands.run_script",
         "payload.commands.runs",

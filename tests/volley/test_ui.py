@@ -19,7 +19,7 @@ from mlflow import MlflowClient
 from payload.run.run_folder import RunFolder
 from payload.tracking.event_files import EventFiles
 from payload.tracking.mlflow_experiment import EXPERIMENT_NAME, PARENT
-from payload.tracking.mlflow_run import Tracking, experiment_page
+from payload.tracking.mlflow_run import Tracking, experiment_page, run_page
 from payload.tracking.outbox import Outbox
 from tests.free_port import free_port
 from tests.mlflow_host import status_for
@@ -126,6 +126,14 @@ def test_after_a_search_the_curves_of_all_trials_are_shown(results: Path) -> Non
     experiment = client.get_experiment_by_name(EXPERIMENT_NAME).experiment_id
     client.create_run(experiment, tags={PARENT: "0" * 32})
     assert newest_page(uri, "http://server") == experiment_page("http://server", experiment)
+
+
+def test_the_newest_run_may_be_in_an_experiment_of_its_own(results: Path) -> None:
+    uri = Tracking.embedded(results, "").uri
+    client = MlflowClient(uri)
+    own = client.create_experiment("mine")
+    run = client.create_run(own)
+    assert newest_page(uri, "http://server") == run_page("http://server", own, run.info.run_id)
 
 
 def refusal(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:

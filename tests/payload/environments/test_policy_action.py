@@ -7,9 +7,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from torch.utils._pytree import tree_leaves, tree_map
 
 from payload.environments.make_env import make_env, make_vector
 from payload.environments.policy_action import PolicyActions
@@ -26,17 +29,39 @@ def test_every_action_is_in_its_space(space: spaces.Space[Any], seed: int, sprea
             PolicyActions(space)
         return
     actions = PolicyActions(space)
-    actions.policy_space.seed(seed)
+    action = actions.to_environment(policys_action(actions.policy_space, seed, spread))
+    assert action in space
+
+
+def policys_action(seen: spaces.Space[Any], seed: int, spread: float) -> Any:
+    """Returns what RLlib's distribution for a policy's space may return."""
+    seen.seed(seed)
     spread_out = np.random.default_rng(seed).normal(scale=spread, size=99).astype(np.float32)
 
-    def sample(seen: spaces.Space[Any]) -> Any:
-        """What RLlib's distribution for such a space may return."""
-        if isinstance(seen, spaces.Tuple):
-            return tuple(sample(part) for part in seen)
-        return seen.sample() if not isinstance(seen, spaces.Box) else spread_out[: seen.shape[0]]
+    def sample(part: spaces.Space[Any]) -> Any:
+        if isinstance(part, spaces.Tuple):
+            return tuple(sample(inner) for inner in part)
+        return part.sample() if not isinstance(part, spaces.Box) else spread_out[: part.shape[0]]
 
-    action = actions.to_environment(sample(actions.policy_space))
-    assert action in space
+    return sample(seen)
+
+
+@given(numeric_spaces(), st.integers(0, 99), st.sampled_from([0.0, 1.0, FAR]))
+def test_a_graph_of_tensors_maps_actions_in_the_same_way(
+    space: spaces.Space[Any], seed: int, spread: float
+) -> None:
+    assume(spaces.flatdim(space))
+    actions = PolicyActions(space)
+    action = policys_action(actions.policy_space, seed, spread)
+    batch = tree_map(lambda part: torch.from_numpy(np.stack([part] * 2)), action)
+    numbers = [
+        np.ravel(part) for part in tree_leaves(actions.to_environment(action)) if np.size(part)
+    ]
+    parts = list(actions.in_graph(batch).values())
+    for wanted, part in zip(numbers, parts, strict=True):
+        assert str(part.dtype).removeprefix("torch.") == str(wanted.dtype)
+        # float16 is rounded by way of float32 there.
+        assert_allclose(part.numpy()[1].ravel(), wanted, rtol=2e-3 * (wanted.dtype == "float16"))
 
 
 @pytest.mark.parametrize(

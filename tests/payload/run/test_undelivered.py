@@ -269,6 +269,17 @@ def test_a_trial_comes_into_its_search(laptop: Laptop) -> None:
     assert tracked.data.tags["mlflow.parentRunId"] == parent.info.run_id
 
 
+def test_a_run_that_mlflow_lacks_gets_its_own_experiment_and_tags(laptop: Laptop) -> None:
+    folder = laptop.folder()
+    folder.experiment_file.write_text("{experiment_name: mine, tags: {team: red}}")
+    laptop.server.mode = "away"
+    end(laptop.start(folder))
+    assert len(laptop.deliver()) == 1
+    experiment = laptop.client.get_experiment_by_name("mine")
+    (tracked,) = laptop.client.search_runs([experiment.experiment_id])
+    assert tracked.data.tags["team"] == "red"
+
+
 def test_the_runs_of_a_script_end_when_it_has(laptop: Laptop) -> None:
     folder = laptop.folder()
     (experiment,) = laptop.client.search_experiments(filter_string=f"name = '{EXPERIMENT_NAME}'")

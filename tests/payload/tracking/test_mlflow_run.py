@@ -18,6 +18,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 import payload.tracking.mlflow_run
+from payload.experiment.settings import Experiment
 from payload.run.run_folder import RunFolder
 from payload.tracking.mlflow_experiment import EXPERIMENT_NAME
 from payload.tracking.mlflow_run import (
@@ -162,6 +163,14 @@ def test_all_runs_are_in_one_experiment(
     experiment = client.get_experiment_by_name(EXPERIMENT_NAME)
     assert experiment is not None
     assert delivered(run).info.experiment_id == experiment.experiment_id
+
+
+def test_a_run_is_in_the_experiment_that_it_names(
+    results: Path, client: MlflowClient, delivered: Callable[..., Run]
+) -> None:
+    tracking = Tracking.embedded(results, "run").of(Experiment(experiment_name="mine"))
+    tracked = delivered(MLflowRun(tracking))
+    assert client.get_experiment_by_name("mine").experiment_id == tracked.info.experiment_id
 
 
 def test_a_trial_waits_until_the_run_of_its_search_is_known(
