@@ -23,6 +23,9 @@ from ..room import Needs, Node
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 PAYLOAD = "payload.tar"
+SUBMITTED_BY = "submitted-by"
+"""Who submits; not a part of what is submitted."""
+MAX_WHO = 100
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,10 @@ def submit(store: Store, stream: IO[bytes], submission: Submission) -> Record:
             machines_timeout_s=plan.machines_timeout_s,
             now=submission.now,
             up=submission.replaces,
+            submitted_by=who(content / SUBMITTED_BY),
+            algorithm=plan.algorithm,
+            env=plan.env,
+            notify=plan.notify,
         )
         return store.submit(record, content, submission.replaces, submission.priority)
     finally:
@@ -71,7 +78,7 @@ def _unpack(stream: IO[bytes], folder: Path) -> str:
             for member in archive:
                 name = member.name.removeprefix("./")
                 file = archive.extractfile(member) if member.isfile() else None
-                if name in (PAYLOAD, EXPERIMENT, STACK, FILES) and file is not None:
+                if name in (PAYLOAD, EXPERIMENT, STACK, FILES, SUBMITTED_BY) and file is not None:
                     check_room(member.size, folder)
                     with (folder / name).open("wb") as copy:
                         shutil.copyfileobj(file, copy)
@@ -95,6 +102,15 @@ def _unpack(stream: IO[bytes], folder: Path) -> str:
                 raise RefusedError(f"{name} cannot be unpacked: {error}") from None
     (folder / PAYLOAD).unlink()
     return digest.hexdigest()
+
+
+def who(file: Path) -> str:
+    """Returns who submits; "" if nobody says so, as an older laptop."""
+    try:
+        text = file.read_text("utf-8", "replace")[:MAX_WHO]
+    except FileNotFoundError:
+        return ""
+    return "".join(letter for letter in text if letter.isprintable()).strip()
 
 
 def _read_plan(folder: Path) -> Plan:

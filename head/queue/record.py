@@ -68,6 +68,17 @@ class Record:
     """It was submitted with --now."""
     up: bool = False
     """Submitted by `pulumi up`, which trains one experiment at a time."""
+    submitted_by: str = ""
+    """user@host of the laptop; empty for `pulumi up`."""
+    algorithm: str = ""
+    env: str = ""
+    """Both empty for a script."""
+    notify: str = ""
+    """Whom its end is told to: a command, or $NAME of a secret with a URL or a command."""
+    told: str = ""
+    """The last end that was told, or that could not be; see notices.py."""
+    untold: str = ""
+    """Why nobody was told of it."""
 
     @property
     def turn(self) -> tuple[int, int]:
@@ -90,6 +101,7 @@ class Record:
     def submitted_again(self, time: float, order: int) -> "Record":
         """Returns what was submitted, without anything of its earlier starts."""
         kept = ("name", "digest", "key", "needs", "script", "machines_timeout_s", "up", "priority")
+        kept += ("submitted_by", "algorithm", "env", "notify")
         return Record(**{name: getattr(self, name) for name in kept}, submitted=time, order=order)
 
     def write(self, folder: Path) -> None:

@@ -239,11 +239,17 @@ def add_overrides(command: argparse.ArgumentParser) -> None:
         help="a tag of the MLflow run",
     )
     add("--notes", metavar="TEXT", help="the description of the MLflow run")
+    add(
+        "--notify",
+        metavar="URL",
+        help="a URL that gets a POST of JSON at the end, a command that gets it on stdin, or $NAME "
+        "of a variable with one of them",
+    )
 
 
 def overrides(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the keys of an experiment that the options of `add_overrides` give."""
-    keys = ("run", "env", "stop", "source_directory", "tensorboard", "notes")
+    keys = ("run", "env", "stop", "source_directory", "tensorboard", "notes", "notify")
     given = {key: value for key in keys if (value := getattr(options, key, None)) is not None}
     if getattr(options, "tags", None):
         given["tags"] = dict(options.tags)
