@@ -18,6 +18,7 @@ from ray.job_submission import JobStatus
 from head import sleep_record
 from head.machine import present_moment
 from head.queue import plan
+from head.queue.notices import Notices
 from head.queue.queue import Queue
 from head.sleep_record import SleepRecord
 from tests.head.queue.played_queue import Played
@@ -49,8 +50,11 @@ def played(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Played]:
 
 
 def wait_for_processes(played: Played) -> None:
-    for telling in played.queue._notices._telling.values():
-        telling.process.wait(timeout=60)
+    notices: Notices | None = played.queue._notices
+    while notices is not None:
+        for telling in notices._telling.values():
+            telling.process.wait(timeout=60)
+        notices = getattr(notices, "_before", None)
 
 
 def tell(played: Played) -> None:
@@ -59,6 +63,14 @@ def tell(played: Played) -> None:
     wait_for_processes(played)
     played.step()
     wait_for_processes(played)
+
+
+def restart(played: Played) -> None:
+    """Replaces the queue by one that knows nothing of the processes of the first."""
+    played.end()
+    before = played.queue._notices
+    played.queue = Queue(played.store, played.cluster)  # type: ignore[arg-type]
+    played.queue._notices._before = before  # type: ignore[attr-defined]
 
 
 def states(played: Played, name: str = "a") -> list[str]:
@@ -88,7 +100,7 @@ def test_every_end_is_told_once(played: Played, end: Callable[[Played], None], s
     assert states(played) == []
     end(played)
     tell(played)
-    played.queue = Queue(played.store, played.cluster)  # type: ignore[arg-type]
+    restart(played)
     tell(played)
     assert states(played) == [state]
 
@@ -112,7 +124,7 @@ def test_an_evicted_head_that_comes_back_tells_the_end_and_nothing_before(played
     played.step()
     played.cluster.becomes(played.store.get("a").job, JobStatus.STOPPED)
     played.step(closing=True)  # Before an eviction, systemd stops the queue.
-    played.queue = Queue(played.store, played.cluster)  # type: ignore[arg-type]
+    restart(played)
     tell(played)
     assert states(played) == []
     finish(played)
@@ -125,25 +137,27 @@ def test_a_queue_that_starts_again_meanwhile_does_not_tell_it_twice(played: Play
     played.store.stop("a")
     played.step()
     first = played.queue._notices._telling["a"].process
-    played.queue = Queue(played.store, played.cluster)  # type: ignore[arg-type]
+    restart(played)
     tell(played)
     assert first.wait(timeout=60) == 0
     assert states(played) == ["KILLED"]
 
 
 def test_what_was_killed_while_it_told_is_told_after_the_next_start(played: Played) -> None:
-    played.submit("a", notify=f"[ ! -e hang ] || sleep 600; {TELL}")
+    played.submit("a", notify=f"echo $$ > pid; [ ! -e hang ] || exec sleep 600; {TELL}")
     hang = played.store.folder("a") / "hang"
     hang.touch()
     played.store.stop("a")
     played.step()
     process = played.queue._notices._telling["a"].process
-    while not (played.store.folder("a") / ".telling").exists():
+    pid = played.store.folder("a") / "pid"
+    while not (pid.exists() and pid.read_text().endswith("\n")):
         time.sleep(0.1)
     os.killpg(process.pid, signal.SIGKILL)  # As systemd does at a stop.
+    os.kill(int(pid.read_text()), signal.SIGKILL)
     process.wait()
     hang.unlink()
-    played.queue = Queue(played.store, played.cluster)  # type: ignore[arg-type]
+    restart(played)
     tell(played)
     assert states(played) == ["KILLED"]
 
