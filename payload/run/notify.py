@@ -60,8 +60,8 @@ def notify(
     experiment = needs if isinstance(needs, Experiment) else None
     ended = Notification(
         name=Path(status.run).name,
-        env=experiment and experiment.env,
-        algorithm=experiment and experiment.run,
+        env=experiment.env if experiment else None,
+        algorithm=experiment.run if experiment else None,
         state=state,
         reason=reason,
         time=end_time(),

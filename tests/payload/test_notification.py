@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -119,7 +121,8 @@ def test_a_command_that_does_not_end_is_killed_with_its_children(
 def test_whatever_happens_it_returns_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notification, "_try", lambda *_: time.sleep(3) or ("", False))
+    hanging = threading.Event()
+    monkeypatch.setattr(notification, "_try", lambda *_: ("", hanging.wait(3)))
     begun = time.monotonic()
     assert notification.deliver_within(0.2, "http://h", END, tmp_path, {}) == "no answer in 0 s"
     assert time.monotonic() - begun < 2
@@ -144,7 +147,7 @@ def test_a_name_of_such_an_address_is_refused_when_it_is_resolved(
     receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolved = [(2, 1, 6, "", ("127.0.0.1", 0))]
-    monkeypatch.setattr(notification.socket, "getaddrinfo", lambda *_, **__: resolved)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: resolved)
     url = receiver.url.replace("127.0.0.1", "metadata.example.com")
     assert "metadata address" in delivered(url, tmp_path, on_cluster=True)
     assert receiver.received == []

@@ -188,8 +188,7 @@ def test_the_queue_does_not_wait(played: Played) -> None:
 
 def test_a_secret_url_gets_what_is_known_and_no_secret(played: Played, root: Path) -> None:
     status = {"state": "FINISHED", "reason": "no t0ken", "env_steps": 7, "best_return": 2.5}
-    told = {"notify": "$CHAT", "algorithm": "PPO", "env": "CartPole-v1"}
-    played.submit("a", **told)
+    played.submit("a", notify="$CHAT", algorithm="PPO", env="CartPole-v1")
     played.step()
     share = {"key": "a-key", "name": "a", "submitted_by": "me@home"}
     cost = {"shares": [{**share, "dollars": 1.25, "cpu_hours": 3.0}]}

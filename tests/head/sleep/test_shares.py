@@ -68,7 +68,7 @@ def test_nobody_pays_for_more_than_there_was() -> None:
 def test_shares_add_up_by_experiment_and_person() -> None:
     before = [{"key": "a-key", "name": "a", "submitted_by": "ann@a", "dollars": 1, "cpu_hours": 2}]
     shares = divided([*before, {"key": "damaged"}, None], INTERVAL, [record()])
-    assert shares == [Share("a-key", "a", "ann@a", 4.0, pytest.approx(2 + 5 / 60))]
+    assert shares == [Share("a-key", "a", "ann@a", 4.0, 2 + 5 * 60 / HOUR)]
     other = divided(before, INTERVAL, [record(submitted_by="bob@b")])
     assert [(share.submitted_by, share.dollars) for share in other] == [
         ("ann@a", 1),
@@ -82,7 +82,7 @@ def test_each_run_divides_the_time_since_the_last(head: SleepingHead) -> None:
     head.run()
     folder = head.home / "experiments/pong"
     folder.mkdir()
-    state = {"name": "pong", "key": "pong-key", "state": "TRAINING", "job": "j"}
+    state: dict[str, Any] = {"name": "pong", "key": "pong-key", "state": "TRAINING", "job": "j"}
     state |= {"started": time.time() - HOUR / 2, "num_env_runners": 1, "submitted_by": "ann@a"}
     (folder / "state.json").write_text(json.dumps({**state, "needs": {}}))
     # An hour ago: it holds both CPUs of the head since half an hour, at 2.25 dollars an hour.
