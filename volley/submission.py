@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from head.command.submit import SUBMITTED_BY
+from head.queue.record import SUBMITTED_BY
 from payload.archive import Archive
 from payload.experiment import (
     MAX_TRAVEL_BYTES,

@@ -16,15 +16,13 @@ from ..cluster_settings import read_settings
 from ..files import update_with
 from ..queue.cluster_state import read_cluster_state
 from ..queue.plan import EXPERIMENT, FILES, REFUSAL, STACK, Plan, key_of, process
-from ..queue.record import Record
+from ..queue.record import SUBMITTED_BY, Record
 from ..queue.sharing import fits
 from ..queue.store import RefusedError, Store
 from ..room import Needs, Node
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 PAYLOAD = "payload.tar"
-SUBMITTED_BY = "submitted-by"
-"""Who submits; not a part of what is submitted."""
 MAX_WHO = 100
 
 

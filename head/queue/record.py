@@ -19,6 +19,8 @@ STATUS = "status.json"
 ENV_RUNNERS = "env_runners"
 """The number of env runners that the experiment should have now; the payload reads it."""
 OUTPUT = "output.log"
+SUBMITTED_BY = "submitted-by"
+"""Comes with what is submitted: who submits. It is no part of it."""
 SAVED_QUEUE, SAVED_OUTPUTS = "queue.json", "experiments"
 """A blob and a folder of the results account: head/saved_queue.py."""
 
@@ -100,8 +102,10 @@ class Record:
 
     def submitted_again(self, time: float, order: int) -> "Record":
         """Returns what was submitted, without anything of its earlier starts."""
-        kept = ("name", "digest", "key", "needs", "script", "machines_timeout_s", "up", "priority")
-        kept += ("submitted_by", "algorithm", "env", "notify")
+        kept = (
+            *("name", "digest", "key", "needs", "script", "machines_timeout_s", "up", "priority"),
+            *("submitted_by", "algorithm", "env", "notify"),
+        )
         return Record(**{name: getattr(self, name) for name in kept}, submitted=time, order=order)
 
     def write(self, folder: Path) -> None:
