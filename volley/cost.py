@@ -1,7 +1,7 @@
 """`volley cost`: the price of an hour now and asleep, and the cost so far."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,7 +10,13 @@ from rich.table import Table
 
 from volley.head import Head
 from volley.stack import Outputs, Stack
-from volley.tables import duration, show
+from volley.tables import dollars, duration, show
+
+BY_UP = "(volley up)"
+DIVIDED = (
+    "Each minute is divided by the CPUs that each experiment holds, of all that Ray has; GPUs are "
+    "not weighed, and CPUs that nobody holds are nobody's."
+)
 
 
 @dataclass(frozen=True)
@@ -57,9 +63,45 @@ def cost(options: argparse.Namespace) -> int:
     table.add_row("per hour, asleep", f"{estimate.per_hour_asleep:.2f}")
     source = f"Estimate: {estimate.estimate}. The first `volley up` is extra."
     stored = answer.get("stored")
-    parts = [table, *([stored_table(stored)] if stored else []), source]
-    show(options.as_json, {**asdict(estimate), "stored": stored}, *parts)
+    divided = shares_tables(answer, estimate.so_far)
+    parts = [table, *divided, *([stored_table(stored)] if stored else []), source]
+    shares = (answer.get("cost") or {}).get("shares") or []
+    show(options.as_json, {**asdict(estimate), "stored": stored, "shares": shares}, *parts)
     return 0
+
+
+def shares_tables(answer: Mapping[str, Any], so_far: float) -> list[RenderableType]:
+    """Returns what each experiment and each person has cost, the most expensive first.
+
+    Args:
+        answer: volley-head's.
+        so_far: The cost of the cluster, in dollars; what is left of it is nobody's.
+    """
+    shares = (answer.get("cost") or {}).get("shares") or []
+    if not shares:
+        return []
+    experiments = Table("experiment", "submitted by", "CPU hours", "US dollars")
+    people = Table("submitted by", "experiments", "CPU hours", "US dollars")
+    nobody = so_far - sum(share["dollars"] for share in shares)
+    for (name, person), (cpu_hours, spent, _) in _sums(shares, "name", "submitted_by"):
+        experiments.add_row(name, person or BY_UP, f"{cpu_hours:,.1f}", dollars(spent))
+    for (person,), (cpu_hours, spent, count) in _sums(shares, "submitted_by"):
+        people.add_row(person or BY_UP, str(count), f"{cpu_hours:,.1f}", dollars(spent))
+    experiments.add_row("nobody: idle, starting, asleep", "", "", dollars(max(0.0, nobody)))
+    return [experiments, people, DIVIDED]
+
+
+def _sums(
+    shares: Sequence[Mapping[str, Any]], *keys: str
+) -> list[tuple[tuple[str, ...], tuple[float, float, int]]]:
+    """Returns CPU hours, dollars and the number of experiments by the values of keys."""
+    sums: dict[tuple[str, ...], tuple[float, float, set[str]]] = {}
+    for share in shares:
+        by = tuple(str(share[key]) for key in keys)
+        cpu_hours, spent, names = sums.get(by, (0.0, 0.0, set()))
+        sums[by] = cpu_hours + share["cpu_hours"], spent + share["dollars"], {*names, share["name"]}
+    ranked = sorted(sums.items(), key=lambda item: -item[1][1])
+    return [(by, (cpu_hours, spent, len(names))) for by, (cpu_hours, spent, names) in ranked]
 
 
 def stored_table(stored: Mapping[str, Any]) -> RenderableType:

@@ -12,7 +12,7 @@ from volley.errors import as_typed
 from volley.private import digest, remember, remembered
 from volley.saved_results import SAVED
 from volley.stack import Stack
-from volley.tables import duration, number
+from volley.tables import dollars, duration, number
 
 SHOWN = 10
 """Queued experiments, and ended ones, that are shown without --all."""
@@ -34,6 +34,9 @@ WISHES = {
 
 def experiments_table(experiments: list[Mapping[str, Any]], now: float) -> Table:
     table = Table("experiment", "state", "return", "steps", "steps/s", "env runners", "left", "why")
+    has_cost = any(record.get("cost") is not None for record in experiments)
+    if has_cost:
+        table.add_column("US dollars")
     for record in experiments:
         run = record.get("status") or {}
         state = str(record["state"])
@@ -50,6 +53,7 @@ def experiments_table(experiments: list[Mapping[str, Any]], now: float) -> Table
             number(run.get("num_env_runners")),
             duration(left) if left is not None else "",
             why(record, run) + _next_try_of(record, now),
+            *([dollars(record.get("cost"))] if has_cost else []),
         )
     return table
 
@@ -72,7 +76,9 @@ def why(experiment: Mapping[str, Any], run: Mapping[str, Any]) -> str:
     wish = WISHES.get(experiment.get("wish", "")) if live else None
     if wish and experiment.get("script"):
         wish = wish.replace("writing its checkpoint", "ending")
-    return wish or experiment.get("reason") or run.get("reason") or ""
+    reason = wish or experiment.get("reason") or run.get("reason") or ""
+    untold = experiment.get("untold") if experiment["state"] in ENDED else ""
+    return f"{reason}; nobody was notified: {untold}" if untold else reason
 
 
 def next_try(state: Mapping[str, Any], now: float) -> str:

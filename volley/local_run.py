@@ -11,12 +11,14 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from payload.errors import UserError
+from payload.notification import VARIABLE
 from payload.run.run_status import RunStatus
 from volley.errors import need
 from volley.experiment_arguments import Given, experiment_of, only_file, write_file
@@ -49,7 +51,9 @@ def train(
     folder = Path(tempfile.mkdtemp(prefix="volley-run-"))
     file = only_file(experiment, keys) or write_file(checked, experiment, folder)
     arguments = (str(file), "--results", str(Path(results).absolute()))
-    return LocalRun(f"{checked.run} on {checked.env}", arguments, folder)
+    # A file that was written here has the variable's name in place of a URL.
+    url = {VARIABLE: checked.notify} if checked.notify and "://" in checked.notify else {}
+    return LocalRun(f"{checked.run} on {checked.env}", arguments, folder, url)
 
 
 _runs: list[LocalRun] = []
@@ -61,22 +65,30 @@ class LocalRun(Run):
 
     poll_s = 0.2
 
-    def __init__(self, title: str, arguments: Sequence[str], folder: Path) -> None:
+    def __init__(
+        self,
+        title: str,
+        arguments: Sequence[str],
+        folder: Path,
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """Starts it.
 
         Args:
             title: Its name until it has a folder.
             arguments: Those of `volley train`.
             folder: For its output and state; removed when this process ends.
+            variables: Of its environment, besides this process's.
         """
         self._title, self._folder = title, folder
         self._output, self._status = folder / "output.log", folder / "status.json"
         # Without -P, modules in this folder would replace installed ones.
         command = [sys.executable, "-P", "-m", "volley", "train", *arguments]
+        kept = {name: v for name, v in os.environ.items() if name not in OF_NOTEBOOK}
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
                 [*command, "--status", str(self._status)],
-                env={name: v for name, v in os.environ.items() if name not in OF_NOTEBOOK},
+                env={**kept, **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
 import glob
+import os
 import re
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from head.queue.record import SUBMITTED_BY
 from payload.archive import Archive
 from payload.experiment import (
     MAX_TRAVEL_BYTES,
@@ -23,6 +27,7 @@ from payload.experiment import (
 )
 from payload.experiment.bounded_yaml import BoundedLoader
 from payload.experiment.script import Script, is_script, read_script
+from payload.notification import in_files
 from payload.parcel import (
     ExperimentFiles,
     experiment_files,
@@ -48,7 +53,8 @@ class Submission:
     """On the cluster."""
     read: Experiment | Script
     file: Path | None = None
-    """The file that is sent as it is; None to write what was read."""
+    """The file that is sent as it is, unless it has a URL to be notified; None to write what was
+    read."""
     notes: list[str] = field(default_factory=list)
     """A line for each name that was translated, ignored or added."""
 
@@ -56,15 +62,22 @@ class Submission:
         """Returns what was read as it is sent, and what it names."""
         if isinstance(self.read, Script):
             return script_files(self.read)
-        return files_of(self.read) if self.file is None else experiment_files(self.file)
+        notify = self.read.notify or ""
+        if self.file is None or in_files(notify) != notify:
+            return files_of(self.read)
+        return experiment_files(self.file)
 
     def archive(self) -> Archive:
-        """Returns the tar file that volley-head reads; the same content gives the same bytes."""
+        """Returns the tar file that volley-head reads; the same content gives the same bytes.
+
+        Besides the content it has who submits.
+        """
         files = self.files()
         members: dict[str, bytes | Archive] = {
             "payload.tar": payload_archive(),
             "experiment.yaml": files.experiment,
             "stack.yaml": b"{}",
+            SUBMITTED_BY: submitter().encode(),
         }
         return Archive({**members, **({"files.tar": files.archive} if files.archive else {})})
 
@@ -81,7 +94,8 @@ def submissions(
         patterns: Files, or patterns of files; none for an experiment of `overrides` alone.
         name: The name on the cluster, of a single one.
         script_params: Arguments of scripts.
-        overrides: Keys of an experiment, stronger than its file; for a script source_directory.
+        overrides: Keys of an experiment, stronger than its file; for a script source_directory and
+            notify.
 
     Raises:
         UserError: A file or an option cannot be used.
@@ -141,9 +155,9 @@ def of_file(
     try:
         if is_script(path):
             for key in overrides:
-                if key != DIRECTORY:
+                if key not in (DIRECTORY, "notify"):
                     raise UserError(f"{path}: is a script; --{key} is for experiments")
-            script = read_script(path, script_params, overrides.get(DIRECTORY))
+            script = read_script(path, script_params, keys=overrides)
             check_files(script)
             return Submission(name, script)
         if script_params:
@@ -153,6 +167,15 @@ def of_file(
     except UserError as error:
         raise _with_line(path, str(error), overrides) from None
     return Submission(name, loaded.experiment, None if overrides else path, loaded.notes)
+
+
+def submitter() -> str:
+    """Returns user@host, by which a cluster's cost is divided among people."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # A user id without a name.
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
 def of_overrides(overrides: Mapping[str, Any], name: str | None = None) -> Submission:

@@ -14,6 +14,7 @@ from typing import Any
 from head.queue.record import LIVE
 from payload.commands.arguments import overrides
 from payload.errors import UserError
+from payload.notification import NotifyError, check, in_files, target_of, variable_of
 from volley.dry_run import show_dry_run
 from volley.errors import refused
 from volley.head import Head, OnSent
@@ -32,6 +33,8 @@ def submit(options: argparse.Namespace) -> int:
         UserError: One cannot be used, and nothing is sent; or the head refuses one.
     """
     found = submissions(options.files, options.name, options.script_params, overrides(options))
+    for submission in found:
+        secret_of_notify(submission)
     if options.dry_run:
         return show_dry_run(found, options.as_json)
     secrets = [secrets_of(submission, options.secrets) for submission in found]
@@ -49,16 +52,35 @@ def submit(options: argparse.Namespace) -> int:
 
 
 def secrets_of(submission: Submission, also: Sequence[str] = ()) -> dict[str, str]:
-    """Returns the values of an experiment's secrets, from this environment.
+    """Returns the values of an experiment's secrets, from this environment, by name.
 
     Raises:
-        UserError: One is not set.
+        UserError: One is not set, or a cluster does not notify this URL.
     """
     names = dict.fromkeys([*submission.read.secrets, *also])
     for name in names:
         if not os.environ.get(name):
             raise refused(f"--secret {name}: is not set in the environment", f"export {name}=...")
-    return {name: os.environ[name] for name in names}
+    return {name: os.environ[name] for name in names} | secret_of_notify(submission)
+
+
+def secret_of_notify(submission: Submission) -> dict[str, str]:
+    """Returns the variable with what an experiment's file does not have: the URL to be notified.
+
+    Raises:
+        UserError: It is not set, or a cluster does not notify this URL.
+    """
+    notify = submission.read.notify
+    if notify is None:
+        return {}
+    name = variable_of(notify)
+    try:
+        target = target_of(notify, os.environ)
+        check(target, on_cluster=True)
+    except NotifyError as error:
+        raise refused(f"notify: {error}", f"export {name}=..." if name else "--notify") from None
+    sent = variable_of(in_files(notify))
+    return {sent: target} if sent else {}
 
 
 @dataclass(frozen=True)

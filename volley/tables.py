@@ -65,3 +65,8 @@ def number(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.2f}"
+
+
+def dollars(value: float | None) -> str:
+    """Returns "1,234.50", or nothing for None."""
+    return "" if value is None else f"{value:,.2f}"

@@ -16,6 +16,7 @@ from ..queue.cluster_state import read_cluster_state
 from ..queue.record import Record, read_status
 from ..queue.store import Store
 from ..sleep.idle import kernels
+from ..sleep.shares import as_json, dollars_by_key, read_shares
 from ..sleep_record import record_of_this_boot
 from .services import troubles
 
@@ -24,12 +25,13 @@ SERVICES = ("experiments.service", "scheduled-events.service", "identity.service
 HOURS_PER_MONTH = 730
 """Azure's own number: https://azure.microsoft.com/pricing/calculator"""
 SLEEP_SHOWN = ("idle_since", "sleeps_at", "going", "warning", "problem", "next_try")
-COST_SHOWN = ("so_far", "per_hour", "estimate")
+COST_SHOWN = ("so_far", "per_hour", "estimate", "shares")
 
 
 def status(store: Store, options: Namespace) -> dict[str, Any]:
-    records, in_jupyter = store.records(), kernels()
+    records, in_jupyter, spent = store.records(), kernels(), read_json(COST)
     cluster, sleep = read_cluster_state(), record_of_this_boot()
+    shares = as_json(read_shares(spent.get("shares")))
     shown = records if options.name is None else [store.get(options.name)]
     return {
         "time": time.time(),
@@ -47,7 +49,7 @@ def status(store: Store, options: Namespace) -> dict[str, Any]:
         "services": [asdict(trouble) for trouble in troubles()],
         "jupyter": None if in_jupyter is None else {"kernels": in_jupyter},
         "sleep": _only(SLEEP_SHOWN, asdict(sleep)) if sleep else None,
-        "cost": _only(COST_SHOWN, read_json(COST)),
+        "cost": _only(COST_SHOWN, {**spent, "shares": shares}) if spent else None,
         "stored": stored(records),
         "workers": read_json(WORKERS) or None,
     }
@@ -56,18 +58,19 @@ def status(store: Store, options: Namespace) -> dict[str, Any]:
 def of_experiments(
     store: Store, records: Sequence[Record], shown: Sequence[Record] | None = None
 ) -> list[dict[str, Any]]:
-    """Returns each experiment's record, its payload's status and its place in the queue.
+    """Returns each experiment's record, its payload's status, its place in the queue and its cost.
 
     Args:
         records: All experiments.
         shown: Those to return; None for all.
     """
-    places = positions(records)
+    places, spent = positions(records), dollars_by_key(read_json(COST))
     return [
         {
             **asdict(record),
             "status": read_status(store.folder(record.name)) or None,
             "position": places.get(record.name),
+            "cost": spent.get(record.key),
         }
         for record in (records if shown is None else shown)
     ]

@@ -16,13 +16,14 @@ from ..cluster_settings import read_settings
 from ..files import update_with
 from ..queue.cluster_state import read_cluster_state
 from ..queue.plan import EXPERIMENT, FILES, REFUSAL, STACK, Plan, key_of, process
-from ..queue.record import Record
+from ..queue.record import SUBMITTED_BY, Record
 from ..queue.sharing import fits
 from ..queue.store import RefusedError, Store
 from ..room import Needs, Node
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 PAYLOAD = "payload.tar"
+MAX_WHO = 100
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,10 @@ def submit(store: Store, stream: IO[bytes], submission: Submission) -> Record:
             machines_timeout_s=plan.machines_timeout_s,
             now=submission.now,
             up=submission.replaces,
+            submitted_by=who(content / SUBMITTED_BY),
+            algorithm=plan.algorithm,
+            env=plan.env,
+            notify=plan.notify,
         )
         return store.submit(record, content, submission.replaces, submission.priority)
     finally:
@@ -71,7 +76,7 @@ def _unpack(stream: IO[bytes], folder: Path) -> str:
             for member in archive:
                 name = member.name.removeprefix("./")
                 file = archive.extractfile(member) if member.isfile() else None
-                if name in (PAYLOAD, EXPERIMENT, STACK, FILES) and file is not None:
+                if name in (PAYLOAD, EXPERIMENT, STACK, FILES, SUBMITTED_BY) and file is not None:
                     check_room(member.size, folder)
                     with (folder / name).open("wb") as copy:
                         shutil.copyfileobj(file, copy)
@@ -95,6 +100,15 @@ def _unpack(stream: IO[bytes], folder: Path) -> str:
                 raise RefusedError(f"{name} cannot be unpacked: {error}") from None
     (folder / PAYLOAD).unlink()
     return digest.hexdigest()
+
+
+def who(file: Path) -> str:
+    """Returns who submits; "" if nobody says so, as an older laptop."""
+    try:
+        text = file.read_text("utf-8", "replace")[:MAX_WHO]
+    except FileNotFoundError:
+        return ""
+    return "".join(letter for letter in text if letter.isprintable()).strip()
 
 
 def _read_plan(folder: Path) -> Plan:

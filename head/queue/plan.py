@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..cluster_settings import read_settings
 from ..files import update_with
+from ..notification import BY_QUEUE, in_files
 from ..paths import CONTAINERS, PACKAGES, PYTHON, SECRETS
 from .record import ENV_RUNNERS, OUTPUT, STATUS
 
@@ -68,6 +69,10 @@ class Plan:
     script: bool = False
     machines_timeout_s: float | None = None
     """Seconds that it waits for machines in its turn; None for no limit."""
+    algorithm: str = ""
+    env: str = ""
+    notify: str = ""
+    """Whom its end is told to, without a URL."""
 
 
 def _of_experiment(experiment: Experiment) -> Plan:
@@ -75,7 +80,10 @@ def _of_experiment(experiment: Experiment) -> Plan:
     from payload.experiment.placement import needs
 
     needed = {**asdict(needs(experiment.config)), "search": experiment.has_trials}
-    return Plan(needed, resume_key(experiment))
+    told = _told(experiment)
+    return Plan(
+        needed, resume_key(experiment), algorithm=experiment.run, env=experiment.env, notify=told
+    )
 
 
 def _of_script(script: Script) -> Plan:
@@ -90,7 +98,13 @@ def _of_script(script: Script) -> Plan:
         resume_key(script),
         script=True,
         machines_timeout_s=script.cluster_coordination_timeout_seconds,
+        notify=_told(script),
     )
+
+
+def _told(needs: MachineNeeds) -> str:
+    # The payload may be an older one, which notifies nobody.
+    return in_files(getattr(needs, "notify", None) or "")
 
 
 def process(module: str, folder: Path, *arguments: str) -> tuple[list[str], dict[str, str]]:
@@ -236,10 +250,17 @@ def _options_of_training(folder: Path, number: int, experiment: Experiment) -> l
 def entrypoint(command: list[str], folder: Path) -> str:
     """Returns the job's shell command line, which keeps the output in a file: it outlives Ray."""
     output = shlex.quote(str(folder / OUTPUT))
-    score = f"echo {OOM_SCORE} > {OOM_SCORE_FILE}"
-    file = shlex.quote(str(SECRETS / folder.name))
-    secrets = f"[ ! -f {file} ] || . {file}"
-    return f"{score}; echo See {output}; {secrets}; exec {shlex.join(command)} >> {output} 2>&1"
+    run = f"export {BY_QUEUE}=1; exec {shlex.join(command)} >> {output} 2>&1"
+    return f"echo See {output}; {with_secrets(folder.name)}; {run}"
+
+
+def with_secrets(name: str) -> str:
+    """Returns the shell's commands that give what follows an experiment's secrets.
+
+    The kernel kills it before the queue.
+    """
+    file = shlex.quote(str(SECRETS / name))
+    return f"echo {OOM_SCORE} > {OOM_SCORE_FILE}; [ ! -f {file} ] || . {file}"
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from ..files import replace
 from ..room import Needs, Node
 from .cluster_state import ClusterState, RayNode, read_cluster_state
 from .journal import JournalCopy
+from .notices import Notices
 from .problems import Problems
 from .ray_api import RayCluster
 from .record import AT_WORK, ENV_RUNNERS, OUTPUT, STATE, STATUS, Record, read_status
@@ -45,6 +46,7 @@ class Queue:
         """Since when, by the name and the submission of the experiment."""
         self._problems = Problems(store)
         self._journal = JournalCopy(store)
+        self._notices = Notices(store)
         self._seen: dict[str, tuple[int, object]] = {}
         """The experiments' files before the last step: see `_look`."""
         self._settled, self._stepped_at = False, 0.0
@@ -69,12 +71,15 @@ class Queue:
     def step(self, closing: bool) -> bool:
         """Follows the experiments that train, starts those that fit; returns whether any trains.
 
+        A queue that closes has to wait for what is being told, too.
+
         An error of one experiment becomes its reason, and the others continue.
 
         Raises:
             RayAwayError: Ray or its dashboard does not answer.
         """
         self._journal.copy()
+        self._notices.look()  # Before Ray is asked, which may be away.
         self._problems.begin_step()
         self._settled, self._seen, self._stepped_at = False, self._look(), time.monotonic()
         # Before the list of jobs: a process that has ended has submitted its job.
@@ -105,7 +110,7 @@ class Queue:
             told = self._seen.get(record.name, (0, None))[1]
             if record.live and (told not in AT_WORK or record.state != told or record.wish):
                 self._settled = False
-        return bool(running or self._starting)
+        return bool(running or self._starting or (closing and self._notices.hold()))
 
     def _look(self) -> dict[str, tuple[int, object]]:
         """Returns the time of each experiment's record, and the state that its payload tells."""

@@ -19,6 +19,8 @@ STATUS = "status.json"
 ENV_RUNNERS = "env_runners"
 """The number of env runners that the experiment should have now; the payload reads it."""
 OUTPUT = "output.log"
+SUBMITTED_BY = "submitted-by"
+"""Comes with what is submitted: who submits. It is no part of it."""
 SAVED_QUEUE, SAVED_OUTPUTS = "queue.json", "experiments"
 """A blob and a folder of the results account: head/saved_queue.py."""
 
@@ -68,6 +70,17 @@ class Record:
     """It was submitted with --now."""
     up: bool = False
     """Submitted by `pulumi up`, which trains one experiment at a time."""
+    submitted_by: str = ""
+    """user@host of the laptop; empty for `pulumi up`."""
+    algorithm: str = ""
+    env: str = ""
+    """Both empty for a script."""
+    notify: str = ""
+    """Whom its end is told to: a command, or $NAME of a secret with a URL or a command."""
+    told: str = ""
+    """The last end that was told, or that could not be; see notices.py."""
+    untold: str = ""
+    """Why nobody was told of it."""
 
     @property
     def turn(self) -> tuple[int, int]:
@@ -89,7 +102,10 @@ class Record:
 
     def submitted_again(self, time: float, order: int) -> "Record":
         """Returns what was submitted, without anything of its earlier starts."""
-        kept = ("name", "digest", "key", "needs", "script", "machines_timeout_s", "up", "priority")
+        kept = (
+            *("name", "digest", "key", "needs", "script", "machines_timeout_s", "up", "priority"),
+            *("submitted_by", "algorithm", "env", "notify"),
+        )
         return Record(**{name: getattr(self, name) for name in kept}, submitted=time, order=order)
 
     def write(self, folder: Path) -> None:

@@ -3,7 +3,7 @@
 The count starts with the first run on this head: a replaced head begins at 0.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..cluster_settings import Prices
@@ -11,6 +11,8 @@ from ..files import read_json, replace_json
 from ..machine import Moment
 from ..paths import COST, STORED, WORKERS
 from ..queue.cluster_state import read_cluster_state
+from ..queue.store import Store
+from .shares import Interval, as_json, divided
 
 HOUR_S = 3600.0
 GB = 2**30
@@ -33,6 +35,8 @@ class Cost:
     boot: str
     booted: float
     """When that boot was, by the clock of `time`."""
+    shares: list[dict[str, Any]] = field(default_factory=list)
+    """Of shares.py: by experiment and person."""
 
 
 def update(prices: Prices, now: Moment) -> Cost:
@@ -40,8 +44,13 @@ def update(prices: Prices, now: Moment) -> Cost:
     before = read_json(COST)
     always = prices.always + prices.stored_gb * read_json(STORED).get("everything", 0) / GB
     per_hour = prices.head + always + prices.worker * _workers(now)
-    so_far = before.get("so_far", 0.0) + added(before, now, per_hour, always)
-    cost = Cost(so_far, per_hour, prices.estimate, now.time, now.boot, now.booted)
+    up_s, asleep_s = passed(before, now)
+    spent = up_s * per_hour / HOUR_S
+    so_far = before.get("so_far", 0.0) + spent + asleep_s * always / HOUR_S
+    cpus = sum(node.cpus for node in read_cluster_state().nodes)
+    interval = Interval(now.time - up_s, now.time, spent, cpus)
+    shares = as_json(divided(before.get("shares"), interval, Store().records()))
+    cost = Cost(so_far, per_hour, prices.estimate, now.time, now.boot, now.booted, shares)
     try:
         replace_json(COST, asdict(cost))
     except OSError as error:  # The next run adds this time, too.
@@ -49,22 +58,20 @@ def update(prices: Prices, now: Moment) -> Cost:
     return cost
 
 
-def added(before: dict[str, Any], now: Moment, per_hour: float, always: float) -> float:
-    """Returns the dollars spent since cost.json was written; without one, since the boot.
+def passed(before: dict[str, Any], now: Moment) -> tuple[float, float]:
+    """Returns the seconds up and asleep since cost.json was written; without one, since the boot.
 
     Args:
         before: The content of cost.json.
-        per_hour: While the head is up, in dollars per hour.
-        always: While it sleeps, in dollars per hour.
     """
     since: float = before.get("time", now.booted)
     if before.get("boot") == now.boot:
         since += now.since_clock_of(before.get("booted", 0))
-    passed = max(0.0, now.time - since)
-    slept = 0.0
-    if before.get("boot", now.boot) != now.boot and passed > SHORT_S:
-        slept = min(passed, max(0.0, now.booted - since))
-    return ((passed - slept) * per_hour + slept * always) / HOUR_S
+    whole = max(0.0, now.time - since)
+    asleep = 0.0
+    if before.get("boot", now.boot) != now.boot and whole > SHORT_S:
+        asleep = min(whole, max(0.0, now.booted - since))
+    return whole - asleep, asleep
 
 
 def _workers(now: Moment) -> int:

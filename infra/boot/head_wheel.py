@@ -9,6 +9,7 @@ from pathlib import Path
 import head
 from infra.project_files import PROJECT
 from payload import __version__
+from payload.parcel import without_words
 
 PACKAGE = Path(head.__file__).parent
 UNITS = PACKAGE / "units"
@@ -23,10 +24,13 @@ def wheel_name() -> str:
 
 
 def head_files() -> dict[str, bytes]:
-    """Returns the package's files by their paths in the wheel, and JupyterLab's lock."""
+    """Returns the package's files by their paths in the wheel, and JupyterLab's lock.
+
+    Its code has no comments and docstrings: a run command has no room for them.
+    """
     suffixes = (".py", ".service", ".timer")
     paths = [path for path in sorted(PACKAGE.rglob("[!.]*")) if path.suffix in suffixes]
-    files = {f"head/{path.relative_to(PACKAGE).as_posix()}": path.read_bytes() for path in paths}
+    files = {f"head/{path.relative_to(PACKAGE).as_posix()}": _sent(path) for path in paths}
     return {**files, f"head/{JUPYTER_LOCK.name}": JUPYTER_LOCK.read_bytes()}
 
 
@@ -52,6 +56,12 @@ def head_wheel() -> bytes:
         for name, content in files.items():
             wheel.writestr(zipfile.ZipInfo(name, EPOCH), content)
     return packed.getvalue()
+
+
+def _sent(path: Path) -> bytes:
+    if path.suffix != ".py":
+        return path.read_bytes()
+    return without_words(path.read_text("utf-8")).encode()
 
 
 def _digest(content: bytes) -> str:

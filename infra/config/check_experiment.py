@@ -15,6 +15,7 @@ from payload.experiment import (
     problems_of_files,
     read_experiment,
 )
+from payload.notification import in_files, masked, variable_of
 from payload.parcel import MAX_BYTES, largest, sizes
 
 
@@ -26,6 +27,11 @@ def check_experiment(settings: StackSettings, root: Path) -> Iterator[Problem]:
     except UserError as error:
         yield Problem("experiment", settings.experiment, str(error).removeprefix(f"{path}: "))
         return
+    if own.notify and variable_of(in_files(own.notify)):
+        text = (
+            f"notify: {masked(own.notify)}: up sends no secrets, and Pulumi's state would have it"
+        )
+        yield Problem("experiment", settings.experiment, f"{text}; volley submit sends it")
     problems = list(problems_of_files(own))
     for problem in problems:
         yield Problem("experiment", settings.experiment, problem)

@@ -261,12 +261,18 @@ def add_overrides(command: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="the MLflow experiment (default: MLFLOW_EXPERIMENT_NAME, or volley)",
     )
+    add(
+        "--notify",
+        metavar="URL",
+        help="a URL that gets a POST of JSON at the end, a command that gets it on stdin, or $NAME "
+        "of a variable with one of them",
+    )
 
 
 def overrides(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the keys of an experiment that the options of `add_overrides` give."""
     keys = ["run", "env", "stop", "source_directory"]
-    keys += ["notes", "experiment_name", "tensorboard", "wandb"]
+    keys += ["notes", "notify", "experiment_name", "tensorboard", "wandb"]
     given = {key: value for key in keys if (value := getattr(options, key, None)) is not None}
     if getattr(options, "tags", None):
         given["tags"] = dict(options.tags)

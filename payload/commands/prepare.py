@@ -245,8 +245,10 @@ def provide_environment(
     from payload.environments.probe import probe
     from payload.experiment.hidden_modules import hidden_modules
     from payload.experiment.placement import place
+    from payload.run.notify import check_notify
     from payload.run.ray_cluster import is_job, this_machine
 
+    check_notify(experiment)
     installed = None
     if is_job():
         provide_inputs(experiment, options.results)

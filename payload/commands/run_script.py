@@ -7,6 +7,7 @@ import os
 import re
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ def run_script(options: argparse.Namespace) -> int:
     script = read_script(options.file, options.script_params, options.source_directory)
     from payload.environments.machine_requirements import provide, provide_inputs
     from payload.run.machine_limits import lift_machine_limits
+    from payload.run.notify import check_notify, notify
     from payload.run.ray_cluster import is_job
     from payload.run.run_folder import RunFolder, make_folder
     from payload.run.run_status import RunStatus
@@ -50,6 +52,7 @@ def run_script(options: argparse.Namespace) -> int:
     from payload.tracking.mlflow_run import Tracking
     from payload.tracking.script_runs import end_runs, write_end
 
+    check_notify(script)
     check_results(options)
     lift_machine_limits()
     in_job = is_job()
@@ -80,6 +83,7 @@ def run_script(options: argparse.Namespace) -> int:
         with suppress(OSError):  # A full disk must not keep the script's own exit code.
             write_end(undelivered, tracking.server, end.status, ended_ms)
     print(f"{end.status}: {end.reason}\nResults          {folder}")
+    notify(script, status, end.status, end.reason, partial(print, flush=True))
     if runs and options.tracking_uri is None:
         print(f"Next:\n  {ui_command(options.results)}")
     # The queue retries other exit codes, but the script would fail again.

@@ -9,11 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 from payload.errors import UserError
 from payload.experiment.conda_dependencies import CondaDependencies, read_conda_dependencies
 from payload.experiment.hidden_modules import hidden_modules
+from payload.notification import NotifyError, check, in_files
 
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 IMAGE = re.compile(r"[A-Za-z0-9][\w.-]*(:\d+)?(/[\w.-]+)*(:[\w.-]+)?(@sha256:[0-9a-f]{64})?")
@@ -57,6 +65,9 @@ class MachineNeeds(BaseModel):
     image: str | None = None
     """A container image for the driver and the env runners, on a cluster: registry/name:tag, or
     registry/name@sha256:..."""
+    notify: str | None = Field(None, repr=False)
+    """A URL that gets a POST of JSON when it has ended, or a command that gets it on stdin. `$NAME`
+    is the variable that has one of them, sent to a cluster as a secret is."""
 
     @field_validator("image")
     @classmethod
@@ -67,6 +78,23 @@ class MachineNeeds(BaseModel):
                 "example ghcr.io/me/maze:1"
             )
         return image
+
+    @field_validator("notify", mode="before")
+    @classmethod
+    def _tells_somebody(cls, notify: Any) -> Any:
+        if notify is None:
+            return None
+        text = notify.strip() if isinstance(notify, str) else ""
+        try:
+            check(text)
+        except NotifyError as error:
+            raise ValueError(f"notify: {error}") from None
+        return text
+
+    @field_serializer("notify", when_used="json")
+    def _without_its_url(self, notify: str | None) -> str | None:
+        """Keeps a URL, which may be a secret by itself, out of every file."""
+        return None if notify is None else in_files(notify)
 
     @model_validator(mode="after")
     def _image_has_its_own_packages(self) -> Self:

@@ -28,7 +28,7 @@ TRAINING = set(Experiment.model_fields) - set(MachineNeeds.model_fields)
 
 LIMITS = frozenset(
     {"num_cpus", "num_gpus", "num_workers"}
-    | {"cluster_coordination_timeout_seconds", "max_run_duration_seconds"}
+    | {"cluster_coordination_timeout_seconds", "max_run_duration_seconds", "notify"}
 )
 """Keys that do not decide what a script does."""
 

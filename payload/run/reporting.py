@@ -9,6 +9,7 @@ from pathlib import Path
 from payload.command_line import command_name, ui_command
 from payload.run.checkpoints import Checkpoint
 from payload.run.interruption import Interruption
+from payload.run.notify import notify
 from payload.run.panel import View
 from payload.run.run_folder import RunFolder
 from payload.run.run_status import RunStatus
@@ -54,6 +55,7 @@ class Reporting:
 
     def __init__(self, folder: RunFolder, options: TrainOptions, view: View) -> None:
         self.folder, self.options, self.view = folder, options, view
+        self.status = RunStatus("STARTING", str(folder.path))
         tracking = folder.tracking(options.results, options.tracking_uri, options.parent)
         self.mlflow = MLflowRun(tracking.of(view.experiment), self._mlflow_started, self.view.say)
 
@@ -79,6 +81,11 @@ class Reporting:
         later = "" if self.mlflow.delivered else kept
         problem = self.mlflow.problem or "no answer in time"
         self.view.say(f"MLflow did not receive everything: {problem}{later}")
+
+    def notify(self, outcome: Outcome) -> None:
+        """Tells the end to the experiment's `notify`, if it has one."""
+        status = replace(self.status, mlflow_run=self.mlflow.run_id)
+        notify(self.view.experiment, status, outcome.status, outcome.reason, self.view.say)
 
     def say_next(self, *commands: str) -> None:
         """Says where the MLflow run is, and which commands of volley to type next."""

@@ -38,6 +38,8 @@ class RunStatus:
     """Environment steps sampled."""
     episode_return: float | None = None
     """Mean return of the last 100 episodes."""
+    best_return: float | None = None
+    """The best of these means so far."""
     seconds_left: float | None = None
     """Seconds until the run ends at the latest, at the speed so far; None without a limit."""
     num_env_runners: int | None = None
@@ -45,13 +47,14 @@ class RunStatus:
     mlflow_run: str | None = None
     """The id of the MLflow run."""
 
-    def after(self, report: Report, outlook: Outlook | None) -> RunStatus:
+    def after(self, report: Report, outlook: Outlook | None, best_return: float) -> RunStatus:
         """Returns the status after an iteration."""
         return replace(
             self,
             env_steps=report.env_steps,
             steps_per_s=_finite(report.sampled_per_s),
             episode_return=_finite(report.return_mean),
+            best_return=_finite(best_return),
             seconds_left=None if outlook is None else _finite(outlook.latest_end_s),
             num_env_runners=report.env_runners,
         )

@@ -29,7 +29,7 @@ from payload.run.progress import Progress, reason_to_stop
 from payload.run.ray_cluster import disconnect, exit_at_once, watch_gcs
 from payload.run.reporting import Outcome, Reporting, TrainOptions, stopped
 from payload.run.run_folder import RunFolder
-from payload.run.run_status import RunStatus, State
+from payload.run.run_status import State
 from payload.run.terminal import terminal
 from payload.run.training_callback import MetricLog, TrainingCallback, callback_of
 from payload.run.undelivered import deliver_in_background
@@ -71,14 +71,20 @@ def train(
 
         def end_stuck(reason: str) -> None:
             training.view.stop()
-            training.finish(Outcome("FAILED", reason, 1))
-            exit_at_once(1)
+            try:
+                training.finish(Outcome("FAILED", reason, 1))
+            finally:
+                training.notify(Outcome("FAILED", reason, 1))
+                exit_at_once(1)
 
         with Interruption(end_stuck) as interruption:
             with watch_gcs(interruption.fail):
                 outcome = training.run(resume_from, interruption)
             disconnect(outcome.exit_code)
-            training.finish(outcome)
+            try:
+                training.finish(outcome)
+            finally:
+                training.notify(outcome)
     return outcome.exit_code
 
 
@@ -98,7 +104,6 @@ class Training(Reporting):
         self.checkpoints = folder.checkpoints(options.keep_checkpoints)
         self.hints = Hints(settings.info_metrics, view.say)
         self.env_runners = EnvRunnerNumber(options.env_runners, settings, view.say)
-        self.status = RunStatus("STARTING", str(folder.path))
         self._status_at = -math.inf
         self.saved_iteration = 0
         """The iteration of the newest checkpoint."""
@@ -233,7 +238,7 @@ class Training(Reporting):
     def _show(self, report: Report, progress: Progress) -> None:
         self.show_problem()
         self.view.update(report, progress, self.env_runners.target)
-        self.status = self.status.after(report, self.view.outlook)
+        self.status = self.status.after(report, self.view.outlook, progress.best_return)
         if time.monotonic() - self._status_at >= STATUS_EVERY_S:
             self._write_status()
 

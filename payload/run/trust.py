@@ -19,6 +19,7 @@ from pathlib import Path
 
 from payload.errors import UserError, printable
 from payload.experiment.settings import Experiment
+from payload.notification import masked, variable_of
 
 SIGNATURE = ".signature"
 """No cluster saves or sends a file whose name begins with a dot."""
@@ -79,9 +80,11 @@ def code_of(experiment: Experiment, pickles: bool) -> dict[str, str]:
     files = [experiment.pip_requirements_file, experiment.conda_dependencies_file]
     packages = [*experiment.pip_packages, *experiment.conda_packages, *filter(None, files)]
     module, _, _ = experiment.env.rpartition(":")
+    notify = experiment.notify or ""
     variables = [f"{name}={value}" for name, value in experiment.environment_variables.items()]
     code = {
         "run_under": experiment.run_under or "",
+        "notify": "" if variable_of(notify) else masked(notify),
         "packages": ", ".join(packages),
         "modules": ", ".join(filter(None, [module, experiment.source_directory])),
         "environment variables": ", ".join(variables),

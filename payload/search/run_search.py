@@ -17,6 +17,7 @@ from payload.atomic_file import replace_text
 from payload.errors import first_line
 from payload.experiment.file import to_yaml
 from payload.experiment.placement import Cluster, cpus_of_trials_driver
+from payload.experiment.settings import EPISODE_RETURN_MEAN
 from payload.may_pass import may_pass
 from payload.run.driver_lock import mark_dead_runs
 from payload.run.interruption import Interruption
@@ -67,15 +68,21 @@ def search(job: Job, plan: Plan, cluster: Cluster, notes: list[str]) -> int:
         own = (Search if plan.is_search else SeveralSeeds)(job, plan, view)
 
         def end_stuck(reason: str) -> None:
-            own.finish(Outcome("FAILED", reason, 1))
-            exit_at_once(1)
+            try:
+                own.finish(Outcome("FAILED", reason, 1))
+            finally:
+                own.notify(Outcome("FAILED", reason, 1))
+                exit_at_once(1)
 
         with Interruption(end_stuck) as interruption:
             with watch_gcs(end_stuck):
                 outcome = own.run(cluster, interruption)
             view.stop()
             disconnect(outcome.exit_code)
-            own.finish(outcome)
+            try:
+                own.finish(outcome)
+            finally:
+                own.notify(outcome)
     return outcome.exit_code
 
 
@@ -187,7 +194,10 @@ class Search(Reporting):
 
     def write_status(self, state: State, reason: str = "") -> None:
         """Writes the search's state to the file that --status names."""
-        self.write(RunStatus(state, str(self.folder.path), reason))
+        self.status = replace(
+            self.status, state=state, reason=reason, mlflow_run=self.mlflow.run_id
+        )
+        self.write(self.status)
 
     def finish(self, outcome: Outcome) -> None:
         """Ranks, draws, records, uploads, and prints what to do next."""
@@ -209,9 +219,12 @@ class Search(Reporting):
                 write()
             except OSError as error:  # A full disk must not keep the status from MLflow.
                 say(f"Not written: {error.filename}: {error.strerror}")
+        steps = sum(record.env_steps for record in self.records.values())
+        self.status = replace(self.status, env_steps=steps)
         if math.isfinite(score := settings[0].score):
+            if self.metric == EPISODE_RETURN_MEAN:
+                self.status = replace(self.status, best_return=score)
             self.write_best(settings[0])
-            steps = sum(record.env_steps for record in self.records.values())
             self.mlflow.log_metrics({self.metric: score}, steps)
         say("Uploading results to MLflow ...")
         made = (folder.experiment_file, folder.table_file, folder.picture, folder.best_file)

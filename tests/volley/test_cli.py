@@ -255,6 +255,7 @@ def test_the_laptop_imports_of_the_other_packages_what_it_may() -> None:
         "payload.experiment.old_tables",
         "payload.experiment.script",
         "payload.may_pass",
+        "payload.notification",
         "payload.parcel",
         "payload.run.driver_lock",
         "payload.run.run_folder",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -129,6 +130,7 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
             num_epochs=1,
             min_time_s_per_iteration=0,
             stop={"time_total_s": 600, "env_runners/episode_return_mean": 1000},
+            notify=f"cat > {folder / 'told'} # https://chat/T0KEN",
         )
     first, refused = run.status, {}
     for name in ("plot", "pull", "checkpoints", "watch"):
@@ -198,6 +200,14 @@ def test_logs_print_the_last_lines_and_end_with_the_run(
     last, *every = capsys.readouterr().out.splitlines()
     assert last == every[-1]
     assert "KILLED: stopped by SIGINT" in every
+
+
+@pytest.mark.slow
+def test_its_end_is_told_and_its_file_has_no_url(interrupted: Interrupted) -> None:
+    run = interrupted.run.pull()
+    told = json.loads((run.parents[2] / "told").read_text())
+    assert (told["name"], told["state"]) == (run.name, "KILLED")
+    assert "notify: $VOLLEY_NOTIFY" in (run / "experiment.yaml").read_text()
 
 
 @pytest.mark.slow

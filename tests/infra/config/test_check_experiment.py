@@ -28,7 +28,7 @@ def problems(folder: Path, experiment: str, **settings: object) -> list[str]:
         "pong-impala: {run: IMPALA, env: PongNoFrameskip-v4, config: {num_workers: 2}}",
         "config: {num_workers: 11, lambda: 0.9, model: {dim: 42}}",
         "run: IMPALA\nconfig:\nstop:\n",
-        "env: SomethingOfOurOwn-v0",
+        "env: SomethingOfOurOwn-v0\nnotify: ./tell.sh",
         "num_samples: 4\nconfig: {num_workers: 2, lr: {loguniform: [1e-5, 1e-2]}}",
     ],
     ids=[
@@ -68,6 +68,8 @@ def test_what_the_payload_takes_the_preview_takes(tmp_path: Path, experiment: st
             "experiment: config.num_gpus: 2 is more than the 1 GPUs of 5 machines",
         ),
         ("config: {num_gpus: 2}", "experiment: config.num_gpus: 2 is more than the 1 GPUs"),
+        ("notify: https://chat/T0KEN", "experiment: notify: https://chat/***: up sends no secrets"),
+        ("notify: $CHAT", "experiment: notify: $CHAT: up sends no secrets"),
     ],
 )
 def test_what_the_payload_would_refuse_after_the_boot_is_refused_before(

@@ -19,7 +19,7 @@ from ray.autoscaler._private.util import validate_config
 
 from head.cluster_settings import read_settings
 from infra.boot.cloud_config import FILES, HEAD_SOFTWARE_UNITS
-from infra.boot.head_wheel import PACKAGE, UNITS
+from infra.boot.head_wheel import PACKAGE, UNITS, head_files
 from infra.config.stack_settings import StackSettings
 from infra.stack.head_software import IN_RAY, install_script
 from infra.stack.identity import (
@@ -342,7 +342,7 @@ def test_a_changed_queue_rule_restarts_no_training(
     before = os.readlink(head.root / "usr/local/lib/volley/software")
     changed = shutil.copytree(PACKAGE, tmp_path_factory.mktemp("changed") / "head")
     with (changed / "queue/sharing.py").open("a") as file:
-        file.write("# A new rule.\n")
+        file.write("NEW = 1\n")
     monkeypatch.setattr("infra.boot.head_wheel.PACKAGE", changed)
     head.calls.write_text("")
     done = apply(head)
@@ -352,7 +352,15 @@ def test_a_changed_queue_rule_restarts_no_training(
     software = head.root / "usr/local/lib/volley/software"
     assert os.readlink(software) != before
     assert not Path(before).exists()
-    assert (software / "head/queue/sharing.py").read_text().endswith("# A new rule.\n")
+    assert (software / "head/queue/sharing.py").read_text().endswith("NEW = 1\n")
+
+
+def test_the_software_is_sent_without_comments_and_docstrings() -> None:
+    code = head_files()["head/queue/sharing.py"].decode()
+    assert "def share(" in code
+    assert "First come, first served" in (PACKAGE / "queue/sharing.py").read_text()
+    assert "First come, first served" not in code
+    assert "#" not in code
 
 
 @pytest.mark.slow

@@ -164,7 +164,9 @@ def test_a_search_finishes_in_an_environment_whose_inputs_are_read_only(
     searched: Searched,
 ) -> None:
     assert "FINISHED: 2 trials are over\n" in searched.output
-    assert searched.status == RunStatus("FINISHED", str(searched.folder), "2 trials are over")
+    status = searched.status
+    assert (status.state, status.reason) == ("FINISHED", "2 trials are over")
+    assert (status.run, bool(status.mlflow_run)) == (str(searched.folder), True)
 
 
 @pytest.mark.usefixtures("searched")
