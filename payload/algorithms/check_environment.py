@@ -24,7 +24,7 @@ def facts_of_game(experiment: Experiment) -> EnvironmentFacts:
     """Returns the facts of an Atari game, without playing it."""
     settings = experiment.config
     size = settings.image_size**2 * settings.frame_stack
-    return EnvironmentFacts(size, discrete=True, atari=True)
+    return EnvironmentFacts(size, discrete=True, image=True, atari=True)
 
 
 def check_algorithm(experiment: Experiment, facts: EnvironmentFacts) -> None:
@@ -50,6 +50,23 @@ def check_algorithm(experiment: Experiment, facts: EnvironmentFacts) -> None:
             f"config.epsilon: random actions need discrete ones; {experiment.env} has "
             f"{facts.actions}, for which {experiment.run} samples from its policy"
         )
+    if facts.atari:
+        _check_game(experiment)
+    if settings.observation_filter != "NoFilter" and facts.keeps_dict:
+        raise UserError(
+            f"config.observation_filter: {settings.observation_filter} is for one vector, and "
+            f"config.module sees the Dict of {experiment.env}; leave one of the two out"
+        )
+    if settings.observation_filter != "NoFilter" and facts.image:
+        raise UserError(
+            f"config.observation_filter: {settings.observation_filter} is for vectors, and "
+            f"{experiment.env} shows images, which the network scales; leave it out"
+        )
+    if settings.module is not None and _has_mixture(experiment):
+        raise UserError(
+            "config.epsilon: a module of your own explores by itself, in _forward_exploration; "
+            "leave epsilon or module out"
+        )
     evaluates = settings.evaluation_interval is not None
     if evaluates and experiment.run_under and not settings.evaluation_num_env_runners:
         raise UserError(
@@ -62,6 +79,33 @@ def check_algorithm(experiment: Experiment, facts: EnvironmentFacts) -> None:
             "an LSTM; allowed: run PPO, or another environment"
         )
     _check_memory(experiment, facts)
+
+
+GAMES = {
+    "wrappers": "image_size, frame_stack and env_config set its preprocessing",
+    "reward_scale": "clip_rewards is its scale of rewards",
+}
+"""Settings that no Atari game has, and what stands for them."""
+
+
+def _check_game(experiment: Experiment) -> None:
+    """Raises UserError for a setting that an Atari game does not have."""
+    settings = experiment.config
+    if settings.module is not None and isinstance(settings, ImpalaSettings):
+        raise UserError(
+            f"config.module: {experiment.run} has a network of its own for Atari games (network); "
+            "allowed: run PPO, DQN, or another environment"
+        )
+    for name, instead in GAMES.items():
+        if getattr(settings, name) != type(settings).model_fields[name].default:
+            raise UserError(f"config.{name}: {experiment.env} is an Atari game: {instead}")
+
+
+def _has_mixture(experiment: Experiment) -> bool:
+    """Whether volley's module draws random actions; DQN's epsilon is RLlib's."""
+    settings = experiment.config
+    is_set = isinstance(settings, EpsilonGreedySettings) and settings.epsilon is not None
+    return is_set and experiment.run != "DQN"
 
 
 def _check_memory(experiment: Experiment, facts: EnvironmentFacts) -> None:

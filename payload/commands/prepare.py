@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from payload.run.trust import Signed
 
 URI_SCHEMES = ("http://", "https://", "sqlite:///", "postgresql://", "mysql://", "databricks")
+OWN_MODULE = "payload.algorithms.own_module"
+"""The probe that builds a network of one's own too; it imports RLlib, which takes seconds."""
 TRACKING_URI = "MLFLOW_TRACKING_URI"
 """MLflow's own variable."""
 
@@ -214,7 +216,10 @@ def provide_environment(
     from payload.environments.atari import game_of
 
     atari = game_of(experiment) is not None
-    facts = None if atari else probe(experiment)
+    program = [OWN_MODULE] if experiment.config.module else []
+    facts = None if atari else probe(experiment, *program)
+    if atari and program:
+        probe(experiment, *program)
     for candidate in trained:
         check_algorithm(candidate, facts or facts_of_game(candidate))
     if facts is not None and resumed is not None:
