@@ -128,6 +128,8 @@ class ObservationStatistics:
 
     def add(self, report: Report) -> None:
         """Adds what another's report says of its own observations, once."""
+        if report.sender == self._name:
+            return  # RLlib asks the driver too where it samples itself.
         before = self._reports.get(report.sender, report)
         if before.epoch < report.epoch:
             self._others = self._others.merged(before.own)

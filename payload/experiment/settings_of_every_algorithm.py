@@ -22,9 +22,11 @@ Schedule = float | Annotated[list[_Point], Field(min_length=1)]
 Steps are of all env runners together, those before a resume included.
 """
 
-_Filter = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=3, max_length=3)]
+_Size = Annotated[int, Field(ge=1)]
+_Sides = Annotated[list[_Size], Field(min_length=2, max_length=2)]
+_Filter = Annotated[list[_Size | _Sides], Field(min_length=3, max_length=3)]
 ConvFilters = Annotated[list[_Filter], Field(min_length=1)]
-"""[channels, kernel, stride] of each convolution."""
+"""[channels, kernel, stride] of each convolution; the last two may be [height, width]."""
 
 STRICT = ConfigDict(
     extra="forbid",

@@ -72,6 +72,15 @@ def test_a_report_of_the_epoch_before_still_counts(sampled: Observations) -> Non
     assert_of(driver.total, sampled[:, 0])
 
 
+def test_the_drivers_own_observations_count_once(sampled: Observations) -> None:
+    driver = ObservationStatistics()
+    for seen in sampled[:, 0]:
+        driver.filtered(seen)
+        driver.add(driver.report())
+        driver.adopt(driver.report())
+    assert_of(driver.total, sampled[:, 0])
+
+
 def test_an_evaluation_filters_and_changes_nothing(sampled: Observations) -> None:
     training, evaluation = ObservationStatistics(), ObservationStatistics(learns=False)
     training.filtered(sampled[0, 0])

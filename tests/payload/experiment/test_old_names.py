@@ -24,6 +24,8 @@ from payload.experiment.old_tables import (
     RENAMED_STOP,
     WITHOUT_SUCCESSOR,
 )
+from payload.experiment.ppo_dqn_sac_settings import PPOSettings
+from payload.experiment.read import read_experiment
 from payload.experiment.settings import SETTINGS, Algorithm, Stop
 
 
@@ -214,6 +216,14 @@ def test_epsilon_greedy_waits_for_its_warmup() -> None:
 def test_what_epsilon_greedy_cannot_take_is_an_error(wrong: dict[str, Any], said: str) -> None:
     found = translate_config({"exploration_config": {"type": "EpsilonGreedy", **wrong}})
     assert only_problem(found).startswith(f"config.exploration_config.{said}")
+
+
+def test_convolutions_keep_their_shape() -> None:
+    filters = [[16, [8, 8], 4], [32, 4, 2]]
+    model = {"conv_filters": filters, "fcnet_hiddens": [64]}
+    read = read_experiment({"run": "PPO", "env": "Any-v0", "config": {"model": model}}).experiment
+    assert isinstance(read.config, PPOSettings)
+    assert read.config.conv_filters == filters
 
 
 def test_epsilon_beside_rmsprops_settings_is_rmsprops() -> None:
