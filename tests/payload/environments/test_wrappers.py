@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -10,13 +11,18 @@ import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
+from payload.algorithms.algorithm_config import algorithm_config
 from payload.environments.checked_vector import CheckedVector
+from payload.environments.gymnasium_env_runner import GymnasiumEnvRunner
 from payload.environments.make_env import make_env, make_vector
 from payload.environments.wrappers import wrapped
 from payload.errors import UserError
+from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.file import read_mapping, to_yaml
 from payload.experiment.read import read_experiment
 from payload.experiment.wrappers import ALLOWED, REFUSED
+from payload.run.checkpoints import Checkpoint
+from payload.run.evaluate import evaluate
 
 LAST_TWO: list[Any] = [{"FrameStackObservation": {"stack_size": 2}}, "FlattenObservation"]
 
@@ -116,3 +122,20 @@ def test_scaled_rewards_are_not_those_of_the_returns() -> None:
     while not env.finished:
         env.step(np.zeros(2, np.int64))
     assert env.finished[0].episode_return == env.finished[0].length
+
+
+@pytest.mark.slow
+def test_training_and_evaluation_play_in_them(tmp_path: Path) -> None:
+    config = {"wrappers": [{"TimeLimit": {"max_episode_steps": 7}}], "fcnet_hiddens": [8]}
+    values = {"run": "PPO", "env": "Pendulum-v1", "config": config}
+    experiment = read_experiment(values).experiment
+    settings = with_defaults(experiment, atari=False, num_env_runners=0)
+    runner = GymnasiumEnvRunner(config=algorithm_config(experiment, settings), worker_index=0)
+    runner.make_env()
+    runner.make_module()
+    episodes = runner.sample(num_timesteps=80)
+    assert {len(episode) for episode in episodes if episode.is_done} == {7}
+    checkpoint = Checkpoint(tmp_path)
+    runner.module.save_to_path(checkpoint.module)
+    checkpoint.experiment_file.write_text(to_yaml(experiment))
+    assert evaluate(checkpoint, episodes=2).lengths == [7, 7]

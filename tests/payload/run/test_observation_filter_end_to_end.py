@@ -87,6 +87,12 @@ def test_a_resumed_run_continues_the_statistics(trained: Path) -> None:
     assert before + 400 <= count(trained) <= before + 600
 
 
+def test_weights_of_another_run_bring_its_statistics(trained: Path, tmp_path: Path) -> None:
+    folder, stop = with_database(tmp_path), json.dumps({"training_iteration": 1})
+    train(folder, "shifted.json", "--init-from", str(run_folder(trained)), "--stop", stop)
+    assert count(folder) >= count(trained) + 400
+
+
 def test_env_runners_that_never_wait_share_their_statistics(tmp_path: Path) -> None:
     folder = with_database(tmp_path)
     config = {
