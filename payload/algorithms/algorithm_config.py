@@ -54,6 +54,10 @@ def algorithm_config(experiment: Experiment, settings: AlgorithmSettings) -> Alg
             settings.env_step_timeout_s,
             check_space=not settings.disable_env_checking,
             info_metrics=settings.info_metrics,
+            wrappers=settings.wrappers,
+            keeps_dict=settings.module is not None,
+            reward_scale=settings.reward_scale,
+            observation_filter=settings.observation_filter != "NoFilter",
         )
         config.environment(experiment.env, env_config=asdict(environment))
         config.env_runners(env_runner_cls=env_runner_class)

@@ -24,7 +24,7 @@ def facts_of_game(experiment: Experiment) -> EnvironmentFacts:
     """Returns the facts of an Atari game, without playing it."""
     settings = experiment.config
     size = settings.image_size**2 * settings.frame_stack
-    return EnvironmentFacts(size, discrete=True, atari=True)
+    return EnvironmentFacts(size, discrete=True, image=True, atari=True)
 
 
 def check_algorithm(experiment: Experiment, facts: EnvironmentFacts) -> None:
@@ -50,18 +50,62 @@ def check_algorithm(experiment: Experiment, facts: EnvironmentFacts) -> None:
             f"config.epsilon: random actions need discrete ones; {experiment.env} has "
             f"{facts.actions}, for which {experiment.run} samples from its policy"
         )
+    if facts.atari:
+        _check_game(experiment)
+    _check_own(experiment, facts)
     evaluates = settings.evaluation_interval is not None
     if evaluates and experiment.run_under and not settings.evaluation_num_env_runners:
         raise UserError(
             "config.evaluation_num_env_runners: must be at least 1 with run_under, because the "
             "driver has no display"
         )
-    if facts.atari and isinstance(settings, ImpalaSettings) and settings.use_lstm:
-        raise UserError(
-            f"config.use_lstm: {experiment.run} has a network of its own for Atari games, without "
-            "an LSTM; allowed: run PPO, or another environment"
-        )
     _check_memory(experiment, facts)
+
+
+GAMES = {
+    "wrappers": "image_size, frame_stack and env_config set its preprocessing",
+    "reward_scale": "clip_rewards is its scale of rewards",
+}
+"""Settings that no Atari game has, and what stands for them."""
+
+
+def _check_game(experiment: Experiment) -> None:
+    """Raises UserError for a setting that an Atari game does not have."""
+    settings = experiment.config
+    for name, instead in GAMES.items():
+        if getattr(settings, name) != type(settings).model_fields[name].default:
+            raise UserError(f"config.{name}: {experiment.env} is an Atari game: {instead}")
+    if not isinstance(settings, ImpalaSettings):
+        return
+    own = f"{experiment.run} has a network of its own for Atari games"
+    if settings.module is not None:
+        raise UserError(f"config.module: {own}; allowed: run PPO or DQN, or another environment")
+    if settings.use_lstm:
+        raise UserError(
+            f"config.use_lstm: {own}, without an LSTM; allowed: run PPO, or another environment"
+        )
+
+
+def _check_own(experiment: Experiment, facts: EnvironmentFacts) -> None:
+    """Raises UserError where a filter or a module of one's own does not fit."""
+    settings = experiment.config
+    chosen = f"config.observation_filter: {settings.observation_filter}"
+    if settings.observation_filter != "NoFilter" and facts.keeps_dict:
+        raise UserError(
+            f"{chosen} is for one vector, and config.module sees the Dict of {experiment.env}; "
+            "leave one of the two out"
+        )
+    if settings.observation_filter != "NoFilter" and facts.image:
+        raise UserError(
+            f"{chosen} is for vectors, and {experiment.env} shows images, which the network "
+            "scales; leave it out"
+        )
+    explores = isinstance(settings, EpsilonGreedySettings) and settings.epsilon is not None
+    if settings.module is not None and explores and experiment.run != "DQN":
+        raise UserError(
+            "config.epsilon: a module of your own explores by itself, in _forward_exploration; "
+            "leave epsilon or module out"
+        )
 
 
 def _check_memory(experiment: Experiment, facts: EnvironmentFacts) -> None:

@@ -4,9 +4,11 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.algorithms.impala import IMPALAConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.core.rl_module.torch import TorchRLModule
 
 from payload.algorithms.image_networks import PPOImageCatalog
 from payload.environments.atari import AtariSettings
+from payload.environments.own_class import own_class
 from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.settings import Experiment
 from payload.experiment.settings_of_every_algorithm import LSTM
@@ -21,7 +23,7 @@ from payload.impala.train_batch import FragmentsToTrainBatch
 
 ALGORITHM_CLASSES = {"IMPALA": VolleyIMPALA, "APPO": VolleyAPPO}
 
-LAYERS = ("fcnet_hiddens", "fcnet_activation", "vf_share_layers")
+LAYERS = ("fcnet_hiddens", "fcnet_activation", "conv_filters", "vf_share_layers")
 
 DDP = {"forward_sync_buffers": False, "gradient_as_bucket_view": True, "static_graph": True}
 """How several learners average gradients. torch would send the buffers before each gradient step,
@@ -122,6 +124,9 @@ def _standard_path(
     model_config = {name: value for name, value in layers.items() if value is not None}
     model_config |= {name: getattr(settings, name) for name in LSTM}
     model_config["epsilon"] = schedule(settings.epsilon)
+    if settings.module is not None:
+        spec.module_class = own_class("config.module", settings.module, TorchRLModule)
+        model_config |= settings.module_config
     config.rl_module(rl_module_spec=spec, model_config=model_config)
     config.learners(
         learner_class={"IMPALA": WatchedIMPALALearner, "APPO": WatchedAPPOLearner}[experiment.run]

@@ -12,8 +12,10 @@ from ray.rllib.algorithms.sac import SACConfig
 from ray.rllib.algorithms.sac.sac_catalog import SACCatalog
 from ray.rllib.algorithms.sac.torch.sac_torch_learner import SACTorchLearner
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.core.rl_module.torch import TorchRLModule
 
 from payload.algorithms.image_networks import ImageCatalog, PPOImageCatalog
+from payload.environments.own_class import own_class
 from payload.experiment.ppo_dqn_sac_settings import PPOSettings, ReplaySettings, RLlibSettings
 from payload.experiment.settings import Algorithm
 from payload.experiment.settings_of_every_algorithm import LSTM, AlgorithmSettings
@@ -48,7 +50,7 @@ PARTS: dict[Algorithm, tuple[type[AlgorithmConfig], type[Any], type[Any]]] = {
     "SAC": (SACConfig, CheckedSACLearner, SACImageCatalog),
 }
 """Config, learner and catalog of each algorithm."""
-MODEL = {"fcnet_hiddens", "fcnet_activation", "vf_share_layers"} | LSTM
+MODEL = {"fcnet_hiddens", "fcnet_activation", "conv_filters", "vf_share_layers"} | LSTM
 """Settings of RLlib's default networks."""
 BUFFER = {"replay_buffer_capacity", "prioritized_replay_alpha", "prioritized_replay_beta"}
 SCHEDULES = ("lr", "entropy_coeff", "epsilon", "actor_lr", "critic_lr", "alpha_lr")
@@ -88,5 +90,8 @@ def standard_config(run: Algorithm, settings: RLlibSettings) -> AlgorithmConfig:
     if isinstance(settings, PPOSettings) and settings.epsilon is not None:
         spec.module_class = EpsilonGreedyPPOModule
         network["epsilon"] = schedule(settings.epsilon)
+    if settings.module is not None:
+        spec.module_class = own_class("config.module", settings.module, TorchRLModule)
+        network |= settings.module_config
     config.rl_module(rl_module_spec=spec, model_config=network)
     return config

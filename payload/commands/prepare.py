@@ -31,6 +31,8 @@ URI_SCHEMES = (
     *("http://", "https://", "sqlite:///", "postgresql://", "mysql://", "databricks"),
     AZURE_ML,
 )
+OWN_MODULE = "payload.algorithms.own_module"
+"""The probe that builds a network of one's own too; it imports RLlib, which takes seconds."""
 TRACKING_URI = "MLFLOW_TRACKING_URI"
 EXPERIMENT_NAME = "MLFLOW_EXPERIMENT_NAME"
 """MLflow's own variables."""
@@ -262,7 +264,10 @@ def provide_environment(
     from payload.environments.atari import game_of
 
     atari = game_of(experiment) is not None
-    facts = None if atari else probe(experiment)
+    program = [OWN_MODULE] if experiment.config.module else []
+    facts = None if atari else probe(experiment, *program)
+    if atari and program:
+        probe(experiment, *program)
     for candidate in trained:
         check_algorithm(candidate, facts or facts_of_game(candidate))
     if facts is not None and resumed is not None:

@@ -54,15 +54,17 @@ class CheckedVector(VectorWrapper):
         check_space: bool = False,
         timeout: StepTimeout | None = None,
         info_metrics: InfoMetrics | None = None,
+        reward_scale: float = 1.0,
     ) -> None:
         """
         Args:
             clip_rewards: Return the rewards' signs; the episodes keep the environment's own.
             check_space: Compare observations with their space.
             timeout: Renewed before every reset and step.
+            reward_scale: Factor of the returned rewards, but not of those of the episodes.
         """
         super().__init__(env)
-        self.clip_rewards, self.timeout = clip_rewards, timeout
+        self.clip_rewards, self.reward_scale, self.timeout = clip_rewards, reward_scale, timeout
         self._info_metrics = info_metrics or InfoMetrics()
         self._bounds = _bounds(env.single_observation_space) if check_space else None
         self.finished: list[FinishedEpisode] = []
@@ -97,7 +99,7 @@ class CheckedVector(VectorWrapper):
             self._returns[index], self._lengths[index] = 0.0, 0
         if self.clip_rewards:
             rewards = np.sign(rewards)
-        return observations, rewards, terminated, truncated, infos
+        return observations, rewards * self.reward_scale, terminated, truncated, infos
 
     def _renew_timeout(self) -> None:
         if self.timeout is not None:
@@ -120,8 +122,11 @@ def _bounds(space: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
     return low - slack[0], high + slack[1]
 
 
-def _check_finite(what: str, values: npt.NDArray[Any]) -> None:
-    if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
+def _check_finite(what: str, values: Any) -> None:
+    if isinstance(values, dict):
+        for part in values.values():
+            _check_finite(what, part)
+    elif np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
         index = int(np.argwhere(~np.isfinite(values))[0][0])
         raise EnvironmentFaultError(f"environment {index} has returned {what} that is not finite")
 

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers.vector import DictInfoToList
 
 from payload.environments.atari import AtariSettings, make_vector_env
@@ -13,6 +13,11 @@ from payload.environments.checked_vector import CheckedVector, log_episodes
 from payload.environments.environment_faults import Recovering, StepTimeout
 from payload.environments.info_metrics import InfoMetrics
 from payload.environments.make_env import EnvironmentSettings, make_vector
+from payload.environments.observation_filter import (
+    FilteredObservations,
+    ObservationStatistics,
+    StatisticsConnector,
+)
 from payload.environments.policy_observation import PolicyObservationVector
 from payload.episode_length import MAX_EPISODE_STEPS
 
@@ -37,6 +42,8 @@ class GymnasiumEnvRunner(Recovering):
     def __init__(self, **kwargs: Any) -> None:
         self._watched: CheckedVector | None = None
         super().__init__(**kwargs)
+        if self.observation_statistics is not None:
+            self._env_to_module.prepend(StatisticsConnector(self.observation_statistics))
 
     def sample(self, *, num_episodes: int | None = None, **kwargs: Any) -> Any:
         """Samples steps, or plays `num_episodes`; see RLlib's own for the arguments."""
@@ -80,12 +87,22 @@ class GymnasiumEnvRunner(Recovering):
                 with suppress(Exception):  # A failed environment may fail again.
                     self.env.close()
             self._watched = self._make_vector()
-        self.env = DictInfoToList(self._watched)
+        seen: VectorEnv[Any, Any, Any] = self._watched
+        if self.observation_statistics is not None:
+            seen = FilteredObservations(seen, self.observation_statistics)
+        self.env = DictInfoToList(seen)
         self._needs_initial_reset = True
 
     @cached_property
     def _settings(self) -> EnvironmentSettings:
         return EnvironmentSettings(**self.config.env_config)
+
+    @cached_property
+    def observation_statistics(self) -> ObservationStatistics | None:
+        """What the filter of observations knows; None without a filter."""
+        if not self._settings.observation_filter:
+            return None
+        return ObservationStatistics(learns=not self.config.in_evaluation)
 
     @cached_property
     def _timeout(self) -> StepTimeout:
@@ -96,12 +113,20 @@ class GymnasiumEnvRunner(Recovering):
         if WORKER_INDEX in kwargs:
             first = EVALUATES_FROM if self.config.in_evaluation else 0
             kwargs[WORKER_INDEX] = first + self.worker_index
-        env = make_vector(self.config.env, kwargs, self.num_envs, self._info_metrics)
+        env = make_vector(
+            self.config.env,
+            kwargs,
+            self.num_envs,
+            self._info_metrics,
+            self._settings.wrappers,
+            self._settings.keeps_dict,
+        )
         return CheckedVector(
             env,
             check_space=self._settings.check_space,
             timeout=self._timeout,
             info_metrics=self._info_metrics,
+            reward_scale=self._settings.reward_scale,
         )
 
     @cached_property

@@ -5,7 +5,6 @@ An id is "EnvId-v0" or "package:EnvId-v0", as in gymnasium.make.
 
 import importlib.util
 import os
-import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,10 +15,12 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from payload.environments.info_metrics import InfoMetrics, OwnInfo
-from payload.environments.missing_packages import remedy
+from payload.environments.own_class import import_package
 from payload.environments.policy_action import PolicyAction, PolicyActionVector
 from payload.environments.policy_observation import PolicyObservation, PolicyObservationVector
-from payload.errors import UserError, nearest, raised
+from payload.environments.wrappers import wrapped
+from payload.errors import UserError, nearest
+from payload.experiment.wrappers import Wrapper
 
 # pygame, which draws Gymnasium's classic environments, would greet on stdout and open the audio
 # system, which leaves a folder in TMPDIR.
@@ -38,15 +39,31 @@ class EnvironmentSettings:
     """Compare observations with their space."""
     info_metrics: Sequence[str] = ()
     """Numbers of `info` at an episode's end that are metrics."""
+    wrappers: Sequence[Wrapper] = ()
+    """Gymnasium's wrappers, or one's own, the first of which is next to the environment."""
+    keeps_dict: bool = False
+    """Whether the policy sees a Dict of observations as one, for a module of one's own."""
+    reward_scale: float = 1.0
+    """Factor of the rewards that the algorithm learns from."""
+    observation_filter: bool = False
+    """Whether the policy sees observations less their mean, divided by their deviation."""
 
 
 def make_env(
-    env_id: str, env_config: Mapping[str, Any], render_mode: str | None = None
+    env_id: str,
+    env_config: Mapping[str, Any],
+    render_mode: str | None = None,
+    wrappers: Sequence[Wrapper] = (),
+    keeps_dict: bool = False,
 ) -> gymnasium.Env[Any, Any]:
     """Makes one environment, as the policy sees it and acts in it.
 
+    Args:
+        wrappers, keeps_dict: As EnvironmentSettings has them.
+
     Raises:
-        UserError: It is not found, or declares that it has no such render mode.
+        UserError: It is not found, declares that it has no such render mode, or does not fit into
+            its wrappers.
     """
     spec = find_spec(env_id)
     if render_mode is not None:
@@ -57,7 +74,8 @@ def make_env(
                 'metadata["render_modes"]'
             )
         env_config = {**env_config, "render_mode": render_mode}
-    return PolicyAction(PolicyObservation(gymnasium.make(spec, **env_config)))
+    env = wrapped(gymnasium.make(spec, **env_config), wrappers)
+    return PolicyAction(PolicyObservation(env, keeps_dict))
 
 
 def make_vector(
@@ -65,26 +83,33 @@ def make_vector(
     env_config: Mapping[str, Any],
     num_envs: int,
     info_metrics: InfoMetrics | None = None,
+    wrappers: Sequence[Wrapper] = (),
+    keeps_dict: bool = False,
 ) -> VectorEnv[Any, Any, Any]:
     """Makes a vector of environments, which reset in the step after the end of an episode.
 
-    It uses the package's own vector environment, if that resets in this way.
+    It uses the package's own vector environment, if that resets in this way and needs no wrappers.
+
+    Args:
+        wrappers, keeps_dict: As EnvironmentSettings has them.
     """
     spec = find_spec(env_id)
-    if spec.vector_entry_point is not None:
+    if spec.vector_entry_point is not None and not wrappers:
         env = gymnasium.make_vec(
             spec, num_envs, vectorization_mode="vector_entry_point", **env_config
         )
         if env.metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP:
-            return PolicyActionVector(PolicyObservationVector(env))
+            return PolicyActionVector(PolicyObservationVector(env, keeps_dict))
         env.close()
+    named: Any = partial(wrapped, wrappers=wrappers)
     return gymnasium.make_vec(
         spec,
         num_envs,
         vectorization_mode="sync",
         wrappers=[
+            named,
             partial(OwnInfo, metrics=info_metrics or InfoMetrics()),
-            PolicyObservation,
+            partial(PolicyObservation, keeps_dict=keeps_dict),
             PolicyAction,
         ],
         **env_config,
@@ -100,7 +125,7 @@ def find_spec(env_id: str) -> EnvSpec:
     package, _, name = env_id.rpartition(":")
     before = set(gymnasium.registry)
     if package:
-        _import(env_id, package)
+        import_package(f"env: {env_id}", package)
     try:
         return gymnasium.spec(name)
     except gymnasium.error.Error:
@@ -114,25 +139,6 @@ def find_spec(env_id: str) -> EnvSpec:
         else:
             reason = f"no such Gymnasium environment{nearest(name, gymnasium.registry)}"
         raise UserError(f"env: {env_id}: {reason}") from None
-
-
-def _import(env_id: str, package: str) -> None:
-    try:
-        importlib.import_module(package)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{package}.".startswith(f"{error.name}."):
-            raise _import_failed(env_id, package, error) from None
-        here = nearest(package, [module.name for module in pkgutil.iter_modules()])
-        raise UserError(
-            f"env: {env_id}: cannot import {error.name}{here}. Set source_directory to the "
-            "folder that contains it, or add its PyPI package to pip_packages"
-        ) from None
-    except Exception as error:  # A package's own code may raise anything.
-        raise _import_failed(env_id, package, error) from None
-
-
-def _import_failed(env_id: str, package: str, error: Exception) -> UserError:
-    return UserError(f"env: {env_id}: {package} cannot be imported: {raised(error)}{remedy(error)}")
 
 
 def creator_of(spec: EnvSpec) -> Any:

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space, iterate
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 from payload.environments.space_entries import Entry, check_size, entries
 from payload.errors import UserError
@@ -31,15 +31,16 @@ class PolicyObservations:
     policy_space: spaces.Box
     """float32 [D], or an image [H, W, C] of uint8 or float32."""
 
-    def __init__(self, space: spaces.Space[Any]) -> None:
+    def __init__(self, space: spaces.Space[Any], name: str = "observation_space") -> None:
         """
+        Args:
+            name: How code reaches the space.
+
         Raises:
             UserError: There is no network for a part; the space is empty or too large.
         """
         self.space = space
-        parts = entries(
-            space, "observation_space", "gymnasium.wrappers.FilterObservation leaves it out"
-        )
+        parts = entries(space, name, "wrappers: [{FilterObservation: {filter_keys: [...]}}] helps")
         self._is_image = isinstance(space, spaces.Box) and _is_image(space.shape)
         self._is_bytes = space.dtype == np.uint8
         _check_size(parts, self._is_image, self._is_bytes)
@@ -77,6 +78,36 @@ class PolicyObservations:
             return image
         image = image.astype(np.float32)
         return image / np.float32(255) if self._is_pixels else image
+
+
+class DictObservations:
+    """A Dict of observations, each of which a policy sees as it would see it alone."""
+
+    def __init__(self, space: spaces.Dict) -> None:
+        self._parts = {
+            key: PolicyObservations(part, f'observation_space["{key}"]')
+            for key, part in space.spaces.items()
+        }
+        self.policy_space = spaces.Dict({k: part.policy_space for k, part in self._parts.items()})
+
+    def from_environment(self, observation: Any) -> dict[str, npt.NDArray[Any]]:
+        return {key: part.from_environment(observation[key]) for key, part in self._parts.items()}
+
+
+def policy_observations(
+    space: spaces.Space[Any], keeps_dict: bool
+) -> PolicyObservations | DictObservations:
+    """Returns a policy's view of an observation space.
+
+    Args:
+        keeps_dict: Whether the parts of a Dict stay apart.
+
+    Raises:
+        UserError: There is no network for a part; the space is empty or too large.
+    """
+    if keeps_dict and isinstance(space, spaces.Dict):
+        return DictObservations(space)
+    return PolicyObservations(space)
 
 
 def _is_image(shape: tuple[int, ...]) -> bool:
@@ -127,24 +158,28 @@ def _flat(space: spaces.Space[Any], observation: Any) -> Iterator[Any]:
 class PolicyObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
     """An environment whose observations are what the policy sees."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], keeps_dict: bool = False) -> None:
         super().__init__(env)
-        self._observations = PolicyObservations(env.observation_space)
+        self._observations = policy_observations(env.observation_space, keeps_dict)
         self.observation_space = self._observations.policy_space
 
-    def observation(self, observation: Any) -> npt.NDArray[Any]:
+    def observation(self, observation: Any) -> Any:
         return self._observations.from_environment(observation)
 
 
 class PolicyObservationVector(gymnasium.vector.VectorObservationWrapper):
     """The same for a package's own vector environment."""
 
-    def __init__(self, env: gymnasium.vector.VectorEnv[Any, Any, Any]) -> None:
+    def __init__(
+        self, env: gymnasium.vector.VectorEnv[Any, Any, Any], keeps_dict: bool = False
+    ) -> None:
         super().__init__(env)
-        self._observations = PolicyObservations(env.single_observation_space)
+        self._observations = policy_observations(env.single_observation_space, keeps_dict)
         self.single_observation_space = self._observations.policy_space
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
 
     def observations(self, observations: Any) -> Any:
         each = iterate(self.env.observation_space, observations)
-        return np.stack([self._observations.from_environment(single) for single in each])
+        seen = [self._observations.from_environment(single) for single in each]
+        batch = create_empty_array(self.single_observation_space, self.num_envs)
+        return concatenate(self.single_observation_space, seen, batch)

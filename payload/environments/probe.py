@@ -2,7 +2,7 @@
 
 An environment may print, hang, crash or open a window; the process that trains sees none of it.
 
-    python -m payload.environments.probe ENV ENV_CONFIG ANSWER
+    python -m payload.environments.probe EXPERIMENT ANSWER
 """
 
 import json
@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import psutil
-from gymnasium.spaces import Box, Discrete, MultiDiscrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Space, Tuple
 
 from payload.environments.make_env import creator_of, find_spec, make_env
 from payload.environments.missing_packages import remedy
@@ -28,7 +29,8 @@ from payload.environments.policy_action import PolicyAction
 from payload.environments.policy_observation import PolicyObservation
 from payload.environments.space_entries import difference_from, entries, largest, policy_spaces
 from payload.errors import TemporaryError, UserError, raised
-from payload.experiment.file import dump, read_mapping
+from payload.experiment.file import to_yaml
+from payload.experiment.read import read_experiment
 from payload.experiment.settings import Experiment
 from payload.may_pass import ERRNOS
 from payload.processes import kill
@@ -37,6 +39,8 @@ PATIENCE_S = 120.0
 """Time limit of an environment's first step; a simulator may load for a while."""
 NO_WINDOW = re.compile(r"\bdisplay|video device|\bX11|\bX server|Xlib|\bGLX", re.IGNORECASE)
 """Matches errors of Xlib, Tk, SDL, GLFW, Qt and Java without an X server."""
+ACTION_MASK = "action_mask"
+"""The key of RLlib's module for action masks."""
 SEVERAL_AGENTS = (
     "it has several agents, and an experiment trains one. A script trains it with "
     "PPOConfig().multi_agent(...). Next: volley run SCRIPT"
@@ -61,6 +65,10 @@ class EnvironmentFacts:
     """All numbers of an action have two bounds."""
     policy_spaces: str = ""
     """What the policy sees and does, in words."""
+    image: bool = False
+    """The policy sees an image."""
+    keeps_dict: bool = False
+    """The policy sees a Dict."""
     atari: bool = False
     """A game that ale-py steps as a vector in one call."""
     problem: str = ""
@@ -69,8 +77,11 @@ class EnvironmentFacts:
     """Whether the machine is to blame: its disk is full, for example."""
 
 
-def probe(experiment: Experiment) -> EnvironmentFacts:
+def probe(experiment: Experiment, program: str = __name__) -> EnvironmentFacts:
     """Makes, resets and steps the experiment's environment once.
+
+    Args:
+        program: The module that does it, in a process of its own.
 
     Raises:
         UserError: It cannot be made, its observations are not what it declares, or no policy can
@@ -79,10 +90,10 @@ def probe(experiment: Experiment) -> EnvironmentFacts:
     """
     env = experiment.env
     with tempfile.TemporaryDirectory() as folder:
-        answer = Path(folder) / "answer"
-        config = dump(experiment.config.env_config)
+        answer, file = Path(folder) / "answer", Path(folder) / "experiment.yaml"
+        file.write_text(to_yaml(experiment))
         command = [*shlex.split(experiment.run_under or ""), sys.executable]
-        command += ["-m", __name__, env, config, str(answer)]
+        command += ["-m", program, str(file), str(answer)]
         try:
             ended = _run(command)
         except subprocess.TimeoutExpired:
@@ -100,7 +111,8 @@ def probe(experiment: Experiment) -> EnvironmentFacts:
         facts = EnvironmentFacts(**json.loads(answer.read_text()))
     if facts.problem:
         kind = TemporaryError if facts.passes else UserError
-        raise kind(f"env: {env}: {facts.problem}{_window_hint(experiment, facts.problem)}")
+        where = "" if facts.problem.startswith("config.") else f"env: {env}: "
+        raise kind(f"{where}{facts.problem}{_window_hint(experiment, facts.problem)}")
     return facts
 
 
@@ -129,16 +141,31 @@ def _window_hint(experiment: Experiment, output: str) -> str:
     return "; if it opens a window, run_under: xvfb-run -a gives it an X server"
 
 
-def facts_of(env_id: str, env_config: dict[str, Any]) -> EnvironmentFacts:
-    """Plays an environment's first step in this process."""
+Check = Callable[[Experiment, Space[Any], Space[Any]], str]
+"""Returns what is wrong with an experiment for the spaces of its policy, or ""."""
+
+
+def answer(arguments: list[str], facts_of: Callable[[Experiment], EnvironmentFacts]) -> None:
+    """Writes the facts of the experiment in a file to another file."""
+    experiment, file = read_experiment(Path(arguments[0])).experiment, Path(arguments[1])
+    with suppress(UserError):  # Which `facts_of` returns.
+        find_spec(experiment.env)
+    _imported(file).touch()
+    file.write_text(json.dumps(asdict(facts_of(experiment))))
+
+
+def facts_of(experiment: Experiment, check: Check | None = None) -> EnvironmentFacts:
+    """Plays the first step of an experiment's environment in this process."""
+    env_id, config = experiment.env, experiment.config
+    keeps_dict = config.module is not None
     try:
-        env = make_env(env_id, env_config)
+        env = make_env(env_id, config.env_config, None, config.wrappers, keeps_dict)
     except UserError as error:  # About its observations or actions.
         return EnvironmentFacts(problem=str(error).removeprefix(f"env: {env_id}: "))
     except Exception as error:  # The environment's own code may raise anything.
         passes = getattr(error, "errno", None) in ERRNOS
         problem = f"making it raises {raised(error)}{remedy(error)}"
-        if _has_several_agents(env_id, env_config):
+        if _has_several_agents(env_id, config.env_config):
             problem = SEVERAL_AGENTS
         return EnvironmentFacts(problem=problem, passes=passes)
     seen, acted = env.observation_space, env.action_space
@@ -147,14 +174,21 @@ def facts_of(env_id: str, env_config: dict[str, Any]) -> EnvironmentFacts:
     declared = env.env.env
     return EnvironmentFacts(
         policy_spaces=policy_spaces(seen, acted),
-        observation_bytes=math.prod(seen.shape or ()) * np.dtype(seen.dtype).itemsize,
+        observation_bytes=_bytes(seen),
         largest=str(largest(entries(declared.observation_space, "observation_space"))),
         actions=str(env.env.action_space),
         discrete=isinstance(acted, Discrete),
         composed=isinstance(acted, MultiDiscrete | Tuple),
+        image=len(seen.shape or ()) == 3,
+        keeps_dict=isinstance(seen, Dict),
         bounded=not isinstance(acted, Box) or acted.is_bounded(),
-        problem=_problem_of(env, declared),
+        problem=_problem_of(env, declared) or (check(experiment, seen, acted) if check else ""),
     )
+
+
+def _bytes(seen: Space[Any]) -> int:
+    parts = [entry.space for entry in entries(seen, "")]
+    return sum(math.prod(part.shape or ()) * np.dtype(part.dtype).itemsize for part in parts)
 
 
 def _has_several_agents(env_id: str, env_config: dict[str, Any]) -> bool:
@@ -165,6 +199,14 @@ def _has_several_agents(env_id: str, env_config: dict[str, Any]) -> bool:
     except Exception:  # Its own code may raise anything.
         return False
     return hasattr(env, "possible_agents")
+
+
+def _sampled(space: Space[Any], seen: Any) -> Any:
+    """Returns a random action, an allowed one if the policy sees a mask of them."""
+    if isinstance(space, Discrete) and isinstance(seen, dict) and ACTION_MASK in seen:
+        mask = np.asarray(seen[ACTION_MASK], np.int8)
+        return space.sample(mask=mask if mask.shape == (space.n,) else None)
+    return space.sample()
 
 
 def _problem_of(env: PolicyAction, declared: gymnasium.Env[Any, Any]) -> str:
@@ -178,7 +220,9 @@ def _problem_of(env: PolicyAction, declared: gymnasium.Env[Any, Any]) -> str:
         observation, _ = declared.reset(seed=0)
         if difference := difference_from(space, observation, "observation_space"):
             return f"reset returns an observation outside {difference}"
-        observation, reward, *_ = declared.step(env.action(env.action_space.sample()))
+        assert isinstance(env.env, PolicyObservation)
+        action = _sampled(env.action_space, env.env.observation(observation))
+        observation, reward, *_ = declared.step(env.action(action))
         if difference := difference_from(space, observation, "observation_space"):
             return f"step returns an observation outside {difference}"
         float(reward)
@@ -189,8 +233,4 @@ def _problem_of(env: PolicyAction, declared: gymnasium.Env[Any, Any]) -> str:
 
 
 if __name__ == "__main__":
-    with suppress(UserError):  # Which `facts_of` returns.
-        find_spec(sys.argv[1])
-    _imported(Path(sys.argv[3])).touch()
-    facts = facts_of(sys.argv[1], read_mapping(sys.argv[2]))
-    Path(sys.argv[3]).write_text(json.dumps(asdict(facts)))
+    answer(sys.argv[1:], facts_of)

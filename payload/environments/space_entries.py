@@ -69,6 +69,8 @@ def policy_spaces(seen: spaces.Space[Any], acted: spaces.Space[Any]) -> str:
 def _shape(space: spaces.Space[Any]) -> str:
     if isinstance(space, spaces.Tuple):
         return f"({', '.join(map(_shape, space.spaces))})"
+    if isinstance(space, spaces.Dict):
+        return f"{{{', '.join(f'{key}: {_shape(part)}' for key, part in space.spaces.items())}}}"
     return f"Box{space.shape}" if isinstance(space, spaces.Box) else str(space)
 
 

@@ -8,18 +8,26 @@ SEQUENCES = (list, tuple, set)
 ALLOWED = "numbers, text, bytes, dates, lists, tuples, sets, mappings"
 
 
-def problem_of_arguments(arguments: dict[Any, Any]) -> str | None:
-    """Returns why arguments could not travel with an experiment's file, None if they can."""
+AS_WRITTEN = ("env_config", "wrappers", "module_config")
+"""Settings of `config` with such values."""
+
+
+def problem_of_arguments(arguments: dict[Any, Any], key: str = "config.env_config") -> str | None:
+    """Returns why arguments could not travel with an experiment's file, None if they can.
+
+    Args:
+        key: What they are the value of.
+    """
     for name, value in arguments.items():
         if not isinstance(name, str):
-            return f"config.env_config: {name!r}: an argument's name is text"
+            return f"{key}: {name!r}: an argument's name is text"
         try:
             foreign = _foreign_type(value)
         except RecursionError:
-            return f"config.env_config.{name}: contains itself, or is nested too deeply"
+            return f"{key}.{name}: contains itself, or is nested too deeply"
         if foreign is not None:
             return (
-                f"config.env_config.{name}: a value of type {foreign} cannot be written to an "
+                f"{key}.{name}: a value of type {foreign} cannot be written to an "
                 f"experiment's file; allowed: {ALLOWED}"
             )
     return None

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from payload.errors import UserError, nearest
+from payload.experiment.arguments import AS_WRITTEN
 from payload.experiment.bounded_yaml import BoundedLoader
 from payload.experiment.settings import Experiment
 
@@ -79,11 +80,12 @@ def to_yaml(experiment: Experiment) -> str:
     """Returns the text of an experiment file that reads back as this experiment."""
     # JSON would change the arguments of an environment: it has text as keys, and no dates.
     text = experiment.model_dump_json(
-        exclude_unset=True, by_alias=True, exclude={"config": {"env_config"}}
+        exclude_unset=True, by_alias=True, exclude={"config": set(AS_WRITTEN)}
     )
     values = json.loads(text)
-    if "env_config" in experiment.config.model_fields_set:
-        values.setdefault("config", {})["env_config"] = experiment.config.env_config
+    for name in AS_WRITTEN:
+        if name in experiment.config.model_fields_set:
+            values.setdefault("config", {})[name] = getattr(experiment.config, name)
     if not values.get("config"):
         values.pop("config", None)
     if experiment.search:

@@ -11,6 +11,7 @@ from payload.experiment.batch_sizes import LAPTOP
 from payload.experiment.settings_of_every_algorithm import (
     AtariOnly,
     ByEnvironment,
+    ConvFilters,
     EpsilonGreedySettings,
     LSTMSettings,
     OtherOnly,
@@ -138,6 +139,9 @@ class ImpalaSettings(LSTMSettings, EpsilonGreedySettings):
     """Units of the fully connected layers of a network for vectors. RLlib: [256, 256]."""
     fcnet_activation: Annotated[str | None, OtherOnly] = None
     """Activation of the fully connected layers. RLlib: tanh."""
+    conv_filters: Annotated[ConvFilters | None, OtherOnly] = None
+    """Convolutions of a network for images, [channels, kernel, stride] of each. Default: as many as
+    leave at most 8 pixels of the smaller side."""
     vf_share_layers: Annotated[bool | None, OtherOnly] = None
     """Policy and value share all layers but the last. RLlib: IMPALA true, APPO false."""
 

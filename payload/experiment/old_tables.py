@@ -39,7 +39,11 @@ RENAMED_CONFIG = {
     "evaluation_num_workers": "evaluation_num_env_runners",
     "evaluation_num_episodes": "evaluation_duration",
 }
-RENAMED_MODEL = {"dim": "image_size", "framestack": "frame_stack"}
+RENAMED_MODEL = {
+    "dim": "image_size",
+    "framestack": "frame_stack",
+    "custom_model_config": "module_config",
+}
 RENAMED_IN = {
     "optimization": {
         "actor_learning_rate": "actor_lr",
@@ -116,8 +120,6 @@ IGNORED_CONFIG = {
     "batch_mode": "every algorithm samples a fixed number of steps, as with truncate_episodes",
     "compress_observations": "volley compresses the frames of Atari games, and nothing else",
     "preprocessor_pref": "Atari games have the usual preprocessing, other environments none",
-    "observation_filter": "there are no filters; the network scales images of bytes, and other "
-    "observations are NOT normalized",
     "no_done_at_end": "an episode that a time limit ends is truncated, not terminated",
     "evaluation_config": "evaluation plays the same environment with the most likely actions",
     "shuffle_sequences": "minibatches are always shuffled",
@@ -152,7 +154,6 @@ RMSPROP = frozenset({"opt_type", "decay", "momentum"})
 IGNORED_MODEL = {
     "grayscale": "frames are always gray",
     "zero_mean": "the network scales pixels itself",
-    "conv_filters": "the convolutions follow from the image's size",
     "free_log_std": "the network computes the deviation of continuous actions",
 }
 IGNORED_IN = {
@@ -214,8 +215,7 @@ _LAYERS = (
     "convolutions of an Atari game with IMPALA and APPO"
 )
 MODEL_WITHOUT_SUCCESSOR = {
-    "custom_model": "the networks are those of docs/algorithm.md",
-    "custom_model_config": "the networks are those of docs/algorithm.md",
+    "custom_model": "a network of your own is config.module: package:Class, a TorchRLModule",
     "lstm_use_prev_action": "the LSTM sees observations only",
     "lstm_use_prev_reward": "the LSTM sees observations only",
     "post_fcnet_activation": _LAYERS,

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from payload.experiment.settings_of_every_algorithm import (
     AlgorithmSettings,
     ByEnvironment,
+    ConvFilters,
     EpsilonGreedySettings,
     LSTMSettings,
     Schedule,
@@ -22,6 +23,9 @@ class RLlibSettings(AlgorithmSettings):
     """Units of the fully connected layers of a network for vectors. RLlib: [256, 256]."""
     fcnet_activation: str | None = None
     """Activation of the fully connected layers. RLlib: tanh."""
+    conv_filters: ConvFilters | None = None
+    """Convolutions of a network for images, [channels, kernel, stride] of each. Default: as many as
+    leave at most 8 pixels of the smaller side."""
 
 
 class PPOSettings(RLlibSettings, LSTMSettings, EpsilonGreedySettings):

@@ -11,13 +11,15 @@ import json
 from typing import Any
 
 from payload.errors import UserError
-from payload.experiment.arguments import canonical
+from payload.experiment.arguments import AS_WRITTEN, canonical
 from payload.experiment.settings import Experiment
 
 STAYS = frozenset(
-    {"env_config", "image_size", "image_width", "frame_stack"}
+    {*AS_WRITTEN, "module", "observation_filter", "reward_scale"}
+    | {"image_size", "image_width", "frame_stack"}
     | {"clip_rewards", "end_return_at_lost_life"}
-    | {"network", "fcnet_hidden", "fcnet_hiddens", "fcnet_activation", "vf_share_layers"}
+    | {"network", "fcnet_hidden", "fcnet_hiddens", "fcnet_activation", "conv_filters"}
+    | {"vf_share_layers"}
     | {"use_lstm", "lstm_cell_size", "dueling", "twin_q"}
     # These only have an effect when a run begins.
     | {"seed", "initial_alpha"}
@@ -36,7 +38,7 @@ def resume_key(experiment: Experiment) -> str:
 
     The queue continues the unfinished run of an experiment with the same key.
     """
-    config = experiment.config.model_dump(mode="json", exclude={*CHANGES_NOTHING, "env_config"})
+    config = experiment.config.model_dump(mode="json", exclude={*CHANGES_NOTHING, *AS_WRITTEN})
     settings = {f"config.{name}": value for name, value in config.items()}
     text = json.dumps(canonical({**settings, **_what_stays(experiment)}), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -20,6 +20,7 @@ NOT_SEARCHED = {
     "num_learners": _PLACEMENT,
     "num_gpus_per_learner": _PLACEMENT,
     "env_config": "all trials play the same environment, or their returns say nothing",
+    "wrappers": "all trials play the same environment, or their returns say nothing",
     "min_time_s_per_iteration": "it decides when a trial reports, and nothing is learned by it",
     "seed": "each setting is trained with --seeds K seeds",
 }

@@ -1,11 +1,19 @@
 """The settings that all algorithms share."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from payload.experiment.arguments import problem_of_arguments
+from payload.experiment.wrappers import Wrapper, problem_of_wrappers
 
 _Point = Annotated[tuple[Annotated[int, Field(ge=0)], float], Field(strict=False)]
 Schedule = float | Annotated[list[_Point], Field(min_length=1)]
@@ -13,6 +21,12 @@ Schedule = float | Annotated[list[_Point], Field(min_length=1)]
 
 Steps are of all env runners together, those before a resume included.
 """
+
+_Size = Annotated[int, Field(ge=1)]
+_Sides = Annotated[list[_Size], Field(min_length=2, max_length=2)]
+_Filter = Annotated[list[_Size | _Sides], Field(min_length=3, max_length=3)]
+ConvFilters = Annotated[list[_Filter], Field(min_length=1)]
+"""[channels, kernel, stride] of each convolution; the last two may be [height, width]."""
 
 STRICT = ConfigDict(
     extra="forbid",
@@ -67,6 +81,15 @@ class AlgorithmSettings(BaseModel):
     info_metrics: list[Annotated[str, Field(pattern=r"^[^/]+$")]] = []
     """Not on Atari games. Numbers that the environment's `info` carries at the end of an episode.
     Each is a metric `env_runners/info/NAME`, the mean of the last 100 episodes."""
+    wrappers: list[Wrapper] = []
+    """Not on Atari games. Gymnasium's wrappers around the environment, in training, evaluation and
+    video, from the inside out: a name, `{name: {argument: value}}`, or `package:Class`."""
+    reward_scale: float = Field(1.0, gt=0)
+    """Not on Atari games. Factor of the rewards that the algorithm learns from; returns in metrics
+    are the environment's own."""
+    observation_filter: Literal["NoFilter", "MeanStdFilter"] = "NoFilter"
+    """Not for images. `MeanStdFilter` subtracts the mean of all observations so far, divides by
+    their standard deviation, and clips at 10."""
     # Preprocessing
     image_size: Annotated[int, AtariOnly] = Field(84, ge=32, le=210)
     """Height and width of an observation in pixels."""
@@ -74,6 +97,12 @@ class AlgorithmSettings(BaseModel):
     """Frames in an observation."""
     clip_rewards: Annotated[bool, AtariOnly] = True
     """Clip the rewards that the algorithm learns from."""
+    # Network
+    module: str | None = None
+    """A network of your own, `package:Class`, a TorchRLModule. IMPALA and APPO have their own on
+    Atari games. Default: RLlib's."""
+    module_config: dict[str, Any] = {}
+    """Its model_config, beside the settings of RLlib's networks."""
     # Learners
     num_learners: int = Field(0, ge=0)
     """Learner processes. 0: the learner runs in the driver."""
@@ -97,12 +126,34 @@ class AlgorithmSettings(BaseModel):
     min_time_s_per_iteration: float = Field(5.0, ge=0)
     """Shortest time between two reports, in seconds."""
 
-    @field_validator("env_config", mode="before")
+    @field_validator("env_config", "module_config", mode="before")
     @classmethod
-    def _arguments_can_travel(cls, arguments: Any) -> Any:
-        if isinstance(arguments, dict) and (problem := problem_of_arguments(arguments)):
+    def _arguments_can_travel(cls, arguments: Any, info: ValidationInfo) -> Any:
+        key = f"config.{info.field_name}"
+        if isinstance(arguments, dict) and (problem := problem_of_arguments(arguments, key)):
             raise ValueError(problem)
         return arguments
+
+    @field_validator("wrappers", mode="before")
+    @classmethod
+    def _wrappers_are_known(cls, wrappers: Any) -> Any:
+        if isinstance(wrappers, list) and (problem := problem_of_wrappers(wrappers)):
+            raise ValueError(problem)
+        return wrappers
+
+    @field_validator("module")
+    @classmethod
+    def _module_is_a_class(cls, module: str | None) -> str | None:
+        package, _, name = (module or "package:Class").rpartition(":")
+        if not package or not name.isidentifier():
+            raise ValueError(f"config.module: {module}: must be package:Class, a TorchRLModule")
+        return module
+
+    @model_validator(mode="after")
+    def _module_has_its_config(self) -> Self:
+        if self.module_config and self.module is None:
+            raise ValueError("config.module_config: needs config.module: package:Class")
+        return self
 
     @model_validator(mode="after")
     def _schedules_rise(self) -> Self:

@@ -6,9 +6,11 @@ from typing import Any
 import ray
 from ray.rllib.algorithms.appo import APPO
 from ray.rllib.algorithms.impala import IMPALA
+from ray.rllib.core import COMPONENT_ENV_TO_MODULE_CONNECTOR
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
+from payload.environments.observation_filter import statistics_of
 from payload.impala.state_server import StateServer
 
 POLL_S = 0.1
@@ -50,7 +52,12 @@ class VolleyIMPALA(IMPALA):
         if group.num_remote_env_runners() > 0 and group.num_healthy_remote_workers() == 0:
             time.sleep(POLL_S)
             return [], [], [], set()
-        return super()._sample_and_get_connector_states()
+        sampled = super()._sample_and_get_connector_states()
+        # RLlib drops the states of all samples that come between two broadcasts of weights.
+        if sampled[1] and statistics_of(self) is not None:
+            states = [state[COMPONENT_ENV_TO_MODULE_CONNECTOR] for state in sampled[1]]
+            self.env_runner._env_to_module.merge_states(states)
+        return sampled
 
 
 class VolleyAPPO(VolleyIMPALA, APPO):

@@ -10,8 +10,9 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.utils.numpy import convert_to_numpy
 from ray.rllib.utils.spaces.space_utils import unbatch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
+from payload.environments.observation_filter import MeanStd
 from payload.environments.space_entries import policy_spaces
 from payload.errors import UserError
 from payload.run.checkpoints import Checkpoint
@@ -29,6 +30,11 @@ def _module(checkpoint: Checkpoint) -> Any:
     return own_module(checkpoint.weights, checkpoint.experiment())
 
 
+def _filter(checkpoint: Checkpoint) -> MeanStd | None:
+    has_filter = checkpoint.experiment().config.observation_filter != "NoFilter"
+    return MeanStd.read(checkpoint.observation_filter) if has_filter else None
+
+
 class Policy:
     """Plays N episodes at once: observations [N, ...] to N actions."""
 
@@ -39,6 +45,7 @@ class Policy:
         """
         try:
             self.module = _module(checkpoint)
+            self.filter = _filter(checkpoint)
         except Exception as error:  # A truncated file raises many types.
             reason = " ".join(str(error).split())
             raise UserError(
@@ -59,9 +66,12 @@ class Policy:
         self._state = None
 
     @torch.inference_mode()
-    def __call__(self, observations: npt.NDArray[Any]) -> Any:
+    def __call__(self, observations: npt.NDArray[Any] | dict[str, npt.NDArray[Any]]) -> Any:
         """Returns the actions: an array for discrete ones, otherwise a list."""
-        outputs = self._forward(torch.from_numpy(observations))
+        if self.filter is not None:
+            assert isinstance(observations, np.ndarray)
+            observations = self.filter(observations)
+        outputs = self._forward(tree_map(torch.from_numpy, observations))
         if Columns.ACTIONS in outputs:  # DQN returns the best ones, and no distribution.
             return np.asarray(outputs[Columns.ACTIONS])
         inputs = outputs[Columns.ACTION_DIST_INPUTS]
@@ -75,10 +85,10 @@ class Policy:
         probabilities = torch.softmax(inputs, -1)
         return np.asarray(torch.multinomial(probabilities, 1, generator=self._generator)[:, 0])
 
-    def _forward(self, observations: torch.Tensor) -> dict[str, Any]:
+    def _forward(self, observations: Any) -> dict[str, Any]:
         """Returns the module's outputs [N, ...]."""
         if self._state is None:
-            self._state = initial_state(self.module, len(observations))
+            self._state = initial_state(self.module, len(tree_leaves(observations)[0]))
         outputs, self._state = forward(self.module, observations, self._state)
         return outputs
 
@@ -89,11 +99,12 @@ def initial_state(module: Any, batch: int) -> Any:
     return tree_map(lambda state: torch.stack([state] * batch), initial)
 
 
-def forward(module: Any, observations: torch.Tensor, state: Any) -> tuple[dict[str, Any], Any]:
+def forward(module: Any, observations: Any, state: Any) -> tuple[dict[str, Any], Any]:
     """Returns a module's outputs [N, ...] and its next state; an LSTM sees sequences of a step."""
     if not module.is_stateful():
         return module.forward_inference({Columns.OBS: observations}), state
-    batch = {Columns.OBS: observations[:, None], Columns.STATE_IN: state}
+    sequences = tree_map(lambda part: part[:, None], observations)
+    batch = {Columns.OBS: sequences, Columns.STATE_IN: state}
     outputs = module.forward_inference(batch)
     after = outputs.pop(Columns.STATE_OUT)
     return {name: column[:, 0] for name, column in outputs.items()}, after

@@ -25,6 +25,7 @@ ALGORITHM = "algorithm"
 EXPERIMENT_FILE = "experiment.yaml"
 PROGRESS_FILE = "progress.json"
 WEIGHTS = "policy.npz"
+OBSERVATION_FILTER = "observation_filter.npz"
 CHECKSUMS = "SHA256SUMS"
 """Checksums of every other file, as `sha256sum --check` reads them."""
 PREFIX = "checkpoint_"
@@ -70,6 +71,11 @@ class Checkpoint:
     def weights(self) -> Path:
         """The policy's weights without pickle; see policy_weights.py."""
         return self.path / WEIGHTS
+
+    @property
+    def observation_filter(self) -> Path:
+        """What `observation_filter: MeanStdFilter` does to observations, without pickle."""
+        return self.path / OBSERVATION_FILTER
 
     @property
     def signed(self) -> Signed:
@@ -137,6 +143,8 @@ class CheckpointStore:
             algorithm.save_to_path((aside / ALGORITHM).absolute())
             _raise_learners_error(algorithm)
             _write_weights(Checkpoint(aside), experiment)
+            if experiment.config.observation_filter != "NoFilter":
+                _write_filter(Checkpoint(aside), algorithm)
             (aside / EXPERIMENT_FILE).write_text(to_yaml(experiment))
             (aside / PROGRESS_FILE).write_text(json.dumps(progress.to_json(), indent=1))
             _write_checksums(aside)
@@ -286,6 +294,14 @@ def _write_weights(checkpoint: Checkpoint, experiment: Experiment) -> None:
     state = checkpoint.module / "module_state.pkl"
     if state.is_file() and has_own_network(experiment):
         write_weights(state, checkpoint.weights)
+
+
+def _write_filter(checkpoint: Checkpoint, algorithm: Any) -> None:
+    from payload.environments.observation_filter import statistics_of  # Imports RLlib.
+
+    statistics = statistics_of(algorithm)
+    assert statistics is not None
+    statistics.total.filter.write(checkpoint.observation_filter)
 
 
 def _write_checksums(folder: Path) -> None:

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
+from torch.utils._pytree import tree_map
 
 from payload.environments.atari import AtariSettings, game_of, make_vector_env
 from payload.environments.make_env import make_env
@@ -113,7 +114,7 @@ def play(
     policy.start()
     over = False
     while not over:
-        action = policy(np.asarray(observation)[None])[0]
+        action = policy(tree_map(lambda part: np.asarray(part)[None], observation))[0]
         observation, reward, terminated, truncated, _ = env.step(action)
         over = terminated or truncated
         yield PlayedStep(float(reward), over, np.asarray(env.render() if pictured else None))
@@ -127,7 +128,10 @@ def environment_of(
     Raises:
         UserError: It cannot be made, or is not the one that the policy was trained in.
     """
-    env = make_env(experiment.env, experiment.config.env_config, render_mode)
+    config = experiment.config
+    env = make_env(
+        experiment.env, config.env_config, render_mode, config.wrappers, config.module is not None
+    )
     today = policy_spaces(env.observation_space, env.action_space)
     if today != policy.spaces:
         env.close()

@@ -60,8 +60,11 @@ def export(checkpoint: Checkpoint, file: Path) -> tuple[Parity, dict[str, str]]:
         UserError: The network cannot become an ONNX model, or the environment cannot be made.
     """
     experiment, policy = checkpoint.experiment(), Policy(checkpoint, explore=False)
+    if not isinstance(policy.module.observation_space, spaces.Box):
+        network = type(policy.module).__name__
+        raise UserError(f"config.module: {network} sees a Dict, which export does not offer")
     actions = PolicyActions(_action_space(experiment, policy))
-    graph = PolicyGraph(policy.module, actions).eval()
+    graph = PolicyGraph(policy, actions).eval()
     metadata = _metadata(checkpoint, policy, actions)
     aside = file.with_name(f".{file.name}.tmp")
     try:

@@ -10,6 +10,7 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.utils.numpy import convert_to_numpy
 
+from payload.environments.observation_filter import MeanStd, begin_with, statistics_of
 from payload.errors import UserError
 from payload.run.checkpoint_policy import needs_pickle
 from payload.run.checkpoints import Checkpoint
@@ -20,7 +21,8 @@ NAMED = 3
 
 
 def load_weights(algorithm: Any, checkpoint: Checkpoint) -> str:
-    """Copies weights to every learner and env runner; returns a line about them.
+    """Copies weights to every learner and env runner, and the filter of observations if both
+    trainings have one; returns a line about the weights.
 
     Optimizer, counters and schedules stay as they are.
 
@@ -35,6 +37,10 @@ def load_weights(algorithm: Any, checkpoint: Checkpoint) -> str:
     algorithm.env_runner_group.sync_weights(
         from_worker_or_learner_group=algorithm.learner_group, inference_only=True
     )
+    if checkpoint.observation_filter.is_file() and statistics_of(algorithm) is not None:
+        filter_ = MeanStd.read(checkpoint.observation_filter)
+        if filter_.mean.shape == algorithm.env_runner.module.observation_space.shape:
+            begin_with(algorithm, filter_)
     more = ", ..." if len(left) > NAMED else ""
     rest = f"; not {', '.join(left[:NAMED])}{more}" if left else ""
     total = len(filled) + len(left)

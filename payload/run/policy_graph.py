@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils._pytree import tree_flatten_with_path, tree_leaves, tree_unflatten
 
 from payload.environments.policy_action import PolicyActions
-from payload.run.checkpoint_policy import forward, initial_state, likeliest
+from payload.run.checkpoint_policy import Policy, forward, initial_state, likeliest
 
 OBSERVATIONS = "observations"
 
@@ -20,9 +20,10 @@ class PolicyGraph(nn.Module):
     All inputs and outputs are tensors [N, ...]. An LSTM's state is an input and an output.
     """
 
-    def __init__(self, module: Any, actions: PolicyActions) -> None:
+    def __init__(self, policy: Policy, actions: PolicyActions) -> None:
         super().__init__()
-        self.module, self._actions = module, actions
+        self.module = module = policy.module
+        self._actions, self._filter = actions, policy.filter
         state, self._structure = tree_flatten_with_path(initial_state(module, 1))
         places = ["".join(f".{key.key}" for key in path) for path, _ in state]
         self._has_q = isinstance(module, DefaultDQNRLModule)
@@ -36,6 +37,8 @@ class PolicyGraph(nn.Module):
         return tuple(tree_leaves(initial_state(self.module, batch)))
 
     def forward(self, observations: torch.Tensor, *state: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        if self._filter is not None:
+            observations = self._filter.in_graph(observations)
         before = tree_unflatten(state, self._structure)
         if self._has_q:  # Its own forward pass does not return them.
             values = self.module.compute_q_values({Columns.OBS: observations})

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME
 
+from payload.environments.observation_filter import share_with_evaluation
 from payload.run.env_runner_joining import tell_number
 from payload.run.panel import Say
 from payload.run.progress import Progress
@@ -74,6 +75,9 @@ class TrainingCallback(RLlibCallback):
         if env_runner_group is algorithm.env_runner_group:
             tell_number(algorithm, env_runner_indices)
         self._losses.back(algorithm, env_runner_group, env_runner_indices)
+
+    def on_evaluate_start(self, *, algorithm: Any, **kwargs: Any) -> None:
+        share_with_evaluation(algorithm)
 
     def on_evaluate_end(self, **kwargs: Any) -> None:
         self._has_evaluated = True

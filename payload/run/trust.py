@@ -19,6 +19,7 @@ from pathlib import Path
 
 from payload.errors import UserError, printable
 from payload.experiment.settings import Experiment
+from payload.experiment.wrappers import own_packages
 from payload.notification import masked, variable_of
 
 SIGNATURE = ".signature"
@@ -79,14 +80,14 @@ def code_of(experiment: Experiment, pickles: bool) -> dict[str, str]:
     """Returns what an experiment makes run on this machine, by kind."""
     files = [experiment.pip_requirements_file, experiment.conda_dependencies_file]
     packages = [*experiment.pip_packages, *experiment.conda_packages, *filter(None, files)]
-    module, _, _ = experiment.env.rpartition(":")
-    notify = experiment.notify or ""
+    config, notify = experiment.config, experiment.notify or ""
+    named = [experiment.env.rpartition(":")[0], *own_packages(config.wrappers), config.module]
     variables = [f"{name}={value}" for name, value in experiment.environment_variables.items()]
     code = {
         "run_under": experiment.run_under or "",
         "notify": "" if variable_of(notify) else masked(notify),
         "packages": ", ".join(packages),
-        "modules": ", ".join(filter(None, [module, experiment.source_directory])),
+        "modules": ", ".join(filter(None, [*named, experiment.source_directory])),
         "environment variables": ", ".join(variables),
         "pickles": "RLlib's state and networks" if pickles else "",
     }

@@ -108,3 +108,35 @@ def test_a_key_of_another_algorithm_is_named_as_such(run: str, key: str, owners:
     with pytest.raises(UserError) as error:
         check(TWO_ACTIONS, run, **{key: 1})
     assert str(error.value) == f"config.{key}: is a setting of {owners}; this experiment runs {run}"
+
+
+GAME = EnvironmentFacts(7056, actions="Discrete(6)", discrete=True, image=True, atari=True)
+
+
+@pytest.mark.parametrize(
+    ("run", "config", "words"),
+    [
+        ("PPO", {"observation_filter": "MeanStdFilter"}, "is for vectors, and Any-v0 shows images"),
+        ("PPO", {"wrappers": ["ClipAction"]}, "config.wrappers: Any-v0 is an Atari game: image_s"),
+        ("DQN", {"reward_scale": 0.1}, "clip_rewards is its scale of rewards"),
+        ("APPO", {"module": "own:Net"}, "APPO has a network of its own for Atari games"),
+    ],
+)
+def test_what_no_atari_game_has_is_refused(run: str, config: dict[str, Any], words: str) -> None:
+    assert words in refusal(GAME, run, **config)
+    check(TWO_ACTIONS, run, **config)
+
+
+def test_a_filter_is_for_one_vector() -> None:
+    image = EnvironmentFacts(100, actions="Discrete(2)", discrete=True, image=True)
+    assert "shows images" in refusal(image, "PPO", observation_filter="MeanStdFilter")
+    several = EnvironmentFacts(8, actions="Discrete(2)", discrete=True, keeps_dict=True)
+    own = {"module": "own:Net", "observation_filter": "MeanStdFilter"}
+    assert "config.module sees the Dict of Any-v0" in refusal(several, "PPO", **own)
+
+
+@pytest.mark.parametrize("run", ["IMPALA", "APPO", "PPO"])
+def test_a_module_of_ones_own_explores_by_itself(run: str) -> None:
+    said = refusal(TWO_ACTIONS, run, module="own:Net", epsilon=0.1)
+    assert said.startswith("config.epsilon: a module of your own explores by itself")
+    check(TWO_ACTIONS, "DQN", module="own:Net", epsilon=0.1)

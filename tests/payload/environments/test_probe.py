@@ -11,6 +11,7 @@ import pytest
 from payload.environments import probe as probing
 from payload.environments.probe import EnvironmentFacts, probe
 from payload.errors import UserError
+from payload.experiment.read import read_experiment
 from payload.experiment.settings import Experiment
 
 pytestmark = pytest.mark.slow
@@ -112,6 +113,13 @@ def test_an_environment_that_fails_is_named_with_its_reason(
 def test_an_environment_of_several_agents_is_told_what_trains_it(probe_of: Probe) -> None:
     with pytest.raises(UserError, match=r"^env: volley_bad:Bad-v0: it has several agents, and an "):
         probe_of("observation_space = None\npossible_agents = ['a', 'b']")
+
+
+def test_a_wrapper_that_does_not_fit_is_named_by_its_key() -> None:
+    config = {"wrappers": ["ClipAction", "TimeLimit"]}
+    values = {"run": "PPO", "env": "Pendulum-v1", "config": config}
+    with pytest.raises(UserError, match=r"^config\.wrappers\.TimeLimit: needs max_episode_steps$"):
+        probe(read_experiment(values).experiment)
 
 
 def test_an_environment_that_hangs_is_given_up(

@@ -78,7 +78,7 @@ def test_no_setting_of_an_atari_game_is_left_open_but_by_choice(run: Algorithm) 
     settings = with_defaults(Experiment(run=run), atari=True, num_env_runners=2)
     fields = type(settings).model_fields
     others = {name for name, field in fields.items() if OtherOnly in field.metadata}
-    open_by_choice = {"seed", "epsilon", "evaluation_interval", "lr_at_goal"}
+    open_by_choice = {"module", "seed", "epsilon", "evaluation_interval", "lr_at_goal"}
     if run == "APPO":
         open_by_choice.add("uniform_kl_coeff_at_goal")
     assert {name for name, value in settings if value is None} - others == open_by_choice

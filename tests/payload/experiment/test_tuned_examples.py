@@ -89,7 +89,12 @@ EXAMPLES = {
     observation_filter: MeanStdFilter
 """,
         env="Pendulum-v1",
-        config={"fcnet_hiddens": [256, 256], "lambda_": 0.1, "minibatch_size": 64},
+        config={
+            "fcnet_hiddens": [256, 256],
+            "lambda_": 0.1,
+            "minibatch_size": 64,
+            "observation_filter": "MeanStdFilter",
+        },
     ),
     "pong-dqn": Example(
         """
@@ -162,6 +167,7 @@ EXAMPLES = {
         config={
             "fcnet_hiddens": [32],
             "fcnet_activation": "linear",
+            "observation_filter": "MeanStdFilter",
             "vf_share_layers": True,
             "use_kl_loss": True,
             "kl_coeff": 0.5,

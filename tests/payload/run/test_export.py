@@ -15,8 +15,10 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from payload.environments.observation_filter import MeanStd
 from payload.errors import UserError
 from payload.impala.module import AtariModule
+from payload.run.checkpoint_policy import Policy
 from payload.run.checkpoints import Checkpoint, _write_checksums
 from payload.run.export import Parity, export, inference_session
 from tests.payload.algorithms.test_random_spaces import ENV, RandomSpaces, Untrained
@@ -133,6 +135,23 @@ def test_every_algorithm_and_network_is_exported(
     else:
         action = received["action"][3]
     assert action in acted
+
+
+def test_the_observation_filter_is_part_of_the_model(tmp_path: Path) -> None:
+    RandomSpaces.declared = (VECTOR, spaces.Discrete(3))
+    untrained = Untrained.of("PPO", observation_filter="MeanStdFilter")
+    untrained.runner.stop()
+    checkpoint = untrained.checkpoint(tmp_path)
+    filter_ = MeanStd(100, np.array([0.5, -0.5, 0.0]), np.array([0.2, 0.1, 1e-3]))
+    filter_.write(checkpoint.observation_filter)
+    file = tmp_path / "policy.onnx"
+    parity, _ = export(checkpoint, file)
+    assert parity.holds
+    session, seen = inference_session(file), np.full((1, 3), 0.4, np.float32)
+    logits, _ = session.run(None, {"observations": seen})
+    policy = Policy(checkpoint, explore=False)
+    wanted = policy.module.forward_inference({"obs": torch.from_numpy(filter_(seen))})
+    np.testing.assert_allclose(logits, wanted["action_dist_inputs"].detach(), atol=1e-4)
 
 
 def test_a_model_that_differs_from_torch_is_removed(
