@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
+import pulumi
 import yaml
 
 import head.machine_token
@@ -118,7 +119,7 @@ class MachineEnvironment:
         return {"NO_PROXY": hosts, "no_proxy": hosts}
 
 
-class CustomDataTooLargeError(Exception):
+class CustomDataTooLargeError(pulumi.RunError):
     """A machine's customData is larger than Azure accepts."""
 
 

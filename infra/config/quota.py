@@ -33,7 +33,7 @@ class Usage:
     limit: int
 
 
-class QuotaError(Exception):
+class QuotaError(pulumi.RunError):
     """A quota is too small for a new stack."""
 
 

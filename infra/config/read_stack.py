@@ -1,7 +1,7 @@
 """Reads the stack's configuration; one error lists every problem."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from infra.config.check_access import check_access
 from infra.config.check_experiment import check_experiment, with_needs
 from infra.config.check_machines import check_machines
 from infra.config.check_network import check_network
+from infra.config.check_tags import check_tags
 from infra.config.stack_settings import Problem, StackSettings
 from payload.experiment import nearest
 
@@ -22,9 +23,11 @@ SECRET = (
     "would be stored in plain text on the machines; secrets are not supported, "
     "set a plain value without --secret"
 )
+NOW_TAGS = {"owner": "owner", "costCentre": "cost-centre"}
+"""Keys that only set a tag, before there was `tags`."""
 
 
-class ConfigError(Exception):
+class ConfigError(pulumi.RunError):
     """Every problem of the configuration, with its key."""
 
     def __init__(self, problems: list[Problem]) -> None:
@@ -45,13 +48,13 @@ def read_settings(config: Mapping[str, str], root: Path) -> StackSettings:
     """
     fields = {field.alias or name: field for name, field in StackSettings.model_fields.items()}
     problems = [
-        Problem(key, value, f"is not a setting{nearest(key, fields)}")
+        Problem(key, value, _unknown(key, fields))
         for key, value in config.items()
         if key not in fields
     ]
     values = {key: _parse(fields[key], value) for key, value in config.items() if key in fields}
     try:
-        settings = with_needs(StackSettings.model_validate(values), root)
+        settings = StackSettings.model_validate(values)
     except ValidationError as error:
         wrong = {str(e["loc"][0]): e for e in error.errors()}
         problems += [
@@ -63,8 +66,21 @@ def read_settings(config: Mapping[str, str], root: Path) -> StackSettings:
         )
         problems += [p for p in check_settings(settings, root) if p.key not in wrong]
     else:
+        settings = with_needs(settings, root)
         problems += check_settings(settings, root)
     if problems:
+        raise ConfigError(problems)
+    return settings
+
+
+def checked(settings: StackSettings, root: Path) -> StackSettings:
+    """Returns settings with what the experiment needs on every machine added.
+
+    Raises:
+        ConfigError: Lists every problem.
+    """
+    settings = with_needs(settings, root)
+    if problems := list(check_settings(settings, root)):
         raise ConfigError(problems)
     return settings
 
@@ -92,7 +108,14 @@ def check_settings(settings: StackSettings, root: Path) -> Iterator[Problem]:
     yield from check_access(settings)
     yield from check_machines(settings)
     yield from check_network(settings)
+    yield from check_tags(settings)
     yield from check_experiment(settings, root)
+
+
+def _unknown(key: str, keys: Iterable[str]) -> str:
+    if key in NOW_TAGS:
+        return f"is a tag now. Next: pulumi config set --path tags.{NOW_TAGS[key]} VALUE"
+    return f"is not a setting{nearest(key, keys)}"
 
 
 def _without_values(value: Any, error: ErrorDetails) -> Any:

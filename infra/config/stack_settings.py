@@ -125,10 +125,8 @@ class StackSettings(BaseModel):
     mlflow_tracking_uri: str = ""
     """URI of an existing MLflow tracking server; without one the head runs MLflow"""
     # Tags
-    owner: str = ""
-    """Value of the tag `owner` on all resources"""
-    cost_centre: str = ""
-    """Value of the tag `cost-centre` on all resources"""
+    tags: dict[str, str] = {}
+    """Tags of all resources, the results account included, besides `project` and `stack`"""
 
     @field_validator("head_size", "worker_size")
     @classmethod

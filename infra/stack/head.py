@@ -42,7 +42,7 @@ class Head(pulumi.ComponentResource):
 
     def __init__(self, prerequisites: Prerequisites) -> None:
         naming, identities = prerequisites.naming, prerequisites.identities
-        super().__init__("volley:infra:Head", naming.name("head"))
+        super().__init__("volley:infra:Head", naming.name("head"), opts=naming.in_cluster)
         self._prerequisites = prerequisites
         self._naming = naming
         self.address = network.PublicIPAddress(

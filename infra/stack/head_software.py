@@ -57,7 +57,9 @@ class HeadSoftware(pulumi.ComponentResource):
         Args:
             lease: The resource id of the workers' lease; "" where Azure's own rules scale them.
         """
-        super().__init__("volley:infra:HeadSoftware", naming.name("head-software"))
+        super().__init__(
+            "volley:infra:HeadSoftware", naming.name("head-software"), opts=naming.in_cluster
+        )
         script = pulumi.Output.all(workers.scale_set.id, head.vm.id, head.private_ip, lease).apply(
             lambda ids: install_script(settings, *ids)
         )

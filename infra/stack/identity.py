@@ -25,7 +25,9 @@ class Identities(pulumi.ComponentResource):
     """User-assigned identities: for the head, for its MLflow server, and for all workers."""
 
     def __init__(self, naming: Naming) -> None:
-        super().__init__("volley:infra:Identities", naming.name("identities"))
+        super().__init__(
+            "volley:infra:Identities", naming.name("identities"), opts=naming.in_cluster
+        )
         self._naming = naming
         self.head = self._identity("head")
         self.mlflow = self._identity("mlflow")

@@ -21,6 +21,8 @@ class Naming:
     """Start of every name in the portal, "volley-dev"; Pulumi adds a suffix of eight digits."""
     location: str
     tags: dict[str, str]
+    cluster: pulumi.Resource
+    """The component that contains all others."""
     resource_group: ResourceGroup
     """Deleted with the stack, and everything in it."""
 
@@ -32,6 +34,11 @@ class Naming:
         """The name of the resource group that is deleted with the stack."""
         name: pulumi.Output[str] = self.resource_group.name
         return name
+
+    @property
+    def in_cluster(self) -> pulumi.ResourceOptions:
+        """Options of every component."""
+        return pulumi.ResourceOptions(parent=self.cluster)
 
     @property
     def tagged(self) -> dict[str, Any]:
@@ -53,38 +60,14 @@ class Naming:
         return pulumi.ResourceOptions(parent=parent, **options)
 
 
-def stack_prefix() -> str:
-    return resource_prefix(pulumi.get_project(), pulumi.get_stack())
-
-
-def resource_prefix(project: str, stack: str) -> str:
-    """Returns the prefix of every resource: "volley-my-stack" for the stack My_Stack.
+def resource_prefix(cluster: str) -> str:
+    """Returns the prefix of every resource: "volley-my-stack" for the cluster volley-My_Stack.
 
     Container names have lower-case letters, digits and single hyphens only.
     """
-    plain = re.sub("[^a-z0-9]+", "-", f"{project}-{stack}".lower())
+    plain = re.sub("[^a-z0-9]+", "-", cluster.lower())
     return plain[:MAX_PREFIX].strip("-")
 
 
 def tags(settings: StackSettings) -> dict[str, str]:
-    values = {
-        "project": pulumi.get_project(),
-        "stack": pulumi.get_stack(),
-        "owner": settings.owner,
-        "cost-centre": settings.cost_centre,
-    }
-    return {key: value for key, value in values.items() if value}
-
-
-def without_type_aliases(
-    args: pulumi.ResourceTransformationArgs,
-) -> pulumi.ResourceTransformationResult:
-    """Returns a resource as declared, without its type's names at explicit API versions.
-
-    azure-native lists up to 60 such names a type, for states that were written by programs that
-    name an API version (azure-native:network/v20230201:Subnet). No volley stack has one: the
-    program declares the types without a version, whose names stay when azure-native is upgraded.
-    """
-    options = pulumi.ResourceOptions.merge(args.opts, None)
-    options.aliases = None
-    return pulumi.ResourceTransformationResult(args.props, options)
+    return {"project": pulumi.get_project(), "stack": pulumi.get_stack(), **settings.tags}

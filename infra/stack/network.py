@@ -95,7 +95,7 @@ class Network(pulumi.ComponentResource):
     worker_nsg: pulumi.Output[str] | None
 
     def __init__(self, naming: Naming, settings: StackSettings) -> None:
-        super().__init__("volley:infra:Network", naming.name("network"))
+        super().__init__("volley:infra:Network", naming.name("network"), opts=naming.in_cluster)
         self._naming = naming
         if settings.head_subnet_id:
             self._use(settings, settings.head_subnet_id, settings.worker_subnet_id)

@@ -56,7 +56,7 @@ class ResultsAccount(pulumi.ComponentResource):
     """IP address of the private endpoint; empty if machines use the account's public name."""
 
     def __init__(self, naming: Naming, settings: StackSettings, net: Network) -> None:
-        super().__init__("volley:infra:Results", naming.name("results"))
+        super().__init__("volley:infra:Results", naming.name("results"), opts=naming.in_cluster)
         self._naming = naming
         self._provider: Provider | None = None
         """Provider for the account's subscription, if that is not the stack's."""

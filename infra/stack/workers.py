@@ -8,6 +8,7 @@ from infra.error_codes import WORKERS_HAVE_CHANGED
 from infra.stack import vm_arguments as parts
 from infra.stack.head import Head
 from infra.stack.machine_environment import Prerequisites, custom_data, worker_environment
+from infra.stack.naming import Naming
 from infra.stack.network import Network
 
 REPLACED_BY = [
@@ -49,7 +50,7 @@ class Workers(pulumi.ComponentResource):
     def __init__(self, prerequisites: Prerequisites, head: Head) -> None:
         naming, settings = prerequisites.naming, prerequisites.settings
         workers = prerequisites.identities.workers
-        super().__init__("volley:infra:Workers", naming.name("workers"))
+        super().__init__("volley:infra:Workers", naming.name("workers"), opts=naming.in_cluster)
         data = custom_data(worker_environment, prerequisites, workers, head.private_ip)
         self.scale_set = compute.VirtualMachineScaleSet(
             naming.name("workers"),
@@ -76,15 +77,15 @@ class Workers(pulumi.ComponentResource):
                 delete_before_replace=True,
                 # Every update sends the capacity that is in the state.
                 ignore_changes=["sku.capacity"],
-                hooks=pulumi.ResourceHookBinding(before_update=[_same_capacity()]),
+                hooks=pulumi.ResourceHookBinding(before_update=[_same_capacity(naming)]),
             ),
         )
         self.register_outputs({"scaleSet": self.scale_set.id})
 
 
-def _same_capacity() -> pulumi.ResourceHook:
+def _same_capacity(naming: Naming) -> pulumi.ResourceHook:
     in_preview = pulumi.ResourceHookOptions(on_dry_run=True)
-    return pulumi.ResourceHook("same-capacity", refuse_other_capacity, in_preview)
+    return pulumi.ResourceHook(naming.name("same-capacity"), refuse_other_capacity, in_preview)
 
 
 def _profile(

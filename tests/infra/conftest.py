@@ -47,8 +47,7 @@ STACKS: dict[str, dict[str, str]] = {
         "/Microsoft.ContainerRegistry/registries/Images",
         "mlflowTrackingUri": "https://mlflow.example.com",
         "numEnvRunners": "7",
-        "owner": "me",
-        "costCentre": "42",
+        "tags": '{"owner": "me", "cost-centre": 42}',
         "image": f"{'/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute'}"
         "/galleries/mine/images/volley/versions/1.0.0",
     },

@@ -81,6 +81,13 @@ def problems(**config: str) -> dict[str, str]:
         ("numEnvRunners", "12", "more than the 11 that fit"),
         ("image", "ubuntu", "publisher:offer:sku:version"),
         ("headSzie", "Standard_NC4as_T4_v3", "did you mean headSize?"),
+        ("owner", "me", "pulumi config set --path tags.owner VALUE"),
+        ("costCentre", "42", "pulumi config set --path tags.cost-centre VALUE"),
+        ("tags", '{"Stack": "dev"}', '"Stack": is volley\'s own'),
+        ("tags", '{"team": "a", "Team": "b"}', '"Team": is there twice'),
+        ("tags", '{"a/b": "c"}', '"a/b": must have 1 to 128 characters, none of'),
+        ("tags", json.dumps({"note": "x" * 257}), '"note": has a value of more than 256'),
+        ("tags", json.dumps({str(tag): "x" for tag in range(49)}), "49: more than 48"),
     ],
 )
 def test_what_is_wrong_is_named(key: str, value: str, words: str) -> None:
