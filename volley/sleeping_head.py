@@ -34,7 +34,7 @@ def why_unreachable(stack: Stack, outputs: Outputs, error: UnreachableError) -> 
     return UnreachableError(
         f"{outputs.login}: the head is running but does not answer ({error.reason}). It may still "
         "be booting, or your address is not in adminCidr (pulumi config get adminCidr). "
-        f"Next: {allow}"
+        f"Next: {allow} (in a team: all addresses, separated by commas)"
     )
 
 

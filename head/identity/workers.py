@@ -1,19 +1,19 @@
 """The workers' scale set, for Ray's user: up to maxWorkers of them, and no other machine.
 
 How the capacity follows from the number of workers is decided here, since Azure's capacity may have
-to exceed it: see Gap.
+to exceed it: see next_capacity.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from time import monotonic
 
-from ..autoscaler.growth import Gap
+from ..autoscaler.growth import SETTLE_S, next_capacity
 from ..autoscaler.scale_set import ScaleSet, VirtualMachine
 from ..cluster_settings import read_settings
 from ..resource_manager import (
     CHANGED,
-    NO_ANSWER,
     Operation,
     ResourceManager,
     ResourceManagerError,
@@ -30,12 +30,17 @@ class Workers:
     def __init__(self, azure: ResourceManager, scale_set: str) -> None:
         self._azure, self._scale_set = azure, ScaleSet(azure, scale_set)
         self._listed: list[VirtualMachine] | None = None
-        self._gap = Gap()
+        self._settled_at = 0.0
+        self._has_deleted = True
+        """Whether the capacity may count workers that have been deleted since it was read."""
         self._operations: dict[str, None] = {}
 
     def machines(self) -> list[VirtualMachine]:
         """Returns all VMs of the scale set, including those being deleted."""
+        before = self._names_of(self._listed)
         self._listed = self._scale_set.machines()
+        if self._names_of(self._listed) != before:
+            self._settled_at = monotonic() + SETTLE_S
         return self._listed
 
     def grow(self, wanted: int, growing: bool) -> str:
@@ -61,21 +66,19 @@ class Workers:
                 CHANGED, "", f"{wanted} workers are more than maxWorkers: {most}"
             )
         listed = len(self._names())
-        if wanted <= listed:
-            self._gap = Gap()
+        settled = monotonic() >= self._settled_at
+        if wanted <= listed and not (wanted == listed == 0 and self._has_deleted and settled):
             return ""
         capacity = self._scale_set.capacity()
         if wanted <= capacity.machines and growing:
             return ""
-        machines = self._gap.next_capacity(wanted, capacity.machines, listed, monotonic())
+        machines = next_capacity(wanted, capacity.machines, listed, settled)
         if machines is None:
+            self._has_deleted = capacity.machines > listed
             return ""
-        try:
-            return self._remembered(self._scale_set.set_capacity(capacity, machines))
-        except ResourceManagerError as error:
-            if error.status not in {NO_ANSWER, CHANGED}:
-                self._gap = Gap()
-            raise
+        operation = self._remembered(self._scale_set.set_capacity(capacity, machines))
+        self._settled_at = monotonic() + SETTLE_S
+        return operation
 
     def delete(self, names: list[str]) -> str:
         """Deletes workers; returns the operation's URL."""
@@ -85,6 +88,7 @@ class Workers:
             raise ResourceManagerError(
                 FORBIDDEN, "", f"not a worker: {', '.join(sorted(map(str, strangers)))}"
             )
+        self._has_deleted = True
         return self._remembered(self._scale_set.delete(names))
 
     def operation(self, url: str) -> Operation:
@@ -95,13 +99,17 @@ class Workers:
         if operation.ended:
             del self._operations[url]
         if operation.failed:
-            self._gap = Gap()
+            self._settled_at = 0.0  # Nothing is on its way.
         return operation
 
     def _names(self) -> set[str]:
         if self._listed is None:
             self.machines()
-        return {vm.name for vm in self._listed or []}
+        return self._names_of(self._listed)
+
+    @staticmethod
+    def _names_of(machines: Iterable[VirtualMachine] | None) -> set[str]:
+        return {vm.name for vm in machines or []}
 
     def _remembered(self, url: str) -> str:
         if url:

@@ -27,9 +27,11 @@ class StackSettings(BaseModel):
 
     # Access
     admin_cidr: str = ""
-    """Required. Addresses (CIDR) that may use SSH on the head, for example 203.0.113.7/32"""
+    """Required. Addresses (CIDR) that may use SSH on the head, for example 203.0.113.7/32; several
+    are separated by commas"""
     ssh_public_key: str = ""
-    """Required. Your SSH public key, the line in ~/.ssh/id_ed25519.pub or id_rsa.pub"""
+    """Required. Your SSH public key, the line in ~/.ssh/id_ed25519.pub or id_rsa.pub; several are a
+    line each"""
     admin_username: str = Field("volley", pattern=r"^[a-z_][a-z0-9_-]{0,31}$")
     """User name for SSH"""
     allow_public_ssh: bool = False
@@ -132,6 +134,14 @@ class StackSettings(BaseModel):
     @classmethod
     def _as_azure_spells_it(cls, size: str) -> str:
         return canonical_size(size)
+
+    @property
+    def admin_cidrs(self) -> list[str]:
+        return [cidr.strip() for cidr in self.admin_cidr.split(",") if cidr.strip()]
+
+    @property
+    def ssh_public_keys(self) -> list[str]:
+        return [key.strip() for key in self.ssh_public_key.splitlines() if key.strip()]
 
     @property
     def has_autoscaler(self) -> bool:

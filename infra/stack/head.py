@@ -133,6 +133,8 @@ class Head(pulumi.ComponentResource):
                 self,
                 depends_on=self._prerequisites.grants,
                 replace_on_changes=REPLACED_BY,
+                # Azure gives them to a new VM only; the head's software brings the keys of today.
+                ignore_changes=["osProfile.linuxConfiguration.ssh"],
                 # A network interface is attached to one VM at a time.
                 delete_before_replace=True,
             ),

@@ -83,7 +83,11 @@ def install_script(
     """
     wheel = wheel_name()
     cluster = cluster_settings(settings, scale_set_id, head_vm_id, lease_id)
-    files = {wheel: head_wheel(), "cluster-settings.json": cluster.to_json().encode()}
+    files = {
+        wheel: head_wheel(),
+        "cluster-settings.json": cluster.to_json().encode(),
+        "authorized_keys": "".join(f"{key}\n" for key in settings.ssh_public_keys).encode(),
+    }
     autoscaling, first_workers = "", 0
     if settings.has_autoscaler:
         limits = _worker_limits(settings)
@@ -91,6 +95,7 @@ def install_script(
         autoscaling = autoscaling_config(head_ip, settings.head, settings.worker, limits)
         files["autoscaling.yaml"] = autoscaling.encode()
     variables = {
+        "ADMIN": settings.admin_username,
         "WHEEL": wheel,
         "RAY_RESTARTS_WITH": _ray_restarts_with(autoscaling),
         "FIRST_WORKERS": first_workers,

@@ -1,6 +1,9 @@
 """The network: a vnet, a subnet for the head and one for the workers, and their NSG rules."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from ipaddress import IPv4Network, collapse_addresses
+from typing import Any
 
 import pulumi
 from pulumi_azure_native import network
@@ -16,8 +19,8 @@ class Rule:
     """One inbound TCP rule of an NSG."""
 
     name: str
-    source: pulumi.Input[str]
-    """A CIDR."""
+    source: pulumi.Input[str] | list[str]
+    """A CIDR, or several."""
     ports: tuple[str, ...]
     reason: str
 
@@ -25,7 +28,12 @@ class Rule:
 def head_rules(settings: StackSettings, worker_cidr: pulumi.Input[str]) -> list[Rule]:
     """Returns the head's inbound rules: SSH from the administrator, Ray from the workers."""
     return [
-        Rule("ssh-from-admin", settings.admin_cidr, (str(SSH),), "The administrator's shell"),
+        Rule(
+            "ssh-from-admin",
+            _merged(settings.admin_cidrs),
+            (str(SSH),),
+            "The administrators' shell",
+        ),
         *_ray_rules("workers", worker_cidr, TO_HEAD),
     ]
 
@@ -58,7 +66,7 @@ def security_rules(rules: list[Rule]) -> list[network.SecurityRuleArgs]:
             direction="Inbound",
             access="Allow",
             protocol="Tcp",
-            source_address_prefix=rule.source,
+            **_source(rule),
             source_port_range="*",
             destination_address_prefix="*",
             destination_port_ranges=list(rule.ports),
@@ -78,6 +86,18 @@ def security_rules(rules: list[Rule]) -> list[network.SecurityRuleArgs]:
         destination_port_range="*",
     )
     return [*allowed, denied]
+
+
+def _source(rule: Rule) -> dict[str, Any]:
+    if isinstance(rule.source, list):
+        return {"source_address_prefixes": rule.source}
+    return {"source_address_prefix": rule.source}
+
+
+def _merged(cidrs: Iterable[str]) -> str | list[str]:
+    """Returns networks of which none overlaps another: Azure refuses a rule with such."""
+    merged = [str(network) for network in collapse_addresses(map(IPv4Network, cidrs))]
+    return merged if len(merged) > 1 else merged[0]
 
 
 class Network(pulumi.ComponentResource):

@@ -3,7 +3,8 @@
 It keeps what is current. head/saved_database.py makes the copies that protect from a bad overwrite.
 """
 
-from ipaddress import IPv4Network
+from collections.abc import Iterable
+from ipaddress import IPv4Network, collapse_addresses
 from typing import Any
 
 import pulumi
@@ -142,7 +143,7 @@ class ResultsAccount(pulumi.ComponentResource):
                     for subnet in (net.head_subnet, net.worker_subnet)
                 ],
                 # The administrator reads the results after the cluster is gone.
-                ip_rules=_ip_rules(settings.admin_cidr),
+                ip_rules=_ip_rules(settings.admin_cidrs),
             ),
             opts=pulumi.ResourceOptions.merge(
                 self._kept,
@@ -185,15 +186,15 @@ def _account_name(prefix: str) -> str:
     return plain[: MAX_ACCOUNT_NAME - SUFFIX]
 
 
-def _ip_rules(cidr: str) -> list[storage.IPRuleArgs]:
+def _ip_rules(cidrs: Iterable[str]) -> list[storage.IPRuleArgs]:
     """Returns the firewall's rules for adminCidr; a wide one opens SSH, but not the results.
 
     A storage firewall accepts single addresses and networks down to /30, but no private ones.
     """
-    admin = IPv4Network(cidr)
-    if is_wide(admin) or is_private(admin):
-        return []
-    addresses = [str(address) for address in admin] if admin.prefixlen > 30 else [cidr]
+    addresses: list[str] = []
+    for admin in collapse_addresses(map(IPv4Network, cidrs)):
+        if not (is_wide(admin) or is_private(admin)):
+            addresses += map(str, admin if admin.prefixlen > 30 else [admin])
     return [storage.IPRuleArgs(i_p_address_or_range=address) for address in addresses]
 
 

@@ -9,7 +9,9 @@ NOTICE = "PT5M"
 
 
 def linux(settings: StackSettings) -> compute.LinuxConfigurationArgs:
-    """Returns the Linux configuration: no password, one key.
+    """Returns the Linux configuration: no password, keys only.
+
+    Azure gives them to a new machine only; infra/boot/install_head.sh sets those of today.
 
     checkov also wants no extension operations (CKV_AZURE_50), which run commands need, and a scale
     set that is patched while it runs (CKV_AZURE_95), which would end env runners: a new machine has
@@ -21,10 +23,8 @@ def linux(settings: StackSettings) -> compute.LinuxConfigurationArgs:
         provision_vm_agent=True,
         ssh=compute.SshConfigurationArgs(
             public_keys=[
-                compute.SshPublicKeyArgs(
-                    key_data=settings.ssh_public_key.strip(),
-                    path=f"/home/{user}/.ssh/authorized_keys",
-                )
+                compute.SshPublicKeyArgs(key_data=key, path=f"/home/{user}/.ssh/authorized_keys")
+                for key in settings.ssh_public_keys
             ]
         ),
     )

@@ -75,8 +75,12 @@ class Workers(pulumi.ComponentResource):
                 depends_on=prerequisites.grants,
                 replace_on_changes=REPLACED_BY,
                 delete_before_replace=True,
-                # Every update sends the capacity that is in the state.
-                ignore_changes=["sku.capacity"],
+                ignore_changes=[
+                    # Every update sends the capacity that is in the state.
+                    "sku.capacity",
+                    # Azure wants a key, but no rule lets anybody log in on a worker.
+                    "virtualMachineProfile.osProfile.linuxConfiguration.ssh",
+                ],
                 hooks=pulumi.ResourceHookBinding(before_update=[_same_capacity(naming)]),
             ),
         )

@@ -49,7 +49,7 @@ def delete_machines(context: RequestContext, request: Request) -> Answer:
     set_id = request.parts["id"]
     context.allow(request, f"{COMPUTE}/virtualMachineScaleSets/delete/action", set_id)
     scale_set = scale_set_of(context.azure.resources(), set_id)
-    context.machines.delete(set_id, request.body["instanceIds"])
+    context.machines.delete(set_id, request.body["instanceIds"], request.faults)
     return context.accepted(request, scale_set.inputs["location"])
 
 

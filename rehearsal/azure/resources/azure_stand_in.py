@@ -96,6 +96,8 @@ class Azure:
         """
         with self.changing() as state:
             before = state.resources[resource_id]
+            if error := refusals.change_of(before.kind, before.inputs, inputs):
+                raise AzureError(error)
             changed = self._made(replace(before, inputs=inputs), resource_id, state.resources)
             if error := self._refusal(resource_id, changed, state.resources):
                 raise AzureError(error)

@@ -8,7 +8,7 @@ import pytest
 
 from infra.config.read_stack import ConfigError, read_settings
 from infra.config.stack_settings import StackSettings
-from tests.infra.declared_stack import EXISTING_SUBNETS, REQUIRED
+from tests.infra.declared_stack import EXISTING_SUBNETS, REQUIRED, SSH_KEY
 from tests.project import ROOT
 
 PRIVATE_KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\n-----END"
@@ -34,6 +34,8 @@ def problems(**config: str) -> dict[str, str]:
         ("adminCidr", "128.0.0.0/1", "allowPublicSsh"),
         ("adminCidr", "20.0.0.0/15", "allowPublicSsh"),
         ("adminCidr", "", "required"),
+        ("adminCidr", "203.0.113.7/32,8.8.8.8/4", '"8.8.8.8/4": must be an IPv4 CIDR'),
+        ("sshPublicKey", f"{SSH_KEY}\nssh-dss AAAA", "ssh-dss AAAA"),
         ("adminUsername", "root", "reserved by Azure or taken on the machines"),
         ("adminUsername", "admin", "reserved by Azure or taken on the machines"),
         ("adminUsername", "ray", "reserved by Azure or taken on the machines"),

@@ -18,6 +18,7 @@ from tests.infra.declared_stack import (
     REQUIRED,
     SOMEBODY_ELSES,
     Declared,
+    declare_stack,
 )
 
 Stack = Callable[[str], Declared]
@@ -36,6 +37,12 @@ def dev(stack: Stack) -> Declared:
 
 def test_the_administrator_reaches_ssh_on_the_head_and_nothing_else(dev: Declared) -> None:
     assert dev.open_ports(ADMIN, "head") == {22}
+
+
+def test_every_administrator_reaches_ssh_on_the_head() -> None:
+    team = declare_stack(adminCidr=f"{ADMIN}/32, {STRANGER}/32, {STRANGER}/32")
+    assert team.open_ports(ADMIN, "head") == team.open_ports(STRANGER, "head") == {22}
+    assert team.open_ports("198.51.100.98", "head") == set()
 
 
 @pytest.mark.parametrize("source", [STRANGER, SOMEBODY_IN_THE_VNET, HEAD, "168.63.129.16"])
