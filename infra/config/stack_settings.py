@@ -110,6 +110,20 @@ class StackSettings(BaseModel):
     """Resource id of an existing subnet for the workers, in the stack's subscription and region,
     with the service endpoint Microsoft.Storage and its own outbound access (a NAT gateway, for
     example); set it before the first `pulumi up`"""
+    # What a company gives
+    resource_group: str = ""
+    """Name of an existing resource group for the cluster, which `pulumi destroy` leaves; set it
+    before the first `pulumi up`. The head may do anything with all machines in it"""
+    results_resource_group: str = ""
+    """Name of an existing resource group for the results account; set it before the first
+    `pulumi up`"""
+    head_identity_id: str = ""
+    """Resource id of an existing user-assigned identity for the head, where roles may not be
+    assigned: the preview lists the roles that it needs"""
+    mlflow_identity_id: str = ""
+    """Resource id of an existing user-assigned identity for MLflow; with headIdentityId"""
+    workers_identity_id: str = ""
+    """Resource id of an existing user-assigned identity for the workers; with headIdentityId"""
     # Training
     experiment: str = "experiments/pong.yaml"
     """Experiment file to train, with run, env, config and stop"""

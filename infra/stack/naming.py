@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pulumi
-from pulumi_azure_native.resources import ResourceGroup
+from pulumi_azure_native import resources
 
 from infra.config.stack_settings import StackSettings
 
@@ -23,17 +23,14 @@ class Naming:
     tags: dict[str, str]
     cluster: pulumi.Resource
     """The component that contains all others."""
-    resource_group: ResourceGroup
-    """Deleted with the stack, and everything in it."""
+    group: pulumi.Output[str]
+    """The name of the cluster's resource group."""
+    group_id: pulumi.Output[str]
+    made: resources.ResourceGroup | None
+    """The group if the stack makes it: it is deleted with the stack, and everything in it."""
 
     def name(self, what: str) -> str:
         return f"{self.prefix}-{what}"
-
-    @property
-    def group(self) -> pulumi.Output[str]:
-        """The name of the resource group that is deleted with the stack."""
-        name: pulumi.Output[str] = self.resource_group.name
-        return name
 
     @property
     def in_cluster(self) -> pulumi.ResourceOptions:
@@ -47,7 +44,7 @@ class Naming:
 
     @property
     def in_group(self) -> dict[str, Any]:
-        """Arguments of every resource in the group that is deleted with the stack."""
+        """Arguments of every resource in the cluster's group."""
         return {"resource_group_name": self.group, **self.tagged}
 
     def options(self, parent: pulumi.Resource, **more: Any) -> pulumi.ResourceOptions:
@@ -56,8 +53,22 @@ class Naming:
         `pulumi destroy` deletes the group and leaves the order to Azure, which waits where a
         network interface still lingers in a subnet.
         """
-        options = {"deleted_with": self.resource_group, **more}
+        options = {**({"deleted_with": self.made} if self.made else {}), **more}
         return pulumi.ResourceOptions(parent=parent, **options)
+
+
+def naming_of(prefix: str, settings: StackSettings, cluster: pulumi.Resource) -> Naming:
+    """Returns the names in a new resource group of the cluster's, or in one that exists."""
+    location, tagged = settings.location, tags(settings)
+    if settings.resource_group:
+        found = resources.get_resource_group_output(
+            resource_group_name=settings.resource_group,
+            opts=pulumi.InvokeOutputOptions(parent=cluster),
+        )
+        return Naming(prefix, location, tagged, cluster, found.name, found.id, None)
+    options = pulumi.ResourceOptions(parent=cluster)
+    made = resources.ResourceGroup(prefix, location=location, tags=tagged, opts=options)
+    return Naming(prefix, location, tagged, cluster, made.name, made.id, made)
 
 
 def resource_prefix(cluster: str) -> str:

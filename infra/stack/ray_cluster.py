@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pulumi
-from pulumi_azure_native import resources
 
 from infra.config.check_experiment import needs_of_every_machine
 from infra.config.quota import check_quota
@@ -16,7 +15,7 @@ from infra.stack.head import Head
 from infra.stack.head_software import HeadSoftware
 from infra.stack.identity import Identities
 from infra.stack.machine_environment import Prerequisites, check_custom_data
-from infra.stack.naming import Naming, resource_prefix, tags
+from infra.stack.naming import naming_of, resource_prefix
 from infra.stack.network import Network
 from infra.stack.payload_code import PayloadCode
 from infra.stack.results_account import ResultsAccount
@@ -63,16 +62,10 @@ class RayCluster(pulumi.ComponentResource):
         )
         super().__init__("volley:infra:RayCluster", prefix, opts=opts)
 
-        group = resources.ResourceGroup(
-            prefix,
-            location=settings.location,
-            tags=tags(settings),
-            opts=pulumi.ResourceOptions(parent=self),
-        )
-        naming = Naming(prefix, settings.location, tags(settings), self, group)
+        naming = naming_of(prefix, settings, self)
         network = Network(naming, settings)
         results = ResultsAccount(naming, settings, network)
-        identities = Identities(naming)
+        identities = Identities(naming, settings)
         grants = identities.grant(results)
         if settings.has_autoscaler:
             grants += identities.grant_scaling(settings)

@@ -105,12 +105,10 @@ class ResultsAccount(pulumi.ComponentResource):
 
     def _make(self, settings: StackSettings, net: Network) -> None:
         self.address = pulumi.Output.from_input("")
-        group = resources.ResourceGroup(
-            self._naming.name("results"), **self._naming.tagged, opts=self._kept
-        )
+        self._group = settings.results_resource_group or self._made_group()
         account = storage.StorageAccount(
             _account_name(self._naming.prefix),
-            resource_group_name=group.name,
+            resource_group_name=self._group,
             **self._naming.tagged,
             kind="StorageV2",
             # Three copies in one data centre. checkov wants copies in other regions
@@ -153,17 +151,24 @@ class ResultsAccount(pulumi.ComponentResource):
                 ),
             ),
         )
-        self._group = group.name
         self.account_id, self.account_name = account.id, account.name
         self.container_id = self._container(CONTAINER, self._kept).id
         self.environments_id = self._container(ENVIRONMENTS, self._kept).id
-        declare_retention(self._naming, account, group, self._kept)
+        declare_retention(self._naming, account, self._group, self._kept)
+
+    def _made_group(self) -> pulumi.Output[str]:
+        group = resources.ResourceGroup(
+            self._naming.name("results"), **self._naming.tagged, opts=self._kept
+        )
+        name: pulumi.Output[str] = group.name
+        return name
 
     def _make_token_container(self) -> None:
         options = pulumi.ResourceOptions(parent=self, provider=self._provider)
-        # Not "token": Azure refuses the name of a deleted container for 30 s. The group's name is
-        # new for each `pulumi up` after a `pulumi destroy`.
-        name = pulumi.Output.concat("token-", self._naming.group)
+        # Not "token": Azure refuses the name of a deleted container for 30 s, and the name of a
+        # group that the stack makes is new for each `pulumi up` after a `pulumi destroy`.
+        own = self._naming.group if self._naming.made else self._naming.prefix
+        name = pulumi.Output.concat("token-", own)
         container = self._container("token", options, name)
         self.token_container, self.token_container_id = container.name, container.id
 
@@ -224,7 +229,7 @@ def warn_of_versions(group: str, account: str, options: pulumi.InvokeOptions) ->
 def declare_retention(
     naming: Naming,
     account: storage.StorageAccount,
-    group: resources.ResourceGroup,
+    group: pulumi.Input[str],
     options: pulumi.ResourceOptions,
 ) -> None:
     """Declares what Azure keeps of what is deleted or replaced, and for how long.
@@ -234,7 +239,7 @@ def declare_retention(
     Without versions, soft delete keeps what is replaced, too:
     https://learn.microsoft.com/azure/storage/blobs/soft-delete-blob-overview
     """
-    where = {"resource_group_name": group.name, "account_name": account.name}
+    where = {"resource_group_name": group, "account_name": account.name}
     # Every account has both: Azure deletes them with the account, and not before.
     options = pulumi.ResourceOptions.merge(options, pulumi.ResourceOptions(deleted_with=account))
     storage.BlobServiceProperties(

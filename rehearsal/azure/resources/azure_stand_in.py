@@ -55,6 +55,9 @@ class Azure:
         """Limits of vCPUs by the names of quotas; a quota that is missing here is unlimited."""
         self.spot_machines: int | None = None
         """How many Spot machines a scale set gets at most; None: no limit."""
+        self.scopes: tuple[str, ...] = ("",)
+        """The resource ids within which the login that runs Pulumi may make and change things."""
+        self.may_assign_roles = True
         self.abandoned = threading.Event()
         """Set when nobody waits for a script any more."""
 
@@ -136,7 +139,11 @@ class Azure:
             case "getSubnet":
                 return self._existing(KINDS["Subnet"].resource_id(arguments)).inputs
             case (
-                "getVirtualMachine" | "getVirtualMachineScaleSet" | "getBlobServiceProperties"
+                "getVirtualMachine"
+                | "getVirtualMachineScaleSet"
+                | "getBlobServiceProperties"
+                | "getResourceGroup"
+                | "getUserAssignedIdentity"
             ) as function:
                 kind = KINDS[function.removeprefix("get")]
                 return self._described(kind.resource_id(arguments))
@@ -174,6 +181,8 @@ class Azure:
 
     def _refusal(self, resource_id: str, made: Resource, resources: Resources) -> ArmError | None:
         """Returns why Azure does not make or change a resource at the moment."""
+        if error := self._unauthorized(resource_id, made.kind):
+            return error
         if made.kind in self.refused and resource_id not in resources:
             return self.refused[made.kind]
         if made.kind == "RoleAssignment":
@@ -182,6 +191,14 @@ class Azure:
             vm = resources.get(_vm_id(resource_id))
             return NOT_RUNNING if vm is not None and power_state(vm) != RUNS else None
         return exceeded_quota(resources, {**resources, resource_id: made}, self.quota)
+
+    def _unauthorized(self, resource_id: str, kind: str) -> ArmError | None:
+        """https://learn.microsoft.com/azure/role-based-access-control/troubleshooting"""
+        inside = any(is_within(resource_id, scope) for scope in self.scopes)
+        if inside and (self.may_assign_roles or kind != "RoleAssignment"):
+            return None
+        message = f"The client does not have authorization to perform a write over '{resource_id}'."
+        return ArmError("AuthorizationFailed", message, 403)
 
     def _execute(self, resource_id: str) -> None:
         """Executes a resource if it is a run command.
@@ -252,6 +269,11 @@ class Azure:
         with self.state_file.changed() as state:
             yield state
             self.apply(state.resources)
+
+
+def is_within(resource_id: str, scope: str) -> bool:
+    """Whether a resource is the scope or in it; Azure ignores the case of ids."""
+    return f"{resource_id}/".lower().startswith(f"{scope}/".lower())
 
 
 def _vm_id(run_command_id: str) -> str:

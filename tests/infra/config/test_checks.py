@@ -83,6 +83,11 @@ def problems(**config: str) -> dict[str, str]:
         ("numEnvRunners", "12", "more than the 11 that fit"),
         ("image", "ubuntu", "publisher:offer:sku:version"),
         ("headSzie", "Standard_NC4as_T4_v3", "did you mean headSize?"),
+        (
+            "headIdentityId",
+            "rl-head",
+            "Microsoft.ManagedIdentity/userAssignedIdentities/<identity>",
+        ),
         ("owner", "me", "pulumi config set --path tags.owner VALUE"),
         ("costCentre", "42", "pulumi config set --path tags.cost-centre VALUE"),
         ("tags", '{"Stack": "dev"}', '"Stack": is volley\'s own'),
