@@ -19,6 +19,7 @@ from infra.config.stack_settings import StackSettings
 MANAGEMENT = "https://management.azure.com"
 USAGES = "/providers/Microsoft.Compute/locations/{}/usages?api-version=2024-07-01"
 GROUPS = "/resourcegroups?api-version=2021-04-01"
+MACHINES = "/resourcegroups/{}/providers/Microsoft.Compute/virtualMachines?api-version=2024-07-01"
 REGION, SPOT = "cores", "lowPriorityCores"
 """The quotas of a location besides those of the VM families. Spot VMs need only the second."""
 TIMEOUT_S = 20
@@ -49,7 +50,8 @@ def check_quota(settings: StackSettings, prefix: str) -> None:
         QuotaError: Names each quota that is too small.
     """
     try:
-        usages = [] if _exists(prefix) else list(_usages(settings.location))
+        exists = _exists(prefix, settings.resource_group)
+        usages = [] if exists else list(_usages(settings.location))
     except Exception as error:  # The check needs rights that `up` itself does not need.
         pulumi.log.warn(f"The quota for vCPUs was not checked: {error}")
         return
@@ -86,9 +88,16 @@ def too_small(needed: Mapping[str, int], usages: Iterable[Usage]) -> Iterator[st
             )
 
 
-def _exists(prefix: str) -> bool:
-    """Whether the stack's resource group exists; its name ends with Pulumi's suffix."""
-    return any(re.fullmatch(f"{prefix}[0-9a-f]{{8}}", group["name"]) for group in listed(GROUPS))
+def _exists(prefix: str, group: str) -> bool:
+    """Whether the stack's head exists, or the group that the stack makes for it.
+
+    That group's name ends with Pulumi's suffix.
+    """
+    if group:
+        machines = listed(MACHINES.format(group))
+        return any(machine["name"] == f"{prefix}-head" for machine in machines)
+    groups = listed(GROUPS)
+    return any(re.fullmatch(f"{prefix}[0-9a-f]{{8}}", group["name"]) for group in groups)
 
 
 def _usages(location: str) -> Iterator[Usage]:
@@ -97,10 +106,15 @@ def _usages(location: str) -> Iterator[Usage]:
 
 
 def listed(path: str) -> Iterator[dict[str, Any]]:
-    """Yields what Azure Resource Manager lists in the login's subscription, from all pages."""
+    """Yields what Azure Resource Manager lists, from all pages.
+
+    Args:
+        path: That of a resource, or one below the login's subscription.
+    """
     subscription = authorization.get_client_config().subscription_id
     token = authorization.get_client_token().token
-    url = f"{MANAGEMENT}/subscriptions/{subscription}{path}"
+    within = "" if path.startswith("/subscriptions/") else f"/subscriptions/{subscription}"
+    url = f"{MANAGEMENT}{within}{path}"
     while url:
         request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:

@@ -40,8 +40,8 @@ class StackSettings(BaseModel):
     location: str = "eastus"
     """Azure region of all resources"""
     check_quota: bool = True
-    """Compare the vCPU quota with what the machines need before anything is created, and name
-    results accounts that no cluster uses"""
+    """Compare the login's rights and the vCPU quota with what the stack needs before anything is
+    created, and name results accounts that no cluster uses"""
     head_size: str = "Standard_NC4as_T4_v3"
     """VM size of the head; on a size without a GPU, training uses the CPUs"""
     head_spot: bool = False

@@ -6,6 +6,7 @@ from typing import Any
 import pulumi
 
 from infra.config.check_experiment import needs_of_every_machine
+from infra.config.check_rights import check_rights
 from infra.config.quota import check_quota
 from infra.config.read_stack import checked
 from infra.config.stack_settings import StackSettings
@@ -54,6 +55,7 @@ class RayCluster(pulumi.ComponentResource):
         check_custom_data(settings)
         script = training_script(settings, root)
         if settings.check_quota:
+            check_rights(settings)
             check_quota(settings, prefix)
         if needs := needs_of_every_machine(settings, root):
             pulumi.log.info(needs)

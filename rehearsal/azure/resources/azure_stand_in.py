@@ -55,8 +55,9 @@ class Azure:
         """Limits of vCPUs by the names of quotas; a quota that is missing here is unlimited."""
         self.spot_machines: int | None = None
         """How many Spot machines a scale set gets at most; None: no limit."""
-        self.scopes: tuple[str, ...] = ("",)
-        """The resource ids within which the login that runs Pulumi may make and change things."""
+        self.scopes: tuple[str, ...] = ()
+        """The resource ids within which the login that runs Pulumi may make and change things;
+        empty: anywhere."""
         self.may_assign_roles = True
         self.abandoned = threading.Event()
         """Set when nobody waits for a script any more."""
@@ -194,7 +195,7 @@ class Azure:
 
     def _unauthorized(self, resource_id: str, kind: str) -> ArmError | None:
         """https://learn.microsoft.com/azure/role-based-access-control/troubleshooting"""
-        inside = any(is_within(resource_id, scope) for scope in self.scopes)
+        inside = not self.scopes or any(is_within(resource_id, scope) for scope in self.scopes)
         if inside and (self.may_assign_roles or kind != "RoleAssignment"):
             return None
         message = f"The client does not have authorization to perform a write over '{resource_id}'."
