@@ -50,7 +50,7 @@ def outputs(
     settings, naming = prerequisites.settings, prerequisites.naming
     network, identities = prerequisites.network, prerequisites.identities
     results = prerequisites.results
-    login = pulumi.Output.concat(settings.admin_username, "@", head.public_ip)
+    login = pulumi.Output.concat(settings.admin_username, "@", head.ssh_address)
     ssh = host_key.apply(ssh_command)
     forward = " ".join(f"-L {port}:127.0.0.1:{port}" for port in (MLFLOW, DASHBOARD))
     tracking_uri = (settings.mlflow_tracking_uri or f"http://127.0.0.1:{MLFLOW}").rstrip("/")

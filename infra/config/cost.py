@@ -187,8 +187,8 @@ def _always(settings: StackSettings) -> Iterator[Billed]:
     head = price.disk_month(size, premium=True) / HOURS_PER_MONTH
     yield Billed(f"OS disk of the head, {size} GiB Premium SSD", head)
     made = not settings.head_subnet_id
-    addresses = 2 if made else 1
-    yield Billed("public IP addresses", addresses * price.public_address_hour)
+    if addresses := settings.public_ip + made:
+        yield Billed("public IP addresses", addresses * price.public_address_hour)
     if made:
         downloaded = DOWNLOADED_GB * (1 + settings.max_workers)
         yield Billed("NAT gateway", price.nat_gateway_hour)

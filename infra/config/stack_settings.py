@@ -96,6 +96,9 @@ class StackSettings(BaseModel):
     container_registry_id: str = ""
     """Resource id of an Azure Container Registry from which the machines may pull images"""
     # Network
+    public_ip: bool = True
+    """Give the head a public address. Without one you reach it by a VPN, a jump host or Azure
+    Bastion, whose private addresses adminCidr must admit"""
     vnet_cidr: str = "10.42.0.0/16"
     """Address range of the virtual network; set it before the first `pulumi up`"""
     head_subnet_cidr: str = "10.42.0.0/24"

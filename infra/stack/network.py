@@ -103,7 +103,7 @@ def _merged(cidrs: Iterable[str]) -> str | list[str]:
 class Network(pulumi.ComponentResource):
     """The vnet with two subnets; with existing subnets, the NSGs only.
 
-    Machines reach the internet through a NAT gateway; only the head has a public address.
+    Machines reach the internet through a NAT gateway; only the head may have a public address.
     In existing subnets the NSGs are attached to the machines' network interfaces.
     """
 

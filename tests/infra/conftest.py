@@ -34,6 +34,7 @@ STACKS: dict[str, dict[str, str]] = {
     "gpu workers, ephemeral": {"workerSize": "Standard_NC4as_T4_v3", "workerSpot": "false"},
     "head alone": {"maxWorkers": "0", "headSpot": "true"},
     "existing vnet": EXISTING_SUBNETS,
+    "no public address": {**EXISTING_SUBNETS, "publicIp": "false", "adminCidr": "172.16.9.0/24"},
     "existing results": EXISTING_ACCOUNT,
     "results of another subscription": DISTANT_ACCOUNT,
     "results not kept": {"keepResults": "false"},

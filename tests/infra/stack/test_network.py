@@ -71,6 +71,14 @@ def test_nothing_but_tcp_is_open(dev: Declared, source: str, protocol: str, mach
     assert dev.open_ports(source, machine, protocol) == set()
 
 
+def test_a_head_without_a_public_address_is_reached_at_its_private_one(stack: Stack) -> None:
+    private = stack("no public address")
+    assert not private.all("PublicIPAddress")
+    assert private.outputs["ssh"].endswith(" volley@172.16.1.4")
+    assert private.open_ports("172.16.9.5", "head") == {22}
+    assert private.open_ports(ADMIN, "head") == set()
+
+
 @pytest.mark.parametrize(
     ("key", "machines"),
     [("headSubnetId", "every worker"), ("workerSubnetId", "the head and of every worker")],
