@@ -86,6 +86,7 @@ class MachineEnvironment:
     """Whether experiments may run in container images."""
     container_registry: str = ""
     """An Azure Container Registry from which the machine's identity may pull: name.azurecr.io."""
+    gpus: int = 0
     shared_memory_gib: int = 0
     """0 uses the machine's default."""
     results_address: str = ""
@@ -109,6 +110,7 @@ class MachineEnvironment:
             "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{DASHBOARD}",
             "CONTAINER_REGISTRY": self.container_registry,
             "PYTHON_VERSION": PYTHON_VERSION,
+            "GPUS": str(self.gpus),
             "UNITS": " ".join(UNITS[self.role] + HEAD_SOFTWARE_UNITS * (self.role == "head")),
             "STOP_BEFORE_EVICTION": STOP_BEFORE_EVICTION[self.role],
             **self._no_proxy(),

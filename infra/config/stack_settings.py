@@ -132,9 +132,9 @@ class StackSettings(BaseModel):
     """Experiment file to train, with run, env, config and stop"""
     num_env_runners: int = Field(0, ge=0)
     """Number of env runners, at most the vCPUs of the cluster minus one; 0 uses all of these"""
-    cluster_coordination_timeout_seconds: int = Field(900, ge=60, le=5400)
+    cluster_coordination_timeout_seconds: int = Field(900, ge=60, le=4740)
     """Seconds that `pulumi up` waits for minWorkers to join, in addition to 10 minutes for boot and
-    first learner update"""
+    first learner update; Azure ends a run command after 90 minutes"""
     # Results
     keep_results: bool = True
     """Keep the results account on `pulumi destroy`; a change takes effect with the next

@@ -13,6 +13,7 @@ BLOB_DATA_CONTRIBUTOR = "ba92f5b4-2d11-453d-a403-e96b0029c9fe"
 BLOB_DATA_READER = "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1"
 VM_CONTRIBUTOR = "9980e02c-c2be-4d73-94e8-173b1dc7cf3c"
 IDENTITY_OPERATOR = "f1a07417-d97a-45cb-824c-7a7467783830"
+READER = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
 ACR_PULL = "7f951dda-4ed3-4680-a7ca-43fe172d538d"
 AUTOSCALE_WRITER = "3afb7f49-54cb-416e-8c09-6dc049efa503"
 PLACES = {
@@ -22,6 +23,7 @@ PLACES = {
     "machines": "the cluster's resource group",
     "workers-identity": "the identity workersIdentityId",
     "worker-subnet": "the subnet workerSubnetId",
+    "image": "the image",
     "lease": "the cluster's autoscale setting",
     "registry": "the registry containerRegistryId",
 }
@@ -31,6 +33,7 @@ ROLE_NAMES = {
     BLOB_DATA_READER: "Storage Blob Data Reader",
     VM_CONTRIBUTOR: "Virtual Machine Contributor",
     IDENTITY_OPERATOR: "Managed Identity Operator",
+    READER: "Reader",
     ACR_PULL: "AcrPull",
     AUTOSCALE_WRITER: "Azure AI Inference Deployment Operator",
 }
@@ -140,6 +143,14 @@ class Identities(pulumi.ComponentResource):
                 reason="Gives new workers their identity",
             ),
         ]
+        if settings.image.startswith("/"):
+            assignments += self._role(
+                "head-image",
+                head,
+                scope=pulumi.Output.from_input(settings.image.partition("/versions/")[0]),
+                role=READER,
+                reason="Makes new workers of this image",
+            )
         if settings.worker_subnet_id:
             subnet = pulumi.Output.from_input(settings.worker_subnet_id)
             assignments += self._role(

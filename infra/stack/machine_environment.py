@@ -116,6 +116,7 @@ def _environment(
         apt_packages=settings.apt_packages,
         containers=settings.containers or bool(settings.container_registry_id),
         container_registry=_registry(settings.container_registry_id),
+        gpus=(settings.head if role == "head" else settings.worker).gpus,
         shared_memory_gib=settings.shared_memory_gib,
         **own,
     )

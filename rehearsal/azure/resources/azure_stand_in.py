@@ -154,10 +154,10 @@ class Azure:
 
     def deallocate(self, vm_id: str) -> None:
         """Stops a VM as `az vm deallocate` does; all its resources stay as they were declared."""
-        self._set_power(vm_id, "PowerState/deallocated")
+        self.set_power(vm_id, "PowerState/deallocated")
 
     def start(self, vm_id: str) -> None:
-        self._set_power(vm_id, RUNS)
+        self.set_power(vm_id, RUNS)
 
     def apply(self, resources: Resources) -> None:
         """Makes the resources real; after an exception they are as before."""
@@ -254,7 +254,7 @@ class Azure:
     def _vm_of(self, run_command_id: str) -> Resource:
         return self._existing(_vm_id(run_command_id))
 
-    def _set_power(self, vm_id: str, state: str) -> None:
+    def set_power(self, vm_id: str, state: str) -> None:
         with self.changing() as changed:
             view = {"powerState": state}
             changed.resources[vm_id] = replace(changed.resources[vm_id], instance_view=view)
