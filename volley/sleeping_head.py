@@ -35,7 +35,8 @@ def why_unreachable(stack: Stack, outputs: Outputs, error: UnreachableError) -> 
         return _remembered(outputs, error, unknown)
     if state == STOPPED:
         return AsleepError(
-            "The head was shut down from inside, and Azure bills it as if it ran. Next: volley start"
+            "The head was shut down from inside, and Azure bills it as if it ran. "
+            "Next: volley start"
         )
     if state != RUNNING:
         return AsleepError("The cluster is asleep. Next: volley start")
