@@ -6,7 +6,6 @@ to exceed it: see next_capacity.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from time import monotonic
 
 from ..autoscaler.growth import SETTLE_S, next_capacity
@@ -31,16 +30,15 @@ class Workers:
         self._azure, self._scale_set = azure, ScaleSet(azure, scale_set)
         self._listed: list[VirtualMachine] | None = None
         self._settled_at = 0.0
-        self._has_deleted = True
-        """Whether the capacity may count workers that have been deleted since it was read."""
+        self._deleted: set[str] = set()
+        """Workers that were deleted by name, and that the capacity may still count."""
         self._operations: dict[str, None] = {}
 
     def machines(self) -> list[VirtualMachine]:
         """Returns all VMs of the scale set, including those being deleted."""
-        before = self._names_of(self._listed)
-        self._listed = self._scale_set.machines()
-        if self._names_of(self._listed) != before:
-            self._settled_at = monotonic() + SETTLE_S
+        before, self._listed = self._listed, self._scale_set.machines()
+        if before is None or not self._names() >= {vm.name for vm in before} - self._deleted:
+            self._settle()
         return self._listed
 
     def grow(self, wanted: int, growing: bool) -> str:
@@ -66,19 +64,24 @@ class Workers:
                 CHANGED, "", f"{wanted} workers are more than maxWorkers: {most}"
             )
         listed = len(self._names())
-        settled = monotonic() >= self._settled_at
-        if wanted <= listed and not (wanted == listed == 0 and self._has_deleted and settled):
+        if wanted <= listed:
             return ""
         capacity = self._scale_set.capacity()
         if wanted <= capacity.machines and growing:
             return ""
-        machines = next_capacity(wanted, capacity.machines, listed, settled)
-        if machines is None:
-            self._has_deleted = capacity.machines > listed
+        if listed < capacity.machines:  # The list may be older than the capacity.
+            listed = len(self.machines())
+        gone = self._deleted - self._names()
+        if wanted <= listed:
             return ""
-        operation = self._remembered(self._scale_set.set_capacity(capacity, machines))
-        self._settled_at = monotonic() + SETTLE_S
-        return operation
+        settled = monotonic() >= self._settled_at or capacity.machines - listed <= len(gone)
+        machines = next_capacity(wanted, capacity.machines, listed, settled)
+        if machines == 0 or listed >= capacity.machines:
+            self._deleted -= gone  # The capacity does not count them any more.
+        if machines is None:
+            return ""
+        self._settle()  # Azure may do it without an answer.
+        return self._remembered(self._scale_set.set_capacity(capacity, machines))
 
     def delete(self, names: list[str]) -> str:
         """Deletes workers; returns the operation's URL."""
@@ -88,7 +91,7 @@ class Workers:
             raise ResourceManagerError(
                 FORBIDDEN, "", f"not a worker: {', '.join(sorted(map(str, strangers)))}"
             )
-        self._has_deleted = True
+        self._deleted.update(names)
         return self._remembered(self._scale_set.delete(names))
 
     def operation(self, url: str) -> Operation:
@@ -105,11 +108,11 @@ class Workers:
     def _names(self) -> set[str]:
         if self._listed is None:
             self.machines()
-        return self._names_of(self._listed)
+        return {vm.name for vm in self._listed or []}
 
-    @staticmethod
-    def _names_of(machines: Iterable[VirtualMachine] | None) -> set[str]:
-        return {vm.name for vm in machines or []}
+    def _settle(self) -> None:
+        """From now on VMs may be on their way that the list does not show yet."""
+        self._settled_at = monotonic() + SETTLE_S
 
     def _remembered(self, url: str) -> str:
         if url:

@@ -106,7 +106,7 @@ def test_workers_come_at_once_where_others_were_deleted_by_name(make_cluster: Ma
     assert len(cluster.there) == 3
     cluster.gcs.demand = []
     cluster.update(15 * MINUTE)
-    assert (cluster.there, cluster.cloud.capacity) == ([], 0)
+    assert (cluster.there, cluster.cloud.capacity) == ([], 3)
     cluster.gcs.demand = [{"CPU": 2.0}]
     cluster.update(MINUTE)
     assert len(cluster.there) == 1
@@ -152,4 +152,5 @@ def test_machines_that_never_join_are_made_ever_less_often(make_cluster: MakeClu
     with cluster.cloud.faults.changed() as faults:
         faults.never_join = 1000
     cluster.update(6 * 60 * MINUTE, every_s=MINUTE)
-    assert cluster.cloud.count("PATCH") <= 12
+    # Two for each machine: without machines the capacity is set to 0 first.
+    assert cluster.cloud.count("PATCH") <= 24
