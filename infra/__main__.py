@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pulumi
 
+from infra.config.ask_azure import ask_azure
 from infra.config.read_stack import read_settings, stack_config
 from infra.config.unused_results import tell_unused_results
 from infra.stack.ray_cluster import RayCluster
 
 
 def main() -> None:
-    settings = read_settings(stack_config(), Path(pulumi.get_root_directory()))
+    settings = read_settings(stack_config(), Path(pulumi.get_root_directory()), ask_azure)
     cluster = RayCluster(f"{pulumi.get_project()}-{pulumi.get_stack()}", settings)
     if settings.check_quota and pulumi.runtime.is_dry_run():  # Once for each `up`.
         tell_unused_results(pulumi.get_project(), settings.results_account_id)

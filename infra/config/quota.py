@@ -15,6 +15,7 @@ import pulumi
 from pulumi_azure_native import authorization
 
 from infra.config.stack_settings import StackSettings
+from infra.config.vm_sizes import family_key
 
 MANAGEMENT = "https://management.azure.com"
 USAGES = "/providers/Microsoft.Compute/locations/{}/usages?api-version=2024-07-01"
@@ -78,9 +79,9 @@ def needed_vcpus(settings: StackSettings) -> Counter[str]:
 
 def too_small(needed: Mapping[str, int], usages: Iterable[Usage]) -> Iterator[str]:
     """Yields a line for each quota that is too small; one that Azure does not list is skipped."""
-    by_key = {_key(usage.name): usage for usage in usages}
+    by_key = {family_key(usage.name): usage for usage in usages}
     for name, vcpus in needed.items():
-        usage = by_key.get(_key(name))
+        usage = by_key.get(family_key(name))
         if usage is not None and usage.used + vcpus > usage.limit:
             yield (
                 f"{usage.name}: {vcpus} vCPUs are needed, {max(0, usage.limit - usage.used)} are "
@@ -121,8 +122,3 @@ def listed(path: str) -> Iterator[dict[str, Any]]:
             page: dict[str, Any] = json.load(response)
         yield from page["value"]
         url = page.get("nextLink", "")
-
-
-def _key(name: str) -> str:
-    """Returns a family's name without case and spaces, in which Azure's APIs differ."""
-    return name.replace(" ", "").lower()
