@@ -48,8 +48,8 @@ class RayCluster(pulumi.ComponentResource):
             root: Folder to which paths in the settings are relative. Default: that of Pulumi.yaml.
 
         Raises:
-            pulumi.RunError: A setting is wrong, a size is restricted, Azure's quota is too small, or
-                what must travel is too large; nothing has been created.
+            pulumi.RunError: A setting is wrong, a size is restricted, Azure's quota is too small,
+                or what must travel is too large; nothing has been created.
         """
         root = root or Path(pulumi.get_root_directory())
         settings, prefix = checked(settings, root, ask_azure), resource_prefix(name)

@@ -71,6 +71,7 @@ def test_a_spot_machine_costs_its_spot_price() -> None:
         per_hour(StackSettings(max_workers=1, worker_spot=spot)) for spot in (True, False)
     )
     price = prices().vm_hour["Standard_D2as_v5"]
+    assert price.spot is not None
     assert regular - spot == pytest.approx(price.regular - price.spot)
 
 
