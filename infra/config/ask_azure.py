@@ -6,28 +6,33 @@ import pulumi
 
 from infra.config.catalog import Catalog
 from infra.config.cost import prices_from, unpriced
-from infra.config.quota import listed
+from infra.config.quota import listed, sizes_in_use
 from infra.config.resource_skus import SKUS, machines
 from infra.config.retail_prices import NoPriceError, vm_price
 from infra.config.stack_settings import StackSettings
-from infra.config.vm_sizes import LISTED, LOCATIONS, SIZES, Sizes
+from infra.config.vm_sizes import LISTED, LOCATIONS, SIZES, Sizes, canonical_size
 
 PRICE_TIMEOUT_S = 5
 TOLD_BY_AZURE = ("spot", "encryption_at_host", "zones", "restricted", "restricted_zones")
 """What Azure decides also for the sizes of the dated file. What machines are declared with is the
 file's: an `up` in which Azure does not answer must not replace them."""
 
+FREE = {"restricted": False, "restricted_zones": frozenset[str]()}
 
-def ask_azure(settings: StackSettings) -> Catalog:
+
+def ask_azure(settings: StackSettings, prefix: str) -> Catalog:
     """Returns Azure's sizes and prices, or those of the dated files where it does not answer.
 
     With checkQuota false nothing is asked.
+
+    Args:
+        prefix: Prefix of the stack's resources; a size of machines that exist is not restricted.
     """
     catalog = Catalog(asked=True)
     if not settings.check_quota or settings.location not in LOCATIONS:
         return catalog
     try:
-        catalog = replace(catalog, sizes=_sizes(settings.location), from_azure=True)
+        catalog = replace(catalog, sizes=_sizes(settings, prefix), from_azure=True)
     except Exception as error:  # The login may lack rights that `up` itself does not need.
         pulumi.log.warn(
             f"Azure did not list the VM sizes of {settings.location} ({error}): "
@@ -36,14 +41,20 @@ def ask_azure(settings: StackSettings) -> Catalog:
     return _with_prices(settings.with_catalog(catalog))
 
 
-def _sizes(location: str) -> Sizes:
-    found = machines(listed(SKUS.format(location)))
-    if not found:
+def _sizes(settings: StackSettings, prefix: str) -> Sizes:
+    sizes = dict(machines(listed(SKUS.format(settings.location))))
+    if not sizes:
         raise ValueError("an empty list")
-    for size in found.keys() & SIZES.keys():
-        told = {name: getattr(found[size], name) for name in TOLD_BY_AZURE}
-        found = {**found, size: SIZES[size].model_copy(update=told)}
-    return found
+    for size in sizes.keys() & SIZES.keys():
+        told = {name: getattr(sizes[size], name) for name in TOLD_BY_AZURE}
+        sizes[size] = SIZES[size].model_copy(update=told)
+    wanted = {canonical_size(size, sizes) for size in (settings.head_size, settings.worker_size)}
+    if any(
+        sizes[size].restricted or sizes[size].restricted_zones for size in wanted & sizes.keys()
+    ):
+        for size in sizes_in_use(prefix, settings.resource_group) & sizes.keys():
+            sizes[size] = sizes[size].model_copy(update=FREE)
+    return sizes
 
 
 def _with_prices(settings: StackSettings) -> Catalog:

@@ -15,7 +15,6 @@ from infra.config.vm_sizes import (
 )
 from payload.experiment import nearest
 
-SKIP = "`pulumi config set checkQuota false` skips this, for machines that exist already"
 CUDA = {family_key(family) for family in CUDA_FAMILIES}
 
 
@@ -38,11 +37,11 @@ def refusal(settings: StackSettings, machine: Machine, spot: bool) -> str:
     """Returns why the stack cannot have machines of a size; empty if it can."""
     zone, location = settings.zone, settings.location
     reasons = {
-        f"is not available to this subscription in {location}; {SKIP}": machine.restricted,
+        f"is not available to this subscription in {location}": machine.restricted,
         f"is not in zone {zone} of {location}, {_only(machine)}": zone
         and settings.catalog.from_azure
         and zone not in machine.zones,
-        f"is not available to this subscription in zone {zone} of {location}; {SKIP}": zone
+        f"is not available to this subscription in zone {zone} of {location}": zone
         in machine.restricted_zones,
         "has no Spot VMs": spot and not machine.spot,
         "cannot encrypt its disks on the host": not machine.encryption_at_host,

@@ -90,15 +90,32 @@ def too_small(needed: Mapping[str, int], usages: Iterable[Usage]) -> Iterator[st
 
 
 def _exists(prefix: str, group: str) -> bool:
-    """Whether the stack's head exists, or the group that the stack makes for it.
-
-    That group's name ends with Pulumi's suffix.
-    """
+    """Whether the stack's head exists, or the group that the stack makes for it."""
     if group:
         machines = listed(MACHINES.format(group))
         return any(machine["name"] == f"{prefix}-head" for machine in machines)
-    groups = listed(GROUPS)
-    return any(re.fullmatch(f"{prefix}[0-9a-f]{{8}}", group["name"]) for group in groups)
+    return any(_own_groups(prefix))
+
+
+def sizes_in_use(prefix: str, group: str) -> set[str]:
+    """Returns the VM sizes of the stack's machines that exist.
+
+    Args:
+        group: The existing group of the stack; "" for a stack that makes its own.
+    """
+    return {
+        machine["properties"]["hardwareProfile"]["vmSize"]
+        for name in ([group] if group else _own_groups(prefix))
+        for machine in listed(MACHINES.format(name))
+        if machine["name"].startswith(f"{prefix}-")
+    }
+
+
+def _own_groups(prefix: str) -> Iterator[str]:
+    """Yields the groups that a stack of this prefix made: their names end with Pulumi's suffix."""
+    for group in listed(GROUPS):
+        if re.fullmatch(f"{prefix}[0-9a-f]{{8}}", group["name"]):
+            yield group["name"]
 
 
 def _usages(location: str) -> Iterator[Usage]:

@@ -58,12 +58,16 @@ class ResourceSku(_Answer):
 
 def machines(skus: Iterable[Mapping[str, Any]]) -> Sizes:
     """Returns the VM sizes among the SKUs of one location, by name."""
-    read = [ResourceSku.model_validate(sku) for sku in skus]
-    return {sku.name: _machine(sku) for sku in read if sku.resource_type == "virtualMachines"}
+    found = {}
+    for sku in map(ResourceSku.model_validate, skus):
+        has = {capability.name: capability.value for capability in sku.capabilities or ()}
+        # Azure lists some sizes with hardly a capability.
+        if sku.resource_type == "virtualMachines" and {"vCPUs", "MemoryGB"} <= has.keys():
+            found[sku.name] = _machine(sku, has)
+    return found
 
 
-def _machine(sku: ResourceSku) -> Machine:
-    has = {capability.name: capability.value for capability in sku.capabilities or ()}
+def _machine(sku: ResourceSku, has: Mapping[str, str]) -> Machine:
     placement, local_disk_gib = _local_disk(has)
     restricted = {one.type: one.restriction_info for one in sku.restrictions or ()}
     zonal = restricted.get("Zone")

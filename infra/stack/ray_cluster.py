@@ -1,5 +1,6 @@
 """The whole cluster as one component, which other programs can import."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,8 @@ class RayCluster(pulumi.ComponentResource):
                 or what must travel is too large; nothing has been created.
         """
         root = root or Path(pulumi.get_root_directory())
-        settings, prefix = checked(settings, root, ask_azure), resource_prefix(name)
+        prefix = resource_prefix(name)
+        settings = checked(settings, root, partial(ask_azure, prefix=prefix))
         check_custom_data(settings)
         script = training_script(settings, root)
         if settings.check_quota:

@@ -56,9 +56,10 @@ def vcpus(size: str) -> tuple[str, int]:
 
 
 def refusal(machines: Resource, before: Resource | None, restricted: Restricted) -> ArmError | None:
-    """Returns why Azure makes no machine of this size; a scale set without machines is made.
+    """Returns why Azure makes no machine of this size.
 
-    Machines that exist stay when their size becomes restricted.
+    Machines that exist stay when their size becomes restricted. That a scale set of such a size is
+    made while it has no machines is an assumption: Azure documents nothing of it.
     """
     size, storage, count = _wanted(machines)
     if before is not None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from email.message import Message
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from infra.config.read_stack import ConfigError, read_settings
 from infra.config.resource_skus import SKUS, machines
 from infra.config.stack_settings import StackSettings
 from infra.config.vm_sizes import SIZES, Machine
+from infra.stack.ray_cluster import RayCluster
 from rehearsal.azure.resources import resource_skus
 from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import SUBSCRIPTION
@@ -30,6 +32,8 @@ from tests.infra.declared_stack import REQUIRED
 from tests.local_server import json_server
 from tests.project import ROOT
 
+PREFIX = "volley-dev"
+ask = partial(ask_azure, prefix=PREFIX)
 LISTED = machines(resource_skus.listed("eastus", {}))
 Read = Callable[..., StackSettings]
 
@@ -42,10 +46,17 @@ class Servers:
         self.status = 200
         self.vm_prices: list[dict[str, Any]] = []
         self.asked: list[str] = []
+        self.machines: dict[str, dict[str, str]] = {}
+        """Names and sizes of the VMs that exist, by resource group."""
 
     def management(self, url: str, headers: Message) -> tuple[int, Any]:
         assert headers["Authorization"] == "Bearer of nobody"
         path = url.removeprefix(f"/subscriptions/{SUBSCRIPTION}")
+        if path == quota.GROUPS:
+            return 200, {"value": [{"name": name} for name in self.machines]}
+        for group, vms in self.machines.items():
+            if path == quota.MACHINES.format(group):
+                return 200, {"value": [vm_of(*one) for one in vms.items()]}
         location = next(name for name in ("eastus", "westeurope") if path == SKUS.format(name))
         return self.status, {"value": resource_skus.listed(location, self.azure.restricted)}
 
@@ -53,6 +64,23 @@ class Servers:
         self.asked.append(url)
         asked = [item for item in self.vm_prices if f"%27{item['armSkuName']}%27" in url]
         return 200, {"Items": asked, "NextPageLink": None}
+
+
+def vm_of(name: str, size: str) -> dict[str, Any]:
+    return {"name": name, "properties": {"hardwareProfile": {"vmSize": size}}}
+
+
+def answers(servers: Servers) -> Mocks:
+    """Returns an engine that knows the login and creates nothing."""
+
+    class Answers(Mocks):
+        def new_resource(self, args: MockResourceArgs) -> tuple[str, dict[str, Any]]:
+            raise AssertionError(args.name)
+
+        def call(self, args: MockCallArgs) -> Any:
+            return servers.azure.invoke(args.token, dict(args.args))
+
+    return Answers()
 
 
 @pytest.fixture
@@ -79,17 +107,10 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def read(servers: Servers) -> Read:
     """Reads a configuration as the program does, before anything is created."""
 
-    class Answers(Mocks):
-        def new_resource(self, args: MockResourceArgs) -> tuple[str, dict[str, Any]]:
-            raise AssertionError(args.name)
-
-        def call(self, args: MockCallArgs) -> Any:
-            return servers.azure.invoke(args.token, dict(args.args))
-
     def reading(**config: str) -> StackSettings:
         async def program() -> StackSettings:
-            pulumi.runtime.set_mocks(Answers())
-            return read_settings({**REQUIRED, **config}, ROOT, ask_azure)
+            pulumi.runtime.set_mocks(answers(servers))
+            return read_settings({**REQUIRED, **config}, ROOT, ask)
 
         return asyncio.run(program())
 
@@ -155,6 +176,11 @@ def test_fields_that_are_null_or_new_are_no_error() -> None:
     assert (machine.vcpus, machine.memory_gib, machine.zones) == (4, 3.5, frozenset())
 
 
+def test_a_size_without_figures_is_left_out() -> None:
+    sku = {"name": "Standard_H16r", "resourceType": "virtualMachines", "capabilities": []}
+    assert not machines([sku])
+
+
 # What the program does with it
 
 
@@ -180,6 +206,34 @@ def test_a_restricted_size_is_refused_with_every_other_problem(
 
 
 @pytest.mark.slow
+def test_machines_that_exist_may_be_of_a_size_that_is_restricted_since(
+    read: Read, servers: Servers
+) -> None:
+    servers.azure.restricted = {"Standard_D2as_v5": (), "Standard_D4as_v5": ()}
+    servers.machines = {
+        f"{PREFIX}12345678": {f"{PREFIX}-workers_1": "Standard_D2as_v5"},
+        f"{PREFIX}-results12345678": {},
+        "theirs": {"head": "Standard_D4as_v5", f"{PREFIX}-head": "Standard_D4as_v5"},
+    }
+    assert read().worker_size == "Standard_D2as_v5"
+    with pytest.raises(ConfigError, match="Standard_D4as_v5"):
+        read(headSize="Standard_D4as_v5")
+    assert read(headSize="Standard_D4as_v5", resourceGroup="theirs", maxWorkers="0")
+
+
+@pytest.mark.slow
+def test_a_cluster_of_another_program_is_checked_too(servers: Servers) -> None:
+    servers.azure.restricted = {"Standard_D2as_v5": ()}
+
+    async def program() -> None:
+        pulumi.runtime.set_mocks(answers(servers))
+        RayCluster("mine", StackSettings.model_validate(REQUIRED), ROOT)
+
+    with pytest.raises(ConfigError, match=r"workerSize.* Standard_D2ads_v5"):
+        asyncio.run(program())
+
+
+@pytest.mark.slow
 def test_where_azure_does_not_answer_the_file_is_used(
     read: Read, servers: Servers, told: list[str]
 ) -> None:
@@ -200,7 +254,7 @@ def test_machines_of_the_file_are_declared_alike_whether_azure_answers_or_not(
 
 
 def test_without_the_check_nothing_is_asked() -> None:
-    catalog = ask_azure(StackSettings(check_quota=False))
+    catalog = ask(StackSettings(check_quota=False))
     assert (catalog.sizes, catalog.asked, catalog.from_azure) == (SIZES, True, False)
 
 

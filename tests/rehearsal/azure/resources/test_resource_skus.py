@@ -79,6 +79,6 @@ def test_a_restricted_scale_set_is_made_and_never_grows(azure: Azure) -> None:
 
 @pytest.mark.parametrize("size", STORAGE)
 def test_a_disk_that_the_size_does_not_have_is_refused(azure: Azure, size: str) -> None:
-    storage = {"imageReference": {"id": "image"}, **STORAGE[size]}
+    storage = {"imageReference": {"id": "image"}, "osDisk": {}, **STORAGE[size]}
     with pytest.raises(AzureError, match=rf"InvalidParameter.*{size}"):
         create(azure, hardwareProfile={"vmSize": size}, storageProfile=storage)
