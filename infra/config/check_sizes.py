@@ -20,17 +20,19 @@ CUDA = {family_key(family) for family in CUDA_FAMILIES}
 
 def check_sizes(settings: StackSettings) -> Iterator[Problem]:
     """Yields a problem for each size that is unknown, retired, restricted or unsuitable."""
-    for key, size, spot, count in (
-        ("headSize", settings.head_size, settings.head_spot, 1),
-        ("workerSize", settings.worker_size, settings.worker_spot, settings.max_workers),
+    for role, size, spot, count in (
+        ("head", settings.head_size, settings.head_spot, 1),
+        ("worker", settings.worker_size, settings.worker_spot, settings.max_workers),
     ):
+        key = f"{role}Size"
         machine = settings.catalog.sizes.get(size)
         if reason := RETIRED.get(size) or UNSUITABLE.get(size):
             yield Problem(key, size, reason)
         elif machine is None:
             yield Problem(key, size, _unknown(settings, size))
         elif count and (reason := refusal(settings, machine, spot)):
-            yield Problem(key, size, f"{reason}. {_next(settings, key, machine, spot)}")
+            no_spot = f" or {role}Spot false" if spot and not machine.spot else ""
+            yield Problem(key, size, f"{reason}. {_next(settings, key, machine, spot)}{no_spot}")
 
 
 def refusal(settings: StackSettings, machine: Machine, spot: bool) -> str:

@@ -16,7 +16,7 @@ from pulumi.runtime import MockCallArgs, MockResourceArgs, Mocks
 
 from infra.config import quota, retail_prices
 from infra.config.ask_azure import ask_azure
-from infra.config.cost import prices_from
+from infra.config.cost import prices_from, unpriced
 from infra.config.prices import prices
 from infra.config.read_stack import ConfigError, read_settings
 from infra.config.resource_skus import SKUS, machines
@@ -292,6 +292,15 @@ def test_another_location_has_its_own_prices(read: Read, servers: Servers) -> No
         f"eastus, {prices().as_of}; VMs: westeurope, from Azure; "
         "without Standard_D2as_v5, Spot, whose price is unknown"
     )
+
+
+@pytest.mark.slow
+def test_a_price_of_another_location_is_not_taken_for_one_that_azure_does_not_list(
+    read: Read, told: list[str]
+) -> None:
+    settings = read(location="westeurope")
+    assert "Azure lists no price for Standard_D2as_v5" in told
+    assert unpriced(settings) == ["Standard_NC4as_T4_v3", "Standard_D2as_v5, Spot"]
 
 
 @pytest.mark.slow

@@ -58,7 +58,9 @@ def test_of_sizes_alike_one_of_the_dated_file_is_nearest() -> None:
 
 def test_where_no_size_is_allowed_another_location_is_named() -> None:
     restricted = {size: {"restricted": True} for size in SIZES}
-    assert all("use another location" in line for line in lines({}, **restricted))
+    refused = lines({}, **restricted)
+    assert len(refused) == 2
+    assert all("use another location" in line for line in refused)
 
 
 @pytest.mark.parametrize(
@@ -84,6 +86,8 @@ def test_without_a_zone_restrictions_of_zones_do_not_matter() -> None:
 
 
 def test_a_size_without_spot_is_taken_at_the_regular_price() -> None:
+    (line,) = lines({}, Standard_D2as_v5={"spot": False})
+    assert line.endswith("workerSize Standard_D2ads_v5 or workerSpot false")
     assert not lines({"worker_spot": False}, Standard_D2as_v5={"spot": False})
 
 

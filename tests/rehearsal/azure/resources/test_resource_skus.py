@@ -13,7 +13,7 @@ from rehearsal.azure.management.scale_set_changes import SetMachines
 from rehearsal.azure.resources.azure_stand_in import Azure
 from tests.rehearsal.azure.resources.scale_set_cloud import HEAD, SCALE_SET, declare, make
 
-STORAGE = {
+STORAGE: dict[str, dict[str, Any]] = {
     "Standard_D4as_v5": {"diskControllerType": "NVMe"},
     "Standard_D4ads_v6": {"osDisk": {"diffDiskSettings": {"placement": "ResourceDisk"}}},
 }
