@@ -4,7 +4,7 @@ from typing import Any
 
 import pulumi
 
-from infra.config.cost import cost_table, hourly, per_day, per_hour, per_up, prices
+from infra.config.cost import cost_table, hourly, per_day, per_hour, per_up, prices_from
 from infra.config.stack_settings import StackSettings
 from infra.ports import DASHBOARD, MLFLOW
 from infra.stack.head import Head
@@ -84,7 +84,7 @@ def outputs(
         "pricePerHourAsleepUsd": round(hourly(settings).asleep, 4),
         "pricePerDayUsd": round(per_day(settings), 2),
         "pricePerUpUsd": round(per_up(settings), 2),
-        "pricesFrom": f"estimated, {prices().location}, {prices().as_of}",
+        "pricesFrom": f"estimated, {prices_from(settings)}",
     }
     kept = settings.keep_results or settings.results_account_id
     fate = "keeps the results" if kept else "deletes the results too"

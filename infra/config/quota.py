@@ -15,6 +15,7 @@ import pulumi
 from pulumi_azure_native import authorization
 
 from infra.config.stack_settings import StackSettings
+from infra.config.vm_sizes import family_key
 
 MANAGEMENT = "https://management.azure.com"
 USAGES = "/providers/Microsoft.Compute/locations/{}/usages?api-version=2024-07-01"
@@ -78,9 +79,9 @@ def needed_vcpus(settings: StackSettings) -> Counter[str]:
 
 def too_small(needed: Mapping[str, int], usages: Iterable[Usage]) -> Iterator[str]:
     """Yields a line for each quota that is too small; one that Azure does not list is skipped."""
-    by_key = {_key(usage.name): usage for usage in usages}
+    by_key = {family_key(usage.name): usage for usage in usages}
     for name, vcpus in needed.items():
-        usage = by_key.get(_key(name))
+        usage = by_key.get(family_key(name))
         if usage is not None and usage.used + vcpus > usage.limit:
             yield (
                 f"{usage.name}: {vcpus} vCPUs are needed, {max(0, usage.limit - usage.used)} are "
@@ -89,15 +90,32 @@ def too_small(needed: Mapping[str, int], usages: Iterable[Usage]) -> Iterator[st
 
 
 def _exists(prefix: str, group: str) -> bool:
-    """Whether the stack's head exists, or the group that the stack makes for it.
-
-    That group's name ends with Pulumi's suffix.
-    """
+    """Whether the stack's head exists, or the group that the stack makes for it."""
     if group:
         machines = listed(MACHINES.format(group))
         return any(machine["name"] == f"{prefix}-head" for machine in machines)
-    groups = listed(GROUPS)
-    return any(re.fullmatch(f"{prefix}[0-9a-f]{{8}}", group["name"]) for group in groups)
+    return any(_own_groups(prefix))
+
+
+def sizes_in_use(prefix: str, group: str) -> set[str]:
+    """Returns the VM sizes of the stack's machines that exist.
+
+    Args:
+        group: The existing group of the stack; "" for a stack that makes its own.
+    """
+    return {
+        machine["properties"]["hardwareProfile"]["vmSize"]
+        for name in ([group] if group else _own_groups(prefix))
+        for machine in listed(MACHINES.format(name))
+        if machine["name"].startswith(f"{prefix}-")
+    }
+
+
+def _own_groups(prefix: str) -> Iterator[str]:
+    """Yields the groups that a stack of this prefix made: their names end with Pulumi's suffix."""
+    for group in listed(GROUPS):
+        if re.fullmatch(f"{prefix}[0-9a-f]{{8}}", group["name"]):
+            yield group["name"]
 
 
 def _usages(location: str) -> Iterator[Usage]:
@@ -121,8 +139,3 @@ def listed(path: str) -> Iterator[dict[str, Any]]:
             page: dict[str, Any] = json.load(response)
         yield from page["value"]
         url = page.get("nextLink", "")
-
-
-def _key(name: str) -> str:
-    """Returns a family's name without case and spaces, in which Azure's APIs differ."""
-    return name.replace(" ", "").lower()

@@ -1,7 +1,7 @@
 """Reads the stack's configuration; one error lists every problem."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from infra.config.catalog import Catalog
 from infra.config.check_access import check_access
 from infra.config.check_experiment import check_experiment, with_needs
 from infra.config.check_machines import check_machines
@@ -23,6 +24,8 @@ SECRET = (
     "would be stored in plain text on the machines; secrets are not supported, "
     "set a plain value without --secret"
 )
+AskAzure = Callable[[StackSettings], Catalog]
+"""Returns the sizes and prices of a stack's location: infra/config/ask_azure.py."""
 NOW_TAGS = {"owner": "owner", "costCentre": "cost-centre"}
 """Keys that only set a tag, before there was `tags`."""
 
@@ -37,11 +40,14 @@ class ConfigError(pulumi.RunError):
         super().__init__(f"The stack's configuration has {count}; nothing was created.\n{lines}")
 
 
-def read_settings(config: Mapping[str, str], root: Path) -> StackSettings:
+def read_settings(
+    config: Mapping[str, str], root: Path, ask: AskAzure | None = None
+) -> StackSettings:
     """Reads the project's keys as Pulumi gives them: text, or JSON for other types.
 
     Args:
         root: Folder to which paths in the configuration are relative.
+        ask: Gives the sizes and prices. Default: those of the dated files.
 
     Raises:
         ConfigError: Lists every problem.
@@ -64,22 +70,26 @@ def read_settings(config: Mapping[str, str], root: Path) -> StackSettings:
         settings = StackSettings.model_validate(
             {key: value for key, value in values.items() if key not in wrong}
         )
+        settings = _with_catalog(settings, ask)
         problems += [p for p in check_settings(settings, root) if p.key not in wrong]
     else:
-        settings = with_needs(settings, root)
+        settings = with_needs(_with_catalog(settings, ask), root)
         problems += check_settings(settings, root)
     if problems:
         raise ConfigError(problems)
     return settings
 
 
-def checked(settings: StackSettings, root: Path) -> StackSettings:
+def checked(settings: StackSettings, root: Path, ask: AskAzure) -> StackSettings:
     """Returns settings with what the experiment needs on every machine added.
+
+    Args:
+        ask: Gives the sizes and prices, unless the settings have been given some.
 
     Raises:
         ConfigError: Lists every problem.
     """
-    settings = with_needs(settings, root)
+    settings = with_needs(_with_catalog(settings, ask), root)
     if problems := list(check_settings(settings, root)):
         raise ConfigError(problems)
     return settings
@@ -110,6 +120,12 @@ def check_settings(settings: StackSettings, root: Path) -> Iterator[Problem]:
     yield from check_network(settings)
     yield from check_tags(settings)
     yield from check_experiment(settings, root)
+
+
+def _with_catalog(settings: StackSettings, ask: AskAzure | None) -> StackSettings:
+    if ask is None or settings.catalog.asked:
+        return settings
+    return settings.with_catalog(ask(settings))
 
 
 def _unknown(key: str, keys: Iterable[str]) -> str:

@@ -4,9 +4,10 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 from pydantic.alias_generators import to_camel
 
+from infra.config.catalog import Catalog
 from infra.config.vm_sizes import Machine, canonical_size
 
 
@@ -39,8 +40,11 @@ class StackSettings(BaseModel):
     # Machines
     location: str = "eastus"
     """Azure region of all resources"""
+    zone: str = Field("", pattern=r"^[1-9]?$")
+    """Availability zone of all machines and public addresses and of the NAT gateway, for example 1;
+    set it before the first `pulumi up`. Azure chooses if it is empty"""
     check_quota: bool = True
-    """Compare the login's rights and the vCPU quota with what the stack needs before anything is
+    """Ask Azure for VM sizes, prices, the login's rights and the vCPU quota before anything is
     created, and name results accounts that no cluster uses"""
     head_size: str = "Standard_NC4as_T4_v3"
     """VM size of the head; on a size without a GPU, training uses the CPUs"""
@@ -147,6 +151,8 @@ class StackSettings(BaseModel):
     tags: dict[str, str] = {}
     """Tags of all resources, the results account included, besides `project` and `stack`"""
 
+    _catalog: Catalog = PrivateAttr(default_factory=Catalog)
+
     @field_validator("head_size", "worker_size")
     @classmethod
     def _as_azure_spells_it(cls, size: str) -> str:
@@ -166,12 +172,27 @@ class StackSettings(BaseModel):
         return self.scaling != "cpu"
 
     @property
+    def catalog(self) -> Catalog:
+        """Sizes and prices; those of the dated files unless others were given."""
+        return self._catalog
+
+    def with_catalog(self, catalog: Catalog) -> "StackSettings":
+        """Returns the settings with other sizes and prices, and their sizes as these spell them."""
+        sizes = {
+            "head_size": canonical_size(self.head_size, catalog.sizes),
+            "worker_size": canonical_size(self.worker_size, catalog.sizes),
+        }
+        settings = self.model_copy(update=sizes)
+        settings._catalog = catalog
+        return settings
+
+    @property
     def head(self) -> Machine:
-        return Machine.named(self.head_size)
+        return self.catalog.sizes[self.head_size]
 
     @property
     def worker(self) -> Machine:
-        return Machine.named(self.worker_size)
+        return self.catalog.sizes[self.worker_size]
 
     @property
     def has_ephemeral_worker_disks(self) -> bool:

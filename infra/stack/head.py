@@ -63,6 +63,7 @@ class Head(pulumi.ComponentResource):
             **self._naming.in_group,
             public_ip_address_name=self._naming.name("head-ip"),
             sku=network.PublicIPAddressSkuArgs(name="Standard"),
+            zones=parts.zones(self._prerequisites.settings),
             public_ip_allocation_method="Static",
             opts=self._naming.options(self),
         )
@@ -101,8 +102,10 @@ class Head(pulumi.ComponentResource):
                 type=compute.ResourceIdentityType.USER_ASSIGNED,
                 user_assigned_identities=[identities.head.id, identities.mlflow.id],
             ),
+            zones=parts.zones(settings),
             hardware_profile=compute.HardwareProfileArgs(vm_size=settings.head_size),
             storage_profile=compute.StorageProfileArgs(
+                disk_controller_type=parts.disk_controller(settings.head),
                 image_reference=parts.image(settings),
                 # A managed disk: MLflow's database is on it, and a stopped head keeps it.
                 os_disk=compute.OSDiskArgs(

@@ -16,7 +16,7 @@ from head.cluster_settings import ClusterSettings, Prices
 from head.resource_manager import PUBLIC_CLOUD
 from head.room import Node
 from infra.boot.head_wheel import head_files, head_wheel, wheel_name
-from infra.config.cost import hourly, prices
+from infra.config.cost import hourly, prices_from
 from infra.config.stack_settings import StackSettings
 from infra.config.vm_sizes import Machine
 from infra.stack.head import Head
@@ -110,8 +110,6 @@ def cluster_settings(
     settings: StackSettings, scale_set_id: str, head_vm_id: str, lease_id: str = ""
 ) -> ClusterSettings:
     """Returns the settings of the cluster that the head needs."""
-    listed = prices()
-    cost = hourly(settings)
     return ClusterSettings(
         scaling=settings.scaling,
         min_workers=settings.min_workers,
@@ -125,7 +123,7 @@ def cluster_settings(
         lease=lease_id,
         head=_node(settings.head),
         worker=_node(settings.worker),
-        prices=Prices(**asdict(cost), estimate=f"{listed.location}, {listed.as_of}"),
+        prices=Prices(**asdict(hourly(settings)), estimate=prices_from(settings)),
         security_updates=settings.security_updates,
     )
 

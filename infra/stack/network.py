@@ -11,6 +11,7 @@ from pulumi_azure_native import network
 from infra.config.check_network import width_of_subnet
 from infra.config.stack_settings import StackSettings
 from infra.ports import SSH, TO_EVERY_NODE, TO_HEAD, OpenPorts
+from infra.stack import vm_arguments as parts
 from infra.stack.naming import Naming
 
 
@@ -140,7 +141,7 @@ class Network(pulumi.ComponentResource):
             address_space=network.AddressSpaceArgs(address_prefixes=[settings.vnet_cidr]),
             opts=self._naming.options(self),
         )
-        nat = self._nat_gateway()
+        nat = self._nat_gateway(settings)
         head_cidr, worker_cidr = settings.head_subnet_cidr, settings.worker_subnet_cidr
         head_nsg = self._nsg("head", head_rules(settings, worker_cidr))
         worker_nsg = self._nsg("workers", worker_rules(head_cidr, worker_cidr))
@@ -159,12 +160,13 @@ class Network(pulumi.ComponentResource):
             opts=self._naming.options(self),
         )
 
-    def _nat_gateway(self) -> network.NatGateway:
+    def _nat_gateway(self, settings: StackSettings) -> network.NatGateway:
         address = network.PublicIPAddress(
             self._naming.name("nat-ip"),
             **self._naming.in_group,
             public_ip_address_name=self._naming.name("nat-ip"),
             sku=network.PublicIPAddressSkuArgs(name="Standard"),
+            zones=parts.zones(settings),
             public_ip_allocation_method="Static",
             # Azure adds it with the gateway; after a refresh `up` would take it away.
             opts=self._naming.options(self, ignore_changes=["natGateway"]),
@@ -174,6 +176,7 @@ class Network(pulumi.ComponentResource):
             **self._naming.in_group,
             nat_gateway_name=self._naming.name("nat"),
             sku=network.NatGatewaySkuArgs(name="Standard"),
+            zones=parts.zones(settings),
             public_ip_addresses=[network.SubResourceArgs(id=address.id)],
             opts=self._naming.options(self),
         )

@@ -1,10 +1,12 @@
 """The whole cluster as one component, which other programs can import."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pulumi
 
+from infra.config.ask_azure import ask_azure
 from infra.config.check_experiment import needs_of_every_machine
 from infra.config.check_rights import check_rights
 from infra.config.quota import check_quota
@@ -47,11 +49,12 @@ class RayCluster(pulumi.ComponentResource):
             root: Folder to which paths in the settings are relative. Default: that of Pulumi.yaml.
 
         Raises:
-            pulumi.RunError: A setting is wrong, Azure's quota is too small, or what must travel is
-                too large; nothing has been created.
+            pulumi.RunError: A setting is wrong, a size is restricted, Azure's quota is too small,
+                or what must travel is too large; nothing has been created.
         """
         root = root or Path(pulumi.get_root_directory())
-        settings, prefix = checked(settings, root), resource_prefix(name)
+        prefix = resource_prefix(name)
+        settings = checked(settings, root, partial(ask_azure, prefix=prefix))
         check_custom_data(settings)
         script = training_script(settings, root)
         if settings.check_quota:

@@ -4,6 +4,7 @@ import pulumi
 from pulumi_azure_native import compute
 
 from infra.config.stack_settings import StackSettings
+from infra.config.vm_sizes import Machine
 
 NOTICE = "PT5M"
 
@@ -36,6 +37,18 @@ def image(settings: StackSettings) -> compute.ImageReferenceArgs:
         return compute.ImageReferenceArgs(id=settings.image)
     publisher, offer, sku, version = settings.image.split(":")
     return compute.ImageReferenceArgs(publisher=publisher, offer=offer, sku=sku, version=version)
+
+
+def disk_controller(machine: Machine) -> str | None:
+    """Returns the disk controller to ask for; None leaves it to Azure, which takes the size's.
+
+    https://learn.microsoft.com/azure/virtual-machines/nvme-overview
+    """
+    return "NVMe" if machine.nvme_only else None
+
+
+def zones(settings: StackSettings) -> list[str] | None:
+    return [settings.zone] if settings.zone else None
 
 
 def security(settings: StackSettings) -> compute.SecurityProfileArgs:

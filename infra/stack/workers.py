@@ -66,6 +66,7 @@ class Workers(pulumi.ComponentResource):
                 # The head creates workers later, so that a shortage cannot fail `up`.
                 capacity=0,
             ),
+            zones=parts.zones(settings),
             orchestration_mode="Flexible",
             platform_fault_domain_count=1,
             single_placement_group=False,
@@ -103,7 +104,9 @@ def _profile(
             linux_configuration=parts.linux(settings),
         ),
         storage_profile=compute.VirtualMachineScaleSetStorageProfileArgs(
-            image_reference=parts.image(settings), os_disk=_os_disk(settings)
+            image_reference=parts.image(settings),
+            os_disk=_os_disk(settings),
+            disk_controller_type=parts.disk_controller(settings.worker),
         ),
         network_profile=_network(settings, net),
         security_profile=parts.security(settings),
@@ -121,7 +124,7 @@ def _os_disk(settings: StackSettings) -> compute.VirtualMachineScaleSetOSDiskArg
             caching="ReadOnly",
             disk_size_gb=settings.os_disk_gib,
             diff_disk_settings=compute.DiffDiskSettingsArgs(
-                option="Local", placement="ResourceDisk"
+                option="Local", placement=settings.worker.placement
             ),
         )
     return compute.VirtualMachineScaleSetOSDiskArgs(

@@ -32,6 +32,11 @@ STACKS: dict[str, dict[str, str]] = {
     "all workers at any time": {"scaling": "fixed", "maxWorkers": "3"},
     "cpu only": {"headSize": "Standard_D4as_v5", "maxWorkers": "2"},
     "gpu workers, ephemeral": {"workerSize": "Standard_NC4as_T4_v3", "workerSpot": "false"},
+    "nvme in one zone": {
+        "headSize": "Standard_D4as_v6",
+        "workerSize": "Standard_D4ads_v6",
+        "zone": "2",
+    },
     "head alone": {"maxWorkers": "0", "headSpot": "true"},
     "existing vnet": EXISTING_SUBNETS,
     "no public address": {**EXISTING_SUBNETS, "publicIp": "false", "adminCidr": "172.16.9.0/24"},

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from rehearsal.azure.azure_errors import ArmError, RefusedError, not_found, refused
 from rehearsal.azure.management.management_faults import Faults
+from rehearsal.azure.resources import resource_skus
 from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.refusals import TIME_FACTOR
 from rehearsal.azure.resources.resource_kinds import Resource, Resources
@@ -54,7 +55,10 @@ class SetMachines:
             changed = if_match not in {"", etag(before)}
             if changed or faults.happens("changed_between"):
                 raise RefusedError(412, "PreconditionFailed", "The scale set has been modified.")
-            after, error = self._grown(with_capacity(before, capacity), before, faults, now)
+            wanted = with_capacity(before, capacity)
+            if restricted := resource_skus.refusal(wanted, before, self.azure.restricted):
+                raise refused(restricted)
+            after, error = self._grown(wanted, before, faults, now)
             if not_enough := exceeded_quota(
                 state.resources, {**state.resources, set_id: after}, self.azure.quota
             ):

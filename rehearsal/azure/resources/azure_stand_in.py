@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rehearsal.azure.azure_errors import ArmError, AzureError, HalfMadeError, not_found
-from rehearsal.azure.resources import refusals, roles, run_commands
+from rehearsal.azure.resources import refusals, resource_skus, roles, run_commands
 from rehearsal.azure.resources.resource_kinds import (
     KINDS,
     SUBSCRIPTION,
@@ -55,6 +55,8 @@ class Azure:
         """Limits of vCPUs by the names of quotas; a quota that is missing here is unlimited."""
         self.spot_machines: int | None = None
         """How many Spot machines a scale set gets at most; None: no limit."""
+        self.restricted: resource_skus.Restricted = {}
+        """Sizes that the subscription cannot have here."""
         self.scopes: tuple[str, ...] = ()
         """The resource ids within which the login that runs Pulumi may make and change things;
         empty: anywhere."""
@@ -191,6 +193,10 @@ class Azure:
         if made.kind == RUN_COMMAND:
             vm = resources.get(_vm_id(resource_id))
             return NOT_RUNNING if vm is not None and power_state(vm) != RUNS else None
+        if made.kind in {"VirtualMachine", "VirtualMachineScaleSet"} and (
+            error := resource_skus.refusal(made, resources.get(resource_id), self.restricted)
+        ):
+            return error
         return exceeded_quota(resources, {**resources, resource_id: made}, self.quota)
 
     def _unauthorized(self, resource_id: str, kind: str) -> ArmError | None:

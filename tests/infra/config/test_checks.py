@@ -56,8 +56,14 @@ def problems(**config: str) -> dict[str, str]:
         ("headSize", "Standard_NV12s_v3", "retired on 2026-09-30"),
         ("headSize", "NV16as_v4", "retired on 2026-09-30"),
         ("workerSize", "STANDARD_D2_V2", "its successor is Standard_D2as_v5"),
-        ("workerSize", "Standard_D2as_v6", "did you mean Standard_D2as_v5?"),
+        (
+            "workerSize",
+            "Standard_D2as_v99",
+            "is not in the list of 2026-11 (did you mean",
+        ),
+        ("workerSize", "Standard_F4s_v2", "Azure knows all sizes: az login, with checkQuota true"),
         ("headSize", "Standard_NV6ads_A10_v5", "GRID driver"),
+        ("zone", "1,2", "should match pattern"),
         ("location", "east-us", "did you mean eastus"),
         ("maxWorkers", "many", "valid integer"),
         ("maxWorkers", "-1", "greater than or equal to 0"),
@@ -136,6 +142,8 @@ def test_of_a_variable_that_is_not_text_the_name_is_shown_and_no_value() -> None
         ("aptPackages", '["htop", "g++", "libstdc++6", "python3.11", "htop=3.0.5-7build2"]'),
         ("environmentVariables", '{"_MY_MODE2": "a=b", "N": 3}'),
         ("adminUsername", "azureuser"),
+        ("workerSize", "d2ADS_v6"),
+        ("zone", "3"),
         ("sharedMemoryGib", "6"),
         ("numEnvRunners", "11"),
     ],
@@ -187,3 +195,8 @@ def test_one_existing_subnet_alone_is_refused() -> None:
 @pytest.mark.parametrize("limit", ["maxHours", "budget"])
 def test_a_limit_that_nobody_would_keep_is_refused(limit: str) -> None:
     assert "has no effect with scaling: cpu" in problems(**{limit: "9", "scaling": "cpu"})[limit]
+
+
+def test_a_budget_needs_the_price_of_every_machine() -> None:
+    line = problems(budget="20", headSize="Standard_D4as_v7")["budget"]
+    assert "needs the price of Standard_D4as_v7, which is unknown" in line
