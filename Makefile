@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 CODE := bench examples head infra payload rehearsal tests volley
 
-.PHONY: help train test quick chaos lint docs ui bench bench-scale up preview prices down
+.PHONY: help train test quick chaos lint docs ui bench bench-scale up preview prices sizes down
 .PHONY: rehearse soak rehearse-set-up rehearse-clean lock lock-check audit linux clean
 
 help:   ## Show this help
@@ -66,6 +66,9 @@ up: .venv/infra  ## Create or update the cluster on Azure and train (pulumi up)
 
 prices: .venv/infra  ## Update the prices of the estimates from Azure (ARGS="--location westeurope")
 	$(BIN)/python -m infra.config.update_prices $(ARGS)
+
+sizes: .venv/infra  ## Update the VM sizes for previews without a login, by the Azure CLI
+	$(BIN)/python -m infra.config.update_sizes $(ARGS)
 
 preview: .venv/infra  ## Show what `make up` would change
 	pulumi preview $(ARGS)

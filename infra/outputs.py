@@ -4,12 +4,13 @@ from typing import Any
 
 import pulumi
 
-from infra.config.cost import cost_table, hourly, per_day, per_hour, per_up, prices
+from infra.config.cost import cost_table, hourly, per_day, per_hour, per_up, prices_from
 from infra.config.stack_settings import StackSettings
 from infra.ports import DASHBOARD, MLFLOW
 from infra.stack.head import Head
-from infra.stack.naming import Naming
-from infra.stack.results_account import CONTAINER, ResultsAccount
+from infra.stack.machine_environment import Prerequisites
+from infra.stack.results_account import CONTAINER
+from infra.stack.workers import Workers
 
 TOKEN_FILE = "/etc/volley/ray-token"
 FIRST_EXPERIMENT = 1
@@ -24,7 +25,7 @@ README = """\
 | The dashboard's token | `{dashboardToken}` |
 | Follow all experiments | `{ssh} sudo journalctl -fu experiments` |
 | Follow a boot | `{ssh} sudo journalctl -f` |
-| Env runners | {envRunners} |
+| Env runners | {arithmetic} |
 | Image | {image} |
 | Results | {resultsUrl} |
 
@@ -40,27 +41,33 @@ The results account is billed after that too, until you delete it.
 
 
 def outputs(
-    naming: Naming,
-    settings: StackSettings,
+    prerequisites: Prerequisites,
     num_env_runners: int,
     head: Head,
+    workers: Workers,
     host_key: pulumi.Output[str],
-    results: ResultsAccount,
 ) -> dict[str, Any]:
-    login = pulumi.Output.concat(settings.admin_username, "@", head.public_ip)
+    settings, naming = prerequisites.settings, prerequisites.naming
+    network, identities = prerequisites.network, prerequisites.identities
+    results = prerequisites.results
+    login = pulumi.Output.concat(settings.admin_username, "@", head.ssh_address)
     ssh = host_key.apply(ssh_command)
     forward = " ".join(f"-L {port}:127.0.0.1:{port}" for port in (MLFLOW, DASHBOARD))
     tracking_uri = (settings.mlflow_tracking_uri or f"http://127.0.0.1:{MLFLOW}").rstrip("/")
     # On an existing server the experiment may have any id.
     experiment = "" if settings.mlflow_tracking_uri else f"/{FIRST_EXPERIMENT}/runs"
     charts = f"{tracking_uri}/#/experiments{experiment}?compareRunsMode=CHART"
-    estimated = f"(estimated, {prices().location}, {prices().as_of})"
     values = {
         "resourceGroup": naming.group,
         "ssh": pulumi.Output.concat(ssh, " ", login),
         "headName": head.vm.name,
         "headId": head.vm.id,
         "headVmId": head.vm.vm_id,
+        "headIdentityId": identities.head.id,
+        "headSubnetId": network.head_subnet,
+        "workersId": workers.scale_set.id,
+        "workersIdentityId": identities.workers.id,
+        "workerSubnetId": network.worker_subnet,
         "headHostKey": host_key,
         "tunnel": pulumi.Output.concat(ssh, " -N ", forward, " ", login),
         "mlflow": tracking_uri,
@@ -72,18 +79,22 @@ def outputs(
         ),
         "resultsAccountId": results.account_id,
         "image": head.image,
-        "envRunners": arithmetic(settings, num_env_runners),
-        "pricePerHour": f"{per_hour(settings):.2f} US dollars {estimated}",
-        "pricePerHourAsleep": f"{hourly(settings).asleep:.2f} US dollars {estimated}",
-        "pricePerDay": f"{per_day(settings):.2f} US dollars for a day with an hour of training, "
-        f"{24 * per_hour(settings):.2f} with all machines all day {estimated}",
-        "pricePerUp": f"{per_up(settings):.2f} US dollars {estimated}",
+        "envRunners": num_env_runners,
+        "pricePerHourUsd": round(per_hour(settings), 4),
+        "pricePerHourAsleepUsd": round(hourly(settings).asleep, 4),
+        "pricePerDayUsd": round(per_day(settings), 2),
+        "pricePerUpUsd": round(per_up(settings), 2),
+        "pricesFrom": f"estimated, {prices_from(settings)}",
     }
     kept = settings.keep_results or settings.results_account_id
     fate = "keeps the results" if kept else "deletes the results too"
     readme = pulumi.Output.all(**values).apply(
         lambda resolved: README.format(
-            stack=pulumi.get_stack(), fate=fate, cost=cost_table(settings), **resolved
+            stack=pulumi.get_stack(),
+            arithmetic=arithmetic(settings, num_env_runners),
+            fate=fate,
+            cost=cost_table(settings),
+            **resolved,
         )
     )
     return {**values, "readme": readme}

@@ -95,7 +95,7 @@ def _bridge(subnet: Subnet) -> str:
 
 def _machine(vm: VirtualMachine) -> MachineSpec:
     profile, storage = vm.profile["osProfile"], vm.profile.get("storageProfile", {})
-    (key,) = profile["linuxConfiguration"]["ssh"]["publicKeys"]
+    keys = profile["linuxConfiguration"]["ssh"]["publicKeys"]
     return MachineSpec(
         name=vm.host_name,
         resource_id=vm.resource_id,
@@ -105,7 +105,7 @@ def _machine(vm: VirtualMachine) -> MachineSpec:
         gateway=vm.subnet.gateway,
         user_data=base64.b64decode(profile["customData"]).decode(),
         admin_username=profile["adminUsername"],
-        ssh_public_key=key["keyData"],
+        ssh_public_keys=[key["keyData"] for key in keys],
         # Here a custom image contains the Python environment.
         has_environment="id" in storage.get("imageReference", {}),
         disk_gib=storage.get("osDisk", {}).get("diskSizeGB", DISK_GIB),

@@ -120,10 +120,10 @@ def stored_table(stored: Mapping[str, Any]) -> RenderableType:
 def cost_so_far(answer: Mapping[str, Any], outputs: Outputs) -> Cost:
     """Returns the cost in volley-head's answer; price times uptime before the head has counted."""
     uptime, price = float(answer["head"]["uptime_s"]), outputs.price_per_hour
-    uncounted = {
+    uncounted: dict[str, Any] = {
         "per_hour": price,
         "so_far": price * uptime / 3600,
-        "estimate": outputs.values["pricePerHour"],
+        "estimate": f"{price:.2f} US dollars ({outputs.values.get('pricesFrom')})",
     }
     cost = answer.get("cost") or uncounted
     return Cost(

@@ -110,7 +110,11 @@ class HeadMachine:
         )
 
     def is_running(self) -> bool:
-        """Whether the VM is running; a sleeping head is deallocated.
+        """Whether the VM is running; raises as `power_state`."""
+        return self.power_state() == RUNNING
+
+    def power_state(self) -> str:
+        """Returns Azure's code, "PowerState/running" for example; a sleeping head is deallocated.
 
         Raises:
             UserError: Azure refuses, or does not answer.
@@ -120,7 +124,8 @@ class HeadMachine:
         except ResourceManagerError as error:
             raise self._in_words(error) from None
         statuses = vm["properties"]["instanceView"]["statuses"]
-        return any(status["code"] == RUNNING for status in statuses)
+        codes = [str(status["code"]) for status in statuses]
+        return next((code for code in codes if code.startswith("PowerState/")), "")
 
     def start(self, waiting: Callable[[], None]) -> None:
         """Starts the VM; returns when Azure reports that it is running.

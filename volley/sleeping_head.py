@@ -17,6 +17,11 @@ class AsleepError(UnreachableError):
     """The head is deallocated, which is a state of a cluster."""
 
 
+RUNNING, STOPPED = "PowerState/running", "PowerState/stopped"
+"""A VM that was shut down from inside is stopped, and bills as if it ran; a sleeping head is
+deallocated: https://learn.microsoft.com/azure/virtual-machines/states-billing"""
+
+
 def remember_sleep(outputs: Outputs, asleep_from: float | None) -> None:
     """Remembers when the cluster goes to sleep, by this machine's clock; None if unknown."""
     remember(_key(outputs), {"asleep_from": asleep_from})
@@ -25,26 +30,31 @@ def remember_sleep(outputs: Outputs, asleep_from: float | None) -> None:
 def why_unreachable(stack: Stack, outputs: Outputs, error: UnreachableError) -> UserError:
     """Returns the error of a head that does not answer: asleep, or running behind a firewall."""
     try:
-        running = _is_running(outputs)
+        state = _power_state(outputs)
     except UserError as unknown:
         return _remembered(outputs, error, unknown)
-    if not running:
+    if state == STOPPED:
+        return AsleepError(
+            "The head was shut down from inside, and Azure bills it as if it ran. "
+            "Next: volley start"
+        )
+    if state != RUNNING:
         return AsleepError("The cluster is asleep. Next: volley start")
     allow = f"pulumi config set adminCidr {MY_ADDRESS} && {stack.command('volley up')}"
     return UnreachableError(
         f"{outputs.login}: the head is running but does not answer ({error.reason}). It may still "
         "be booting, or your address is not in adminCidr (pulumi config get adminCidr). "
-        f"Next: {allow}"
+        f"Next: {allow} (in a team: all addresses, separated by commas)"
     )
 
 
-def _is_running(outputs: Outputs) -> bool:
+def _power_state(outputs: Outputs) -> str:
     """Asks Azure; raises UserError if it cannot be asked."""
     if find_spec("azure.identity") is None:
         raise not_installed("azure-identity", "infra")
     from volley.head_machine import head_machine
 
-    return head_machine(outputs.head_id).is_running()
+    return head_machine(outputs.head_id).power_state()
 
 
 def _remembered(outputs: Outputs, error: UnreachableError, unknown: UserError) -> UserError:

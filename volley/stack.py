@@ -60,12 +60,12 @@ class Outputs:
     @property
     def price_per_hour(self) -> float:
         """US dollars, of a cluster with all its workers."""
-        return _dollars(self.values["pricePerHour"])
+        return float(self.values.get("pricePerHourUsd", "nan"))
 
     @property
     def price_per_hour_asleep(self) -> float:
         """US dollars, while the head sleeps."""
-        return _dollars(self.values["pricePerHourAsleep"])
+        return float(self.values.get("pricePerHourAsleepUsd", "nan"))
 
 
 @dataclass(frozen=True)
@@ -157,11 +157,6 @@ class Stack:
         lines = re.findall(r"^error: (.+)$", stderr, re.MULTILINE) or stderr.strip().splitlines()
         reason = lines[0] if lines else "it gave no reason"
         return refused(f"pulumi: {reason}", self.command("pulumi stack output"))
-
-
-def _dollars(output: object) -> float:
-    """Returns the number of "0.73 US dollars (estimated, eastus, 2026-06)"."""
-    return float(str(output).split()[0])
 
 
 def project() -> Path:

@@ -4,7 +4,11 @@ from dataclasses import dataclass
 
 SHORTEST_S, LONGEST_S = 60.0, 15 * 60.0
 SETTLE_S = 180.0
-"""How long Azure's capacity may exceed its list of VMs before the autoscaler reacts."""
+"""How long after a change of the capacity or of the list of VMs more VMs may be on their way."""
+
+NO_SPOT = "AzureSpotFeatureNotEnabledForSubscription"
+"""https://learn.microsoft.com/azure/virtual-machines/error-codes-spot"""
+SPOT_REMEDY = "Next: pulumi config set workerSpot false, then volley up"
 
 
 @dataclass
@@ -20,6 +24,8 @@ class Pause:
         """Begins the next pause; a failure during a pause does not extend it."""
         if now < self.until:
             return
+        if NO_SPOT in reason:
+            reason, at_least_s = f"{reason} {SPOT_REMEDY}", LONGEST_S
         self.reason = reason
         self.until = now + max(self._next_s, at_least_s)
         self._next_s = min(2 * self._next_s, LONGEST_S)
@@ -29,36 +35,21 @@ class Pause:
         self.until, self.reason, self._next_s = 0, "", SHORTEST_S
 
 
-@dataclass
-class Gap:
-    """VMs that the capacity includes and the list lacks.
+def next_capacity(wanted: int, capacity: int, listed: int, settled: bool) -> int | None:
+    """Returns the capacity to request; None if there is nothing to request now.
 
-    They are on their way, or an eviction or a failed allocation has left the capacity as it was.
-    Azure's documents do not say which of these happens. After a while the autoscaler sends the same
-    capacity again, which creates the missing VMs if Azure treats the capacity as a goal. If that
-    has no effect, it adds the missing VMs to the capacity. It never lowers the capacity: Azure
-    would delete VMs at work.
+    Azure creates what a new capacity exceeds the old one by, however many VMs exist, and deletes
+    VMs for a lower one (https://github.com/dataplat/dbatools/issues/10540). The capacity can count
+    VMs that were deleted by name, evicted or never allocated: it has to rise by those missing.
+
+    Args:
+        wanted: VMs that Ray's autoscaler wants, more than are listed or none.
+        listed: VMs that exist, including those being deleted.
+        settled: Whether the list has had time to show all VMs that are on their way.
     """
-
-    since: float | None = None
-    sent_again: int | None = None
-    """The capacity that has been sent a second time."""
-
-    def next_capacity(self, wanted: int, capacity: int, listed: int, now: float) -> int | None:
-        """Returns the capacity to request; None if there is nothing to request now.
-
-        Args:
-            wanted: VMs that Ray's autoscaler wants, more than are listed.
-            listed: VMs that exist, including those being deleted.
-        """
-        if wanted > capacity:
-            self.since = self.sent_again = None
-            return wanted
-        if self.since is None:
-            self.since = now
-        if now - self.since < SETTLE_S:
-            return None
-        self.since = now
-        more = wanted - listed if self.sent_again == capacity else 0
-        self.sent_again = capacity
-        return capacity + more
+    if listed >= capacity:
+        return wanted if wanted > capacity else None
+    if not settled:
+        return None
+    # Without VMs a lower capacity deletes none, and the next request is immediate.
+    return capacity + wanted - listed if listed else 0

@@ -1,19 +1,18 @@
 """The workers' scale set, for Ray's user: up to maxWorkers of them, and no other machine.
 
 How the capacity follows from the number of workers is decided here, since Azure's capacity may have
-to exceed it: see Gap.
+to exceed it: see next_capacity.
 """
 
 from __future__ import annotations
 
 from time import monotonic
 
-from ..autoscaler.growth import Gap
+from ..autoscaler.growth import SETTLE_S, next_capacity
 from ..autoscaler.scale_set import ScaleSet, VirtualMachine
 from ..cluster_settings import read_settings
 from ..resource_manager import (
     CHANGED,
-    NO_ANSWER,
     Operation,
     ResourceManager,
     ResourceManagerError,
@@ -30,12 +29,16 @@ class Workers:
     def __init__(self, azure: ResourceManager, scale_set: str) -> None:
         self._azure, self._scale_set = azure, ScaleSet(azure, scale_set)
         self._listed: list[VirtualMachine] | None = None
-        self._gap = Gap()
+        self._settled_at = 0.0
+        self._deleted: set[str] = set()
+        """Workers that were deleted by name, and that the capacity may still count."""
         self._operations: dict[str, None] = {}
 
     def machines(self) -> list[VirtualMachine]:
         """Returns all VMs of the scale set, including those being deleted."""
-        self._listed = self._scale_set.machines()
+        before, self._listed = self._listed, self._scale_set.machines()
+        if before is None or not self._names() >= {vm.name for vm in before} - self._deleted:
+            self._settle()
         return self._listed
 
     def grow(self, wanted: int, growing: bool) -> str:
@@ -62,20 +65,23 @@ class Workers:
             )
         listed = len(self._names())
         if wanted <= listed:
-            self._gap = Gap()
             return ""
         capacity = self._scale_set.capacity()
         if wanted <= capacity.machines and growing:
             return ""
-        machines = self._gap.next_capacity(wanted, capacity.machines, listed, monotonic())
+        if listed < capacity.machines:  # The list may be older than the capacity.
+            listed = len(self.machines())
+        gone = self._deleted - self._names()
+        if wanted <= listed:
+            return ""
+        settled = monotonic() >= self._settled_at or capacity.machines - listed <= len(gone)
+        machines = next_capacity(wanted, capacity.machines, listed, settled)
+        if machines == 0 or listed >= capacity.machines:
+            self._deleted -= gone  # The capacity does not count them any more.
         if machines is None:
             return ""
-        try:
-            return self._remembered(self._scale_set.set_capacity(capacity, machines))
-        except ResourceManagerError as error:
-            if error.status not in {NO_ANSWER, CHANGED}:
-                self._gap = Gap()
-            raise
+        self._settle()  # Azure may do it without an answer.
+        return self._remembered(self._scale_set.set_capacity(capacity, machines))
 
     def delete(self, names: list[str]) -> str:
         """Deletes workers; returns the operation's URL."""
@@ -85,6 +91,7 @@ class Workers:
             raise ResourceManagerError(
                 FORBIDDEN, "", f"not a worker: {', '.join(sorted(map(str, strangers)))}"
             )
+        self._deleted.update(names)
         return self._remembered(self._scale_set.delete(names))
 
     def operation(self, url: str) -> Operation:
@@ -95,13 +102,17 @@ class Workers:
         if operation.ended:
             del self._operations[url]
         if operation.failed:
-            self._gap = Gap()
+            self._settled_at = 0.0  # Nothing is on its way.
         return operation
 
     def _names(self) -> set[str]:
         if self._listed is None:
             self.machines()
         return {vm.name for vm in self._listed or []}
+
+    def _settle(self) -> None:
+        """From now on VMs may be on their way that the list does not show yet."""
+        self._settled_at = monotonic() + SETTLE_S
 
     def _remembered(self, url: str) -> str:
         if url:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
+import pulumi
 import yaml
 
 import head.machine_token
@@ -23,7 +24,7 @@ MAX_CUSTOM_DATA = 65_535
 """Bytes, before base64; https://learn.microsoft.com/azure/virtual-machines/custom-data."""
 PYTHON_VERSION = "3.13"
 """The newest that every lock supports, and that Debian 13 has: the rehearsal's machines run it."""
-APT_PACKAGES = ("nftables", "python3-venv", "zstd")
+APT_PACKAGES = ("nftables", "python3-pip", "zstd")
 """Packages that every machine needs on Debian; Ubuntu's images have them."""
 
 CONTAINER_PACKAGES = ("skopeo", "umoci")
@@ -49,6 +50,14 @@ STOP_BEFORE_EVICTION: dict[Role, str] = {
     "head": "experiments.service sync-results.timer ray-head.service",
     "worker": "ray-worker.service",
 }
+AGENT = "/etc/waagent.conf"
+ANSWER_AT_ONCE = (
+    f"[ ! -e {AGENT} ] || sed -i 's/^Extensions.GoalStatePeriod=.*/Extensions.GoalStatePeriod=6/' "
+    f"{AGENT}"
+)
+"""Azure's HPC images poll for run commands every five minutes; here, every six seconds. cloud-init
+runs it before the agent starts: an agent that restarts while it takes a run command may hang.
+https://github.com/Azure/azhpc-images, components/install_waagent.sh"""
 RESERVED_PORTS = f"""\
 # The kernel uses none of Ray's ports for outgoing connections.
 net.ipv4.ip_local_reserved_ports = {reserved_ports()}
@@ -77,6 +86,7 @@ class MachineEnvironment:
     """Whether experiments may run in container images."""
     container_registry: str = ""
     """An Azure Container Registry from which the machine's identity may pull: name.azurecr.io."""
+    gpus: int = 0
     shared_memory_gib: int = 0
     """0 uses the machine's default."""
     results_address: str = ""
@@ -100,6 +110,7 @@ class MachineEnvironment:
             "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{DASHBOARD}",
             "CONTAINER_REGISTRY": self.container_registry,
             "PYTHON_VERSION": PYTHON_VERSION,
+            "GPUS": str(self.gpus),
             "UNITS": " ".join(UNITS[self.role] + HEAD_SOFTWARE_UNITS * (self.role == "head")),
             "STOP_BEFORE_EVICTION": STOP_BEFORE_EVICTION[self.role],
             **self._no_proxy(),
@@ -118,7 +129,7 @@ class MachineEnvironment:
         return {"NO_PROXY": hosts, "no_proxy": hosts}
 
 
-class CustomDataTooLargeError(Exception):
+class CustomDataTooLargeError(pulumi.RunError):
     """A machine's customData is larger than Azure accepts."""
 
 
@@ -128,7 +139,11 @@ def cloud_config(machine: MachineEnvironment) -> str:
     Raises:
         CustomDataTooLargeError: The user's packages and variables do not fit.
     """
-    config: dict[str, Any] = {"write_files": write_files(machine), "runcmd": run_commands(machine)}
+    config: dict[str, Any] = {
+        "bootcmd": [ANSWER_AT_ONCE],
+        "write_files": write_files(machine),
+        "runcmd": run_commands(machine),
+    }
     text = "#cloud-config\n" + yaml.dump(config, Dumper=_Dumper, sort_keys=False, width=1000)
     if len(text.encode()) > MAX_CUSTOM_DATA:
         raise CustomDataTooLargeError(
@@ -193,7 +208,6 @@ def run_commands(machine: MachineEnvironment) -> list[list[str]]:
         # First, and apart: whatever else fails, the head can switch itself off.
         *([["systemctl", "enable", "--now", "head-watchdog.timer"]] if is_head else []),
         ["systemctl", "restart", "systemd-sysctl.service"],
-        [f"{LIBRARY}/answer-azure-at-once"],
         *([link] if is_head else []),
         # --no-block: cloud-init ends before the units are up.
         ["systemctl", "enable", "--now", "--no-block", *units],

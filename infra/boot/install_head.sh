@@ -1,5 +1,5 @@
-# Runs on the head as a managed run command, after the lines that set WHEEL, RAY_RESTARTS_WITH,
-# FIRST_WORKERS, TIMEOUT_S and SUMMARY, and unpack $incoming: the wheel of the head's software and the
+# Runs on the head as a managed run command, after the lines that set ADMIN, WHEEL,
+# RAY_RESTARTS_WITH, FIRST_WORKERS, TIMEOUT_S and SUMMARY, and unpack $incoming: the wheel of the head's software and the
 # settings of the cluster. It can be repeated at any point, and restarts only what has changed.
 lib=/usr/local/lib/volley
 home=/var/lib/volley
@@ -13,6 +13,12 @@ until [[ -d $home ]] && id ray identity mlflow > /dev/null 2>&1; do
   fi
   sleep 1
 done
+
+# Azure has given the machine the keys of the day on which it was made.
+keys=$(getent passwd "$ADMIN" | cut -d: -f6)/.ssh
+install --directory --mode 0700 --owner "$ADMIN" --group "$ADMIN" "$keys"
+install --mode 0600 --owner "$ADMIN" --group "$ADMIN" "$incoming/authorized_keys" "$keys/.new"
+mv "$keys/.new" "$keys/authorized_keys"
 
 # A folder for each version, and a link to the present one: no process sees a part of a version.
 version=$lib/versions/$(sha256sum < "$incoming/$WHEEL" | cut -c1-16)

@@ -39,22 +39,21 @@ def check_access(settings: StackSettings) -> Iterator[Problem]:
 
 
 def check_admin_cidr(settings: StackSettings) -> Iterator[Problem]:
-    """Checks that SSH is open to one network, not to the whole internet."""
-    key, value = "adminCidr", settings.admin_cidr
-    if not value:
-        yield Problem(
-            key, value, "required: the addresses that may use SSH, for example 203.0.113.7/32"
-        )
-        return
-    network = parse_cidr(value)
-    if network is None:
-        yield Problem(key, value, "must be an IPv4 CIDR, for example 203.0.113.7/32")
-    elif is_wide(network) and not settings.allow_public_ssh:
-        allowed = (
-            f"opens SSH to more of the internet than a /{LARGEST_ADMIN_NETWORK}; "
-            "set allowPublicSsh to true if you mean it"
-        )
-        yield Problem(key, value, allowed)
+    """Checks that SSH is open to known networks, not to the whole internet."""
+    key = "adminCidr"
+    if not settings.admin_cidrs:
+        allowed = "required: the addresses that may use SSH, for example 203.0.113.7/32"
+        yield Problem(key, settings.admin_cidr, allowed)
+    for value in settings.admin_cidrs:
+        network = parse_cidr(value)
+        if network is None:
+            yield Problem(key, value, "must be an IPv4 CIDR, for example 203.0.113.7/32")
+        elif is_wide(network) and not settings.allow_public_ssh:
+            allowed = (
+                f"opens SSH to more of the internet than a /{LARGEST_ADMIN_NETWORK}; "
+                "set allowPublicSsh to true if you mean it"
+            )
+            yield Problem(key, value, allowed)
 
 
 def is_wide(network: IPv4Network) -> bool:
@@ -68,15 +67,17 @@ def is_private(network: IPv4Network) -> bool:
 
 
 def check_ssh_key(settings: StackSettings) -> Iterator[Problem]:
-    """Checks that the key is a public key of a type that Azure accepts; never shows it."""
-    key, value = "sshPublicKey", settings.ssh_public_key.strip()
-    if not value:
-        yield Problem(key, value, "required: the text of ~/.ssh/id_ed25519.pub or id_rsa.pub")
-    elif "PRIVATE KEY" in value:
+    """Checks that each key is a public key of a type that Azure accepts; never shows one."""
+    key = "sshPublicKey"
+    if not settings.ssh_public_keys:
+        yield Problem(key, "", "required: the text of ~/.ssh/id_ed25519.pub or id_rsa.pub")
+    elif "PRIVATE KEY" in settings.ssh_public_key:
         yield Problem(key, "(hidden)", "is a private key; give the public key, the .pub file")
-    elif not is_public_key(value):
-        allowed = "must be one line, ssh-ed25519 or ssh-rsa and the key, as in a .pub file"
-        yield Problem(key, f"{value[:16]}...", allowed)
+        return
+    for value in settings.ssh_public_keys:
+        if not is_public_key(value):
+            allowed = "must be one line a key, ssh-ed25519 or ssh-rsa and the key, as in .pub files"
+            yield Problem(key, f"{value[:16]}...", allowed)
 
 
 def is_public_key(text: str) -> bool:

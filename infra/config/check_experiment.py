@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from infra.config.stack_settings import Problem, StackSettings
-from infra.config.vm_sizes import SIZES
 from payload.experiment import (
     Cluster,
     Experiment,
@@ -43,7 +42,7 @@ def check_experiment(settings: StackSettings, root: Path) -> Iterator[Problem]:
             f"names files of {sum(files.values()):,} bytes, far more than the 100 KB of a run "
             f"command: {largest(files)}",
         )
-    if settings.head_size not in SIZES or settings.worker_size not in SIZES:
+    if not {settings.head_size, settings.worker_size} <= set(settings.catalog.sizes):
         return
     key, value = "experiment", settings.experiment
     try:

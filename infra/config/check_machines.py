@@ -3,8 +3,10 @@
 import re
 from collections.abc import Iterator
 
+from infra.config.check_sizes import check_sizes
+from infra.config.cost import unpriced
 from infra.config.stack_settings import Problem, StackSettings
-from infra.config.vm_sizes import LOCATIONS, RETIRED, SIZES, UNSUITABLE
+from infra.config.vm_sizes import LOCATIONS
 from payload.experiment import nearest
 
 LARGEST_SHARED_MEMORY = 0.8
@@ -29,21 +31,15 @@ def check_machines(settings: StackSettings) -> Iterator[Problem]:
     yield from check_environment(settings)
 
 
-def check_sizes(settings: StackSettings) -> Iterator[Problem]:
-    """Checks that the sizes exist and that Azure still offers them."""
-    for key, size in (("headSize", settings.head_size), ("workerSize", settings.worker_size)):
-        if reason := RETIRED.get(size) or UNSUITABLE.get(size):
-            yield Problem(key, size, reason)
-        elif size not in SIZES:
-            yield Problem(key, size, f"is not a known size{nearest(size, SIZES)}")
-
-
 def check_limits(settings: StackSettings) -> Iterator[Problem]:
-    """Refuses limits on a cluster that Azure scales: it never sleeps, so they have no effect."""
+    """Refuses limits that have no effect: a cluster that Azure scales never sleeps."""
     if settings.scaling == "cpu":
         for key, value in (("maxHours", settings.max_hours), ("budget", settings.budget)):
             if value:
                 yield Problem(key, value, NEVER_SLEEPS)
+    if settings.budget and (unknown := unpriced(settings)):
+        allowed = f"needs the price of {' and '.join(unknown)}, which is unknown; make prices, or 0"
+        yield Problem("budget", settings.budget, allowed)
 
 
 def check_image(settings: StackSettings) -> Iterator[Problem]:
@@ -58,7 +54,8 @@ def check_image(settings: StackSettings) -> Iterator[Problem]:
 def check_shared_memory(settings: StackSettings) -> Iterator[Problem]:
     """Checks that the smallest machine has the memory."""
     sizes = [settings.head_size, *([settings.worker_size] if settings.max_workers else [])]
-    machines = [SIZES[size] for size in sizes if size in SIZES]
+    known = settings.catalog.sizes
+    machines = [known[size] for size in sizes if size in known]
     smallest = min(machines, key=lambda machine: machine.memory_gib, default=None)
     wanted = settings.shared_memory_gib
     if smallest is not None and wanted > LARGEST_SHARED_MEMORY * smallest.memory_gib:

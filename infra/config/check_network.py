@@ -77,6 +77,18 @@ def check_resource_ids(settings: StackSettings) -> Iterator[Problem]:
             "Microsoft.Storage/storageAccounts/<account>",
             ", in any subscription that you may use",
         ),
+        **{
+            key: (
+                value,
+                "Microsoft.ManagedIdentity/userAssignedIdentities/<identity>",
+                ", in the stack's own subscription",
+            )
+            for key, value in (
+                ("headIdentityId", settings.head_identity_id),
+                ("mlflowIdentityId", settings.mlflow_identity_id),
+                ("workersIdentityId", settings.workers_identity_id),
+            )
+        },
         "containerRegistryId": (
             settings.container_registry_id,
             "Microsoft.ContainerRegistry/registries/<registry>",
@@ -88,6 +100,17 @@ def check_resource_ids(settings: StackSettings) -> Iterator[Problem]:
         pattern = re.sub("<[^>]*>", "[^/]+", template)
         if value and not re.fullmatch(pattern, value, re.IGNORECASE):
             yield Problem(key, value, f"must look like {template}{where}")
+    identities = {
+        "headIdentityId": settings.head_identity_id,
+        "mlflowIdentityId": settings.mlflow_identity_id,
+        "workersIdentityId": settings.workers_identity_id,
+    }
+    given = [value for value in identities.values() if value]
+    for key, value in identities.items():
+        if given and not value:
+            yield Problem(key, value, f"required too, besides {', '.join(identities)}")
+        elif given and given.count(value) > 1:
+            yield Problem(key, value, "is given twice: an identity has the roles of one service")
     if bool(settings.head_subnet_id) != bool(settings.worker_subnet_id):
         missing = "workerSubnetId" if settings.head_subnet_id else "headSubnetId"
         yield Problem(missing, "", "required too: both subnets exist, or neither does")

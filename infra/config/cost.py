@@ -1,15 +1,12 @@
 """The cost of a stack: everything that Azure bills, per hour and for each `up`.
 
-The prices are from one dated file that `make prices` updates.
+The prices are those of the settings' catalog.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
+from infra.config.prices import VmPrice
 from infra.config.stack_settings import StackSettings
 
 HOURS_PER_MONTH = 730
@@ -27,54 +24,6 @@ The head counts what is there.
 FREE_TRANSFER_GB = 100
 """Data to the internet that is free in each month, in the whole subscription:
 https://azure.microsoft.com/pricing/details/bandwidth"""
-
-FILE = Path(__file__).with_name("prices.json")
-DISK_SIZES_GIB = (64, 128, 256, 512, 1024, 2048)
-"""Azure bills a managed disk as the next of these sizes."""
-
-
-class VmPrice(BaseModel):
-    """Price per hour of a VM with Linux."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    regular: float
-    spot: float
-
-
-class Prices(BaseModel):
-    """The prices of one location, in US dollars."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    as_of: str
-    location: str
-    source: str
-    vm_hour: dict[str, VmPrice]
-    """By VM size."""
-    premium_disk_month: dict[int, float]
-    """Premium SSD with local redundancy, by the size in GiB."""
-    standard_disk_month: dict[int, float]
-    """Standard SSD with local redundancy, by the size in GiB."""
-    nat_gateway_hour: float
-    nat_gateway_gb: float
-    public_address_hour: float
-    private_endpoint_hour: float
-    private_endpoint_gb: float
-    """In either direction."""
-    blob_gb_month: float
-    """Blob storage, hot, with local redundancy: current, replaced and soft-deleted blobs alike."""
-    transfer_gb: float
-    """To the internet, after FREE_TRANSFER_GB."""
-
-    def disk_month(self, gib: int, premium: bool) -> float:
-        by_size = self.premium_disk_month if premium else self.standard_disk_month
-        return by_size[next(size for size in DISK_SIZES_GIB if size >= gib)]
-
-
-@cache
-def prices() -> Prices:
-    return Prices.model_validate_json(FILE.read_text())
 
 
 @dataclass(frozen=True)
@@ -105,13 +54,34 @@ class Hourly:
 
 
 def hourly(settings: StackSettings) -> Hourly:
+    """Returns the prices of an hour; a VM whose price is unknown counts as 0: prices_from."""
     return Hourly(
-        head=_machine_hour(settings.head_size, settings.head_spot),
-        worker=_machine_hour(settings.worker_size, settings.worker_spot)
+        head=_machine_hour(settings, settings.head_size, settings.head_spot),
+        worker=_machine_hour(settings, settings.worker_size, settings.worker_spot)
         + _worker_disk_hour(settings),
         always=sum(item.per_hour for item in _always(settings)),
-        stored_gb=prices().blob_gb_month / HOURS_PER_MONTH,
+        stored_gb=settings.catalog.prices.blob_gb_month / HOURS_PER_MONTH,
     )
+
+
+def prices_from(settings: StackSettings) -> str:
+    """Returns where the prices are from, and which are unknown: "eastus, 2026-06"."""
+    catalog = settings.catalog
+    text = f"{catalog.prices.location}, {catalog.prices.as_of}"
+    if catalog.priced_by_azure:
+        text += f"; VMs: {settings.location}, from Azure"
+    if unknown := unpriced(settings):
+        text += f"; without {' and '.join(unknown)}, whose price is unknown"
+    return text
+
+
+def unpriced(settings: StackSettings) -> list[str]:
+    """Returns the stack's machines without a known price: "Standard_D2as_v6, Spot"."""
+    machines = [(settings.head_size, settings.head_spot)]
+    if settings.max_workers:
+        machines.append((settings.worker_size, settings.worker_spot))
+    names = [_named(size, spot) for size, spot in machines if _price(settings, size, spot) is None]
+    return list(dict.fromkeys(names))
 
 
 def billed(settings: StackSettings) -> list[Billed]:
@@ -152,7 +122,7 @@ def cost_table(settings: StackSettings) -> str:
         f"| {item.what} | {item.per_hour:.3f} | {item.per_up:.2f} |"
         for item in [*billed(settings), total]
     ]
-    head = f"| US dollars, {prices().location}, {prices().as_of} | an hour | an `up` |"
+    head = f"| US dollars, {prices_from(settings)} | an hour | an `up` |"
     return "\n".join([head, "|---|--:|--:|", *lines])
 
 
@@ -162,33 +132,44 @@ def _machines(settings: StackSettings) -> Iterator[Billed]:
         ("workers", settings.max_workers, settings.worker_size, settings.worker_spot),
     ):
         if count:
-            how = ", Spot" if spot else ""
             what = name if count == 1 else f"{count} {name}"
-            yield Billed(f"{what}, {size}{how}", count * _machine_hour(size, spot))
+            unknown = "" if _price(settings, size, spot) is not None else " (price unknown)"
+            hour = count * _machine_hour(settings, size, spot)
+            yield Billed(f"{what}, {_named(size, spot)}{unknown}", hour)
     if settings.max_workers and (worker := _worker_disk_hour(settings)):
         what = f"OS disks of the workers, {settings.os_disk_gib} GiB Standard SSD"
         yield Billed(what, settings.max_workers * worker)
 
 
-def _machine_hour(size: str, spot: bool) -> float:
-    price = prices().vm_hour[size]
+def _named(size: str, spot: bool) -> str:
+    return f"{size}, Spot" if spot else size
+
+
+def _machine_hour(settings: StackSettings, size: str, spot: bool) -> float:
+    return _price(settings, size, spot) or 0.0
+
+
+def _price(settings: StackSettings, size: str, spot: bool) -> float | None:
+    price: VmPrice | None = settings.catalog.prices.vm_hour.get(size)
+    if price is None:
+        return None
     return price.spot if spot else price.regular
 
 
 def _worker_disk_hour(settings: StackSettings) -> float:
     if settings.has_ephemeral_worker_disks:
         return 0.0
-    return prices().disk_month(settings.os_disk_gib, premium=False) / HOURS_PER_MONTH
+    return settings.catalog.prices.disk_month(settings.os_disk_gib, premium=False) / HOURS_PER_MONTH
 
 
 def _always(settings: StackSettings) -> Iterator[Billed]:
     """The disk that a deallocated head keeps, and the network."""
-    price, size = prices(), settings.os_disk_gib
+    price, size = settings.catalog.prices, settings.os_disk_gib
     head = price.disk_month(size, premium=True) / HOURS_PER_MONTH
     yield Billed(f"OS disk of the head, {size} GiB Premium SSD", head)
     made = not settings.head_subnet_id
-    addresses = 2 if made else 1
-    yield Billed("public IP addresses", addresses * price.public_address_hour)
+    if addresses := settings.public_ip + made:
+        yield Billed("public IP addresses", addresses * price.public_address_hour)
     if made:
         downloaded = DOWNLOADED_GB * (1 + settings.max_workers)
         yield Billed("NAT gateway", price.nat_gateway_hour)
@@ -201,7 +182,7 @@ def _always(settings: StackSettings) -> Iterator[Billed]:
 
 def _data(settings: StackSettings) -> Iterator[Billed]:
     """What is stored, and what is sent."""
-    price = prices()
+    price = settings.catalog.prices
     stored = RESULTS_GB * price.blob_gb_month / HOURS_PER_MONTH
     yield Billed(f"{RESULTS_GB} GB in the results account, replaced and deleted blobs too", stored)
     if settings.results_account_id:

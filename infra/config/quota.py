@@ -15,10 +15,12 @@ import pulumi
 from pulumi_azure_native import authorization
 
 from infra.config.stack_settings import StackSettings
+from infra.config.vm_sizes import family_key
 
 MANAGEMENT = "https://management.azure.com"
 USAGES = "/providers/Microsoft.Compute/locations/{}/usages?api-version=2024-07-01"
 GROUPS = "/resourcegroups?api-version=2021-04-01"
+MACHINES = "/resourcegroups/{}/providers/Microsoft.Compute/virtualMachines?api-version=2024-07-01"
 REGION, SPOT = "cores", "lowPriorityCores"
 """The quotas of a location besides those of the VM families. Spot VMs need only the second."""
 TIMEOUT_S = 20
@@ -33,7 +35,7 @@ class Usage:
     limit: int
 
 
-class QuotaError(Exception):
+class QuotaError(pulumi.RunError):
     """A quota is too small for a new stack."""
 
 
@@ -49,7 +51,8 @@ def check_quota(settings: StackSettings, prefix: str) -> None:
         QuotaError: Names each quota that is too small.
     """
     try:
-        usages = [] if _exists(prefix) else list(_usages(settings.location))
+        exists = _exists(prefix, settings.resource_group)
+        usages = [] if exists else list(_usages(settings.location))
     except Exception as error:  # The check needs rights that `up` itself does not need.
         pulumi.log.warn(f"The quota for vCPUs was not checked: {error}")
         return
@@ -76,9 +79,9 @@ def needed_vcpus(settings: StackSettings) -> Counter[str]:
 
 def too_small(needed: Mapping[str, int], usages: Iterable[Usage]) -> Iterator[str]:
     """Yields a line for each quota that is too small; one that Azure does not list is skipped."""
-    by_key = {_key(usage.name): usage for usage in usages}
+    by_key = {family_key(usage.name): usage for usage in usages}
     for name, vcpus in needed.items():
-        usage = by_key.get(_key(name))
+        usage = by_key.get(family_key(name))
         if usage is not None and usage.used + vcpus > usage.limit:
             yield (
                 f"{usage.name}: {vcpus} vCPUs are needed, {max(0, usage.limit - usage.used)} are "
@@ -86,9 +89,33 @@ def too_small(needed: Mapping[str, int], usages: Iterable[Usage]) -> Iterator[st
             )
 
 
-def _exists(prefix: str) -> bool:
-    """Whether the stack's resource group exists; its name ends with Pulumi's suffix."""
-    return any(re.fullmatch(f"{prefix}[0-9a-f]{{8}}", group["name"]) for group in listed(GROUPS))
+def _exists(prefix: str, group: str) -> bool:
+    """Whether the stack's head exists, or the group that the stack makes for it."""
+    if group:
+        machines = listed(MACHINES.format(group))
+        return any(machine["name"] == f"{prefix}-head" for machine in machines)
+    return any(_own_groups(prefix))
+
+
+def sizes_in_use(prefix: str, group: str) -> set[str]:
+    """Returns the VM sizes of the stack's machines that exist.
+
+    Args:
+        group: The existing group of the stack; "" for a stack that makes its own.
+    """
+    return {
+        machine["properties"]["hardwareProfile"]["vmSize"]
+        for name in ([group] if group else _own_groups(prefix))
+        for machine in listed(MACHINES.format(name))
+        if machine["name"].startswith(f"{prefix}-")
+    }
+
+
+def _own_groups(prefix: str) -> Iterator[str]:
+    """Yields the groups that a stack of this prefix made: their names end with Pulumi's suffix."""
+    for group in listed(GROUPS):
+        if re.fullmatch(f"{prefix}[0-9a-f]{{8}}", group["name"]):
+            yield group["name"]
 
 
 def _usages(location: str) -> Iterator[Usage]:
@@ -97,18 +124,18 @@ def _usages(location: str) -> Iterator[Usage]:
 
 
 def listed(path: str) -> Iterator[dict[str, Any]]:
-    """Yields what Azure Resource Manager lists in the login's subscription, from all pages."""
+    """Yields what Azure Resource Manager lists, from all pages.
+
+    Args:
+        path: That of a resource, or one below the login's subscription.
+    """
     subscription = authorization.get_client_config().subscription_id
     token = authorization.get_client_token().token
-    url = f"{MANAGEMENT}/subscriptions/{subscription}{path}"
+    within = "" if path.startswith("/subscriptions/") else f"/subscriptions/{subscription}"
+    url = f"{MANAGEMENT}{within}{path}"
     while url:
         request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
             page: dict[str, Any] = json.load(response)
         yield from page["value"]
         url = page.get("nextLink", "")
-
-
-def _key(name: str) -> str:
-    """Returns a family's name without case and spaces, in which Azure's APIs differ."""
-    return name.replace(" ", "").lower()

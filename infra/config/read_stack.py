@@ -1,7 +1,7 @@
 """Reads the stack's configuration; one error lists every problem."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,12 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from infra.config.catalog import Catalog
 from infra.config.check_access import check_access
 from infra.config.check_experiment import check_experiment, with_needs
 from infra.config.check_machines import check_machines
 from infra.config.check_network import check_network
+from infra.config.check_tags import check_tags
 from infra.config.stack_settings import Problem, StackSettings
 from payload.experiment import nearest
 
@@ -22,9 +24,13 @@ SECRET = (
     "would be stored in plain text on the machines; secrets are not supported, "
     "set a plain value without --secret"
 )
+AskAzure = Callable[[StackSettings], Catalog]
+"""Returns the sizes and prices of a stack's location: infra/config/ask_azure.py."""
+NOW_TAGS = {"owner": "owner", "costCentre": "cost-centre"}
+"""Keys that only set a tag, before there was `tags`."""
 
 
-class ConfigError(Exception):
+class ConfigError(pulumi.RunError):
     """Every problem of the configuration, with its key."""
 
     def __init__(self, problems: list[Problem]) -> None:
@@ -34,24 +40,27 @@ class ConfigError(Exception):
         super().__init__(f"The stack's configuration has {count}; nothing was created.\n{lines}")
 
 
-def read_settings(config: Mapping[str, str], root: Path) -> StackSettings:
+def read_settings(
+    config: Mapping[str, str], root: Path, ask: AskAzure | None = None
+) -> StackSettings:
     """Reads the project's keys as Pulumi gives them: text, or JSON for other types.
 
     Args:
         root: Folder to which paths in the configuration are relative.
+        ask: Gives the sizes and prices. Default: those of the dated files.
 
     Raises:
         ConfigError: Lists every problem.
     """
     fields = {field.alias or name: field for name, field in StackSettings.model_fields.items()}
     problems = [
-        Problem(key, value, f"is not a setting{nearest(key, fields)}")
+        Problem(key, value, _unknown(key, fields))
         for key, value in config.items()
         if key not in fields
     ]
     values = {key: _parse(fields[key], value) for key, value in config.items() if key in fields}
     try:
-        settings = with_needs(StackSettings.model_validate(values), root)
+        settings = StackSettings.model_validate(values)
     except ValidationError as error:
         wrong = {str(e["loc"][0]): e for e in error.errors()}
         problems += [
@@ -61,10 +70,27 @@ def read_settings(config: Mapping[str, str], root: Path) -> StackSettings:
         settings = StackSettings.model_validate(
             {key: value for key, value in values.items() if key not in wrong}
         )
+        settings = _with_catalog(settings, ask)
         problems += [p for p in check_settings(settings, root) if p.key not in wrong]
     else:
+        settings = with_needs(_with_catalog(settings, ask), root)
         problems += check_settings(settings, root)
     if problems:
+        raise ConfigError(problems)
+    return settings
+
+
+def checked(settings: StackSettings, root: Path, ask: AskAzure) -> StackSettings:
+    """Returns settings with what the experiment needs on every machine added.
+
+    Args:
+        ask: Gives the sizes and prices, unless the settings have been given some.
+
+    Raises:
+        ConfigError: Lists every problem.
+    """
+    settings = with_needs(_with_catalog(settings, ask), root)
+    if problems := list(check_settings(settings, root)):
         raise ConfigError(problems)
     return settings
 
@@ -92,7 +118,20 @@ def check_settings(settings: StackSettings, root: Path) -> Iterator[Problem]:
     yield from check_access(settings)
     yield from check_machines(settings)
     yield from check_network(settings)
+    yield from check_tags(settings)
     yield from check_experiment(settings, root)
+
+
+def _with_catalog(settings: StackSettings, ask: AskAzure | None) -> StackSettings:
+    if ask is None or settings.catalog.asked:
+        return settings
+    return settings.with_catalog(ask(settings))
+
+
+def _unknown(key: str, keys: Iterable[str]) -> str:
+    if key in NOW_TAGS:
+        return f"is a tag now. Next: pulumi config set --path tags.{NOW_TAGS[key]} VALUE"
+    return f"is not a setting{nearest(key, keys)}"
 
 
 def _without_values(value: Any, error: ErrorDetails) -> Any:

@@ -4,9 +4,10 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 from pydantic.alias_generators import to_camel
 
+from infra.config.catalog import Catalog
 from infra.config.vm_sizes import Machine, canonical_size
 
 
@@ -27,9 +28,11 @@ class StackSettings(BaseModel):
 
     # Access
     admin_cidr: str = ""
-    """Required. Addresses (CIDR) that may use SSH on the head, for example 203.0.113.7/32"""
+    """Required. Addresses (CIDR) that may use SSH on the head, for example 203.0.113.7/32; several
+    are separated by commas"""
     ssh_public_key: str = ""
-    """Required. Your SSH public key, the line in ~/.ssh/id_ed25519.pub or id_rsa.pub"""
+    """Required. Your SSH public key, the line in ~/.ssh/id_ed25519.pub or id_rsa.pub; several are a
+    line each"""
     admin_username: str = Field("volley", pattern=r"^[a-z_][a-z0-9_-]{0,31}$")
     """User name for SSH"""
     allow_public_ssh: bool = False
@@ -37,9 +40,12 @@ class StackSettings(BaseModel):
     # Machines
     location: str = "eastus"
     """Azure region of all resources"""
+    zone: str = Field("", pattern=r"^[1-9]?$")
+    """Availability zone of all machines and public addresses and of the NAT gateway, for example 1;
+    set it before the first `pulumi up`. Azure chooses if it is empty"""
     check_quota: bool = True
-    """Compare the vCPU quota with what the machines need before anything is created, and name
-    results accounts that no cluster uses"""
+    """Ask Azure for VM sizes, prices, the login's rights and the vCPU quota before anything is
+    created, and name results accounts that no cluster uses"""
     head_size: str = "Standard_NC4as_T4_v3"
     """VM size of the head; on a size without a GPU, training uses the CPUs"""
     head_spot: bool = False
@@ -94,6 +100,9 @@ class StackSettings(BaseModel):
     container_registry_id: str = ""
     """Resource id of an Azure Container Registry from which the machines may pull images"""
     # Network
+    public_ip: bool = True
+    """Give the head a public address. Without one you reach it by a VPN, a jump host or Azure
+    Bastion, whose private addresses adminCidr must admit"""
     vnet_cidr: str = "10.42.0.0/16"
     """Address range of the virtual network; set it before the first `pulumi up`"""
     head_subnet_cidr: str = "10.42.0.0/24"
@@ -108,14 +117,28 @@ class StackSettings(BaseModel):
     """Resource id of an existing subnet for the workers, in the stack's subscription and region,
     with the service endpoint Microsoft.Storage and its own outbound access (a NAT gateway, for
     example); set it before the first `pulumi up`"""
+    # What a company gives
+    resource_group: str = ""
+    """Name of an existing resource group for the cluster, which `pulumi destroy` leaves; set it
+    before the first `pulumi up`. The head may do anything with all machines in it"""
+    results_resource_group: str = ""
+    """Name of an existing resource group for the results account; set it before the first
+    `pulumi up`"""
+    head_identity_id: str = ""
+    """Resource id of an existing user-assigned identity for the head, where roles may not be
+    assigned: the preview lists the roles that it needs"""
+    mlflow_identity_id: str = ""
+    """Resource id of an existing user-assigned identity for MLflow; with headIdentityId"""
+    workers_identity_id: str = ""
+    """Resource id of an existing user-assigned identity for the workers; with headIdentityId"""
     # Training
     experiment: str = "experiments/pong.yaml"
     """Experiment file to train, with run, env, config and stop"""
     num_env_runners: int = Field(0, ge=0)
     """Number of env runners, at most the vCPUs of the cluster minus one; 0 uses all of these"""
-    cluster_coordination_timeout_seconds: int = Field(900, ge=60, le=5400)
+    cluster_coordination_timeout_seconds: int = Field(900, ge=60, le=4740)
     """Seconds that `pulumi up` waits for minWorkers to join, in addition to 10 minutes for boot and
-    first learner update"""
+    first learner update; Azure ends a run command after 90 minutes"""
     # Results
     keep_results: bool = True
     """Keep the results account on `pulumi destroy`; a change takes effect with the next
@@ -125,10 +148,10 @@ class StackSettings(BaseModel):
     mlflow_tracking_uri: str = ""
     """URI of an existing MLflow tracking server; without one the head runs MLflow"""
     # Tags
-    owner: str = ""
-    """Value of the tag `owner` on all resources"""
-    cost_centre: str = ""
-    """Value of the tag `cost-centre` on all resources"""
+    tags: dict[str, str] = {}
+    """Tags of all resources, the results account included, besides `project` and `stack`"""
+
+    _catalog: Catalog = PrivateAttr(default_factory=Catalog)
 
     @field_validator("head_size", "worker_size")
     @classmethod
@@ -136,17 +159,40 @@ class StackSettings(BaseModel):
         return canonical_size(size)
 
     @property
+    def admin_cidrs(self) -> list[str]:
+        return [cidr.strip() for cidr in self.admin_cidr.split(",") if cidr.strip()]
+
+    @property
+    def ssh_public_keys(self) -> list[str]:
+        return [key.strip() for key in self.ssh_public_key.splitlines() if key.strip()]
+
+    @property
     def has_autoscaler(self) -> bool:
         """Whether Ray's autoscaler on the head makes and deletes workers, and not Azure's."""
         return self.scaling != "cpu"
 
     @property
+    def catalog(self) -> Catalog:
+        """Sizes and prices; those of the dated files unless others were given."""
+        return self._catalog
+
+    def with_catalog(self, catalog: Catalog) -> "StackSettings":
+        """Returns the settings with other sizes and prices, and their sizes as these spell them."""
+        sizes = {
+            "head_size": canonical_size(self.head_size, catalog.sizes),
+            "worker_size": canonical_size(self.worker_size, catalog.sizes),
+        }
+        settings = self.model_copy(update=sizes)
+        settings._catalog = catalog
+        return settings
+
+    @property
     def head(self) -> Machine:
-        return Machine.named(self.head_size)
+        return self.catalog.sizes[self.head_size]
 
     @property
     def worker(self) -> Machine:
-        return Machine.named(self.worker_size)
+        return self.catalog.sizes[self.worker_size]
 
     @property
     def has_ephemeral_worker_disks(self) -> bool:

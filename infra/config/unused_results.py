@@ -11,7 +11,7 @@ from typing import Any
 
 import pulumi
 
-from infra.config.cost import prices
+from infra.config.prices import prices
 from infra.config.quota import GROUPS, listed
 
 ACCOUNTS = "/providers/Microsoft.Storage/storageAccounts?api-version=2023-05-01"

@@ -1,37 +1,22 @@
-"""`make prices`: updates infra/config/prices.json from Azure's public retail prices.
-
-https://learn.microsoft.com/rest/api/cost-management/retail-prices/azure-retail-prices
-"""
+"""`make prices`: updates infra/config/prices.json from Azure's public retail prices."""
 
 import argparse
 import json
 import sys
 import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from infra.config.cost import DISK_SIZES_GIB, FILE, Prices, VmPrice
+from infra.config.prices import DISK_SIZES_GIB, FILE, Prices, VmPrice, prices
+from infra.config.retail_prices import ADDRESS, Item, NoPriceError, first, items, vm_price
 from infra.config.vm_sizes import LOCATIONS, SIZES
 from payload.atomic_file import replace_text
 from payload.experiment import nearest
 
-ADDRESS = "https://prices.azure.com/api/retail/prices"
-TIMEOUT_S = 60
 TIERS = (6, 10, 15, 20, 30, 40)
 """Numbers of Azure's disk tiers for DISK_SIZES_GIB: P6 and E6 have 64 GiB."""
 EVERYWHERE = ("Global", "")
 """The API's location of a price that is the same everywhere."""
-
-Item = dict[str, Any]
-"""A price, as the API returns it."""
-
-
-class NoPriceError(Exception):
-    """Azure lists no price for something, or does not answer."""
 
 
 def main(arguments: list[str], address: str = ADDRESS, file: Path = FILE) -> int:
@@ -44,12 +29,12 @@ def main(arguments: list[str], address: str = ADDRESS, file: Path = FILE) -> int
         print(f"prices: --location {location}: {wrong}", file=sys.stderr)
         return 2
     try:
-        prices = read_prices(location, address)
+        read = read_prices(location, address)
     except (NoPriceError, urllib.error.URLError, TimeoutError) as error:
         print(f"prices: {error}; {file.name} is unchanged", file=sys.stderr)
         return 2
-    replace_text(file, json.dumps(prices.model_dump(), indent=1) + "\n")
-    print(f"{file}: {len(prices.vm_hour)} VM sizes in {location}, {prices.as_of}")
+    replace_text(file, json.dumps(read.model_dump(), indent=1) + "\n")
+    print(f"{file}: {len(read.vm_hour)} VM sizes in {location}, {read.as_of}")
     return 0
 
 
@@ -60,22 +45,22 @@ def read_prices(location: str, address: str) -> Prices:
         NoPriceError: Azure lists no price for something.
         urllib.error.URLError: Azure does not answer.
     """
-    storage = list(_items(address, f"serviceName eq 'Storage' and armRegionName eq '{location}'"))
+    storage = list(items(address, f"serviceName eq 'Storage' and armRegionName eq '{location}'"))
     blobs = [item for item in storage if item["productName"] == "General Block Blob v2"]
     where = f"serviceName eq 'Bandwidth' and armRegionName eq '{location}'"
     # By Microsoft's own network, which is the default; without the first GB, which are free.
     transfer = [
         item
-        for item in _items(address, where)
+        for item in items(address, where)
         if item["productName"] == "Rtn Preference: MGN" and item["retailPrice"] > 0
     ]
-    nat = list(_items(address, "serviceName eq 'NAT Gateway'"))
-    network = list(_items(address, "serviceName eq 'Virtual Network'"))
+    nat = list(items(address, "serviceName eq 'NAT Gateway'"))
+    network = list(items(address, "serviceName eq 'Virtual Network'"))
     return Prices(
         as_of=datetime.now(UTC).strftime("%Y-%m"),
         location=location,
         source="Azure's public retail prices",
-        vm_hour={size: _vm(location, address, size) for size in SIZES},
+        vm_hour=_vm_prices(location, address),
         premium_disk_month=_disks(storage, location, "Premium SSD Managed Disks", "P"),
         standard_disk_month=_disks(storage, location, "Standard SSD Managed Disks", "E"),
         nat_gateway_hour=_price(nat, location, "Standard Gateway", "1 Hour"),
@@ -88,13 +73,23 @@ def read_prices(location: str, address: str) -> Prices:
     )
 
 
-def _vm(location: str, address: str, size: str) -> VmPrice:
-    where = f"armRegionName eq '{location}' and armSkuName eq '{size}'"
-    items = _items(address, f"serviceName eq 'Virtual Machines' and {where}")
-    linux = [item for item in items if "Windows" not in item["productName"]]
-    spot = [item for item in linux if item["skuName"].endswith(" Spot")]
-    regular = [item for item in linux if not item["skuName"].endswith((" Spot", " Low Priority"))]
-    return VmPrice(regular=_first(regular, size), spot=_first(spot, f"{size}, Spot"))
+def _vm_prices(location: str, address: str) -> dict[str, VmPrice]:
+    """Returns the prices of the sizes in sizes.json.
+
+    One that the location does not have is left out, unless the file has had its price before.
+    """
+    found = {}
+    for size in SIZES:
+        try:
+            price = vm_price(location, size, address)
+        except NoPriceError:
+            if size in prices().vm_hour:
+                raise
+            continue
+        if price.spot is None and size in prices().vm_hour:
+            raise NoPriceError(f"Azure lists no price for {size}, Spot")
+        found[size] = price
+    return found
 
 
 def _disks(items: list[Item], location: str, product: str, letter: str) -> dict[int, float]:
@@ -109,28 +104,7 @@ def _price(items: list[Item], location: str, meter: str, unit: str) -> float:
     """Returns the price of a meter in a location, or else the price for all locations."""
     named = [item for item in items if (item["meterName"], item["unitOfMeasure"]) == (meter, unit)]
     here = [item for item in named if item["armRegionName"] == location]
-    return _first(here or [item for item in named if item["armRegionName"] in EVERYWHERE], meter)
-
-
-def _first(items: list[Item], what: str) -> float:
-    """Returns the price without a discount for quantity."""
-    if not items:
-        raise NoPriceError(f"Azure lists no price for {what}")
-    return float(min(items, key=lambda item: item["tierMinimumUnits"])["retailPrice"])
-
-
-def _items(address: str, where: str) -> Iterator[Item]:
-    """Yields the pay-as-you-go prices that a filter selects, from all pages."""
-    query = {
-        "api-version": "2023-01-01-preview",
-        "$filter": f"{where} and priceType eq 'Consumption'",
-    }
-    url = f"{address}?{urllib.parse.urlencode(query)}"
-    while url:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
-            page = json.load(response)
-        yield from page["Items"]
-        url = page["NextPageLink"]
+    return first(here or [item for item in named if item["armRegionName"] in EVERYWHERE], meter)
 
 
 if __name__ == "__main__":

@@ -1,73 +1,94 @@
-"""VM sizes, and Azure's locations."""
+"""VM sizes, and Azure's locations.
+
+Azure tells what a size has (infra/config/resource_skus.py). sizes.json has the sizes that most
+people use, for those who have not logged in; here is what Azure does not tell.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
 
 EPHEMERAL_MARGIN_GIB = 1
 """Azure uses this much of a local disk."""
+LARGEST_EPHEMERAL_GIB = 2040
+"""https://learn.microsoft.com/azure/virtual-machines/ephemeral-os-disks"""
+FILE = Path(__file__).with_name("sizes.json")
 
 
-@dataclass(frozen=True)
-class Machine:
-    """One VM size."""
+class Machine(BaseModel):
+    """One VM size; the defaults are those of most sizes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     size: str
     vcpus: int
     memory_gib: float
     quota_family: str
     gpus: int = 0
-    gpu_model: str = ""
-    temp_disk_gib: int = 0
-    """Local disk, for an ephemeral OS disk; 0 where the size has none."""
+    local_disk_gib: int = 0
+    """Space for an ephemeral OS disk; 0 where the size takes none."""
+    placement: Literal["ResourceDisk", "NvmeDisk"] = "ResourceDisk"
+    """Which local disk that is."""
+    nvme_only: bool = False
+    """Whether it boots from disks at an NVMe controller only, as v6 and v7 do."""
     accelerated_networking: bool = True
-    """Every size below has it: https://learn.microsoft.com/azure/virtual-machines/sizes/overview"""
+    spot: bool = True
+    encryption_at_host: bool = True
+    gen2: bool = True
+    arm: bool = False
+    zones: frozenset[str] = frozenset()
+    """Availability zones that have it; known only from Azure."""
+    restricted: bool = False
+    """Whether Azure does not offer it to the subscription in the location."""
+    restricted_zones: frozenset[str] = frozenset()
 
     def fits_os_disk(self, gib: int) -> bool:
         """Whether an ephemeral OS disk of this size fits on the local disk."""
-        return self.temp_disk_gib >= gib + EPHEMERAL_MARGIN_GIB
+        return gib + EPHEMERAL_MARGIN_GIB <= min(self.local_disk_gib, LARGEST_EPHEMERAL_GIB)
 
     @classmethod
     def named(cls, size: str) -> Machine:
         return SIZES[size]
 
 
-_T4, _A100, _H100 = (
+Sizes = Mapping[str, Machine]
+"""By name."""
+
+
+class SizesFile(BaseModel):
+    """sizes.json."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    as_of: str
+    source: str
+    sizes: dict[str, dict[str, str | int | float | bool]]
+    """Fields of a machine that differ from the defaults, by size."""
+
+    def machines(self) -> Sizes:
+        return {
+            size: Machine.model_validate({"size": size, **fields})
+            for size, fields in self.sizes.items()
+        }
+
+
+LISTED = SizesFile.model_validate_json(FILE.read_text())
+SIZES = LISTED.machines()
+
+CUDA_FAMILIES = (
     "Standard NCASv3_T4 Family",
     "StandardNCADSA100v4Family",
     "StandardNCadsH100v5Family",
+    "Standard NDASv4_A100 Family",
+    "Standard NDAMSv4_A100Family",
+    "standardNDSH100v5Family",
+    "standardNDISRH200V5Family",
 )
-_DAS, _DADS, _DS, _EAS = (f"standard{name}v5Family" for name in ("DAS", "DADS", "DS", "EAS"))
-
-SIZES = {
-    machine.size: machine
-    for machine in (
-        Machine("Standard_NC4as_T4_v3", 4, 28, _T4, 1, "T4", 176),
-        Machine("Standard_NC8as_T4_v3", 8, 56, _T4, 1, "T4", 352),
-        Machine("Standard_NC16as_T4_v3", 16, 110, _T4, 1, "T4", 352),
-        Machine("Standard_NC64as_T4_v3", 64, 440, _T4, 4, "T4", 2816),
-        Machine("Standard_NC24ads_A100_v4", 24, 220, _A100, 1, "A100", 64),
-        Machine("Standard_NC48ads_A100_v4", 48, 440, _A100, 2, "A100", 128),
-        Machine("Standard_NC96ads_A100_v4", 96, 880, _A100, 4, "A100", 256),
-        Machine("Standard_NC40ads_H100_v5", 40, 320, _H100, 1, "H100"),
-        Machine("Standard_NC80adis_H100_v5", 80, 640, _H100, 2, "H100"),
-        Machine("Standard_D2as_v5", 2, 8, _DAS),
-        Machine("Standard_D4as_v5", 4, 16, _DAS),
-        Machine("Standard_D8as_v5", 8, 32, _DAS),
-        Machine("Standard_D16as_v5", 16, 64, _DAS),
-        Machine("Standard_D2ads_v5", 2, 8, _DADS, temp_disk_gib=75),
-        Machine("Standard_D4ads_v5", 4, 16, _DADS, temp_disk_gib=150),
-        Machine("Standard_D8ads_v5", 8, 32, _DADS, temp_disk_gib=300),
-        Machine("Standard_D16ads_v5", 16, 64, _DADS, temp_disk_gib=600),
-        Machine("Standard_D2s_v5", 2, 8, _DS),
-        Machine("Standard_D4s_v5", 4, 16, _DS),
-        Machine("Standard_D8s_v5", 8, 32, _DS),
-        Machine("Standard_D16s_v5", 16, 64, _DS),
-        Machine("Standard_E2as_v5", 2, 16, _EAS),
-        Machine("Standard_E4as_v5", 4, 32, _EAS),
-        Machine("Standard_E8as_v5", 8, 64, _EAS),
-    )
-}
+"""Families whose GPUs the image's driver and the lock's torch run on: NVIDIA's, from Turing on."""
 
 RETIRED = {
     f"Standard_{size}": f"retired on {date}; its successor is Standard_{successor}"
@@ -95,7 +116,7 @@ UNSUITABLE = {
         "its successor is Standard_D2as_v5",
     ),
     **dict.fromkeys(
-        ("Standard_NV6ads_A10_v5", "Standard_NV12ads_A10_v5", "Standard_NV36ads_A10_v5"),
+        [f"Standard_NV{n}_A10_v5" for n in ("6ads", "12ads", "18ads", "36ads", "36adms", "72ads")],
         "needs NVIDIA's GRID driver, which the image does not have; use Standard_NC4as_T4_v3",
     ),
 }
@@ -112,8 +133,13 @@ switzerlandnorth uaenorth uksouth ukwest westcentralus westeurope westindia west
 LOCATIONS = tuple(_LOCATIONS.split())
 
 
-def canonical_size(text: str) -> str:
+def canonical_size(text: str, sizes: Sizes = SIZES) -> str:
     """Returns a size as Azure spells it; STANDARD_D2_V2 and NC6 are understood."""
-    spellings = {name.lower(): name for name in (*SIZES, *RETIRED, *UNSUITABLE)}
+    spellings = {name.lower(): name for name in (*sizes, *RETIRED, *UNSUITABLE)}
     lower = text.lower()
     return spellings.get(lower) or spellings.get(f"standard_{lower}") or text
+
+
+def family_key(name: str) -> str:
+    """Returns a family's name without case and spaces, in which Azure's APIs differ."""
+    return name.replace(" ", "").lower()

@@ -32,7 +32,7 @@ class Autoscale(pulumi.ComponentResource):
         workers: Workers,
         after: Sequence[pulumi.Resource],
     ) -> None:
-        super().__init__("volley:infra:Autoscale", naming.name("autoscale"))
+        super().__init__("volley:infra:Autoscale", naming.name("autoscale"), opts=naming.in_cluster)
         scale_set, leased = workers.scale_set.id, settings.has_autoscaler
         self.setting = monitor.AutoscaleSetting(
             naming.name("autoscale"),

@@ -1,4 +1,4 @@
-"""The head: one VM with a public address, where Ray's head, MLflow and the training run."""
+"""The head: one VM, where Ray's head, MLflow and the training run."""
 
 import base64
 import json
@@ -38,32 +38,40 @@ class Head(pulumi.ComponentResource):
 
     private_ip: pulumi.Output[str]
     """The address where workers connect to Ray; it stays when the VM is replaced."""
-    public_ip: pulumi.Output[str]
+    ssh_address: pulumi.Output[str]
+    """The public address, or the private one of a head that has no other."""
 
     def __init__(self, prerequisites: Prerequisites) -> None:
         naming, identities = prerequisites.naming, prerequisites.identities
-        super().__init__("volley:infra:Head", naming.name("head"))
+        super().__init__("volley:infra:Head", naming.name("head"), opts=naming.in_cluster)
         self._prerequisites = prerequisites
         self._naming = naming
-        self.address = network.PublicIPAddress(
-            naming.name("head-ip"),
-            **naming.in_group,
-            public_ip_address_name=naming.name("head-ip"),
-            sku=network.PublicIPAddressSkuArgs(name="Standard"),
-            public_ip_allocation_method="Static",
-            opts=naming.options(self),
-        )
-        self.nic = self._network_interface(prerequisites.network)
+        address = self._public_address() if prerequisites.settings.public_ip else None
+        self.nic = self._network_interface(prerequisites.network, address)
         self.private_ip = self.nic.ip_configurations.apply(_private_ip)
-        self.public_ip = self.address.ip_address.apply(str)
+        self.ssh_address = address.ip_address.apply(str) if address else self.private_ip
         data = custom_data(head_environment, prerequisites, identities.head, self.private_ip)
         self.vm = self._virtual_machine(data)
         self.image: pulumi.Output[str] = self.vm.storage_profile.apply(
             partial(_with_version, prerequisites.settings.image)
         )
-        self.register_outputs({"privateIp": self.private_ip, "publicIp": self.public_ip})
+        self.register_outputs({"privateIp": self.private_ip, "sshAddress": self.ssh_address})
 
-    def _network_interface(self, net: Network) -> network.NetworkInterface:
+    def _public_address(self) -> network.PublicIPAddress:
+        return network.PublicIPAddress(
+            self._naming.name("head-ip"),
+            **self._naming.in_group,
+            public_ip_address_name=self._naming.name("head-ip"),
+            sku=network.PublicIPAddressSkuArgs(name="Standard"),
+            zones=parts.zones(self._prerequisites.settings),
+            public_ip_allocation_method="Static",
+            opts=self._naming.options(self),
+        )
+
+    def _network_interface(
+        self, net: Network, address: network.PublicIPAddress | None
+    ) -> network.NetworkInterface:
+        public = network.PublicIPAddressArgs(id=address.id) if address else None
         nsg = None if net.head_nsg is None else network.NetworkSecurityGroupArgs(id=net.head_nsg)
         return network.NetworkInterface(
             self._naming.name("head-nic"),
@@ -77,7 +85,7 @@ class Head(pulumi.ComponentResource):
                     primary=True,
                     subnet=network.SubnetArgs(id=net.head_subnet),
                     private_ip_allocation_method="Dynamic",
-                    public_ip_address=network.PublicIPAddressArgs(id=self.address.id),
+                    public_ip_address=public,
                 )
             ],
             opts=self._naming.options(self),
@@ -94,8 +102,10 @@ class Head(pulumi.ComponentResource):
                 type=compute.ResourceIdentityType.USER_ASSIGNED,
                 user_assigned_identities=[identities.head.id, identities.mlflow.id],
             ),
+            zones=parts.zones(settings),
             hardware_profile=compute.HardwareProfileArgs(vm_size=settings.head_size),
             storage_profile=compute.StorageProfileArgs(
+                disk_controller_type=parts.disk_controller(settings.head),
                 image_reference=parts.image(settings),
                 # A managed disk: MLflow's database is on it, and a stopped head keeps it.
                 os_disk=compute.OSDiskArgs(
@@ -133,6 +143,8 @@ class Head(pulumi.ComponentResource):
                 self,
                 depends_on=self._prerequisites.grants,
                 replace_on_changes=REPLACED_BY,
+                # Azure gives them to a new VM only; the head's software brings the keys of today.
+                ignore_changes=["osProfile.linuxConfiguration.ssh"],
                 # A network interface is attached to one VM at a time.
                 delete_before_replace=True,
             ),

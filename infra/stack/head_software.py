@@ -16,7 +16,7 @@ from head.cluster_settings import ClusterSettings, Prices
 from head.resource_manager import PUBLIC_CLOUD
 from head.room import Node
 from infra.boot.head_wheel import head_files, head_wheel, wheel_name
-from infra.config.cost import hourly, prices
+from infra.config.cost import hourly, prices_from
 from infra.config.stack_settings import StackSettings
 from infra.config.vm_sizes import Machine
 from infra.stack.head import Head
@@ -57,7 +57,9 @@ class HeadSoftware(pulumi.ComponentResource):
         Args:
             lease: The resource id of the workers' lease; "" where Azure's own rules scale them.
         """
-        super().__init__("volley:infra:HeadSoftware", naming.name("head-software"))
+        super().__init__(
+            "volley:infra:HeadSoftware", naming.name("head-software"), opts=naming.in_cluster
+        )
         script = pulumi.Output.all(workers.scale_set.id, head.vm.id, head.private_ip, lease).apply(
             lambda ids: install_script(settings, *ids)
         )
@@ -81,7 +83,11 @@ def install_script(
     """
     wheel = wheel_name()
     cluster = cluster_settings(settings, scale_set_id, head_vm_id, lease_id)
-    files = {wheel: head_wheel(), "cluster-settings.json": cluster.to_json().encode()}
+    files = {
+        wheel: head_wheel(),
+        "cluster-settings.json": cluster.to_json().encode(),
+        "authorized_keys": "".join(f"{key}\n" for key in settings.ssh_public_keys).encode(),
+    }
     autoscaling, first_workers = "", 0
     if settings.has_autoscaler:
         limits = _worker_limits(settings)
@@ -89,6 +95,7 @@ def install_script(
         autoscaling = autoscaling_config(head_ip, settings.head, settings.worker, limits)
         files["autoscaling.yaml"] = autoscaling.encode()
     variables = {
+        "ADMIN": settings.admin_username,
         "WHEEL": wheel,
         "RAY_RESTARTS_WITH": _ray_restarts_with(autoscaling),
         "FIRST_WORKERS": first_workers,
@@ -103,8 +110,6 @@ def cluster_settings(
     settings: StackSettings, scale_set_id: str, head_vm_id: str, lease_id: str = ""
 ) -> ClusterSettings:
     """Returns the settings of the cluster that the head needs."""
-    listed = prices()
-    cost = hourly(settings)
     return ClusterSettings(
         scaling=settings.scaling,
         min_workers=settings.min_workers,
@@ -118,7 +123,7 @@ def cluster_settings(
         lease=lease_id,
         head=_node(settings.head),
         worker=_node(settings.worker),
-        prices=Prices(**asdict(cost), estimate=f"{listed.location}, {listed.as_of}"),
+        prices=Prices(**asdict(hourly(settings)), estimate=prices_from(settings)),
         security_updates=settings.security_updates,
     )
 

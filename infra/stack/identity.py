@@ -1,5 +1,7 @@
 """Managed identities of head, MLflow and workers, and their roles."""
 
+from dataclasses import dataclass
+
 import pulumi
 from pulumi_azure_native import authorization, managedidentity
 
@@ -11,8 +13,30 @@ BLOB_DATA_CONTRIBUTOR = "ba92f5b4-2d11-453d-a403-e96b0029c9fe"
 BLOB_DATA_READER = "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1"
 VM_CONTRIBUTOR = "9980e02c-c2be-4d73-94e8-173b1dc7cf3c"
 IDENTITY_OPERATOR = "f1a07417-d97a-45cb-824c-7a7467783830"
+READER = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
 ACR_PULL = "7f951dda-4ed3-4680-a7ca-43fe172d538d"
 AUTOSCALE_WRITER = "3afb7f49-54cb-416e-8c09-6dc049efa503"
+PLACES = {
+    "results": "the container results of the results account",
+    "token": "the container of Ray's token in the results account",
+    "environments": "the container environments of the results account",
+    "machines": "the cluster's resource group",
+    "workers-identity": "the identity workersIdentityId",
+    "worker-subnet": "the subnet workerSubnetId",
+    "image": "the image",
+    "lease": "the cluster's autoscale setting",
+    "registry": "the registry containerRegistryId",
+}
+"""What a role is for, by the end of its assignment's name."""
+ROLE_NAMES = {
+    BLOB_DATA_CONTRIBUTOR: "Storage Blob Data Contributor",
+    BLOB_DATA_READER: "Storage Blob Data Reader",
+    VM_CONTRIBUTOR: "Virtual Machine Contributor",
+    IDENTITY_OPERATOR: "Managed Identity Operator",
+    READER: "Reader",
+    ACR_PULL: "AcrPull",
+    AUTOSCALE_WRITER: "Azure AI Inference Deployment Operator",
+}
 """Built-in roles: a custom role would need the right to define roles in the subscription.
 
 The last is Azure AI Inference Deployment Operator, the narrowest that may write an autoscale
@@ -21,15 +45,28 @@ https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/ai-ma
 """
 
 
+@dataclass(frozen=True)
+class Identity:
+    """A user-assigned identity."""
+
+    id: pulumi.Output[str]
+    client_id: pulumi.Output[str]
+    principal_id: pulumi.Output[str]
+    key: str = ""
+    """The setting that names it, if it exists: somebody else gives it its roles."""
+
+
 class Identities(pulumi.ComponentResource):
     """User-assigned identities: for the head, for its MLflow server, and for all workers."""
 
-    def __init__(self, naming: Naming) -> None:
-        super().__init__("volley:infra:Identities", naming.name("identities"))
+    def __init__(self, naming: Naming, settings: StackSettings) -> None:
+        super().__init__(
+            "volley:infra:Identities", naming.name("identities"), opts=naming.in_cluster
+        )
         self._naming = naming
-        self.head = self._identity("head")
-        self.mlflow = self._identity("mlflow")
-        self.workers = self._identity("workers")
+        self.head = self._identity("head", "headIdentityId", settings.head_identity_id)
+        self.mlflow = self._identity("mlflow", "mlflowIdentityId", settings.mlflow_identity_id)
+        self.workers = self._identity("workers", "workersIdentityId", settings.workers_identity_id)
         self.register_outputs(
             {"head": self.head.id, "mlflow": self.mlflow.id, "workers": self.workers.id}
         )
@@ -38,42 +75,42 @@ class Identities(pulumi.ComponentResource):
         """Assigns the roles on the results account; returns them: machines depend on them."""
         head, workers = self.head, self.workers
         return [
-            self._role(
+            *self._role(
                 "head-results",
                 head,
                 scope=results.container_id,
                 role=BLOB_DATA_CONTRIBUTOR,
                 reason="Writes checkpoints and snapshots of MLflow's database",
             ),
-            self._role(
+            *self._role(
                 "mlflow-results",
                 self.mlflow,
                 scope=results.container_id,
                 role=BLOB_DATA_CONTRIBUTOR,
                 reason="Reads its database once and writes artifacts; MLflow has no other role",
             ),
-            self._role(
+            *self._role(
                 "head-token",
                 head,
                 scope=results.token_container_id,
                 role=BLOB_DATA_CONTRIBUTOR,
                 reason="Writes Ray's token at first boot",
             ),
-            self._role(
+            *self._role(
                 "workers-token",
                 workers,
                 scope=results.token_container_id,
                 role=BLOB_DATA_READER,
                 reason="Reads Ray's token",
             ),
-            self._role(
+            *self._role(
                 "head-environments",
                 head,
                 scope=results.environments_id,
                 role=BLOB_DATA_CONTRIBUTOR,
                 reason="Stores the Python environment for other machines",
             ),
-            self._role(
+            *self._role(
                 "workers-environments",
                 workers,
                 scope=results.environments_id,
@@ -91,14 +128,14 @@ class Identities(pulumi.ComponentResource):
         """
         head, workers = self.head, self.workers
         assignments = [
-            self._role(
+            *self._role(
                 "head-machines",
                 head,
-                scope=self._naming.resource_group.id,
+                scope=self._naming.group_id,
                 role=VM_CONTRIBUTOR,
                 reason="Creates and deletes workers: root on all machines of this group, no others",
             ),
-            self._role(
+            *self._role(
                 "head-workers-identity",
                 head,
                 scope=workers.id,
@@ -106,16 +143,22 @@ class Identities(pulumi.ComponentResource):
                 reason="Gives new workers their identity",
             ),
         ]
+        if settings.image.startswith("/"):
+            assignments += self._role(
+                "head-image",
+                head,
+                scope=pulumi.Output.from_input(settings.image.partition("/versions/")[0]),
+                role=READER,
+                reason="Makes new workers of this image",
+            )
         if settings.worker_subnet_id:
             subnet = pulumi.Output.from_input(settings.worker_subnet_id)
-            assignments.append(
-                self._role(
-                    "head-worker-subnet",
-                    head,
-                    scope=subnet,
-                    role=VM_CONTRIBUTOR,
-                    reason="Joins new workers to this subnet; the role allows nothing else there",
-                )
+            assignments += self._role(
+                "head-worker-subnet",
+                head,
+                scope=subnet,
+                role=VM_CONTRIBUTOR,
+                reason="Joins new workers to this subnet; the role allows nothing else there",
             )
         return assignments
 
@@ -132,33 +175,43 @@ class Identities(pulumi.ComponentResource):
     def grant_pulling(self, registry_id: str) -> list[pulumi.Resource]:
         """Lets all machines pull from a container registry; returns the assignments."""
         return [
-            self._role(
+            assignment
+            for name, identity in (("head", self.head), ("workers", self.workers))
+            for assignment in self._role(
                 f"{name}-registry",
                 identity,
                 scope=pulumi.Output.from_input(registry_id),
                 role=ACR_PULL,
                 reason="Pulls the images of experiments",
             )
-            for name, identity in (("head", self.head), ("workers", self.workers))
         ]
 
-    def _identity(self, what: str) -> managedidentity.UserAssignedIdentity:
-        return managedidentity.UserAssignedIdentity(
+    def _identity(self, what: str, key: str, existing: str) -> Identity:
+        if existing:
+            *_, group, _, _, _, name = existing.split("/")
+            found = managedidentity.get_user_assigned_identity_output(
+                resource_group_name=group,
+                resource_name=name,
+                opts=pulumi.InvokeOutputOptions(parent=self),
+            )
+            return Identity(found.id, found.client_id, found.principal_id, key)
+        made = managedidentity.UserAssignedIdentity(
             self._naming.name(what),
             **self._naming.in_group,
             resource_name_=self._naming.name(what),
             opts=self._naming.options(self),
         )
+        return Identity(made.id, made.client_id, made.principal_id)
 
     def _role(
-        self,
-        what: str,
-        identity: managedidentity.UserAssignedIdentity,
-        scope: pulumi.Output[str],
-        role: str,
-        reason: str,
-    ) -> authorization.RoleAssignment:
-        return authorization.RoleAssignment(
+        self, what: str, identity: Identity, scope: pulumi.Output[str], role: str, reason: str
+    ) -> list[pulumi.Resource]:
+        """Assigns a role and returns the assignment; tells the role of an identity that exists."""
+        if identity.key:
+            place = what.partition("-")[2]
+            pulumi.log.info(f"{identity.key} needs {ROLE_NAMES[role]} on {PLACES[place]}. {reason}")
+            return []
+        assignment = authorization.RoleAssignment(
             self._naming.name(what),
             scope=scope,
             principal_id=identity.principal_id,
@@ -168,6 +221,7 @@ class Identities(pulumi.ComponentResource):
             description=reason,
             opts=pulumi.ResourceOptions(parent=self, delete_before_replace=True),
         )
+        return [assignment]
 
 
 def _definition(role: str, scope: str) -> str:

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pulumi
-from pulumi_azure_native import managedidentity
 
 from infra.boot.cloud_config import MachineEnvironment, Role, cloud_config
 from infra.config.stack_settings import StackSettings
 from infra.ports import MLFLOW, head_flags, worker_flags
-from infra.stack.identity import Identities
+from infra.stack.identity import Identities, Identity
 from infra.stack.naming import Naming
 from infra.stack.network import Network
 from infra.stack.results_account import CONTAINER, ENVIRONMENTS, ResultsAccount
@@ -56,7 +55,7 @@ def check_custom_data(settings: StackSettings) -> None:
 def custom_data(
     environment: Callable[[StackSettings, Known], MachineEnvironment],
     prerequisites: Prerequisites,
-    identity: managedidentity.UserAssignedIdentity,
+    identity: Identity,
     head_ip: pulumi.Output[str],
 ) -> pulumi.Output[str]:
     """Returns a role's cloud-config in base64, as Azure expects it."""
@@ -117,6 +116,7 @@ def _environment(
         apt_packages=settings.apt_packages,
         containers=settings.containers or bool(settings.container_registry_id),
         container_registry=_registry(settings.container_registry_id),
+        gpus=(settings.head if role == "head" else settings.worker).gpus,
         shared_memory_gib=settings.shared_memory_gib,
         **own,
     )

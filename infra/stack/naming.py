@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pulumi
-from pulumi_azure_native.resources import ResourceGroup
+from pulumi_azure_native import resources
 
 from infra.config.stack_settings import StackSettings
 
@@ -21,17 +21,21 @@ class Naming:
     """Start of every name in the portal, "volley-dev"; Pulumi adds a suffix of eight digits."""
     location: str
     tags: dict[str, str]
-    resource_group: ResourceGroup
-    """Deleted with the stack, and everything in it."""
+    cluster: pulumi.Resource
+    """The component that contains all others."""
+    group: pulumi.Output[str]
+    """The name of the cluster's resource group."""
+    group_id: pulumi.Output[str]
+    made: resources.ResourceGroup | None
+    """The group if the stack makes it: it is deleted with the stack, and everything in it."""
 
     def name(self, what: str) -> str:
         return f"{self.prefix}-{what}"
 
     @property
-    def group(self) -> pulumi.Output[str]:
-        """The name of the resource group that is deleted with the stack."""
-        name: pulumi.Output[str] = self.resource_group.name
-        return name
+    def in_cluster(self) -> pulumi.ResourceOptions:
+        """Options of every component."""
+        return pulumi.ResourceOptions(parent=self.cluster)
 
     @property
     def tagged(self) -> dict[str, Any]:
@@ -40,7 +44,7 @@ class Naming:
 
     @property
     def in_group(self) -> dict[str, Any]:
-        """Arguments of every resource in the group that is deleted with the stack."""
+        """Arguments of every resource in the cluster's group."""
         return {"resource_group_name": self.group, **self.tagged}
 
     def options(self, parent: pulumi.Resource, **more: Any) -> pulumi.ResourceOptions:
@@ -49,42 +53,32 @@ class Naming:
         `pulumi destroy` deletes the group and leaves the order to Azure, which waits where a
         network interface still lingers in a subnet.
         """
-        options = {"deleted_with": self.resource_group, **more}
+        options = {**({"deleted_with": self.made} if self.made else {}), **more}
         return pulumi.ResourceOptions(parent=parent, **options)
 
 
-def stack_prefix() -> str:
-    return resource_prefix(pulumi.get_project(), pulumi.get_stack())
+def naming_of(prefix: str, settings: StackSettings, cluster: pulumi.Resource) -> Naming:
+    """Returns the names in a new resource group of the cluster's, or in one that exists."""
+    location, tagged = settings.location, tags(settings)
+    if settings.resource_group:
+        found = resources.get_resource_group_output(
+            resource_group_name=settings.resource_group,
+            opts=pulumi.InvokeOutputOptions(parent=cluster),
+        )
+        return Naming(prefix, location, tagged, cluster, found.name, found.id, None)
+    options = pulumi.ResourceOptions(parent=cluster)
+    made = resources.ResourceGroup(prefix, location=location, tags=tagged, opts=options)
+    return Naming(prefix, location, tagged, cluster, made.name, made.id, made)
 
 
-def resource_prefix(project: str, stack: str) -> str:
-    """Returns the prefix of every resource: "volley-my-stack" for the stack My_Stack.
+def resource_prefix(cluster: str) -> str:
+    """Returns the prefix of every resource: "volley-my-stack" for the cluster volley-My_Stack.
 
     Container names have lower-case letters, digits and single hyphens only.
     """
-    plain = re.sub("[^a-z0-9]+", "-", f"{project}-{stack}".lower())
+    plain = re.sub("[^a-z0-9]+", "-", cluster.lower())
     return plain[:MAX_PREFIX].strip("-")
 
 
 def tags(settings: StackSettings) -> dict[str, str]:
-    values = {
-        "project": pulumi.get_project(),
-        "stack": pulumi.get_stack(),
-        "owner": settings.owner,
-        "cost-centre": settings.cost_centre,
-    }
-    return {key: value for key, value in values.items() if value}
-
-
-def without_type_aliases(
-    args: pulumi.ResourceTransformationArgs,
-) -> pulumi.ResourceTransformationResult:
-    """Returns a resource as declared, without its type's names at explicit API versions.
-
-    azure-native lists up to 60 such names a type, for states that were written by programs that
-    name an API version (azure-native:network/v20230201:Subnet). No volley stack has one: the
-    program declares the types without a version, whose names stay when azure-native is upgraded.
-    """
-    options = pulumi.ResourceOptions.merge(args.opts, None)
-    options.aliases = None
-    return pulumi.ResourceTransformationResult(args.props, options)
+    return {"project": pulumi.get_project(), "stack": pulumi.get_stack(), **settings.tags}

@@ -1,6 +1,9 @@
 """The network: a vnet, a subnet for the head and one for the workers, and their NSG rules."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from ipaddress import IPv4Network, collapse_addresses
+from typing import Any
 
 import pulumi
 from pulumi_azure_native import network
@@ -8,6 +11,7 @@ from pulumi_azure_native import network
 from infra.config.check_network import width_of_subnet
 from infra.config.stack_settings import StackSettings
 from infra.ports import SSH, TO_EVERY_NODE, TO_HEAD, OpenPorts
+from infra.stack import vm_arguments as parts
 from infra.stack.naming import Naming
 
 
@@ -16,8 +20,8 @@ class Rule:
     """One inbound TCP rule of an NSG."""
 
     name: str
-    source: pulumi.Input[str]
-    """A CIDR."""
+    source: pulumi.Input[str] | list[str]
+    """A CIDR, or several."""
     ports: tuple[str, ...]
     reason: str
 
@@ -25,7 +29,12 @@ class Rule:
 def head_rules(settings: StackSettings, worker_cidr: pulumi.Input[str]) -> list[Rule]:
     """Returns the head's inbound rules: SSH from the administrator, Ray from the workers."""
     return [
-        Rule("ssh-from-admin", settings.admin_cidr, (str(SSH),), "The administrator's shell"),
+        Rule(
+            "ssh-from-admin",
+            _merged(settings.admin_cidrs),
+            (str(SSH),),
+            "The administrators' shell",
+        ),
         *_ray_rules("workers", worker_cidr, TO_HEAD),
     ]
 
@@ -58,7 +67,7 @@ def security_rules(rules: list[Rule]) -> list[network.SecurityRuleArgs]:
             direction="Inbound",
             access="Allow",
             protocol="Tcp",
-            source_address_prefix=rule.source,
+            **_source(rule),
             source_port_range="*",
             destination_address_prefix="*",
             destination_port_ranges=list(rule.ports),
@@ -80,10 +89,22 @@ def security_rules(rules: list[Rule]) -> list[network.SecurityRuleArgs]:
     return [*allowed, denied]
 
 
+def _source(rule: Rule) -> dict[str, Any]:
+    if isinstance(rule.source, list):
+        return {"source_address_prefixes": rule.source}
+    return {"source_address_prefix": rule.source}
+
+
+def _merged(cidrs: Iterable[str]) -> str | list[str]:
+    """Returns networks of which none overlaps another: Azure refuses a rule with such."""
+    merged = [str(network) for network in collapse_addresses(map(IPv4Network, cidrs))]
+    return merged if len(merged) > 1 else merged[0]
+
+
 class Network(pulumi.ComponentResource):
     """The vnet with two subnets; with existing subnets, the NSGs only.
 
-    Machines reach the internet through a NAT gateway; only the head has a public address.
+    Machines reach the internet through a NAT gateway; only the head may have a public address.
     In existing subnets the NSGs are attached to the machines' network interfaces.
     """
 
@@ -95,7 +116,7 @@ class Network(pulumi.ComponentResource):
     worker_nsg: pulumi.Output[str] | None
 
     def __init__(self, naming: Naming, settings: StackSettings) -> None:
-        super().__init__("volley:infra:Network", naming.name("network"))
+        super().__init__("volley:infra:Network", naming.name("network"), opts=naming.in_cluster)
         self._naming = naming
         if settings.head_subnet_id:
             self._use(settings, settings.head_subnet_id, settings.worker_subnet_id)
@@ -120,7 +141,7 @@ class Network(pulumi.ComponentResource):
             address_space=network.AddressSpaceArgs(address_prefixes=[settings.vnet_cidr]),
             opts=self._naming.options(self),
         )
-        nat = self._nat_gateway()
+        nat = self._nat_gateway(settings)
         head_cidr, worker_cidr = settings.head_subnet_cidr, settings.worker_subnet_cidr
         head_nsg = self._nsg("head", head_rules(settings, worker_cidr))
         worker_nsg = self._nsg("workers", worker_rules(head_cidr, worker_cidr))
@@ -139,12 +160,13 @@ class Network(pulumi.ComponentResource):
             opts=self._naming.options(self),
         )
 
-    def _nat_gateway(self) -> network.NatGateway:
+    def _nat_gateway(self, settings: StackSettings) -> network.NatGateway:
         address = network.PublicIPAddress(
             self._naming.name("nat-ip"),
             **self._naming.in_group,
             public_ip_address_name=self._naming.name("nat-ip"),
             sku=network.PublicIPAddressSkuArgs(name="Standard"),
+            zones=parts.zones(settings),
             public_ip_allocation_method="Static",
             # Azure adds it with the gateway; after a refresh `up` would take it away.
             opts=self._naming.options(self, ignore_changes=["natGateway"]),
@@ -154,6 +176,7 @@ class Network(pulumi.ComponentResource):
             **self._naming.in_group,
             nat_gateway_name=self._naming.name("nat"),
             sku=network.NatGatewaySkuArgs(name="Standard"),
+            zones=parts.zones(settings),
             public_ip_addresses=[network.SubResourceArgs(id=address.id)],
             opts=self._naming.options(self),
         )

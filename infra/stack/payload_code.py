@@ -32,7 +32,9 @@ class PayloadCode(pulumi.ComponentResource):
     def __init__(
         self, naming: Naming, head: Head, payload: bytes, after: list[pulumi.Resource]
     ) -> None:
-        super().__init__("volley:infra:PayloadCode", naming.name("payload-code"))
+        super().__init__(
+            "volley:infra:PayloadCode", naming.name("payload-code"), opts=naming.in_cluster
+        )
         self.run_commands: list[pulumi.Resource] = [
             run_command_on_head(self, naming, head, f"{PAYLOAD}-{number}", script, TIMEOUT_S, after)
             for number, script in enumerate(install_scripts(payload), start=1)

@@ -3,7 +3,8 @@
 It keeps what is current. head/saved_database.py makes the copies that protect from a bad overwrite.
 """
 
-from ipaddress import IPv4Network
+from collections.abc import Iterable
+from ipaddress import IPv4Network, collapse_addresses
 from typing import Any
 
 import pulumi
@@ -56,7 +57,7 @@ class ResultsAccount(pulumi.ComponentResource):
     """IP address of the private endpoint; empty if machines use the account's public name."""
 
     def __init__(self, naming: Naming, settings: StackSettings, net: Network) -> None:
-        super().__init__("volley:infra:Results", naming.name("results"))
+        super().__init__("volley:infra:Results", naming.name("results"), opts=naming.in_cluster)
         self._naming = naming
         self._provider: Provider | None = None
         """Provider for the account's subscription, if that is not the stack's."""
@@ -104,12 +105,10 @@ class ResultsAccount(pulumi.ComponentResource):
 
     def _make(self, settings: StackSettings, net: Network) -> None:
         self.address = pulumi.Output.from_input("")
-        group = resources.ResourceGroup(
-            self._naming.name("results"), **self._naming.tagged, opts=self._kept
-        )
+        self._group = settings.results_resource_group or self._made_group()
         account = storage.StorageAccount(
             _account_name(self._naming.prefix),
-            resource_group_name=group.name,
+            resource_group_name=self._group,
             **self._naming.tagged,
             kind="StorageV2",
             # Three copies in one data centre. checkov wants copies in other regions
@@ -142,7 +141,7 @@ class ResultsAccount(pulumi.ComponentResource):
                     for subnet in (net.head_subnet, net.worker_subnet)
                 ],
                 # The administrator reads the results after the cluster is gone.
-                ip_rules=_ip_rules(settings.admin_cidr),
+                ip_rules=_ip_rules(settings.admin_cidrs),
             ),
             opts=pulumi.ResourceOptions.merge(
                 self._kept,
@@ -152,17 +151,24 @@ class ResultsAccount(pulumi.ComponentResource):
                 ),
             ),
         )
-        self._group = group.name
         self.account_id, self.account_name = account.id, account.name
         self.container_id = self._container(CONTAINER, self._kept).id
         self.environments_id = self._container(ENVIRONMENTS, self._kept).id
-        declare_retention(self._naming, account, group, self._kept)
+        declare_retention(self._naming, account, self._group, self._kept)
+
+    def _made_group(self) -> pulumi.Output[str]:
+        group = resources.ResourceGroup(
+            self._naming.name("results"), **self._naming.tagged, opts=self._kept
+        )
+        name: pulumi.Output[str] = group.name
+        return name
 
     def _make_token_container(self) -> None:
         options = pulumi.ResourceOptions(parent=self, provider=self._provider)
-        # Not "token": Azure refuses the name of a deleted container for 30 s. The group's name is
-        # new for each `pulumi up` after a `pulumi destroy`.
-        name = pulumi.Output.concat("token-", self._naming.group)
+        # Not "token": Azure refuses the name of a deleted container for 30 s, and the name of a
+        # group that the stack makes is new for each `pulumi up` after a `pulumi destroy`.
+        own = self._naming.group if self._naming.made else self._naming.prefix
+        name = pulumi.Output.concat("token-", own)
         container = self._container("token", options, name)
         self.token_container, self.token_container_id = container.name, container.id
 
@@ -185,15 +191,15 @@ def _account_name(prefix: str) -> str:
     return plain[: MAX_ACCOUNT_NAME - SUFFIX]
 
 
-def _ip_rules(cidr: str) -> list[storage.IPRuleArgs]:
+def _ip_rules(cidrs: Iterable[str]) -> list[storage.IPRuleArgs]:
     """Returns the firewall's rules for adminCidr; a wide one opens SSH, but not the results.
 
     A storage firewall accepts single addresses and networks down to /30, but no private ones.
     """
-    admin = IPv4Network(cidr)
-    if is_wide(admin) or is_private(admin):
-        return []
-    addresses = [str(address) for address in admin] if admin.prefixlen > 30 else [cidr]
+    addresses: list[str] = []
+    for admin in collapse_addresses(map(IPv4Network, cidrs)):
+        if not (is_wide(admin) or is_private(admin)):
+            addresses += map(str, admin if admin.prefixlen > 30 else [admin])
     return [storage.IPRuleArgs(i_p_address_or_range=address) for address in addresses]
 
 
@@ -223,7 +229,7 @@ def warn_of_versions(group: str, account: str, options: pulumi.InvokeOptions) ->
 def declare_retention(
     naming: Naming,
     account: storage.StorageAccount,
-    group: resources.ResourceGroup,
+    group: pulumi.Input[str],
     options: pulumi.ResourceOptions,
 ) -> None:
     """Declares what Azure keeps of what is deleted or replaced, and for how long.
@@ -233,7 +239,7 @@ def declare_retention(
     Without versions, soft delete keeps what is replaced, too:
     https://learn.microsoft.com/azure/storage/blobs/soft-delete-blob-overview
     """
-    where = {"resource_group_name": group.name, "account_name": account.name}
+    where = {"resource_group_name": group, "account_name": account.name}
     # Every account has both: Azure deletes them with the account, and not before.
     options = pulumi.ResourceOptions.merge(options, pulumi.ResourceOptions(deleted_with=account))
     storage.BlobServiceProperties(

@@ -170,7 +170,7 @@ def run_command_on_head(
             deleted_with=head.vm,
             delete_before_replace=True,
             hooks=pulumi.ResourceHookBinding(
-                on_error=[pulumi.ErrorHook(f"reason-{name}", tell_reason)]
+                on_error=[pulumi.ErrorHook(naming.name(f"reason-{name}"), tell_reason)]
             ),
             custom_timeouts=pulumi.CustomTimeouts(create="2h", update="2h"),
         ),

@@ -5,6 +5,8 @@ import bz2
 import shlex
 from collections.abc import Mapping
 
+import pulumi
+
 MAX_BYTES = 100_000
 """Azure documents no limit for an inline script; this one is volley's own."""
 UNPACK = """\
@@ -23,7 +25,7 @@ END = "END."
 """No line of base 85 has a dot."""
 
 
-class ScriptTooLargeError(Exception):
+class ScriptTooLargeError(pulumi.RunError):
     """The files are too large for a run command."""
 
 

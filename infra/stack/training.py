@@ -53,7 +53,7 @@ class Training(pulumi.ComponentResource):
         head: Head,
         after: list[pulumi.Resource],
     ) -> None:
-        super().__init__("volley:infra:Training", naming.name("training"))
+        super().__init__("volley:infra:Training", naming.name("training"), opts=naming.in_cluster)
         self.run_command = run_command_on_head(
             self,
             naming,

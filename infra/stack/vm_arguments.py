@@ -4,12 +4,15 @@ import pulumi
 from pulumi_azure_native import compute
 
 from infra.config.stack_settings import StackSettings
+from infra.config.vm_sizes import Machine
 
 NOTICE = "PT5M"
 
 
 def linux(settings: StackSettings) -> compute.LinuxConfigurationArgs:
-    """Returns the Linux configuration: no password, one key.
+    """Returns the Linux configuration: no password, keys only.
+
+    Azure gives them to a new machine only; infra/boot/install_head.sh sets those of today.
 
     checkov also wants no extension operations (CKV_AZURE_50), which run commands need, and a scale
     set that is patched while it runs (CKV_AZURE_95), which would end env runners: a new machine has
@@ -21,10 +24,8 @@ def linux(settings: StackSettings) -> compute.LinuxConfigurationArgs:
         provision_vm_agent=True,
         ssh=compute.SshConfigurationArgs(
             public_keys=[
-                compute.SshPublicKeyArgs(
-                    key_data=settings.ssh_public_key.strip(),
-                    path=f"/home/{user}/.ssh/authorized_keys",
-                )
+                compute.SshPublicKeyArgs(key_data=key, path=f"/home/{user}/.ssh/authorized_keys")
+                for key in settings.ssh_public_keys
             ]
         ),
     )
@@ -36,6 +37,18 @@ def image(settings: StackSettings) -> compute.ImageReferenceArgs:
         return compute.ImageReferenceArgs(id=settings.image)
     publisher, offer, sku, version = settings.image.split(":")
     return compute.ImageReferenceArgs(publisher=publisher, offer=offer, sku=sku, version=version)
+
+
+def disk_controller(machine: Machine) -> str | None:
+    """Returns the disk controller to ask for; None leaves it to Azure, which takes the size's.
+
+    https://learn.microsoft.com/azure/virtual-machines/nvme-overview
+    """
+    return "NVMe" if machine.nvme_only else None
+
+
+def zones(settings: StackSettings) -> list[str] | None:
+    return [settings.zone] if settings.zone else None
 
 
 def security(settings: StackSettings) -> compute.SecurityProfileArgs:

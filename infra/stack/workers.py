@@ -8,6 +8,7 @@ from infra.error_codes import WORKERS_HAVE_CHANGED
 from infra.stack import vm_arguments as parts
 from infra.stack.head import Head
 from infra.stack.machine_environment import Prerequisites, custom_data, worker_environment
+from infra.stack.naming import Naming
 from infra.stack.network import Network
 
 REPLACED_BY = [
@@ -49,7 +50,7 @@ class Workers(pulumi.ComponentResource):
     def __init__(self, prerequisites: Prerequisites, head: Head) -> None:
         naming, settings = prerequisites.naming, prerequisites.settings
         workers = prerequisites.identities.workers
-        super().__init__("volley:infra:Workers", naming.name("workers"))
+        super().__init__("volley:infra:Workers", naming.name("workers"), opts=naming.in_cluster)
         data = custom_data(worker_environment, prerequisites, workers, head.private_ip)
         self.scale_set = compute.VirtualMachineScaleSet(
             naming.name("workers"),
@@ -65,6 +66,7 @@ class Workers(pulumi.ComponentResource):
                 # The head creates workers later, so that a shortage cannot fail `up`.
                 capacity=0,
             ),
+            zones=parts.zones(settings),
             orchestration_mode="Flexible",
             platform_fault_domain_count=1,
             single_placement_group=False,
@@ -74,17 +76,21 @@ class Workers(pulumi.ComponentResource):
                 depends_on=prerequisites.grants,
                 replace_on_changes=REPLACED_BY,
                 delete_before_replace=True,
-                # Every update sends the capacity that is in the state.
-                ignore_changes=["sku.capacity"],
-                hooks=pulumi.ResourceHookBinding(before_update=[_same_capacity()]),
+                ignore_changes=[
+                    # Every update sends the capacity that is in the state.
+                    "sku.capacity",
+                    # Azure wants a key, but no rule lets anybody log in on a worker.
+                    "virtualMachineProfile.osProfile.linuxConfiguration.ssh",
+                ],
+                hooks=pulumi.ResourceHookBinding(before_update=[_same_capacity(naming)]),
             ),
         )
         self.register_outputs({"scaleSet": self.scale_set.id})
 
 
-def _same_capacity() -> pulumi.ResourceHook:
+def _same_capacity(naming: Naming) -> pulumi.ResourceHook:
     in_preview = pulumi.ResourceHookOptions(on_dry_run=True)
-    return pulumi.ResourceHook("same-capacity", refuse_other_capacity, in_preview)
+    return pulumi.ResourceHook(naming.name("same-capacity"), refuse_other_capacity, in_preview)
 
 
 def _profile(
@@ -98,7 +104,9 @@ def _profile(
             linux_configuration=parts.linux(settings),
         ),
         storage_profile=compute.VirtualMachineScaleSetStorageProfileArgs(
-            image_reference=parts.image(settings), os_disk=_os_disk(settings)
+            image_reference=parts.image(settings),
+            os_disk=_os_disk(settings),
+            disk_controller_type=parts.disk_controller(settings.worker),
         ),
         network_profile=_network(settings, net),
         security_profile=parts.security(settings),
@@ -116,7 +124,7 @@ def _os_disk(settings: StackSettings) -> compute.VirtualMachineScaleSetOSDiskArg
             caching="ReadOnly",
             disk_size_gb=settings.os_disk_gib,
             diff_disk_settings=compute.DiffDiskSettingsArgs(
-                option="Local", placement="ResourceDisk"
+                option="Local", placement=settings.worker.placement
             ),
         )
     return compute.VirtualMachineScaleSetOSDiskArgs(

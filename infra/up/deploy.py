@@ -44,6 +44,13 @@ TEMPORARY_ERRORS = {
     "RetryableError": "another operation on the resource has not ended",
 }
 """Codes of errors that go away by themselves, and what Azure is busy with."""
+REMEDIES = {
+    "AzureSpotFeatureNotEnabledForSubscription": "This subscription has no Spot VMs. Next: pulumi "
+    "config set workerSpot false (and headSpot false), then volley up",
+    "SkuNotAvailable": "Azure does not offer this size here at the moment, or not to this "
+    "subscription. Next: pulumi config set headSize or workerSize, or location, then volley up",
+}
+"""Codes of errors that stay, and what helps."""
 EXISTS = "cannot create already existing resource"
 
 
@@ -83,6 +90,9 @@ def main(arguments: Sequence[str], pause_s: float = PAUSE_S) -> int:
             return failure
         # The user approved the first run.
         options = [*arguments[1:], "--yes", "--skip-preview"]
+    for code, remedy in REMEDIES.items():
+        if code in done.errors:
+            print(remedy, file=sys.stderr)
     if EXISTS in done.errors:
         print(
             "The last `volley down` is unfinished. Next: volley down, then volley up",

@@ -21,9 +21,8 @@ from pulumi.runtime.mocks import MockMonitor
 from pulumi.runtime.settings import SETTINGS
 from pulumi.runtime.stack import wait_for_rpcs
 
-from infra.__main__ import declare
 from infra.config.read_stack import ConfigError, read_settings
-from infra.stack.training import training_script
+from infra.stack.ray_cluster import RayCluster
 from rehearsal.azure.azure_errors import AzureError, HalfMadeError
 from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.property_changes import changes
@@ -68,8 +67,7 @@ class InProcess:
 
     def up(self, config: Mapping[str, str]) -> Result:
         try:
-            settings = read_settings(config, ROOT)
-            script = training_script(settings, ROOT)
+            settings = read_settings({**config, "checkQuota": "false"}, ROOT)
         except ConfigError as error:
             return Result(error=str(error))
         update = _Update(self)
@@ -88,7 +86,8 @@ class InProcess:
             # Settings of mocks share one set of pending outputs between all programs of a process.
             SETTINGS.outputs = set()
             update.hooks = Hooks()
-            pulumi.Output.all(**declare(settings, script)).apply(outputs.update)
+            cluster = RayCluster(f"volley-{self.stack}", settings, ROOT)
+            pulumi.Output.all(**cluster.outputs).apply(outputs.update)
             try:
                 await wait_for_rpcs()
             except asyncio.CancelledError:

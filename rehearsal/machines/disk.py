@@ -27,7 +27,7 @@ class MachineSpec:
     gateway: str
     user_data: str
     admin_username: str
-    ssh_public_key: str
+    ssh_public_keys: list[str]
     has_environment: bool
     """Whether its image contains the Python environment of the lock."""
     disk_gib: int
@@ -73,7 +73,7 @@ def _write_seed(root: Path, spec: MachineSpec) -> None:
         # cloud-init runs once for each instance id: a replaced machine needs a new one.
         "instance-id": str(uuid.uuid4()),
         "local-hostname": spec.name,
-        "public-keys": [spec.ssh_public_key],
+        "public-keys": spec.ssh_public_keys,
     }
     subnet = {
         "type": "static",

@@ -19,7 +19,7 @@ from rehearsal.set_up.tools import DEBIAN_KEYRING
 PACKAGES = (
     "systemd,systemd-sysv,dbus,udev,libpam-systemd,sudo,openssh-server,"
     "iproute2,netbase,ifupdown,nftables,curl,ca-certificates,procps,"
-    "python3,python3-venv,xz-utils,zstd,xvfb,xauth"
+    "python3,python3-pip,xz-utils,zstd,xvfb,xauth"
 )
 """Azure's images have them too, except the last two, which a custom image may have.
 debootstrap cannot resolve cloud-init, what containers need, and faketime, which the soak needs."""

@@ -39,8 +39,6 @@ class Nothing(Mocks):
 def test_what_cannot_be_declared_is_told_before_anything_is_created(
     config: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    errors: list[str] = []
-    monkeypatch.setattr(pulumi.log, "error", errors.append)
     monkeypatch.setattr(pulumi, "get_root_directory", lambda: str(ROOT))
 
     async def program() -> None:
@@ -50,10 +48,7 @@ def test_what_cannot_be_declared_is_told_before_anything_is_created(
         main()
 
     try:
-        with pytest.raises(SystemExit) as end:
+        with pytest.raises(pulumi.RunError, match=message):
             asyncio.run(program())
     finally:
         pulumi.runtime.set_all_config({})
-    assert end.value.code == 1
-    (error,) = errors
-    assert message in error

@@ -143,7 +143,7 @@ def connected(laptop: Laptop, head: LocalHead) -> Laptop:
     return laptop
 
 
-def outputs_of(head: LocalHead, vm_id: str = "vm-1", **others: str) -> dict[str, str]:
+def outputs_of(head: LocalHead, vm_id: str = "vm-1", **others: Any) -> dict[str, Any]:
     return {
         "ssh": head.login,
         "headVmId": vm_id,
@@ -151,8 +151,9 @@ def outputs_of(head: LocalHead, vm_id: str = "vm-1", **others: str) -> dict[str,
         "headId": HEAD,
         "headName": "volley-dev-head",
         "resourceGroup": "volley-dev",
-        "pricePerHour": "0.73 US dollars (estimated, eastus, 2026-06)",
-        "pricePerHourAsleep": "0.05 US dollars (estimated, eastus, 2026-06)",
+        "pricePerHourUsd": 0.73,
+        "pricePerHourAsleepUsd": 0.05,
+        "pricesFrom": "estimated, eastus, 2026-06",
         **others,
     }
 

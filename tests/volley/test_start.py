@@ -124,6 +124,17 @@ def test_a_sleeping_cluster_is_known_by_azures_status(asleep: Laptop, head: Loca
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("identity")
+def test_a_head_that_was_shut_down_from_inside_still_bills(
+    asleep: Laptop, head: LocalHead, azure: Cloud
+) -> None:
+    head.stop()
+    azure.azure.set_power(HEAD, "PowerState/stopped")
+    line = "The head was shut down from inside, and Azure bills it as if it ran. Next: volley start"
+    assert asleep.volley("jupyter", code=2) == line
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("identity")
 def test_a_head_that_runs_but_does_not_answer_is_told_apart(
     asleep: Laptop, head: LocalHead, azure: Cloud
 ) -> None:

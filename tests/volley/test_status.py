@@ -17,8 +17,7 @@ from volley.stack import Outputs
 from volley.status import cluster_lines, status_page
 from volley.tables import console
 
-ESTIMATED = "US dollars (estimated, eastus, 2026-06)"
-OUTPUTS = Outputs({"pricePerHour": f"0.73 {ESTIMATED}", "pricePerHourAsleep": f"0.05 {ESTIMATED}"})
+OUTPUTS = Outputs({"pricePerHourUsd": 0.73, "pricePerHourAsleepUsd": 0.05})
 RUN = {
     "env_steps": 1_234_567,
     "steps_per_s": 5000.4,
@@ -321,8 +320,7 @@ def test_nodes_of_a_queue_that_is_away_are_not_shown_as_if_it_saw_them(
 def test_what_still_bills_while_the_head_sleeps_is_shown(
     connected: Laptop, head: LocalHead
 ) -> None:
-    asleep = "0.08 US dollars (estimated, eastus, 2026-06)"
-    connected.outputs(**outputs_of(head, pricePerHourAsleep=asleep))
+    connected.outputs(**outputs_of(head, pricePerHourAsleepUsd=0.08))
     (line,) = [line for line in connected.volley("cost").splitlines() if "asleep" in line]
     assert line.strip("│").split("│")[1].strip() == "0.08"
     assert json.loads(connected.volley("cost", "--json"))["per_hour_asleep"] == 0.08

@@ -18,8 +18,10 @@ class Faults:
     """How many machines a scale set can have; None: any number."""
     sold_out_code: str = "AllocationFailed"
     """The error beyond that. SkuNotAvailable comes at once, others when the operation ends."""
-    counts: bool = False
-    """Whether a larger capacity adds the difference to the old capacity, however many exist."""
+    capacity_is_goal: bool = False
+    """Whether the capacity is a number of machines that Azure keeps, deletions by name included. By
+    default a new capacity creates or deletes its difference to the old one, however many machines
+    exist, and a deletion by name leaves it: https://github.com/dataplat/dbatools/issues/10540"""
     keeps_capacity: bool = False
     """Whether a failed allocation and an eviction keep the capacity."""
     leaves_failed: bool = False

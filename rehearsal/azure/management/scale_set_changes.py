@@ -1,7 +1,7 @@
 """Changes that Azure makes to a scale set and its machines: resize, deletion, eviction, power.
 
-Switches in the faults decide what Azure's documents leave open: whether the capacity is a goal or a
-count of requested machines, and what an eviction and a failed allocation do to it.
+Switches in the faults decide what Azure's documents leave open: whether the capacity is a count of
+requested machines or a goal, and what an eviction and a failed allocation do to it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from rehearsal.azure.azure_errors import ArmError, RefusedError, not_found, refused
 from rehearsal.azure.management.management_faults import Faults
+from rehearsal.azure.resources import resource_skus
 from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.refusals import TIME_FACTOR
 from rehearsal.azure.resources.resource_kinds import Resource, Resources
@@ -54,7 +55,10 @@ class SetMachines:
             changed = if_match not in {"", etag(before)}
             if changed or faults.happens("changed_between"):
                 raise RefusedError(412, "PreconditionFailed", "The scale set has been modified.")
-            after, error = self._grown(with_capacity(before, capacity), before, faults, now)
+            wanted = with_capacity(before, capacity)
+            if restricted := resource_skus.refusal(wanted, before, self.azure.restricted):
+                raise refused(restricted)
+            after, error = self._grown(wanted, before, faults, now)
             if not_enough := exceeded_quota(
                 state.resources, {**state.resources, set_id: after}, self.azure.quota
             ):
@@ -62,8 +66,8 @@ class SetMachines:
             state.resources[set_id] = after
         return after, error
 
-    def delete(self, set_id: str, names: Collection[str]) -> None:
-        """Deletes machines by name; the capacity falls by their number.
+    def delete(self, set_id: str, names: Collection[str], faults: Faults) -> None:
+        """Deletes machines by name.
 
         Nothing has changed after a RefusedError: one of them does not belong to the scale set.
         """
@@ -74,7 +78,9 @@ class SetMachines:
             if unknown := sorted(set(names) - existing):
                 what = f"The provided instanceId {unknown[0]} is not an active VM of the scale set."
                 raise RefusedError(400, "InvalidParameter", what)
-            state.resources[set_id] = _less(scale_set, names, now, now + self.operation_s)
+            gone = now + self.operation_s
+            delete = _less if faults.capacity_is_goal else without
+            state.resources[set_id] = delete(scale_set, names, now, gone)
 
     def evict(self, set_id: str, name: str, faults: Faults) -> None:
         """Takes a Spot machine away, as POST .../simulateEviction does."""
@@ -100,7 +106,7 @@ class SetMachines:
         """Returns the scale set with the machines for its new capacity, and the error if any."""
         stay = [machine for machine in machines_of(before, now) if machine.gone is None]
         capacity = int(wanted.inputs["sku"]["capacity"])
-        counted = int(before.inputs["sku"]["capacity"]) if faults.counts else len(stay)
+        counted = len(stay) if faults.capacity_is_goal else int(before.inputs["sku"]["capacity"])
         more, ready = capacity - counted, now + self.operation_s
         if more < 0:
             oldest = {machine.name for machine in stay[:-more]}

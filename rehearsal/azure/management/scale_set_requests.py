@@ -39,6 +39,9 @@ def patch_scale_set(context: RequestContext, request: Request) -> Answer:
         context.allow(request, ASSIGN_IDENTITY, identity)
     for subnet in subnets_of(before.inputs):
         context.allow(request, JOIN_SUBNET, subnet)
+    storage = before.inputs["virtualMachineProfile"].get("storageProfile") or {}
+    if image := storage.get("imageReference", {}).get("id"):
+        context.allow(request, f"{COMPUTE}/images/read", image)
     capacity = int(request.body["sku"]["capacity"])
     after, error = context.machines.resize(set_id, capacity, request.if_match, request.faults)
     body = scale_set_body(set_id, after)
@@ -49,7 +52,7 @@ def delete_machines(context: RequestContext, request: Request) -> Answer:
     set_id = request.parts["id"]
     context.allow(request, f"{COMPUTE}/virtualMachineScaleSets/delete/action", set_id)
     scale_set = scale_set_of(context.azure.resources(), set_id)
-    context.machines.delete(set_id, request.body["instanceIds"])
+    context.machines.delete(set_id, request.body["instanceIds"], request.faults)
     return context.accepted(request, scale_set.inputs["location"])
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rehearsal.azure.azure_errors import ArmError, AzureError, HalfMadeError, not_found
-from rehearsal.azure.resources import refusals, roles, run_commands
+from rehearsal.azure.resources import refusals, resource_skus, roles, run_commands
 from rehearsal.azure.resources.resource_kinds import (
     KINDS,
     SUBSCRIPTION,
@@ -55,6 +55,12 @@ class Azure:
         """Limits of vCPUs by the names of quotas; a quota that is missing here is unlimited."""
         self.spot_machines: int | None = None
         """How many Spot machines a scale set gets at most; None: no limit."""
+        self.restricted: resource_skus.Restricted = {}
+        """Sizes that the subscription cannot have here."""
+        self.scopes: tuple[str, ...] = ()
+        """The resource ids within which the login that runs Pulumi may make and change things;
+        empty: anywhere."""
+        self.may_assign_roles = True
         self.abandoned = threading.Event()
         """Set when nobody waits for a script any more."""
 
@@ -96,6 +102,8 @@ class Azure:
         """
         with self.changing() as state:
             before = state.resources[resource_id]
+            if error := refusals.change_of(before.kind, before.inputs, inputs):
+                raise AzureError(error)
             changed = self._made(replace(before, inputs=inputs), resource_id, state.resources)
             if error := self._refusal(resource_id, changed, state.resources):
                 raise AzureError(error)
@@ -134,7 +142,11 @@ class Azure:
             case "getSubnet":
                 return self._existing(KINDS["Subnet"].resource_id(arguments)).inputs
             case (
-                "getVirtualMachine" | "getVirtualMachineScaleSet" | "getBlobServiceProperties"
+                "getVirtualMachine"
+                | "getVirtualMachineScaleSet"
+                | "getBlobServiceProperties"
+                | "getResourceGroup"
+                | "getUserAssignedIdentity"
             ) as function:
                 kind = KINDS[function.removeprefix("get")]
                 return self._described(kind.resource_id(arguments))
@@ -144,10 +156,10 @@ class Azure:
 
     def deallocate(self, vm_id: str) -> None:
         """Stops a VM as `az vm deallocate` does; all its resources stay as they were declared."""
-        self._set_power(vm_id, "PowerState/deallocated")
+        self.set_power(vm_id, "PowerState/deallocated")
 
     def start(self, vm_id: str) -> None:
-        self._set_power(vm_id, RUNS)
+        self.set_power(vm_id, RUNS)
 
     def apply(self, resources: Resources) -> None:
         """Makes the resources real; after an exception they are as before."""
@@ -172,6 +184,8 @@ class Azure:
 
     def _refusal(self, resource_id: str, made: Resource, resources: Resources) -> ArmError | None:
         """Returns why Azure does not make or change a resource at the moment."""
+        if error := self._unauthorized(resource_id, made.kind):
+            return error
         if made.kind in self.refused and resource_id not in resources:
             return self.refused[made.kind]
         if made.kind == "RoleAssignment":
@@ -179,7 +193,19 @@ class Azure:
         if made.kind == RUN_COMMAND:
             vm = resources.get(_vm_id(resource_id))
             return NOT_RUNNING if vm is not None and power_state(vm) != RUNS else None
+        if made.kind in {"VirtualMachine", "VirtualMachineScaleSet"} and (
+            error := resource_skus.refusal(made, resources.get(resource_id), self.restricted)
+        ):
+            return error
         return exceeded_quota(resources, {**resources, resource_id: made}, self.quota)
+
+    def _unauthorized(self, resource_id: str, kind: str) -> ArmError | None:
+        """https://learn.microsoft.com/azure/role-based-access-control/troubleshooting"""
+        inside = not self.scopes or any(is_within(resource_id, scope) for scope in self.scopes)
+        if inside and (self.may_assign_roles or kind != "RoleAssignment"):
+            return None
+        message = f"The client does not have authorization to perform a write over '{resource_id}'."
+        return ArmError("AuthorizationFailed", message, 403)
 
     def _execute(self, resource_id: str) -> None:
         """Executes a resource if it is a run command.
@@ -234,7 +260,7 @@ class Azure:
     def _vm_of(self, run_command_id: str) -> Resource:
         return self._existing(_vm_id(run_command_id))
 
-    def _set_power(self, vm_id: str, state: str) -> None:
+    def set_power(self, vm_id: str, state: str) -> None:
         with self.changing() as changed:
             view = {"powerState": state}
             changed.resources[vm_id] = replace(changed.resources[vm_id], instance_view=view)
@@ -250,6 +276,11 @@ class Azure:
         with self.state_file.changed() as state:
             yield state
             self.apply(state.resources)
+
+
+def is_within(resource_id: str, scope: str) -> bool:
+    """Whether a resource is the scope or in it; Azure ignores the case of ids."""
+    return f"{resource_id}/".lower().startswith(f"{scope}/".lower())
 
 
 def _vm_id(run_command_id: str) -> str:

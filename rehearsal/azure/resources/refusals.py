@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 from rehearsal.azure.azure_errors import ArmError
+from rehearsal.azure.resources.property_changes import changes
 from rehearsal.azure.resources.resource_kinds import Properties, Resource, Resources
 
 TIME_FACTOR = 30
@@ -36,6 +38,18 @@ IN_USE = {
     "VirtualNetwork": ("InUseSubnetCannotBeDeleted", IN_SUBNETS),
 }
 """By type: the error of a deletion while resources of the listed types refer to it."""
+
+UNCHANGEABLE = {
+    "VirtualMachine": (
+        "osProfile.adminUsername",
+        "osProfile.computerName",
+        "osProfile.customData",
+        "osProfile.linuxConfiguration.ssh",
+        "storageProfile.imageReference",
+    )
+}
+"""By type: properties that Azure sets once.
+https://learn.microsoft.com/rest/api/compute/virtual-machines/create-or-update"""
 
 
 @dataclass(frozen=True)
@@ -88,6 +102,15 @@ def after_failed_creation(vm_id: str, inputs: Properties, now: float) -> Iterato
         )
         error = ArmError("NicReservedForAnotherVm", message, 400)
         yield Hold("attach", interface, now + INTERFACE_RESERVED_S, error, by=vm_id)
+
+
+def change_of(kind: str, before: Properties, after: Properties) -> ArmError | None:
+    """Returns why a resource cannot be changed: Azure has set a property once and for all."""
+    for path in chain.from_iterable(changes(before, after).values()):
+        if path.startswith(UNCHANGEABLE.get(kind, ())):
+            message = f"Changing property '{path}' is not allowed."
+            return ArmError("PropertyChangeNotAllowed", message, 409)
+    return None
 
 
 def users_of(resource_id: str, resources: Resources) -> ArmError | None:

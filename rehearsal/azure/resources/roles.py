@@ -26,6 +26,7 @@ DELEGATION_KEY = "Microsoft.Storage/storageAccounts/blobServices/generateUserDel
 ASSIGN_IDENTITY = "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action"
 JOIN_SUBNET = "Microsoft.Network/virtualNetworks/subnets/join/action"
 VM_CONTRIBUTOR = "9980e02c-c2be-4d73-94e8-173b1dc7cf3c"
+READER = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
 IDENTITY_OPERATOR = "f1a07417-d97a-45cb-824c-7a7467783830"
 AUTOSCALE_WRITER = "3afb7f49-54cb-416e-8c09-6dc049efa503"
 ROLES: dict[str, tuple[str, ...]] = {
@@ -43,6 +44,7 @@ ROLES: dict[str, tuple[str, ...]] = {
         "Microsoft.Network/networkSecurityGroups/join/action",
     ),
     "7f951dda-4ed3-4680-a7ca-43fe172d538d": ("Microsoft.ContainerRegistry/registries/pull/read",),
+    READER: ("*/read",),
     AUTOSCALE_WRITER: ("Microsoft.Insights/autoscaleSettings/write",),
     IDENTITY_OPERATOR: (
         "Microsoft.ManagedIdentity/userAssignedIdentities/read",

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from infra.config.vm_sizes import Machine
 from rehearsal.azure.azure_errors import ArmError
+from rehearsal.azure.resources import resource_skus
 from rehearsal.azure.resources.resource_kinds import Properties, Resource, Resources, all_of
 from rehearsal.azure.resources.scale_set_machines import machines_of
 from rehearsal.azure.resources.virtual_network import FIRST_HOST, Subnet, subnets
@@ -103,10 +103,10 @@ def used_vcpus(resources: Resources) -> Counter[str]:
     """Returns the vCPUs of all machines by quota: Spot, or the family and the location."""
     used: Counter[str] = Counter()
     for vm in virtual_machines(resources):
-        machine = Machine.named(vm.size)
+        family, vcpus = resource_skus.vcpus(vm.size)
         spot = vm.profile.get("priority") == "Spot"
-        for quota in ("lowPriorityCores",) if spot else (machine.quota_family, "cores"):
-            used[quota] += machine.vcpus
+        for quota in ("lowPriorityCores",) if spot else (family, "cores"):
+            used[quota] += vcpus
     return used
 
 

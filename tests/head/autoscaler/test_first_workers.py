@@ -46,7 +46,7 @@ def test_a_lost_answer_makes_no_worker_more(cluster: Cluster) -> None:
 
 def test_a_shortage_is_told_by_rays_autoscaler_in_its_first_updates(cluster: Cluster) -> None:
     with cluster.cloud.faults.changed() as faults:
-        faults.machines, faults.keeps_capacity, faults.counts = 1, True, True
+        faults.machines, faults.keeps_capacity = 1, True
     assert first_workers.main(2) == 0
     cluster.update(60)
     report = cluster.report()

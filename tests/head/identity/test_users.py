@@ -69,7 +69,7 @@ class Head:
         python = self.root / "opt/volley/venv/bin/python"
         python.symlink_to(SYSTEM_PYTHON)
         users.do("install", "--directory", "--mode=0750", "--owner=ray", "--group=ray", self.home)
-        for line in re.findall("^install --directory .*$", INSTALL.read_text(), re.M):
+        for line in re.findall("^install --directory .* /var/.*$", INSTALL.read_text(), re.M):
             users.do(*line.replace("/var", f"{self.root}/var").split())
         own = ("--mode=0750", "--owner=identity", "--group=ray")  # As RuntimeDirectory=.
         users.do("install", "--directory", *own, self.root / "run/volley-identity")

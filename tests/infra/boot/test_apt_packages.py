@@ -23,16 +23,16 @@ esac
 
 
 class Booting(Machine):
-    """A machine that has python3-venv already."""
+    """A machine that has python3-pip already."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.command("apt-get", APT)
-        self.command("dpkg-query", "[[ ${@: -1} != python3-venv ]] || printf installed")
+        self.command("dpkg-query", "[[ ${@: -1} != python3-pip ]] || printf installed")
         self.want()
 
     def want(self, *packages: str) -> None:
-        lines = "".join(f"{package}\n" for package in ("python3-venv", *packages))
+        lines = "".join(f"{package}\n" for package in ("python3-pip", *packages))
         self.write("etc/volley/apt-packages.txt", lines)
 
     def install(self, patience_s: int = 0) -> subprocess.CompletedProcess[str]:

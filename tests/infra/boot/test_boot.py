@@ -102,6 +102,19 @@ def test_shellcheck_accepts_the_run_commands(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
+def test_azures_agent_polls_every_six_seconds_from_its_start(role: Role, tmp_path: Path) -> None:
+    config = yaml.safe_load(cloud_config(machine(role)))
+    (command,) = config["bootcmd"]
+    conf = tmp_path / "waagent.conf"
+    here = ["sh", "-c", command.replace("/etc/waagent.conf", str(conf))]
+    subprocess.run(here, check=True)  # Another image has no agent.
+    conf.write_text("Provisioning.Agent=auto\nExtensions.GoalStatePeriod=300\n")
+    subprocess.run(here, check=True)
+    assert conf.read_text() == "Provisioning.Agent=auto\nExtensions.GoalStatePeriod=6\n"
+    assert "walinuxagent" not in str(config["runcmd"])
+
+
+@pytest.mark.parametrize("role", ROLES)
 def test_every_unit_that_is_started_is_there(tree: Path, role: Role) -> None:
     for unit in UNITS[role]:
         assert (tree / "etc/systemd/system" / unit).is_file()

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 SCRIPT = FILES / "common" / SCRIPTS / "make-python-environment"
 PYTHON3 = """\
-# python3 -m venv FOLDER; or take_environment.py NAME FOLDER, where somebody has shared one.
+# python3 -m pip install --target FOLDER, or take_environment.py NAME FOLDER with a shared one.
 if [[ $1 != -m ]]; then
   [[ -e shared ]] || exit 1
   mkdir -p "$3/venv/bin"
@@ -23,8 +23,9 @@ if [[ $1 != -m ]]; then
   cp shared "$3/venv/lock.sha256"
   exit 0
 fi
-mkdir -p "$3/bin"
-ln -sf "$PWD/bin/pip" "$PWD/bin/uv" "$3/bin"
+while [[ $1 != --target ]]; do shift; done
+mkdir -p "$2/bin"
+ln -sf "$PWD/bin/uv" "$2/bin"
 """
 UV = """\
 case "$1 $2" in
@@ -55,7 +56,6 @@ class Booting(Machine):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.command("python3", PYTHON3)
-        self.command("pip", "")
         self.command("uv", UV)
         self.command("ray", "")
         self.write("etc/volley/requirements.txt", LOCK)

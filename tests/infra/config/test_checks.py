@@ -8,7 +8,7 @@ import pytest
 
 from infra.config.read_stack import ConfigError, read_settings
 from infra.config.stack_settings import StackSettings
-from tests.infra.declared_stack import EXISTING_SUBNETS, REQUIRED
+from tests.infra.declared_stack import EXISTING_SUBNETS, REQUIRED, SSH_KEY
 from tests.project import ROOT
 
 PRIVATE_KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\n-----END"
@@ -34,6 +34,8 @@ def problems(**config: str) -> dict[str, str]:
         ("adminCidr", "128.0.0.0/1", "allowPublicSsh"),
         ("adminCidr", "20.0.0.0/15", "allowPublicSsh"),
         ("adminCidr", "", "required"),
+        ("adminCidr", "203.0.113.7/32,8.8.8.8/4", '"8.8.8.8/4": must be an IPv4 CIDR'),
+        ("sshPublicKey", f"{SSH_KEY}\nssh-dss AAAA", "ssh-dss AAAA"),
         ("adminUsername", "root", "reserved by Azure or taken on the machines"),
         ("adminUsername", "admin", "reserved by Azure or taken on the machines"),
         ("adminUsername", "ray", "reserved by Azure or taken on the machines"),
@@ -54,8 +56,14 @@ def problems(**config: str) -> dict[str, str]:
         ("headSize", "Standard_NV12s_v3", "retired on 2026-09-30"),
         ("headSize", "NV16as_v4", "retired on 2026-09-30"),
         ("workerSize", "STANDARD_D2_V2", "its successor is Standard_D2as_v5"),
-        ("workerSize", "Standard_D2as_v6", "did you mean Standard_D2as_v5?"),
+        (
+            "workerSize",
+            "Standard_D2as_v99",
+            "is not in the list of 2026-11 (did you mean",
+        ),
+        ("workerSize", "Standard_F4s_v2", "Azure knows all sizes: az login, with checkQuota true"),
         ("headSize", "Standard_NV6ads_A10_v5", "GRID driver"),
+        ("zone", "1,2", "should match pattern"),
         ("location", "east-us", "did you mean eastus"),
         ("maxWorkers", "many", "valid integer"),
         ("maxWorkers", "-1", "greater than or equal to 0"),
@@ -81,6 +89,18 @@ def problems(**config: str) -> dict[str, str]:
         ("numEnvRunners", "12", "more than the 11 that fit"),
         ("image", "ubuntu", "publisher:offer:sku:version"),
         ("headSzie", "Standard_NC4as_T4_v3", "did you mean headSize?"),
+        (
+            "headIdentityId",
+            "rl-head",
+            "Microsoft.ManagedIdentity/userAssignedIdentities/<identity>",
+        ),
+        ("owner", "me", "pulumi config set --path tags.owner VALUE"),
+        ("costCentre", "42", "pulumi config set --path tags.cost-centre VALUE"),
+        ("tags", '{"Stack": "dev"}', '"Stack": is volley\'s own'),
+        ("tags", '{"team": "a", "Team": "b"}', '"Team": is there twice'),
+        ("tags", '{"a/b": "c"}', '"a/b": must have 1 to 128 characters, none of'),
+        ("tags", json.dumps({"note": "x" * 257}), '"note": has a value of more than 256'),
+        ("tags", json.dumps({str(tag): "x" for tag in range(49)}), "49: more than 48"),
     ],
 )
 def test_what_is_wrong_is_named(key: str, value: str, words: str) -> None:
@@ -122,6 +142,8 @@ def test_of_a_variable_that_is_not_text_the_name_is_shown_and_no_value() -> None
         ("aptPackages", '["htop", "g++", "libstdc++6", "python3.11", "htop=3.0.5-7build2"]'),
         ("environmentVariables", '{"_MY_MODE2": "a=b", "N": 3}'),
         ("adminUsername", "azureuser"),
+        ("workerSize", "d2ADS_v6"),
+        ("zone", "3"),
         ("sharedMemoryGib", "6"),
         ("numEnvRunners", "11"),
     ],
@@ -173,3 +195,8 @@ def test_one_existing_subnet_alone_is_refused() -> None:
 @pytest.mark.parametrize("limit", ["maxHours", "budget"])
 def test_a_limit_that_nobody_would_keep_is_refused(limit: str) -> None:
     assert "has no effect with scaling: cpu" in problems(**{limit: "9", "scaling": "cpu"})[limit]
+
+
+def test_a_budget_needs_the_price_of_every_machine() -> None:
+    line = problems(budget="20", headSize="Standard_D4as_v7")["budget"]
+    assert "needs the price of Standard_D4as_v7, which is unknown" in line

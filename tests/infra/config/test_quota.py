@@ -29,6 +29,8 @@ from tests.local_server import json_server
 T4, DAS = "Standard NCASv3_T4 Family", "standardDASv5Family"
 ENOUGH = {T4: 4, DAS: 100, "cores": 100, "lowPriorityCores": 8}
 PREFIX = "volley-dev"
+OWNER = [{"actions": ["*"], "notActions": []}]
+"""What a login may do, at any scope."""
 Serve = Callable[[Azure, int], str]
 
 stack = engine_stack.stack
@@ -51,7 +53,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
             assert headers["Authorization"] == "Bearer of nobody"
             path, _, page = url.partition("&page=")
             first = int(page or 0)
-            listed = lists(azure)[path.removeprefix(f"/subscriptions/{SUBSCRIPTION}")]
+            listed = lists(azure).get(path.removeprefix(f"/subscriptions/{SUBSCRIPTION}"), OWNER)
             body: dict[str, Any] = {"value": listed[first : first + 2]}
             if first + 2 < len(listed):
                 body["nextLink"] = f"{quota.MANAGEMENT}{path}&page={first + 2}"

@@ -58,7 +58,7 @@ def test_every_setting_is_in_the_table(project: dict[str, Any]) -> None:
     rows = table_rows("docs/configuration.md", "All settings")
     assert list(rows) == list(project["config"])
     assert rows["maxWorkers"][0] == "`4`"
-    assert rows["owner"][0] == ""
+    assert rows["sshPublicKey"][0] == ""
 
 
 # Pulumi.dev.yaml

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from infra.config.cost import DISK_SIZES_GIB, Prices
+from infra.config.prices import DISK_SIZES_GIB, Prices
 from infra.config.update_prices import TIERS, main
 from infra.config.vm_sizes import SIZES
 from tests.local_server import json_server

@@ -61,8 +61,12 @@ def test_the_tags_keep_the_stacks_own_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stack", "prefix"),
-    [("dev", "volley-dev"), ("My_Stack.2", "volley-my-stack-2"), ("a_", "volley-a")],
+    ("cluster", "prefix"),
+    [
+        ("volley-dev", "volley-dev"),
+        ("volley-My_Stack.2", "volley-my-stack-2"),
+        ("volley-a_", "volley-a"),
+    ],
 )
-def test_a_prefix_is_near_to_the_stacks_name(stack: str, prefix: str) -> None:
-    assert resource_prefix("volley", stack) == prefix
+def test_a_prefix_is_near_to_the_stacks_name(cluster: str, prefix: str) -> None:
+    assert resource_prefix(cluster) == prefix

@@ -18,6 +18,7 @@ from tests.infra.declared_stack import (
     REQUIRED,
     SOMEBODY_ELSES,
     Declared,
+    declare_stack,
 )
 
 Stack = Callable[[str], Declared]
@@ -36,6 +37,12 @@ def dev(stack: Stack) -> Declared:
 
 def test_the_administrator_reaches_ssh_on_the_head_and_nothing_else(dev: Declared) -> None:
     assert dev.open_ports(ADMIN, "head") == {22}
+
+
+def test_every_administrator_reaches_ssh_on_the_head() -> None:
+    team = declare_stack(adminCidr=f"{ADMIN}/32, {STRANGER}/32, {STRANGER}/32")
+    assert team.open_ports(ADMIN, "head") == team.open_ports(STRANGER, "head") == {22}
+    assert team.open_ports("198.51.100.98", "head") == set()
 
 
 @pytest.mark.parametrize("source", [STRANGER, SOMEBODY_IN_THE_VNET, HEAD, "168.63.129.16"])
@@ -62,6 +69,14 @@ def test_nobody_else_reaches_a_worker(dev: Declared, source: str) -> None:
 @pytest.mark.parametrize("machine", ["head", "worker0"])
 def test_nothing_but_tcp_is_open(dev: Declared, source: str, protocol: str, machine: str) -> None:
     assert dev.open_ports(source, machine, protocol) == set()
+
+
+def test_a_head_without_a_public_address_is_reached_at_its_private_one(stack: Stack) -> None:
+    private = stack("no public address")
+    assert not private.all("PublicIPAddress")
+    assert private.outputs["ssh"].endswith(" volley@172.16.1.4")
+    assert private.open_ports("172.16.9.5", "head") == {22}
+    assert private.open_ports(ADMIN, "head") == set()
 
 
 @pytest.mark.parametrize(

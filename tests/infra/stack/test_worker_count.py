@@ -14,7 +14,7 @@ from rehearsal.azure.resources.resource_kinds import all_of
 from rehearsal.drivers.in_process import InProcess
 from tests.infra.declared_stack import REQUIRED
 
-TAGGED = {**REQUIRED, "owner": "somebody"}
+TAGGED = {**REQUIRED, "tags": '{"owner": "somebody"}'}
 """A configuration that changes the scale set in place."""
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import pytest
 
 from infra.config.read_stack import SECRET
-from infra.stack.run_command import TRAINING
+from infra.stack.run_command import HEAD_SOFTWARE, TRAINING
 from rehearsal.azure.management.management_faults import Faults
 from rehearsal.azure.management.scale_set_changes import SetMachines
 from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import all_of
 from rehearsal.azure.resources.run_commands import RUN_COMMAND
 from rehearsal.scenario.stack_changes import KEPT
+from tests.infra.declared_stack import SSH_KEY
 from tests.infra.up import engine_stack
 from tests.infra.up.engine_stack import Stack, needs_pulumi
 from tests.infra.up.failing_azure import REASON
@@ -95,7 +96,7 @@ def test_a_changed_boot_file_replaces_the_head_says_so_and_starts_the_training(
 def test_no_change_of_the_scale_set_deletes_workers(declared: Stack) -> None:
     set_capacity(declared, 3)
     assert declared.steps() == {}  # Their number is the head's business.
-    declared.config("owner", "somebody")
+    declared.config("tags", '{"owner": "somebody"}')
     for command in ("preview", "up --yes --skip-preview"):
         failed = declared.pulumi(*command.split())
         assert failed.returncode != 0
@@ -106,6 +107,23 @@ def test_no_change_of_the_scale_set_deletes_workers(declared: Stack) -> None:
     assert capacity(declared) == 3
     tags = next(iter(all_of(declared.azure(), "VirtualMachineScaleSet").values())).inputs["tags"]
     assert tags["owner"] == "somebody"
+
+
+def test_a_changed_team_replaces_no_machine(declared: Stack) -> None:
+    before = execution_of(declared)
+    second = SSH_KEY.replace("AAAAC3NzaC1lZDI1NTE5AAAAI", "AAAAC3NzaC1lZDI1NTE5AAAAJ")
+    declared.config("adminCidr", "198.51.100.4/32, 203.0.113.7/32")
+    declared.config("sshPublicKey", f"{SSH_KEY}\n{second}\n")
+    assert declared.steps() == {"update": {"head-nsg", "head-software", "volleydev"}}
+    succeed(declared, "up", "--yes", "--skip-preview")
+    assert execution_of(declared) == before
+    # A machine that is made later has today's keys too.
+    declared.config("headSpot", "true")
+    succeed(declared, "up", "--yes", "--skip-preview")
+    commands = all_of(declared.azure(), RUN_COMMAND)
+    (software,) = [command for key, command in commands.items() if key.endswith(HEAD_SOFTWARE)]
+    assert "unpack authorized_keys" in software.inputs["source"]["script"]
+    declared.expect_no_changes()
 
 
 # What fails

@@ -96,18 +96,23 @@ def test_a_growth_takes_a_while(azure: Cloud, clock: Clock) -> None:
     assert ask(azure, "GET", SCALE_SET).json()["sku"]["capacity"] == 3
 
 
-def test_a_deletion_takes_a_while_and_lowers_the_capacity(azure: Cloud, clock: Clock) -> None:
+@pytest.mark.parametrize(("goal", "capacity"), [(False, 2), (True, 1)])
+def test_a_deletion_takes_a_while_and_may_lower_the_capacity(
+    azure: Cloud, clock: Clock, goal: bool, capacity: int
+) -> None:
+    with azure.faults.changed() as faults:
+        faults.capacity_is_goal = goal
     begun = ask(azure, "POST", f"{SCALE_SET}/delete", {"instanceIds": ["worker0"]})
     assert listed(azure) == {"worker0": "Deleting", "worker1": "Succeeded"}
     clock.now += 10
     assert ended(azure, begun)["status"] == "Succeeded"
-    assert (listed(azure), azure.capacity) == ({"worker1": "Succeeded"}, 1)
+    assert (listed(azure), azure.capacity) == ({"worker1": "Succeeded"}, capacity)
 
 
 def test_no_machine_gets_the_name_of_one_that_is_gone(azure: Cloud, clock: Clock) -> None:
     ask(azure, "POST", f"{SCALE_SET}/delete", {"instanceIds": ["worker1"]})
     clock.now += 10
-    resize(azure, 2)
+    resize(azure, 3)
     assert list(listed(azure)) == ["worker0", "worker2"]
 
 

@@ -22,6 +22,9 @@ def azure(tmp_path: Path) -> Azure:
     return made
 
 
+SIZED = {"hardwareProfile": {"vmSize": "Standard_D2as_v5"}}
+
+
 def make(azure: Azure, kind: str, resource_id: str, inputs: Properties) -> Properties:
     return azure.create(f"azure-native:any:{kind}", resource_id, inputs)
 
@@ -82,10 +85,10 @@ def test_identities_are_different(azure: Azure) -> None:
 
 
 def test_a_vm_keeps_its_id_and_a_replaced_one_has_another(azure: Azure) -> None:
-    first = make(azure, "VirtualMachine", "/g/head", {})["vmId"]
-    assert azure.update("/g/head", {})["vmId"] == first
+    first = make(azure, "VirtualMachine", "/g/head", SIZED)["vmId"]
+    assert azure.update("/g/head", SIZED)["vmId"] == first
     azure.delete("/g/head")
-    assert make(azure, "VirtualMachine", "/g/head", {})["vmId"] != first
+    assert make(azure, "VirtualMachine", "/g/head", SIZED)["vmId"] != first
 
 
 def test_what_is_deleted_takes_with_it_what_is_in_it(azure: Azure) -> None:

@@ -44,7 +44,8 @@ class Executing(Azure):
 @pytest.fixture
 def azure(tmp_path: Path) -> Executing:
     made = Executing(tmp_path / "azure.json")
-    made.create("azure-native:compute:VirtualMachine", VM, {})
+    size = {"hardwareProfile": {"vmSize": "Standard_D2as_v5"}}
+    made.create("azure-native:compute:VirtualMachine", VM, size)
     return made
 
 

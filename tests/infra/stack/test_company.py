@@ -1,0 +1,91 @@
+"""A subscription in which somebody else has made the groups and identities, and allows no more."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pulumi
+import pytest
+
+from rehearsal.azure.resources.azure_stand_in import Azure
+from rehearsal.azure.resources.resource_kinds import KINDS, all_of
+from rehearsal.drivers.in_process import InProcess
+from tests.infra.declared_stack import REQUIRED
+
+pytestmark = pytest.mark.slow
+
+GROUPS = {"resourceGroup": "team-rl", "resultsResourceGroup": "team-results"}
+IDENTITIES = {
+    f"{who}IdentityId": KINDS["UserAssignedIdentity"].resource_id(
+        {"resourceGroupName": "team-identities", "resourceName": f"rl-{who}"}
+    )
+    for who in ("head", "mlflow", "workers")
+}
+
+
+@pytest.fixture
+def azure(tmp_path: Path) -> Azure:
+    """Two groups and three identities; the login may write in the two groups alone."""
+    azure = Azure(tmp_path / "azure.json")
+    groups = []
+    for name in GROUPS.values():
+        group = KINDS["ResourceGroup"].resource_id({"resourceGroupName": name})
+        azure.create("azure-native:resources:ResourceGroup", group, {"resourceGroupName": name})
+        groups.append(group)
+    for identity in IDENTITIES.values():
+        azure.create("azure-native:managedidentity:UserAssignedIdentity", identity, {})
+    azure.scopes = tuple(groups)
+    return azure
+
+
+@pytest.fixture
+def driver(azure: Azure) -> InProcess:
+    return InProcess(azure)
+
+
+def test_a_login_of_two_groups_is_enough(azure: Azure, driver: InProcess) -> None:
+    before = set(azure.resources())
+    assert "AuthorizationFailed" in driver.up(REQUIRED).error
+    config = {**REQUIRED, **GROUPS}
+    result = driver.up(config)
+    assert not result.error
+    assert result.outputs["resourceGroup"] == "team-rl"
+    assert driver.up(config).operations == frozenset()
+    (role,) = [
+        assignment.inputs["scope"]
+        for assignment in all_of(azure.resources(), "RoleAssignment").values()
+        if assignment.inputs["description"].startswith("Creates and deletes workers")
+    ]
+    assert role.endswith("/resourceGroups/team-rl")
+    driver.destroy()
+    kept = set(azure.resources()) - before
+    assert {azure.resources()[one].kind for one in kept} >= {"StorageAccount", "BlobContainer"}
+    assert all("/resourceGroups/team-results/" in one for one in kept)
+    assert before <= set(azure.resources())
+
+
+def test_identities_that_exist_get_no_role_and_what_they_need_is_told(
+    azure: Azure, driver: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    azure.may_assign_roles = False
+    lines: list[str] = []
+    monkeypatch.setattr(pulumi.log, "info", lines.append)
+    config = {**REQUIRED, **GROUPS, **IDENTITIES}
+    assert "AuthorizationFailed" in driver.up({**REQUIRED, **GROUPS}).error
+    result = driver.up(config)
+    assert not result.error
+    assert all_of(azure.resources(), "RoleAssignment") == {}
+    (head,) = all_of(azure.resources(), "VirtualMachine").values()
+    assert set(head.inputs["identity"]["userAssignedIdentities"]) == {
+        IDENTITIES["headIdentityId"],
+        IDENTITIES["mlflowIdentityId"],
+    }
+    assert (
+        "headIdentityId needs Virtual Machine Contributor on the cluster's resource group. "
+        "Creates and deletes workers: root on all machines of this group, no others"
+    ) in lines
+    assert (
+        len([line for line in lines if re.match(r"workersIdentityId needs .+ Reader on", line)])
+        == 2
+    )
