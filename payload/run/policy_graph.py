@@ -1,6 +1,5 @@
 """A checkpoint's policy as a function of tensors, which can become an ONNX model."""
 
-
 import torch
 from ray.rllib.algorithms.dqn.default_dqn_rl_module import QF_PREDS, DefaultDQNRLModule
 from ray.rllib.core.columns import Columns
