@@ -52,8 +52,8 @@ def divided(before: Any, interval: Interval, records: Sequence[Record]) -> list[
     for record in records:
         if not (held := seconds[record.key]):
             continue
-        found = shares.get((record.key, record.submitted_by))
-        old = found or Share(record.key, record.name, record.submitted_by)
+        share = shares.get((record.key, record.submitted_by))
+        old = share or Share(record.key, record.name, record.submitted_by)
         shares[old.key, old.submitted_by] = Share(
             old.key,
             old.name,

@@ -54,8 +54,8 @@ def check_image(settings: StackSettings) -> Iterator[Problem]:
 def check_shared_memory(settings: StackSettings) -> Iterator[Problem]:
     """Checks that the smallest machine has the memory."""
     sizes = [settings.head_size, *([settings.worker_size] if settings.max_workers else [])]
-    known = settings.catalog.sizes
-    machines = [known[size] for size in sizes if size in known]
+    table = settings.catalog.sizes
+    machines = [table[size] for size in sizes if size in table]
     smallest = min(machines, key=lambda machine: machine.memory_gib, default=None)
     wanted = settings.shared_memory_gib
     if smallest is not None and wanted > LARGEST_SHARED_MEMORY * smallest.memory_gib:

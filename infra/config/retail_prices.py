@@ -30,8 +30,8 @@ def vm_price(location: str, size: str, address: str = "", timeout_s: float = TIM
         OSError: Azure does not answer.
     """
     where = f"armRegionName eq '{location}' and armSkuName eq '{size}'"
-    found = items(address or ADDRESS, f"serviceName eq 'Virtual Machines' and {where}", timeout_s)
-    linux = [item for item in found if "Windows" not in item["productName"]]
+    priced = items(address or ADDRESS, f"serviceName eq 'Virtual Machines' and {where}", timeout_s)
+    linux = [item for item in priced if "Windows" not in item["productName"]]
     spot = [item for item in linux if item["skuName"].endswith(" Spot")]
     regular = [item for item in linux if not item["skuName"].endswith((" Spot", " Low Priority"))]
     return VmPrice(regular=first(regular, size), spot=first(spot, size) if spot else None)

@@ -40,17 +40,17 @@ def main(arguments: list[str], file: Path = FILE) -> int:
         print(f"sizes: --location {location}: {wrong}", file=sys.stderr)
         return 2
     try:
-        found = _listed(location)
+        listed = _listed(location)
     except NoListError as error:
         print(f"sizes: {error}; {file.name} is unchanged", file=sys.stderr)
         return 2
     before = SizesFile.model_validate_json(file.read_text())
-    missing = before.sizes.keys() - found.keys()
+    missing = before.sizes.keys() - listed.keys()
     source = f"Azure's resource SKUs of {location}"
     if missing:
         source += f", and as before, which was {before.source}: {', '.join(sorted(missing))}"
     sizes = {
-        size: _fields(found[size]) if size in found else fields
+        size: _fields(listed[size]) if size in listed else fields
         for size, fields in before.sizes.items()
     }
     month = datetime.now(UTC).strftime("%Y-%m")
@@ -73,10 +73,10 @@ def _listed(location: str) -> dict[str, Machine]:
         raise NoListError("needs the Azure CLI, with az login") from None
     if done.returncode:
         raise NoListError((done.stderr.strip() or "az ended with an error").splitlines()[-1])
-    found = machines(json.loads(done.stdout))
-    if not found:
+    listed = machines(json.loads(done.stdout))
+    if not listed:
         raise NoListError(f"Azure lists no size in {location}")
-    return dict(found)
+    return dict(listed)
 
 
 def _fields(machine: Machine) -> dict[str, str | int | float | bool]:

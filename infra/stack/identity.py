@@ -189,12 +189,17 @@ class Identities(pulumi.ComponentResource):
     def _identity(self, what: str, key: str, existing: str) -> Identity:
         if existing:
             *_, group, _, _, _, name = existing.split("/")
-            found = managedidentity.get_user_assigned_identity_output(
+            identity = managedidentity.get_user_assigned_identity_output(
                 resource_group_name=group,
                 resource_name=name,
                 opts=pulumi.InvokeOutputOptions(parent=self),
             )
-            return Identity(found.id, found.client_id, found.principal_id, key)
+            return Identity(
+                identity.id,
+                identity.client_id,
+                identity.principal_id,
+                key,
+            )
         made = managedidentity.UserAssignedIdentity(
             self._naming.name(what),
             **self._naming.in_group,

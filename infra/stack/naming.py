@@ -61,11 +61,11 @@ def naming_of(prefix: str, settings: StackSettings, cluster: pulumi.Resource) ->
     """Returns the names in a new resource group of the cluster's, or in one that exists."""
     location, tagged = settings.location, tags(settings)
     if settings.resource_group:
-        found = resources.get_resource_group_output(
+        group = resources.get_resource_group_output(
             resource_group_name=settings.resource_group,
             opts=pulumi.InvokeOutputOptions(parent=cluster),
         )
-        return Naming(prefix, location, tagged, cluster, found.name, found.id, None)
+        return Naming(prefix, location, tagged, cluster, group.name, group.id, None)
     options = pulumi.ResourceOptions(parent=cluster)
     made = resources.ResourceGroup(prefix, location=location, tags=tagged, opts=options)
     return Naming(prefix, location, tagged, cluster, made.name, made.id, made)

@@ -20,12 +20,12 @@ def export(options: argparse.Namespace) -> int:
 
     with own_errors(f"env: {experiment.env}"):
         parity, metadata = export(checkpoint, options.onnx)
-    found = f"{parity.scores} within {parity.difference:.1e}"
+    scores = f"{parity.scores} within {parity.difference:.1e}"
     if not parity.holds:
         print(
             f"volley: --onnx {options.onnx}: not written, it differs from torch: of "
-            f"{parity.observations} observations {parity.different_actions} other actions, {found} "
-            f"(at most {TOLERANCE:g})",
+            f"{parity.observations} observations {parity.different_actions} other actions, "
+            f"{scores} (at most {TOLERANCE:g})",
             file=sys.stderr,
         )
         return 1
@@ -33,6 +33,6 @@ def export(options: argparse.Namespace) -> int:
         print(printable(f"{name:<16} {value}"))
     print(
         f"{options.onnx}: ONNX Runtime gives what torch gives for {parity.observations} "
-        f"observations: the same actions, {found}"
+        f"observations: the same actions, {scores}"
     )
     return 0
