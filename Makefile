@@ -36,7 +36,7 @@ test: lint  ## Lint, types and all tests
 
 # The imports of a third process would take longer than it saves.
 quick: lint  ## Lint, types and the tests that need no process
-	OMP_NUM_THREADS=1 $(PYTEST) --numprocesses 2 -m "not slow" --timeout 60 $(ARGS)
+	OMP_NUM_THREADS=1 $(PYTEST) --numprocesses 2 -m "not slow and not chaos" --timeout 60 $(ARGS)
 
 chaos: .venv/dev  ## Kill, cut off and fill up whatever a run needs while it trains (Linux, root)
 	$(BIN)/pytest tests/chaos -m chaos --timeout 600 $(ARGS)

@@ -101,6 +101,7 @@ def test_shellcheck_accepts_the_run_commands(tmp_path: Path) -> None:
         run(SHELLCHECK, script)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ROLES)
 def test_azures_agent_polls_every_six_seconds_from_its_start(role: Role, tmp_path: Path) -> None:
     config = yaml.safe_load(cloud_config(machine(role)))
