@@ -80,7 +80,9 @@ def leave_local_ray() -> None:
 
     node = worker._global_node
     started = [] if node is None else list(node.all_processes.values())
-    ray.shutdown()
-    for info in itertools.chain(*started):
-        info.process.wait(FREE_WITHIN_S)
-    remove_ray_folder()
+    try:
+        ray.shutdown()
+        for info in itertools.chain(*started):
+            info.process.wait(FREE_WITHIN_S)
+    finally:
+        remove_ray_folder()
