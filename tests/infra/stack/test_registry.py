@@ -27,10 +27,11 @@ pytestmark = [
 
 SCRIPT = FILES / "common" / SCRIPTS / "make-python-environment"
 PYTHON3 = """\
-# python3 -m venv FOLDER; nobody has shared an environment.
+# python3 -m pip install --target FOLDER; nobody has shared an environment.
 [[ $1 == -m ]] || exit 1
-mkdir -p "$3/bin"
-ln -sf "$PWD/bin/pip" "$PWD/bin/uv" "$3/bin"
+while [[ $1 != --target ]]; do shift; done
+mkdir -p "$2/bin"
+ln -sf "$PWD/bin/uv" "$2/bin"
 """
 AWAY_S = 120 / TIME_FACTOR
 WHEEL = "ray-2.60.0-py3-none-any.whl"
@@ -75,7 +76,6 @@ class Booting(Machine):
         super().__init__(root)
         self.index = index
         self.command("python3", PYTHON3)
-        self.command("pip", "")
         self.command("uv", f'exec {UV} "$@"')
         self.write("etc/volley/apt-packages.txt", "")
         self.write("etc/volley/uv.txt", "")
