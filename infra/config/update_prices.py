@@ -21,12 +21,8 @@ EVERYWHERE = ("Global", "")
 
 def main(arguments: list[str], address: str = ADDRESS, file: Path = FILE) -> int:
     """Returns 0, or 2 if a price is missing; then the file is unchanged."""
-    parser = argparse.ArgumentParser(prog="make prices", description="Update Azure's prices.")
-    parser.add_argument("--location", default="eastus", help="Azure region (default: eastus)")
-    location: str = parser.parse_args(arguments).location
-    if location not in LOCATIONS:
-        wrong = f"is not an Azure location{nearest(location, LOCATIONS)}"
-        print(f"prices: --location {location}: {wrong}", file=sys.stderr)
+    location = location_of("prices", arguments)
+    if location is None:
         return 2
     try:
         read = read_prices(location, address)
@@ -36,6 +32,18 @@ def main(arguments: list[str], address: str = ADDRESS, file: Path = FILE) -> int
     replace_text(file, json.dumps(read.model_dump(), indent=1) + "\n")
     print(f"{file}: {len(read.vm_hour)} VM sizes in {location}, {read.as_of}")
     return 0
+
+
+def location_of(what: str, arguments: list[str]) -> str | None:
+    """Returns the location to ask for; prints a line and returns None if Azure has no such one."""
+    parser = argparse.ArgumentParser(prog=f"make {what}", description=f"Update Azure's {what}.")
+    parser.add_argument("--location", default="eastus", help="Azure region (default: eastus)")
+    location: str = parser.parse_args(arguments).location
+    if location in LOCATIONS:
+        return location
+    wrong = f"is not an Azure location{nearest(location, LOCATIONS)}"
+    print(f"{what}: --location {location}: {wrong}", file=sys.stderr)
+    return None
 
 
 def read_prices(location: str, address: str) -> Prices:

@@ -3,7 +3,6 @@
 https://learn.microsoft.com/cli/azure/vm#az-vm-list-skus
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -11,9 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from infra.config.resource_skus import machines
-from infra.config.vm_sizes import FILE, LOCATIONS, Machine, SizesFile
+from infra.config.update_prices import location_of
+from infra.config.vm_sizes import FILE, Machine, SizesFile
 from payload.atomic_file import replace_text
-from payload.experiment import nearest
 
 LIST = (
     *("az", "vm", "list-skus", "--resource-type", "virtualMachines"),
@@ -32,12 +31,8 @@ def main(arguments: list[str], file: Path = FILE) -> int:
 
     Returns 0, or 2 if there is no list; then the file is unchanged.
     """
-    parser = argparse.ArgumentParser(prog="make sizes", description="Update Azure's VM sizes.")
-    parser.add_argument("--location", default="eastus", help="Azure region (default: eastus)")
-    location: str = parser.parse_args(arguments).location
-    if location not in LOCATIONS:
-        wrong = f"is not an Azure location{nearest(location, LOCATIONS)}"
-        print(f"sizes: --location {location}: {wrong}", file=sys.stderr)
+    location = location_of("sizes", arguments)
+    if location is None:
         return 2
     try:
         listed = _listed(location)

@@ -29,7 +29,7 @@ Array = npt.NDArray[Any]
 
 
 class MeanStd(NamedTuple):
-    """What a filter does, without what its statistics need to go on."""
+    """What a filter does, without what its statistics need to continue."""
 
     number: int
     mean: Array

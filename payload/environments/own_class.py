@@ -42,7 +42,7 @@ def own_class(key: str, name: str, base: type[Base]) -> type[Base]:
         key: The setting that names it.
 
     Raises:
-        UserError: It cannot be imported, does not exist, or is no subclass of `base`.
+        UserError: It cannot be imported, does not exist, or is not a subclass of `base`.
     """
     package, _, class_name = name.rpartition(":")
     module = import_package(f"{key}: {name}", package)

@@ -30,7 +30,7 @@ class RolloutFragment:
     terminated: npt.NDArray[np.bool_]
     """[T, N]: the return ends after this step (end of the game or, if so set, a lost life)."""
     truncated: npt.NDArray[np.bool_]
-    """[T, N]: the episode was cut after this step; the game would have gone on."""
+    """[T, N]: the episode was cut after this step; the game would have continued."""
     weights_seq_no: int
     """The version of the weights that chose the actions."""
 

@@ -201,7 +201,9 @@ class Azure:
 
     def _unauthorized(self, resource_id: str, kind: str) -> ArmError | None:
         """https://learn.microsoft.com/azure/role-based-access-control/troubleshooting"""
-        inside = not self.scopes or any(is_within(resource_id, scope) for scope in self.scopes)
+        inside = not self.scopes or any(
+            roles.is_within(resource_id, scope) for scope in self.scopes
+        )
         if inside and (self.may_assign_roles or kind != "RoleAssignment"):
             return None
         message = f"The client does not have authorization to perform a write over '{resource_id}'."
@@ -276,11 +278,6 @@ class Azure:
         with self.state_file.changed() as state:
             yield state
             self.apply(state.resources)
-
-
-def is_within(resource_id: str, scope: str) -> bool:
-    """Whether a resource is the scope or in it; Azure ignores the case of ids."""
-    return f"{resource_id}/".lower().startswith(f"{scope}/".lower())
 
 
 def _vm_id(run_command_id: str) -> str:

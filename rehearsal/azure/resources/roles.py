@@ -78,8 +78,13 @@ class RoleAssignment:
             self.principal_id == principal_id
             and self.effective <= now
             and any(fnmatchcase(action, allowed) for allowed in ROLES[self.role])
-            and f"{resource_id}/".lower().startswith(f"{self.scope}/".lower())
+            and is_within(resource_id, self.scope)
         )
+
+
+def is_within(resource_id: str, scope: str) -> bool:
+    """Whether a resource is the scope or in it; Azure ignores the case of ids."""
+    return f"{resource_id}/".lower().startswith(f"{scope}/".lower())
 
 
 def role_assignments(resources: Resources) -> list[RoleAssignment]:
