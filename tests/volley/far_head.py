@@ -26,7 +26,9 @@ class Page(http.server.BaseHTTPRequestHandler):
         self.wfile.write(b"a page of the head")
     def log_message(self, *_):
         pass
-http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Page).serve_forever()
+server = http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Page)
+print("ready", flush=True)
+server.serve_forever()
 """
 
 
@@ -37,7 +39,11 @@ class FarHead(LocalHead):
         super().__init__(folder)
         self.port = free_port()
         serve = f"ip link set lo up && exec {sys.executable} -c '{SERVE}' {self.port}"
-        self.pages = subprocess.Popen(["unshare", "--net", "sh", "-c", serve])
+        start = ["unshare", "--net", "sh", "-c", serve]
+        self.pages = subprocess.Popen(start, stdout=subprocess.PIPE, text=True)
+        assert self.pages.stdout
+        with self.pages.stdout as ready:  # Until then, the namespace has what starts the pages.
+            assert ready.readline() == "ready\n"
         self.sshd = folder / "programs" / "sshd"
         (folder / "ssh_config").write_text(
             f"Host far\n  IdentityFile {self.key}\n  ProxyCommand {self.sshd}\n"
