@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rehearsal import shared_file
 from rehearsal.addresses import BLOB_ADDRESS, MANAGEMENT_ADDRESS
 from rehearsal.azure.blob.blob_proxy import HOST_SUFFIX, Access
 from rehearsal.azure.blob.blob_storage import BlobStorage
@@ -16,7 +17,8 @@ from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.pulumi_provider import serve
 from rehearsal.azure.resources.resource_kinds import Resource, Resources
 from rehearsal.azure.resources.run_commands import Execution
-from rehearsal.host_paths import MANAGEMENT, METADATA, RESOURCES, RUN, STORAGE
+from rehearsal.azure.resources.subscription import Subscription
+from rehearsal.host_paths import ALLOWED, MANAGEMENT, METADATA, RESOURCES, RUN, STORAGE
 from rehearsal.host_plan import Plan, plan
 from rehearsal.machines import vm_agent
 from rehearsal.machines.nspawn_machine import Machine, all_machines
@@ -40,6 +42,7 @@ class Backend(Azure):
 
     def __init__(self, file: Path = RESOURCES) -> None:
         super().__init__(file)
+        self.subscription = shared_file.read(ALLOWED, Subscription)
 
     def apply(self, resources: Resources) -> None:
         wanted = plan(resources)

@@ -154,6 +154,8 @@ def _accounts(resources: Resources) -> dict[str, Account]:
 
 def _let_in(account: Properties, known_subnets: list[Subnet]) -> Iterator[str]:
     """Yields the CIDRs that pass an account's firewall."""
+    if account.get("publicNetworkAccess") == "Disabled":
+        return
     rules = account.get("networkRuleSet") or {"defaultAction": "Allow"}
     if rules["defaultAction"] == "Allow":
         yield "0.0.0.0/0"

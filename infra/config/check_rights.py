@@ -33,6 +33,7 @@ JOIN = (
     "Microsoft.Network/virtualNetworks/subnets/join/action",
     "Microsoft.Network/virtualNetworks/subnets/joinViaServiceEndpoint/action",
 )
+CONNECT_ACCOUNT = "Microsoft.Storage/storageAccounts/privateEndpointConnectionsApproval/action"
 CONTAINERS = "Microsoft.Storage/storageAccounts/blobServices/containers/write"
 RESULTS = (
     "Microsoft.Storage/storageAccounts/write",
@@ -90,23 +91,29 @@ def needed_rights(settings: StackSettings) -> Iterator[Needed]:
         if identity
     ]
     assign = () if identities else (ASSIGN_ROLES,)
+    assign_scaling = assign if settings.has_autoscaler else ()
     cluster = (*MACHINES, *assign)
     if not identities:
         cluster += ("Microsoft.ManagedIdentity/userAssignedIdentities/write",)
     if not settings.head_subnet_id:
         cluster += OWN_NETWORK
+    connect = (CONNECT_ACCOUNT,) if settings.has_private_endpoint else ()
+    if connect:
+        cluster += ("Microsoft.Network/privateEndpoints/write",)
     if not settings.resource_group:
         cluster += ("Microsoft.Resources/subscriptions/resourceGroups/write",)
     yield Needed(_group(settings.resource_group), cluster)
     if settings.results_account_id:
-        yield Needed(settings.results_account_id, (CONTAINERS, *assign))
+        yield Needed(settings.results_account_id, (CONTAINERS, *connect, *assign))
     else:
         group = _group(settings.results_resource_group)
-        yield Needed(group, (*RESULTS, *assign))
+        yield Needed(group, (*RESULTS, *connect, *assign))
     yield from (Needed(identity, (ASSIGN_IDENTITY,)) for identity in identities)
     if settings.head_subnet_id:
         yield Needed(settings.head_subnet_id, JOIN)
-        yield Needed(settings.worker_subnet_id, JOIN)
+        yield Needed(settings.worker_subnet_id, (*JOIN, *assign_scaling))
+    if settings.image.startswith("/") and assign_scaling:
+        yield Needed(settings.image.partition("/versions/")[0], assign_scaling)
     if settings.container_registry_id and assign:
         yield Needed(settings.container_registry_id, assign)
 

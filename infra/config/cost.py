@@ -176,7 +176,7 @@ def _always(settings: StackSettings) -> Iterator[Billed]:
         yield Billed(
             f"{downloaded:g} GB through the NAT gateway", per_up=downloaded * price.nat_gateway_gb
         )
-    if settings.results_account_id:
+    if settings.has_private_endpoint:
         yield Billed("private endpoint of the results account", price.private_endpoint_hour)
 
 
@@ -185,7 +185,7 @@ def _data(settings: StackSettings) -> Iterator[Billed]:
     price = settings.catalog.prices
     stored = RESULTS_GB * price.blob_gb_month / HOURS_PER_MONTH
     yield Billed(f"{RESULTS_GB} GB in the results account, replaced and deleted blobs too", stored)
-    if settings.results_account_id:
+    if settings.has_private_endpoint:
         taken = DOWNLOADED_GB * (1 + settings.max_workers)
         yield Billed(
             f"{taken:g} GB through the private endpoint", per_up=taken * price.private_endpoint_gb

@@ -145,6 +145,10 @@ class StackSettings(BaseModel):
     `pulumi up`"""
     results_account_id: str = ""
     """Resource id of an existing results account, to continue with its results"""
+    results_public_access: bool = True
+    """Whether the results account has a public endpoint, which admits the machines' subnets and
+    adminCidr alone. With false the machines reach it by a private endpoint, and after
+    `pulumi destroy` only a network with another one does; set it before the first `pulumi up`"""
     mlflow_tracking_uri: str = ""
     """URI of an existing MLflow tracking server; without one the head runs MLflow"""
     # Tags
@@ -165,6 +169,11 @@ class StackSettings(BaseModel):
     @property
     def ssh_public_keys(self) -> list[str]:
         return [key.strip() for key in self.ssh_public_key.splitlines() if key.strip()]
+
+    @property
+    def has_private_endpoint(self) -> bool:
+        """Whether the machines reach the results account by a private endpoint."""
+        return bool(self.results_account_id) or not self.results_public_access
 
     @property
     def has_autoscaler(self) -> bool:

@@ -86,8 +86,8 @@ class ResultsAccount(pulumi.ComponentResource):
         self.environments_id = pulumi.Output.from_input(f"{containers}/{ENVIRONMENTS}")
         self.address = self._private_endpoint(account_id, net)
 
-    def _private_endpoint(self, account_id: str, net: Network) -> pulumi.Output[str]:
-        """Connects the network to an existing account, whose firewall does not allow it."""
+    def _private_endpoint(self, account_id: pulumi.Input[str], net: Network) -> pulumi.Output[str]:
+        """Connects the network to an account whose firewall does not allow it."""
         endpoint = network.PrivateEndpoint(
             self._naming.name("results-endpoint"),
             **self._naming.in_group,
@@ -104,7 +104,7 @@ class ResultsAccount(pulumi.ComponentResource):
         return address
 
     def _make(self, settings: StackSettings, net: Network) -> None:
-        self.address = pulumi.Output.from_input("")
+        public = settings.results_public_access
         self._group = settings.results_resource_group or self._made_group()
         account = storage.StorageAccount(
             _account_name(self._naming.prefix),
@@ -129,6 +129,7 @@ class ResultsAccount(pulumi.ComponentResource):
                     blob=storage.EncryptionServiceArgs(enabled=True, key_type="Account")
                 ),
             ),
+            public_network_access=None if public else storage.PublicNetworkAccess.DISABLED,
             network_rule_set=storage.NetworkRuleSetArgs(
                 default_action=storage.DefaultAction.DENY,
                 # Without it the firewall may block Azure's own lifecycle rules:
@@ -139,9 +140,10 @@ class ResultsAccount(pulumi.ComponentResource):
                         virtual_network_resource_id=subnet, action="Allow"
                     )
                     for subnet in (net.head_subnet, net.worker_subnet)
+                    if public
                 ],
                 # The administrator reads the results after the cluster is gone.
-                ip_rules=_ip_rules(settings.admin_cidrs),
+                ip_rules=_ip_rules(settings.admin_cidrs) if public else [],
             ),
             opts=pulumi.ResourceOptions.merge(
                 self._kept,
@@ -152,6 +154,9 @@ class ResultsAccount(pulumi.ComponentResource):
             ),
         )
         self.account_id, self.account_name = account.id, account.name
+        self.address = (
+            pulumi.Output.from_input("") if public else self._private_endpoint(account.id, net)
+        )
         self.container_id = self._container(CONTAINER, self._kept).id
         self.environments_id = self._container(ENVIRONMENTS, self._kept).id
         declare_retention(self._naming, account, self._group, self._kept)

@@ -51,6 +51,9 @@ REMEDIES = {
     "subscription. Next: pulumi config set headSize or workerSize, or location, then volley up",
 }
 """Codes of errors that stay, and what helps."""
+POLICY = re.compile(r'policyAssignment\W+name\W+([^"\\]+)')
+"""The name of a policy in Azure's RequestDisallowedByPolicy:
+https://learn.microsoft.com/azure/azure-resource-manager/troubleshooting/error-policy-requestdisallowedbypolicy"""
 EXISTS = "cannot create already existing resource"
 
 
@@ -93,6 +96,12 @@ def main(arguments: Sequence[str], pause_s: float = PAUSE_S) -> int:
     for code, remedy in REMEDIES.items():
         if code in done.errors:
             print(remedy, file=sys.stderr)
+    if policies := sorted(set(POLICY.findall(done.errors))):
+        print(
+            f"A policy of the subscription refuses it: {', '.join(policies)}. Next: the setting "
+            "that it is about, in docs/azure.md#a-companys-subscription, then volley up",
+            file=sys.stderr,
+        )
     if EXISTS in done.errors:
         print(
             "The last `volley down` is unfinished. Next: volley down, then volley up",

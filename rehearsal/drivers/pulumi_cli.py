@@ -54,8 +54,10 @@ class PulumiCli:
         done = self.project.pulumi("preview", "--non-interactive")
         return f"{done.stdout}{done.stderr}"
 
-    def make_up(self) -> Result:
-        """Runs `make up`, which continues after a run that was killed."""
+    def make_up(self, config: Mapping[str, str] | None = None) -> Result:
+        """Runs `make up`, which continues after a run that was killed; None: as configured."""
+        if config is not None:
+            self._configure(config)
         done = self.project.run(*DEPLOY_UP)
         return Result("" if done.returncode == 0 else f"{done.stdout}{done.stderr}")
 

@@ -49,8 +49,9 @@ def open_network() -> None:
     run("ip", "address", "add", f"{gateway}/{prefix}", "dev", INTERNET)
     run("ip", "link", "set", INTERNET, "up")
     inside = ["ip", "-n", INTERNET]
-    internet = (addresses.ADMIN_ADDRESS, addresses.STRANGER_ADDRESS)
-    for address in (*internet, addresses.MLFLOW_ADDRESS, addresses.REGISTRY_ADDRESS):
+    people = (addresses.ADMIN_ADDRESS, addresses.STRANGER_ADDRESS)
+    servers = (addresses.MLFLOW_ADDRESS, addresses.REGISTRY_ADDRESS, addresses.CHAT_ADDRESS)
+    for address in (*people, *servers):
         run(*inside, "address", "add", f"{address}/{prefix}", "dev", "eth0")
     # `ip netns exec` shows it as /etc/hosts.
     HOSTS.parent.mkdir(parents=True, exist_ok=True)

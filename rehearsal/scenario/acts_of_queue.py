@@ -27,6 +27,7 @@ from rehearsal.scenario.machine_faults import (
     evict_at_work,
 )
 from rehearsal.scenario.outcomes import Outcomes, UnexpectedError
+from rehearsal.scenario.seeds_and_notices import RUNS, secret, seeds
 from rehearsal.scenario.training_watch import PROCESS_POLL_S, NodeWatch
 from rehearsal.scenario.training_watch import until as wait_until
 
@@ -44,6 +45,8 @@ MANY, STATUS_S, MEMORY_MIB = 200, 2.0, 300
 LONG_EXPERIMENT, LONG = ROOT / "rehearsal/scenario/second_experiment.yaml", "long"
 CUT_OFF_S = 25.0
 """ssh notices a lost connection after 15 s."""
+SEEDS = "nested runs with a metric of the environment's; a chat is told once"
+SECRET = "a script has it, and no other file of the head; a chat is told once"
 UNDER_WAY = {"STARTING", "TRAINING"}
 until = partial(wait_until, pause_s=PROCESS_POLL_S)
 
@@ -71,6 +74,8 @@ def run_queue(context: Context, outcomes: Outcomes) -> list[str]:
         act("all finish", "each has one MLflow run", all_finish, context, volley)
         act("evicted idle", "no other worker comes", evicted_idle)
         act("idle", f"after {IDLE_MINUTES} min one worker is left", idle)
+    act("seeds", SEEDS, seeds, context, volley)
+    act("secret", SECRET, secret, context, volley)
     act(
         "two hundred", f"`volley status` in {STATUS_S:g} s, {MEMORY_MIB} MiB", many, context, volley
     )
@@ -226,7 +231,7 @@ def start(context: Context, volley: Volley) -> str:
     until(lambda: UNDER_WAY & set(volley.states().values()), 120, "an experiment that trains")
     trains = time.monotonic() - began
     until(lambda: volley.finished() >= {FOURTH, FIFTH}, ENDS_S, "both finish")
-    runs_seen = context.check_runs(5)
+    runs_seen = context.check_runs(5 + RUNS)
     return f"answers after {answers:.0f} s, one starts after {trains:.0f} s; MLflow: {runs_seen}"
 
 

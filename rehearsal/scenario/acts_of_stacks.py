@@ -1,4 +1,4 @@
-"""The acts of the scenario `stacks`, in order: no workers, kept results, existing resources."""
+"""The acts of the scenario `stacks`: no workers, kept results, existing resources, a company."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rehearsal.backend import Backend, storage_accounts
 from rehearsal.host_paths import ROOT, RUN
 from rehearsal.machines.nspawn_machine import all_machines
 from rehearsal.scenario import (
+    company,
     machine_faults,
     python_environments,
     read_only_acts,
@@ -32,6 +33,7 @@ HEAD_ALONE = "no worker: the head trains, and saves a checkpoint"
 SECOND_LIFE = "in somebody else's subnets: the same run, by the private endpoint only"
 SEARCH = "an experiment with a search space has a nested MLflow run per trial"
 MLFLOW_ELSEWHERE = "the head runs no MLflow, the metrics arrive there"
+COMPANY = "two groups, policies, no public address: two administrators come by a jump host"
 CHECKPOINT_S = 150.0
 """The payload writes one every 60 s, and the head saves every 30 s."""
 SEARCH_EXPERIMENT = ROOT / "rehearsal/scenario/search_experiment.yaml"
@@ -60,6 +62,8 @@ def run_stacks(context: Context, outcomes: Outcomes) -> list[str]:
         act("search", SEARCH, search, context)
         act("mlflow elsewhere", MLFLOW_ELSEWHERE, mlflow_elsewhere, context)
     act("destroy", "all from before is unchanged", second_life.destroy, context, before)
+    if act("company", COMPANY, company.company, context, existing):
+        act("destroy", "what the company made, and the results", company.destroy, context)
     return unsupported_properties(declared)
 
 

@@ -14,6 +14,8 @@ from head.queue.record import STATE, STATUS
 from rehearsal.machines.nspawn_machine import Machine
 
 EXPERIMENTS = str(paths.EXPERIMENTS)
+SECRETS = str(paths.SECRETS)
+WRITTEN = ("/etc", "/home", "/root", "/run", "/tmp", "/var")
 LIBRARY = "/usr/local/lib/volley"
 SOFTWARE = str(paths.SOFTWARE)
 VOLLEY_HEAD = "/usr/local/bin/volley-head"
@@ -127,6 +129,12 @@ def services_memory_mib(head: Machine) -> float:
     lines = head.run("ps", "-eo", "rss,args").stdout.splitlines()
     kibibytes = [line.split()[0] for line in lines if any(name in line for name in SERVICES)]
     return sum(map(int, kibibytes)) / 1024
+
+
+def files_with(head: Machine, text: str) -> set[str]:
+    """Returns the head's files that contain a text, of those that it writes."""
+    found = head.run("grep", "-rlsF", "-e", text, *WRITTEN, check=False)
+    return set(found.stdout.splitlines())
 
 
 def queue_log(head: Machine) -> str:

@@ -8,7 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -161,9 +161,17 @@ class Volley:
         answer: dict[str, Any] = json.loads(self.type(*words, "--json"))
         return answer
 
-    def type(self, *words: str, text: str | None = None) -> str:
-        """Runs a verb, which must succeed, with `text` as its input; returns what it prints."""
-        process = self.begin(*words, stdin=subprocess.DEVNULL if text is None else subprocess.PIPE)
+    def type(
+        self, *words: str, text: str | None = None, variables: Mapping[str, str] | None = None
+    ) -> str:
+        """Runs a verb, which must succeed; returns what it prints.
+
+        Args:
+            text: Its input.
+            variables: Added to its environment.
+        """
+        stdin = subprocess.DEVNULL if text is None else subprocess.PIPE
+        process = self.begin(*words, stdin=stdin, variables=variables)
         try:
             stdout, stderr = process.communicate(text, timeout=COMMAND_S)
         except subprocess.TimeoutExpired:
@@ -173,12 +181,17 @@ class Volley:
             raise UnexpectedError(f"volley {' '.join(words)}: {stderr.strip()}")
         return stdout
 
-    def begin(self, *words: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+    def begin(
+        self,
+        *words: str,
+        stdin: int = subprocess.DEVNULL,
+        variables: Mapping[str, str] | None = None,
+    ) -> subprocess.Popen[str]:
         """Starts a verb in its own process group."""
         return subprocess.Popen(
             [*ON_THE_INTERNET, sys.executable, "-m", "volley", *words],
             cwd=self.folder,
-            env=self._environment,
+            env={**self._environment, **(variables or {})},
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -15,8 +15,9 @@ from rehearsal.scenario.training_watch import NodeWatch, until
 
 TYPE = "azure-native:authorization:RoleAssignment"
 REFUSED = ("not authorized to perform this operation", "HTTP Error 403")
-SCALING_ROLES = 3
-"""Ray's autoscaler needs two for its workers, and their lease needs the third: act `head lost`."""
+SCALING_ROLES = 4
+"""Ray's autoscaler needs three for its workers, one of them for the custom image, and their lease
+needs the fourth: act `head lost`."""
 REFUSED_S, BACK_S = 30.0, ROLE_DELAY_S + 30.0
 
 
@@ -29,18 +30,20 @@ def roles_removed(context: Context, nodes: NodeWatch) -> str:
     for resource_id in roles:
         backend.delete(resource_id)
     since = time.time()
-    refused = _use_every_role(head, worker)
+    try:
+        refused = _use_every_role(head, worker)
+        for machine, unit in refused:
+            _wait_for_refusal(machine, unit, since)
+        until(
+            lambda: "AuthorizationFailed" in head_commands.workers_problem(head),
+            REFUSED_S,
+            "Azure refuses the list of workers",
+        )
+    finally:
+        for resource_id, role in roles.items():
+            backend.create(TYPE, resource_id, role.inputs)
     if len(refused) + SCALING_ROLES != len(roles):
         raise UnexpectedError(f"{len(roles)} roles, {len(refused)} uses of them")
-    for machine, unit in refused:
-        _wait_for_refusal(machine, unit, since)
-    until(
-        lambda: "AuthorizationFailed" in head_commands.workers_problem(head),
-        REFUSED_S,
-        "Azure refuses the list of workers",
-    )
-    for resource_id, role in roles.items():
-        backend.create(TYPE, resource_id, role.inputs)
     back = time.monotonic()
     nodes.wait_for(everybody, BACK_S)
     published = ("test", "-e", head_commands.TOKEN_PUBLISHED)

@@ -42,25 +42,26 @@ class ExistingNetwork:
 
 def make_existing_network(azure: Azure) -> ExistingNetwork:
     """Makes the network: two subnets with a NAT gateway, no NSG and no service endpoint."""
-    _make(azure, "resources", "ResourceGroup", GROUP)
+    make(azure, "resources", "ResourceGroup", GROUP)
     address = {"publicIpAddressName": "their-nat-ip", "publicIPAllocationMethod": "Static"}
-    address_id = _make(azure, "network", "PublicIPAddress", {**GROUP, **address})
+    address_id = make(azure, "network", "PublicIPAddress", {**GROUP, **address})
     nat = {"natGatewayName": "their-nat", "publicIpAddresses": [{"id": address_id}]}
-    nat_id = _make(azure, "network", "NatGateway", {**GROUP, **nat})
+    nat_id = make(azure, "network", "NatGateway", {**GROUP, **nat})
     space = {"addressSpace": {"addressPrefixes": [EXISTING_VNET]}}
-    _make(azure, "network", "VirtualNetwork", {**VNET, **space})
+    make(azure, "network", "VirtualNetwork", {**VNET, **space})
     # Azure returns a subnet's addresses as they were sent: one prefix, or a list.
     head_cidr, worker_cidr = EXISTING_SUBNETS
     shared = {**VNET, "natGateway": {"id": nat_id}}
     head = {**shared, "subnetName": "one", "addressPrefix": head_cidr}
     worker = {**shared, "subnetName": "other", "addressPrefixes": [worker_cidr]}
     return ExistingNetwork(
-        head_subnet=_make(azure, "network", "Subnet", head),
-        worker_subnet=_make(azure, "network", "Subnet", worker),
+        head_subnet=make(azure, "network", "Subnet", head),
+        worker_subnet=make(azure, "network", "Subnet", worker),
     )
 
 
-def _make(azure: Azure, module: str, kind: str, inputs: Properties) -> str:
+def make(azure: Azure, module: str, kind: str, inputs: Properties) -> str:
+    """Makes a resource that is somebody else's; returns its id."""
     resource_id = KINDS[kind].resource_id(inputs)
     azure.create(f"azure-native:{module}:{kind}", resource_id, inputs)
     return resource_id
@@ -82,7 +83,7 @@ def second_life(context: Context, existing: ExistingNetwork) -> str:
     for machine in all_machines():
         if IPv4Address(machine.spec.address) not in IPv4Network(EXISTING_VNET):
             raise UnexpectedError(f"{machine.name} has the address {machine.spec.address}")
-        _check_way(machine, f"{context.account}{HOST_SUFFIX}", endpoint.address)
+        check_way(machine, f"{context.account}{HOST_SUFFIX}", endpoint.address)
     context.check_same_run()
     if context.newest_run()["info"]["experiment_id"] != experiment_id:
         raise UnexpectedError("the run is in another MLflow experiment")
@@ -106,7 +107,7 @@ def _database(context: Context) -> bytes:
     return storage_accounts().read(context.account, CONTAINER, NEWEST)
 
 
-def _check_way(machine: Machine, host: str, endpoint: str) -> None:
+def check_way(machine: Machine, host: str, endpoint: str) -> None:
     """Checks that the machine reaches the account at its private endpoint only."""
     lines = machine.run("getent", "ahostsv4", host).stdout.splitlines()
     addresses = {line.split()[0] for line in lines}

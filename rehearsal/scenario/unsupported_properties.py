@@ -24,7 +24,7 @@ SUPPORTED: dict[str, tuple[str, ...]] = {
     "PublicIPAddress": ("publicIPAllocationMethod",),
     "NetworkInterface": ("ipConfigurations", "networkSecurityGroup"),
     "PrivateEndpoint": ("subnet", "privateLinkServiceConnections"),
-    "StorageAccount": ("networkRuleSet", "allowSharedKeyAccess"),
+    "StorageAccount": ("networkRuleSet", "publicNetworkAccess", "allowSharedKeyAccess"),
     "BlobContainer": (),
     "UserAssignedIdentity": (),
     "RoleAssignment": ("principalId", "principalType", "roleDefinitionId", "scope"),

@@ -56,7 +56,9 @@ class SetMachines:
             if changed or faults.happens("changed_between"):
                 raise RefusedError(412, "PreconditionFailed", "The scale set has been modified.")
             wanted = with_capacity(before, capacity)
-            if restricted := resource_skus.refusal(wanted, before, self.azure.restricted):
+            if restricted := resource_skus.refusal(
+                wanted, before, self.azure.subscription.restricted
+            ):
                 raise refused(restricted)
             after, error = self._grown(wanted, before, faults, now)
             if not_enough := exceeded_quota(

@@ -24,6 +24,7 @@ from rehearsal.azure.resources.returned_properties import added_properties
 from rehearsal.azure.resources.run_commands import RUN_COMMAND, Execution
 from rehearsal.azure.resources.scale_set_machines import resized
 from rehearsal.azure.resources.state_file import State, StateFile
+from rehearsal.azure.resources.subscription import Subscription
 from rehearsal.azure.resources.virtual_machines import (
     NOT_RUNNING,
     RUNS,
@@ -55,12 +56,7 @@ class Azure:
         """Limits of vCPUs by the names of quotas; a quota that is missing here is unlimited."""
         self.spot_machines: int | None = None
         """How many Spot machines a scale set gets at most; None: no limit."""
-        self.restricted: resource_skus.Restricted = {}
-        """Sizes that the subscription cannot have here."""
-        self.scopes: tuple[str, ...] = ()
-        """The resource ids within which the login that runs Pulumi may make and change things;
-        empty: anywhere."""
-        self.may_assign_roles = True
+        self.subscription = Subscription()
         self.abandoned = threading.Event()
         """Set when nobody waits for a script any more."""
 
@@ -184,7 +180,7 @@ class Azure:
 
     def _refusal(self, resource_id: str, made: Resource, resources: Resources) -> ArmError | None:
         """Returns why Azure does not make or change a resource at the moment."""
-        if error := self._unauthorized(resource_id, made.kind):
+        if error := self.subscription.refusal(resource_id, made):
             return error
         if made.kind in self.refused and resource_id not in resources:
             return self.refused[made.kind]
@@ -194,20 +190,12 @@ class Azure:
             vm = resources.get(_vm_id(resource_id))
             return NOT_RUNNING if vm is not None and power_state(vm) != RUNS else None
         if made.kind in {"VirtualMachine", "VirtualMachineScaleSet"} and (
-            error := resource_skus.refusal(made, resources.get(resource_id), self.restricted)
+            error := resource_skus.refusal(
+                made, resources.get(resource_id), self.subscription.restricted
+            )
         ):
             return error
         return exceeded_quota(resources, {**resources, resource_id: made}, self.quota)
-
-    def _unauthorized(self, resource_id: str, kind: str) -> ArmError | None:
-        """https://learn.microsoft.com/azure/role-based-access-control/troubleshooting"""
-        inside = not self.scopes or any(
-            roles.is_within(resource_id, scope) for scope in self.scopes
-        )
-        if inside and (self.may_assign_roles or kind != "RoleAssignment"):
-            return None
-        message = f"The client does not have authorization to perform a write over '{resource_id}'."
-        return ArmError("AuthorizationFailed", message, 403)
 
     def _execute(self, resource_id: str) -> None:
         """Executes a resource if it is a run command.

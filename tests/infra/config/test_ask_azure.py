@@ -58,7 +58,9 @@ class Servers:
             if path == quota.MACHINES.format(group):
                 return 200, {"value": [vm_of(*one) for one in vms.items()]}
         location = next(name for name in ("eastus", "westeurope") if path == SKUS.format(name))
-        return self.status, {"value": resource_skus.listed(location, self.azure.restricted)}
+        return self.status, {
+            "value": resource_skus.listed(location, self.azure.subscription.restricted)
+        }
 
     def prices(self, url: str, _: Message) -> tuple[int, Any]:
         self.asked.append(url)
@@ -196,7 +198,7 @@ def test_any_size_of_the_location_is_taken(read: Read, servers: Servers) -> None
 def test_a_restricted_size_is_refused_with_every_other_problem(
     read: Read, servers: Servers
 ) -> None:
-    servers.azure.restricted = {"Standard_D2as_v5": (), "Standard_NC4as_T4_v3": ("2",)}
+    servers.azure.subscription.restricted = {"Standard_D2as_v5": (), "Standard_NC4as_T4_v3": ("2",)}
     with pytest.raises(ConfigError) as error:
         read(zone="2", adminCidr="")
     keys = [problem.key for problem in error.value.problems]
@@ -209,7 +211,7 @@ def test_a_restricted_size_is_refused_with_every_other_problem(
 def test_machines_that_exist_may_be_of_a_size_that_is_restricted_since(
     read: Read, servers: Servers
 ) -> None:
-    servers.azure.restricted = {"Standard_D2as_v5": (), "Standard_D4as_v5": ()}
+    servers.azure.subscription.restricted = {"Standard_D2as_v5": (), "Standard_D4as_v5": ()}
     servers.machines = {
         f"{PREFIX}12345678": {f"{PREFIX}-workers_1": "Standard_D2as_v5"},
         f"{PREFIX}-results12345678": {},
@@ -223,7 +225,7 @@ def test_machines_that_exist_may_be_of_a_size_that_is_restricted_since(
 
 @pytest.mark.slow
 def test_a_cluster_of_another_program_is_checked_too(servers: Servers) -> None:
-    servers.azure.restricted = {"Standard_D2as_v5": ()}
+    servers.azure.subscription.restricted = {"Standard_D2as_v5": ()}
 
     async def program() -> None:
         pulumi.runtime.set_mocks(answers(servers))
@@ -238,7 +240,7 @@ def test_where_azure_does_not_answer_the_file_is_used(
     read: Read, servers: Servers, told: list[str]
 ) -> None:
     servers.status = 403
-    servers.azure.restricted = {"Standard_D2as_v5": ()}
+    servers.azure.subscription.restricted = {"Standard_D2as_v5": ()}
     assert read().worker == SIZES["Standard_D2as_v5"]
     (line,) = told
     assert line.startswith("Azure did not list the VM sizes of eastus (HTTP Error 403: Forbidden)")
@@ -319,7 +321,7 @@ def test_without_an_answer_a_price_is_unknown(
 
 def test_azure_refuses_a_restricted_head_after_the_network_exists(tmp_path: Path) -> None:
     azure = Azure(tmp_path / "azure.json")
-    azure.restricted = {"Standard_NC4as_T4_v3": ()}
+    azure.subscription.restricted = {"Standard_NC4as_T4_v3": ()}
     error = InProcess(azure).up(REQUIRED).error
     assert "SkuNotAvailable" in error
     assert any(resource.kind == "NatGateway" for resource in azure.resources().values())
@@ -327,5 +329,5 @@ def test_azure_refuses_a_restricted_head_after_the_network_exists(tmp_path: Path
 
 def test_with_restricted_workers_up_succeeds_and_none_comes(tmp_path: Path) -> None:
     azure = Azure(tmp_path / "azure.json")
-    azure.restricted = {"Standard_D2as_v5": ()}
+    azure.subscription.restricted = {"Standard_D2as_v5": ()}
     assert not InProcess(azure).up(REQUIRED).error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 
 from rehearsal.azure.resources.azure_stand_in import Azure
 from rehearsal.azure.resources.resource_kinds import KINDS, all_of
+from rehearsal.azure.resources.virtual_network import private_endpoints
 from rehearsal.drivers.in_process import InProcess
+from rehearsal.scenario.second_life import make_existing_network
 from tests.infra.declared_stack import REQUIRED
 
 pytestmark = pytest.mark.slow
@@ -35,7 +38,7 @@ def azure(tmp_path: Path) -> Azure:
         groups.append(group)
     for identity in IDENTITIES.values():
         azure.create("azure-native:managedidentity:UserAssignedIdentity", identity, {})
-    azure.scopes = tuple(groups)
+    azure.subscription.scopes = tuple(groups)
     return azure
 
 
@@ -68,7 +71,7 @@ def test_a_login_of_two_groups_is_enough(azure: Azure, driver: InProcess) -> Non
 def test_identities_that_exist_get_no_role_and_what_they_need_is_told(
     azure: Azure, driver: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    azure.may_assign_roles = False
+    azure.subscription.may_assign_roles = False
     lines: list[str] = []
     monkeypatch.setattr(pulumi.log, "info", lines.append)
     config = {**REQUIRED, **GROUPS, **IDENTITIES}
@@ -89,3 +92,24 @@ def test_identities_that_exist_get_no_role_and_what_they_need_is_told(
         len([line for line in lines if re.match(r"workersIdentityId needs .+ Reader on", line)])
         == 2
     )
+
+
+def test_what_policies_require_can_be_declared(azure: Azure, driver: InProcess) -> None:
+    own, azure.subscription.scopes = azure.subscription.scopes, ()  # Somebody else's network.
+    network = make_existing_network(azure)
+    azure.subscription.scopes = (*own, network.worker_subnet)  # The head gets a role on it.
+    azure.subscription.required_tags = ("costCenter",)
+    azure.subscription.denied_kinds = ("PublicIPAddress",)
+    azure.subscription.private_accounts = True
+    subnets = {"headSubnetId": network.head_subnet, "workerSubnetId": network.worker_subnet}
+    config = {**REQUIRED, **GROUPS, **subnets, "publicIp": "false", "tags": '{"costCenter": "rl"}'}
+    assert "Storage accounts should disable public network access" in driver.up(config).error
+    result = driver.up({**config, "resultsPublicAccess": "false"})
+    assert not result.error
+    (account,) = all_of(azure.resources(), "StorageAccount").values()
+    assert account.inputs["networkRuleSet"]["virtualNetworkRules"] == []
+    (endpoint,) = private_endpoints(azure.resources())
+    assert endpoint.subnet.resource_id == network.head_subnet
+    (head,) = all_of(azure.resources(), "VirtualMachine").values()
+    boot = base64.b64decode(head.inputs["osProfile"]["customData"]).decode()
+    assert endpoint.address in boot

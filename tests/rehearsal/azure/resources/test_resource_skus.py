@@ -43,19 +43,19 @@ def resize(azure: Azure, capacity: int) -> None:
 
 
 def test_a_vm_of_a_restricted_size_is_refused(azure: Azure) -> None:
-    azure.restricted = {"Standard_D4as_v5": ()}
+    azure.subscription.restricted = {"Standard_D4as_v5": ()}
     with pytest.raises(AzureError, match=r"SkuNotAvailable.*Standard_D4as_v5' is currently not"):
         create(azure)
 
 
 def test_a_vm_that_exists_stays(azure: Azure) -> None:
-    azure.restricted = {"Standard_D4as_v5": ()}
+    azure.subscription.restricted = {"Standard_D4as_v5": ()}
     azure.update(HEAD, head(azure, tags={"a": "b"}))
 
 
 @pytest.mark.parametrize(("zones", "refused"), [(["1"], True), (["2"], False), (None, False)])
 def test_a_zone_can_be_restricted(azure: Azure, zones: list[str] | None, refused: bool) -> None:
-    azure.restricted = {"Standard_D4as_v5": ("1", "3")}
+    azure.subscription.restricted = {"Standard_D4as_v5": ("1", "3")}
     if refused:
         with pytest.raises(AzureError, match="SkuNotAvailable"):
             create(azure, zones=zones)
@@ -65,7 +65,7 @@ def test_a_zone_can_be_restricted(azure: Azure, zones: list[str] | None, refused
 
 def test_a_restricted_scale_set_is_made_and_never_grows(azure: Azure) -> None:
     resize(azure, 2)
-    azure.restricted = {"Standard_D2as_v5": ()}
+    azure.subscription.restricted = {"Standard_D2as_v5": ()}
     with pytest.raises(RefusedError, match="currently not available"):
         resize(azure, 3)
     resize(azure, 1)

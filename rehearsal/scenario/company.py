@@ -1,0 +1,197 @@
+"""The act `company`: a subscription in which others decide, and a head without a public address.
+
+The login may write in two groups alone, policies require a tag and allow neither a public address
+nor a public storage account, and two administrators come by a jump host in the network.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rehearsal import shared_file
+from rehearsal.addresses import ADMIN_ADDRESS, EXISTING_SUBNETS
+from rehearsal.azure.blob.blob_proxy import HOST_SUFFIX
+from rehearsal.azure.resources.resource_kinds import Resources
+from rehearsal.azure.resources.subscription import Subscription
+from rehearsal.azure.resources.virtual_network import private_endpoints
+from rehearsal.backend import Backend, storage_accounts
+from rehearsal.drivers.pulumi_cli import PulumiCli
+from rehearsal.host_paths import ALLOWED, RUN
+from rehearsal.machines.nspawn_machine import Machine, all_machines
+from rehearsal.scenario import stack_changes
+from rehearsal.scenario.context import Context, stack_config
+from rehearsal.scenario.laptop import Laptop, Volley
+from rehearsal.scenario.outcomes import UnexpectedError
+from rehearsal.scenario.second_life import ExistingNetwork, check_way, make
+from rehearsal.scenario.training_watch import until
+
+CLUSTER, RESULTS = "team-rl", "team-results"
+"""The groups that the company has made."""
+TAGS = {"costCenter": "rl"}
+REFUSED_BY = {
+    "Require a tag on resources",
+    "Not allowed resource types",
+    "Storage accounts should disable public network access",
+}
+SAYS = "A policy of the subscription refuses it: "
+JUMP = "jump"
+ADMINISTRATOR = "company"
+SAVED_S = 90.0
+
+
+def company(context: Context, existing: ExistingNetwork) -> str:
+    """Runs `make up` as others would, then with what the company allows."""
+    driver, azure = context.driver, Backend()
+    if not isinstance(driver, PulumiCli):
+        return "left out: needs the pulumi CLI"
+    groups = [
+        make(azure, "resources", "ResourceGroup", {"resourceGroupName": name})
+        for name in (CLUSTER, RESULTS)
+    ]
+    laptops = [context.laptop, Laptop(RUN / "colleague")]
+    keys = "\n".join(laptop.public_key for laptop in laptops)
+    public, private = _make_jump_host(azure, existing, keys)
+    for laptop in laptops:
+        with laptop.ssh_config.open("a") as file:
+            file.write(f"Host {EXISTING_SUBNETS[0].replace('0/24', '*')}\n")
+            file.write(f"ProxyJump {ADMINISTRATOR}@{public}\n")
+    context.config = {
+        **stack_config(keys),
+        "adminCidr": f"{private}/32",
+        "headSubnetId": existing.head_subnet,
+        "workerSubnetId": existing.worker_subnet,
+        "resourceGroup": CLUSTER,
+        "resultsResourceGroup": RESULTS,
+        "resultsAccountId": "",
+        "mlflowTrackingUri": "",
+    }
+    # The head gets a role on the workers' subnet.
+    with _company_decides([*groups, existing.worker_subnet]):
+        refused = driver.make_up(context.config).error
+        if missing := {name for name in REFUSED_BY if name not in refused.partition(SAYS)[2]}:
+            raise UnexpectedError(f"not named: {', '.join(sorted(missing))}: {refused}")
+        allowed = {"publicIp": "false", "resultsPublicAccess": "false", "tags": json.dumps(TAGS)}
+        seen = stack_changes.up(context, minWorkers="1", maxWorkers="1", **allowed)
+    _check_made(azure.resources())
+    for laptop in laptops:
+        if "TRAINING" not in Volley(laptop, driver.project).type("status"):
+            raise UnexpectedError("volley status does not show the training")
+    saved = _results_are_saved(context)
+    return (
+        f"{len(REFUSED_BY)} policies named; {seen}; both administrators come by the jump host; "
+        f"a first result by the private endpoint alone after {saved:.0f} s"
+    )
+
+
+def destroy(context: Context) -> str:
+    """Runs `destroy`: what the company has made stays, and so do the results."""
+    result = context.driver.destroy()
+    if result.error:
+        raise UnexpectedError(result.error)
+    left = Backend().resources()
+    machines, results = [machine.name for machine in all_machines()], _in_group(left, RESULTS)
+    if machines != [JUMP] or _in_group(left, CLUSTER) or not results:
+        raise UnexpectedError(f"left: {', '.join([*machines, *left])}")
+    kinds = sorted(resource.kind for resource in results.values())
+    return f"left: the groups, the jump host, {', '.join(kinds)}"
+
+
+@contextmanager
+def _company_decides(scopes: list[str]) -> Iterator[None]:
+    size = stack_config("")["headSize"]
+    subscription = Subscription(
+        scopes=tuple(scopes),
+        required_tags=tuple(TAGS),
+        allowed_sizes=(size,),
+        denied_kinds=("PublicIPAddress",),
+        private_accounts=True,
+    )
+    shared_file.write(ALLOWED, subscription)
+    try:
+        yield
+    finally:
+        ALLOWED.unlink()
+
+
+def _make_jump_host(azure: Backend, existing: ExistingNetwork, keys: str) -> tuple[str, str]:
+    """Makes a VM in the head's subnet; returns its public and its private address."""
+    group = {"resourceGroupName": "theirs", "location": "eastus"}
+    address = {"publicIpAddressName": JUMP, "publicIPAllocationMethod": "Static"}
+    address_id = make(azure, "network", "PublicIPAddress", {**group, **address})
+    ssh = {
+        "name": "ssh",
+        "direction": "Inbound",
+        "access": "Allow",
+        "priority": 100,
+        "protocol": "Tcp",
+        "sourceAddressPrefix": ADMIN_ADDRESS,
+        "sourcePortRange": "*",
+        "destinationAddressPrefix": "*",
+        "destinationPortRange": "22",
+    }
+    nsg = {**group, "networkSecurityGroupName": JUMP, "securityRules": [ssh]}
+    nsg_id = make(azure, "network", "NetworkSecurityGroup", nsg)
+    configuration = {
+        "name": JUMP,
+        "subnet": {"id": existing.head_subnet},
+        "publicIPAddress": {"id": address_id},
+    }
+    interface = {
+        **group,
+        "networkInterfaceName": JUMP,
+        "networkSecurityGroup": {"id": nsg_id},
+        "ipConfigurations": [configuration],
+    }
+    interface_id = make(azure, "network", "NetworkInterface", interface)
+    profile = {
+        "computerName": JUMP,
+        "adminUsername": ADMINISTRATOR,
+        "customData": base64.b64encode(b"#cloud-config\n{}\n").decode(),
+        "linuxConfiguration": {
+            "ssh": {"publicKeys": [{"keyData": key} for key in keys.splitlines()]}
+        },
+    }
+    vm = {
+        **group,
+        "vmName": JUMP,
+        "identity": {"userAssignedIdentities": []},
+        "networkProfile": {"networkInterfaces": [{"id": interface_id}]},
+        "hardwareProfile": {"vmSize": "Standard_D2as_v5"},
+        "osProfile": profile,
+    }
+    make(azure, "compute", "VirtualMachine", vm)
+    until(Machine(JUMP).cloud_init_done, 120, "the jump host is up")
+    resources = azure.resources()
+    (added,) = resources[interface_id].added["ipConfigurations"]
+    return resources[address_id].added["ipAddress"], added["privateIPAddress"]
+
+
+def _check_made(resources: Resources) -> None:
+    """Checks that the stack has what the company requires, and nothing that it forbids."""
+    made = {**_in_group(resources, CLUSTER), **_in_group(resources, RESULTS)}
+    wrong = [
+        key
+        for key, resource in made.items()
+        if resource.kind == "PublicIPAddress"
+        or ("location" in resource.inputs and not TAGS.items() <= resource.inputs["tags"].items())
+    ]
+    if wrong:
+        raise UnexpectedError(f"without a tag, or public: {', '.join(wrong)}")
+
+
+def _in_group(resources: Resources, name: str) -> Resources:
+    inside = f"/resourceGroups/{name}/"
+    return {key: resource for key, resource in resources.items() if inside in key}
+
+
+def _results_are_saved(context: Context) -> float:
+    """Waits for the first saved file of a run, which comes by the private endpoint alone."""
+    account = context.outputs["resultsAccountId"].rpartition("/")[2]
+    (endpoint,) = private_endpoints(Backend().resources())
+    check_way(context.head, f"{account}{HOST_SUFFIX}", endpoint.address)
+    return until(
+        lambda: bool(storage_accounts().list(account, "results", "runs/")), SAVED_S, "a saved run"
+    )
