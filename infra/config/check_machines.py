@@ -16,6 +16,9 @@ DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(=[A-Za-z0-9.+~:-]+)?")
 """https://www.debian.org/doc/debian-policy/ch-controlfields.html#source, and =version for apt."""
 CREDENTIALS = re.compile(r"://(?!git@)[^/\s]*@")
 NEVER_SLEEPS = "has no effect with scaling: cpu (such a cluster never sleeps); use demand or fixed"
+EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
+MOST_EMAILS = 50
+"""https://learn.microsoft.com/rest/api/consumption/budgets/create-or-update"""
 LEGIBLE = "contains credentials, which every user of the machines could read"
 
 
@@ -37,6 +40,14 @@ def check_limits(settings: StackSettings) -> Iterator[Problem]:
         for key, value in (("maxHours", settings.max_hours), ("budget", settings.budget)):
             if value:
                 yield Problem(key, value, NEVER_SLEEPS)
+    for address in settings.contact_emails:
+        if not EMAIL.fullmatch(address):
+            yield Problem("contactEmails", address, "must be an address such as me@example.com")
+    if settings.contact_emails and not settings.budget:
+        yield Problem("contactEmails", settings.contact_emails, "needs a budget")
+    if len(settings.contact_emails) > MOST_EMAILS:
+        allowed = f"are more than {MOST_EMAILS}, the most that Azure mails"
+        yield Problem("contactEmails", len(settings.contact_emails), allowed)
     if settings.budget and (unknown := unpriced(settings)):
         allowed = f"needs the price of {' and '.join(unknown)}, which is unknown; make prices, or 0"
         yield Problem("budget", settings.budget, allowed)

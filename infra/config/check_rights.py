@@ -102,6 +102,8 @@ def needed_rights(settings: StackSettings) -> Iterator[Needed]:
         cluster += ("Microsoft.Network/privateEndpoints/write",)
     if not settings.resource_group:
         cluster += ("Microsoft.Resources/subscriptions/resourceGroups/write",)
+    if settings.contact_emails:
+        cluster += ("Microsoft.Consumption/budgets/write",)
     yield Needed(_group(settings.resource_group), cluster)
     if settings.results_account_id:
         yield Needed(settings.results_account_id, (CONTAINERS, *connect, *assign))

@@ -76,6 +76,9 @@ class StackSettings(BaseModel):
     budget: int = Field(0, ge=0)
     """The cluster sleeps when its estimated cost has reached this many US dollars, even if
     experiments are running, but not in the first 15 minutes after a start. 0 disables the limit"""
+    contact_emails: list[str] = []
+    """Whom Azure mails when the cluster's resource group has cost 80 % and 100 % of `budget` in a
+    month; up to a day late"""
     image: str = "microsoft-dsvm:ubuntu-hpc:2204:latest"
     """VM image, publisher:offer:sku:version, or the resource id of your own image"""
     security_updates: bool = True

@@ -14,6 +14,7 @@ from infra.config.read_stack import checked
 from infra.config.stack_settings import StackSettings
 from infra.outputs import outputs
 from infra.stack.autoscale import Autoscale
+from infra.stack.budget import Budget
 from infra.stack.head import Head
 from infra.stack.head_software import HeadSoftware
 from infra.stack.identity import Identities
@@ -88,6 +89,8 @@ class RayCluster(pulumi.ComponentResource):
         if not settings.has_autoscaler:
             # A head that has had a lease before would renew it until then.
             Autoscale(naming, settings, workers, after=[software.run_command])
+        if settings.contact_emails:
+            Budget(naming, settings)
         code = PayloadCode(naming, head, script.payload, [software.run_command])
         Training(naming, settings, script, head, code.run_commands)
 

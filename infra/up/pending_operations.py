@@ -35,6 +35,7 @@ RESOURCE_IDS = {
     "ResourceGroup": _GROUP,
     "RoleAssignment": "/{scope}/providers/Microsoft.Authorization/roleAssignments/"
     "{roleAssignmentName}",
+    "Budget": "/{scope}/providers/Microsoft.Consumption/budgets/{budgetName}",
     **{kind: f"{_GROUP}/providers/Microsoft.{path}" for kind, path in _IN_GROUP.items()},
 }
 """The ids that Azure gives the stack's resources, by the last part of their type.

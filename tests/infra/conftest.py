@@ -53,6 +53,8 @@ STACKS: dict[str, dict[str, str]] = {
         "/Microsoft.ContainerRegistry/registries/Images",
         "mlflowTrackingUri": "https://mlflow.example.com",
         "numEnvRunners": "7",
+        "budget": "100",
+        "contactEmails": '["lab@example.com"]',
         "tags": '{"owner": "me", "cost-centre": 42}',
         "image": f"{'/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute'}"
         "/galleries/mine/images/volley/versions/1.0.0",

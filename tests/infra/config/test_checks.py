@@ -197,6 +197,19 @@ def test_a_limit_that_nobody_would_keep_is_refused(limit: str) -> None:
     assert "has no effect with scaling: cpu" in problems(**{limit: "9", "scaling": "cpu"})[limit]
 
 
+@pytest.mark.parametrize(
+    ("emails", "budget", "problem"),
+    [
+        ('["me"]', "5", "must be an address such as me@example.com"),
+        ('["me@example.com"]', "0", "needs a budget"),
+    ],
+)
+def test_azure_mails_of_a_budget_alone_and_to_addresses(
+    emails: str, budget: str, problem: str
+) -> None:
+    assert problem in problems(contactEmails=emails, budget=budget)["contactEmails"]
+
+
 def test_a_budget_needs_the_price_of_every_machine() -> None:
     line = problems(budget="20", headSize="Standard_D4as_v7")["budget"]
     assert "needs the price of Standard_D4as_v7, which is unknown" in line

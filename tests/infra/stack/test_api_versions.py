@@ -13,6 +13,7 @@ API_VERSIONS = {
     "AutoscaleSetting": "2021-05-01",
     "BlobContainer": "2024-01-01",
     "BlobServiceProperties": "2024-01-01",
+    "Budget": "2024-08-01",
     "ManagementPolicy": "2024-01-01",
     "NatGateway": "2024-05-01",
     "NetworkInterface": "2024-05-01",
