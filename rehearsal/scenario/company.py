@@ -22,7 +22,7 @@ from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.host_paths import ALLOWED, RUN
 from rehearsal.machines.nspawn_machine import Machine, all_machines
 from rehearsal.scenario import stack_changes
-from rehearsal.scenario.context import Context, stack_config
+from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, Context, stack_config
 from rehearsal.scenario.laptop import Laptop, Volley
 from rehearsal.scenario.outcomes import UnexpectedError
 from rehearsal.scenario.second_life import ExistingNetwork, check_way, make
@@ -62,6 +62,7 @@ def company(context: Context, existing: ExistingNetwork) -> str:
     context.config = {
         **stack_config(keys),
         "adminCidr": f"{private}/32",
+        "image": IMAGE_WITH_ENVIRONMENT,
         "headSubnetId": existing.head_subnet,
         "workerSubnetId": existing.worker_subnet,
         "resourceGroup": CLUSTER,
@@ -69,8 +70,9 @@ def company(context: Context, existing: ExistingNetwork) -> str:
         "resultsAccountId": "",
         "mlflowTrackingUri": "",
     }
-    # The head gets a role on the workers' subnet.
-    with _company_decides([*groups, existing.worker_subnet]):
+    # The head gets a role on the workers' subnet and on the image.
+    scopes = [*groups, existing.worker_subnet, IMAGE_WITH_ENVIRONMENT]
+    with _company_decides(scopes):
         for policy, remedy in REMEDIES.items():
             _check_refused(driver, context.config, policy)
             context.config |= remedy
