@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from infra.ports import MLFLOW
 from rehearsal import background_process
 from rehearsal.addresses import CHAT_ADDRESS
 from rehearsal.host_paths import RUN
@@ -25,7 +24,8 @@ LEAN = "env_runners/info/lean"
 VARIABLE = {"TEAM_TOKEN": "a-secret-of-the-team"}
 CHAT = RUN / "chat"
 PATH = "/services/a-secret-of-the-chat"
-URL = f"http://{CHAT_ADDRESS}:{MLFLOW}{PATH}"
+PORT = 8065
+URL = f"http://{CHAT_ADDRESS}:{PORT}{PATH}"
 ENDS_S, TOLD_S = 240.0, 60.0
 
 
@@ -64,13 +64,13 @@ def secret(context: Context, volley: Volley) -> str:
 def _open_chat() -> None:
     """Starts the chat on the internet; `clean` ends everything there."""
     CHAT.mkdir()
-    where = (CHAT_ADDRESS, str(MLFLOW), str(CHAT / "messages"))
+    where = (CHAT_ADDRESS, str(PORT), str(CHAT / "messages"))
     background_process.start(
         [*ON_THE_INTERNET, sys.executable, FILES / "chat.py", *where],
         pid_file=CHAT / "pid",
         log=CHAT / "log",
         address=CHAT_ADDRESS,
-        port=MLFLOW,
+        port=PORT,
     )
 
 
