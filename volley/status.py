@@ -167,6 +167,8 @@ def _workers(workers: Mapping[str, Any], now: float) -> Iterator[Text]:
         parts = [f"{there} of {workers['wanted']} running"]
         parts += [f"{coming} starting"] if coming else []
         parts += [f"{leaving} leaving"] if leaving else []
+        sizes = workers.get("sizes") or {}
+        parts += [f"{count} {size}" for size, count in sizes.items()] if len(sizes) > 1 else []
         line = f"Workers: {', '.join(parts)}{as_of(workers.get('time'), now)}"
         if missing := workers.get("missing"):
             why = workers.get("why") or f"{missing} missing"

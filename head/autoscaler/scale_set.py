@@ -24,6 +24,7 @@ class VirtualMachine:
     """provisioningState: Creating, Updating, Succeeded, Failed or Deleting."""
     error: str = ""
     """Azure's reason for its failure, if any."""
+    size: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def _machine(vm: Json) -> VirtualMachine:
         str(vm["name"]),
         str(properties["provisioningState"]),
         ": ".join(filter(None, (code, error.get("message")))),
+        str((properties.get("hardwareProfile") or {}).get("vmSize", "")),
     )
 
 

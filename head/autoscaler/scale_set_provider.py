@@ -7,6 +7,7 @@ https://docs.ray.io/en/latest/cluster/vms/user-guides/community/index.html
 
 import logging
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Any
@@ -45,6 +46,8 @@ class Workers:
     """Workers that have joined Ray."""
     coming: list[str]
     leaving: list[str]
+    sizes: dict[str, int]
+    """How many of those that stay have which VM size: there can be several, in this order."""
     why: str
     """Why some are missing; empty if nothing is wrong."""
     next_try: float | None
@@ -212,6 +215,7 @@ class ScaleSetProvider(BatchingNodeProvider):
                 there=there,
                 coming=coming,
                 leaving=[vm.name for vm in self._machines if vm not in staying],
+                sizes=dict(Counter(vm.size for vm in staying)),
                 why=pause.reason,
                 next_try=time.time() + pause.until - monotonic() if pause.until else None,
                 problem=self._unreachable or self._undeleted,

@@ -48,13 +48,17 @@ def _sizes(settings: StackSettings, prefix: str) -> Sizes:
     for size in sizes.keys() & SIZES.keys():
         told = {name: getattr(sizes[size], name) for name in TOLD_BY_AZURE}
         sizes[size] = SIZES[size].model_copy(update=told)
-    wanted = {canonical_size(size, sizes) for size in (settings.head_size, settings.worker_size)}
+    wanted = {canonical_size(size, sizes) for size in _sizes_of(settings)}
     if any(
         sizes[size].restricted or sizes[size].restricted_zones for size in wanted & sizes.keys()
     ):
         for size in sizes_in_use(prefix, settings.resource_group) & sizes.keys():
             sizes[size] = sizes[size].model_copy(update=FREE)
     return sizes
+
+
+def _sizes_of(settings: StackSettings) -> list[str]:
+    return [settings.head_size, *settings.worker_sizes]
 
 
 def _with_prices(settings: StackSettings) -> Catalog:
@@ -65,7 +69,7 @@ def _with_prices(settings: StackSettings) -> Catalog:
         return catalog
     vm_hour = dict(file.vm_hour)
     try:
-        for size in {settings.head_size, settings.worker_size} & catalog.sizes.keys():
+        for size in set(_sizes_of(settings)) & catalog.sizes.keys():
             vm_hour.pop(size, None)
             try:
                 vm_hour[size] = vm_price(settings.location, size, timeout_s=PRICE_TIMEOUT_S)

@@ -1,6 +1,7 @@
 """Checks of the VM sizes: Azure offers them to the subscription, and the cluster can use them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import log2
 
 from infra.config.stack_settings import Problem, StackSettings
@@ -15,36 +16,65 @@ from infra.config.vm_sizes import (
 )
 from payload.experiment import nearest
 
+MOST_SIZES = 5
+"""https://learn.microsoft.com/azure/virtual-machine-scale-sets/instance-mix-overview"""
 CUDA = {family_key(family) for family in CUDA_FAMILIES}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Machines that a setting asks for."""
+
+    key: str
+    size: str
+    spot: bool
+    zones: Sequence[str]
+    """In one of them; empty: anywhere in the location."""
+    count: int
 
 
 def check_sizes(settings: StackSettings) -> Iterator[Problem]:
     """Yields a problem for each size that is unknown, retired, restricted or unsuitable."""
-    for role, size, spot, count in (
-        ("head", settings.head_size, settings.head_spot, 1),
-        ("worker", settings.worker_size, settings.worker_spot, settings.max_workers),
+    anywhere = [settings.zone] if settings.zone else []
+    workers = settings.worker_spot, settings.worker_zones or anywhere, settings.max_workers
+    for wanted in (
+        Wanted("headSize", settings.head_size, settings.head_spot, anywhere, 1),
+        Wanted("workerSize", settings.worker_size, *workers),
+        *(Wanted("otherWorkerSizes", size, *workers) for size in settings.other_worker_sizes),
     ):
-        key = f"{role}Size"
-        machine = settings.catalog.sizes.get(size)
-        if reason := RETIRED.get(size) or UNSUITABLE.get(size):
-            yield Problem(key, size, reason)
-        elif machine is None:
-            yield Problem(key, size, _unknown(settings, size))
-        elif count and (reason := refusal(settings, machine, spot)):
-            no_spot = f" or {role}Spot false" if spot and not machine.spot else ""
-            yield Problem(key, size, f"{reason}. {_next(settings, key, machine, spot)}{no_spot}")
+        if reason := _problem(settings, wanted):
+            yield Problem(wanted.key, wanted.size, reason)
+    if len(settings.worker_sizes) > MOST_SIZES:
+        others = len(settings.other_worker_sizes)
+        yield Problem("otherWorkerSizes", others, f"are more than {MOST_SIZES - 1}")
 
 
-def refusal(settings: StackSettings, machine: Machine, spot: bool) -> str:
+def _problem(settings: StackSettings, wanted: Wanted) -> str:
+    if reason := RETIRED.get(wanted.size) or UNSUITABLE.get(wanted.size):
+        return reason
+    machine = settings.catalog.sizes.get(wanted.size)
+    if machine is None:
+        return _unknown(settings, wanted.size)
+    if wanted.count and (reason := refusal(settings, machine, wanted.spot, wanted.zones)):
+        spot = "headSpot" if wanted.key == "headSize" else "workerSpot"
+        no_spot = f" or {spot} false" if wanted.spot and not machine.spot else ""
+        return f"{reason}. {_next(settings, wanted, machine)}{no_spot}"
+    return _unlike(settings, machine) if wanted.key == "otherWorkerSizes" else ""
+
+
+def refusal(
+    settings: StackSettings, machine: Machine, spot: bool, zones: Sequence[str] = ()
+) -> str:
     """Returns why the stack cannot have machines of a size; empty if it can."""
-    zone, location = settings.zone, settings.location
+    location, wanted = settings.location, set(zones)
+    zone = " or ".join(zones)
     reasons = {
         f"is not available to this subscription in {location}": machine.restricted,
-        f"is not in zone {zone} of {location}, {_only(machine)}": zone
+        f"is not in zone {zone} of {location}, {_only(machine)}": wanted
         and settings.catalog.from_azure
-        and zone not in machine.zones,
-        f"is not available to this subscription in zone {zone} of {location}": zone
-        in machine.restricted_zones,
+        and not wanted & machine.zones,
+        f"is not available to this subscription in zone {zone} of {location}": wanted
+        and wanted <= machine.restricted_zones,
         "has no Spot VMs": spot and not machine.spot,
         "cannot encrypt its disks on the host": not machine.encryption_at_host,
         "has Arm CPUs, for which neither image nor lock is made": machine.arm,
@@ -55,14 +85,38 @@ def refusal(settings: StackSettings, machine: Machine, spot: bool) -> str:
     return next((reason for reason, applies in reasons.items() if applies), "")
 
 
-def nearest_size(settings: StackSettings, machine: Machine, spot: bool) -> str:
+def _unlike(settings: StackSettings, machine: Machine) -> str:
+    """Returns how a size differs from workerSize in what sizes of one scale set share."""
+    first = settings.catalog.sizes.get(settings.worker_size)
+    if first is None or len(set(settings.worker_sizes)) < len(settings.worker_sizes):
+        return "" if first is None else "is there twice, or is workerSize"
+    for what, of_first, of_other in (
+        ("vCPUs", first.vcpus, machine.vcpus),
+        ("GPUs", first.gpus, machine.gpus),
+        ("NVMe disks alone", first.nvme_only, machine.nvme_only),
+        ("a local disk", first.local_disk_gib > 0, machine.local_disk_gib > 0),
+        (
+            "an OS disk on the local disk",
+            settings.has_ephemeral_worker_disks,
+            machine.fits_os_disk(settings.os_disk_gib),
+        ),
+        ("accelerated networking", first.accelerated_networking, machine.accelerated_networking),
+    ):
+        if of_first != of_other:
+            return f"differs from workerSize {first.size} in {what}, which all workers share"
+    return ""
+
+
+def nearest_size(
+    settings: StackSettings, machine: Machine, spot: bool, zones: Sequence[str] = ()
+) -> str:
     """Returns the size most like another that the stack can have, with a GPU or without; or ""."""
     allowed = [
         other
         for other in settings.catalog.sizes.values()
         if bool(other.gpus) == bool(machine.gpus)
         and not (other.size in RETIRED or other.size in UNSUITABLE)
-        and not refusal(settings, other, spot)
+        and not refusal(settings, other, spot, zones)
     ]
 
     def distance(other: Machine) -> tuple[float, bool, str]:
@@ -76,11 +130,12 @@ def nearest_size(settings: StackSettings, machine: Machine, spot: bool) -> str:
     return min(allowed, key=distance).size if allowed else ""
 
 
-def _next(settings: StackSettings, key: str, machine: Machine, spot: bool) -> str:
-    size = nearest_size(settings, machine, spot)
+def _next(settings: StackSettings, wanted: Wanted, machine: Machine) -> str:
+    size = nearest_size(settings, machine, wanted.spot, wanted.zones)
     if not size:
         return "No size like it is allowed there: use another location"
-    return f"Next: pulumi config set {key} {size}"
+    value = f"'[\"{size}\"]'" if wanted.key == "otherWorkerSizes" else size
+    return f"Next: pulumi config set {wanted.key} {value}"
 
 
 def _only(machine: Machine) -> str:

@@ -57,7 +57,10 @@ def hourly(settings: StackSettings) -> Hourly:
     """Returns the prices of an hour; a VM whose price is unknown counts as 0: prices_from."""
     return Hourly(
         head=_machine_hour(settings, settings.head_size, settings.head_spot),
-        worker=_machine_hour(settings, settings.worker_size, settings.worker_spot)
+        # That of the dearest: a budget must not depend on what Azure has.
+        worker=max(
+            _machine_hour(settings, size, settings.worker_spot) for size in settings.worker_sizes
+        )
         + _worker_disk_hour(settings),
         always=sum(item.per_hour for item in _always(settings)),
         stored_gb=settings.catalog.prices.blob_gb_month / HOURS_PER_MONTH,
@@ -79,7 +82,7 @@ def unpriced(settings: StackSettings) -> list[str]:
     """Returns the stack's machines without a known price: "Standard_D2as_v6, Spot"."""
     machines = [(settings.head_size, settings.head_spot)]
     if settings.max_workers:
-        machines.append((settings.worker_size, settings.worker_spot))
+        machines += [(size, settings.worker_spot) for size in settings.worker_sizes]
     names = [_named(size, spot) for size, spot in machines if _price(settings, size, spot) is None]
     return list(dict.fromkeys(names))
 

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 from pydantic.alias_generators import to_camel
@@ -53,6 +53,12 @@ class StackSettings(BaseModel):
     continues when you start it"""
     worker_size: str = "Standard_D2as_v5"
     """VM size of the workers"""
+    other_worker_sizes: list[str] = []
+    """Up to four VM sizes that Azure takes, in this order, when it has no machines of workerSize;
+    with as many vCPUs and GPUs, and the same kind of local disk"""
+    worker_zones: list[Annotated[str, Field(pattern=r"^[1-9]$")]] = []
+    """Availability zones over which Azure spreads the workers, and among which it takes those that
+    have machines; empty: `zone`. Set it before the first `pulumi up`"""
     worker_spot: bool = True
     """Use Spot VMs for the workers; training continues when a worker is evicted"""
     min_workers: int = Field(0, ge=0)
@@ -165,6 +171,11 @@ class StackSettings(BaseModel):
     def _as_azure_spells_it(cls, size: str) -> str:
         return canonical_size(size)
 
+    @field_validator("other_worker_sizes")
+    @classmethod
+    def _as_azure_spells_them(cls, sizes: list[str]) -> list[str]:
+        return [canonical_size(size) for size in sizes]
+
     @property
     def admin_cidrs(self) -> list[str]:
         return [cidr.strip() for cidr in self.admin_cidr.split(",") if cidr.strip()]
@@ -190,9 +201,11 @@ class StackSettings(BaseModel):
 
     def with_catalog(self, catalog: Catalog) -> "StackSettings":
         """Returns the settings with other sizes and prices, and their sizes as these spell them."""
+        others = [canonical_size(size, catalog.sizes) for size in self.other_worker_sizes]
         sizes = {
             "head_size": canonical_size(self.head_size, catalog.sizes),
             "worker_size": canonical_size(self.worker_size, catalog.sizes),
+            "other_worker_sizes": others,
         }
         settings = self.model_copy(update=sizes)
         settings._catalog = catalog
@@ -205,6 +218,11 @@ class StackSettings(BaseModel):
     @property
     def worker(self) -> Machine:
         return self.catalog.sizes[self.worker_size]
+
+    @property
+    def worker_sizes(self) -> list[str]:
+        """The workers' sizes, in the order in which Azure takes them."""
+        return [self.worker_size, *self.other_worker_sizes]
 
     @property
     def has_ephemeral_worker_disks(self) -> bool:

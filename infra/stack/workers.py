@@ -11,9 +11,12 @@ from infra.stack.machine_environment import Prerequisites, custom_data, worker_e
 from infra.stack.naming import Naming
 from infra.stack.network import Network
 
+MIX = "Mix"
+"""Azure's name of a scale set with several sizes."""
 REPLACED_BY = [
     # A scale set's model can change these, but running instances would keep the old values.
     "sku.name",
+    "skuProfile",
     "virtualMachineProfile.osProfile",
     "virtualMachineProfile.storageProfile",
     "virtualMachineProfile.securityProfile",
@@ -61,12 +64,13 @@ class Workers(pulumi.ComponentResource):
                 user_assigned_identities=[workers.id],
             ),
             sku=compute.SkuArgs(
-                name=settings.worker_size,
-                tier="Standard",
+                name=MIX if settings.other_worker_sizes else settings.worker_size,
+                tier=None if settings.other_worker_sizes else "Standard",
                 # The head creates workers later, so that a shortage cannot fail `up`.
                 capacity=0,
             ),
-            zones=parts.zones(settings),
+            sku_profile=_sizes(settings),
+            zones=settings.worker_zones or parts.zones(settings),
             orchestration_mode="Flexible",
             platform_fault_domain_count=1,
             single_placement_group=False,
@@ -91,6 +95,22 @@ class Workers(pulumi.ComponentResource):
 def _same_capacity(naming: Naming) -> pulumi.ResourceHook:
     in_preview = pulumi.ResourceHookOptions(on_dry_run=True)
     return pulumi.ResourceHook(naming.name("same-capacity"), refuse_other_capacity, in_preview)
+
+
+def _sizes(settings: StackSettings) -> compute.SkuProfileArgs | None:
+    """Returns the list of sizes, if there are several: Azure takes the first that it has.
+
+    https://learn.microsoft.com/azure/virtual-machine-scale-sets/instance-mix-overview
+    """
+    if not settings.other_worker_sizes:
+        return None
+    return compute.SkuProfileArgs(
+        allocation_strategy="Prioritized",
+        vm_sizes=[
+            compute.SkuProfileVMSizeArgs(name=size, rank=rank)
+            for rank, size in enumerate(settings.worker_sizes)
+        ],
+    )
 
 
 def _profile(

@@ -21,7 +21,7 @@ from rehearsal.backend import Backend, storage_accounts
 from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.host_paths import ALLOWED, RUN
 from rehearsal.machines.nspawn_machine import Machine, all_machines
-from rehearsal.scenario import stack_changes
+from rehearsal.scenario import machine_faults, stack_changes
 from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, Context, stack_config
 from rehearsal.scenario.laptop import Laptop, Volley
 from rehearsal.scenario.outcomes import UnexpectedError
@@ -39,6 +39,8 @@ REMEDIES = {
 """By the policy that refuses an `up`: the setting with which it does not any more."""
 SAYS = "A policy of the subscription refuses it: "
 JUMP = "jump"
+SIZES = ("Standard_D2as_v5", "Standard_D2s_v5")
+"""Those of the workers; Azure has none of the first."""
 ADMINISTRATOR = "company"
 SAVED_S = 90.0
 
@@ -65,6 +67,8 @@ def company(context: Context, existing: ExistingNetwork) -> str:
         "image": IMAGE_WITH_ENVIRONMENT,
         "headSubnetId": existing.head_subnet,
         "workerSubnetId": existing.worker_subnet,
+        "workerSize": SIZES[0],
+        "otherWorkerSizes": json.dumps(SIZES[1:]),
         "resourceGroup": CLUSTER,
         "resultsResourceGroup": RESULTS,
         "resultsAccountId": "",
@@ -76,15 +80,19 @@ def company(context: Context, existing: ExistingNetwork) -> str:
         for policy, remedy in REMEDIES.items():
             _check_refused(driver, context.config, policy)
             context.config |= remedy
+        with machine_faults.management_faults() as faults:
+            faults.sold_out_sizes = SIZES[:1]
         seen = stack_changes.up(context, minWorkers="1", maxWorkers="1")
     _check_made(azure.resources())
     for laptop in laptops:
-        if "TRAINING" not in Volley(laptop, driver.project).type("status"):
-            raise UnexpectedError("volley status does not show the training")
+        volley = Volley(laptop, driver.project)
+        sizes = volley.ask("status")["workers"]["sizes"]
+        if not volley.training() or sizes != {SIZES[1]: 1}:
+            raise UnexpectedError(f"no training, or workers of other sizes: {sizes}")
     saved = _results_are_saved(context)
     return (
-        f"each policy is named; {seen}; both administrators come by the jump host; "
-        f"a first result by the private endpoint alone after {saved:.0f} s"
+        f"each policy is named; {seen}; the worker is a {SIZES[1]}; both administrators come "
+        f"by the jump host; a first result by the private endpoint alone after {saved:.0f} s"
     )
 
 
@@ -110,11 +118,10 @@ def _check_refused(driver: PulumiCli, config: dict[str, str], policy: str) -> No
 
 @contextmanager
 def _company_decides(scopes: list[str]) -> Iterator[None]:
-    size = stack_config("")["headSize"]
     subscription = Subscription(
         scopes=tuple(scopes),
         required_tags=tuple(TAGS),
-        allowed_sizes=(size,),
+        allowed_sizes=SIZES,
         denied_kinds=("PublicIPAddress",),
         private_accounts=True,
     )

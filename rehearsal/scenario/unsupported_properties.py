@@ -40,6 +40,7 @@ SUPPORTED: dict[str, tuple[str, ...]] = {
     "VirtualMachineScaleSet": (
         "identity",
         "sku",
+        "skuProfile",
         "orchestrationMode",
         *(f"virtualMachineProfile.{name}" for name in ("osProfile", "networkProfile", "priority")),
         *(f"virtualMachineProfile.{name}" for name in OS_DISK),

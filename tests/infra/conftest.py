@@ -37,6 +37,11 @@ STACKS: dict[str, dict[str, str]] = {
         "workerSize": "Standard_D4ads_v6",
         "zone": "2",
     },
+    "several worker sizes": {
+        "workerSize": "Standard_D2as_v5",
+        "otherWorkerSizes": '["Standard_D2s_v5"]',
+        "workerZones": '["1", "3"]',
+    },
     "head alone": {"maxWorkers": "0", "headSpot": "true"},
     "existing vnet": EXISTING_SUBNETS,
     "no public address": {**EXISTING_SUBNETS, "publicIp": "false", "adminCidr": "172.16.9.0/24"},

@@ -222,13 +222,17 @@ ENOUGH = {"missing": 0, "why": "", "next_try": None}
             "2 of 4 running, 1 starting. SkuNotAvailable: none left; retry in 3 min",
         ),
         ({"coming": ["w3", "w4"], **ENOUGH}, "2 of 4 running, 2 starting"),
+        (
+            {"coming": ["w3", "w4"], "sizes": {"D4as_v5": 1, "D4s_v5": 3}, **ENOUGH},
+            "2 of 4 running, 2 starting, 1 D4as_v5, 3 D4s_v5",
+        ),
         ({"wanted": 2, "coming": [], "leaving": ["w5"], **ENOUGH}, "2 of 2 running, 1 leaving"),
         (
             {"wanted": 2, "coming": [], "time": 700.0, **ENOUGH},
             "2 of 2 running (as of 5 min ago)",
         ),
     ],
-    ids=["missing", "coming", "leaving", "old"],
+    ids=["missing", "coming", "sizes", "leaving", "old"],
 )
 def test_workers_are_shown_with_why_some_are_missing(changes: dict[str, Any], line: str) -> None:
     assert f"Workers: {line}" in page({**ANSWER, "workers": {**WORKERS, **changes}})

@@ -18,6 +18,8 @@ class Faults:
     """How many machines a scale set can have; None: any number."""
     sold_out_code: str = "AllocationFailed"
     """The error beyond that. SkuNotAvailable comes at once, others when the operation ends."""
+    sold_out_sizes: tuple[str, ...] = ()
+    """Sizes of which there is none: a scale set with several sizes takes the next one."""
     capacity_is_goal: bool = False
     """Whether the capacity is a number of machines that Azure keeps, deletions by name included. By
     default a new capacity creates or deletes its difference to the old one, however many machines

@@ -113,7 +113,10 @@ class SetMachines:
         if more < 0:
             oldest = {machine.name for machine in stay[:-more]}
             return without(wanted, oldest, now, ready), None
+        sizes = resource_skus.sizes_of(wanted.inputs)
+        size = next((size for size in sizes if size not in faults.sold_out_sizes), "")
         room = more if faults.machines is None else max(0, faults.machines - len(stay))
+        room = room if size else 0
         made = min(more, room)
         error = ArmError(faults.sold_out_code, SOLD_OUT) if made < more else None
         if error and error.code == SAID_AT_ONCE:
@@ -123,7 +126,7 @@ class SetMachines:
         if error and faults.leaves_failed:
             errors.append(error.code)
         silent = sum(faults.happens("never_join") for _ in range(made - failing))
-        grown = with_more(wanted, made - failing, now, ready, errors, silent)
+        grown = with_more(wanted, made - failing, now, ready, errors, silent, size)
         if error and not faults.keeps_capacity:
             grown = with_capacity(grown, len(stay) + made - failing + len(errors))
         return grown, error or (ArmError(FAILED, "A VM was not provisioned.") if failing else None)

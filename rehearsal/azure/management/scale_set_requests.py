@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from urllib.parse import urlencode
 
@@ -16,6 +17,7 @@ from rehearsal.azure.management.request_context import COMPUTE, Request, Request
 from rehearsal.azure.management.scale_set_changes import etag, scale_set_of
 from rehearsal.azure.resources.refusals import subnets_of
 from rehearsal.azure.resources.resource_kinds import Properties, Resource
+from rehearsal.azure.resources.resource_skus import sizes_of
 from rehearsal.azure.resources.roles import ASSIGN_IDENTITY, JOIN_SUBNET
 from rehearsal.azure.resources.scale_set_machines import SetMachine, machines_of
 
@@ -69,7 +71,11 @@ def list_machines(context: RequestContext, request: Request) -> Answer:
     machines = machines_of(scale_set, now)
     shown = machines[first : first + context.page]
     location = scale_set.inputs["location"]
-    values = [machine_body(set_id, location, machine, now) for machine in shown]
+    size = sizes_of(scale_set.inputs)[0]
+    values = [
+        machine_body(set_id, location, replace(machine, size=machine.size or size), now)
+        for machine in shown
+    ]
     body: Properties = {"value": values}
     if first + context.page < len(machines):
         following = {**request.query, "$skiptoken": str(first + context.page)}
@@ -102,6 +108,7 @@ def machine_body(set_id: str, location: str, machine: SetMachine, now: float) ->
         "location": location,
         "properties": {
             "provisioningState": state,
+            "hardwareProfile": {"vmSize": machine.size},
             "timeCreated": datetime.fromtimestamp(machine.created, UTC).isoformat(),
             "virtualMachineScaleSet": {"id": set_id},
             "instanceView": {"statuses": _statuses(machine, state)},

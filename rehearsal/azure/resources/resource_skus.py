@@ -61,22 +61,26 @@ def refusal(machines: Resource, before: Resource | None, restricted: Restricted)
     Machines that exist stay when their size becomes restricted. That a scale set of such a size is
     made while it has no machines is an assumption: Azure documents nothing of it.
     """
-    size, storage, count = _wanted(machines)
+    sizes, storage, count = _wanted(machines)
     if before is not None:
-        size_before, _, count_before = _wanted(before)
-        if size_before == size and count <= count_before:
+        sizes_before, _, count_before = _wanted(before)
+        if sizes_before == sizes and count <= count_before:
             return None
     location, zones = machines.inputs.get("location", ""), machines.inputs.get("zones") or ()
-    where = restricted.get(size)
-    if count and where is not None and (not where or set(where) & set(zones)):
+    refused = [
+        size
+        for size in sizes
+        if (where := restricted.get(size)) is not None and (not where or set(where) & set(zones))
+    ]
+    if count and refused == sizes:
         return ArmError(
             "SkuNotAvailable",
             "The requested VM size for resource 'Following SKUs have failed for Capacity "
-            f"Restrictions: {size}' is currently not available in location '{location}'. Please "
-            "try another size or deploy to a different location or different zone. See "
-            "https://aka.ms/azureskunotavailable for details.",
+            f"Restrictions: {', '.join(sizes)}' is currently not available in location "
+            f"'{location}'. Please try another size or deploy to a different location or "
+            "different zone. See https://aka.ms/azureskunotavailable for details.",
         )
-    return _unfit(size, storage)
+    return next(filter(None, (_unfit(size, storage) for size in sizes)), None)
 
 
 def _unfit(size: str, storage: Properties) -> ArmError | None:
@@ -93,13 +97,24 @@ def _unfit(size: str, storage: Properties) -> ArmError | None:
     return None
 
 
-def _wanted(machines: Resource) -> tuple[str, Properties, int]:
-    """Returns the size, the storage profile and the number of machines."""
+def sizes_of(inputs: Properties) -> list[str]:
+    """Returns a scale set's sizes, in the order in which it takes them.
+
+    https://learn.microsoft.com/azure/virtual-machine-scale-sets/instance-mix-overview
+    """
+    if inputs["sku"]["name"] != "Mix":
+        return [inputs["sku"]["name"]]
+    ranked = sorted(inputs["skuProfile"]["vmSizes"], key=lambda size: int(size["rank"]))
+    return [size["name"] for size in ranked]
+
+
+def _wanted(machines: Resource) -> tuple[list[str], Properties, int]:
+    """Returns the sizes, the storage profile and the number of machines."""
     inputs = machines.inputs
     if machines.kind == "VirtualMachine":
-        return inputs["hardwareProfile"]["vmSize"], inputs.get("storageProfile", {}), 1
+        return [inputs["hardwareProfile"]["vmSize"]], inputs.get("storageProfile", {}), 1
     storage = inputs["virtualMachineProfile"].get("storageProfile", {})
-    return inputs["sku"]["name"], storage, int(inputs["sku"]["capacity"])
+    return sizes_of(inputs), storage, int(inputs["sku"]["capacity"])
 
 
 def _sku(size: str, location: str, restricted: Restricted) -> Properties:

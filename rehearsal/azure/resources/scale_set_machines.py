@@ -28,6 +28,8 @@ class SetMachine:
     """Azure's error code if its provisioning fails."""
     joins: bool = True
     deallocated: bool = False
+    size: str = ""
+    """Empty: the scale set's own, where it has one."""
 
     def state(self, now: float) -> str:
         if self.gone is not None:
@@ -60,6 +62,7 @@ def with_more(
     ready: float,
     errors: Collection[str] = (),
     never_join: int = 0,
+    size: str = "",
 ) -> Resource:
     """Returns the scale set with `count` more machines, at the lowest free addresses.
 
@@ -73,7 +76,7 @@ def with_more(
         place = next(place for place in range(len(machines) + 1) if place not in taken)
         joins = number >= never_join and not error
         name = f"{prefix}{made + number}"
-        machines.append(SetMachine(name, place, now, ready, error=error, joins=joins))
+        machines.append(SetMachine(name, place, now, ready, error=error, joins=joins, size=size))
     made += count + len(errors)
     view = {**scale_set.instance_view, "made": made}
     return with_machines(replace(scale_set, instance_view=view), machines)

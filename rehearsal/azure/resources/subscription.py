@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from rehearsal.azure.azure_errors import ArmError
 from rehearsal.azure.resources import roles
 from rehearsal.azure.resources.resource_kinds import SUBSCRIPTION, Resource
-from rehearsal.azure.resources.resource_skus import Restricted
+from rehearsal.azure.resources.resource_skus import Restricted, sizes_of
 
 POLICIES = f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Authorization/policyAssignments"
 
@@ -66,10 +66,10 @@ class Subscription:
             yield "Require a tag on resources"
         if location and self.allowed_locations and location not in self.allowed_locations:
             yield "Allowed locations"
-        size = (inputs.get("hardwareProfile") or {}).get("vmSize")
+        sizes = {(inputs.get("hardwareProfile") or {}).get("vmSize")} - {None}
         if made.kind == "VirtualMachineScaleSet":
-            size = inputs["sku"]["name"]
-        if size and self.allowed_sizes and size not in self.allowed_sizes:
+            sizes = set(sizes_of(inputs))
+        if self.allowed_sizes and sizes - set(self.allowed_sizes):
             yield "Allowed virtual machine size SKUs"
         if made.kind in self.denied_kinds:
             yield "Not allowed resource types"

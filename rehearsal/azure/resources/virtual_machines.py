@@ -89,7 +89,7 @@ def _of_scale_sets(resources: Resources, by_id: dict[str, Subnet]) -> Iterator[V
                 machine.name,
                 scale_set.inputs,
                 profile,
-                scale_set.inputs["sku"]["name"],
+                machine.size or resource_skus.sizes_of(scale_set.inputs)[0],
                 subnet,
                 str(subnet.cidr[FIRST_HOST + machine.place]),
                 (interface.get("networkSecurityGroup") or {}).get("id"),

@@ -9,6 +9,7 @@ import pytest
 from infra.stack.idle_workers import WorkerLimits
 from tests.head.autoscaler.cluster import Cluster
 from tests.head.autoscaler.conftest import MakeCluster
+from tests.rehearsal.azure.resources.scale_set_cloud import SCALE_SET
 
 pytestmark = pytest.mark.slow
 
@@ -154,3 +155,24 @@ def test_machines_that_never_join_are_made_ever_less_often(make_cluster: MakeClu
     cluster.update(6 * 60 * MINUTE, every_s=MINUTE)
     # Two for each machine: without machines the capacity is set to 0 first.
     assert cluster.cloud.count("PATCH") <= 24
+
+
+def test_of_several_sizes_azure_takes_the_first_that_it_has(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(FOUR)
+    azure = cluster.cloud.azure
+    inputs = azure.resources()[SCALE_SET].inputs
+    first, second = "Standard_D4as_v5", "Standard_D4s_v5"
+    ranks = [{"name": size, "rank": rank} for rank, size in enumerate((first, second))]
+    sku = {**inputs["sku"], "name": "Mix"}
+    azure.update(SCALE_SET, {**inputs, "sku": sku, "skuProfile": {"vmSizes": ranks}})
+    with cluster.cloud.faults.changed() as faults:
+        faults.sold_out_sizes = (first,)
+    cluster.update(5 * MINUTE)
+    report = cluster.report()
+    assert (report["missing"], report["sizes"]) == (0, {second: 4})
+
+    with cluster.cloud.faults.changed() as faults:
+        faults.sold_out_sizes = ()
+    cluster.cloud.evict(report["there"][0])
+    cluster.update(5 * MINUTE)
+    assert cluster.report()["sizes"] == {second: 3, first: 1}

@@ -41,6 +41,27 @@ def test_a_restricted_size_is_refused_with_the_nearest_one_that_is_allowed() -> 
     ]
 
 
+def test_each_other_size_of_the_workers_is_like_the_first_and_allowed() -> None:
+    others = ["Standard_D2s_v5", "Standard_D4as_v5", "Standard_D2ads_v5", "Standard_D2s_v5"]
+    assert lines({"otherWorkerSizes": others[:1]}) == []
+    differs = "differs from workerSize Standard_D2as_v5 in"
+    assert lines({"otherWorkerSizes": others[1:3]}) == [
+        f'otherWorkerSizes: "{others[1]}": {differs} vCPUs, which all workers share',
+        f'otherWorkerSizes: "{others[2]}": {differs} a local disk, which all workers share',
+    ]
+    restricted = {others[0]: {"restricted": True}}
+    (line,) = lines({"otherWorkerSizes": others[:1]}, **restricted)
+    assert "is not available to this subscription" in line
+    assert lines({"otherWorkerSizes": [others[0]] * 5}) != []
+
+
+def test_of_several_zones_one_is_enough_for_the_workers() -> None:
+    only = {"Standard_D2as_v5": {"restricted_zones": frozenset("1")}}
+    assert lines({"workerZones": ["1", "2"]}, **only) == []
+    (line,) = lines({"workerZones": ["1"]}, **only)
+    assert "is not available to this subscription in zone 1 of eastus" in line
+
+
 def test_a_size_that_no_machine_uses_may_be_restricted() -> None:
     assert not lines({"max_workers": 0}, Standard_D2as_v5={"restricted": True})
 

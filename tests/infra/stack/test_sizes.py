@@ -47,6 +47,19 @@ def test_older_sizes_leave_the_controller_to_azure(stack: Stack) -> None:
     assert "diskControllerType" not in profile["storageProfile"]
 
 
+def test_several_worker_sizes_are_one_scale_set_in_their_order(stack: Stack) -> None:
+    scale_set = stack("several worker sizes").one("VirtualMachineScaleSet")
+    assert scale_set["sku"]["name"] == "Mix"
+    assert scale_set["skuProfile"] == {
+        "allocationStrategy": "Prioritized",
+        "vmSizes": [
+            {"name": "Standard_D2as_v5", "rank": 0},
+            {"name": "Standard_D2s_v5", "rank": 1},
+        ],
+    }
+    assert scale_set["zones"] == ["1", "3"]
+
+
 IN_A_ZONE = ("NatGateway", "PublicIPAddress", "VirtualMachine", "VirtualMachineScaleSet")
 
 
