@@ -30,6 +30,8 @@ GCS_GONE_AFTER_S = 5.0
 """Nodes of volley's cluster exit after 10 s without a GCS (ray.env), and drivers with them."""
 OBJECT_STORE_BYTES = 2**30
 """Of a machine without shared memory."""
+SLOW_START = "timed out during startup"
+"""In the message of ray._private.node.Node."""
 END_S = 5.0
 """Time for the processes of a local Ray to end after SIGKILL."""
 
@@ -65,7 +67,7 @@ def connect(address: str | None, runtime_env: dict[str, Any] | None = None) -> C
 
     Raises:
         UserError: No cluster answers at `address`, or it does not let this process in.
-        TemporaryError: In a job, its own cluster does not answer.
+        TemporaryError: In a job, its own cluster does not answer; Ray does not start in time.
     """
     import ray
 
@@ -78,7 +80,7 @@ def connect(address: str | None, runtime_env: dict[str, Any] | None = None) -> C
     if address is None and not ray.is_initialized():
         folder = make_ray_folder()
         # "local": a plain ray.init() would join any cluster that runs on this machine.
-        with _signals_kept_from_ray():
+        with _signals_kept_from_ray(), too_slow_is_told():
             ray.init(
                 address="local",
                 num_cpus=available_cpus(),
@@ -214,6 +216,24 @@ def _answers(address: str) -> bool:
     except OSError:
         return False
     return True
+
+
+@contextmanager
+def too_slow_is_told() -> Iterator[None]:
+    """Replaces Ray's traceback where its raylet needs more than 30 s, which is a constant of Ray.
+
+    Raises:
+        TemporaryError: Ray did not start in time.
+    """
+    try:
+        yield
+    except Exception as error:
+        if SLOW_START not in str(error):
+            raise
+        raise TemporaryError(
+            "Ray has not started within 30 s: other programs use this machine's CPUs or disk. "
+            "Next: the same command, when they are done"
+        ) from None
 
 
 @contextmanager

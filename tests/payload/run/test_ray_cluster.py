@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from payload.run.ray_cluster import available_cpus
+from payload.errors import TemporaryError
+from payload.run.ray_cluster import SLOW_START, available_cpus, too_slow_is_told
 
 ENDS_AT_ONCE = """
 import subprocess
@@ -29,6 +31,17 @@ def test_every_cpu_is_available_where_a_process_has_no_share_of_them(
 
 
 @pytest.mark.slow
+def test_a_ray_that_is_too_slow_to_start_is_told_in_one_line() -> None:
+    from ray._private.node import Node
+
+    # Ray's limit is a constant in the middle of this method: nothing but its text tells it apart.
+    assert f"The current node {SLOW_START}" in inspect.getsource(Node.__init__)
+    with pytest.raises(TemporaryError, match="has not started within 30 s"), too_slow_is_told():
+        raise Exception(f"The current node {SLOW_START}.")
+    with pytest.raises(ValueError, match="another"), too_slow_is_told():
+        raise ValueError("another")
+
+
 def test_a_run_that_exits_past_rays_shutdown_leaves_no_process_that_it_has_started() -> None:
     done = subprocess.run(
         [sys.executable, "-c", ENDS_AT_ONCE], capture_output=True, text=True, check=False
