@@ -192,6 +192,20 @@ def test_a_training_has_time_for_a_last_checkpoint_before_an_eviction(tree: Path
     assert 10 < STOP_S["Preempt"] + 2 * WORKERS_S < 30
 
 
+WAITS = ("After", "Requires", "Requisite", "BindsTo", "Wants", "PartOf", "ConditionPathExists")
+
+
+@pytest.mark.parametrize("role", ["worker"], indirect=True)
+def test_a_booting_worker_answers_azures_notices_without_its_python_environment(tree: Path) -> None:
+    # A deletion of regular VMs waits until each of them has approved: one that boots, too.
+    unit = "scheduled-events.service"
+    assert [line for key in WAITS for line in settings(tree, unit, key)] == []
+    (start,) = settings(tree, unit, "ExecStart")
+    python, program = start.split()
+    assert python == "/usr/bin/python3"
+    assert (tree / program.lstrip("/")).is_file()
+
+
 def test_the_python_environment_is_tried_again_unless_that_is_useless(tree: Path) -> None:
     unit = "python-environment.service"
     assert settings(tree, unit, "Restart") == ["on-failure"]
