@@ -34,6 +34,13 @@ def add_bench(commands: Any) -> None:
         help="experiment file of --learn (default experiments/pong.yaml, for APPO "
         "experiments/pong-appo.yaml) or of --games (default experiments/atari.yaml)",
     )
+    add(
+        "--against",
+        type=Path,
+        metavar="FILE",
+        help="another experiment file for --learn: both train the same seeds in turn, and the "
+        "intervals of the ratios say which needs less",
+    )
     add("--seeds", type=int, default=5, help="runs of --learn, and of each game (default 5)")
     add(
         "--first-seed",

@@ -1,4 +1,4 @@
-"""Benchmarks: this trainer beside stock RLlib and the emulator's limit, and time to learn.
+"""The benchmark of speed: this trainer beside stock RLlib and the emulator's limit.
 
 Measurements run one after the other, each in fresh processes with a Ray of its own, so
 that all meet the same machine: compare only figures of one run of the benchmark.
@@ -19,19 +19,12 @@ from bench.table import (
     Bar,
     Comparison,
     Figure,
-    LearningBars,
-    LearningReport,
     comparison_table,
     figure_table,
-    learning_table,
     machine,
-    seed_line,
     write_json,
 )
-from bench.trainer import measure_learning
-from payload.errors import UserError, nearest
-from payload.experiment.read import read_experiment
-from payload.experiment.settings import ALGORITHMS
+from payload.errors import UserError
 from payload.run.ray_cluster import available_cpus
 
 STOCK_BAR = Bar(9.5, "at least")
@@ -48,12 +41,6 @@ CALLBACK_BAR = Bar(1.0, "at most")
 """Percent of a core's time that MLflow takes."""
 DRIVER_BAR = Bar(1.1, "at most")
 """The driver's cost per step must not grow with the env runners; 10 % is noise."""
-
-GOAL = 18.0
-"""Mean return of 100 episodes at which Pong (best: 21) counts as solved."""
-LEARNING_LIMIT_S = 1200.0
-"""Seconds of training after which a seed counts as not solved."""
-LEARNING_BARS = LearningBars(median_s=200.0, worst_s=330.0)
 
 
 def bench(seconds: float, results: Path) -> int:
@@ -106,53 +93,6 @@ def measure_parts(
             problems[part.name] = str(error)
             console.print(f"{part.name} failed: {error}", style="red", markup=False)
     return figures, problems
-
-
-def bench_learning(
-    experiment: Path, run: str, seeds: int, results: Path, first_seed: int | None = None
-) -> int:
-    """Measures the time from the command to a mean return of 18, start-up included.
-
-    Writes bench_learn_<run>.json after every seed; the runs keep their files in bench-learn-<run>/.
-    The exit code is 1 if a run failed; missing the goal in time is not a failure.
-
-    Args:
-        experiment: Its run and stop are ignored.
-        first_seed: Seeds count up from here. By default it comes from the clock, so that the seeds
-            are not those that the defaults were tuned on.
-    """
-    read_experiment(experiment)
-    if run not in ALGORITHMS:
-        names = ", ".join(ALGORITHMS)
-        raise UserError(f"--run {run}: unknown{nearest(run, ALGORITHMS)}; known: {names}")
-    console = Console(soft_wrap=True, highlight=False)
-    about = machine()
-    folder = results / f"bench-learn-{run}"
-    logs = fresh_logs(folder / "bench-logs")
-    path = results / f"bench_learn_{run}.json"
-    report = LearningReport(run, GOAL, LEARNING_BARS, seeds)
-    try:
-        first = int(time.time()) if first_seed is None else first_seed
-        for seed in range(first, first + seeds):
-            console.print(f"Training {run}, seed {seed} ...")
-            log = logs / f"seed-{seed}.log"
-            try:
-                learned = measure_learning(
-                    experiment, run, seed, GOAL, LEARNING_LIMIT_S, folder, log
-                )
-            except (MeasurementError, OSError) as error:
-                report.problems[seed] = str(error)
-                console.print(f"seed {seed} failed: {error}", style="red", markup=False)
-            else:
-                report.learned.append(learned)
-                console.print(seed_line(learned))
-            write_json(path, {**about, **report.to_json()})
-    finally:
-        if report.num_seeds > 0:
-            console.print(learning_table(report))
-            console.print(comparison_table(report.verdicts()))
-            console.print(f"Written to {path}; runs in {folder}")
-    return 1 if report.problems else 0
 
 
 def compare(figures: Mapping[str, float]) -> list[Comparison]:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from payload.commands.prepare import check_positive
+from payload.errors import UserError
 from payload.run.run_folder import check_writable
 
 
@@ -16,6 +17,8 @@ def bench(options: argparse.Namespace) -> int:
     for name in ("seconds", "seeds", "steps"):
         check_positive(f"--{name}", getattr(options, name))
     check_writable(options.results)
+    if options.against and not options.learn:
+        raise UserError("--against: needs --learn. Next: volley bench --learn --against FILE")
     unwind_on_signals()
     if options.scale:
         from bench.scale import bench_scale
@@ -32,11 +35,12 @@ def bench(options: argparse.Namespace) -> int:
             options.results,
             options.first_seed,
         )
-    from bench.benchmark import bench as measure
-    from bench.benchmark import bench_learning
-
     if not options.learn:
+        from bench.benchmark import bench as measure
+
         return measure(options.seconds, options.results)
+    from bench.learning import bench_learning
+
     pong = "pong-appo" if options.run == "APPO" else "pong"
     return bench_learning(
         options.experiment or Path(f"experiments/{pong}.yaml"),
@@ -44,4 +48,5 @@ def bench(options: argparse.Namespace) -> int:
         options.seeds,
         options.results,
         options.first_seed,
+        options.against,
     )

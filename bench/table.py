@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
-import statistics
 import sys
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +15,6 @@ from typing import Any, Literal
 import psutil
 from rich.table import Table
 
-from bench.trainer import Learned
 from payload.atomic_file import replace_text
 from payload.run.ray_cluster import available_cpus
 from payload.tracking.run_parameters import PACKAGES, git_commit
@@ -58,63 +56,6 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         return {"value": self.value, "bar": str(self.bar), "met": self.met, "what": self.what}
-
-
-@dataclass(frozen=True)
-class LearningBars:
-    """Seconds from the command to the goal: the most for the median of the seeds, and for each."""
-
-    median_s: float
-    worst_s: float
-
-
-@dataclass
-class LearningReport:
-    """The seeds measured so far."""
-
-    run: str
-    goal: float
-    bars: LearningBars
-    asked: int
-    """Seeds that are to be measured."""
-    learned: list[Learned] = field(default_factory=list)
-    problems: dict[int, str] = field(default_factory=dict)
-    """Why a run failed, by seed."""
-
-    @property
-    def num_seeds(self) -> int:
-        return len(self.learned) + len(self.problems)
-
-    def times(self) -> list[float]:
-        """Returns every seed's seconds to the goal; infinite where it was not reached."""
-        reached = [math.inf if seed.seconds is None else seed.seconds for seed in self.learned]
-        return reached + [math.inf] * len(self.problems)
-
-    def verdicts(self) -> list[Comparison]:
-        """Compares the seeds measured so far with the bars, and their number with `asked`."""
-        times = self.times()
-        if not times:
-            return []
-        solved = sum(math.isfinite(seconds) for seconds in times)
-        median, worst = statistics.median(times), max(times)
-        return [
-            Comparison("seeds_solved", "seeds solved", solved, Bar(self.asked, "at least")),
-            Comparison(
-                "median_s", "median seconds to goal", median, Bar(self.bars.median_s, "at most")
-            ),
-            Comparison(
-                "worst_s", "worst seconds to goal", worst, Bar(self.bars.worst_s, "at most")
-            ),
-        ]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "run": self.run,
-            "goal": self.goal,
-            "seeds": [asdict(seed) for seed in self.learned],
-            "comparisons": {verdict.name: verdict.to_json() for verdict in self.verdicts()},
-            "problems": {str(seed): why for seed, why in self.problems.items()},
-        }
 
 
 def machine() -> dict[str, Any]:
@@ -159,35 +100,6 @@ def comparison_table(comparisons: list[Comparison]) -> Table:
         verdict = "[green]met[/green]" if comparison.met else "[red]missed[/red]"
         table.add_row(comparison.what, number(comparison.value), str(comparison.bar), verdict)
     return table
-
-
-def learning_table(report: LearningReport) -> Table:
-    """Lays the seeds out, one a row, then their median and the worst of them."""
-    table = Table(title=f"{report.run}: to a mean return of {report.goal:g}", title_justify="left")
-    for name in ("Seed", "Seconds", "Environment steps", "Final mean", "First update, s"):
-        table.add_column(name, justify="right")
-    for learned in report.learned:
-        startup = "-" if learned.startup_s is None else number(learned.startup_s)
-        seconds = number(math.inf if learned.seconds is None else learned.seconds)
-        mean = f"{learned.return_mean:.2f}"
-        table.add_row(str(learned.seed), seconds, f"{learned.env_steps:,}", mean, startup)
-    for seed in report.problems:
-        table.add_row(str(seed), "failed", "-", "-", "-")
-    table.add_section()
-    times = report.times()
-    if times:
-        table.add_row("median", number(statistics.median(times)))
-        table.add_row("worst", number(max(times)))
-    return table
-
-
-def seed_line(learned: Learned) -> str:
-    """Summarises a seed in one line."""
-    how = "not solved" if learned.seconds is None else f"solved after {learned.seconds:.0f} s"
-    return (
-        f"seed {learned.seed} {how}: mean return {learned.return_mean:.2f} "
-        f"at {learned.env_steps:,} environment steps"
-    )
 
 
 def number(value: float) -> str:

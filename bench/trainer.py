@@ -53,6 +53,8 @@ class Learned:
     """From the command to a mean return at the goal; None if it was not reached in time."""
     env_steps: int
     """Environment steps at the end."""
+    training_s: float
+    """Seconds of training, without the start."""
     return_mean: float
     """Mean of the last 100 episodes at the end."""
     startup_s: float | None
@@ -153,16 +155,22 @@ def measure_memory(seconds: float, log: Path) -> int:
 
 def measure_learning(
     experiment: Path,
-    algorithm: str,
+    algorithm: str | None,
     seed: int,
     goal: float,
     limit_s: float,
     results: Path,
     log: Path,
 ) -> Learned:
-    """Trains one seed to a mean return of `goal`, or for `limit_s` seconds of training."""
+    """Trains one seed to a mean return of `goal`, or for `limit_s` seconds of training.
+
+    Args:
+        algorithm: Instead of the experiment's `run`.
+    """
     stop = {EPISODE_RETURN_MEAN: goal, TIME: limit_s}
-    arguments = [str(experiment), "--run", algorithm, "--seed", str(seed)]
+    arguments = [str(experiment), "--seed", str(seed)]
+    if algorithm:
+        arguments += ["--run", algorithm]
     with _trainer([*arguments, "--stop", json.dumps(stop)], results, log) as run:
 
         def over() -> bool:
@@ -177,7 +185,14 @@ def measure_learning(
             raise MeasurementError(f"training ended with exit code {run.child.exit_code}")
         rows = run.rows()
     last, reached = rows[-1], solved(rows, goal) is not None
-    return Learned(seed, seconds if reached else None, last.env_steps, last.return_mean, startup_s)
+    return Learned(
+        seed=seed,
+        seconds=seconds if reached else None,
+        env_steps=last.env_steps,
+        training_s=last.time_total_s,
+        return_mean=last.return_mean,
+        startup_s=startup_s,
+    )
 
 
 def measure_scores(

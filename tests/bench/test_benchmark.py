@@ -16,8 +16,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from bench import process
-from bench.benchmark import bench, bench_learning, compare
+from bench.benchmark import bench, compare
 from bench.limits import synthetic_fragment
 from bench.parts import parts
 from bench.process import Child, MeasurementError, error_in, pss_bytes, total_pss_bytes
@@ -25,17 +24,13 @@ from bench.table import (
     Bar,
     Comparison,
     Figure,
-    LearningBars,
-    LearningReport,
     comparison_table,
     figure_table,
-    learning_table,
     number,
     write_json,
 )
 from bench.trainer import (
     SETTLE_S,
-    Learned,
     Row,
     read_progress,
     rows_while_learning,
@@ -50,7 +45,6 @@ from payload.run.run_folder import RunFolder
 from tests.payload.command_line import wait_for
 from tests.payload.conftest import FIRST_REPORT
 from tests.payload.impala.stacks import stacks_of
-from volley.cli import main
 
 PONG = Path(__file__).parents[2] / "experiments/pong.yaml"
 ROLLUP = """\
@@ -191,53 +185,11 @@ def test_numbers_are_shown_as_people_read_them(value: float, text: str) -> None:
     assert number(value) == text
 
 
-def test_a_seed_not_solved_or_failed_spoils_worst_but_not_the_median() -> None:
-    report = LearningReport("IMPALA", 18.0, LearningBars(median_s=300.0, worst_s=450.0), 5)
-    for seed, seconds in enumerate([210.0, 290.0, 250.0, None]):
-        report.learned.append(Learned(seed, seconds, 1_000_000, 18.2, 12.0))
-    report.problems[4] = "no update"
-    verdicts = {one.name: one for one in report.verdicts()}
-    assert verdicts["median_s"].value == 290.0
-    assert verdicts["median_s"].met
-    assert verdicts["worst_s"].value == math.inf
-    assert not verdicts["worst_s"].met
-    assert not verdicts["seeds_solved"].met
-    text = text_of(learning_table(report))
-    assert "failed" in text
-    assert "never" in text
-
-
-def test_seeds_that_an_interrupted_benchmark_has_not_measured_count_as_not_solved() -> None:
-    report = LearningReport("APPO", 18.0, LearningBars(median_s=300.0, worst_s=450.0), 6)
-    report.learned.append(Learned(0, 210.0, 700_000, 18.2, 12.0))
-    solved, *_ = report.verdicts()
-    assert not solved.met
-
-
 def test_the_file_is_json_also_where_a_number_is_not_finite(tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
     write_json(path, {"a": math.inf, "b": [math.nan, 1.5], "c": {"d": True}})
     assert json.loads(path.read_text()) == {"a": None, "b": [None, 1.5], "c": {"d": True}}
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_an_unknown_algorithm_is_refused_with_its_nearest_name(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"--run IMPLA: unknown \(did you mean IMPALA\?\)"):
-        bench_learning(PONG, "IMPLA", 1, tmp_path)
-
-
-@pytest.mark.parametrize(("run", "file"), [("IMPALA", "pong"), ("APPO", "pong-appo")])
-def test_each_algorithm_learns_pong_with_settings_of_its_own(
-    run: str,
-    file: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)  # It has no experiment files.
-    monkeypatch.setattr(process, "unwind_on_signals", lambda: None)  # Handlers would stay.
-    assert main(["bench", "--learn", "--run", run]) == 2
-    assert f"experiments/{file}.yaml" in capsys.readouterr().err
 
 
 def test_a_system_that_cannot_be_measured_is_refused(

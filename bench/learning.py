@@ -1,0 +1,313 @@
+"""`volley bench --learn`: the time and the environment steps to a mean return of 18, seed by seed.
+
+Two experiments are compared on the same seeds in turn (A B A B ...), so that both meet the same
+machine. A difference counts when the interval of the ratio leaves 1 out.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from bench.benchmark import fresh_logs
+from bench.process import MeasurementError
+from bench.table import Bar, Comparison, comparison_table, machine, number, write_json
+from bench.trainer import Learned, measure_learning
+from payload.errors import UserError, nearest
+from payload.experiment.read import read_experiment
+from payload.experiment.settings import ALGORITHMS
+from payload.tracking.seed_statistics import CONFIDENCE, RESAMPLES
+
+GOAL = 18.0
+"""Mean return of 100 episodes at which Pong (best: 21) counts as solved."""
+LIMIT_S = 1200.0
+"""Seconds of training after which a seed counts as not solved."""
+DECISIVE = 5
+"""With fewer seeds, nothing is said about a ratio."""
+
+
+@dataclass(frozen=True)
+class LearningBars:
+    """Seconds from the command to the goal: the most for the median of the seeds, and for each."""
+
+    median_s: float
+    worst_s: float
+
+
+BARS = LearningBars(median_s=200.0, worst_s=330.0)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure of several seeds and its bootstrap interval; infinite where seeds have failed."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{number(self.value)} ({number(self.low)} to {number(self.high)})"
+
+
+@dataclass
+class LearningReport:
+    """The seeds of one experiment measured so far."""
+
+    run: str
+    goal: float
+    bars: LearningBars
+    asked: int
+    """Seeds that are to be measured."""
+    learned: list[Learned] = field(default_factory=list)
+    problems: dict[int, str] = field(default_factory=dict)
+    """Why a run failed, by seed."""
+
+    @property
+    def num_seeds(self) -> int:
+        return len(self.learned) + len(self.problems)
+
+    def times(self) -> list[float]:
+        """Returns every seed's seconds to the goal; infinite where it was not reached."""
+        reached = [math.inf if seed.seconds is None else seed.seconds for seed in self.learned]
+        return reached + [math.inf] * len(self.problems)
+
+    def steps(self) -> dict[int, float]:
+        """Returns the environment steps to the goal by seed, infinite where it was not reached."""
+        by_seed = {
+            seed.seed: math.inf if seed.seconds is None else float(seed.env_steps)
+            for seed in self.learned
+        }
+        return by_seed | dict.fromkeys(self.problems, math.inf)
+
+    def throughput(self) -> dict[int, float]:
+        """Returns environment steps per second of training by seed."""
+        return {seed.seed: seed.env_steps / seed.training_s for seed in self.learned}
+
+    def verdicts(self) -> list[Comparison]:
+        """Compares the seeds measured so far with the bars, and their number with `asked`."""
+        times = self.times()
+        if not times:
+            return []
+        solved = sum(math.isfinite(seconds) for seconds in times)
+        median, worst = statistics.median(times), max(times)
+        return [
+            Comparison("seeds_solved", "seeds solved", solved, Bar(self.asked, "at least")),
+            Comparison(
+                "median_s", "median seconds to goal", median, Bar(self.bars.median_s, "at most")
+            ),
+            Comparison(
+                "worst_s", "worst seconds to goal", worst, Bar(self.bars.worst_s, "at most")
+            ),
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        medians = {}
+        if self.learned:
+            medians = {
+                "steps": asdict(median_interval(list(self.steps().values()))),
+                "steps_per_s": asdict(median_interval(list(self.throughput().values()))),
+            }
+        return {
+            "run": self.run,
+            "goal": self.goal,
+            "seeds": [asdict(seed) for seed in self.learned],
+            "medians": medians,
+            "comparisons": {verdict.name: verdict.to_json() for verdict in self.verdicts()},
+            "problems": {str(seed): why for seed, why in self.problems.items()},
+        }
+
+
+@dataclass(frozen=True)
+class Arm:
+    """An experiment that is measured, and what was measured so far."""
+
+    name: str
+    experiment: Path
+    run: str | None
+    """Instead of the experiment's own."""
+    report: LearningReport
+
+
+def bench_learning(
+    experiment: Path,
+    run: str,
+    seeds: int,
+    results: Path,
+    first_seed: int | None = None,
+    against: Path | None = None,
+) -> int:
+    """Measures the time from the command to a mean return of 18, start-up included.
+
+    Writes bench_learn_<run>.json after every seed; the runs keep their files in bench-learn-<run>/.
+    The exit code is 1 if a run failed; missing the goal in time is not a failure.
+
+    Args:
+        experiment: Its run and stop are ignored.
+        first_seed: Seeds count up from here. By default it comes from the clock, so that the seeds
+            are not those that the defaults were tuned on.
+        against: An experiment to compare with, by the same seeds in turn; its stop is ignored.
+    """
+    read_experiment(experiment)
+    if run not in ALGORITHMS:
+        names = ", ".join(ALGORITHMS)
+        raise UserError(f"--run {run}: unknown{nearest(run, ALGORITHMS)}; known: {names}")
+    arms = [_arm(run, experiment, run, seeds)]
+    if against is not None:
+        arms.append(_arm(against.stem, against, None, seeds))
+    console = Console(soft_wrap=True, highlight=False)
+    about = machine()
+    name = "-against-".join(arm.name for arm in arms)
+    folder, path = results / f"bench-learn-{name}", results / f"bench_learn_{name}.json"
+    logs = fresh_logs(folder / "bench-logs")
+    try:
+        first = int(time.time()) if first_seed is None else first_seed
+        for seed in range(first, first + seeds):
+            for arm in arms:
+                _measure(arm, seed, folder, logs / f"{arm.name}-seed-{seed}.log", console)
+                write_json(path, {**about, **_to_json(arms)})
+    finally:
+        _show(arms, console)
+        console.print(f"Written to {path}; runs in {folder}")
+    return 1 if any(arm.report.problems for arm in arms) else 0
+
+
+def median_interval(values: Sequence[float]) -> Interval:
+    """Returns the median and its percentile bootstrap interval; [S] values, infinite ones too."""
+    drawn = np.array(values)[_resampled(len(values))]
+    return _interval(statistics.median(values), np.median(drawn, axis=1))
+
+
+def ratio_interval(first: Sequence[float], second: Sequence[float]) -> Interval:
+    """Returns the ratio of two medians over the same S seeds, which are resampled together."""
+    drawn = _resampled(len(first))
+    with np.errstate(invalid="ignore"):  # inf / inf, where both have failed.
+        ratios = np.median(np.array(first)[drawn], 1) / np.median(np.array(second)[drawn], 1)
+        value = np.divide(np.median(first), np.median(second))
+    return _interval(float(value), ratios)
+
+
+def decision(ratio: Interval, seeds: int) -> str:
+    """Returns what a ratio of steps or seconds, first / second, decides."""
+    if seeds < DECISIVE or not ratio.low <= ratio.high:
+        return "not decided"
+    if ratio.high < 1:
+        return "the first needs less"
+    return "the second needs less" if ratio.low > 1 else "not decided"
+
+
+def _arm(name: str, experiment: Path, run: str | None, seeds: int) -> Arm:
+    trained = run or read_experiment(experiment).experiment.run
+    return Arm(name, experiment, run, LearningReport(trained, GOAL, BARS, seeds))
+
+
+def _measure(arm: Arm, seed: int, folder: Path, log: Path, console: Console) -> None:
+    console.print(f"Training {arm.name}, seed {seed} ...")
+    try:
+        learned = measure_learning(arm.experiment, arm.run, seed, GOAL, LIMIT_S, folder, log)
+    except (MeasurementError, OSError) as error:
+        arm.report.problems[seed] = str(error)
+        console.print(f"seed {seed} failed: {error}", style="red", markup=False)
+    else:
+        arm.report.learned.append(learned)
+        console.print(seed_line(learned))
+
+
+def _resampled(count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Returns the seeds of each bootstrap sample, [RESAMPLES, count]."""
+    return np.random.default_rng(0).integers(count, size=(RESAMPLES, count))
+
+
+def _interval(value: float, samples: np.ndarray[Any, Any]) -> Interval:
+    outside = (1 - CONFIDENCE) / 2
+    # A neighbour, not a mean of two: one of them may be infinite.
+    low, high = np.quantile(samples, (outside, 1 - outside), method="nearest")
+    return Interval(value, float(low), float(high))
+
+
+def _ratios(arms: Sequence[Arm]) -> dict[str, Interval]:
+    """Returns the ratios of two arms, over the seeds that both have; of steps and of seconds."""
+    first, second = (arm.report for arm in arms)
+    shared = sorted(first.steps().keys() & second.steps().keys())
+    if not shared:
+        return {}
+    seconds = [
+        {seed.seed: math.inf if seed.seconds is None else seed.seconds for seed in report.learned}
+        for report in (first, second)
+    ]
+    pairs = {"steps": [first.steps(), second.steps()], "seconds": seconds}
+    return {
+        what: ratio_interval(*([by_seed.get(seed, math.inf) for seed in shared] for by_seed in two))
+        for what, two in pairs.items()
+    }
+
+
+def _to_json(arms: Sequence[Arm]) -> dict[str, Any]:
+    if len(arms) == 1:
+        return arms[0].report.to_json()
+    seeds = min(arm.report.num_seeds for arm in arms)
+    return {
+        "arms": {arm.name: arm.report.to_json() for arm in arms},
+        "ratios": {
+            what: {**asdict(ratio), "decision": decision(ratio, seeds)}
+            for what, ratio in _ratios(arms).items()
+        },
+    }
+
+
+def _show(arms: Sequence[Arm], console: Console) -> None:
+    for arm in arms:
+        if arm.report.num_seeds:
+            console.print(learning_table(arm.report))
+            console.print(comparison_table(arm.report.verdicts()))
+    if len(arms) == 2 and (ratios := _ratios(arms)):
+        seeds = min(arm.report.num_seeds for arm in arms)
+        console.print(f"{arms[0].name} / {arms[1].name}, {seeds} seeds in turn:")
+        for what, ratio in ratios.items():
+            console.print(f"  {what} to the goal: {ratio}: {decision(ratio, seeds)}")
+
+
+def learning_table(report: LearningReport) -> Table:
+    """Lays the seeds out, one a row, then their median with its interval and the worst of them."""
+    table = Table(title=f"{report.run}: to a mean return of {report.goal:g}", title_justify="left")
+    columns = ("Seed", "Seconds", "Environment steps", "Steps/s", "Final mean", "First update, s")
+    for name in columns:
+        table.add_column(name, justify="right")
+    throughput = report.throughput()
+    for learned in report.learned:
+        table.add_row(
+            str(learned.seed),
+            number(math.inf if learned.seconds is None else learned.seconds),
+            f"{learned.env_steps:,}",
+            number(throughput[learned.seed]),
+            f"{learned.return_mean:.2f}",
+            "-" if learned.startup_s is None else number(learned.startup_s),
+        )
+    for seed in report.problems:
+        table.add_row(str(seed), "failed", "-", "-", "-", "-")
+    table.add_section()
+    if times := report.times():
+        steps, rate = list(report.steps().values()), list(throughput.values())
+        medians = [median_interval(values) for values in (times, steps, rate) if values]
+        table.add_row("median", *(number(median.value) for median in medians))
+        table.add_row("95% from", *(number(median.low) for median in medians))
+        table.add_row("to", *(number(median.high) for median in medians))
+        table.add_row("worst", number(max(times)))
+    return table
+
+
+def seed_line(learned: Learned) -> str:
+    """Summarises a seed in one line."""
+    how = "not solved" if learned.seconds is None else f"solved after {learned.seconds:.0f} s"
+    return (
+        f"seed {learned.seed} {how}: mean return {learned.return_mean:.2f} "
+        f"at {learned.env_steps:,} environment steps"
+    )

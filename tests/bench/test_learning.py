@@ -1,0 +1,121 @@
+"""The statistics of `volley bench --learn`: medians, intervals and what they decide."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench import process
+from bench.learning import (
+    Interval,
+    LearningBars,
+    LearningReport,
+    bench_learning,
+    decision,
+    learning_table,
+    median_interval,
+    ratio_interval,
+)
+from bench.trainer import Learned
+from payload.errors import UserError
+from tests.bench.test_benchmark import PONG, text_of
+from volley.cli import main
+
+
+def learned(seed: int, seconds: float | None) -> Learned:
+    return Learned(
+        seed=seed,
+        seconds=seconds,
+        env_steps=1_000_000,
+        training_s=250.0,
+        return_mean=18.2,
+        startup_s=12.0,
+    )
+
+
+def test_a_seed_not_solved_or_failed_spoils_worst_but_not_the_median() -> None:
+    report = LearningReport("IMPALA", 18.0, LearningBars(median_s=300.0, worst_s=450.0), 5)
+    for seed, seconds in enumerate([210.0, 290.0, 250.0, None]):
+        report.learned.append(learned(seed, seconds))
+    report.problems[4] = "no update"
+    verdicts = {verdict.name: verdict for verdict in report.verdicts()}
+    assert verdicts["median_s"].value == 290.0
+    assert verdicts["median_s"].met
+    assert verdicts["worst_s"].value == math.inf
+    assert not verdicts["worst_s"].met
+    assert not verdicts["seeds_solved"].met
+    text = text_of(learning_table(report))
+    assert "failed" in text
+    assert "never" in text
+
+
+def test_seeds_that_an_interrupted_benchmark_has_not_measured_count_as_not_solved() -> None:
+    report = LearningReport("APPO", 18.0, LearningBars(median_s=300.0, worst_s=450.0), 6)
+    report.learned.append(learned(0, 210.0))
+    solved, *_ = report.verdicts()
+    assert not solved.met
+
+
+def test_an_unknown_algorithm_is_refused_with_its_nearest_name(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"--run IMPLA: unknown \(did you mean IMPALA\?\)"):
+        bench_learning(PONG, "IMPLA", 1, tmp_path)
+
+
+@pytest.mark.parametrize(("run", "file"), [("IMPALA", "pong"), ("APPO", "pong-appo")])
+def test_each_algorithm_learns_pong_with_settings_of_its_own(
+    run: str,
+    file: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)  # It has no experiment files.
+    monkeypatch.setattr(process, "unwind_on_signals", lambda: None)  # Handlers would stay.
+    assert main(["bench", "--learn", "--run", run]) == 2
+    assert f"experiments/{file}.yaml" in capsys.readouterr().err
+
+
+def test_the_interval_of_a_median_has_it_in_most_samples() -> None:
+    random = np.random.default_rng(5)
+    inside = 0
+    for _ in range(100):
+        interval = median_interval(random.normal(100, 20, 15).tolist())
+        inside += interval.low <= 100 <= interval.high
+    assert 88 <= inside <= 100
+
+
+def test_seeds_that_were_not_solved_make_an_interval_infinite_and_no_number_missing() -> None:
+    interval = median_interval([1.0, 2.0, 3.0, math.inf, math.inf])
+    assert (interval.value, interval.high) == (3.0, math.inf)
+    assert interval.low < 3.0
+
+
+def test_a_ratio_is_over_the_same_seeds() -> None:
+    seconds = [100.0, 400.0, 150.0, 300.0, 200.0, 250.0]
+    ratio = ratio_interval(seconds, [2 * each for each in seconds])
+    # Each seed halves: the spread between the seeds is in both, and leaves none.
+    assert (ratio.value, ratio.low, ratio.high) == (0.5, 0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("interval", "seeds", "decided"),
+    [
+        (Interval(0.8, 0.7, 0.9), 15, "the first needs less"),
+        (Interval(1.2, 1.1, 1.4), 15, "the second needs less"),
+        (Interval(0.8, 0.7, 1.1), 15, "not decided"),
+        (Interval(0.8, 0.7, 0.9), 4, "not decided"),
+        (Interval(math.nan, math.nan, math.nan), 15, "not decided"),
+    ],
+)
+def test_a_ratio_decides_when_its_interval_leaves_1_out(
+    interval: Interval, seeds: int, decided: str
+) -> None:
+    assert decision(interval, seeds) == decided
+
+
+def test_against_needs_learn(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--against", "experiments/pong-appo.yaml"]) == 2
+    assert "bench --learn --against FILE" in capsys.readouterr().err
