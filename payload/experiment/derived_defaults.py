@@ -115,6 +115,12 @@ def notes_on_defaults(experiment: Experiment, atari: bool) -> list[str]:
         ]
     if atari:
         notes += notes_on_game(given.env_config)
+        if isinstance(given, ImpalaSettings) and experiment.stop.only_time:
+            notes.append(
+                "stop.time_total_s is the only limit: learning rate and exploration follow the "
+                "clock, so that what is learned depends on the machine's speed; with "
+                "num_env_steps_sampled_lifetime they follow the environment steps"
+            )
         if given.info_metrics:
             notes.append("config.info_metrics is ignored: an Atari game has no such numbers")
         notes += [

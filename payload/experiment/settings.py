@@ -64,6 +64,12 @@ class Stop(BaseModel):
     training_iteration: int | None = Field(None, gt=0)
     """Iterations of the training loop."""
 
+    @property
+    def only_time(self) -> bool:
+        """Whether time is the only limit; goals are none."""
+        others = self.num_env_steps_sampled_lifetime, self.num_episodes_lifetime
+        return self.time_total_s is not None and not any((*others, self.training_iteration))
+
 
 class Experiment(MachineNeeds):
     """One experiment, as an experiment file or the command line gives it."""

@@ -16,6 +16,8 @@ from payload.tracking.report import MEAN_OVER, Report, TrainResult
 RECENT_STEPS = 30_000
 """Environment steps over which the current return takes the rate of reward."""
 RECENT_EPISODES = 20
+TIME = "time"
+"""The name of the limit of time."""
 """Episodes over which it takes the mean length."""
 
 
@@ -39,6 +41,8 @@ class Progress:
     """Mean return of the first evaluation."""
     last_evaluation: float | None = None
     best_evaluation: float = -math.inf
+    evaluation_s: float = 0.0
+    """Part of time_total_s in which training waited for evaluations."""
     evaluation_return: float = -math.inf
     """Mean return of the evaluation after the last iteration; -inf without one."""
     recent: deque[tuple[float, float]] = field(default_factory=deque)
@@ -50,8 +54,15 @@ class Progress:
     info: dict[str, deque[float]] = field(default_factory=dict)
     """Numbers of `info` of the last episodes."""
 
-    def advance(self, result: TrainResult, seconds: float, env_runners: int) -> Report:
-        """Adds the result of an iteration that took `seconds`; returns its report."""
+    def advance(
+        self, result: TrainResult, seconds: float, env_runners: int, evaluation_s: float = 0.0
+    ) -> Report:
+        """Adds the result of an iteration that took `seconds`; returns its report.
+
+        Args:
+            evaluation_s: Seconds of them in which training waited for an evaluation.
+        """
+        self.evaluation_s += evaluation_s
         env_steps = _count_or(result.env_steps, self.env_steps)
         trained = _count_or(result.env_steps_trained, self.env_steps_trained)
         self.episodes = _count_or(result.episodes, self.episodes)
@@ -155,8 +166,16 @@ class Progress:
         return max(fractions)
 
     def used(self, stop: Stop) -> float:
-        """Returns the used share of the time, steps, episodes or iterations, in [0, 1]."""
-        return max((limit.fraction for limit in limits_of(stop, self)), default=0.0)
+        """Returns the used share of the limits that schedules follow, in [0, 1].
+
+        Time only where no other limit is set, and without evaluations: what is learned would depend
+        on the machine's speed.
+        """
+        limits = limits_of(stop, self)
+        counted = [limit.fraction for limit in limits if limit.name != TIME]
+        if counted or stop.time_total_s is None:
+            return max(counted, default=0.0)
+        return _fraction(self.time_total_s - self.evaluation_s, stop.time_total_s)
 
     def to_json(self) -> dict[str, Any]:
         lists = {name: list(getattr(self, name)) for name in ("recent", "returns", "lengths")}
@@ -189,7 +208,7 @@ class Limit:
     def remaining_s(self, time_total_s: float) -> float:
         """Returns the seconds until it is reached, at the mean speed so far."""
         left = max(0.0, self.allowed - self.used)
-        if self.name == "time":
+        if self.name == TIME:
             return left
         return left * time_total_s / self.used if self.used else math.inf
 
@@ -197,7 +216,7 @@ class Limit:
 def limits_of(stop: Stop, now: Progress | Report) -> list[Limit]:
     """Returns the limits that are set."""
     limits = [
-        ("time", "s", now.time_total_s, stop.time_total_s),
+        (TIME, "s", now.time_total_s, stop.time_total_s),
         ("steps", "environment steps", now.env_steps, stop.num_env_steps_sampled_lifetime),
         ("episodes", "episodes", now.episodes, stop.num_episodes_lifetime),
         ("iterations", "iterations", now.iteration, stop.training_iteration),

@@ -47,6 +47,7 @@ class TrainingCallback(RLlibCallback):
         self._losses = EnvRunnerLosses(print)
         self._last = time.perf_counter()
         self._dropped = 0
+        self._evaluation_since, self._evaluation_s = 0.0, 0.0
         self._has_evaluated = False
         """Since the last iteration: RLlib repeats an evaluation's results in later iterations."""
 
@@ -77,9 +78,11 @@ class TrainingCallback(RLlibCallback):
         self._losses.back(algorithm, env_runner_group, env_runner_indices)
 
     def on_evaluate_start(self, *, algorithm: Any, **kwargs: Any) -> None:
+        self._evaluation_since = time.perf_counter()
         share_with_evaluation(algorithm)
 
     def on_evaluate_end(self, **kwargs: Any) -> None:
+        self._evaluation_s += time.perf_counter() - self._evaluation_since
         self._has_evaluated = True
 
     def on_train_result(
@@ -94,7 +97,8 @@ class TrainingCallback(RLlibCallback):
         if not self._has_evaluated:
             new = replace(new, evaluation_returns=[], evaluation_lengths=[])
         self._has_evaluated, self._dropped = False, dropped
-        self.report = self.progress.advance(new, seconds, alive)
+        self.report = self.progress.advance(new, seconds, alive, self._evaluation_s)
+        self._evaluation_s = 0.0
         if self.run is None:
             return
         values = metrics(self.report)

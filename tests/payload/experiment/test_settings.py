@@ -10,7 +10,7 @@ from ray.rllib.algorithms.impala import IMPALAConfig
 
 from payload.experiment.derived_defaults import notes_on_defaults, with_defaults
 from payload.experiment.impala_settings import ImpalaSettings
-from payload.experiment.settings import Algorithm, Experiment
+from payload.experiment.settings import Algorithm, Experiment, Stop
 from payload.experiment.settings_of_every_algorithm import OtherOnly
 
 DEPENDENT = ["lr", "vf_loss_coeff", "entropy_coeff", "uniform_kl_coeff", "num_epochs"]
@@ -134,3 +134,19 @@ def test_settings_left_alone_are_not_named_elsewhere() -> None:
 
 def test_no_setting_of_an_atari_game_is_called_ignored() -> None:
     assert notes(atari=True, image_size=42, lambda_=0.9) == []
+
+
+@pytest.mark.parametrize(
+    ("stop", "told"),
+    [
+        ({"time_total_s": 60}, True),
+        ({"time_total_s": 60, "num_env_steps_sampled_lifetime": 1000}, False),
+        ({"num_env_steps_sampled_lifetime": 1000}, False),
+    ],
+)
+def test_it_is_told_when_what_is_learned_follows_the_clock(
+    stop: dict[str, float], told: bool
+) -> None:
+    experiment = Experiment(stop=Stop.model_validate(stop))
+    lines = [line for line in notes_on_defaults(experiment, atari=True) if "the clock" in line]
+    assert bool(lines) == told

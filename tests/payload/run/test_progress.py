@@ -305,9 +305,10 @@ def test_a_policy_that_gets_worse_does_not_go_back_on_its_way() -> None:
         Stop(time_total_s=100),
         Stop(num_env_steps_sampled_lifetime=4000),
         Stop(training_iteration=20),
-        Stop(time_total_s=100, training_iteration=1000),
+        Stop(num_env_steps_sampled_lifetime=4000, training_iteration=1000),
+        Stop(num_env_steps_sampled_lifetime=4000, time_total_s=26),
     ],
-    ids=["time", "steps", "iterations", "the nearest"],
+    ids=["time", "steps", "iterations", "the nearest", "no time beside steps"],
 )
 def test_the_way_to_a_limit_is_measured_from_nothing(stop: Stop) -> None:
     assert Progress(time_total_s=25, env_steps=1000, iteration=5).towards(stop) == 0.25
@@ -326,6 +327,14 @@ def test_the_way_is_that_to_the_nearer_of_goal_and_budget(
 def test_a_budget_counts_before_there_is_a_mean_of_100_episodes() -> None:
     progress = Progress(time_total_s=60)
     assert progress.towards(Stop(episode_return_mean=10, time_total_s=100)) == 0.6
+
+
+def test_the_time_of_evaluations_does_not_count() -> None:
+    progress = Progress()
+    progress.advance(TrainResult(), 40.0, env_runners=1, evaluation_s=30.0)
+    progress.advance(TrainResult(), 10.0, env_runners=1)
+    assert progress.towards(Stop(time_total_s=100)) == 0.2
+    assert Progress.from_json(json.loads(json.dumps(progress.to_json()))).evaluation_s == 30.0
 
 
 def test_without_a_criterion_there_is_nowhere_to_go() -> None:
