@@ -11,6 +11,7 @@ from payload.tracking.metrics import STEPS
 from rehearsal import background_process
 from rehearsal.addresses import MLFLOW_ADDRESS
 from rehearsal.backend import Backend, storage_accounts
+from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.host_paths import ROOT, RUN
 from rehearsal.machines.nspawn_machine import all_machines
 from rehearsal.scenario import (
@@ -62,8 +63,10 @@ def run_stacks(context: Context, outcomes: Outcomes) -> list[str]:
         act("search", SEARCH, search, context)
         act("mlflow elsewhere", MLFLOW_ELSEWHERE, mlflow_elsewhere, context)
     act("destroy", "all from before is unchanged", second_life.destroy, context, before)
-    if act("company", COMPANY, company.company, context, existing):
-        act("destroy", "what the company made, and the results", company.destroy, context)
+    if isinstance(context.driver, PulumiCli):
+        driver = context.driver
+        if act("company", COMPANY, company.company, context, driver, existing):
+            act("destroy", "what the company made, and the results", company.destroy, context)
     return unsupported_properties(declared)
 
 
