@@ -32,7 +32,7 @@ GOAL = 18.0
 LIMIT_S = 1200.0
 """Seconds of training after which a seed counts as not solved."""
 DECISIVE = 5
-"""With fewer seeds, nothing is said about a ratio."""
+"""With fewer seeds, a ratio decides nothing."""
 
 
 @dataclass(frozen=True)

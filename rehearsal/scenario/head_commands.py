@@ -133,8 +133,8 @@ def services_memory_mib(head: Machine) -> float:
 
 def files_with(head: Machine, text: str) -> set[str]:
     """Returns the head's files that contain a text, of those that it writes."""
-    found = head.run("grep", "-rlsF", "-e", text, *WRITTEN, check=False)
-    return set(found.stdout.splitlines())
+    listing = head.run("grep", "-rlsF", "-e", text, *WRITTEN, check=False)
+    return set(listing.stdout.splitlines())
 
 
 def queue_log(head: Machine) -> str:
