@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from statistics import linear_regression, median
+from itertools import combinations
+from statistics import median
 
 from rehearsal.machines.nspawn_machine import Machine
 
@@ -54,11 +55,13 @@ def growing(signs: Sequence[VitalSigns]) -> list[str]:
     later = signs[len(signs) // 3 :]
     if len(later) < ENOUGH:
         return []
-    hours = [(sign.time - later[0].time) / 3600 for sign in later]
     problems = []
     for field in fields(VitalSigns)[1:]:
-        values = [getattr(sign, field.name) for sign in later]
-        per_h = linear_regression(hours, values).slope
+        # Not the least squares: a fault that fills the disk for a minute is no trend (Sen 1968).
+        per_h = median(
+            (getattr(b, field.name) - getattr(a, field.name)) / (b.time - a.time) * 3600
+            for a, b in combinations(later, 2)
+        )
         if per_h > GROWTH_PER_H[field.name]:
             problems.append(f"{field.name}: {per_h:+.0f} in an hour")
     return problems

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from rehearsal.soak.faults import Fault, draw
@@ -81,3 +82,11 @@ def test_memory_that_grows_is_a_violation_and_a_warm_up_is_none() -> None:
     assert growing(signs(memory_per_h=1000)) == ["memory_mib: +1000 in an hour"]
     warm_up = [VitalSigns(0.0, 500, 100, 9000), *signs(memory_per_h=0)]
     assert growing(warm_up) == []
+
+
+def test_a_disk_that_a_fault_fills_for_a_minute_has_not_grown() -> None:
+    late = [
+        replace(sign, disk_mib=125_000) if n in (55, 56) else sign
+        for n, sign in enumerate(signs(memory_per_h=0))
+    ]
+    assert growing(late) == []
