@@ -30,7 +30,6 @@ def test_every_cpu_is_available_where_a_process_has_no_share_of_them(
     assert available_cpus() == os.cpu_count()
 
 
-@pytest.mark.slow
 def test_a_ray_that_is_too_slow_to_start_is_told_in_one_line() -> None:
     from ray._private.node import Node
 
@@ -42,6 +41,7 @@ def test_a_ray_that_is_too_slow_to_start_is_told_in_one_line() -> None:
         raise ValueError("another")
 
 
+@pytest.mark.slow
 def test_a_run_that_exits_past_rays_shutdown_leaves_no_process_that_it_has_started() -> None:
     done = subprocess.run(
         [sys.executable, "-c", ENDS_AT_ONCE], capture_output=True, text=True, check=False
