@@ -75,18 +75,17 @@ class LearningReport:
     def num_seeds(self) -> int:
         return len(self.learned) + len(self.problems)
 
-    def times(self) -> list[float]:
-        """Returns every seed's seconds to the goal; infinite where it was not reached."""
-        reached = [math.inf if seed.seconds is None else seed.seconds for seed in self.learned]
-        return reached + [math.inf] * len(self.problems)
+    def seconds(self) -> dict[int, float]:
+        """Returns the seconds to the goal by seed; infinite where it was not reached."""
+        return self._unless_missed({seed.seed: seed.seconds or 0.0 for seed in self.learned})
 
     def steps(self) -> dict[int, float]:
-        """Returns the environment steps to the goal by seed, infinite where it was not reached."""
-        by_seed = {
-            seed.seed: math.inf if seed.seconds is None else float(seed.env_steps)
-            for seed in self.learned
-        }
-        return by_seed | dict.fromkeys(self.problems, math.inf)
+        """Returns the environment steps to the goal by seed; infinite where it was not reached."""
+        return self._unless_missed({seed.seed: float(seed.env_steps) for seed in self.learned})
+
+    def _unless_missed(self, by_seed: dict[int, float]) -> dict[int, float]:
+        missed = [seed.seed for seed in self.learned if seed.seconds is None]
+        return by_seed | dict.fromkeys([*missed, *self.problems], math.inf)
 
     def throughput(self) -> dict[int, float]:
         """Returns environment steps per second of training by seed."""
@@ -94,7 +93,7 @@ class LearningReport:
 
     def verdicts(self) -> list[Comparison]:
         """Compares the seeds measured so far with the bars, and their number with `asked`."""
-        times = self.times()
+        times = list(self.seconds().values())
         if not times:
             return []
         solved = sum(math.isfinite(seconds) for seconds in times)
@@ -233,33 +232,36 @@ def _interval(value: float, samples: np.ndarray[Any, Any]) -> Interval:
     return Interval(value, float(low), float(high))
 
 
-def _ratios(arms: Sequence[Arm]) -> dict[str, Interval]:
-    """Returns the ratios of two arms, over the seeds that both have; of steps and of seconds."""
+@dataclass(frozen=True)
+class Ratio:
+    """How two arms compare over the seeds that both have."""
+
+    what: str
+    interval: Interval
+    seeds: int
+    decision: str
+
+
+def _ratios(arms: Sequence[Arm]) -> list[Ratio]:
+    """Returns the ratios of two arms' steps and seconds to the goal."""
     first, second = (arm.report for arm in arms)
-    shared = sorted(first.steps().keys() & second.steps().keys())
-    if not shared:
-        return {}
-    seconds = [
-        {seed.seed: math.inf if seed.seconds is None else seed.seconds for seed in report.learned}
-        for report in (first, second)
-    ]
-    pairs = {"steps": [first.steps(), second.steps()], "seconds": seconds}
-    return {
-        what: ratio_interval(*([by_seed.get(seed, math.inf) for seed in shared] for by_seed in two))
-        for what, two in pairs.items()
-    }
+    ratios = []
+    for what, a, b in (
+        ("steps", first.steps(), second.steps()),
+        ("seconds", first.seconds(), second.seconds()),
+    ):
+        if shared := sorted(a.keys() & b.keys()):
+            interval = ratio_interval([a[seed] for seed in shared], [b[seed] for seed in shared])
+            ratios.append(Ratio(what, interval, len(shared), decision(interval, len(shared))))
+    return ratios
 
 
 def _to_json(arms: Sequence[Arm]) -> dict[str, Any]:
     if len(arms) == 1:
         return arms[0].report.to_json()
-    seeds = min(arm.report.num_seeds for arm in arms)
     return {
         "arms": {arm.name: arm.report.to_json() for arm in arms},
-        "ratios": {
-            what: {**asdict(ratio), "decision": decision(ratio, seeds)}
-            for what, ratio in _ratios(arms).items()
-        },
+        "ratios": [asdict(ratio) for ratio in _ratios(arms)],
     }
 
 
@@ -268,11 +270,11 @@ def _show(arms: Sequence[Arm], console: Console) -> None:
         if arm.report.num_seeds:
             console.print(learning_table(arm.report))
             console.print(comparison_table(arm.report.verdicts()))
-    if len(arms) == 2 and (ratios := _ratios(arms)):
-        seeds = min(arm.report.num_seeds for arm in arms)
-        console.print(f"{arms[0].name} / {arms[1].name}, {seeds} seeds in turn:")
-        for what, ratio in ratios.items():
-            console.print(f"  {what} to the goal: {ratio}: {decision(ratio, seeds)}")
+    for ratio in _ratios(arms) if len(arms) == 2 else []:
+        console.print(
+            f"{arms[0].name} / {arms[1].name}, {ratio.seeds} seeds in turn, {ratio.what} to the "
+            f"goal: {ratio.interval}: {ratio.decision}"
+        )
 
 
 def learning_table(report: LearningReport) -> Table:
@@ -294,7 +296,7 @@ def learning_table(report: LearningReport) -> Table:
     for seed in report.problems:
         table.add_row(str(seed), "failed", "-", "-", "-", "-")
     table.add_section()
-    if times := report.times():
+    if times := list(report.seconds().values()):
         steps, rate = list(report.steps().values()), list(throughput.values())
         medians = [median_interval(values) for values in (times, steps, rate) if values]
         table.add_row("median", *(number(median.value) for median in medians))

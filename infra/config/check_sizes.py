@@ -88,8 +88,10 @@ def refusal(
 def _unlike(settings: StackSettings, machine: Machine) -> str:
     """Returns how a size differs from workerSize in what sizes of one scale set share."""
     first = settings.catalog.sizes.get(settings.worker_size)
-    if first is None or len(set(settings.worker_sizes)) < len(settings.worker_sizes):
-        return "" if first is None else "is there twice, or is workerSize"
+    if first is None:
+        return ""  # It has a problem of its own.
+    if settings.worker_sizes.count(machine.size) > 1:
+        return "is there twice, or is workerSize"
     for what, of_first, of_other in (
         ("vCPUs", first.vcpus, machine.vcpus),
         ("GPUs", first.gpus, machine.gpus),

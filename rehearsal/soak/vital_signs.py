@@ -57,7 +57,7 @@ def growing(signs: Sequence[VitalSigns]) -> list[str]:
         return []
     problems = []
     for field in fields(VitalSigns)[1:]:
-        # Not the least squares: a fault that fills the disk for a minute is no trend (Sen 1968).
+        # Sen (1968): least squares would count a fault that fills the disk for a minute.
         per_h = median(
             (getattr(b, field.name) - getattr(a, field.name)) / (b.time - a.time) * 3600
             for a, b in combinations(later, 2)
