@@ -22,7 +22,8 @@ PACKAGES = (
     "python3,python3-pip,xz-utils,zstd,xvfb,xauth"
 )
 """Azure's images have them too, except the last two, which a custom image may have.
-debootstrap cannot resolve cloud-init, what containers need, and faketime, which the soak needs."""
+debootstrap cannot resolve cloud-init, what containers need, faketime, which the soak needs, and
+needrestart, which restarts services after an installation, as in Azure's images."""
 NOT_ON_AZURE = ("tmp.mount",)
 """Units of Debian that Azure's images lack: there /tmp is on the disk."""
 CLOUD_CONFIG = "datasource_list: [NoCloud, None]\nlocale: false\n"
@@ -30,7 +31,10 @@ DEBOOTSTRAP = """rm -rf "$1"
 exec debootstrap --variant=minbase --keyring="$4" --include="$5" "$2" "$1" ${3:+"$3"}"""
 INSTALL_THE_REST = """mount -t proc proc "$1/proc"
 chroot "$1" apt-get update -qq
-chroot "$1" apt-get install -qq --yes --no-install-recommends cloud-init skopeo umoci faketime
+chroot "$1" apt-get install -qq --yes --no-install-recommends \
+  cloud-init skopeo umoci faketime needrestart
+# Ubuntu's needrestart does so where nobody can be asked; Debian's only lists.
+echo "\\$nrconf{restart} = 'a';" > "$1/etc/needrestart/conf.d/restart.conf"
 chroot "$1" apt-get clean"""
 LOCK = REQUIREMENTS / "machine.txt"
 SCRIPT = FILES / "common/usr/local/lib/volley/make-python-environment"
