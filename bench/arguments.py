@@ -17,7 +17,13 @@ def add_bench(commands: Any) -> None:
         allow_abbrev=False,
     )
     add = bench.add_argument
-    add("--seconds", type=float, default=60.0, help="length of each measurement (default 60)")
+    add("--seconds", type=float, default=20.0, help="length of each measurement (default 20)")
+    add(
+        "--rounds",
+        type=int,
+        default=5,
+        help="how often what is compared is measured, in turns (default 5)",
+    )
     instead = bench.add_mutually_exclusive_group().add_argument
     instead("--learn", action="store_true", help="measure the time to a mean return of 18 instead")
     instead("--scale", action="store_true", help="measure what limits a cluster instead")

@@ -1,27 +1,31 @@
 """The benchmark of speed: this trainer beside stock RLlib and the emulator's limit.
 
-Measurements run one after the other, each in fresh processes with a Ray of its own, so
-that all meet the same machine: compare only figures of one run of the benchmark.
+Each measurement has fresh processes and a Ray of its own. A machine drifts within minutes, so what
+is compared is measured in turns (A B C A B C ...), and the median of the rounds' ratios counts.
+Compare only figures of one run of the benchmark.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
+from bench.intervals import median_interval
 from bench.parts import DRIVER_ENV_RUNNERS, Part, parts
 from bench.process import MeasurementError
 from bench.table import (
     Bar,
     Comparison,
     Figure,
+    Measured,
     comparison_table,
     figure_table,
     machine,
+    over_rounds,
     write_json,
 )
 from payload.errors import UserError
@@ -43,30 +47,31 @@ DRIVER_BAR = Bar(1.1, "at most")
 """The driver's cost per step must not grow with the env runners; 10 % is noise."""
 
 
-def bench(seconds: float, results: Path) -> int:
+def bench(seconds: float, rounds: int, results: Path) -> int:
     """Measures this trainer, what it is compared with and its parts; prints and writes bench.json.
 
-    A measurement lasts `seconds`, plus start-up. The exit code is 1 if a measurement failed; the
-    others still run. Logs are in bench-logs/.
+    A measurement lasts `seconds`, plus start-up; what is compared is measured `rounds` times. The
+    exit code is 1 if a measurement failed; the others still run. Logs are in bench-logs/.
     """
     check_system()
     console = Console(soft_wrap=True, highlight=False)
     about = machine()
     logs = results / "bench-logs"
-    figures, problems = measure_parts(parts(seconds, available_cpus()), logs, console)
-    compared = compare({figure.name: figure.value for figure in figures})
+    figures, problems = measure_parts(parts(seconds, available_cpus(), rounds), logs, console)
+    measured = over_rounds(figures)
+    compared = compare(measured)
     path = results / "bench.json"
     write_json(
         path,
         {
             **about,
             "seconds": seconds,
-            "figures": {figure.name: figure.to_json() for figure in figures},
+            "figures": {name: figure.to_json() for name, figure in measured.items()},
             "comparisons": {comparison.name: comparison.to_json() for comparison in compared},
             "problems": problems,
         },
     )
-    console.print(figure_table(figures))
+    console.print(figure_table(measured.values()))
     console.print(comparison_table(compared))
     console.print(f"Written to {path}; logs in {logs}")
     return 1 if problems else 0
@@ -86,41 +91,59 @@ def measure_parts(
     figures: list[Figure] = []
     problems: dict[str, str] = {}
     for part in wanted:
-        console.print(f"Measuring {part.name} ...")
+        again = f", round {part.round}" if part.round > 1 else ""
+        console.print(f"Measuring {part.name}{again} ...")
         try:
-            figures += part.measure(logs / part.log_name)
+            measured = part.measure(logs / part.log_name)
+            figures += [replace(figure, round=part.round) for figure in measured]
         except (MeasurementError, OSError) as error:
             problems[part.name] = str(error)
             console.print(f"{part.name} failed: {error}", style="red", markup=False)
     return figures, problems
 
 
-def compare(figures: Mapping[str, float]) -> list[Comparison]:
-    """Compares figures, by name, with each other; omits those of a failed part.
+def compare(measured: Mapping[str, Measured]) -> list[Comparison]:
+    """Compares figures, by name, with bars and with each other; omits those of a failed part.
 
-    Trainer and stock RLlib each count with the number of env runners that serves them best.
+    A ratio is the median of its rounds. Stock RLlib counts with the number of env runners that
+    serves it best.
     """
 
-    def best(prefix: str) -> float:
-        return max((v for k, v in figures.items() if k.startswith(prefix)), default=math.nan)
+    def rounds(prefix: str) -> dict[int, float]:
+        named = [figure for name, figure in measured.items() if name.startswith(prefix)]
+        return max(named, key=lambda figure: figure.median.value).rounds if named else {}
 
-    trainer = best("trainer_steps_per_s_")
-    stock, emulator = best("stock_steps_per_s_"), best("emulator_steps_per_s")
-    comparisons = [
-        Comparison("trainer_over_stock", "trainer / stock RLlib", trainer / stock, STOCK_BAR),
-        Comparison("trainer_over_emulator", "trainer / emulator", trainer / emulator, EMULATOR_BAR),
-        Comparison("startup", "seconds to the first update", best("startup_s"), STARTUP_BAR),
-        Comparison("memory", "GB of memory", best("trainer_peak_memory_gb"), MEMORY_BAR),
-        Comparison("fragment", "bytes per environment step", best("fragment_bytes"), FRAGMENT_BAR),
-        Comparison("callback", "% of time for MLflow", best("callback_percent"), CALLBACK_BAR),
+    def ratio(over: str, under: str) -> list[float]:
+        first, second = rounds(over), rounds(under)
+        return [first[turn] / second[turn] for turn in first.keys() & second.keys()]
+
+    trainer, stock, emulator = (
+        "trainer_steps_per_s_",
+        "stock_steps_per_s_",
+        "emulator_steps_per_s",
+    )
+    values: list[tuple[str, str, list[float], Bar]] = [
+        ("trainer_over_stock", "trainer / stock RLlib", ratio(trainer, stock), STOCK_BAR),
+        ("trainer_over_emulator", "trainer / emulator", ratio(trainer, emulator), EMULATOR_BAR),
     ]
+    for name, what, prefix, bar in (
+        ("startup", "seconds to the first update", "startup_s", STARTUP_BAR),
+        ("memory", "GB of memory", "trainer_peak_memory_gb", MEMORY_BAR),
+        ("fragment", "bytes per environment step", "fragment_bytes", FRAGMENT_BAR),
+        ("callback", "% of time for MLflow", "callback_percent", CALLBACK_BAR),
+    ):
+        values.append((name, what, list(rounds(prefix).values()), bar))
     least, most = DRIVER_ENV_RUNNERS[0], DRIVER_ENV_RUNNERS[-1]
     for key, words in (("driver", "without"), ("driver_learning", "with")):
         cost = f"{key}_cpu_us_per_1000_steps"
-        growth = best(f"{cost}_{most}") / best(f"{cost}_{least}")
         what = f"driver's cost {words} learning, {most} / {least} env runners"
-        comparisons.append(Comparison(f"{key}_cost_growth", what, growth, DRIVER_BAR))
-    return [comparison for comparison in comparisons if math.isfinite(comparison.value)]
+        growth = ratio(f"{cost}_{most}", f"{cost}_{least}")
+        values.append((f"{key}_cost_growth", what, growth, DRIVER_BAR))
+    return [
+        Comparison(name, what, median_interval(each), bar)
+        for name, what, each, bar in values
+        if each
+    ]
 
 
 def fresh_logs(folder: Path) -> Path:

@@ -14,7 +14,7 @@ def bench(options: argparse.Namespace) -> int:
     """Measures; returns the exit code: 1 if a measurement failed."""
     from bench.process import unwind_on_signals
 
-    for name in ("seconds", "seeds", "steps"):
+    for name in ("seconds", "rounds", "seeds", "steps"):
         check_positive(f"--{name}", getattr(options, name))
     check_writable(options.results)
     if options.against and not options.learn:
@@ -38,7 +38,7 @@ def bench(options: argparse.Namespace) -> int:
     if not options.learn:
         from bench.benchmark import bench as measure
 
-        return measure(options.seconds, options.results)
+        return measure(options.seconds, options.rounds, options.results)
     from bench.learning import bench_learning
 
     pong = "pong-appo" if options.run == "APPO" else "pong"

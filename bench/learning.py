@@ -7,25 +7,31 @@ machine. A difference counts when the interval of the ratio leaves 1 out.
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from bench.benchmark import fresh_logs
+from bench.intervals import Interval, median_interval, ratio_interval
 from bench.process import MeasurementError
-from bench.table import Bar, Comparison, comparison_table, machine, number, write_json
+from bench.table import (
+    Bar,
+    Comparison,
+    comparison_table,
+    machine,
+    number,
+    with_interval,
+    write_json,
+)
 from bench.trainer import Learned, measure_learning
 from payload.errors import UserError, nearest
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import ALGORITHMS
-from payload.tracking.seed_statistics import CONFIDENCE, RESAMPLES
 
 GOAL = 18.0
 """Mean return of 100 episodes at which Pong (best: 21) counts as solved."""
@@ -44,18 +50,6 @@ class LearningBars:
 
 
 BARS = LearningBars(median_s=200.0, worst_s=330.0)
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A figure of several seeds and its bootstrap interval; infinite where seeds have failed."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{number(self.value)} ({number(self.low)} to {number(self.high)})"
 
 
 @dataclass
@@ -97,15 +91,13 @@ class LearningReport:
         if not times:
             return []
         solved = sum(math.isfinite(seconds) for seconds in times)
-        median, worst = statistics.median(times), max(times)
+        median, worst = median_interval(times), Interval.point(max(times))
+        most, worst_most = (Bar(s, "at most") for s in (self.bars.median_s, self.bars.worst_s))
+        every = Bar(self.asked, "at least")
         return [
-            Comparison("seeds_solved", "seeds solved", solved, Bar(self.asked, "at least")),
-            Comparison(
-                "median_s", "median seconds to goal", median, Bar(self.bars.median_s, "at most")
-            ),
-            Comparison(
-                "worst_s", "worst seconds to goal", worst, Bar(self.bars.worst_s, "at most")
-            ),
+            Comparison("seeds_solved", "seeds solved", Interval.point(solved), every),
+            Comparison("median_s", "median seconds to goal", median, most),
+            Comparison("worst_s", "worst seconds to goal", worst, worst_most),
         ]
 
     def to_json(self) -> dict[str, Any]:
@@ -179,21 +171,6 @@ def bench_learning(
     return 1 if any(arm.report.problems for arm in arms) else 0
 
 
-def median_interval(values: Sequence[float]) -> Interval:
-    """Returns the median and its percentile bootstrap interval; [S] values, infinite ones too."""
-    drawn = np.array(values)[_resampled(len(values))]
-    return _interval(statistics.median(values), np.median(drawn, axis=1))
-
-
-def ratio_interval(first: Sequence[float], second: Sequence[float]) -> Interval:
-    """Returns the ratio of two medians over the same S seeds, which are resampled together."""
-    drawn = _resampled(len(first))
-    with np.errstate(invalid="ignore"):  # inf / inf, where both have failed.
-        ratios = np.median(np.array(first)[drawn], 1) / np.median(np.array(second)[drawn], 1)
-        value = np.divide(np.median(first), np.median(second))
-    return _interval(float(value), ratios)
-
-
 def decision(ratio: Interval, seeds: int) -> str:
     """Returns what a ratio of steps or seconds, first / second, decides."""
     if seeds < DECISIVE or not ratio.low <= ratio.high:
@@ -218,18 +195,6 @@ def _measure(arm: Arm, seed: int, folder: Path, log: Path, console: Console) -> 
     else:
         arm.report.learned.append(learned)
         console.print(seed_line(learned))
-
-
-def _resampled(count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Returns the seeds of each bootstrap sample, [RESAMPLES, count]."""
-    return np.random.default_rng(0).integers(count, size=(RESAMPLES, count))
-
-
-def _interval(value: float, samples: np.ndarray[Any, Any]) -> Interval:
-    outside = (1 - CONFIDENCE) / 2
-    # A neighbour, not a mean of two: one of them may be infinite.
-    low, high = np.quantile(samples, (outside, 1 - outside), method="nearest")
-    return Interval(value, float(low), float(high))
 
 
 @dataclass(frozen=True)
@@ -273,7 +238,7 @@ def _show(arms: Sequence[Arm], console: Console) -> None:
     for ratio in _ratios(arms) if len(arms) == 2 else []:
         console.print(
             f"{arms[0].name} / {arms[1].name}, {ratio.seeds} seeds in turn, {ratio.what} to the "
-            f"goal: {ratio.interval}: {ratio.decision}"
+            f"goal: {with_interval(ratio.interval)}: {ratio.decision}"
         )
 
 

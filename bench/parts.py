@@ -36,26 +36,28 @@ class Part:
     name: str
     measure: Callable[[Path], list[Figure]]
     """Takes the log to write to; raises MeasurementError."""
+    round: int = 1
 
     @property
     def log_name(self) -> str:
-        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()) + ".log"
+        return re.sub(r"[^a-z0-9]+", "-", f"{self.name} {self.round}".lower()) + ".log"
 
 
-def parts(seconds: float, cores: int) -> list[Part]:
-    """Returns all measurements in their order: those to compare are next to each other.
+def parts(seconds: float, cores: int, rounds: int) -> list[Part]:
+    """Returns all measurements in their order: first, round by round, those whose ratios count.
 
-    Trainer and stock RLlib run with 1, 2, 4, ... and with as many env runners as there are cores.
+    The trainer has an env runner on every core, its default. Stock RLlib also runs with one less,
+    which leaves a core to its learner.
     """
-    counts = sorted({cores, *(2**n for n in range(cores.bit_length()) if 2**n < cores)})
     limit = partial(Limit, seconds=seconds)
-    planned = [Part("start-up", _startup)]
-    for n in counts:
-        planned.append(Part(f"stock RLlib, {_env_runners(n)}", partial(_stock, limit("stock", n))))
-        planned.append(Part(f"trainer, {_env_runners(n)}", partial(_trainer, n, seconds)))
+    compared = [("emulator", partial(_single, limit("emulator")))]
+    for n in sorted({max(1, cores - 1), cores}):
+        compared.append((f"stock RLlib, {_env_runners(n)}", partial(_stock, limit("stock", n))))
+    compared.append((f"trainer, {_env_runners(cores)}", partial(_trainer, cores, seconds)))
+    planned = [Part(*part, turn) for turn in range(1, rounds + 1) for part in compared]
     planned += [
+        Part("start-up", _startup),
         Part("trainer memory", partial(_memory, seconds)),
-        Part("emulator", partial(_single, limit("emulator"))),
         Part("rollout fragment", partial(_single, limit("fragment"))),
         Part("learner", partial(_single, limit("learner"))),
         Part("MLflow callback", partial(_single, limit("callback"))),

@@ -14,7 +14,7 @@ from bench.limited_link import why_not
 from bench.limits import Limit
 from bench.parts import Part, measure
 from bench.scale_model import CORES, HEAD_LINK, Costs, Prediction, predict
-from bench.table import Figure, figure_table, machine, number, write_json
+from bench.table import Figure, figure_table, machine, number, over_rounds, write_json
 from payload.experiment.batch_sizes import LAPTOP, TRAJECTORIES
 
 UNITS = {
@@ -54,7 +54,8 @@ def bench_scale(seconds: float, results: Path) -> int:
         del limits[LIMITED_LINK]
     parts = [Part(name, partial(_figures, name, limit)) for name, limit in limits.items()]
     figures, problems = measure_parts(parts, logs, console)
-    values = {figure.name: figure.value for figure in figures}
+    measured = over_rounds(figures)
+    values = {name: figure.median.value for name, figure in measured.items()}
     predictions = [] if problems else predictions_from(costs_from(values))
     path = results / "bench_scale.json"
     write_json(
@@ -62,12 +63,12 @@ def bench_scale(seconds: float, results: Path) -> int:
         {
             **about,
             "seconds": seconds,
-            "figures": {figure.name: figure.to_json() for figure in figures},
+            "figures": {name: figure.to_json() for name, figure in measured.items()},
             "predictions": [to_json(prediction) for prediction in predictions],
             "problems": problems,
         },
     )
-    console.print(figure_table(figures))
+    console.print(figure_table(measured.values()))
     if predictions:
         console.print(carried_table(predictions))
         console.print(prediction_table(predictions))

@@ -7,7 +7,8 @@ import math
 import os
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from typing import Any, Literal
 import psutil
 from rich.table import Table
 
+from bench.intervals import Interval, median_interval
 from payload.atomic_file import replace_text
 from payload.run.ray_cluster import available_cpus
 from payload.tracking.run_parameters import PACKAGES, git_commit
@@ -22,14 +24,41 @@ from payload.tracking.run_parameters import PACKAGES, git_commit
 
 @dataclass(frozen=True)
 class Figure:
+    """What one measurement has given."""
+
     name: str
     value: float
     unit: str
     what: str
     """For people."""
+    round: int = 1
+    """What is compared is measured in turns, once in each round."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A figure over the rounds in which it was measured."""
+
+    rounds: dict[int, float]
+    unit: str
+    what: str
+
+    @property
+    def median(self) -> Interval:
+        return median_interval(list(self.rounds.values()))
 
     def to_json(self) -> dict[str, Any]:
-        return {"value": self.value, "unit": self.unit, "what": self.what}
+        rounds = list(self.rounds.values())
+        return {**asdict(self.median), "rounds": rounds, "unit": self.unit, "what": self.what}
+
+
+def over_rounds(figures: Iterable[Figure]) -> dict[str, Measured]:
+    """Puts the rounds of each figure together, by its name."""
+    measured: dict[str, Measured] = {}
+    for figure in figures:
+        new = Measured({}, figure.unit, figure.what)
+        measured.setdefault(figure.name, new).rounds[figure.round] = figure.value
+    return measured
 
 
 @dataclass(frozen=True)
@@ -45,8 +74,12 @@ class Bar:
 class Comparison:
     name: str
     what: str
-    value: float
+    interval: Interval
     bar: Bar
+
+    @property
+    def value(self) -> float:
+        return self.interval.value
 
     @property
     def met(self) -> bool:
@@ -55,7 +88,12 @@ class Comparison:
         return self.value <= self.bar.limit
 
     def to_json(self) -> dict[str, Any]:
-        return {"value": self.value, "bar": str(self.bar), "met": self.met, "what": self.what}
+        return {
+            **asdict(self.interval),
+            "bar": str(self.bar),
+            "met": self.met,
+            "what": self.what,
+        }
 
 
 def machine() -> dict[str, Any]:
@@ -82,12 +120,12 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     replace_text(path, json.dumps(_finite(content), indent=2, allow_nan=False) + "\n")
 
 
-def figure_table(figures: list[Figure]) -> Table:
+def figure_table(measured: Iterable[Measured]) -> Table:
     table = Table("Measured", title="Figures", title_justify="left")
     table.add_column("Value", justify="right")
     table.add_column("Unit")
-    for figure in figures:
-        table.add_row(figure.what, number(figure.value), figure.unit)
+    for figure in measured:
+        table.add_row(figure.what, with_interval(figure.median), figure.unit)
     return table
 
 
@@ -98,7 +136,8 @@ def comparison_table(comparisons: list[Comparison]) -> Table:
     table.add_column("")
     for comparison in comparisons:
         verdict = "[green]met[/green]" if comparison.met else "[red]missed[/red]"
-        table.add_row(comparison.what, number(comparison.value), str(comparison.bar), verdict)
+        value = with_interval(comparison.interval)
+        table.add_row(comparison.what, value, str(comparison.bar), verdict)
     return table
 
 
@@ -107,6 +146,14 @@ def number(value: float) -> str:
     if not math.isfinite(value):
         return "never" if value > 0 else "-"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def with_interval(interval: Interval) -> str:
+    """Writes a median with its interval, if there is one."""
+    value = number(interval.value)
+    if interval.low == interval.high:
+        return value
+    return f"{value} ({number(interval.low)} to {number(interval.high)})"
 
 
 def _finite(value: Any) -> Any:

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.benchmark import bench, compare
+from bench.intervals import Interval
 from bench.limits import synthetic_fragment
 from bench.parts import parts
 from bench.process import Child, MeasurementError, error_in, pss_bytes, total_pss_bytes
@@ -24,9 +25,11 @@ from bench.table import (
     Bar,
     Comparison,
     Figure,
+    Measured,
     comparison_table,
     figure_table,
     number,
+    over_rounds,
     write_json,
 )
 from bench.trainer import (
@@ -121,22 +124,45 @@ def test_progress_is_read_as_the_trainer_writes_it(tmp_path: Path) -> None:
     assert second == Row(1024, 10.2, 3, -20.5, 100.0)
 
 
-def test_trainer_and_stock_count_with_the_env_runners_that_serve_them_best() -> None:
-    figures = {
-        "trainer_steps_per_s_1": 2_000.0,
-        "trainer_steps_per_s_2": 5_000.0,
-        "stock_steps_per_s_1": 400.0,
-        "stock_steps_per_s_2": 500.0,
-        "emulator_steps_per_s": 6_250.0,
-        "driver_cpu_us_per_1000_steps_1": 100.0,
-        "driver_cpu_us_per_1000_steps_4": 120.0,
-    }
-    compared = {one.name: one for one in compare(figures)}
+def measured(**rounds: float | list[float]) -> dict[str, Measured]:
+    figures = []
+    for name, values in rounds.items():
+        for turn, value in enumerate(values if isinstance(values, list) else [values], start=1):
+            figures.append(Figure(name, value, "steps/s", name, turn))
+    return over_rounds(figures)
+
+
+def test_stock_counts_with_the_env_runners_that_serve_it_best() -> None:
+    figures = measured(
+        trainer_steps_per_s_2=5_000.0,
+        stock_steps_per_s_1=400.0,
+        stock_steps_per_s_2=500.0,
+        emulator_steps_per_s=6_250.0,
+        driver_cpu_us_per_1000_steps_1=100.0,
+        driver_cpu_us_per_1000_steps_4=120.0,
+    )
+    compared = {comparison.name: comparison for comparison in compare(figures)}
     assert compared["trainer_over_stock"].value == pytest.approx(10.0)
     assert compared["trainer_over_stock"].met
     assert compared["trainer_over_emulator"].value == pytest.approx(0.8)
     assert compared["driver_cost_growth"].value == pytest.approx(1.2)
     assert not compared["driver_cost_growth"].met
+
+
+def test_a_ratio_is_the_median_of_the_rounds_on_a_machine_that_drifts() -> None:
+    # The ratio of the medians would be 0.75 (3,000 / 4,000).
+    figures = measured(
+        trainer_steps_per_s_2=[1_000.0, 3_000.0, 6_000.0],
+        emulator_steps_per_s=[2_000.0, 6_000.0, 4_000.0],
+    )
+    (ratio,) = compare(figures)
+    assert ratio.value == pytest.approx(0.5)
+    assert (ratio.interval.low, ratio.interval.high) == (0.5, 1.5)
+
+
+def test_a_round_with_a_failed_part_has_no_ratio() -> None:
+    figures = measured(trainer_steps_per_s_2=[1_000.0, 3_000.0], emulator_steps_per_s=2_000.0)
+    assert [comparison.value for comparison in compare(figures)] == [0.5]
 
 
 @pytest.mark.parametrize(
@@ -149,30 +175,37 @@ def test_trainer_and_stock_count_with_the_env_runners_that_serve_them_best() -> 
     ],
 )
 def test_a_part_is_held_against_its_bar(figure: str, within: float, beyond: float) -> None:
-    assert [compare({figure: value})[0].met for value in (within, beyond)] == [True, False]
+    met = [compare(measured(**{figure: value}))[0].met for value in (within, beyond)]
+    assert met == [True, False]
 
 
 def test_a_failed_part_leaves_only_its_own_comparisons_out() -> None:
-    figures = {"trainer_steps_per_s_1": 3_000.0, "emulator_steps_per_s": 6_250.0}
-    assert [one.name for one in compare(figures)] == ["trainer_over_emulator"]
+    figures = measured(trainer_steps_per_s_1=3_000.0, emulator_steps_per_s=6_250.0)
+    assert [comparison.name for comparison in compare(figures)] == ["trainer_over_emulator"]
     assert compare({}) == []
 
 
-def test_every_part_has_a_name_and_a_log_of_its_own() -> None:
+def test_what_is_compared_is_measured_in_turns() -> None:
+    planned = parts(60, cores=2, rounds=3)
+    names = [part.name for part in planned if part.round == 2]
+    assert names[0] == "emulator"
+    assert names[-1] == "trainer, 2 env runners"
+    assert [part.name for part in planned][: 3 * len(names)] == 3 * names
+
+
+def test_every_part_has_a_log_of_its_own() -> None:
     for cores in (1, 2, 6):
-        found = parts(60, cores)
-        assert len({part.log_name for part in found}) == len(found)
-        assert {f"trainer, {n} env runners" for n in (2, 4, 6) if n <= cores} <= {
-            part.name for part in found
-        }
+        planned = parts(60, cores, rounds=2)
+        assert len({part.log_name for part in planned}) == len(planned)
 
 
 def test_tables_show_figures_and_whether_a_bar_is_met() -> None:
-    text = text_of(figure_table([Figure("x", 3_456.7, "steps/s", "trainer, 2 env runners")]))
-    assert "trainer, 2 env runners" in text
-    assert "3,457" in text
-    met = Comparison("a", "trainer / stock", 7.25, Bar(7, "at least"))
-    missed = Comparison("b", "driver", 1.3, Bar(1.1, "at most"))
+    figures = measured(trainer=[3_456.7, 3_356.7, 3_556.7], memory=2.5)
+    lines = text_of(figure_table(figures.values())).splitlines()
+    assert any("trainer" in line and "3,457 (3,357 to 3,557)" in line for line in lines)
+    assert any("memory" in line and "2.5 " in line for line in lines)
+    met = Comparison("a", "trainer / stock", Interval.point(7.25), Bar(7, "at least"))
+    missed = Comparison("b", "driver", Interval.point(1.3), Bar(1.1, "at most"))
     lines = text_of(comparison_table([met, missed])).splitlines()
     assert any("7.25" in line and "at least 7" in line and "met" in line for line in lines)
     assert any("1.3" in line and "at most 1.1" in line and "missed" in line for line in lines)
@@ -197,7 +230,7 @@ def test_a_system_that_cannot_be_measured_is_refused(
 ) -> None:
     monkeypatch.delattr(time, "pthread_getcpuclockid", raising=False)  # As on macOS.
     with pytest.raises(UserError, match="bench: needs Linux"):
-        bench(1.0, tmp_path)
+        bench(1.0, 1, tmp_path)
 
 
 def test_a_synthetic_fragment_has_the_shape_of_a_real_one() -> None:

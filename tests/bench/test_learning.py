@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 
 from bench import process
+from bench.intervals import Interval, median_interval, ratio_interval
 from bench.learning import (
-    Interval,
     LearningBars,
     LearningReport,
     bench_learning,
     decision,
     learning_table,
-    median_interval,
-    ratio_interval,
 )
 from bench.trainer import Learned
 from payload.errors import UserError
