@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import ray
+from ray.rllib.core import DEFAULT_MODULE_ID
 
 from bench import limits
 from bench.limits import Limit
@@ -94,7 +95,7 @@ def measure_gradient_step(limit: Limit) -> dict[str, float]:
     )
 
     def step(_: int) -> int:
-        learner._make_gradient_step(columns)
+        learner._make_gradient_step(columns[DEFAULT_MODULE_ID], learner._coefficients())
         return 1
 
     return {"us": 1e6 / limits.rate(step, limit.seconds)}

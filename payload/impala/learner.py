@@ -21,7 +21,15 @@ from ray.rllib.utils.metrics import (
 
 from payload.environments.atari import AtariSettings
 from payload.impala.learner_errors import ThreadWatch
-from payload.impala.loss import RunningNormalizer, clipped_surrogate, loss_terms, policy_gradient
+from payload.impala.loss import (
+    Coefficients,
+    LossTerms,
+    MinibatchLoss,
+    PolicyLosses,
+    RunningNormalizer,
+    clipped_surrogate,
+    policy_gradient,
+)
 from payload.impala.module import STACKS, pixel_statistics
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.impala.schedule import UpdateSettings, annealed, near_goal, near_limit, value_at
@@ -32,8 +40,6 @@ logger = logging.getLogger(__name__)
 LEARNING_RATE = "default_optimizer_learning_rate"
 GRADIENT_NORM = "gradients_default_optimizer_global_norm"
 """RLlib's names of the learning rate and of the gradients' global norm before clipping."""
-SKIPPED = "skipped"
-"""Number of gradient steps that an update has skipped."""
 UPDATE_SETTINGS = "update_settings"
 """Key of a train batch's UpdateSettings in the timesteps that accompany it."""
 LOSS_STATE = "loss"
@@ -65,8 +71,10 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
             self.config.learner_config_dict["replay_proportion"],
             self.config.seed,
         )
-        self._measured = {SKIPPED: torch.zeros((), device=self._device)}
-        """What an update's metrics are computed from, on the device."""
+        self._skipped = torch.zeros((), device=self._device)
+        """Gradient steps that this update has skipped."""
+        self._norm = torch.zeros((), device=self._device)
+        """The last gradient's global norm before clipping."""
         self._spare: list[RolloutFragment] = []
         self._updating = threading.Lock()
         if self.config.num_gpus_per_learner == 0:
@@ -145,70 +153,79 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         for minibatch in minibatches:
             minibatch[STACKS] = self.module[DEFAULT_MODULE_ID].unwrapped().stack(minibatch)
         steps = self.config.learner_config_dict["num_epochs"] * minibatches
-        self._measured = {SKIPPED: torch.zeros((), device=self._device)}
+        coefficients = self._coefficients()
+        self._skipped = torch.zeros((), device=self._device)
         with self._updating:
             for minibatch in steps:
-                self._make_gradient_step({DEFAULT_MODULE_ID: minibatch})
-        measured = dict(
-            zip(self._measured, torch.stack(list(self._measured.values())).tolist(), strict=True)
-        )
-        if skipped := measured.pop(SKIPPED):
+                loss = self._make_gradient_step(minibatch, coefficients)
+        measured = self._measure(loss.terms(), minibatch)
+        skipped, *values = torch.stack([self._skipped, *measured.values()]).tolist()
+        if skipped:
             logger.warning(
                 "Skipped %d of %d gradient steps: a gradient was not finite.", skipped, len(steps)
             )
-        loss = measured.pop(self.TOTAL_LOSS_KEY)
-        measured["temperature"] = self._current.temperature
-        self.metrics.log_dict(measured, key=DEFAULT_MODULE_ID, window=1)
-        return {}, {DEFAULT_MODULE_ID: loss}, {}
-
-    def _make_gradient_step(self, batch: dict[str, Any]) -> None:
-        # RLlib's own step reads every policy lag and gradient norm on the host.
-        losses = self.compute_losses(fwd_out=self.module.forward_train(batch), batch=batch)
-        self.apply_gradients(self.compute_gradients(losses))
-        lag = self._weights_seq_no - batch[DEFAULT_MODULE_ID][WEIGHTS_SEQ_NO].float().mean()
-        self._measured[DIFF_NUM_GRAD_UPDATES_VS_SAMPLER_POLICY] = lag
-        self._measured[self.TOTAL_LOSS_KEY] = losses[DEFAULT_MODULE_ID].detach()
-
-    def compute_loss_for_module(
-        self, *, module_id: str, config: Any, batch: dict[str, Any], fwd_out: dict[str, Any]
-    ) -> torch.Tensor:
-        """Returns policy loss + vf_loss_coeff * value loss + terms that keep the policy random.
-
-        These are uniform_kl_coeff * KL(uniform || policy) - entropy_coeff * entropy (Pereyra et
-        al. 2017, section 3.2: label smoothing and confidence penalty). The first pulls an action
-        back with the same force however unlikely it is; the entropy bonus vanishes for it.
-        """
-        settings = config.learner_config_dict
-        normalize = self.normalize if settings["normalize_advantages"] else None
-        terms = loss_terms(batch, fwd_out, config, self.policy_losses, normalize)
-        entropy_coeff = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
-        entropy_coeff *= self._current.entropy_coeff_left
-        uniform_kl_coeff = annealed(
-            settings["uniform_kl_coeff"],
-            settings["uniform_kl_coeff_at_goal"],
-            self.uniform_kl_annealed(),
-        )
-        self.metrics.log_dict(
-            {
-                LEARNER_RESULTS_CURR_ENTROPY_COEFF_KEY: entropy_coeff,
-                "uniform_kl_coeff": uniform_kl_coeff,
-            },
-            key=module_id,
-            window=1,
-        )
-        self._measured |= {
-            "policy_loss": terms.policy_loss.detach(),
-            "vf_loss": terms.value_loss.detach(),
-            "vf_explained_var": terms.explained_variance,
-            ENTROPY_KEY: terms.entropy.detach(),
-            "mean_kl_loss": terms.kl,
+        metrics = {
+            **dict(zip(measured, values, strict=True)),
+            "temperature": self._current.temperature,
+            LEARNER_RESULTS_CURR_ENTROPY_COEFF_KEY: coefficients.entropy,
+            "uniform_kl_coeff": coefficients.uniform_kl,
         }
-        return (
-            terms.policy_loss
-            + config.vf_loss_coeff * terms.value_loss
-            + uniform_kl_coeff * terms.uniform_kl
-            - entropy_coeff * terms.entropy
+        total = metrics.pop(self.TOTAL_LOSS_KEY)
+        self.metrics.log_dict(metrics, key=DEFAULT_MODULE_ID, window=1)
+        return {}, {DEFAULT_MODULE_ID: total}, {}
+
+    def _coefficients(self) -> Coefficients:
+        """Returns the coefficients of this update's loss."""
+        settings = self.config.learner_config_dict
+        entropy_coeff = self.entropy_coeff_schedulers_per_module[DEFAULT_MODULE_ID]
+        return Coefficients(
+            value_loss=self.config.vf_loss_coeff,
+            entropy=entropy_coeff.get_current_value() * self._current.entropy_coeff_left,
+            uniform_kl=annealed(
+                settings["uniform_kl_coeff"],
+                settings["uniform_kl_coeff_at_goal"],
+                self.uniform_kl_annealed(),
+            ),
         )
+
+    def _make_gradient_step(
+        self, minibatch: dict[str, Any], coefficients: Coefficients
+    ) -> MinibatchLoss:
+        # RLlib's own step reads every policy lag and gradient norm on the host.
+        outputs = self.module.forward_train({DEFAULT_MODULE_ID: minibatch})[DEFAULT_MODULE_ID]
+        loss = self._loss(minibatch, outputs, coefficients)
+        for parameter in self._params.values():
+            parameter.grad = None
+        loss.backward()
+        self.apply_gradients({key: parameter.grad for key, parameter in self._params.items()})
+        return loss
+
+    def _loss(
+        self, minibatch: dict[str, Any], outputs: dict[str, Any], coefficients: Coefficients
+    ) -> MinibatchLoss:
+        normalize = self.config.learner_config_dict["normalize_advantages"]
+        return MinibatchLoss(
+            minibatch,
+            outputs,
+            self.config,
+            coefficients,
+            self.policy_losses,
+            self.normalize if normalize else None,
+        )
+
+    def _measure(self, terms: LossTerms, minibatch: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """Returns an update's metrics, of its last minibatch, on the device."""
+        lag = self._weights_seq_no - minibatch[WEIGHTS_SEQ_NO].float().mean()
+        return {
+            self.TOTAL_LOSS_KEY: terms.total,
+            "policy_loss": terms.policy_loss,
+            "vf_loss": terms.value_loss,
+            "vf_explained_var": terms.explained_variance,
+            ENTROPY_KEY: terms.entropy,
+            "mean_kl_loss": terms.kl,
+            DIFF_NUM_GRAD_UPDATES_VS_SAMPLER_POLICY: lag,
+            GRADIENT_NORM: self._norm,
+        }
 
     def uniform_kl_annealed(self) -> float:
         """Returns how far uniform_kl_coeff is annealed, in [0, 1]: near a goal, or by the limit."""
@@ -216,7 +233,7 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
 
     def policy_losses(
         self, logp: torch.Tensor, proximal_logp: torch.Tensor, advantages: torch.Tensor
-    ) -> torch.Tensor:
+    ) -> PolicyLosses:
         """Returns the policy loss of each step; all are [T, N]."""
         return policy_gradient(logp, advantages)
 
@@ -225,14 +242,13 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         for key, gradient in gradients_dict.items():
             self._params[key].grad = gradient
         gradients = list(gradients_dict.values())
-        norm = torch.nn.utils.get_total_norm(gradients)
+        norm = self._norm = torch.nn.utils.get_total_norm(gradients)
         if self.config.grad_clip is not None:
             torch.nn.utils.clip_grads_with_norm_(self._params.values(), self.config.grad_clip, norm)
-        self._measured[GRADIENT_NORM] = norm
         optimizer = self.get_optimizer(DEFAULT_MODULE_ID)
         # As torch.amp.GradScaler does: the fused step itself checks this, on the device.
         optimizer.found_inf = 1.0 - norm.isfinite().float()
-        self._measured[SKIPPED] += optimizer.found_inf
+        self._skipped += optimizer.found_inf
         optimizer.step()
 
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
@@ -292,7 +308,7 @@ class SurrogateLearner(VTraceLearner):
 
     def policy_losses(
         self, logp: torch.Tensor, proximal_logp: torch.Tensor, advantages: torch.Tensor
-    ) -> torch.Tensor:
+    ) -> PolicyLosses:
         return clipped_surrogate(logp, proximal_logp, advantages, self.config.clip_param)
 
 

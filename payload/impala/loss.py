@@ -1,4 +1,4 @@
-"""The losses of IMPALA (V-trace policy gradient) and APPO (clipped surrogate), as functions."""
+"""The losses of IMPALA (V-trace policy gradient) and APPO (clipped surrogate), with gradients."""
 
 import math
 from collections.abc import Callable
@@ -15,99 +15,170 @@ PROXIMAL_LOGP = "proximal_logp"
 DECAY = 0.99
 """Decay of a minibatch's weight with each later one: about the last hundred count."""
 
-PolicyLosses = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-"""Maps logp, proximal logp and advantages to the policy loss of each step; all are [T, N]."""
+
+class PolicyLosses(NamedTuple):
+    """Both [T, N]."""
+
+    losses: torch.Tensor
+    """The policy loss of each step."""
+    slopes: torch.Tensor
+    """Its derivative with respect to the log-probability of the step's action."""
+
+
+PolicyLoss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], PolicyLosses]
+"""Takes logp, proximal logp and advantages, [T, N] each."""
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """The weights of a loss's terms; that of the policy loss is 1."""
+
+    value_loss: float
+    entropy: float
+    uniform_kl: float
 
 
 @dataclass(frozen=True)
 class LossTerms:
-    """The terms of a loss, a weighted sum: means over the steps of a minibatch that count."""
+    """A loss and its terms: means over the steps of a minibatch that count."""
 
+    total: torch.Tensor
     policy_loss: torch.Tensor
     value_loss: torch.Tensor
     entropy: torch.Tensor
     uniform_kl: torch.Tensor
     """KL(uniform || policy)."""
-    # For the metrics, without gradient.
     explained_variance: torch.Tensor
     """The share of the targets' variance that the values explain."""
     kl: torch.Tensor
     """An estimate of KL(env runner's policy || policy)."""
 
 
-def loss_terms(
-    batch: dict[str, Any],
-    outputs: dict[str, Any],
-    config: Any,
-    policy_losses: PolicyLosses,
-    normalize: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None,
-) -> LossTerms:
-    """Returns the terms of a minibatch's loss.
+class MinibatchLoss:
+    """A minibatch's loss, and its gradient with respect to the module's outputs in closed form.
 
-    Each is a mean over the steps that LOSS_MASK selects. The first pass adds PROXIMAL_LOGP to the
-    batch, for later passes.
+    The loss is policy loss + value_loss coefficient * value loss + uniform_kl coefficient *
+    KL(uniform || policy) - entropy coefficient * entropy, each a mean over the steps that LOSS_MASK
+    selects. The last two keep the policy random (Pereyra et al. 2017, section 3.2: label smoothing
+    and confidence penalty): the first pulls an action back with the same force however unlikely it
+    is; the entropy bonus vanishes for it.
 
-    Args:
-        batch: Columns [N, T + 1], see FragmentsToTrainBatch.
-        outputs: The module's, [N * (T + 1), ...], row after row.
-        config: RLlib's, with volley's own settings in learner_config_dict.
-        normalize: Normalizes advantages, see RunningNormalizer; None leaves them as they are.
+    Autograd would record and run as many small operations again as these, on the host, which takes
+    longer than their arithmetic.
     """
 
-    def time_major(column: torch.Tensor) -> torch.Tensor:
-        return column.view(len(batch[FIRST]), -1).t()
+    def __init__(
+        self,
+        batch: dict[str, Any],
+        outputs: dict[str, Any],
+        config: Any,
+        coefficients: Coefficients,
+        policy_loss: PolicyLoss,
+        normalize: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None,
+    ) -> None:
+        """
+        Args:
+            batch: Columns [N, T + 1], see FragmentsToTrainBatch. The first pass adds PROXIMAL_LOGP
+                for later passes.
+            outputs: The module's, [N * (T + 1), ...], row after row.
+            config: RLlib's, with volley's own settings in learner_config_dict.
+            normalize: Normalizes advantages, see RunningNormalizer; None leaves them as they are.
+        """
+        rows, slots = batch[FIRST].shape
+        self._coefficients = coefficients
+        self._outputs = (outputs[Columns.ACTION_DIST_INPUTS], outputs[Columns.VF_PREDS])
+        self._mask = batch[Columns.LOSS_MASK]
+        self._num_steps = self._mask.sum()
+        self._actions = batch[Columns.ACTIONS].unsqueeze(-1)
+        logits, values = (output.detach() for output in self._outputs)
+        self._all_logp = torch.log_softmax(logits, dim=-1).view(rows, slots, -1)
+        self._policy = self._all_logp.exp()
+        values, mask = values.view(rows, slots).t(), self._mask.t()[:-1]
+        logp = self._all_logp.gather(-1, self._actions).squeeze(-1).t()[:-1]
+        self._log_rhos = logp - batch[Columns.ACTION_LOGP].t()[:-1]
+        self._targets, advantages = vtrace(
+            values=values,
+            rewards=batch[Columns.REWARDS].t()[:-1],
+            discounts=config.gamma * (~batch[Columns.TERMINATEDS].t()[:-1]).float(),
+            log_rhos=self._log_rhos,
+            mask=mask,
+            lambda_=config.learner_config_dict["lambda_"],
+            clip_rho=config.vtrace_clip_rho_threshold,
+            clip_pg_rho=config.vtrace_clip_pg_rho_threshold,
+        )
+        if normalize is not None:
+            advantages = normalize(advantages, mask)
+        self._errors = values[:-1] - self._targets
+        self._policy_losses = policy_loss(logp, batch.setdefault(PROXIMAL_LOGP, logp), advantages)
 
-    values = time_major(outputs[Columns.VF_PREDS])
-    all_logp = torch.log_softmax(outputs[Columns.ACTION_DIST_INPUTS], dim=-1)
-    actions = batch[Columns.ACTIONS].view(-1, 1)
-    logp = time_major(all_logp.gather(-1, actions))[:-1]
-    entropy = time_major(-(all_logp.exp() * all_logp).sum(-1))[:-1]
-    uniform_kl = time_major(-all_logp.mean(-1) - math.log(all_logp.shape[-1]))[:-1]
-    mask = time_major(batch[Columns.LOSS_MASK])[:-1]
-    log_rhos = logp - time_major(batch[Columns.ACTION_LOGP])[:-1]
-    targets, advantages = vtrace(
-        values=values.detach(),
-        rewards=time_major(batch[Columns.REWARDS])[:-1],
-        discounts=config.gamma * (~time_major(batch[Columns.TERMINATEDS])[:-1]).float(),
-        log_rhos=log_rhos.detach(),
-        mask=mask,
-        lambda_=config.learner_config_dict["lambda_"],
-        clip_rho=config.vtrace_clip_rho_threshold,
-        clip_pg_rho=config.vtrace_clip_pg_rho_threshold,
-    )
-    if normalize is not None:
-        advantages = normalize(advantages, mask)
-    num_steps = mask.sum()
+    def backward(self) -> None:
+        """Adds the gradient to that of the module's parameters."""
+        torch.autograd.backward(self._outputs, self.gradients())
 
-    def mean(values: torch.Tensor) -> torch.Tensor:
-        # Not values[mask]: the host would wait for the number of its elements.
-        return torch.where(mask, values, 0.0).sum() / num_steps
+    def gradients(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns those of the logits, [N * (T + 1), actions], and of the values, [N * (T + 1)].
 
-    errors = targets - values[:-1]
-    proximal_logp = batch.setdefault(PROXIMAL_LOGP, logp.detach())
-    with torch.no_grad():
-        unexplained = mean((errors - mean(errors)).square())
-        variance = mean((targets - mean(targets)).square())
-        explained_variance = 1.0 - unexplained / variance.clamp(min=1e-8)
-        kl = -mean(log_rhos)
-    return LossTerms(
-        policy_loss=mean(policy_losses(logp, proximal_logp, advantages)),
-        value_loss=0.5 * mean(errors.square()),
-        entropy=mean(entropy),
-        uniform_kl=mean(uniform_kl),
-        explained_variance=explained_variance,
-        kl=kl,
-    )
+        Of the logits z, with p = softmax(z) and the action a: log p_a has the gradient 1_a - p, the
+        entropy H has -p (log p + H), and KL(uniform || policy) has p - 1 / actions.
+        """
+        weights = self._mask / self._num_steps
+        slopes = self._of_every_slot(self._policy_losses.slopes)[..., None]
+        pull = self._coefficients.uniform_kl
+        factors: torch.Tensor = pull - slopes
+        if self._coefficients.entropy:
+            logp_and_entropy = self._all_logp + self._entropies()[..., None]
+            factors = factors + self._coefficients.entropy * logp_and_entropy
+        logits = self._policy * factors - pull / self._policy.shape[-1]
+        logits.scatter_add_(-1, self._actions, slopes)
+        logits *= weights[..., None]
+        values = self._coefficients.value_loss * weights * self._of_every_slot(self._errors)
+        return logits.flatten(0, 1), values.flatten()
+
+    def terms(self) -> LossTerms:
+        mask = self._mask.t()[:-1]
+
+        def mean(values: torch.Tensor) -> torch.Tensor:
+            # Not values[mask]: the host would wait for the number of its elements.
+            return torch.where(mask, values, 0.0).sum() / self._num_steps
+
+        unexplained = mean((self._errors - mean(self._errors)).square())
+        variance = mean((self._targets - mean(self._targets)).square())
+        policy_loss = mean(self._policy_losses.losses)
+        value_loss = 0.5 * mean(self._errors.square())
+        entropy = mean(self._entropies().t()[:-1])
+        num_actions = self._all_logp.shape[-1]
+        uniform_kl = mean(-self._all_logp.mean(-1).t()[:-1] - math.log(num_actions))
+        return LossTerms(
+            total=policy_loss
+            + self._coefficients.value_loss * value_loss
+            + self._coefficients.uniform_kl * uniform_kl
+            - self._coefficients.entropy * entropy,
+            policy_loss=policy_loss,
+            value_loss=value_loss,
+            entropy=entropy,
+            uniform_kl=uniform_kl,
+            explained_variance=1.0 - unexplained / variance.clamp(min=1e-8),
+            kl=-mean(self._log_rhos),
+        )
+
+    def _entropies(self) -> torch.Tensor:
+        """Returns the policy's entropy in each slot, [N, T + 1]."""
+        return -(self._policy * self._all_logp).sum(-1)
+
+    def _of_every_slot(self, steps: torch.Tensor) -> torch.Tensor:
+        """Maps [T, N] to [N, T + 1], with 0 where LOSS_MASK is False, whatever stands there."""
+        padded = torch.nn.functional.pad(steps.t(), (0, 1))
+        return torch.where(self._mask, padded, 0.0)
 
 
-def policy_gradient(logp: torch.Tensor, advantages: torch.Tensor) -> torch.Tensor:
+def policy_gradient(logp: torch.Tensor, advantages: torch.Tensor) -> PolicyLosses:
     """Returns each step's V-trace policy-gradient loss (IMPALA, section 4.2); all are [T, N]."""
-    return -logp * advantages
+    return PolicyLosses(losses=-logp * advantages, slopes=-advantages)
 
 
 def clipped_surrogate(
     logp: torch.Tensor, proximal_logp: torch.Tensor, advantages: torch.Tensor, clip: float
-) -> torch.Tensor:
+) -> PolicyLosses:
     """Returns each step's clipped surrogate loss (Schulman et al. 2017, equation 7).
 
     The ratio is to the learner's own policy before the minibatch's passes (the decoupled objective
@@ -116,8 +187,11 @@ def clipped_surrogate(
     pass.
     """
     ratios = (logp - proximal_logp).exp()
-    clipped = ratios.clamp(1.0 - clip, 1.0 + clip)
-    return -torch.min(ratios * advantages, clipped * advantages)
+    gains = ratios * advantages
+    clipped = ratios.clamp(1.0 - clip, 1.0 + clip) * advantages
+    return PolicyLosses(
+        losses=-torch.min(gains, clipped), slopes=torch.where(gains <= clipped, -gains, 0.0)
+    )
 
 
 class VTraceReturns(NamedTuple):

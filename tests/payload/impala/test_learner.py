@@ -34,7 +34,7 @@ from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.read import read_experiment
 from payload.impala import train_batch as batches
 from payload.impala.learner import Adam, SurrogateLearner, VTraceLearner
-from payload.impala.loss import PROXIMAL_LOGP, RunningNormalizer, vtrace
+from payload.impala.loss import PROXIMAL_LOGP, MinibatchLoss, RunningNormalizer, vtrace
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.impala.schedule import UpdateSettings, annealed, near_limit
 from payload.impala.train_batch import FIRST, FRAMES, FragmentsToTrainBatch
@@ -181,15 +181,28 @@ def train_batch(fragment: RolloutFragment) -> TrainBatch:
     return connector()(episodes=[fragment], batch={})[DEFAULT_MODULE_ID]
 
 
-def loss_of(learner: VTraceLearner, batch: TrainBatch) -> torch.Tensor:
+def minibatch_loss(learner: VTraceLearner, batch: TrainBatch) -> MinibatchLoss:
     """Returns the loss of a first minibatch, with no earlier advantages remembered."""
     learner.normalize = RunningNormalizer()
-    return learner.compute_loss_for_module(
-        module_id=DEFAULT_MODULE_ID,
-        config=learner.config,
-        batch=batch,
-        fwd_out=module_of(learner).forward_train(batch),
-    )
+    outputs = module_of(learner).forward_train(batch)
+    return learner._loss(batch, outputs, learner._coefficients())
+
+
+def loss_of(learner: VTraceLearner, batch: TrainBatch) -> torch.Tensor:
+    return minibatch_loss(learner, batch).terms().total
+
+
+def gradient_of(learner: VTraceLearner, batch: TrainBatch) -> torch.Tensor:
+    """Returns the gradient of the loss with respect to all weights."""
+    module_of(learner).zero_grad()
+    minibatch_loss(learner, batch).backward()
+    return torch.cat([parameter.grad.flatten() for parameter in module_of(learner).parameters()])
+
+
+def policy_gradient_of(learner: VTraceLearner, batch: TrainBatch) -> float:
+    """Returns the size of the gradient with respect to the logits' biases."""
+    gradient_of(learner, batch)
+    return float(module_of(learner).policy.bias.grad.abs().max())
 
 
 def update(learner: VTraceLearner, fragment: RolloutFragment) -> Any:
@@ -259,8 +272,10 @@ def loss_row_by_row(learner: VTraceLearner, batch: TrainBatch) -> torch.Tensor:
     advantages = step["advantage"]
     if normalize:
         advantages = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
+    logp = step["logp"]
     # The ratio of a first gradient step is 1.
-    gains = advantages * (1.0 if isinstance(learner, SurrogateLearner) else step["logp"])
+    surrogate = isinstance(learner, SurrogateLearner)
+    gains = advantages * ((logp - logp.detach()).exp() if surrogate else logp)
     return (
         -gains.mean()
         + config.vf_loss_coeff * 0.5 * step["error"].pow(2).mean()
@@ -292,7 +307,11 @@ def test_the_loss_is_policy_plus_value_plus_uniform_kl_minus_entropy(
         )
     )
     loss, expected = loss_of(any_learner, batch), loss_row_by_row(any_learner, batch)
-    torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(loss, expected.detach(), rtol=1e-4, atol=1e-5)
+    parameters = list(module_of(any_learner).parameters())
+    by_autograd = [each.flatten() for each in torch.autograd.grad(expected, parameters)]
+    gradient = gradient_of(any_learner, batch)
+    torch.testing.assert_close(gradient, torch.cat(by_autograd), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -340,7 +359,7 @@ def test_impalas_policy_loss_is_the_plain_policy_gradient(
     impala: VTraceLearner, logp: Losses, proximal_logp: Losses, advantages: Losses
 ) -> None:
     tensors = (torch.from_numpy(values) for values in (logp, proximal_logp, advantages))
-    assert impala.policy_losses(*tensors).tolist() == pytest.approx(-(logp * advantages))
+    assert impala.policy_losses(*tensors).losses.tolist() == pytest.approx(-(logp * advantages))
 
 
 @given(logp=STEPWISE, proximal_logp=STEPWISE, advantages=STEPWISE)
@@ -349,12 +368,24 @@ def test_appos_policy_loss_is_the_clipped_surrogate(
     learners: Learners, logp: Losses, proximal_logp: Losses, advantages: Losses
 ) -> None:
     tensors = (torch.from_numpy(values) for values in (logp, proximal_logp, advantages))
-    losses = learners.fresh("APPO").policy_losses(*tensors).tolist()
+    losses = learners.fresh("APPO").policy_losses(*tensors).losses.tolist()
     gains = [
         min(ratio * advantage, min(max(ratio, 0.9), 1.1) * advantage)
         for ratio, advantage in zip(np.exp(logp - proximal_logp), advantages, strict=True)
     ]
     assert losses == pytest.approx(-np.array(gains))
+
+
+@given(logp=STEPWISE, proximal_logp=STEPWISE, advantages=STEPWISE)
+@PATIENT
+def test_a_slope_is_the_derivative_of_the_policys_loss(
+    learner: VTraceLearner, logp: Losses, proximal_logp: Losses, advantages: Losses
+) -> None:
+    at = torch.from_numpy(logp).requires_grad_()
+    others = (torch.from_numpy(values) for values in (proximal_logp, advantages))
+    losses, slopes = learner.policy_losses(at, *others)
+    (derivative,) = torch.autograd.grad(losses.sum(), at, materialize_grads=True)
+    torch.testing.assert_close(slopes.detach(), derivative)
 
 
 def ended_at_each_step(reward: float) -> TrainBatch:
@@ -381,9 +412,7 @@ def policy_gradient(learner: VTraceLearner, log_ratio: float, reward: float) -> 
         Columns.ACTION_LOGP: logp - log_ratio,
         PROXIMAL_LOGP: logp[:, :-1].t() - log_ratio,
     }
-    loss = loss_of(learner, {**batch, **before})
-    (gradient,) = torch.autograd.grad(loss, module_of(learner).policy.bias)
-    return float(gradient.abs().max())
+    return policy_gradient_of(learner, {**batch, **before})
 
 
 @pytest.mark.parametrize("reward", [1.0, -1.0])
@@ -420,8 +449,7 @@ def test_the_lag_of_an_env_runner_clips_nothing(bare_appo: VTraceLearner) -> Non
     expect_nothing(bare_appo)
     batch = ended_at_each_step(reward=1.0)
     batch[Columns.ACTION_LOGP].fill_(-9.0)
-    (gradient,) = torch.autograd.grad(loss_of(bare_appo, batch), module_of(bare_appo).policy.bias)
-    assert gradient.abs().max() > 0.1
+    assert policy_gradient_of(bare_appo, batch) > 0.1
 
 
 def test_a_later_pass_is_clipped_at_the_policy_of_before_the_first(
@@ -429,12 +457,10 @@ def test_a_later_pass_is_clipped_at_the_policy_of_before_the_first(
 ) -> None:
     expect_nothing(bare_appo)
     batch = ended_at_each_step(reward=1.0)
-    bias = module_of(bare_appo).policy.bias
     loss_of(bare_appo, batch)
     with torch.no_grad():
-        bias[0] += 1.0
-    (gradient,) = torch.autograd.grad(loss_of(bare_appo, batch), bias)
-    assert gradient.abs().max() == 0.0
+        module_of(bare_appo).policy.bias[0] += 1.0
+    assert policy_gradient_of(bare_appo, batch) == 0.0
 
 
 # The update
