@@ -42,8 +42,8 @@ from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.settings import Experiment
 from payload.impala.atari_env_runner import AtariEnvRunner
-from payload.impala.learner import VTraceLearner
 from payload.impala.learner_errors import LEARNER_THREADS
+from payload.impala.policy_gradient_learners import VTraceLearner
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.run.ray_cluster import available_cpus, connect
 from payload.run.ray_folder import make_ray_folder, remove_ray_folder

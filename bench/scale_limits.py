@@ -95,7 +95,7 @@ def measure_gradient_step(limit: Limit) -> dict[str, float]:
     )
 
     def step(_: int) -> int:
-        learner._make_gradient_step(columns[DEFAULT_MODULE_ID], learner._coefficients())
+        learner._make_gradient_step(columns[DEFAULT_MODULE_ID])
         return 1
 
     return {"us": 1e6 / limits.rate(step, limit.seconds)}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from payload.experiment.batch_sizes import batch_sizes_for
-from payload.experiment.impala_settings import MINIBATCH_STEPS
+from payload.experiment.fragment_settings import MINIBATCH_STEPS
 
 HEAD_LINK = 8e9 / 8
 """Bytes per second of a Standard_NC4as_T4_v3 (8 Gbit/s), the default head with a GPU."""

@@ -12,7 +12,7 @@ from payload.environments.atari import game_of
 from payload.environments.gymnasium_env_runner import AtariGameEnvRunner, GymnasiumEnvRunner
 from payload.environments.make_env import EnvironmentSettings
 from payload.errors import UserError
-from payload.experiment.impala_settings import ImpalaSettings
+from payload.experiment.fragment_settings import FragmentSettings
 from payload.experiment.ppo_dqn_sac_settings import RLlibSettings
 from payload.experiment.settings import Experiment
 from payload.experiment.settings_of_every_algorithm import AlgorithmSettings
@@ -32,7 +32,7 @@ def algorithm_config(experiment: Experiment, settings: AlgorithmSettings) -> Alg
         UserError: RLlib refuses two settings together.
     """
     game = game_of(experiment)
-    if isinstance(settings, ImpalaSettings):
+    if isinstance(settings, FragmentSettings):
         config = impala_config(experiment, settings, game)
     else:
         assert isinstance(settings, RLlibSettings)
@@ -43,7 +43,7 @@ def algorithm_config(experiment: Experiment, settings: AlgorithmSettings) -> Alg
         num_cpus_per_env_runner=settings.num_cpus_per_env_runner,
         explore=settings.explore,
     )
-    if game is None or not isinstance(settings, ImpalaSettings):
+    if game is None or not isinstance(settings, FragmentSettings):
         if game is None:
             kwargs, env_runner_class = settings.env_config, GymnasiumEnvRunner
         else:

@@ -5,10 +5,10 @@ import psutil
 from payload.environments.probe import EnvironmentFacts
 from payload.errors import UserError
 from payload.experiment.derived_defaults import with_defaults
-from payload.experiment.impala_settings import ImpalaSettings
+from payload.experiment.fragment_settings import FragmentSettings
 from payload.experiment.ppo_dqn_sac_settings import ReplaySettings
 from payload.experiment.settings import Experiment
-from payload.experiment.settings_of_every_algorithm import EpsilonGreedySettings
+from payload.experiment.settings_of_every_algorithm import EpsilonGreedySettings, LSTMSettings
 
 FREE = 0.8
 """Share of the free memory that a replay buffer or a train batch may take."""
@@ -29,6 +29,11 @@ def facts_of_game(experiment: Experiment) -> EnvironmentFacts:
 
 def check_algorithm(experiment: Experiment, facts: EnvironmentFacts) -> None:
     """Raises UserError if the algorithm cannot learn the environment on this machine."""
+    if experiment.run == "PQN" and not facts.atari:
+        raise UserError(
+            f"run: PQN learns Atari games; {experiment.env} is none; allowed: "
+            f"{'DQN, ' if facts.discrete else ''}IMPALA, APPO, PPO"
+        )
     if experiment.run == "DQN" and not facts.discrete:
         raise UserError(
             f"run: DQN needs discrete actions; {experiment.env} has {facts.actions}; "
@@ -75,12 +80,12 @@ def _check_game(experiment: Experiment) -> None:
     for name, instead in GAMES.items():
         if getattr(settings, name) != type(settings).model_fields[name].default:
             raise UserError(f"config.{name}: {experiment.env} is an Atari game: {instead}")
-    if not isinstance(settings, ImpalaSettings):
+    if not isinstance(settings, FragmentSettings):
         return
     own = f"{experiment.run} has a network of its own for Atari games"
     if settings.module is not None:
         raise UserError(f"config.module: {own}; allowed: run PPO or DQN, or another environment")
-    if settings.use_lstm:
+    if isinstance(settings, LSTMSettings) and settings.use_lstm:
         raise UserError(
             f"config.use_lstm: {own}, without an LSTM; allowed: run PPO, or another environment"
         )

@@ -1,4 +1,4 @@
-"""RLlib's config of IMPALA and APPO: the fast path of Atari games, or RLlib's standard one."""
+"""RLlib's config of IMPALA, APPO and PQN: the fast path of Atari games, or RLlib's standard one."""
 
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.algorithms.appo import APPOConfig
@@ -9,19 +9,28 @@ from ray.rllib.core.rl_module.torch import TorchRLModule
 from payload.algorithms.image_networks import PPOImageCatalog
 from payload.environments.atari import AtariSettings
 from payload.environments.own_class import own_class
+from payload.experiment.fragment_settings import FragmentSettings
 from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.settings import Experiment
 from payload.experiment.settings_of_every_algorithm import LSTM
 from payload.impala.atari_env_runner import AtariEnvRunner
 from payload.impala.epsilon_greedy import EpsilonGreedyAPPOModule, EpsilonGreedyPPOModule
 from payload.impala.impala_algorithm import VolleyAPPO, VolleyIMPALA
-from payload.impala.learner import SurrogateLearner, VTraceLearner
 from payload.impala.learner_errors import WatchedAPPOLearner, WatchedIMPALALearner
-from payload.impala.module import AtariModule
+from payload.impala.module import AtariModule, network_of
+from payload.impala.policy_gradient_learners import SurrogateLearner, VTraceLearner
+from payload.impala.q_learner import QLearner
 from payload.impala.schedule import schedule
 from payload.impala.train_batch import FragmentsToTrainBatch
 
-ALGORITHM_CLASSES = {"IMPALA": VolleyIMPALA, "APPO": VolleyAPPO}
+ALGORITHM_CLASSES = {"IMPALA": VolleyIMPALA, "APPO": VolleyAPPO, "PQN": VolleyIMPALA}
+LEARNER_CLASSES = {"IMPALA": VTraceLearner, "APPO": SurrogateLearner, "PQN": QLearner}
+LEARNER_SETTINGS = (
+    *("num_epochs", "minibatch_size", "replay_proportion", "replay_buffer_num_slots", "lambda_"),
+    *("uniform_kl_coeff", "uniform_kl_coeff_at_goal", "normalize_advantages"),
+    "end_return_at_lost_life",
+)
+"""Settings that RLlib's config lacks."""
 
 LAYERS = ("fcnet_hiddens", "fcnet_activation", "conv_filters", "vf_share_layers")
 
@@ -31,10 +40,11 @@ but the only buffers are pixel statistics, which every learner has."""
 
 
 def impala_config(
-    experiment: Experiment, settings: ImpalaSettings, game: AtariSettings | None
+    experiment: Experiment, settings: FragmentSettings, game: AtariSettings | None
 ) -> AlgorithmConfig:
-    """Returns RLlib's config with the settings that only IMPALA and APPO have."""
-    config = {"IMPALA": IMPALAConfig, "APPO": APPOConfig}[experiment.run]()
+    """Returns RLlib's config with the settings that only IMPALA, APPO and PQN have."""
+    # RLlib has no PQN: it differs from IMPALA by its learner.
+    config = APPOConfig() if experiment.run == "APPO" else IMPALAConfig()
     config.algo_class = ALGORITHM_CLASSES[experiment.run]
     config.env_runners(
         rollout_fragment_length=settings.rollout_fragment_length,
@@ -44,15 +54,34 @@ def impala_config(
     config.training(
         lr=schedule(settings.lr),
         gamma=settings.gamma,
-        vf_loss_coeff=settings.vf_loss_coeff,
-        entropy_coeff=schedule(settings.entropy_coeff),
         grad_clip=settings.grad_clip,
         grad_clip_by="global_norm",
-        vtrace_clip_rho_threshold=settings.vtrace_clip_rho_threshold,
-        vtrace_clip_pg_rho_threshold=settings.vtrace_clip_pg_rho_threshold,
         broadcast_interval=settings.broadcast_interval,
         # 0 would poll without pause and take a core from the env runners.
         timeout_s_sampler_manager=0.05,
+    )
+    if experiment.run != "APPO":
+        config.training(learner_queue_size=settings.learner_queue_size)
+    if isinstance(settings, ImpalaSettings):
+        _policy_gradient(config, experiment, settings, game)
+    if game is not None:
+        _fast_path(config, experiment, settings, game)
+    elif isinstance(settings, ImpalaSettings):
+        _standard_path(config, experiment, settings)
+    return config
+
+
+def _policy_gradient(
+    config: AlgorithmConfig,
+    experiment: Experiment,
+    settings: ImpalaSettings,
+    game: AtariSettings | None,
+) -> None:
+    config.training(
+        vf_loss_coeff=settings.vf_loss_coeff,
+        entropy_coeff=schedule(settings.entropy_coeff),
+        vtrace_clip_rho_threshold=settings.vtrace_clip_rho_threshold,
+        vtrace_clip_pg_rho_threshold=settings.vtrace_clip_pg_rho_threshold,
     )
     if experiment.run == "APPO":
         given = {name: getattr(settings, name) for name in ("kl_coeff", "kl_target")}
@@ -64,33 +93,18 @@ def impala_config(
             use_circular_buffer=False,
             simple_queue_size=settings.learner_queue_size,
         )
-    else:
-        config.training(learner_queue_size=settings.learner_queue_size)
-    if game is None:
-        _standard_path(config, experiment, settings)
-    else:
-        _fast_path(config, experiment, settings, game)
-    return config
 
 
 def _fast_path(
-    config: AlgorithmConfig, experiment: Experiment, settings: ImpalaSettings, game: AtariSettings
+    config: AlgorithmConfig, experiment: Experiment, settings: FragmentSettings, game: AtariSettings
 ) -> None:
     clip_rewards = settings.clip_rewards
     config.environment(experiment.env, env_config=game.env_config())
     config.env_runners(env_runner_cls=AtariEnvRunner)
     config.learners(
-        learner_class={"IMPALA": VTraceLearner, "APPO": SurrogateLearner}[experiment.run],
+        learner_class=LEARNER_CLASSES[experiment.run],
         learner_config_dict={
-            "num_epochs": settings.num_epochs,
-            "minibatch_size": settings.minibatch_size,
-            "replay_proportion": settings.replay_proportion,
-            "replay_buffer_num_slots": settings.replay_buffer_num_slots,
-            "lambda_": settings.lambda_,
-            "uniform_kl_coeff": settings.uniform_kl_coeff,
-            "uniform_kl_coeff_at_goal": settings.uniform_kl_coeff_at_goal,
-            "normalize_advantages": settings.normalize_advantages,
-            "end_return_at_lost_life": settings.end_return_at_lost_life,
+            name: getattr(settings, name) for name in LEARNER_SETTINGS if hasattr(settings, name)
         },
         learner_connector=lambda observation_space, action_space: FragmentsToTrainBatch(
             observation_space, action_space, clip_rewards=clip_rewards
@@ -101,11 +115,7 @@ def _fast_path(
     config.rl_module(
         rl_module_spec=RLModuleSpec(
             module_class=AtariModule,
-            model_config={
-                "network": settings.network,
-                "fcnet_hidden": settings.fcnet_hidden,
-                "epsilon": schedule(settings.epsilon),
-            },
+            model_config={**network_of(settings), "epsilon": schedule(settings.epsilon)},
         )
     )
 

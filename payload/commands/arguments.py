@@ -236,7 +236,7 @@ def _add_experiment(command: argparse.ArgumentParser) -> None:
 def add_overrides(command: argparse.ArgumentParser) -> None:
     """Adds the options that override the keys of an experiment file."""
     add = command.add_argument
-    add("--run", help="algorithm: IMPALA, APPO, PPO, DQN or SAC (default IMPALA)")
+    add("--run", help="algorithm: IMPALA, APPO, PQN, PPO, DQN or SAC (default IMPALA)")
     add("--env", help="Gymnasium id, or package:EnvId-v0 (default PongNoFrameskip-v4)")
     add("--source-directory", help="folder from which Python imports the environment's package")
     add("--config", type=_mapping, help="settings as JSON or YAML, for example '{\"lr\": 0.0005}'")

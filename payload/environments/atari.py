@@ -13,7 +13,7 @@ from payload.environments.make_env import find_spec
 from payload.episode_length import MAX_EPISODE_FRAMES
 from payload.errors import UserError, nearest
 from payload.experiment.ale_words import fields_of_game
-from payload.experiment.impala_settings import ImpalaSettings
+from payload.experiment.fragment_settings import FragmentSettings
 from payload.experiment.settings import Experiment
 
 gymnasium.register_envs(ale_py)
@@ -68,7 +68,7 @@ def game_of(experiment: Experiment) -> AtariSettings | None:
     game = _registered_game(experiment.env)
     if game is None:
         return None
-    width = config.image_width if isinstance(config, ImpalaSettings) else None
+    width = config.image_width if isinstance(config, FragmentSettings) else None
     values = {
         **game.env_config(),
         "image_size": config.image_size,

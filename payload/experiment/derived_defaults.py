@@ -4,12 +4,13 @@ from typing import Any
 
 from payload.experiment.ale_words import notes_on_game
 from payload.experiment.batch_sizes import LAPTOP, BatchSizes, batch_sizes_for
-from payload.experiment.impala_settings import (
+from payload.experiment.fragment_settings import (
     MINIBATCH_STEPS,
     TRAJECTORY_SIZES,
     ByAlgorithm,
-    ImpalaSettings,
+    FragmentSettings,
 )
+from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.settings import Algorithm, Experiment
 from payload.experiment.settings_of_every_algorithm import (
     AlgorithmSettings,
@@ -38,21 +39,27 @@ def with_defaults(
         for default in field.metadata:
             if isinstance(default, ByEnvironment | ByAlgorithm):
                 filled[name] = _default_for(default, experiment.run, atari)
-    if isinstance(given, ImpalaSettings):
+    if isinstance(given, FragmentSettings):
         scale = batch_sizes_for(num_env_runners or 0) if atari else LAPTOP
         filled |= _scaled(given, MINIBATCH_STEPS[experiment.run] if atari else None, scale)
         if atari:
             filled["image_width"] = given.image_width or given.image_size
-        for anneal, value in ("anneal_lr", given.lr), ("anneal_entropy_coeff", given.entropy_coeff):
-            if getattr(given, anneal) is None:
-                filled[anneal] = atari and value is None
+        if given.anneal_lr is None:
+            filled["anneal_lr"] = atari and given.lr is None
         if given.lr is None:
             filled["lr"] *= scale.lr_factor
-        if given.entropy_coeff is not None:
-            filled["uniform_kl_coeff"] = given.uniform_kl_coeff or 0.0
-        if given.uniform_kl_coeff is not None:
-            filled.pop("uniform_kl_coeff_at_goal", None)
+    if isinstance(given, ImpalaSettings):
+        _fill_coefficients(given, filled, atari)
     return given.model_copy(update=filled)
+
+
+def _fill_coefficients(given: ImpalaSettings, filled: dict[str, Any], atari: bool) -> None:
+    if given.anneal_entropy_coeff is None:
+        filled["anneal_entropy_coeff"] = atari and given.entropy_coeff is None
+    if given.entropy_coeff is not None:
+        filled["uniform_kl_coeff"] = given.uniform_kl_coeff or 0.0
+    if given.uniform_kl_coeff is not None:
+        filled.pop("uniform_kl_coeff_at_goal", None)
 
 
 def _default_for(default: Any, run: Algorithm, atari: bool) -> Any:
@@ -62,9 +69,9 @@ def _default_for(default: Any, run: Algorithm, atari: bool) -> Any:
 
 
 def _scaled(
-    given: ImpalaSettings, minibatch_steps: int | None, scale: BatchSizes
+    given: FragmentSettings, minibatch_steps: int | None, scale: BatchSizes
 ) -> dict[str, Any]:
-    """Returns the sizes of IMPALA and APPO.
+    """Returns the sizes of batches, fragments and minibatches.
 
     If one of TRAJECTORY_SIZES is given, games and fragment length do not follow the scale.
 
@@ -102,7 +109,7 @@ def notes_on_defaults(experiment: Experiment, atari: bool) -> list[str]:
             for name in ("evaluation_duration", "evaluation_num_env_runners")
             if name in given.model_fields_set
         ]
-    if isinstance(given, ImpalaSettings) and asked not in (None, size):
+    if isinstance(given, FragmentSettings) and asked not in (None, size):
         notes.append(
             f"config.train_batch_size_per_learner is now {size}: "
             f"whole rollout fragments of {given.fragment_steps} environment steps"
@@ -115,7 +122,7 @@ def notes_on_defaults(experiment: Experiment, atari: bool) -> list[str]:
         ]
     if atari:
         notes += notes_on_game(given.env_config)
-        if isinstance(given, ImpalaSettings) and experiment.stop.only_time:
+        if isinstance(given, FragmentSettings) and experiment.stop.only_time:
             notes.append(
                 "stop.time_total_s is the only limit: learning rate and exploration follow the "
                 "clock, so that what is learned depends on the machine's speed; with "

@@ -17,7 +17,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import models_json_schema
 
-from payload.experiment.impala_settings import ByAlgorithm, ImpalaSettings
+from payload.experiment.fragment_settings import ByAlgorithm
+from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.old_tables import (
     DURATION,
     IGNORED_BY_IMPALA,
@@ -39,6 +40,7 @@ from payload.experiment.old_tables import (
     SAC_NETWORKS,
     WITHOUT_SUCCESSOR,
 )
+from payload.experiment.pqn_settings import PQNSettings
 from payload.experiment.search_space import KINDS, NOT_SEARCHED
 from payload.experiment.settings import SETTINGS, Experiment, Stop
 from payload.experiment.settings_of_every_algorithm import (
@@ -83,6 +85,7 @@ def _tables() -> dict[str, Iterable[str]]:
     """Returns the lines of each table of settings by its name."""
     return {
         "settings": _settings(ImpalaSettings, ImpalaSettings.model_fields),
+        "PQN": _settings(PQNSettings, PQNSettings.__annotations__),
         **{run: _settings(SETTINGS[run], _own(SETTINGS[run])) for run in ("PPO", "DQN", "SAC")},
         "criteria": [
             "| criterion | meaning |",
@@ -177,7 +180,8 @@ def _marked(marker: Any) -> str:
 
 def _value(default: Any) -> str:
     if isinstance(default, ByAlgorithm):
-        return f"{_value(default.impala)}, APPO {_value(default.appo)}"
+        pqn = f", PQN {_value(default.pqn)}" if default.pqn is not None else ""
+        return f"{_value(default.impala)}, APPO {_value(default.appo)}{pqn}"
     return "none" if default is None else f"`{json.dumps(default)}`"
 
 

@@ -17,14 +17,16 @@ from pydantic import (
 from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.machine_needs import MachineNeeds
 from payload.experiment.ppo_dqn_sac_settings import DQNSettings, PPOSettings, SACSettings
+from payload.experiment.pqn_settings import PQNSettings
 from payload.experiment.search_space import SearchSpace
 from payload.experiment.settings_of_every_algorithm import STRICT, AlgorithmSettings
 
-Algorithm = Literal["IMPALA", "APPO", "PPO", "DQN", "SAC"]
+Algorithm = Literal["IMPALA", "APPO", "PQN", "PPO", "DQN", "SAC"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 SETTINGS: dict[Algorithm, type[AlgorithmSettings]] = {
     "IMPALA": ImpalaSettings,
     "APPO": ImpalaSettings,
+    "PQN": PQNSettings,
     "PPO": PPOSettings,
     "DQN": DQNSettings,
     "SAC": SACSettings,

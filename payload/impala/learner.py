@@ -1,17 +1,16 @@
-"""The learners: V-trace policy gradient (IMPALA) and clipped surrogate (APPO)."""
+"""What the learners of the fast path have in common: updates from rollout fragments."""
 
 import logging
 import threading
 from contextlib import suppress
 from dataclasses import replace
-from queue import Empty, Queue
-from typing import Any
+from queue import Empty
+from typing import Any, Protocol
 
 import torch
-from ray.rllib.algorithms.impala.impala import LEARNER_RESULTS_CURR_ENTROPY_COEFF_KEY
 from ray.rllib.algorithms.impala.torch.impala_torch_learner import IMPALATorchLearner
 from ray.rllib.core import DEFAULT_MODULE_ID
-from ray.rllib.core.learner.learner import ENTROPY_KEY
+from ray.rllib.core.learner.learner import Learner
 from ray.rllib.core.learner.training_data import TrainingData
 from ray.rllib.utils.metrics import (
     DIFF_NUM_GRAD_UPDATES_VS_SAMPLER_POLICY,
@@ -21,22 +20,14 @@ from ray.rllib.utils.metrics import (
 
 from payload.environments.atari import AtariSettings
 from payload.impala.learner_errors import ThreadWatch
-from payload.impala.loss import (
-    Coefficients,
-    LossTerms,
-    MinibatchLoss,
-    PolicyLosses,
-    RunningNormalizer,
-    clipped_surrogate,
-    policy_gradient,
-)
 from payload.impala.module import STACKS, pixel_statistics
 from payload.impala.rollout_fragment import RolloutFragment
-from payload.impala.schedule import UpdateSettings, annealed, near_goal, near_limit, value_at
+from payload.impala.schedule import UpdateSettings, value_at
 from payload.impala.train_batch import FIRST, ReplayBuffer
 
 logger = logging.getLogger(__name__)
 
+TOTAL_LOSS: str = Learner.TOTAL_LOSS_KEY
 LEARNING_RATE = "default_optimizer_learning_rate"
 GRADIENT_NORM = "gradients_default_optimizer_global_norm"
 """RLlib's names of the learning rate and of the gradients' global norm before clipping."""
@@ -46,18 +37,40 @@ LOSS_STATE = "loss"
 """Key in a learner's state of what the loss depends on besides weights and settings."""
 
 
-class VTraceLearner(ThreadWatch, IMPALATorchLearner):
-    """IMPALA's update: one policy-gradient step per minibatch, weighted by V-trace advantages.
+class Loss(Protocol):
+    """The loss of a minibatch."""
+
+    def backward(self) -> None:
+        """Adds its gradient to that of the module's parameters."""
+
+    def metrics(self) -> dict[str, torch.Tensor]:
+        """Returns its terms by the names of their metrics, on the device; TOTAL_LOSS too."""
+
+
+class FragmentLearner(ThreadWatch, IMPALATorchLearner):
+    """RLlib's IMPALA learner with volley's own update, for the loss of a subclass.
 
     `config.learner_config_dict` carries the settings that RLlib's IMPALAConfig lacks: num_epochs
     and minibatch_size (RLlib's names; RLlib's own iterator would cut rows of T + 1 slots apart),
-    replay_proportion and replay_buffer_num_slots (names of RLlib's old API stack), lambda_,
-    normalize_advantages and uniform_kl_coeff.
+    replay_proportion and replay_buffer_num_slots (names of RLlib's old API stack), and those of the
+    loss.
     """
+
+    def loss_of(self, minibatch: dict[str, Any], outputs: dict[str, Any]) -> Loss:
+        """Returns the loss of a minibatch.
+
+        Args:
+            minibatch: Columns [N, T + 1], see FragmentsToTrainBatch.
+            outputs: The module's, [N * (T + 1), ...], row after row.
+        """
+        raise NotImplementedError
+
+    def settings_used(self) -> dict[str, float]:
+        """Returns settings of the update in progress that change, by the names of their metrics."""
+        return {"temperature": self._current.temperature}
 
     def build(self) -> None:
         super().build()
-        self.normalize = RunningNormalizer(device=self._device)
         self.update_settings = UpdateSettings(
             train_batch_size=self.config.train_batch_size_per_learner,
             minibatch_size=self.config.learner_config_dict["minibatch_size"],
@@ -153,89 +166,35 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
         for minibatch in minibatches:
             minibatch[STACKS] = self.module[DEFAULT_MODULE_ID].unwrapped().stack(minibatch)
         steps = self.config.learner_config_dict["num_epochs"] * minibatches
-        coefficients = self._coefficients()
         self._skipped = torch.zeros((), device=self._device)
         with self._updating:
             for minibatch in steps:
-                loss = self._make_gradient_step(minibatch, coefficients)
-        measured = self._measure(loss.terms(), minibatch)
+                loss = self._make_gradient_step(minibatch)
+        lag = self._weights_seq_no - minibatch[WEIGHTS_SEQ_NO].float().mean()
+        measured = {
+            **loss.metrics(),
+            DIFF_NUM_GRAD_UPDATES_VS_SAMPLER_POLICY: lag,
+            GRADIENT_NORM: self._norm,
+        }
         skipped, *values = torch.stack([self._skipped, *measured.values()]).tolist()
         if skipped:
             logger.warning(
                 "Skipped %d of %d gradient steps: a gradient was not finite.", skipped, len(steps)
             )
-        metrics = {
-            **dict(zip(measured, values, strict=True)),
-            "temperature": self._current.temperature,
-            LEARNER_RESULTS_CURR_ENTROPY_COEFF_KEY: coefficients.entropy,
-            "uniform_kl_coeff": coefficients.uniform_kl,
-        }
-        total = metrics.pop(self.TOTAL_LOSS_KEY)
+        metrics = dict(zip(measured, values, strict=True)) | self.settings_used()
+        total = metrics.pop(TOTAL_LOSS)
         self.metrics.log_dict(metrics, key=DEFAULT_MODULE_ID, window=1)
         return {}, {DEFAULT_MODULE_ID: total}, {}
 
-    def _coefficients(self) -> Coefficients:
-        """Returns the coefficients of this update's loss."""
-        settings = self.config.learner_config_dict
-        entropy_coeff = self.entropy_coeff_schedulers_per_module[DEFAULT_MODULE_ID]
-        return Coefficients(
-            value_loss=self.config.vf_loss_coeff,
-            entropy=entropy_coeff.get_current_value() * self._current.entropy_coeff_left,
-            uniform_kl=annealed(
-                settings["uniform_kl_coeff"],
-                settings["uniform_kl_coeff_at_goal"],
-                self.uniform_kl_annealed(),
-            ),
-        )
-
-    def _make_gradient_step(
-        self, minibatch: dict[str, Any], coefficients: Coefficients
-    ) -> MinibatchLoss:
+    def _make_gradient_step(self, minibatch: dict[str, Any]) -> Loss:
         # RLlib's own step reads every policy lag and gradient norm on the host.
         outputs = self.module.forward_train({DEFAULT_MODULE_ID: minibatch})[DEFAULT_MODULE_ID]
-        loss = self._loss(minibatch, outputs, coefficients)
+        loss = self.loss_of(minibatch, outputs)
         for parameter in self._params.values():
             parameter.grad = None
         loss.backward()
         self.apply_gradients({key: parameter.grad for key, parameter in self._params.items()})
         return loss
-
-    def _loss(
-        self, minibatch: dict[str, Any], outputs: dict[str, Any], coefficients: Coefficients
-    ) -> MinibatchLoss:
-        normalize = self.config.learner_config_dict["normalize_advantages"]
-        return MinibatchLoss(
-            minibatch,
-            outputs,
-            self.config,
-            coefficients,
-            self.policy_losses,
-            self.normalize if normalize else None,
-        )
-
-    def _measure(self, terms: LossTerms, minibatch: dict[str, Any]) -> dict[str, torch.Tensor]:
-        """Returns an update's metrics, of its last minibatch, on the device."""
-        lag = self._weights_seq_no - minibatch[WEIGHTS_SEQ_NO].float().mean()
-        return {
-            self.TOTAL_LOSS_KEY: terms.total,
-            "policy_loss": terms.policy_loss,
-            "vf_loss": terms.value_loss,
-            "vf_explained_var": terms.explained_variance,
-            ENTROPY_KEY: terms.entropy,
-            "mean_kl_loss": terms.kl,
-            DIFF_NUM_GRAD_UPDATES_VS_SAMPLER_POLICY: lag,
-            GRADIENT_NORM: self._norm,
-        }
-
-    def uniform_kl_annealed(self) -> float:
-        """Returns how far uniform_kl_coeff is annealed, in [0, 1]: near a goal, or by the limit."""
-        return max(near_goal(self._current.progress), near_limit(self._current.used))
-
-    def policy_losses(
-        self, logp: torch.Tensor, proximal_logp: torch.Tensor, advantages: torch.Tensor
-    ) -> PolicyLosses:
-        """Returns the policy loss of each step; all are [T, N]."""
-        return policy_gradient(logp, advantages)
 
     def apply_gradients(self, gradients_dict: dict[Any, torch.Tensor]) -> None:
         """Clips the gradients and makes the optimizer's step, unless one of them is not finite."""
@@ -272,44 +231,23 @@ class VTraceLearner(ThreadWatch, IMPALATorchLearner):
             state = super().get_state(components, not_components=not_components, **kwargs)
             return {
                 **state,
-                LOSS_STATE: {
-                    "normalizer": self.normalize.state(),
-                    "progress": self.update_settings.progress,
-                    "used": self.update_settings.used,
-                },
+                LOSS_STATE: self.loss_state(),
             }
+
+    def loss_state(self) -> dict[str, Any]:
+        """Returns what the loss depends on besides weights and settings."""
+        return {"progress": self.update_settings.progress, "used": self.update_settings.used}
 
     def set_state(self, state: Any) -> None:
         super().set_state(state)
         if LOSS_STATE in state:
-            loss = state[LOSS_STATE]
-            self.normalize = RunningNormalizer(**loss["normalizer"], device=self._device)
-            self.update_settings = replace(
-                self.update_settings, progress=loss["progress"], used=loss["used"]
-            )
+            self.set_loss_state(state[LOSS_STATE])
             self._replay.clear()
 
-
-class SurrogateLearner(VTraceLearner):
-    """APPO's update: PPO's clipped surrogate on V-trace advantages, several passes."""
-
-    def build(self) -> None:
-        # As in APPOLearner.build: IMPALALearner's own queue would not have APPO's size.
-        self._learner_thread_in_queue: Queue[Any] = Queue(maxsize=self.config.simple_queue_size)
-        super().build()
-
-    def uniform_kl_annealed(self) -> float:
-        """Returns the used share of the run, which also anneals lr, or progress**2 if larger.
-
-        APPO's steps are clipped, so its policy may become deterministic earlier than IMPALA's. With
-        progress**4 some runs on Pong long had a return of 0 while the greedy policy had 15.
-        """
-        return max(self._current.used, self._current.progress**2)
-
-    def policy_losses(
-        self, logp: torch.Tensor, proximal_logp: torch.Tensor, advantages: torch.Tensor
-    ) -> PolicyLosses:
-        return clipped_surrogate(logp, proximal_logp, advantages, self.config.clip_param)
+    def set_loss_state(self, state: dict[str, Any]) -> None:
+        self.update_settings = replace(
+            self.update_settings, progress=state["progress"], used=state["used"]
+        )
 
 
 class Adam(torch.optim.Adam):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 from ray.rllib.core.columns import Columns
+from ray.rllib.core.learner.learner import ENTROPY_KEY, Learner
 
 from payload.impala.train_batch import FIRST
 
@@ -54,7 +55,7 @@ class LossTerms:
     """An estimate of KL(env runner's policy || policy)."""
 
 
-class MinibatchLoss:
+class PolicyGradientLoss:
     """A minibatch's loss, and its gradient with respect to the module's outputs in closed form.
 
     The loss is policy loss + value_loss coefficient * value loss + uniform_kl coefficient *
@@ -160,6 +161,18 @@ class MinibatchLoss:
             explained_variance=1.0 - unexplained / variance.clamp(min=1e-8),
             kl=-mean(self._log_rhos),
         )
+
+    def metrics(self) -> dict[str, torch.Tensor]:
+        """Returns the terms by the names of their metrics."""
+        terms = self.terms()
+        return {
+            Learner.TOTAL_LOSS_KEY: terms.total,
+            "policy_loss": terms.policy_loss,
+            "vf_loss": terms.value_loss,
+            "vf_explained_var": terms.explained_variance,
+            ENTROPY_KEY: terms.entropy,
+            "mean_kl_loss": terms.kl,
+        }
 
     def _entropies(self) -> torch.Tensor:
         """Returns the policy's entropy in each slot, [N, T + 1]."""

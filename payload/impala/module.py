@@ -11,6 +11,8 @@ from ray.rllib.core.rl_module.torch import TorchRLModule
 from torch import nn
 
 from payload.environments.atari import AtariSettings, make_vector_env
+from payload.experiment.fragment_settings import FragmentSettings
+from payload.experiment.impala_settings import ImpalaSettings
 from payload.impala.train_batch import FIRST, FRAMES, stack_frames
 
 STACKS = "stacks"
@@ -34,6 +36,9 @@ PIXEL_STD_FLOOR = 8.0
 class AtariModule(TorchRLModule, ValueFunctionAPI):
     """Convolutions and one dense layer, shared by policy and value.
 
+    With `q_values`, the policy's logits are the values of the actions (PQN): there is no other
+    value, and a layer normalisation follows each layer.
+
     Pixels are normalised one by one with the mean and standard-deviation image of
     random play; without that, Pong at 42x42 shows no learning by half a million steps.
     Both images are buffers: they travel and are saved with the weights. So is the temperature with
@@ -44,12 +49,16 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
 
     def setup(self) -> None:
         shape = self.observation_space.shape
-        conv = convolutions(self.model_config["network"], shape)
+        hidden, self.of_actions = self.model_config["fcnet_hidden"], self.model_config["q_values"]
+        conv = convolutions(self.model_config["network"], shape, normalized=self.of_actions)
         conv_size = conv(torch.zeros(1, *shape)).shape[1]
-        hidden = self.model_config["fcnet_hidden"]
-        self.body = nn.Sequential(conv, orthogonal(nn.Linear(conv_size, hidden)), nn.ReLU())
+        dense = [orthogonal(nn.Linear(conv_size, hidden))]
+        if self.of_actions:
+            dense.append(nn.LayerNorm(hidden))
+        self.body = nn.Sequential(conv, *dense, nn.ReLU())
         self.policy = orthogonal(nn.Linear(hidden, int(self.action_space.n)), gain=0.01)
-        self.value = orthogonal(nn.Linear(hidden, 1), gain=1.0)
+        if not self.of_actions:
+            self.value = orthogonal(nn.Linear(hidden, 1), gain=1.0)
         self.register_buffer("temperature", torch.ones(()))
         self.register_buffer("pixel_mean", torch.zeros(shape[1:]))
         self.register_buffer("pixel_scale", torch.full(shape[1:], 1 / 255))
@@ -74,10 +83,10 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
 
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, torch.Tensor]:
         outputs = self._forward(batch)
-        return {
-            **outputs,
-            Columns.VF_PREDS: self.compute_values(batch, outputs[Columns.EMBEDDINGS]),
-        }
+        if self.of_actions:
+            return outputs
+        values = self.compute_values(batch, outputs[Columns.EMBEDDINGS])
+        return {**outputs, Columns.VF_PREDS: values}
 
     def compute_values(
         self, batch: dict[str, Any], embeddings: torch.Tensor | None = None
@@ -115,12 +124,22 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
         return normalized.clamp_(-PIXEL_CLIP, PIXEL_CLIP)
 
 
-def convolutions(name: str, shape: tuple[int, int, int]) -> nn.Sequential:
+def network_of(settings: FragmentSettings) -> dict[str, Any]:
+    """Returns the model_config that AtariModule makes its network of."""
+    return {
+        "network": settings.network,
+        "fcnet_hidden": settings.fcnet_hidden,
+        "q_values": not isinstance(settings, ImpalaSettings),
+    }
+
+
+def convolutions(name: str, shape: tuple[int, int, int], normalized: bool = False) -> nn.Sequential:
     """Returns layers that map float32 [B, K, H, W] to float32 [B, features].
 
     Args:
         name: small, fine, nature or impala.
         shape: K, H, W.
+        normalized: Whether a layer normalisation follows each convolution.
     """
     channels, *image = shape
     layers: list[nn.Module] = []
@@ -135,7 +154,8 @@ def convolutions(name: str, shape: tuple[int, int, int]) -> nn.Sequential:
         # Otherwise the strides would skip the last rows or columns.
         padding = [(-(size - kernel) % stride + 1) // 2 for size in image]
         convolution = orthogonal(nn.Conv2d(channels, out, kernel, stride, tuple(padding)))
-        layers += [convolution, nn.ReLU()]
+        # One group is a layer normalisation over channels and pixels.
+        layers += [convolution, *([nn.GroupNorm(1, out)] if normalized else []), nn.ReLU()]
         image = [
             (size + 2 * pad - kernel) // stride + 1
             for size, pad in zip(image, padding, strict=True)

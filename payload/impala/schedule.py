@@ -1,10 +1,11 @@
 """Settings of an update that change while a run progresses: schedules, annealing, sizes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from payload.experiment.fragment_settings import FragmentSettings
 from payload.experiment.impala_settings import ImpalaSettings
 
 NOT_ANNEALED = 1 / 6
@@ -12,6 +13,9 @@ NOT_ANNEALED = 1 / 6
 TEMPERATURE_POWER = 4
 """The temperature falls with this power of the used share, mostly near the end: a policy that is
 sampled sharply from early on explores less, and Breakout learned more slowly."""
+
+GREEDY = 1e-6
+"""The temperature of Q-learning: env runners take the best action, or a random one by epsilon."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class UpdateSettings:
     """The share of the time, steps or iterations that is used, in [0, 1]."""
 
 
-def update_settings(settings: ImpalaSettings, progress: float, used: float) -> UpdateSettings:
+def update_settings(settings: FragmentSettings, progress: float, used: float) -> UpdateSettings:
     """Returns the settings that updates use from now on.
 
     Args:
@@ -52,15 +56,20 @@ def update_settings(settings: ImpalaSettings, progress: float, used: float) -> U
     lr = schedule(settings.lr)
     if settings.lr_at_goal is not None:
         lr = annealed(lr, settings.lr_at_goal, near_goal(progress))
-    return UpdateSettings(
+    now = UpdateSettings(
         train_batch_size=settings.train_batch_size_per_learner,
         minibatch_size=settings.minibatch_size,
         lr=lr,
         lr_left=1.0 - used if settings.anneal_lr else 1.0,
-        entropy_coeff_left=1.0 - used if settings.anneal_entropy_coeff else 1.0,
-        temperature=annealed(1.0, settings.final_temperature, used**TEMPERATURE_POWER),
         progress=progress,
         used=used,
+    )
+    if not isinstance(settings, ImpalaSettings):
+        return replace(now, temperature=GREEDY)
+    return replace(
+        now,
+        entropy_coeff_left=1.0 - used if settings.anneal_entropy_coeff else 1.0,
+        temperature=annealed(1.0, settings.final_temperature, used**TEMPERATURE_POWER),
     )
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from payload.environments.atari import game_of
 from payload.experiment.derived_defaults import with_defaults
-from payload.experiment.impala_settings import ImpalaSettings
+from payload.experiment.fragment_settings import FragmentSettings
 from payload.experiment.settings import Experiment, Stop
 from payload.experiment.settings_of_every_algorithm import AlgorithmSettings
 from payload.impala.schedule import update_settings
@@ -27,7 +27,7 @@ def settings_while_training(
     experiment: Experiment, settings: AlgorithmSettings, num_env_runners: int
 ) -> AlgorithmSettings:
     """Returns the settings for this number; each env runner keeps its games and fragments."""
-    if isinstance(settings, ImpalaSettings):
+    if isinstance(settings, FragmentSettings):
         kept = settings.model_dump(include=STAY)
         config = experiment.config.model_copy(update=kept)
         experiment = experiment.model_copy(update={"config": config})
@@ -39,7 +39,7 @@ def resize_batches(
 ) -> AlgorithmSettings:
     """Sets the train batch size for the current number of env runners; returns the settings."""
     now = settings_while_training(experiment, settings, algorithm.config.num_env_runners)
-    if now is not settings and isinstance(now, ImpalaSettings):
+    if now is not settings and isinstance(now, FragmentSettings):
         config = algorithm.config.copy(copy_frozen=False)
         config.train_batch_size_per_learner = now.train_batch_size_per_learner
         config.freeze()
@@ -51,7 +51,7 @@ def tell_learners(
     algorithm: Any, progress: Progress, stop: Stop, settings: AlgorithmSettings
 ) -> None:
     """Sets the UpdateSettings of every VTraceLearner; RLlib's own learner has no use for them."""
-    if not isinstance(settings, ImpalaSettings):
+    if not isinstance(settings, FragmentSettings):
         return
     now = update_settings(settings, progress.towards(stop), progress.used(stop))
 

@@ -18,7 +18,7 @@ from payload.environments.policy_observation import PolicyObservationVector
 from payload.environments.space_entries import policy_spaces
 from payload.episode_length import MAX_EPISODE_STEPS
 from payload.errors import UserError
-from payload.experiment.impala_settings import ImpalaSettings
+from payload.experiment.fragment_settings import FragmentSettings
 from payload.experiment.settings import Experiment
 from payload.run.checkpoint_policy import Policy
 from payload.run.checkpoints import Checkpoint
@@ -148,4 +148,4 @@ def make_games(
     """Makes copies of a game as the algorithm's env runners see them."""
     threads = os.cpu_count() or 1
     env = make_vector_env(game, num_envs, threads, autoreset=AutoresetMode.NEXT_STEP)
-    return env if isinstance(experiment.config, ImpalaSettings) else PolicyObservationVector(env)
+    return env if isinstance(experiment.config, FragmentSettings) else PolicyObservationVector(env)

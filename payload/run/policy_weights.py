@@ -14,17 +14,17 @@ import torch
 
 from payload.environments.atari import game_of
 from payload.experiment.derived_defaults import with_defaults
-from payload.experiment.impala_settings import ImpalaSettings
+from payload.experiment.fragment_settings import FragmentSettings
 from payload.experiment.settings import Experiment
-from payload.impala.module import AtariModule
+from payload.impala.module import AtariModule, network_of
 
 MAX_BYTES = 2**30
 """The largest network has some 20 MB."""
 
 
 def has_own_network(experiment: Experiment) -> bool:
-    """Whether IMPALA or APPO train an Atari game; imports no module that the experiment names."""
-    own = isinstance(experiment.config, ImpalaSettings) and ":" not in experiment.env
+    """Whether volley's own learners train it; imports no module that the experiment names."""
+    own = isinstance(experiment.config, FragmentSettings) and ":" not in experiment.env
     return own and game_of(experiment) is not None
 
 
@@ -42,7 +42,7 @@ def own_module(file: Path, experiment: Experiment) -> AtariModule:
     """
     game, settings = game_of(experiment), with_defaults(experiment, atari=True)
     assert game is not None
-    assert isinstance(settings, ImpalaSettings)
+    assert isinstance(settings, FragmentSettings)
     with zipfile.ZipFile(file) as archive:
         if sum(member.file_size for member in archive.infolist()) > MAX_BYTES:
             raise ValueError(f"{file.name} has more than {MAX_BYTES:,} bytes")
@@ -52,7 +52,7 @@ def own_module(file: Path, experiment: Experiment) -> AtariModule:
     module = AtariModule(
         observation_space=gymnasium.spaces.Box(0, 255, shape, np.uint8),
         action_space=gymnasium.spaces.Discrete(len(weights["policy.bias"])),
-        model_config={"network": settings.network, "fcnet_hidden": settings.fcnet_hidden},
+        model_config=network_of(settings),
     )
     module.load_state_dict(weights)
     return module

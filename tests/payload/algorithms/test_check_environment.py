@@ -69,6 +69,13 @@ def test_several_actions_at_once_are_for_policy_gradients(run: str) -> None:
     check(SEVERAL, "PPO")
 
 
+@pytest.mark.parametrize(("facts", "allowed"), [(TWO_ACTIONS, "DQN, IMPALA"), (A_BOX, "IMPALA")])
+def test_pqn_on_another_environment_is_refused(facts: EnvironmentFacts, allowed: str) -> None:
+    said = refusal(facts, "PQN")
+    assert said == f"run: PQN learns Atari games; Any-v0 is none; allowed: {allowed}, APPO, PPO"
+    check(GAME, "PQN")
+
+
 def test_sac_takes_discrete_actions() -> None:
     check(TWO_ACTIONS, "SAC")
 
@@ -100,7 +107,7 @@ def test_a_smaller_train_batch_fits() -> None:
     [
         ("PPO", "replay_buffer_capacity", "DQN and SAC"),
         ("DQN", "use_lstm", "IMPALA and APPO and PPO"),
-        ("SAC", "epsilon", "IMPALA and APPO and PPO and DQN"),
+        ("SAC", "epsilon", "IMPALA and APPO and PQN and PPO and DQN"),
         ("IMPALA", "actor_lr", "SAC"),
     ],
 )

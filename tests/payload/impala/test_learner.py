@@ -33,8 +33,9 @@ from payload.algorithms.algorithm_config import algorithm_config
 from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.read import read_experiment
 from payload.impala import train_batch as batches
-from payload.impala.learner import Adam, SurrogateLearner, VTraceLearner
-from payload.impala.loss import PROXIMAL_LOGP, MinibatchLoss, RunningNormalizer, vtrace
+from payload.impala.learner import Adam
+from payload.impala.loss import PROXIMAL_LOGP, PolicyGradientLoss, RunningNormalizer, vtrace
+from payload.impala.policy_gradient_learners import SurrogateLearner, VTraceLearner
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.impala.schedule import UpdateSettings, annealed, near_limit
 from payload.impala.train_batch import FIRST, FRAMES, FragmentsToTrainBatch
@@ -181,21 +182,21 @@ def train_batch(fragment: RolloutFragment) -> TrainBatch:
     return connector()(episodes=[fragment], batch={})[DEFAULT_MODULE_ID]
 
 
-def minibatch_loss(learner: VTraceLearner, batch: TrainBatch) -> MinibatchLoss:
+def first_loss(learner: VTraceLearner, batch: TrainBatch) -> PolicyGradientLoss:
     """Returns the loss of a first minibatch, with no earlier advantages remembered."""
     learner.normalize = RunningNormalizer()
     outputs = module_of(learner).forward_train(batch)
-    return learner._loss(batch, outputs, learner._coefficients())
+    return learner.loss_of(batch, outputs)
 
 
 def loss_of(learner: VTraceLearner, batch: TrainBatch) -> torch.Tensor:
-    return minibatch_loss(learner, batch).terms().total
+    return first_loss(learner, batch).terms().total
 
 
 def gradient_of(learner: VTraceLearner, batch: TrainBatch) -> torch.Tensor:
     """Returns the gradient of the loss with respect to all weights."""
     module_of(learner).zero_grad()
-    minibatch_loss(learner, batch).backward()
+    first_loss(learner, batch).backward()
     return torch.cat([parameter.grad.flatten() for parameter in module_of(learner).parameters()])
 
 

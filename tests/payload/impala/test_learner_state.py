@@ -18,7 +18,7 @@ from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 from payload.algorithms.algorithm_config import algorithm_config
 from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.read import read_experiment
-from payload.impala.learner import VTraceLearner
+from payload.impala.policy_gradient_learners import VTraceLearner
 from payload.impala.rollout_fragment import RolloutFragment
 from tests.local_ray import local_ray
 from tests.payload.impala.test_learner import SPACES, STEPS, made_up

@@ -25,8 +25,9 @@ from tests.payload.impala.catch import CatchVectorEnv
 pytestmark = pytest.mark.slow
 
 SIZES = {"num_envs_per_env_runner": 16, "rollout_fragment_length": 32}
-NUM_FRAGMENTS = {"IMPALA": 50, "APPO": 30}
+NUM_FRAGMENTS = {"IMPALA": 50, "APPO": 30, "PQN": 40}
 """Each has 512 environment steps. APPO passes over each of them three times."""
+EXPLORATION = {"PQN": {"epsilon": [[0, 1.0], [10_000, 0.05]]}}
 MEASURED = 10
 """The episodes of this many last fragments count."""
 
@@ -42,7 +43,10 @@ def _catch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def return_after_learning(run: str) -> float:
     """Trains on NUM_FRAGMENTS; returns the mean return of the last episodes, in [-1, 1]."""
-    raw = {"run": run, "config": {**SIZES, "num_env_runners": 1, "seed": 1}}
+    raw = {
+        "run": run,
+        "config": {**SIZES, **EXPLORATION.get(run, {}), "num_env_runners": 1, "seed": 1},
+    }
     experiment = read_experiment(raw).experiment
     config = algorithm_config(experiment, with_defaults(experiment, atari=True, num_env_runners=1))
     env_runner = AtariEnvRunner(config=config, worker_index=1)
@@ -65,7 +69,7 @@ def return_after_learning(run: str) -> float:
     return float(np.mean(returns))
 
 
-@pytest.mark.parametrize("run", ["IMPALA", "APPO"])
+@pytest.mark.parametrize("run", NUM_FRAGMENTS)
 def test_catch_is_learnt_in_a_few_seconds(run: str) -> None:
     # A paddle that stands still catches one ball in six: -0.67.
     assert return_after_learning(run) > 0.0

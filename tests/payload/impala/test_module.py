@@ -18,7 +18,7 @@ def test_no_column_of_an_image_is_lost(network: str, height: int, width: int) ->
     module = AtariModule(
         observation_space=Box(0, 255, (4, height, width), np.uint8),
         action_space=Discrete(6),
-        model_config={"network": network, "fcnet_hidden": 16},
+        model_config={"network": network, "fcnet_hidden": 16, "q_values": False},
     )
     one_for_each_column = torch.zeros(width + 1, 4, height, width, dtype=torch.uint8)
     for column in range(width):

@@ -12,7 +12,7 @@ import ray
 from payload.algorithms.algorithm_config import algorithm_config
 from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.read import read_experiment
-from payload.impala.learner import VTraceLearner
+from payload.impala.policy_gradient_learners import VTraceLearner
 from payload.run.training_callback import TrainingCallback, callback_of
 from tests.local_ray import local_ray
 from tests.payload.command_line import wait_for

@@ -1,0 +1,19 @@
+"""Settings of PQN, parallelised Q-learning (Gallici et al. 2024), which learns Atari games."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from payload.experiment.fragment_settings import FragmentSettings
+from payload.experiment.settings_of_every_algorithm import Schedule
+
+
+class PQNSettings(FragmentSettings):
+    """What `config` of PQN may contain."""
+
+    epsilon: Schedule | None = Field([(0, 1.0), (250_000, 0.01)])
+    """Probability of a random action, each one as likely: a number or a schedule."""
+    lambda_: float = Field(0.65, ge=0, le=1)
+    """Lambda of Q(lambda)."""
+    grad_clip: float | None = Field(10.0, gt=0)
+    """Largest global norm of a gradient; `null` clips nothing."""
