@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 CODE := bench examples head infra payload rehearsal tests volley
 
-.PHONY: help train test quick chaos lint docs ui bench bench-scale up preview prices sizes down
+.PHONY: help train test quick chaos lint docs ui bench bench-scale gpu-check up preview prices sizes down
 .PHONY: rehearse soak rehearse-set-up rehearse-clean lock lock-check audit linux clean
 
 help:   ## Show this help
@@ -60,6 +60,9 @@ bench: .venv/dev  ## Measure this trainer, RLlib's example and the emulator's li
 
 bench-scale: .venv/dev  ## Measure what limits a training on many machines, part by part (Linux)
 	$(BIN)/volley bench --scale --results $(RESULTS) $(ARGS)
+
+gpu-check: .venv/payload  ## Check and measure a learner on this machine's GPU (ARGS="--device cpu")
+	$(BIN)/volley bench --gpu --results $(RESULTS) $(ARGS)
 
 up: .venv/infra  ## Create or update the cluster on Azure and train (pulumi up)
 	$(BIN)/volley up $(ARGS)

@@ -33,6 +33,13 @@ def add_bench(commands: Any) -> None:
         metavar="GAME",
         help="measure the scores on these Atari games instead (default: five games)",
     )
+    instead("--gpu", action="store_true", help="check and measure a GPU's learner instead")
+    add(
+        "--device",
+        choices=("cuda", "cpu"),
+        default="cuda",
+        help="of --gpu; cpu tries the check without a GPU (default cuda)",
+    )
     add("--run", default="IMPALA", help="algorithm of --learn (default IMPALA)")
     add(
         "--experiment",

@@ -19,11 +19,17 @@ def bench(options: argparse.Namespace) -> int:
     check_writable(options.results)
     if options.against and not options.learn:
         raise UserError("--against: needs --learn. Next: volley bench --learn --against FILE")
+    if options.device != "cuda" and not options.gpu:
+        raise UserError("--device: needs --gpu. Next: volley bench --gpu --device cpu")
     unwind_on_signals()
     if options.scale:
         from bench.scale import bench_scale
 
         return bench_scale(options.seconds, options.results)
+    if options.gpu:
+        from bench.gpu import bench_gpu
+
+        return bench_gpu(options.device, options.seconds, options.rounds, options.results)
     if options.games is not None:
         from bench.games import bench_games
 

@@ -77,7 +77,7 @@ def _startup(log: Path) -> list[Figure]:
 
 
 def _trainer(env_runners: int, seconds: float, log: Path) -> list[Figure]:
-    rate = measure_throughput(env_runners, seconds, log)
+    rate = measure_throughput({"num_env_runners": env_runners}, seconds, log)
     name = f"trainer_steps_per_s_{env_runners}"
     return [Figure(name, rate, "steps/s", f"trainer, {_env_runners(env_runners)}")]
 

@@ -136,13 +136,17 @@ def measure_startup(log: Path) -> float:
         return run.child.seconds
 
 
-def measure_throughput(env_runners: int, seconds: float, log: Path) -> float:
+def measure_throughput(config: dict[str, Any], seconds: float, log: Path) -> float:
     """Returns environment steps sampled per second, from SETTLE_S after the first update.
 
-    The run has all its defaults, its MLflow run and its checkpoints included.
+    Beside `config` the run has all its defaults, its MLflow run and its checkpoints included.
     """
-    with _trainer_aside({"num_env_runners": env_runners}, log) as run:
-        _learn_for(run, SETTLE_S + seconds)
+    with _trainer_aside(config, log) as run:
+        run.child.wait_for(run.rows_while_learning, START_TIMEOUT_S)
+        run.child.wait_for(
+            lambda: span_s(settled(run.rows_while_learning())) >= seconds,
+            2 * (SETTLE_S + seconds) + START_TIMEOUT_S,
+        )
         return steps_per_s(settled(run.rows_while_learning()))
 
 

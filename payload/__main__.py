@@ -39,8 +39,8 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m payload",
-        description="Train, tune and evaluate agents, run scripts. IMPALA and APPO are volley's "
-        "own; PPO, DQN and SAC are RLlib's.",
+        description="Train, tune and evaluate agents, run scripts. IMPALA, APPO and PQN are "
+        "volley's own; PPO, DQN and SAC are RLlib's.",
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(
