@@ -145,6 +145,14 @@ def measure_stock(limit: Limit) -> dict[str, float]:
     return throughput(stock_config(limit.env_runners).build_algo(), limit, SETTLE_S)
 
 
+def measure_stock_vector(limit: Limit) -> dict[str, float]:
+    """Measures the same with the emulator's vector environment."""
+    from bench.stock import vector_config
+
+    start_ray(limit.env_runners)
+    return throughput(vector_config(limit.env_runners).build_algo(), limit, SETTLE_S)
+
+
 def measure_emulator(limit: Limit) -> dict[str, float]:
     """Measures AtariVectorEnv alone: random actions, a thread on every core."""
     cores = available_cpus()
@@ -236,6 +244,7 @@ def measure_callback(limit: Limit) -> dict[str, float]:
 
 PARTS: dict[str, Callable[[Limit], dict[str, float]]] = {
     "stock": measure_stock,
+    "stock_vector": measure_stock_vector,
     "emulator": measure_emulator,
     "fragment": measure_fragment,
     "learner": measure_learner,

@@ -27,6 +27,8 @@ SINGLE = {
     "callback": ("percent", "%", "MLflow callback and delivery, of a core's time"),
 }
 """Key, unit and description of the figure of each part that has only one, by the keys of PARTS."""
+STOCK = {"stock": "stock RLlib", "stock_vector": "stock RLlib, vector environment"}
+"""By the part that measures it."""
 PART_TIMEOUT_S = 300.0
 """How long a part may take besides the time that it measures."""
 
@@ -52,7 +54,8 @@ def parts(seconds: float, cores: int, rounds: int) -> list[Part]:
     limit = partial(Limit, seconds=seconds)
     compared = [("emulator", partial(_single, limit("emulator")))]
     for n in sorted({max(1, cores - 1), cores}):
-        compared.append((f"stock RLlib, {_env_runners(n)}", partial(_stock, limit("stock", n))))
+        for part, what in STOCK.items():
+            compared.append((f"{what}, {_env_runners(n)}", partial(_stock, limit(part, n))))
     compared.append((f"trainer, {_env_runners(cores)}", partial(_trainer, cores, seconds)))
     planned = [Part(*part, turn) for turn in range(1, rounds + 1) for part in compared]
     planned += [
@@ -90,8 +93,9 @@ def _memory(seconds: float, log: Path) -> list[Figure]:
 
 def _stock(limit: Limit, log: Path) -> list[Figure]:
     rate = measure(limit, log)["steps_per_s"]
-    name = f"stock_steps_per_s_{limit.env_runners}"
-    return [Figure(name, rate, "steps/s", f"stock RLlib, {_env_runners(limit.env_runners)}")]
+    name = f"{limit.part}_steps_per_s_{limit.env_runners}"
+    what = f"{STOCK[limit.part]}, {_env_runners(limit.env_runners)}"
+    return [Figure(name, rate, "steps/s", what)]
 
 
 def _single(limit: Limit, log: Path) -> list[Figure]:

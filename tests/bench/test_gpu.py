@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from bench import gpu
+from bench.limits import synthetic_fragment
 from payload.errors import UserError
+from payload.impala.rollout_fragment import RolloutFragment
 from tests.local_ray import leave_local_ray
 from volley.cli import main
 
@@ -36,7 +40,12 @@ def test_the_check_measures_learner_and_training_of_a_cpu(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_gradient_of_other_weights_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    seeds = iter((1, 2))
-    monkeypatch.setattr(torch, "manual_seed", lambda _, seed=torch.manual_seed: seed(next(seeds)))
+def test_a_gradient_of_other_data_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    signs = iter((1, -1))
+
+    def rewarded_otherwise(*args: Any) -> RolloutFragment:
+        fragment = synthetic_fragment(*args)
+        return replace(fragment, rewards=next(signs) * fragment.rewards)
+
+    monkeypatch.setattr(gpu, "synthetic_fragment", rewarded_otherwise)
     assert gpu.gradient_difference("cpu") > gpu.GRADIENT_BAR.limit
