@@ -100,8 +100,8 @@ def measure_parts(
             measured = part.measure(logs / part.log_name)
             figures += [replace(figure, round=part.round) for figure in measured]
         except (MeasurementError, OSError) as error:
-            problems[part.name] = str(error)
-            console.print(f"{part.name} failed: {error}", style="red", markup=False)
+            problems[f"{part.name}{again}"] = str(error)
+            console.print(f"{part.name}{again} failed: {error}", style="red", markup=False)
     return figures, problems
 
 

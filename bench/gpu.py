@@ -17,6 +17,7 @@ import ray
 import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.learner import Learner
+from ray.rllib.core.learner.training_data import TrainingData
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 from rich.console import Console
 
@@ -66,7 +67,9 @@ class Built:
     def update(self, _: int = 0) -> int:
         """Makes an update as RLlib's learner thread does; returns its environment steps."""
         timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: 0}
-        Learner.update(self.learner, episodes=[self.fragment], timesteps=timesteps)
+        # Of episodes, RLlib's GPU loader thread would have moved the batch to the device.
+        batch = self.learner._make_batch_if_necessary(TrainingData(episodes=[self.fragment]))
+        Learner.update(self.learner, batch=batch, timesteps=timesteps)
         return len(self.fragment)
 
     def gradient(self) -> torch.Tensor:
@@ -95,8 +98,8 @@ def bench_gpu(device: Device, seconds: float, rounds: int, results: Path) -> int
         figures = list(_learner_figures(device, seconds, rounds, console))
     console.print("Training Pong ...")
     try:
-        gpus = {"num_gpus_per_learner": float(device == "cuda")}
-        trained = measure_throughput(gpus, seconds, log)
+        config = {"num_learners": 1, "num_gpus_per_learner": 1} if device == "cuda" else {}
+        trained = measure_throughput(config, seconds, log)
         figures.append(Figure("training", trained, "steps/s", "training on Pong"))
     except MeasurementError as error:
         console.print(f"training failed: {error}", style="red", markup=False)
@@ -127,14 +130,15 @@ def _checks(device: Device) -> Iterator[Comparison]:
         yield Comparison("waits", "host waits for the GPU in an update", waits, WAITS_BAR)
 
 
-def built(device: Device, minibatch: int) -> Built:
-    """Builds IMPALA's learner; those of one minibatch have the same weights and data."""
+def built(device: Device, minibatch: int, **more: Any) -> Built:
+    """Builds IMPALA's learner with more settings; all of one minibatch have the same weights."""
     config: dict[str, Any] = {
         "num_env_runners": 1,
         "num_gpus_per_learner": float(device == "cuda"),
         "minibatch_size": minibatch,
         "train_batch_size_per_learner": TRAIN_BATCH,
         "seed": SEED,
+        **more,
     }
     experiment = Experiment.model_validate({"config": config})
     game, settings = game_of(experiment), with_defaults(experiment, atari=True, num_env_runners=1)
@@ -151,7 +155,7 @@ def gradient_difference(device: Device) -> float:
     with _full_precision():
         gradients = []
         for where in ("cpu", device):
-            learner = built(where, TRAIN_BATCH)
+            learner = built(where, TRAIN_BATCH, grad_clip=None)
             learner.update()
             gradients.append(learner.gradient())
     expected, computed = gradients

@@ -48,8 +48,7 @@ class Measured:
         return median_interval(list(self.rounds.values()))
 
     def to_json(self) -> dict[str, Any]:
-        rounds = list(self.rounds.values())
-        return {**asdict(self.median), "rounds": rounds, "unit": self.unit, "what": self.what}
+        return {**asdict(self.median), "rounds": self.rounds, "unit": self.unit, "what": self.what}
 
 
 def over_rounds(figures: Iterable[Figure]) -> dict[str, Measured]:

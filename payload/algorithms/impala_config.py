@@ -64,6 +64,8 @@ def impala_config(
         config.training(learner_queue_size=settings.learner_queue_size)
     if isinstance(settings, ImpalaSettings):
         _policy_gradient(config, experiment, settings, game)
+    else:
+        config.training(entropy_coeff=0.0)  # Its metric; the loss has no such term.
     if game is not None:
         _fast_path(config, experiment, settings, game)
     elif isinstance(settings, ImpalaSettings):

@@ -11,6 +11,7 @@ from payload.experiment.fragment_settings import (
     FragmentSettings,
 )
 from payload.experiment.impala_settings import ImpalaSettings
+from payload.experiment.pqn_settings import PQNSettings
 from payload.experiment.settings import Algorithm, Experiment
 from payload.experiment.settings_of_every_algorithm import (
     AlgorithmSettings,
@@ -120,13 +121,18 @@ def notes_on_defaults(experiment: Experiment, atari: bool) -> list[str]:
             for name in ("clip_param", "use_kl_loss", "kl_coeff", "kl_target")
             if name in given.model_fields_set
         ]
+    if isinstance(given, PQNSettings) and not (given.explore and given.epsilon):
+        notes.append(
+            "PQN explores with random actions only: without epsilon, or with explore false, it "
+            "always takes the action that it values most"
+        )
     if atari:
         notes += notes_on_game(given.env_config)
         if isinstance(given, FragmentSettings) and experiment.stop.only_time:
             notes.append(
-                "stop.time_total_s is the only limit: learning rate and exploration follow the "
-                "clock, so that what is learned depends on the machine's speed; with "
-                "num_env_steps_sampled_lifetime they follow the environment steps"
+                "stop.time_total_s is the only limit: what is annealed follows the clock, so that "
+                "what is learned depends on the machine's speed; with "
+                "num_env_steps_sampled_lifetime it follows the environment steps"
             )
         if given.info_metrics:
             notes.append("config.info_metrics is ignored: an Atari game has no such numbers")

@@ -15,7 +15,7 @@ def exploration(given: Any, run: Algorithm, notes: list[str]) -> tuple[str, Any]
         UserError: EpsilonGreedy has an unknown key or a wrong value.
     """
     values = given if isinstance(given, dict) else {"type": given}
-    kind = values.get("type", "EpsilonGreedy" if run == "DQN" else "StochasticSampling")
+    kind = values.get("type", "EpsilonGreedy" if run in ("DQN", "PQN") else "StochasticSampling")
     if kind == "EpsilonGreedy" and "epsilon" in SETTINGS[run].model_fields:
         return "epsilon", _epsilon_greedy(values, run)
     if kind != "StochasticSampling":

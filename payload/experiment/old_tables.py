@@ -212,7 +212,7 @@ WITHOUT_SUCCESSOR = {
 """Keys of `config` that change what is learned, and why they have no equivalent."""
 _LAYERS = (
     "fcnet_hiddens are all layers of a network for vectors, fcnet_hidden is the one after the "
-    "convolutions of an Atari game with IMPALA and APPO"
+    "convolutions of an Atari game with IMPALA, APPO and PQN"
 )
 MODEL_WITHOUT_SUCCESSOR = {
     "custom_model": "a network of your own is config.module: package:Class, a TorchRLModule",

@@ -11,7 +11,7 @@ from payload.experiment.settings_of_every_algorithm import Schedule
 class PQNSettings(FragmentSettings):
     """What `config` of PQN may contain."""
 
-    epsilon: Schedule | None = Field([(0, 1.0), (250_000, 0.01)])
+    epsilon: Schedule = Field([(0, 1.0), (250_000, 0.01)])
     """Probability of a random action, each one as likely: a number or a schedule."""
     lambda_: float = Field(0.65, ge=0, le=1)
     """Lambda of Q(lambda)."""

@@ -74,7 +74,7 @@ class AlgorithmSettings(BaseModel):
     """Arguments of `gymnasium.make`; for an Atari game, fields of AtariSettings in
     payload/environments/atari.py, or Gymnasium's words for them."""
     env_step_timeout_s: float = Field(120.0, gt=0)
-    """Not for IMPALA and APPO on Atari games. Seconds in which an environment must be made and
+    """Not for IMPALA, APPO and PQN on Atari games. Seconds in which an environment must be made and
     answer a step or a reset."""
     disable_env_checking: bool = False
     """Not on Atari games. Accept observations outside their space."""
@@ -99,8 +99,8 @@ class AlgorithmSettings(BaseModel):
     """Clip the rewards that the algorithm learns from."""
     # Network
     module: str | None = None
-    """A network of your own, `package:Class`, a TorchRLModule. IMPALA and APPO have their own on
-    Atari games. Default: RLlib's."""
+    """A network of your own, `package:Class`, a TorchRLModule. IMPALA, APPO and PQN have their
+    own on Atari games. Default: RLlib's."""
     module_config: dict[str, Any] = {}
     """Its model_config, beside the settings of RLlib's networks."""
     # Learners

@@ -1,4 +1,4 @@
-"""The fast path: IMPALA and APPO on Atari games, in the order of a rollout fragment's way.
+"""The fast path: IMPALA, APPO and PQN on Atari games, in the order of a rollout fragment's way.
 
 1. `atari_env_runner.py` steps all copies of a game in one call, and infers all actions in one.
 2. `rollout_fragment.py` defines what it sends: T steps of N games, each frame once.
@@ -6,7 +6,8 @@
 4. `train_batch.py` makes the train batch of them, adds replayed rows and stacks the frames, all in
    the learner's process.
 5. `learner.py` passes over the minibatches. Each gradient step gets logits and values from
-   `module.py` and the loss from `loss.py`, clips the gradients and runs the optimizer.
+   `module.py` and a loss, clips the gradients and runs the optimizer. The losses: `loss.py` of
+   `policy_gradient_learners.py` (IMPALA, APPO), and `q_learner.py` (PQN).
 6. `schedule.py` computes what changes while the run progresses: learning rate, coefficients,
    temperature, sizes. The driver sets it after each iteration.
 7. `state_server.py` provides env runners with the newest weights.

@@ -1,4 +1,4 @@
-"""IMPALA and APPO in the driver, which gives every train batch to every learner."""
+"""IMPALA, APPO and PQN in the driver, which gives every train batch to every learner."""
 
 import time
 from typing import Any

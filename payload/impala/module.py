@@ -49,7 +49,9 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
 
     def setup(self) -> None:
         shape = self.observation_space.shape
-        hidden, self.of_actions = self.model_config["fcnet_hidden"], self.model_config["q_values"]
+        hidden = self.model_config["fcnet_hidden"]
+        # Checkpoints from before PQN do not say it.
+        self.of_actions = self.model_config.get("q_values", False)
         conv = convolutions(self.model_config["network"], shape, normalized=self.of_actions)
         conv_size = conv(torch.zeros(1, *shape)).shape[1]
         dense = [orthogonal(nn.Linear(conv_size, hidden))]
@@ -147,15 +149,15 @@ def convolutions(name: str, shape: tuple[int, int, int], normalized: bool = Fals
         for out in RESIDUAL_CHANNELS:
             pool = nn.MaxPool2d(3, stride=2, padding=1)
             convolution = orthogonal(nn.Conv2d(channels, out, 3, padding=1))
-            layers += [convolution, pool, ResidualBlock(out), ResidualBlock(out)]
+            blocks = [ResidualBlock(out, normalized) for _ in range(2)]
+            layers += [convolution, *_norm(out, normalized), pool, *blocks]
             channels = out
         return nn.Sequential(*layers, nn.ReLU(), nn.Flatten())
     for out, kernel, stride in LAYERS[name]:
         # Otherwise the strides would skip the last rows or columns.
         padding = [(-(size - kernel) % stride + 1) // 2 for size in image]
         convolution = orthogonal(nn.Conv2d(channels, out, kernel, stride, tuple(padding)))
-        # One group is a layer normalisation over channels and pixels.
-        layers += [convolution, *([nn.GroupNorm(1, out)] if normalized else []), nn.ReLU()]
+        layers += [convolution, *_norm(out, normalized), nn.ReLU()]
         image = [
             (size + 2 * pad - kernel) // stride + 1
             for size, pad in zip(image, padding, strict=True)
@@ -167,18 +169,22 @@ def convolutions(name: str, shape: tuple[int, int, int], normalized: bool = Fals
 class ResidualBlock(nn.Module):
     """Adds two convolutions of its input to the input."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, normalized: bool) -> None:
         super().__init__()
-        self.layers = nn.Sequential(
-            nn.ReLU(),
-            orthogonal(nn.Conv2d(channels, channels, 3, padding=1)),
-            nn.ReLU(),
-            orthogonal(nn.Conv2d(channels, channels, 3, padding=1)),
-        )
+        layers: list[nn.Module] = []
+        for _ in range(2):
+            convolution = orthogonal(nn.Conv2d(channels, channels, 3, padding=1))
+            layers += [nn.ReLU(), convolution, *_norm(channels, normalized)]
+        self.layers = nn.Sequential(*layers)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         added: torch.Tensor = self.layers(images)
         return images + added
+
+
+def _norm(channels: int, normalized: bool) -> list[nn.Module]:
+    """Returns what follows a convolution; one group is a layer normalisation over all channels."""
+    return [nn.GroupNorm(1, channels)] if normalized else []
 
 
 def orthogonal(layer: nn.Module, gain: float = 2**0.5) -> nn.Module:

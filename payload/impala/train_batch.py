@@ -80,8 +80,8 @@ class ReplayBuffer:
     """The last train batches, on the learner's device.
 
     Rewards are rare while a policy is bad, and a step of the emulator takes longer than one of the
-    learner. V-trace corrects for the older policy, as in ACER (Wang et al. 2017) and LASER (Schmitt
-    et al. 2020); those replay from long ago, this buffer only from the last seconds.
+    learner. IMPALA's V-trace corrects for the older policy, as in ACER (Wang et al. 2017) and LASER
+    (Schmitt et al. 2020); those replay from long ago, this buffer only from the last seconds.
     """
 
     def __init__(self, num_slots: int, proportion: int, seed: int | None) -> None:

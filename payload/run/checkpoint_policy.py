@@ -76,7 +76,8 @@ class Policy:
             return np.asarray(outputs[Columns.ACTIONS])
         inputs = outputs[Columns.ACTION_DIST_INPUTS]
         is_discrete = isinstance(self.module.action_space, gymnasium.spaces.Discrete)
-        if not self.explore:
+        # Of action values the best one: DQN and PQN explore with random actions.
+        if not self.explore or getattr(self.module, "of_actions", False):
             actions = convert_to_numpy(likeliest(self.module, inputs))
             return actions if is_discrete else unbatch(actions)
         if not is_discrete:

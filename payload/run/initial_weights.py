@@ -16,6 +16,8 @@ from payload.run.checkpoint_policy import needs_pickle
 from payload.run.checkpoints import Checkpoint
 
 Weights = dict[str, npt.NDArray[Any]]
+TEMPERATURE = "temperature"
+"""The buffer of AtariModule with which env runners sample."""
 NAMED = 3
 """Tensors without weights that are named."""
 
@@ -60,6 +62,8 @@ def _fill(learner: Any, weights: Weights) -> tuple[list[str], list[str]]:
     filled, left = [], []
     with torch.no_grad():
         for name, tensor in learner.module[DEFAULT_MODULE_ID].unwrapped().state_dict().items():
+            if name == TEMPERATURE:  # It follows this training's settings.
+                continue
             if name in weights and weights[name].shape == tuple(tensor.shape):
                 tensor.copy_(torch.as_tensor(weights[name]))
                 filled.append(name)

@@ -25,7 +25,8 @@ class PolicyGraph(nn.Module):
         state, self._structure = tree_flatten_with_path(initial_state(module, 1))
         places = ["".join(f".{key.key}" for key in path) for path, _ in state]
         self._has_q = isinstance(module, DefaultDQNRLModule)
-        self.scores = "q_values" if self._has_q else Columns.ACTION_DIST_INPUTS
+        of_actions = self._has_q or getattr(module, "of_actions", False)
+        self.scores = "q_values" if of_actions else Columns.ACTION_DIST_INPUTS
         self.actions = [part.name for part in actions.parts]
         self.inputs = [OBSERVATIONS, *(f"state_in{place}" for place in places)]
         self.outputs = [self.scores, *self.actions, *(f"state_out{place}" for place in places)]

@@ -28,6 +28,19 @@ def test_no_column_of_an_image_is_lost(network: str, height: int, width: int) ->
     assert unchanged == []
 
 
+@pytest.mark.parametrize("network", ["small", "fine", "nature", "impala"])
+def test_each_layer_before_action_values_is_normalised(network: str) -> None:
+    module = AtariModule(
+        observation_space=Box(0, 255, (4, 42, 42), np.uint8),
+        action_space=Discrete(6),
+        model_config={"network": network, "fcnet_hidden": 16, "q_values": True},
+    )
+    kinds = [type(layer).__name__ for layer in module.modules()]
+    assert kinds.count("GroupNorm") == kinds.count("Conv2d") >= 2
+    assert kinds.count("LayerNorm") == 1
+    assert kinds.count("Linear") == 2
+
+
 @pytest.mark.slow
 def test_learners_of_one_game_normalise_pixels_alike() -> None:
     one, other = (pixel_statistics(AtariSettings("pong"), num_steps=100) for _ in range(2))
