@@ -22,7 +22,7 @@ def add_bench(commands: Any) -> None:
         "--rounds",
         type=int,
         default=5,
-        help="how often what is compared is measured, in turns (default 5)",
+        help="rounds of the measurements that are compared, which alternate (default 5)",
     )
     instead = bench.add_mutually_exclusive_group().add_argument
     instead("--learn", action="store_true", help="measure the time to a mean return of 18 instead")
@@ -33,12 +33,12 @@ def add_bench(commands: Any) -> None:
         metavar="GAME",
         help="measure the scores on these Atari games instead (default: five games)",
     )
-    instead("--gpu", action="store_true", help="check and measure a GPU's learner instead")
+    instead("--gpu", action="store_true", help="check and measure the learner on a GPU instead")
     add(
         "--device",
         choices=("cuda", "cpu"),
         default="cuda",
-        help="of --gpu; cpu tries the check without a GPU (default cuda)",
+        help="device for --gpu; cpu tries the check without a GPU (default cuda)",
     )
     add("--run", default="IMPALA", help="algorithm of --learn (default IMPALA)")
     add(
@@ -51,8 +51,8 @@ def add_bench(commands: Any) -> None:
         "--against",
         type=Path,
         metavar="FILE",
-        help="another experiment file for --learn: both train the same seeds in turn, and the "
-        "intervals of the ratios say which needs less",
+        help="second experiment file for --learn: both train on the same seeds, alternately, and "
+        "the intervals of the ratios show which needs less time and fewer steps",
     )
     add("--seeds", type=int, default=5, help="runs of --learn, and of each game (default 5)")
     add(

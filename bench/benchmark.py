@@ -1,8 +1,8 @@
-"""The benchmark of speed: this trainer beside stock RLlib and the emulator's limit.
+"""The speed benchmark: this trainer compared with stock RLlib and the emulator's limit.
 
-Each measurement has fresh processes and a Ray of its own. A machine drifts within minutes, so what
-is compared is measured in turns (A B C A B C ...), and the median of the rounds' ratios counts.
-Compare only figures of one run of the benchmark.
+Each measurement has fresh processes and its own Ray. A machine's speed drifts within minutes, so
+the measurements that are compared alternate (A B C A B C ...), and the result is the median of the
+rounds' ratios. Compare only figures from the same run of the benchmark.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ TRAINER = "trainer_steps_per_s"
 
 
 def bench(seconds: float, rounds: int, results: Path) -> int:
-    """Measures this trainer, what it is compared with and its parts; prints and writes bench.json.
+    """Measures this trainer, its baselines and its parts; prints and writes bench.json.
 
-    A measurement lasts `seconds`, plus start-up; what is compared is measured `rounds` times. The
-    exit code is 1 if a measurement failed; the others still run. Logs are in bench-logs/.
+    A measurement lasts `seconds`, plus start-up; trainer and baselines are measured `rounds` times.
+    The exit code is 1 if a measurement failed; the others still run. Logs are in bench-logs/.
     """
     check_system()
     console = Console(soft_wrap=True, highlight=False)
@@ -94,8 +94,8 @@ def measure_parts(
     figures: list[Figure] = []
     problems: dict[str, str] = {}
     for part in wanted:
-        again = f", round {part.round}" if part.round > 1 else ""
-        console.print(f"Measuring {part.name}{again} ...")
+        suffix = f", round {part.round}" if part.round > 1 else ""
+        console.print(f"Measuring {part.name}{suffix} ...")
         try:
             measured = part.measure(logs / part.log_name)
             figures += [replace(figure, round=part.round) for figure in measured]
@@ -108,17 +108,18 @@ def measure_parts(
 def compare(measured: Mapping[str, Measured]) -> list[Comparison]:
     """Compares figures, by name, with bars and with each other; omits those of a failed part.
 
-    A ratio is the median of its rounds. Stock RLlib counts with the number of env runners that
-    serves it best.
+    A ratio is the median of its rounds. Stock RLlib is measured with several numbers of env
+    runners, of which the fastest counts.
     """
 
     def rounds(prefix: str) -> dict[int, float]:
-        named = [figure for name, figure in measured.items() if name.startswith(prefix)]
-        return max(named, key=lambda figure: figure.median.value).rounds if named else {}
+        figures = [figure for name, figure in measured.items() if name.startswith(prefix)]
+        return max(figures, key=lambda figure: figure.median.value).rounds if figures else {}
 
     def ratio(over: str, under: str) -> list[float]:
-        first, second = rounds(over), rounds(under)
-        return [first[turn] / second[turn] for turn in first.keys() & second.keys()]
+        numerators, denominators = rounds(over), rounds(under)
+        shared = numerators.keys() & denominators.keys()
+        return [numerators[turn] / denominators[turn] for turn in shared]
 
     values: list[tuple[str, str, list[float], Bar]] = [
         (f"trainer_over_{name}", f"trainer / {what}", ratio(TRAINER, f"{name}_steps_per_s"), bar)
@@ -142,9 +143,9 @@ def compare(measured: Mapping[str, Measured]) -> list[Comparison]:
         growth = ratio(f"{cost}_{most}", f"{cost}_{least}")
         values.append((f"{key}_cost_growth", what, growth, DRIVER_BAR))
     return [
-        Comparison(name, what, median_interval(each), bar)
-        for name, what, each, bar in values
-        if each
+        Comparison(name, what, median_interval(samples), bar)
+        for name, what, samples, bar in values
+        if samples
     ]
 
 

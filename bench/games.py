@@ -29,9 +29,9 @@ CURVE_STEPS = 10_000
 """Environment steps between two points of a curve. It divides BUDGETS."""
 
 IMPALA, PPO, DOPAMINE = "RLlib's IMPALA, best run", "RLlib's PPO", "Dopamine's best curve"
-"""Published in ray-project/rl-experiments at 66c7949, with 15 to 32 workers, and, as means over
-five seeds with sticky actions, in google/dopamine, baselines/atari/data: the highest of DQN, C51,
-QR-DQN, IQN and Rainbow after each budget, all with the network of IMPALA."""
+"""RLlib's scores: ray-project/rl-experiments at 66c7949, with 15 to 32 workers. Dopamine's:
+google/dopamine, baselines/atari/data, means over five seeds with sticky actions; the highest of
+DQN, C51, QR-DQN, IQN and Rainbow after each budget, all with IMPALA's network."""
 MARKERS = {IMPALA: "s", PPO: "^", DOPAMINE: "o"}
 
 

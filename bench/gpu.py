@@ -1,7 +1,7 @@
-"""`bench --gpu`: whether a learner on a GPU computes what one on a CPU does, and how fast it is.
+"""`bench --gpu`: checks that a learner computes the same on a GPU as on a CPU; measures its speed.
 
-One command for a machine with a GPU and nothing installed but volley. With `--device cpu` it tries
-itself where there is none.
+It needs a machine with a GPU and nothing installed but volley. `--device cpu` tries the check
+without a GPU.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ TRAIN_BATCH = 1024
 """Environment steps of an update."""
 MINIBATCHES = (128, TRAIN_BATCH)
 GRADIENT_BAR = Bar(1e-3, "at most")
-"""Norm of the difference of two gradients over their norm; float32 sums differ by their order."""
+"""Norm of the gradients' difference over the CPU gradient's; float32 sums depend on their order."""
 WAITS_BAR = Bar(1, "at most")
-"""An update reads its metrics, at its end."""
+"""An update reads its metrics once, at its end."""
 SEED = 1
 
 
@@ -73,7 +73,7 @@ class Built:
         return len(self.fragment)
 
     def gradient(self) -> torch.Tensor:
-        """Returns the last gradient step's, of all weights."""
+        """Returns the gradient of the last gradient step with respect to all weights."""
         module = self.learner.module[DEFAULT_MODULE_ID].unwrapped()
         return torch.cat([weight.grad.flatten().cpu() for weight in module.parameters()])
 
@@ -86,13 +86,13 @@ def bench_gpu(device: Device, seconds: float, rounds: int, results: Path) -> int
     """
     if device == "cuda" and not torch.cuda.is_available():
         raise UserError(
-            "--gpu: torch finds no GPU on this machine; nvidia-smi shows whether its driver does. "
-            "Next: volley bench --gpu --device cpu, which tries the check itself"
+            "--gpu: torch finds no GPU on this machine; nvidia-smi shows whether the driver does. "
+            "Next: volley bench --gpu --device cpu, which tries the check without a GPU"
         )
     console = Console(soft_wrap=True, highlight=False)
     log = fresh_logs(results / "bench-gpu-logs") / "training.log"
     about = {**machine(), "device": _name_of(device)}
-    console.print(f"Comparing the gradients of {_name_of(device)} and of a CPU ...")
+    console.print(f"Comparing the gradient on {_name_of(device)} with that on a CPU ...")
     with _ray():
         checks = list(_checks(device))
         figures = list(_learner_figures(device, seconds, rounds, console))
@@ -123,15 +123,15 @@ def bench_gpu(device: Device, seconds: float, rounds: int, results: Path) -> int
 
 def _checks(device: Device) -> Iterator[Comparison]:
     difference = Interval.point(gradient_difference(device))
-    what = "difference of the gradients, as a share of their norm"
+    what = "difference between the gradients, as a share of their norm"
     yield Comparison("gradient", what, difference, GRADIENT_BAR)
     if device == "cuda":
         waits = Interval.point(host_waits(device))
-        yield Comparison("waits", "host waits for the GPU in an update", waits, WAITS_BAR)
+        yield Comparison("waits", "waits of the host for the GPU in an update", waits, WAITS_BAR)
 
 
 def built(device: Device, minibatch: int, **more: Any) -> Built:
-    """Builds IMPALA's learner with more settings; all of one minibatch have the same weights."""
+    """Builds IMPALA's learner with more settings; with the same minibatch it has the same weights."""
     config: dict[str, Any] = {
         "num_env_runners": 1,
         "num_gpus_per_learner": float(device == "cuda"),
@@ -151,11 +151,11 @@ def built(device: Device, minibatch: int, **more: Any) -> Built:
 
 
 def gradient_difference(device: Device) -> float:
-    """Returns how much a device's gradient differs from the CPU's, as a share of its norm."""
+    """Returns the distance of a device's gradient from the CPU's, relative to the latter's norm."""
     with _full_precision():
         gradients = []
-        for where in ("cpu", device):
-            learner = built(where, TRAIN_BATCH, grad_clip=None)
+        for target in ("cpu", device):
+            learner = built(target, TRAIN_BATCH, grad_clip=None)
             learner.update()
             gradients.append(learner.gradient())
     expected, computed = gradients
@@ -163,32 +163,32 @@ def gradient_difference(device: Device) -> float:
 
 
 def host_waits(device: Device) -> int:
-    """Returns how often the host waits for the GPU from a batch on it to the metrics."""
+    """Returns how often the host waits for the GPU in an update whose batch is already there."""
     learner = built(device, MINIBATCHES[0])
-    learner.update()  # The first one also allocates.
+    learner.update()  # The first update also allocates memory.
     update = learner.learner._update
-    caught: list[warnings.WarningMessage] = []
+    all_warnings: list[warnings.WarningMessage] = []
 
-    def watched(*args: Any, **kwargs: Any) -> Any:
+    def watched_update(*args: Any, **kwargs: Any) -> Any:
         torch.cuda.set_sync_debug_mode("warn")
         try:
-            with warnings.catch_warnings(record=True) as recorded:
+            with warnings.catch_warnings(record=True) as new_warnings:
                 warnings.simplefilter("always")
                 result = update(*args, **kwargs)
-            caught.extend(recorded)
+            all_warnings.extend(new_warnings)
             return result
         finally:
             torch.cuda.set_sync_debug_mode("default")
 
-    learner.learner._update = watched  # type: ignore[method-assign]
+    learner.learner._update = watched_update  # type: ignore[method-assign]
     learner.update()
-    return sum("synchronizing" in str(warning.message) for warning in caught)
+    return sum("synchronizing" in str(warning.message) for warning in all_warnings)
 
 
 def _learner_figures(
     device: Device, seconds: float, rounds: int, console: Console
 ) -> Iterator[Figure]:
-    """Measures the learner alone, in turns: minibatches of each size, in float32 and bfloat16."""
+    """Measures the learner alone, alternating between minibatch sizes and precisions."""
     learners = {size: built(device, size) for size in MINIBATCHES}
     for turn in range(1, rounds + 1):
         console.print(f"Measuring the learner, round {turn} ...")
@@ -214,12 +214,12 @@ PRECISIONS: dict[str, Callable[[Device], AbstractContextManager[Any]]] = {
 @contextmanager
 def _full_precision() -> Iterator[None]:
     """Keeps a GPU's convolutions from rounding to TF32, torch's default."""
-    before = torch.backends.cudnn.allow_tf32
+    default = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = False
     try:
         yield
     finally:
-        torch.backends.cudnn.allow_tf32 = before
+        torch.backends.cudnn.allow_tf32 = default
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """`volley bench --learn`: the time and the environment steps to a mean return of 18, seed by seed.
 
-Two experiments are compared on the same seeds in turn (A B A B ...), so that both meet the same
-machine. A difference counts when the interval of the ratio leaves 1 out.
+Two experiments that are compared train on the same seeds, alternately (A B A B ...), so that both
+run under the same conditions. A difference counts if the ratio's interval excludes 1.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DECISIVE = 5
 
 @dataclass(frozen=True)
 class LearningBars:
-    """Seconds from the command to the goal: the most for the median of the seeds, and for each."""
+    """Most seconds from the command to the goal: for the median of the seeds, and for each seed."""
 
     median_s: float
     worst_s: float
@@ -60,7 +60,7 @@ class LearningReport:
     goal: float
     bars: LearningBars
     asked: int
-    """Seeds that are to be measured."""
+    """Seeds to measure."""
     learned: list[Learned] = field(default_factory=list)
     problems: dict[int, str] = field(default_factory=dict)
     """Why a run failed, by seed."""
@@ -86,18 +86,19 @@ class LearningReport:
         return {seed.seed: seed.env_steps / seed.training_s for seed in self.learned}
 
     def verdicts(self) -> list[Comparison]:
-        """Compares the seeds measured so far with the bars, and their number with `asked`."""
+        """Compares the seeds measured so far with the bars, and the solved ones with `asked`."""
         times = list(self.seconds().values())
         if not times:
             return []
         solved = sum(math.isfinite(seconds) for seconds in times)
         median, worst = median_interval(times), Interval.point(max(times))
-        most, worst_most = (Bar(s, "at most") for s in (self.bars.median_s, self.bars.worst_s))
-        every = Bar(self.asked, "at least")
+        bars = (Bar(seconds, "at most") for seconds in (self.bars.median_s, self.bars.worst_s))
+        median_bar, worst_bar = bars
+        seeds_bar = Bar(self.asked, "at least")
         return [
-            Comparison("seeds_solved", "seeds solved", Interval.point(solved), every),
-            Comparison("median_s", "median seconds to goal", median, most),
-            Comparison("worst_s", "worst seconds to goal", worst, worst_most),
+            Comparison("seeds_solved", "seeds solved", Interval.point(solved), seeds_bar),
+            Comparison("median_s", "median seconds to goal", median, median_bar),
+            Comparison("worst_s", "worst seconds to goal", worst, worst_bar),
         ]
 
     def to_json(self) -> dict[str, Any]:
@@ -113,18 +114,18 @@ class LearningReport:
             "seeds": [asdict(seed) for seed in self.learned],
             "medians": medians,
             "comparisons": {verdict.name: verdict.to_json() for verdict in self.verdicts()},
-            "problems": {str(seed): why for seed, why in self.problems.items()},
+            "problems": {str(seed): problem for seed, problem in self.problems.items()},
         }
 
 
 @dataclass(frozen=True)
 class Arm:
-    """An experiment that is measured, and what was measured so far."""
+    """An experiment that is measured, and its measurements so far."""
 
     name: str
     experiment: Path
     run: str | None
-    """Instead of the experiment's own."""
+    """Replaces the experiment's `run`, unless None."""
     report: LearningReport
 
 
@@ -145,7 +146,7 @@ def bench_learning(
         experiment: Its run and stop are ignored.
         first_seed: Seeds count up from here. By default it comes from the clock, so that the seeds
             are not those that the defaults were tuned on.
-        against: An experiment to compare with, by the same seeds in turn; its stop is ignored.
+        against: An experiment to compare with on the same seeds; its stop is ignored.
     """
     read_experiment(experiment)
     if run not in ALGORITHMS:
@@ -181,8 +182,8 @@ def decision(ratio: Interval, seeds: int) -> str:
 
 
 def _arm(name: str, experiment: Path, run: str | None, seeds: int) -> Arm:
-    trained = run or read_experiment(experiment).experiment.run
-    return Arm(name, experiment, run, LearningReport(trained, GOAL, BARS, seeds))
+    algorithm = run or read_experiment(experiment).experiment.run
+    return Arm(name, experiment, run, LearningReport(algorithm, GOAL, BARS, seeds))
 
 
 def _measure(arm: Arm, seed: int, folder: Path, log: Path, console: Console) -> None:
@@ -237,13 +238,13 @@ def _show(arms: Sequence[Arm], console: Console) -> None:
             console.print(comparison_table(arm.report.verdicts()))
     for ratio in _ratios(arms) if len(arms) == 2 else []:
         console.print(
-            f"{arms[0].name} / {arms[1].name}, {ratio.seeds} seeds in turn, {ratio.what} to the "
-            f"goal: {with_interval(ratio.interval)}: {ratio.decision}"
+            f"{arms[0].name} / {arms[1].name}, {ratio.what} to the goal over {ratio.seeds} seeds: "
+            f"{with_interval(ratio.interval)}, {ratio.decision}"
         )
 
 
 def learning_table(report: LearningReport) -> Table:
-    """Lays the seeds out, one a row, then their median with its interval and the worst of them."""
+    """Lays out the seeds, one per row, then their median with its interval, and the worst seed."""
     table = Table(title=f"{report.run}: to a mean return of {report.goal:g}", title_justify="left")
     columns = ("Seed", "Seconds", "Environment steps", "Steps/s", "Final mean", "First update, s")
     for name in columns:
@@ -273,8 +274,8 @@ def learning_table(report: LearningReport) -> Table:
 
 def seed_line(learned: Learned) -> str:
     """Summarises a seed in one line."""
-    how = "not solved" if learned.seconds is None else f"solved after {learned.seconds:.0f} s"
+    outcome = "not solved" if learned.seconds is None else f"solved after {learned.seconds:.0f} s"
     return (
-        f"seed {learned.seed} {how}: mean return {learned.return_mean:.2f} "
+        f"seed {learned.seed} {outcome}: mean return {learned.return_mean:.2f} "
         f"at {learned.env_steps:,} environment steps"
     )

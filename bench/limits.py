@@ -146,7 +146,7 @@ def measure_stock(limit: Limit) -> dict[str, float]:
 
 
 def measure_stock_vector(limit: Limit) -> dict[str, float]:
-    """Measures the same with the emulator's vector environment."""
+    """Measures stock RLlib with the emulator's vector environment."""
     from bench.stock import vector_config
 
     start_ray(limit.env_runners)

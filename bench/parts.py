@@ -28,7 +28,7 @@ SINGLE = {
 }
 """Key, unit and description of the figure of each part that has only one, by the keys of PARTS."""
 STOCK = {"stock": "stock RLlib", "stock_vector": "stock RLlib, vector environment"}
-"""By the part that measures it."""
+"""Description of each way to run stock RLlib, by the part that measures it."""
 PART_TIMEOUT_S = 300.0
 """How long a part may take besides the time that it measures."""
 
@@ -46,9 +46,9 @@ class Part:
 
 
 def parts(seconds: float, cores: int, rounds: int) -> list[Part]:
-    """Returns all measurements in their order: first, round by round, those whose ratios count.
+    """Returns all measurements in order: first, round by round, those that are compared.
 
-    The trainer has an env runner on every core, its default. Stock RLlib also runs with one less,
+    The trainer has an env runner on every core, its default. Stock RLlib also runs with one fewer,
     which leaves a core to its learner.
     """
     limit = partial(Limit, seconds=seconds)

@@ -1,6 +1,6 @@
-"""RLlib's own IMPALA on Pong, with which the trainer is compared.
+"""RLlib's own IMPALA on Pong, the baseline of the trainer.
 
-As RLlib's example sets it up, and with the emulator's vector environment.
+It runs as RLlib's example sets it up, and with the emulator's vector environment.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ IMAGE_SIZE = 64
 def vector_config(env_runners: int) -> IMPALAConfig:
     """Builds the example's config with ale-py's vector environment, which steps the games in C++.
 
-    RLlib's own env runner takes it as `gym_env_vectorize_mode`, but its convolutions take no bytes,
-    and want the channels last: with the environment as it is registered, each env runner ends with
-    "Input type (unsigned char) and bias type (float) should be the same".
+    RLlib's own env runner accepts it through `gym_env_vectorize_mode`, but its convolutions do not
+    accept bytes, and expect the channels last: with the environment as ale-py registers it, each
+    env runner fails with "Input type (unsigned char) and bias type (float) should be the same".
     """
     register_env(VECTOR_ENV, _make_vector_env)
     config = stock_config(env_runners)

@@ -24,7 +24,7 @@ from payload.tracking.run_parameters import PACKAGES, git_commit
 
 @dataclass(frozen=True)
 class Figure:
-    """What one measurement has given."""
+    """The result of one measurement."""
 
     name: str
     value: float
@@ -32,7 +32,7 @@ class Figure:
     what: str
     """For people."""
     round: int = 1
-    """What is compared is measured in turns, once in each round."""
+    """Measurements that are compared alternate, once per round."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class Measured:
 
 
 def over_rounds(figures: Iterable[Figure]) -> dict[str, Measured]:
-    """Puts the rounds of each figure together, by its name."""
+    """Groups the rounds of each figure, by its name."""
     measured: dict[str, Measured] = {}
     for figure in figures:
-        new = Measured({}, figure.unit, figure.what)
-        measured.setdefault(figure.name, new).rounds[figure.round] = figure.value
+        entry = Measured({}, figure.unit, figure.what)
+        measured.setdefault(figure.name, entry).rounds[figure.round] = figure.value
     return measured
 
 

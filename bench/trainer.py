@@ -54,7 +54,7 @@ class Learned:
     env_steps: int
     """Environment steps at the end."""
     training_s: float
-    """Seconds of training, without the start."""
+    """Seconds of training, without start-up."""
     return_mean: float
     """Mean of the last 100 episodes at the end."""
     startup_s: float | None
@@ -139,7 +139,7 @@ def measure_startup(log: Path) -> float:
 def measure_throughput(config: dict[str, Any], seconds: float, log: Path) -> float:
     """Returns environment steps sampled per second, from SETTLE_S after the first update.
 
-    Beside `config` the run has all its defaults, its MLflow run and its checkpoints included.
+    Apart from `config` the run has all defaults, including its MLflow run and checkpoints.
     """
     with _trainer_aside(config, log) as run:
         run.child.wait_for(run.rows_while_learning, START_TIMEOUT_S)
@@ -169,7 +169,7 @@ def measure_learning(
     """Trains one seed to a mean return of `goal`, or for `limit_s` seconds of training.
 
     Args:
-        algorithm: Instead of the experiment's `run`.
+        algorithm: Replaces the experiment's `run`, unless None.
     """
     stop = {EPISODE_RETURN_MEAN: goal, TIME: limit_s}
     arguments = [str(experiment), "--seed", str(seed)]

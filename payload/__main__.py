@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m payload",
-        description="Train, tune and evaluate agents, run scripts. IMPALA, APPO and PQN are "
+        description="Train, tune and evaluate agents; run scripts. IMPALA, APPO and PQN are "
         "volley's own; PPO, DQN and SAC are RLlib's.",
         allow_abbrev=False,
     )

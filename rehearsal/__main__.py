@@ -122,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
         help="life (default): one stack from its first `up` to what `destroy` leaves, with "
         "machines that break; stacks: a head without workers, a second life of its results, "
         "existing subnets and an existing MLflow server, a search over settings, a company's "
-        "subscription behind a jump host; elastic: "
+        "subscription reached through a jump host; elastic: "
         "workers that Ray's autoscaler makes and deletes, and a head that sleeps; queue: three "
         "experiments that share a cluster with faults, operated with `volley`",
     )

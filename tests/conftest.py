@@ -113,7 +113,7 @@ def pytest_runtest_teardown() -> None:
 
 
 def keep_quick_tests_quick(event: str, arguments: tuple[object, ...]) -> None:
-    # matplotlib lists the fonts of a new machine, once.
+    # matplotlib lists a new machine's fonts once.
     if arguments[:1] == ("fc-list",):
         return
     if event in SLOW_EVENTS and getattr(this_thread, "runs_quick_test", False):

@@ -43,8 +43,8 @@ def why_unreachable(stack: Stack, outputs: Outputs, error: UnreachableError) -> 
     allow = f"pulumi config set adminCidr {MY_ADDRESS} && {stack.command('volley up')}"
     return UnreachableError(
         f"{outputs.login}: the head is running but does not answer ({error.reason}). It may still "
-        "be booting, or your address is not in adminCidr (pulumi config get adminCidr; a team "
-        f"lists all its addresses, separated by commas). Next: {allow}"
+        "be booting, or your address is not in adminCidr (pulumi config get adminCidr; "
+        f"several addresses are separated by commas). Next: {allow}"
     )
 
 

@@ -47,7 +47,7 @@ class Workers:
     coming: list[str]
     leaving: list[str]
     sizes: dict[str, int]
-    """How many of those that stay have which VM size: there can be several, in this order."""
+    """The number of workers that stay, by VM size; there may be several sizes."""
     why: str
     """Why some are missing; empty if nothing is wrong."""
     next_try: float | None

@@ -133,7 +133,7 @@ def main(folder: Path) -> int:
         print(f"{record.name}: {_in_words(problem)}", flush=True)
         try:
             Store(folder.parent).change(record, told=end.key, untold=problem)
-        except OSError as error:  # It has been told, so this does not count as a failure.
+        except OSError as error:  # The notice was sent, so this does not count as a failure.
             print(f"{record.name}: that cannot be recorded: {error}", flush=True)
     return 0
 

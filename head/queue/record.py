@@ -20,7 +20,7 @@ ENV_RUNNERS = "env_runners"
 """The number of env runners that the experiment should have now; the payload reads it."""
 OUTPUT = "output.log"
 SUBMITTED_BY = "submitted-by"
-"""Comes with what is submitted: who submits. It is not part of it."""
+"""Names the submitter. It arrives with the submitted files but is not one of them."""
 SAVED_QUEUE, SAVED_OUTPUTS = "queue.json", "experiments"
 """A blob and a folder of the results account: head/saved_queue.py."""
 

@@ -46,7 +46,7 @@ def check_limits(settings: StackSettings) -> Iterator[Problem]:
     if settings.contact_emails and not settings.budget:
         yield Problem("contactEmails", settings.contact_emails, "needs a budget")
     if len(settings.contact_emails) > MOST_EMAILS:
-        allowed = f"are more than {MOST_EMAILS}, the most that Azure mails"
+        allowed = f"too many addresses; Azure allows {MOST_EMAILS}"
         yield Problem("contactEmails", len(settings.contact_emails), allowed)
     if settings.budget and (unknown := unpriced(settings)):
         allowed = f"needs the price of {' and '.join(unknown)}, which is unknown; make prices, or 0"

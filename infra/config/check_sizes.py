@@ -29,7 +29,7 @@ class Wanted:
     size: str
     spot: bool
     zones: Sequence[str]
-    """In one of them; empty: anywhere in the location."""
+    """Any of these will do; empty: anywhere in the location."""
     count: int
 
 
@@ -46,7 +46,7 @@ def check_sizes(settings: StackSettings) -> Iterator[Problem]:
             yield Problem(wanted.key, wanted.size, reason)
     if len(settings.worker_sizes) > MOST_SIZES:
         others = len(settings.other_worker_sizes)
-        yield Problem("otherWorkerSizes", others, f"are more than {MOST_SIZES - 1}")
+        yield Problem("otherWorkerSizes", others, f"too many; at most {MOST_SIZES - 1} sizes")
 
 
 def _problem(settings: StackSettings, wanted: Wanted) -> str:
@@ -86,16 +86,16 @@ def refusal(
 
 
 def _unlike(settings: StackSettings, machine: Machine) -> str:
-    """Returns how a size differs from workerSize in what sizes of one scale set share."""
+    """Returns how a size differs from workerSize in what a scale set's sizes must share."""
     first = settings.catalog.sizes.get(settings.worker_size)
     if first is None:
-        return ""  # It has a problem of its own.
+        return ""  # workerSize has its own problem.
     if settings.worker_sizes.count(machine.size) > 1:
-        return "is there twice, or is workerSize"
+        return "is listed twice, or is workerSize"
     for what, of_first, of_other in (
         ("vCPUs", first.vcpus, machine.vcpus),
         ("GPUs", first.gpus, machine.gpus),
-        ("NVMe disks alone", first.nvme_only, machine.nvme_only),
+        ("having only NVMe disks", first.nvme_only, machine.nvme_only),
         ("a local disk", first.local_disk_gib > 0, machine.local_disk_gib > 0),
         (
             "an OS disk on the local disk",
@@ -105,7 +105,7 @@ def _unlike(settings: StackSettings, machine: Machine) -> str:
         ("accelerated networking", first.accelerated_networking, machine.accelerated_networking),
     ):
         if of_first != of_other:
-            return f"differs from workerSize {first.size} in {what}, which all workers share"
+            return f"differs from workerSize {first.size} in {what}, which all workers must share"
     return ""
 
 

@@ -57,7 +57,7 @@ def hourly(settings: StackSettings) -> Hourly:
     """Returns the prices of an hour; a VM whose price is unknown counts as 0: prices_from."""
     return Hourly(
         head=_machine_hour(settings, settings.head_size, settings.head_spot),
-        # That of the dearest: a budget must not depend on what Azure has.
+        # The most expensive size: a budget must not depend on what Azure has in stock.
         worker=max(
             _machine_hour(settings, size, settings.worker_spot) for size in settings.worker_sizes
         )

@@ -54,11 +54,11 @@ class StackSettings(BaseModel):
     worker_size: str = "Standard_D2as_v5"
     """VM size of the workers"""
     other_worker_sizes: list[str] = []
-    """Up to four VM sizes that Azure takes, in this order, when it has no machines of workerSize;
-    with as many vCPUs and GPUs, and the same kind of local disk"""
+    """Up to four VM sizes that Azure uses, in this order, when it has no capacity for workerSize.
+    They must have as many vCPUs and GPUs as workerSize, and the same kind of local disk"""
     worker_zones: list[Annotated[str, Field(pattern=r"^[1-9]$")]] = []
-    """Availability zones over which Azure spreads the workers, and among which it takes those that
-    have machines; empty: `zone`. Set it before the first `pulumi up`"""
+    """Availability zones over which Azure spreads the workers, using those that have capacity.
+    Empty: `zone`. Set it before the first `pulumi up`"""
     worker_spot: bool = True
     """Use Spot VMs for the workers; training continues when a worker is evicted"""
     min_workers: int = Field(0, ge=0)
@@ -83,8 +83,8 @@ class StackSettings(BaseModel):
     """The cluster sleeps when its estimated cost has reached this many US dollars, even if
     experiments are running, but not in the first 15 minutes after a start. 0 disables the limit"""
     contact_emails: list[str] = []
-    """Whom Azure mails when the cluster's resource group has cost 80 % and 100 % of `budget` in a
-    month; up to a day late"""
+    """Addresses to which Azure sends mail, up to a day late, when the cluster's resource group has
+    cost 80 % and 100 % of `budget` in a month"""
     image: str = "microsoft-dsvm:ubuntu-hpc:2204:latest"
     """VM image, publisher:offer:sku:version, or the resource id of your own image"""
     security_updates: bool = True
@@ -155,9 +155,10 @@ class StackSettings(BaseModel):
     results_account_id: str = ""
     """Resource id of an existing results account, to continue with its results"""
     results_public_access: bool = True
-    """Whether the results account has a public endpoint, which admits the machines' subnets and
-    adminCidr alone. With false the machines reach it by a private endpoint, and after
-    `pulumi destroy` only a network with another one does; set it before the first `pulumi up`"""
+    """Whether the results account has a public endpoint, which admits only the machines' subnets
+    and adminCidr. If false, the machines use a private endpoint, and after `pulumi destroy` the
+    account is reachable only from a network that has another one. Set it before the first
+    `pulumi up`"""
     mlflow_tracking_uri: str = ""
     """URI of an existing MLflow tracking server; without one the head runs MLflow"""
     # Tags
@@ -186,7 +187,7 @@ class StackSettings(BaseModel):
 
     @property
     def has_private_endpoint(self) -> bool:
-        """Whether the machines reach the results account by a private endpoint."""
+        """Whether the machines reach the results account through a private endpoint."""
         return bool(self.results_account_id) or not self.results_public_access
 
     @property
@@ -221,7 +222,7 @@ class StackSettings(BaseModel):
 
     @property
     def worker_sizes(self) -> list[str]:
-        """The workers' sizes, in the order in which Azure takes them."""
+        """The workers' sizes, in the order in which Azure tries them."""
         return [self.worker_size, *self.other_worker_sizes]
 
     @property

@@ -35,14 +35,14 @@ def main(arguments: list[str], address: str = ADDRESS, file: Path = FILE) -> int
 
 
 def location_of(what: str, arguments: list[str]) -> str | None:
-    """Returns the location to ask for; prints a line and returns None if Azure has no such one."""
+    """Returns the location to query; prints an error and returns None if Azure does not have it."""
     parser = argparse.ArgumentParser(prog=f"make {what}", description=f"Update Azure's {what}.")
     parser.add_argument("--location", default="eastus", help="Azure region (default: eastus)")
     location: str = parser.parse_args(arguments).location
     if location in LOCATIONS:
         return location
-    wrong = f"is not an Azure location{nearest(location, LOCATIONS)}"
-    print(f"{what}: --location {location}: {wrong}", file=sys.stderr)
+    problem = f"is not an Azure location{nearest(location, LOCATIONS)}"
+    print(f"{what}: --location {location}: {problem}", file=sys.stderr)
     return None
 
 

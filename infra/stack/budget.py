@@ -1,6 +1,6 @@
-"""Azure's own budget: mails when the month's cost of the cluster's group nears `budget`.
+"""Azure's own budget: sends mail when the monthly cost of the cluster's group nears `budget`.
 
-The head's estimate of the cost stops the cluster; this is what Azure bills, hours later.
+The head's cost estimate stops the cluster; this budget counts what Azure bills, hours later.
 https://learn.microsoft.com/azure/cost-management-billing/costs/tutorial-acm-create-budgets
 """
 
@@ -27,7 +27,7 @@ class Budget(pulumi.ComponentResource):
             amount=settings.budget,
             category="Cost",
             time_grain="Monthly",
-            # Azure takes the first of a month, at most the current one.
+            # Azure requires the first day of a month; a past date must lie in the current one.
             time_period=consumption.BudgetTimePeriodArgs(
                 start_date=datetime.now(UTC).strftime("%Y-%m-01T00:00:00Z")
             ),

@@ -12,7 +12,7 @@ from infra.stack.naming import Naming
 from infra.stack.network import Network
 
 MIX = "Mix"
-"""Azure's name of a scale set with several sizes."""
+"""The SKU name of a scale set with several sizes."""
 REPLACED_BY = [
     # A scale set's model can change these, but running instances would keep the old values.
     "sku.name",
@@ -98,7 +98,7 @@ def _same_capacity(naming: Naming) -> pulumi.ResourceHook:
 
 
 def _sizes(settings: StackSettings) -> compute.SkuProfileArgs | None:
-    """Returns the list of sizes, if there are several: Azure takes the first that it has.
+    """Returns the sizes in order of preference, or None if there is only one.
 
     https://learn.microsoft.com/azure/virtual-machine-scale-sets/instance-mix-overview
     """

@@ -98,8 +98,8 @@ def main(arguments: Sequence[str], pause_s: float = PAUSE_S) -> int:
             print(remedy, file=sys.stderr)
     if policies := sorted(set(POLICY.findall(done.errors))):
         print(
-            f"A policy of the subscription refuses it: {', '.join(policies)}. Next: the setting "
-            "that it is about, in docs/azure.md#a-companys-subscription, then volley up",
+            f"A policy of the subscription denies a resource: {', '.join(policies)}. Next: change "
+            "the setting for it (docs/azure.md#a-companys-subscription), then volley up",
             file=sys.stderr,
         )
     if EXISTS in done.errors:

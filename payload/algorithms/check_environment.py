@@ -31,7 +31,7 @@ def check_algorithm(experiment: Experiment, facts: EnvironmentFacts) -> None:
     """Raises UserError if the algorithm cannot learn the environment on this machine."""
     if experiment.run == "PQN" and not facts.atari:
         raise UserError(
-            f"run: PQN learns Atari games; {experiment.env} is none; allowed: "
+            f"run: PQN learns only Atari games, not {experiment.env}; allowed: "
             f"{'DQN, ' if facts.discrete else ''}IMPALA, APPO, PPO"
         )
     if experiment.run == "DQN" and not facts.discrete:

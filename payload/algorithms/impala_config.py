@@ -43,7 +43,7 @@ def impala_config(
     experiment: Experiment, settings: FragmentSettings, game: AtariSettings | None
 ) -> AlgorithmConfig:
     """Returns RLlib's config with the settings that only IMPALA, APPO and PQN have."""
-    # RLlib has no PQN: it differs from IMPALA by its learner.
+    # RLlib has no PQN; volley's differs from IMPALA in its learner.
     config = APPOConfig() if experiment.run == "APPO" else IMPALAConfig()
     config.algo_class = ALGORITHM_CLASSES[experiment.run]
     config.env_runners(

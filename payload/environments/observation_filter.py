@@ -29,7 +29,7 @@ Array = npt.NDArray[Any]
 
 
 class MeanStd(NamedTuple):
-    """What a filter does, without what its statistics need to continue."""
+    """A filter's computation, without the state that its statistics need to continue."""
 
     number: int
     mean: Array

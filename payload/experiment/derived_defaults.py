@@ -130,9 +130,9 @@ def notes_on_defaults(experiment: Experiment, atari: bool) -> list[str]:
         notes += notes_on_game(given.env_config)
         if isinstance(given, FragmentSettings) and experiment.stop.only_time:
             notes.append(
-                "stop.time_total_s is the only limit: what is annealed follows the clock, so that "
-                "what is learned depends on the machine's speed; with "
-                "num_env_steps_sampled_lifetime it follows the environment steps"
+                "stop.time_total_s is the only limit: annealing follows the clock, so the result "
+                "depends on the machine's speed; with num_env_steps_sampled_lifetime it follows "
+                "the environment steps"
             )
         if given.info_metrics:
             notes.append("config.info_metrics is ignored: an Atari game has no such numbers")

@@ -16,7 +16,7 @@ from payload.experiment.settings_of_every_algorithm import (
 )
 
 MINIBATCH_STEPS: dict[str, int] = {"IMPALA": 128, "APPO": 256, "PQN": 128}
-"""About so many in a gradient step: a plain policy gradient learns faster from many small ones."""
+"""About this many per gradient step: a plain policy gradient learns faster in many small steps."""
 TRAJECTORY_SIZES = frozenset(
     {"num_envs_per_env_runner", "rollout_fragment_length", "minibatch_size"}
 )
@@ -32,7 +32,7 @@ class ByAlgorithm:
 
 
 class FragmentSettings(EpsilonGreedySettings):
-    """What `config` of each of them may contain."""
+    """What `config` of IMPALA, APPO and PQN may contain."""
 
     # Env runners
     num_envs_per_env_runner: int = Field(LAPTOP.num_envs_per_env_runner, ge=1)
@@ -45,9 +45,9 @@ class FragmentSettings(EpsilonGreedySettings):
     image_size: Annotated[int, AtariOnly] = Field(42, ge=32, le=210)
     """Height of an observation in pixels."""
     image_width: Annotated[int | None, AtariOnly] = Field(None, ge=32, le=160)
-    """Width of an observation in pixels. 40 beside a height of 42 divides a game's 160 x 210 pixels
-    evenly: the emulator's step takes 14 % less, but Pong took more environment steps in four of
-    five runs. Default: image_size."""
+    """Width of an observation in pixels. 40, with a height of 42, divides a game's 160 x 210
+    pixels evenly: the emulator's step takes 14 % less, but Pong took more environment steps in
+    four of five runs. Default: image_size."""
     end_return_at_lost_life: Annotated[bool, AtariOnly] = True
     """End the learner's return at a lost life."""
     # Learners
@@ -69,7 +69,7 @@ class FragmentSettings(EpsilonGreedySettings):
     """Train batches that may wait for a learner."""
     broadcast_interval: int = Field(1, ge=1)
     """Updates between two broadcasts of the weights to env runners."""
-    # Optimizer. Elsewhere than on Atari games lr is RLlib's own.
+    # Optimizer. Outside Atari games, lr is RLlib's own.
     lr: Annotated[
         Schedule | None,
         ByEnvironment(atari=ByAlgorithm(impala=1e-3, appo=5e-4, pqn=5e-4), other=5e-4),
@@ -77,7 +77,7 @@ class FragmentSettings(EpsilonGreedySettings):
     """Learning rate of Adam: a number, or a schedule [[environment steps, value], ...]; larger with
     many env runners."""
     anneal_lr: Annotated[bool | None, AtariOnly] = None
-    """Let lr fall to 0 on the way to the stop criterion of time, steps or iterations. Default:
+    """Anneal lr to 0 as the stop criterion of time, steps or iterations is approached. Default:
     where lr is not set."""
     lr_at_goal: Annotated[float | None, AtariOnly] = Field(None, gt=0)
     """Value that lr, a number, is annealed to with the fourth power of the progress to the nearest
@@ -85,7 +85,7 @@ class FragmentSettings(EpsilonGreedySettings):
     lambda_: Annotated[float, AtariOnly] = Field(0.95, ge=0, le=1)
     """Lambda of V-trace."""
     grad_clip: float | None = Field(0.5, gt=0)
-    """Largest global norm of a gradient; `null` clips nothing."""
+    """Largest global norm of a gradient; `null` disables clipping."""
     # Network
     network: Annotated[Literal["small", "fine", "nature", "impala"], AtariOnly] = "small"
     """Convolutions: `small` has two, `fine` two with a smaller first stride, which takes longer,

@@ -20,7 +20,7 @@ from payload.experiment.settings_of_every_algorithm import (
 class ImpalaSettings(FragmentSettings, LSTMSettings):
     """What `config` of IMPALA and APPO may contain."""
 
-    # Loss. Elsewhere than on Atari games the coefficients are RLlib's own.
+    # Loss. Outside Atari games, the coefficients are RLlib's own.
     normalize_advantages: Annotated[bool, AtariOnly] = True
     """Normalize advantages by their running mean and deviation."""
     vf_loss_coeff: Annotated[

@@ -12,8 +12,8 @@ class PQNSettings(FragmentSettings):
     """What `config` of PQN may contain."""
 
     epsilon: Schedule = Field([(0, 1.0), (250_000, 0.01)])
-    """Probability of a random action, each one as likely: a number or a schedule."""
+    """Probability of a uniformly random action: a number or a schedule."""
     lambda_: float = Field(0.65, ge=0, le=1)
     """Lambda of Q(lambda)."""
     grad_clip: float | None = Field(10.0, gt=0)
-    """Largest global norm of a gradient; `null` clips nothing."""
+    """Largest global norm of a gradient; `null` disables clipping."""

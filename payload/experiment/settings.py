@@ -68,7 +68,7 @@ class Stop(BaseModel):
 
     @property
     def only_time(self) -> bool:
-        """Whether time is the only limit; goals are none."""
+        """Whether time is the only limit; a goal is not a limit."""
         others = self.num_env_steps_sampled_lifetime, self.num_episodes_lifetime
         return self.time_total_s is not None and not any((*others, self.training_iteration))
 

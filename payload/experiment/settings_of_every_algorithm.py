@@ -184,8 +184,8 @@ class EpsilonGreedySettings(AlgorithmSettings):
     """Settings of algorithms that can explore with random actions."""
 
     epsilon: Schedule | None = None
-    """Probability of a random action, each one as likely: a number or a schedule; discrete actions
-    only. Default: 0."""
+    """Probability of a uniformly random action: a number or a schedule; discrete actions only.
+    Default: 0."""
 
     @model_validator(mode="after")
     def _epsilon_is_a_probability(self) -> Self:

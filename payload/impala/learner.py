@@ -41,10 +41,10 @@ class Loss(Protocol):
     """The loss of a minibatch."""
 
     def backward(self) -> None:
-        """Adds its gradient to that of the module's parameters."""
+        """Adds its gradient to the gradients of the module's parameters."""
 
     def metrics(self) -> dict[str, torch.Tensor]:
-        """Returns its terms by the names of their metrics, on the device; TOTAL_LOSS too."""
+        """Returns its terms, with TOTAL_LOSS, by metric name; the tensors are on the device."""
 
 
 class FragmentLearner(ThreadWatch, IMPALATorchLearner):
@@ -61,12 +61,12 @@ class FragmentLearner(ThreadWatch, IMPALATorchLearner):
 
         Args:
             minibatch: Columns [N, T + 1], see FragmentsToTrainBatch.
-            outputs: The module's, [N * (T + 1), ...], row after row.
+            outputs: The module's outputs, [N * (T + 1), ...], row by row.
         """
         raise NotImplementedError
 
     def settings_used(self) -> dict[str, float]:
-        """Returns settings of the update in progress that change, by the names of their metrics."""
+        """Returns the current values of settings that change during a run, by metric name."""
         return {"temperature": self._current.temperature}
 
     def build(self) -> None:

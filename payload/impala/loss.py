@@ -61,11 +61,11 @@ class PolicyGradientLoss:
     The loss is policy loss + value_loss coefficient * value loss + uniform_kl coefficient *
     KL(uniform || policy) - entropy coefficient * entropy, each a mean over the steps that LOSS_MASK
     selects. The last two keep the policy random (Pereyra et al. 2017, section 3.2: label smoothing
-    and confidence penalty): the first pulls an action back with the same force however unlikely it
-    is; the entropy bonus vanishes for it.
+    and confidence penalty). The KL term pulls an action back with the same force however unlikely
+    it is; the entropy bonus vanishes for an unlikely action.
 
-    Autograd would record and run as many small operations again as these, on the host, which takes
-    longer than their arithmetic.
+    Autograd would record and run as many small operations again, and their overhead on the host
+    takes longer than their arithmetic.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class PolicyGradientLoss:
         Args:
             batch: Columns [N, T + 1], see FragmentsToTrainBatch. The first pass adds PROXIMAL_LOGP
                 for later passes.
-            outputs: The module's, [N * (T + 1), ...], row after row.
+            outputs: The module's outputs, [N * (T + 1), ...], row by row.
             config: RLlib's, with volley's own settings in learner_config_dict.
             normalize: Normalizes advantages, see RunningNormalizer; None leaves them as they are.
         """
@@ -113,14 +113,14 @@ class PolicyGradientLoss:
         self._policy_losses = policy_loss(logp, batch.setdefault(PROXIMAL_LOGP, logp), advantages)
 
     def backward(self) -> None:
-        """Adds the gradient to that of the module's parameters."""
+        """Adds the gradient to the gradients of the module's parameters."""
         torch.autograd.backward(self._outputs, self.gradients())
 
     def gradients(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns those of the logits, [N * (T + 1), actions], and of the values, [N * (T + 1)].
+        """Returns the gradients for the logits, [N * (T + 1), actions], and values, [N * (T + 1)].
 
-        Of the logits z, with p = softmax(z) and the action a: log p_a has the gradient 1_a - p, the
-        entropy H has -p (log p + H), and KL(uniform || policy) has p - 1 / actions.
+        With the logits z, p = softmax(z) and the action a, the gradient of log p_a is 1_a - p, that
+        of the entropy H is -p (log p + H), and that of KL(uniform || policy) is p - 1 / actions.
         """
         weights = self._mask / self._num_steps
         slopes = self._of_every_slot(self._policy_losses.slopes)[..., None]
@@ -163,7 +163,7 @@ class PolicyGradientLoss:
         )
 
     def metrics(self) -> dict[str, torch.Tensor]:
-        """Returns the terms by the names of their metrics."""
+        """Returns the terms by metric name."""
         terms = self.terms()
         return {
             Learner.TOTAL_LOSS_KEY: terms.total,
@@ -179,7 +179,7 @@ class PolicyGradientLoss:
         return -(self._policy * self._all_logp).sum(-1)
 
     def _of_every_slot(self, steps: torch.Tensor) -> torch.Tensor:
-        """Maps [T, N] to [N, T + 1], with 0 where LOSS_MASK is False, whatever stands there."""
+        """Maps [T, N] to [N, T + 1], with 0 where LOSS_MASK is False, whatever the value there."""
         padded = torch.nn.functional.pad(steps.t(), (0, 1))
         return torch.where(self._mask, padded, 0.0)
 

@@ -36,8 +36,8 @@ PIXEL_STD_FLOOR = 8.0
 class AtariModule(TorchRLModule, ValueFunctionAPI):
     """Convolutions and one dense layer, shared by policy and value.
 
-    With `q_values`, the policy's logits are the values of the actions (PQN): there is no other
-    value, and a layer normalisation follows each layer.
+    With `q_values`, the policy's logits are the values of the actions (PQN): there is no
+    separate value, and layer normalisation follows each layer.
 
     Pixels are normalised one by one with the mean and standard-deviation image of
     random play; without that, Pong at 42x42 shows no learning by half a million steps.
@@ -127,7 +127,7 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
 
 
 def network_of(settings: FragmentSettings) -> dict[str, Any]:
-    """Returns the model_config that AtariModule makes its network of."""
+    """Returns the model_config from which AtariModule builds its network."""
     return {
         "network": settings.network,
         "fcnet_hidden": settings.fcnet_hidden,
@@ -141,7 +141,7 @@ def convolutions(name: str, shape: tuple[int, int, int], normalized: bool = Fals
     Args:
         name: small, fine, nature or impala.
         shape: K, H, W.
-        normalized: Whether a layer normalisation follows each convolution.
+        normalized: Whether layer normalisation follows each convolution.
     """
     channels, *image = shape
     layers: list[nn.Module] = []

@@ -1,4 +1,4 @@
-"""The learners of policy gradients: V-trace (IMPALA) and the clipped surrogate (APPO)."""
+"""The policy-gradient learners: V-trace (IMPALA) and the clipped surrogate (APPO)."""
 
 from queue import Queue
 from typing import Any
@@ -63,7 +63,7 @@ class VTraceLearner(FragmentLearner):
         )
 
     def uniform_kl_annealed(self) -> float:
-        """Returns how far uniform_kl_coeff is annealed, in [0, 1]: near a goal, or by the limit."""
+        """Returns how far uniform_kl_coeff is annealed, in [0, 1], as a goal or a limit nears."""
         return max(near_goal(self._current.progress), near_limit(self._current.used))
 
     def policy_losses(
@@ -92,7 +92,7 @@ class SurrogateLearner(VTraceLearner):
         """Returns the used share of the run, which also anneals lr, or progress**2 if larger.
 
         APPO's steps are clipped, so its policy may become deterministic earlier than IMPALA's. With
-        progress**4 some runs on Pong long had a return of 0 while the greedy policy had 15.
+        progress**4 some runs on Pong stayed long at a return of 0 while the greedy policy had 15.
         """
         return max(self._current.used, self._current.progress**2)
 

@@ -15,7 +15,7 @@ from payload.impala.train_batch import FIRST
 class QLearner(FragmentLearner):
     """Regresses the value of each action taken to its Q(lambda) return.
 
-    The network's layer normalisation takes the place of a target network (section 3).
+    The network's layer normalisation replaces a target network (section 3).
     """
 
     def build(self) -> None:
@@ -36,7 +36,7 @@ class QLoss:
         """
         Args:
             batch: Columns [N, T + 1], see FragmentsToTrainBatch.
-            outputs: The module's, [N * (T + 1), actions], row after row.
+            outputs: The module's outputs, [N * (T + 1), actions], row by row.
         """
         rows, slots = batch[FIRST].shape
         self._output = outputs[Columns.ACTION_DIST_INPUTS]
@@ -46,18 +46,18 @@ class QLoss:
         self._num_steps = self._mask.sum()
         best = values.amax(-1).view(rows, slots)
         self._targets = q_lambda_returns(best, batch, gamma, lambda_)
-        taken = values.gather(-1, self._actions).view(rows, slots)
-        self._errors = torch.where(self._mask, taken - self._targets, 0.0)
+        taken_values = values.gather(-1, self._actions).view(rows, slots)
+        self._errors = torch.where(self._mask, taken_values - self._targets, 0.0)
         self._best = best
 
     def backward(self) -> None:
-        """Adds the gradient to that of the module's parameters."""
+        """Adds the gradient to the gradients of the module's parameters."""
         gradient = torch.zeros_like(self._output)
         errors = (self._errors / self._num_steps).view(-1, 1)
         self._output.backward(gradient.scatter_(-1, self._actions, errors))
 
     def metrics(self) -> dict[str, torch.Tensor]:
-        """Returns the loss and what tells its course, by the names of their metrics."""
+        """Returns the loss, the mean value and the explained variance, by metric name."""
 
         def mean(values: torch.Tensor) -> torch.Tensor:
             return torch.where(self._mask, values, 0.0).sum() / self._num_steps
@@ -77,12 +77,12 @@ def q_lambda_returns(
 ) -> torch.Tensor:
     """Returns Peng's Q(lambda) return of each slot, [N, T + 1]: the paper's algorithm 1.
 
-    G_t = r_t + gamma ((1 - lambda) max Q_{t+1} + lambda G_{t+1}), without an importance ratio: that
-    is V-trace's recursion for ratios of 1 over the best action's values.
+    G_t = r_t + gamma ((1 - lambda) max Q_{t+1} + lambda G_{t+1}), without importance ratios: this
+    is V-trace's recursion with ratios of 1, over the values of the best actions.
 
     Args:
         best: [N, T + 1], the best action's value in each slot.
-        batch: Columns [N, T + 1]; a slot that LOSS_MASK leaves out has its own value as return.
+        batch: Columns [N, T + 1]; the return of a slot outside LOSS_MASK is its own value.
     """
     returns = vtrace(
         values=best.t(),

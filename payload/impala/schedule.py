@@ -15,7 +15,7 @@ TEMPERATURE_POWER = 4
 sampled sharply from early on explores less, and Breakout learned more slowly."""
 
 GREEDY = 1e-6
-"""The temperature of Q-learning: env runners take the best action, or a random one by epsilon."""
+"""The temperature of Q-learning: env runners take the best action unless epsilon draws another."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def update_settings(settings: FragmentSettings, progress: float, used: float) ->
     lr = schedule(settings.lr)
     if settings.lr_at_goal is not None:
         lr = annealed(lr, settings.lr_at_goal, near_goal(progress))
-    now = UpdateSettings(
+    common_settings = UpdateSettings(
         train_batch_size=settings.train_batch_size_per_learner,
         minibatch_size=settings.minibatch_size,
         lr=lr,
@@ -65,9 +65,9 @@ def update_settings(settings: FragmentSettings, progress: float, used: float) ->
         used=used,
     )
     if not isinstance(settings, ImpalaSettings):
-        return replace(now, temperature=GREEDY)
+        return replace(common_settings, temperature=GREEDY)
     return replace(
-        now,
+        common_settings,
         entropy_coeff_left=1.0 - used if settings.anneal_entropy_coeff else 1.0,
         temperature=annealed(1.0, settings.final_temperature, used**TEMPERATURE_POWER),
     )

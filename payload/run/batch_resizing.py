@@ -50,7 +50,7 @@ def resize_batches(
 def tell_learners(
     algorithm: Any, progress: Progress, stop: Stop, settings: AlgorithmSettings
 ) -> None:
-    """Sets the UpdateSettings of every FragmentLearner; RLlib's own learner has no use for them."""
+    """Sets the UpdateSettings of every FragmentLearner; RLlib's own learners do not use them."""
     if not isinstance(settings, FragmentSettings):
         return
     now = update_settings(settings, progress.towards(stop), progress.used(stop))

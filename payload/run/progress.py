@@ -16,9 +16,9 @@ from payload.tracking.report import MEAN_OVER, Report, TrainResult
 RECENT_STEPS = 30_000
 """Environment steps over which the current return takes the rate of reward."""
 RECENT_EPISODES = 20
-TIME = "time"
-"""The name of the limit of time."""
 """Episodes over which it takes the mean length."""
+TIME = "time"
+"""The name of the time limit."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Progress:
     last_evaluation: float | None = None
     best_evaluation: float = -math.inf
     evaluation_s: float = 0.0
-    """Part of time_total_s in which training waited for evaluations."""
+    """The part of time_total_s during which training waited for evaluations."""
     evaluation_return: float = -math.inf
     """Mean return of the evaluation after the last iteration; -inf without one."""
     recent: deque[tuple[float, float]] = field(default_factory=deque)
@@ -60,7 +60,7 @@ class Progress:
         """Adds the result of an iteration that took `seconds`; returns its report.
 
         Args:
-            evaluation_s: Seconds of them in which training waited for an evaluation.
+            evaluation_s: The part of `seconds` during which training waited for an evaluation.
         """
         self.evaluation_s += evaluation_s
         env_steps = _count_or(result.env_steps, self.env_steps)
@@ -168,13 +168,13 @@ class Progress:
     def used(self, stop: Stop) -> float:
         """Returns the used share of the limits that schedules follow, in [0, 1].
 
-        Time only where no other limit is set, and without evaluations: what is learned would depend
-        on the machine's speed.
+        Time counts only if no other limit is set, and without evaluations; otherwise the result of
+        training would depend on the machine's speed.
         """
         limits = limits_of(stop, self)
-        counted = [limit.fraction for limit in limits if limit.name != TIME]
-        if counted or stop.time_total_s is None:
-            return max(counted, default=0.0)
+        fractions = [limit.fraction for limit in limits if limit.name != TIME]
+        if fractions or stop.time_total_s is None:
+            return max(fractions, default=0.0)
         return _fraction(self.time_total_s - self.evaluation_s, stop.time_total_s)
 
     def to_json(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ GCS_GONE_AFTER_S = 5.0
 OBJECT_STORE_BYTES = 2**30
 """Of a machine without shared memory."""
 SLOW_START = "timed out during startup"
-"""In the message of ray._private.node.Node."""
+"""Part of the message of an exception in ray._private.node.Node."""
 END_S = 5.0
 """Time for the processes of a local Ray to end after SIGKILL."""
 
@@ -67,7 +67,7 @@ def connect(address: str | None, runtime_env: dict[str, Any] | None = None) -> C
 
     Raises:
         UserError: No cluster answers at `address`, or it does not let this process in.
-        TemporaryError: In a job, its own cluster does not answer; Ray does not start in time.
+        TemporaryError: In a job, its own cluster does not answer; or Ray does not start in time.
     """
     import ray
 
@@ -220,7 +220,7 @@ def _answers(address: str) -> bool:
 
 @contextmanager
 def too_slow_is_told() -> Iterator[None]:
-    """Replaces Ray's traceback where its raylet needs more than 30 s, which is a constant of Ray.
+    """Replaces Ray's traceback if its raylet takes more than 30 s to start, a constant in Ray.
 
     Raises:
         TemporaryError: Ray did not start in time.
@@ -231,8 +231,8 @@ def too_slow_is_told() -> Iterator[None]:
         if SLOW_START not in str(error):
             raise
         raise TemporaryError(
-            "Ray has not started within 30 s: other programs use this machine's CPUs or disk. "
-            "Next: the same command, when they are done"
+            "Ray did not start within 30 s: other programs are using this machine's CPUs or disk. "
+            "Next: repeat the command when they are done"
         ) from None
 
 

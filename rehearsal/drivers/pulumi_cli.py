@@ -55,7 +55,7 @@ class PulumiCli:
         return f"{done.stdout}{done.stderr}"
 
     def make_up(self, config: Mapping[str, str] | None = None) -> Result:
-        """Runs `make up`, which continues after a run that was killed; None: as configured."""
+        """Runs `make up`, which continues after a killed run; None keeps the configuration."""
         if config is not None:
             self._configure(config)
         done = self.project.run(*DEPLOY_UP)

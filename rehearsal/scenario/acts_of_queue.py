@@ -45,8 +45,8 @@ MANY, STATUS_S, MEMORY_MIB = 200, 2.0, 300
 LONG_EXPERIMENT, LONG = ROOT / "rehearsal/scenario/second_experiment.yaml", "long"
 CUT_OFF_S = 25.0
 """ssh notices a lost connection after 15 s."""
-SEEDS = "nested runs with a metric of the environment's; a chat is told once"
-SECRET = "a script has it, and no other file of the head; a chat is told once"
+SEEDS = "nested runs with a metric of the environment; a chat is notified once"
+SECRET = "a script gets it, and one file on the head has it; a chat is notified once"
 UNDER_WAY = {"STARTING", "TRAINING"}
 until = partial(wait_until, pause_s=PROCESS_POLL_S)
 

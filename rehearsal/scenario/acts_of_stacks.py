@@ -34,7 +34,7 @@ HEAD_ALONE = "no worker: the head trains, and saves a checkpoint"
 SECOND_LIFE = "in somebody else's subnets: the same run, by the private endpoint only"
 SEARCH = "an experiment with a search space has a nested MLflow run per trial"
 MLFLOW_ELSEWHERE = "the head runs no MLflow, the metrics arrive there"
-COMPANY = "two groups, policies, no public address: two administrators come by a jump host"
+COMPANY = "two groups, policies, no public address; two administrators use a jump host"
 CHECKPOINT_S = 150.0
 """The payload writes one every 60 s, and the head saves every 30 s."""
 SEARCH_EXPERIMENT = ROOT / "rehearsal/scenario/search_experiment.yaml"
@@ -66,7 +66,7 @@ def run_stacks(context: Context, outcomes: Outcomes) -> list[str]:
     if isinstance(context.driver, PulumiCli):
         driver = context.driver
         if act("company", COMPANY, company.company, context, driver, existing):
-            act("destroy", "what the company made, and the results", company.destroy, context)
+            act("destroy", "the company's resources and the results stay", company.destroy, context)
     return unsupported_properties(declared)
 
 

@@ -1,7 +1,7 @@
-"""The act `company`: a subscription in which others decide, and a head without a public address.
+"""The act `company`: a subscription that others control, and a head without a public address.
 
-The login may write in two groups alone, policies require a tag and allow neither a public address
-nor a public storage account, and two administrators come by a jump host in the network.
+The login may write in two groups only, policies require a tag and allow neither a public address
+nor a public storage account, and two administrators use a jump host in the network.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from rehearsal.scenario.second_life import ExistingNetwork, check_way, make
 from rehearsal.scenario.training_watch import until
 
 CLUSTER, RESULTS = "team-rl", "team-results"
-"""The groups that the company has made."""
+"""The resource groups that the company created."""
 TAGS = {"costCenter": "rl"}
 REMEDIES = {
     "Require a tag on resources": {"tags": json.dumps(TAGS)},
     "Not allowed resource types": {"publicIp": "false"},
     "Storage accounts should disable public network access": {"resultsPublicAccess": "false"},
 }
-"""By the policy that refuses an `up`: the setting with which it does not any more."""
-SAYS = "A policy of the subscription refuses it: "
+"""By the policy that denies an `up`: the setting that satisfies it."""
+LINE = "A policy of the subscription denies a resource: "
 JUMP = "jump"
 SIZES = ("Standard_D2as_v5", "Standard_D2s_v5")
-"""Those of the workers; Azure has none of the first."""
+"""Sizes of the workers; Azure has no capacity for the first."""
 ADMINISTRATOR = "company"
 SAVED_S = 90.0
 
 
 def company(context: Context, driver: PulumiCli, existing: ExistingNetwork) -> str:
-    """Runs `make up` as others would, then with what the company allows."""
+    """Runs `make up` with settings that policies deny, then with those that the company allows."""
     azure = Backend()
     groups = [
         make(azure, "resources", "ResourceGroup", {"resourceGroupName": name})
@@ -80,38 +80,38 @@ def company(context: Context, driver: PulumiCli, existing: ExistingNetwork) -> s
             context.config |= remedy
         with machine_faults.management_faults() as faults:
             faults.sold_out_sizes = SIZES[:1]
-        seen = stack_changes.up(context, minWorkers="1", maxWorkers="1")
+        report = stack_changes.up(context, minWorkers="1", maxWorkers="1")
     _check_made(azure.resources())
     for laptop in laptops:
         volley = Volley(laptop, driver.project)
         sizes = volley.ask("status")["workers"]["sizes"]
         if not volley.training() or sizes != {SIZES[1]: 1}:
-            raise UnexpectedError(f"no training, or workers of other sizes: {sizes}")
-    saved = _results_are_saved(context)
+            raise UnexpectedError(f"no training, or workers of the wrong sizes: {sizes}")
+    seconds = _results_are_saved(context)
     return (
-        f"each policy is named; {seen}; the worker is a {SIZES[1]}; both administrators come "
-        f"by the jump host; a first result by the private endpoint alone after {saved:.0f} s"
+        f"each policy is named; {report}; the worker is a {SIZES[1]}; both administrators use "
+        f"the jump host; a first result came through the private endpoint after {seconds:.0f} s"
     )
 
 
 def destroy(context: Context) -> str:
-    """Runs `destroy`: what the company has made stays, and so do the results."""
+    """Runs `destroy`: the company's resources and the results stay."""
     result = context.driver.destroy()
     if result.error:
         raise UnexpectedError(result.error)
-    left = Backend().resources()
-    machines, results = [machine.name for machine in all_machines()], _in_group(left, RESULTS)
-    if machines != [JUMP] or _in_group(left, CLUSTER) or not results:
-        raise UnexpectedError(f"left: {', '.join([*machines, *left])}")
+    resources = Backend().resources()
+    machines, results = [machine.name for machine in all_machines()], _in_group(resources, RESULTS)
+    if machines != [JUMP] or _in_group(resources, CLUSTER) or not results:
+        raise UnexpectedError(f"left: {', '.join([*machines, *resources])}")
     kinds = sorted(resource.kind for resource in results.values())
     return f"left: the groups, the jump host, {', '.join(kinds)}"
 
 
 def _check_refused(driver: PulumiCli, config: dict[str, str], policy: str) -> None:
-    """Runs `make up`, which must end with the name of this policy."""
-    named = driver.make_up(config).error.rpartition(SAYS)[2]
-    if policy not in named:
-        raise UnexpectedError(f"not refused by {policy}: {named}")
+    """Runs `make up`, which must fail and name this policy."""
+    policies = driver.make_up(config).error.rpartition(LINE)[2]
+    if policy not in policies:
+        raise UnexpectedError(f"not denied by {policy}: {policies}")
 
 
 @contextmanager
@@ -131,7 +131,7 @@ def _company_decides(scopes: list[str]) -> Iterator[None]:
 
 
 def _make_jump_host(azure: Backend, existing: ExistingNetwork, keys: str) -> tuple[str, str]:
-    """Makes a VM in the head's subnet; returns its public and its private address."""
+    """Creates a VM in the head's subnet; returns its public and its private address."""
     group = {"resourceGroupName": "theirs", "location": "eastus"}
     address = {"publicIpAddressName": JUMP, "publicIPAllocationMethod": "Static"}
     address_id = make(azure, "network", "PublicIPAddress", {**group, **address})
@@ -186,23 +186,23 @@ def _make_jump_host(azure: Backend, existing: ExistingNetwork, keys: str) -> tup
 def _check_made(resources: Resources) -> None:
     """Checks that the stack has what the company requires, and nothing that it forbids."""
     made = {**_in_group(resources, CLUSTER), **_in_group(resources, RESULTS)}
-    wrong = [
+    violations = [
         key
         for key, resource in made.items()
         if resource.kind == "PublicIPAddress"
         or ("location" in resource.inputs and not TAGS.items() <= resource.inputs["tags"].items())
     ]
-    if wrong:
-        raise UnexpectedError(f"without a tag, or public: {', '.join(wrong)}")
+    if violations:
+        raise UnexpectedError(f"without a tag, or public: {', '.join(violations)}")
 
 
 def _in_group(resources: Resources, name: str) -> Resources:
-    inside = f"/resourceGroups/{name}/"
-    return {key: resource for key, resource in resources.items() if inside in key}
+    prefix = f"/resourceGroups/{name}/"
+    return {key: resource for key, resource in resources.items() if prefix in key}
 
 
 def _results_are_saved(context: Context) -> float:
-    """Waits for the first saved file of a run, which comes by the private endpoint alone."""
+    """Waits for a run's first saved file, which can only come through the private endpoint."""
     account = context.outputs["resultsAccountId"].rpartition("/")[2]
     (endpoint,) = private_endpoints(Backend().resources())
     check_way(context.head, f"{account}{HOST_SUFFIX}", endpoint.address)

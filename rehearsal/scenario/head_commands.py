@@ -132,7 +132,7 @@ def services_memory_mib(head: Machine) -> float:
 
 
 def files_with(head: Machine, text: str) -> set[str]:
-    """Returns the head's files that contain a text, of those that it writes."""
+    """Returns the files that contain a text, in the folders to which the head writes."""
     listing = head.run("grep", "-rlsF", "-e", text, *WRITTEN, check=False)
     return set(listing.stdout.splitlines())
 

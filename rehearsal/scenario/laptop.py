@@ -164,7 +164,7 @@ class Volley:
     def type(
         self, *words: str, text: str | None = None, variables: Mapping[str, str] | None = None
     ) -> str:
-        """Runs a verb, which must succeed; returns what it prints.
+        """Runs a verb, which must succeed; returns its output.
 
         Args:
             text: Its input.

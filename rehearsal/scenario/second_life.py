@@ -61,7 +61,7 @@ def make_existing_network(azure: Azure) -> ExistingNetwork:
 
 
 def make(azure: Azure, module: str, kind: str, inputs: Properties) -> str:
-    """Makes a resource that is somebody else's; returns its id."""
+    """Creates a resource that belongs to somebody else; returns its id."""
     resource_id = KINDS[kind].resource_id(inputs)
     azure.create(f"azure-native:{module}:{kind}", resource_id, inputs)
     return resource_id

@@ -1,4 +1,4 @@
-"""The acts `seeds` and `secret`: what an experiment brings, and whom its end is told."""
+"""The acts `seeds` and `secret`: an experiment's metrics and secrets, and notices of its end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rehearsal.scenario.training_watch import until
 FILES = Path(__file__).parent / "seeds"
 NAME, SCRIPT = "seeds", "uses-secret"
 RUNS = 1 + 2
-"""The seeds' MLflow runs are nested in one."""
+"""Two seeds, whose MLflow runs are nested in one."""
 LEAN = "env_runners/info/lean"
 VARIABLE = {"TEAM_TOKEN": "a-secret-of-the-team"}
 CHAT = RUN / "chat"
@@ -30,7 +30,7 @@ ENDS_S, TOLD_S = 240.0, 60.0
 
 
 def seeds(context: Context, volley: Volley) -> str:
-    """Submits two seeds that a chat is told of; looks at their runs and at the message."""
+    """Submits two seeds with a chat to notify; checks their runs and the message."""
     _open_chat()
     volley.type("submit", str(FILES / f"{NAME}.yaml"), "--notify", URL)
     seconds = until(lambda: NAME in volley.finished(), ENDS_S, "the end of the seeds")
@@ -40,33 +40,33 @@ def seeds(context: Context, volley: Volley) -> str:
     children = [run for run in newest if "mlflow.parentRunId" in _values(run, "tags")]
     leans = [_values(run, "metrics").get(LEAN) for run in children]
     if len(children) != RUNS - 1 or None in leans or message["run_id"] != _parent(newest):
-        raise UnexpectedError(f"{len(children)} nested runs, {LEAN}: {leans}; told: {message}")
+        raise UnexpectedError(f"{len(children)} nested runs, {LEAN}: {leans}; notice: {message}")
     cost = message["cost"]
-    return f"after {seconds:.0f} s; each run has {LEAN}; told once: {message['text']}, ${cost:.2f}"
+    return f"after {seconds:.0f} s; each run has {LEAN}; one notice: {message['text']}, ${cost:.2f}"
 
 
 def secret(context: Context, volley: Volley) -> str:
-    """Submits a script with a secret; looks where the head has it and the chat's address."""
+    """Submits a script with a secret; checks which files of the head have it and the chat's URL."""
     options = ("--secret", *VARIABLE, "--notify", URL)
     volley.type("submit", str(FILES / "uses_secret.py"), *options, variables=VARIABLE)
     until(lambda: SCRIPT in volley.finished(), ENDS_S, "the end of the script")
     message = _message(SCRIPT)
     (token,) = VARIABLE.values()
     if f"the secret has {len(token)} characters" not in volley.type("logs", SCRIPT):
-        raise UnexpectedError(f"the script has not used its secret: {message}")
+        raise UnexpectedError(f"the script did not use its secret: {message}")
     places = {word: files_with(context.head, word) for word in (token, PATH)}
     expected = {token: {f"{SECRETS}/{SCRIPT}"}, PATH: {f"{SECRETS}/{NAME}", f"{SECRETS}/{SCRIPT}"}}
     if places != expected:
         raise UnexpectedError(f"on the head: {places}")
-    return f"told once: {message['text']}; the head has it in one file"
+    return f"one notice: {message['text']}; one file on the head has the secret"
 
 
 def _open_chat() -> None:
-    """Starts the chat on the internet; `clean` ends everything there."""
+    """Starts the chat on the internet; `clean` stops everything there."""
     CHAT.mkdir()
-    where = (CHAT_ADDRESS, str(PORT), str(CHAT / "messages"))
+    arguments = (CHAT_ADDRESS, str(PORT), str(CHAT / "messages"))
     background_process.start(
-        [*ON_THE_INTERNET, sys.executable, FILES / "chat.py", *where],
+        [*ON_THE_INTERNET, sys.executable, FILES / "chat.py", *arguments],
         pid_file=CHAT / "pid",
         log=CHAT / "log",
         address=CHAT_ADDRESS,
@@ -85,7 +85,7 @@ def _message(name: str) -> dict[str, Any]:
     until(lambda: bool(messages()), TOLD_S, f"a message about {name}")
     (message,) = messages()
     if message["state"] != "FINISHED" or message["path"] != PATH:
-        raise UnexpectedError(f"told: {message}")
+        raise UnexpectedError(f"notice: {message}")
     return message
 
 

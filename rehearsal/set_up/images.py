@@ -22,7 +22,7 @@ PACKAGES = (
     "python3,python3-pip,xz-utils,zstd,xvfb,xauth"
 )
 """Azure's images have them too, except the last two, which a custom image may have.
-debootstrap cannot resolve cloud-init, what containers need, faketime, which the soak needs, and
+debootstrap cannot resolve cloud-init, the tools for containers, faketime (for the soak) and
 needrestart, which restarts services after an installation, as in Azure's images."""
 NOT_ON_AZURE = ("tmp.mount",)
 """Units of Debian that Azure's images lack: there /tmp is on the disk."""

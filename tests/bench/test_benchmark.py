@@ -185,7 +185,7 @@ def test_a_failed_part_leaves_only_its_own_comparisons_out() -> None:
     assert compare({}) == []
 
 
-def test_what_is_compared_is_measured_in_turns() -> None:
+def test_measurements_that_are_compared_alternate() -> None:
     planned = parts(60, cores=2, rounds=3)
     names = [part.name for part in planned if part.round == 2]
     assert names[0] == "emulator"

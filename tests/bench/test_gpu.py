@@ -1,4 +1,4 @@
-"""`volley bench --gpu`, on the CPU: the check tries itself."""
+"""`volley bench --gpu` on a CPU, to test the check itself."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_each_algorithm_learns_pong_with_settings_of_its_own(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)  # It has no experiment files.
-    monkeypatch.setattr(process, "unwind_on_signals", lambda: None)  # Handlers would stay.
+    monkeypatch.setattr(process, "unwind_on_signals", lambda: None)  # They would stay.
     assert main(["bench", "--learn", "--run", run]) == 2
     assert f"experiments/{file}.yaml" in capsys.readouterr().err
 
@@ -93,8 +93,8 @@ def test_seeds_that_were_not_solved_make_an_interval_infinite_and_no_number_miss
 
 def test_a_ratio_is_over_the_same_seeds() -> None:
     seconds = [100.0, 400.0, 150.0, 300.0, 200.0, 250.0]
-    ratio = ratio_interval(seconds, [2 * each for each in seconds])
-    # Each seed halves: the spread between the seeds is in both, and leaves none.
+    ratio = ratio_interval(seconds, [2 * value for value in seconds])
+    # Every seed has this ratio: the spread between the seeds is in both, and cancels.
     assert (ratio.value, ratio.low, ratio.high) == (0.5, 0.5, 0.5)
 
 

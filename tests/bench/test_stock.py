@@ -1,4 +1,4 @@
-"""RLlib's own IMPALA, with which the trainer is compared."""
+"""RLlib's own IMPALA, the baseline of the trainer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page for whoever approves the stack lists every right and every role that it takes."""
+"""The page for whoever approves the stack lists every right and every role that it needs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_every_right_of_the_login_is_listed(settings: StackSettings) -> None:
     for needed in needed_rights(settings):
         for action in needed.actions:
             provider, *kinds, verb = action.split("/")
-            if verb == "action":  # "join a subnet", in words
+            if verb == "action":  # The page has words, "join a subnet".
                 assert kinds[-1].removesuffix("Approval").removesuffix("ViaServiceEndpoint") in (
                     *("join", "assign", "privateEndpointConnections"),
                 )

@@ -42,7 +42,7 @@ class FarHead(LocalHead):
         start = ["unshare", "--net", "sh", "-c", serve]
         self.pages = subprocess.Popen(start, stdout=subprocess.PIPE, text=True)
         assert self.pages.stdout
-        with self.pages.stdout as ready:  # Until then, the namespace has what starts the pages.
+        with self.pages.stdout as ready:  # Until then, other processes are in the namespace.
             assert ready.readline() == "ready\n"
         self.sshd = folder / "programs" / "sshd"
         (folder / "ssh_config").write_text(

@@ -19,7 +19,7 @@ class Faults:
     sold_out_code: str = "AllocationFailed"
     """The error beyond that. SkuNotAvailable comes at once, others when the operation ends."""
     sold_out_sizes: tuple[str, ...] = ()
-    """Sizes of which there is none: a scale set with several sizes takes the next one."""
+    """Sizes without capacity: a scale set with several sizes uses its next one."""
     capacity_is_goal: bool = False
     """Whether the capacity is a number of machines that Azure keeps, deletions by name included. By
     default a new capacity creates or deletes its difference to the old one, however many machines

@@ -98,7 +98,7 @@ def _unfit(size: str, storage: Properties) -> ArmError | None:
 
 
 def sizes_of(inputs: Properties) -> list[str]:
-    """Returns a scale set's sizes, in the order in which it takes them.
+    """Returns a scale set's sizes, in the order in which Azure tries them.
 
     https://learn.microsoft.com/azure/virtual-machine-scale-sets/instance-mix-overview
     """

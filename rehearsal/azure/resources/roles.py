@@ -83,7 +83,7 @@ class RoleAssignment:
 
 
 def is_within(resource_id: str, scope: str) -> bool:
-    """Whether a resource is the scope or in it; Azure ignores the case of ids."""
+    """Whether a resource is the scope or lies in it; Azure ignores the case of ids."""
     return f"{resource_id}/".lower().startswith(f"{scope}/".lower())
 
 

@@ -29,7 +29,7 @@ class SetMachine:
     joins: bool = True
     deallocated: bool = False
     size: str = ""
-    """Empty: the scale set's own, where it has one."""
+    """Empty: the scale set's first size."""
 
     def state(self, now: float) -> str:
         if self.gone is not None:

@@ -16,19 +16,19 @@ POLICIES = f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Authorization/pol
 
 @dataclass
 class Subscription:
-    """By default it allows everything."""
+    """A subscription's limits; by default it allows everything."""
 
     restricted: Restricted = field(default_factory=dict)
-    """Sizes that it cannot have here."""
+    """Sizes that it cannot have, by their zones; see resource_skus.refusal."""
     scopes: tuple[str, ...] = ()
-    """The resource ids within which the login may make and change things; empty: anywhere."""
+    """The resource ids within which the login may create and change resources; empty: anywhere."""
     may_assign_roles: bool = True
     required_tags: tuple[str, ...] = ()
     allowed_sizes: tuple[str, ...] = ()
-    """Empty: all, as in the next one."""
+    """Empty: all, as for `allowed_locations`."""
     allowed_locations: tuple[str, ...] = ()
     denied_kinds: tuple[str, ...] = ()
-    """Types of resources."""
+    """Resource types that a policy denies."""
     private_accounts: bool = False
     """Whether storage accounts must not have a public endpoint."""
 
@@ -50,7 +50,9 @@ class Subscription:
         ]
         if not policies:
             return None
-        identifiers = [{"policyAssignment": each, "policyDefinition": each} for each in policies]
+        identifiers = [
+            {"policyAssignment": policy, "policyDefinition": policy} for policy in policies
+        ]
         message = (
             f"Resource '{resource_id.rpartition('/')[2]}' was disallowed by policy. "
             f"Policy identifiers: '{json.dumps(identifiers)}'."
@@ -61,7 +63,7 @@ class Subscription:
         """Yields the names of the policies that deny a resource: Azure's built-in ones."""
         inputs = made.inputs
         location, tags = inputs.get("location"), inputs.get("tags") or {}
-        # These policies apply to what has a location (their mode is Indexed).
+        # These policies apply only to resources with a location (their mode is Indexed).
         if location and set(self.required_tags) - tags.keys():
             yield "Require a tag on resources"
         if location and self.allowed_locations and location not in self.allowed_locations:

@@ -1,4 +1,4 @@
-"""A chat on the internet: chat.py ADDRESS PORT FILE appends each message to a file, as a line."""
+"""A chat on the internet: chat.py ADDRESS PORT FILE appends each message to FILE, as a line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A script that needs a secret of whoever submits it."""
+"""A script that needs a secret from its submitter."""
 
 import os
 

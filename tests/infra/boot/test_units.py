@@ -197,7 +197,7 @@ WAITS = ("After", "Requires", "Requisite", "BindsTo", "Wants", "PartOf", "Condit
 
 @pytest.mark.parametrize("role", ["worker"], indirect=True)
 def test_a_booting_worker_answers_azures_notices_without_its_python_environment(tree: Path) -> None:
-    # A deletion of regular VMs waits until each of them has approved: one that boots, too.
+    # Deleting regular VMs waits until each of them has approved, even one that is booting.
     unit = "scheduled-events.service"
     assert [line for key in WAITS for line in settings(tree, unit, key)] == []
     (start,) = settings(tree, unit, "ExecStart")

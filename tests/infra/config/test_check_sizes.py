@@ -46,8 +46,8 @@ def test_each_other_size_of_the_workers_is_like_the_first_and_allowed() -> None:
     assert lines({"otherWorkerSizes": others[:1]}) == []
     differs = "differs from workerSize Standard_D2as_v5 in"
     assert lines({"otherWorkerSizes": others[1:3]}) == [
-        f'otherWorkerSizes: "{others[1]}": {differs} vCPUs, which all workers share',
-        f'otherWorkerSizes: "{others[2]}": {differs} a local disk, which all workers share',
+        f'otherWorkerSizes: "{others[1]}": {differs} vCPUs, which all workers must share',
+        f'otherWorkerSizes: "{others[2]}": {differs} a local disk, which all workers must share',
     ]
     restricted = {others[0]: {"restricted": True}}
     (line,) = lines({"otherWorkerSizes": others[:1]}, **restricted)

@@ -19,8 +19,8 @@ def test_azure_mails_when_the_months_cost_nears_the_budget() -> None:
     assert budget["amount"] == 50
     assert re.fullmatch(r"\d{4}-\d\d-01T00:00:00Z", budget["timePeriod"]["startDate"])
     notifications = budget["notifications"].values()
-    assert sorted(each["threshold"] for each in notifications) == [80, 100]
-    assert all(each["contactEmails"] == ["lab@example.com"] for each in notifications)
+    assert sorted(mail["threshold"] for mail in notifications) == [80, 100]
+    assert all(mail["contactEmails"] == ["lab@example.com"] for mail in notifications)
 
 
 def test_without_addresses_there_is_no_budget_in_azure() -> None:

@@ -95,9 +95,9 @@ def test_identities_that_exist_get_no_role_and_what_they_need_is_told(
 
 
 def test_what_policies_require_can_be_declared(azure: Azure, driver: InProcess) -> None:
-    own, azure.subscription.scopes = azure.subscription.scopes, ()  # Somebody else's network.
+    scopes, azure.subscription.scopes = azure.subscription.scopes, ()  # Others make the network.
     network = make_existing_network(azure)
-    azure.subscription.scopes = (*own, network.worker_subnet)  # The head gets a role on it.
+    azure.subscription.scopes = (*scopes, network.worker_subnet)  # The head gets a role on it.
     azure.subscription.required_tags = ("costCenter",)
     azure.subscription.denied_kinds = ("PublicIPAddress",)
     azure.subscription.private_accounts = True

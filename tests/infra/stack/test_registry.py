@@ -27,7 +27,7 @@ pytestmark = [
 
 SCRIPT = FILES / "common" / SCRIPTS / "make-python-environment"
 PYTHON3 = """\
-# python3 -m pip install --target FOLDER; nobody has shared an environment.
+# python3 -m pip install --target FOLDER; no environment is shared yet.
 [[ $1 == -m ]] || exit 1
 while [[ $1 != --target ]]; do shift; done
 mkdir -p "$2/bin"

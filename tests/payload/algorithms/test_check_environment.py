@@ -71,8 +71,8 @@ def test_several_actions_at_once_are_for_policy_gradients(run: str) -> None:
 
 @pytest.mark.parametrize(("facts", "allowed"), [(TWO_ACTIONS, "DQN, IMPALA"), (A_BOX, "IMPALA")])
 def test_pqn_on_another_environment_is_refused(facts: EnvironmentFacts, allowed: str) -> None:
-    said = refusal(facts, "PQN")
-    assert said == f"run: PQN learns Atari games; Any-v0 is none; allowed: {allowed}, APPO, PPO"
+    message = refusal(facts, "PQN")
+    assert message == f"run: PQN learns only Atari games, not Any-v0; allowed: {allowed}, APPO, PPO"
     check(GAME, "PQN")
 
 

@@ -390,8 +390,8 @@ def test_a_number_that_is_not_finite_is_refused(section: str, key: str, value: f
 
 
 def test_an_unknown_algorithm_names_the_known_ones() -> None:
-    known = "'IMPALA', 'APPO', 'PQN', 'PPO', 'DQN' or 'SAC'"
-    assert refusal({"run": "A3C"}) == f"run: 'A3C': input should be {known}"
+    names = "'IMPALA', 'APPO', 'PQN', 'PPO', 'DQN' or 'SAC'"
+    assert refusal({"run": "A3C"}) == f"run: 'A3C': input should be {names}"
 
 
 @pytest.mark.parametrize(

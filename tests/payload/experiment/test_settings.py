@@ -137,16 +137,16 @@ def test_no_setting_of_an_atari_game_is_called_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stop", "told"),
+    ("stop", "has_note"),
     [
         ({"time_total_s": 60}, True),
         ({"time_total_s": 60, "num_env_steps_sampled_lifetime": 1000}, False),
         ({"num_env_steps_sampled_lifetime": 1000}, False),
     ],
 )
-def test_it_is_told_when_what_is_learned_follows_the_clock(
-    stop: dict[str, float], told: bool
+def test_a_note_says_that_schedules_follow_the_clock(
+    stop: dict[str, float], has_note: bool
 ) -> None:
     experiment = Experiment(stop=Stop.model_validate(stop))
     lines = [line for line in notes_on_defaults(experiment, atari=True) if "the clock" in line]
-    assert bool(lines) == told
+    assert bool(lines) == has_note

@@ -310,7 +310,7 @@ def test_the_loss_is_policy_plus_value_plus_uniform_kl_minus_entropy(
     loss, expected = loss_of(any_learner, batch), loss_row_by_row(any_learner, batch)
     torch.testing.assert_close(loss, expected.detach(), rtol=1e-4, atol=1e-5)
     parameters = list(module_of(any_learner).parameters())
-    by_autograd = [each.flatten() for each in torch.autograd.grad(expected, parameters)]
+    by_autograd = [values.flatten() for values in torch.autograd.grad(expected, parameters)]
     gradient = gradient_of(any_learner, batch)
     torch.testing.assert_close(gradient, torch.cat(by_autograd), rtol=1e-4, atol=1e-5)
 
@@ -382,10 +382,10 @@ def test_appos_policy_loss_is_the_clipped_surrogate(
 def test_a_slope_is_the_derivative_of_the_policys_loss(
     learner: VTraceLearner, logp: Losses, proximal_logp: Losses, advantages: Losses
 ) -> None:
-    at = torch.from_numpy(logp).requires_grad_()
+    variable = torch.from_numpy(logp).requires_grad_()
     others = (torch.from_numpy(values) for values in (proximal_logp, advantages))
-    losses, slopes = learner.policy_losses(at, *others)
-    (derivative,) = torch.autograd.grad(losses.sum(), at, materialize_grads=True)
+    losses, slopes = learner.policy_losses(variable, *others)
+    (derivative,) = torch.autograd.grad(losses.sum(), variable, materialize_grads=True)
     torch.testing.assert_close(slopes.detach(), derivative)
 
 

@@ -18,7 +18,7 @@ GAMMA = 0.9
 
 
 def made_up(seed: int) -> tuple[dict[str, Any], torch.Tensor]:
-    """Returns a batch with episodes that end and some that are cut, and action values."""
+    """Returns a batch in which episodes end or are cut, and action values."""
     random = np.random.default_rng(seed)
     shape = (ROWS, STEPS + 1)
     ends = random.integers(4, size=shape)
@@ -40,9 +40,9 @@ def returns_step_by_step(best: torch.Tensor, batch: dict[str, Any], lambda_: flo
         for t in reversed(range(STEPS)):
             if not batch[Columns.LOSS_MASK][row, t]:
                 continue
-            ahead = (1 - lambda_) * best[row, t + 1] + lambda_ * returns[row, t + 1]
-            goes_on = ~batch[Columns.TERMINATEDS][row, t]
-            returns[row, t] = batch[Columns.REWARDS][row, t] + GAMMA * goes_on * ahead
+            next_value = (1 - lambda_) * best[row, t + 1] + lambda_ * returns[row, t + 1]
+            discount = GAMMA * ~batch[Columns.TERMINATEDS][row, t]
+            returns[row, t] = batch[Columns.REWARDS][row, t] + discount * next_value
     return returns
 
 
@@ -61,9 +61,9 @@ def test_the_gradient_is_that_of_half_the_squared_error(seed: int) -> None:
     outputs = {Columns.ACTION_DIST_INPUTS: values.requires_grad_()}
     loss = QLoss(batch, outputs, GAMMA, 0.65)
     loss.backward()
-    taken = values.gather(-1, batch[Columns.ACTIONS].view(-1, 1)).view(ROWS, STEPS + 1)
+    taken_values = values.gather(-1, batch[Columns.ACTIONS].view(-1, 1)).view(ROWS, STEPS + 1)
     best = values.detach().amax(-1).view(ROWS, STEPS + 1)
-    errors = taken - q_lambda_returns(best, batch, GAMMA, 0.65)
+    errors = taken_values - q_lambda_returns(best, batch, GAMMA, 0.65)
     expected = 0.5 * errors[batch[Columns.LOSS_MASK]].square().mean()
     torch.testing.assert_close(loss.metrics()["total_loss"], expected.detach())
     (gradient,) = torch.autograd.grad(expected, values)

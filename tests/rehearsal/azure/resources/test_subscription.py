@@ -1,4 +1,4 @@
-"""What a company's policies deny, as Azure says it."""
+"""What a company's policies deny, in Azure's words."""
 
 from __future__ import annotations
 
