@@ -94,14 +94,14 @@ def measure_parts(
     figures: list[Figure] = []
     problems: dict[str, str] = {}
     for part in wanted:
-        suffix = f", round {part.round}" if part.round > 1 else ""
-        console.print(f"Measuring {part.name}{suffix} ...")
+        name = part.name + (f", round {part.round}" if part.round > 1 else "")
+        console.print(f"Measuring {name} ...")
         try:
             measured = part.measure(logs / part.log_name)
             figures += [replace(figure, round=part.round) for figure in measured]
         except (MeasurementError, OSError) as error:
-            problems[f"{part.name}{again}"] = str(error)
-            console.print(f"{part.name}{again} failed: {error}", style="red", markup=False)
+            problems[name] = str(error)
+            console.print(f"{name} failed: {error}", style="red", markup=False)
     return figures, problems
 
 

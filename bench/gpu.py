@@ -131,7 +131,7 @@ def _checks(device: Device) -> Iterator[Comparison]:
 
 
 def built(device: Device, minibatch: int, **more: Any) -> Built:
-    """Builds IMPALA's learner with more settings; with the same minibatch it has the same weights."""
+    """Builds IMPALA's learner with more settings; equal minibatches give equal weights."""
     config: dict[str, Any] = {
         "num_env_runners": 1,
         "num_gpus_per_learner": float(device == "cuda"),

@@ -51,7 +51,8 @@ def test_what_the_payload_takes_the_preview_takes(tmp_path: Path, experiment: st
         ("[1]", "experiment: is not a mapping of run, env, config and stop"),
         (
             "run: A3C",
-            "experiment: run: 'A3C': input should be 'IMPALA', 'APPO', 'PQN', 'PPO', 'DQN' or 'SAC'",
+            "experiment: run: 'A3C': input should be 'IMPALA', 'APPO', 'PQN', 'PPO', "
+            "'DQN' or 'SAC'",
         ),
         ("config: [1]", "experiment: config: [1] is not a mapping of settings"),
         ("config: {1: 2}", "experiment: config.1: 1: keys should be strings"),
