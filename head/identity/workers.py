@@ -30,15 +30,17 @@ class Workers:
         self._azure, self._scale_set = azure, ScaleSet(azure, scale_set)
         self._listed: list[VirtualMachine] | None = None
         self._settled_at = 0.0
-        self._deleted: set[str] = set()
-        """Workers that were deleted by name, and that the capacity may still count."""
+        self._gone: set[str] = set()
+        """Workers that were deleted by name or evicted, and that the capacity may still count."""
         self._operations: dict[str, None] = {}
 
     def machines(self) -> list[VirtualMachine]:
         """Returns all VMs of the scale set, including those being deleted."""
         before, self._listed = self._listed, self._scale_set.machines()
-        if before is None or not self._names() >= {vm.name for vm in before} - self._deleted:
+        if before is None:
             self._settle()
+        else:
+            self._gone.update({vm.name for vm in before} - self._names())
         return self._listed
 
     def grow(self, wanted: int, growing: bool) -> str:
@@ -71,13 +73,13 @@ class Workers:
             return ""
         if listed < capacity.machines:  # The list may be older than the capacity.
             listed = len(self.machines())
-        gone = self._deleted - self._names()
+        gone = self._gone - self._names()
         if wanted <= listed:
             return ""
         settled = monotonic() >= self._settled_at or capacity.machines - listed <= len(gone)
         machines = next_capacity(wanted, capacity.machines, listed, settled)
         if machines == 0 or listed >= capacity.machines:
-            self._deleted -= gone  # The capacity does not count them any more.
+            self._gone -= gone  # The capacity does not count them any more.
         if machines is None:
             return ""
         self._settle()  # Azure may do it without an answer.
@@ -91,7 +93,7 @@ class Workers:
             raise ResourceManagerError(
                 FORBIDDEN, "", f"not a worker: {', '.join(sorted(map(str, strangers)))}"
             )
-        self._deleted.update(names)
+        self._gone.update(names)
         return self._remembered(self._scale_set.delete(names))
 
     def operation(self, url: str) -> Operation:

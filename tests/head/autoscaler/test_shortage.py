@@ -100,6 +100,17 @@ def test_an_evicted_worker_is_replaced_by_one(
     assert "worker1" not in cluster.there
 
 
+@pytest.mark.parametrize("keeps", [False, True])
+def test_an_evicted_worker_is_replaced_at_once(make_cluster: MakeCluster, keeps: bool) -> None:
+    cluster = make_cluster(FOUR)
+    with cluster.cloud.faults.changed() as faults:
+        faults.keeps_capacity = keeps
+    cluster.update(5 * MINUTE)
+    cluster.cloud.evict("worker1")
+    cluster.update(MINUTE)
+    assert len(cluster.there) == 4
+
+
 def test_workers_come_at_once_where_others_were_deleted_by_name(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(WorkerLimits(0, 4, 5))
     cluster.gcs.demand = [{"CPU": 2.0}] * 3
