@@ -8,7 +8,7 @@ from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.fragment_settings import FragmentSettings
 from payload.experiment.ppo_dqn_sac_settings import ReplaySettings
 from payload.experiment.settings import Experiment
-from payload.experiment.settings_of_every_algorithm import EpsilonGreedySettings, LSTMSettings
+from payload.experiment.settings_of_every_algorithm import EpsilonGreedySettings
 
 FREE = 0.8
 """Share of the free memory that a replay buffer or a train batch may take."""
@@ -85,10 +85,6 @@ def _check_game(experiment: Experiment) -> None:
     own = f"{experiment.run} has a network of its own for Atari games"
     if settings.module is not None:
         raise UserError(f"config.module: {own}; allowed: run PPO or DQN, or another environment")
-    if isinstance(settings, LSTMSettings) and settings.use_lstm:
-        raise UserError(
-            f"config.use_lstm: {own}, without an LSTM; allowed: run PPO, or another environment"
-        )
 
 
 def _check_own(experiment: Experiment, facts: EnvironmentFacts) -> None:

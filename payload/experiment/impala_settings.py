@@ -20,6 +20,9 @@ from payload.experiment.settings_of_every_algorithm import (
 class ImpalaSettings(FragmentSettings, LSTMSettings):
     """What `config` of IMPALA and APPO may contain."""
 
+    max_seq_len: Annotated[int, OtherOnly] = Field(20, ge=1)
+    """Steps over which the LSTM's gradient goes back in time; on Atari games it is a rollout
+    fragment."""
     # Loss. Outside Atari games, the coefficients are RLlib's own.
     normalize_advantages: Annotated[bool, AtariOnly] = True
     """Normalize advantages by their running mean and deviation."""

@@ -169,8 +169,7 @@ class LSTMSettings(AlgorithmSettings):
     """Settings of algorithms that RLlib can train with an LSTM, behind the other layers."""
 
     use_lstm: bool = False
-    """An LSTM behind the other layers, for an environment that does not show all that matters.
-    IMPALA and APPO have none on Atari games."""
+    """An LSTM behind the other layers, for an environment that does not show all that matters."""
     lstm_cell_size: int = Field(256, ge=1)
     """Units of the LSTM."""
     max_seq_len: int = Field(20, ge=1)

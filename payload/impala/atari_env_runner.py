@@ -145,6 +145,8 @@ class AtariEnvRunner(Recovering):
         self._returns = np.zeros(self.num_envs)
         self._lengths = np.zeros(self.num_envs, np.int64)
         self._episodes_wanted = None
+        initial = self.module.get_initial_state()
+        self._state = {name: part.repeat(self.num_envs, 1) for name, part in initial.items()}
 
     def _rollout(self, num_steps: int, explore: bool, random_actions: bool) -> RolloutFragment:
         """Steps all environments `num_steps` times and logs it."""
@@ -177,6 +179,7 @@ class AtariEnvRunner(Recovering):
         actions = np.empty((num_steps, self.num_envs), np.uint8)
         action_logp, rewards = np.empty((2, num_steps, self.num_envs), np.float32)
         terminated, truncated = np.empty((2, num_steps, self.num_envs), np.bool_)
+        state = np.stack([part.numpy() for part in self._state.values()]) if self._state else None
         for t in range(num_steps):
             frames[stack - 1 + t], first[t] = self._observations[:, -1], self._first
             actions[t], action_logp[t] = self._act(explore, random_actions, t)
@@ -192,6 +195,7 @@ class AtariEnvRunner(Recovering):
             terminated=terminated,
             truncated=truncated,
             weights_seq_no=self._weights_seq_no,
+            state=state,
         )
 
     @torch.inference_mode()
@@ -205,9 +209,7 @@ class AtariEnvRunner(Recovering):
         if random_actions:
             num_actions = int(self.env.single_action_space.n)
             return np.random.randint(num_actions, size=self.num_envs), -np.log(num_actions)
-        # RLlib's forward_exploration sets the mode of every layer first, at each step.
-        batch = {Columns.OBS: torch.from_numpy(self._observations)}
-        logits = self.module._forward(batch)[Columns.ACTION_DIST_INPUTS]
+        logits = self._logits()
         if explore:
             logits = logits / self.module.temperature
         if explore and self._epsilon is not None:
@@ -221,6 +223,20 @@ class AtariEnvRunner(Recovering):
         else:
             actions = logp.argmax(-1, True)
         return actions[:, 0].numpy(), logp.gather(-1, actions)[:, 0].numpy()
+
+    def _logits(self) -> torch.Tensor:
+        """Returns the policy's, [N, actions]; moves its LSTM on by a step."""
+        observations = torch.from_numpy(self._observations)
+        # RLlib's forward_exploration sets the mode of every layer first, at each step.
+        if not self._state:
+            outputs = self.module._forward({Columns.OBS: observations})
+            return outputs[Columns.ACTION_DIST_INPUTS]
+        goes_on = torch.from_numpy(~self._first)[:, None]
+        state = {name: part * goes_on for name, part in self._state.items()}
+        batch = {Columns.OBS: observations[:, None], Columns.STATE_IN: state}
+        outputs = self.module._forward(batch)
+        self._state = outputs[Columns.STATE_OUT]
+        return outputs[Columns.ACTION_DIST_INPUTS][:, 0]
 
     def _observe(
         self, observations: Any, rewards: Any, terminated: Any, truncated: Any, infos: Any

@@ -13,10 +13,12 @@ from torch import nn
 from payload.environments.atari import AtariSettings, make_vector_env
 from payload.experiment.fragment_settings import FragmentSettings
 from payload.experiment.impala_settings import ImpalaSettings
-from payload.impala.train_batch import FIRST, FRAMES, stack_frames
+from payload.impala.train_batch import FIRST, FRAMES, STATES, stack_frames
 
 STACKS = "stacks"
 """What `AtariModule.stack` returned, for a learner that passes over a minibatch several times."""
+STATE = ("h", "c")
+"""The parts of an LSTM's state."""
 LAYERS = {
     # A first stride of 3 takes a third more time, and Pong needs as many steps.
     "small": ((16, 6, 4), (32, 4, 2)),
@@ -34,7 +36,7 @@ PIXEL_STD_FLOOR = 8.0
 
 
 class AtariModule(TorchRLModule, ValueFunctionAPI):
-    """Convolutions and one dense layer, shared by policy and value.
+    """Convolutions and one dense layer, shared by policy and value; an LSTM may follow them.
 
     With `q_values`, the policy's logits are the values of the actions (PQN): there is no
     separate value, and layer normalisation follows each layer.
@@ -58,6 +60,12 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
         if self.of_actions:
             dense.append(nn.LayerNorm(hidden))
         self.body = nn.Sequential(conv, *dense, nn.ReLU())
+        self.lstm = None
+        if self.model_config.get("use_lstm"):
+            hidden, before = self.model_config["lstm_cell_size"], hidden
+            self.lstm = nn.LSTMCell(before, hidden)
+            for name, weight in self.lstm.named_parameters():
+                (nn.init.zeros_ if "bias" in name else nn.init.orthogonal_)(weight)
         self.policy = orthogonal(nn.Linear(hidden, int(self.action_space.n)), gain=0.01)
         if not self.of_actions:
             self.value = orthogonal(nn.Linear(hidden, 1), gain=1.0)
@@ -76,14 +84,55 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
         blank = self._normalize(torch.zeros_like(frames[0, 0]))
         return stack_frames(self._normalize(frames), batch[FIRST], blank).flatten(0, 1)
 
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, torch.Tensor]:
-        embeddings = self._embed(batch)
+    def get_initial_state(self) -> dict[str, torch.Tensor]:
+        """Returns the LSTM's state at the start of an episode, [cell] each; nothing without one."""
+        if self.lstm is None:
+            return {}
+        return {name: torch.zeros(self.lstm.hidden_size) for name in STATE}
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        """Returns RLlib's outputs of an env runner's stacks, [B, ...], or a train batch's frames.
+
+        With an LSTM, stacks are sequences, [B, S, ...], behind the state STATE_IN, [B, cell] each.
+        """
+        if self.lstm is None or FRAMES in batch:
+            embeddings = self._embed(batch)
+            return {
+                Columns.EMBEDDINGS: embeddings,
+                Columns.ACTION_DIST_INPUTS: self.policy(embeddings),
+            }
+        stacks = batch[Columns.OBS]
+        rows, slots = stacks.shape[:2]
+        inputs = self.body(self._normalize(stacks.flatten(0, 1))).view(rows, slots, -1)
+        state = tuple(batch[Columns.STATE_IN][name] for name in STATE)
+        embeddings, state = self._remember(inputs, state)
         return {
-            Columns.EMBEDDINGS: embeddings,
             Columns.ACTION_DIST_INPUTS: self.policy(embeddings),
+            Columns.STATE_OUT: dict(zip(STATE, state, strict=True)),
         }
 
-    def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, torch.Tensor]:
+    def _remember(
+        self,
+        inputs: torch.Tensor,
+        state: tuple[torch.Tensor, ...],
+        first: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        """Runs the LSTM over [B, S, hidden]; returns [B, S, cell] and the state behind it.
+
+        Args:
+            state: h and c before it, [B, cell] each.
+            first: [B, S] bool: an episode starts here, without memory.
+        """
+        assert self.lstm is not None
+        outputs = []
+        for slot in range(inputs.shape[1]):
+            if first is not None:
+                state = tuple(part * ~first[:, slot, None] for part in state)
+            state = self.lstm(inputs[:, slot], state)
+            outputs.append(state[0])
+        return torch.stack(outputs, 1), state
+
+    def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         outputs = self._forward(batch)
         if self.of_actions:
             return outputs
@@ -118,7 +167,12 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
         # K is the fastest axis, as in channels_last, whose backward pass takes a fifth less time on
         # CPUs. Not in bfloat16: it takes a third less time, but on three seeds tried Pong took 1.1
         # to over 2 times the steps.
-        return self.body(batch[STACKS] if STACKS in batch else self.stack(batch))
+        features = self.body(batch[STACKS] if STACKS in batch else self.stack(batch))
+        if self.lstm is None:
+            return features
+        first = batch[FIRST]
+        features = features.view(*first.shape, -1)
+        return self._remember(features, batch[STATES].unbind(1), first)[0].flatten(0, 1)
 
     def _normalize(self, pixels: torch.Tensor) -> torch.Tensor:
         """Maps uint8 [..., H, W] to float32, pixel by pixel."""
@@ -132,6 +186,8 @@ def network_of(settings: FragmentSettings) -> dict[str, Any]:
         "network": settings.network,
         "fcnet_hidden": settings.fcnet_hidden,
         "q_values": not isinstance(settings, ImpalaSettings),
+        "use_lstm": isinstance(settings, ImpalaSettings) and settings.use_lstm,
+        "lstm_cell_size": getattr(settings, "lstm_cell_size", None),
     }
 
 

@@ -33,6 +33,8 @@ class RolloutFragment:
     """[T, N]: the episode was cut after this step; the game would have continued."""
     weights_seq_no: int
     """The version of the weights that chose the actions."""
+    state: npt.NDArray[np.float32] | None = None
+    """[2, N, cell]: h and c of the policy's LSTM before the first step; None without one."""
 
     def __len__(self) -> int:
         """Returns the number of environment steps, T * N; RLlib counts a batch's steps with it."""

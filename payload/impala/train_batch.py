@@ -17,6 +17,8 @@ FRAMES = "frames"
 """[N, K - 1 + T + 1, H, W]: each frame once. The module stacks them, on the learner's device."""
 FIRST = "first"
 """[N, T + 1]: this observation is the first of its episode."""
+STATES = "states"
+"""[N, 2, cell]: h and c of the policy's LSTM before the first slot."""
 Rows = dict[str, torch.Tensor]
 """Rows of one trajectory each, [N, ...]."""
 
@@ -64,7 +66,9 @@ class FragmentsToTrainBatch(ConnectorV2):
             padded[:, :num_steps] = values.T
             return padded
 
+        state = {} if fragment.state is None else {STATES: fragment.state.swapaxes(0, 1)}
         return {
+            **state,
             FRAMES: fragment.frames.swapaxes(0, 1),
             FIRST: fragment.first.T,
             Columns.ACTIONS: rows(fragment.actions, np.int64),

@@ -52,14 +52,6 @@ def test_a_replay_buffer_beyond_the_memory_is_refused_with_what_fits(run: str) -
     check(facts, run, replay_buffer_capacity=int(said.split()[-2]) // 2)
 
 
-@pytest.mark.parametrize("run", ["IMPALA", "APPO"])
-def test_an_lstm_on_the_fast_path_of_atari_games_is_refused(run: str) -> None:
-    game = EnvironmentFacts(7056, actions="Discrete(6)", discrete=True, atari=True)
-    assert "allowed: run PPO, or another environment" in refusal(game, run, use_lstm=True)
-    check(game, "PPO", use_lstm=True)
-    check(TWO_ACTIONS, run, use_lstm=True)
-
-
 SEVERAL = EnvironmentFacts(8, actions="MultiDiscrete([2 3])", composed=True)
 
 

@@ -22,7 +22,14 @@ class CatchVectorEnv(VectorEnv[Any, Any, Any]):
     for a missed one; an episode is one ball, BOARD - 1 steps.
     """
 
-    def __init__(self, num_envs: int, image_size: int, frame_stack: int) -> None:
+    def __init__(
+        self, num_envs: int, image_size: int, frame_stack: int, hidden: bool = False
+    ) -> None:
+        """
+        Args:
+            hidden: The ball is seen in its first row only: an agent has to remember its column.
+        """
+        self._hidden = hidden
         self.num_envs, self.image_size = num_envs, image_size
         self._stack_shape = (frame_stack, image_size, image_size)
         self.single_observation_space = spaces.Box(0, 255, self._stack_shape, np.uint8)
@@ -63,7 +70,8 @@ class CatchVectorEnv(VectorEnv[Any, Any, Any]):
         cells = np.zeros((self.num_envs, BOARD, BOARD), np.uint8)
         boards = np.arange(self.num_envs)
         cells[boards, BOARD - 1, self._paddle] = 128
-        cells[boards, self._row, self._ball] = 255
+        seen = (self._row == 0) | (not self._hidden)
+        cells[boards[seen], self._row[seen], self._ball[seen]] = 255
         picture = cells.repeat(CELL, 1).repeat(CELL, 2)
         self._frames[:, -1] = 0
         self._frames[:, -1, : BOARD * CELL, : BOARD * CELL] = picture

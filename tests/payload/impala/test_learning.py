@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.learner import Learner
 from ray.rllib.core.learner.training_data import TrainingData
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
@@ -20,6 +22,7 @@ from payload.environments.atari import AtariSettings
 from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.read import read_experiment
 from payload.impala.atari_env_runner import AtariEnvRunner
+from payload.impala.train_batch import FragmentsToTrainBatch
 from tests.payload.impala.catch import CatchVectorEnv
 
 pytestmark = pytest.mark.slow
@@ -28,6 +31,7 @@ SIZES = {"num_envs_per_env_runner": 16, "rollout_fragment_length": 32}
 NUM_FRAGMENTS = {"IMPALA": 50, "APPO": 30, "PQN": 40}
 """Each has 512 environment steps. APPO passes over each of them three times."""
 EXPLORATION = {"PQN": {"epsilon": [[0, 1.0], [10_000, 0.05]]}}
+MEMORY = {"use_lstm": True, "lstm_cell_size": 64, "frame_stack": 1}
 MEASURED = 10
 """The episodes of this many last fragments count."""
 
@@ -35,25 +39,23 @@ MEASURED = 10
 @pytest.fixture(autouse=True)
 def _catch(monkeypatch: pytest.MonkeyPatch) -> None:
     def make(settings: AtariSettings, num_envs: int, **_: Any) -> CatchVectorEnv:
-        return CatchVectorEnv(num_envs, settings.image_size, settings.frame_stack)
+        hidden = settings.frame_stack == 1
+        return CatchVectorEnv(num_envs, settings.image_size, settings.frame_stack, hidden)
 
     monkeypatch.setattr("payload.impala.atari_env_runner.make_vector_env", make)
     monkeypatch.setattr("payload.impala.module.make_vector_env", make)
 
 
-def return_after_learning(run: str) -> float:
-    """Trains on NUM_FRAGMENTS; returns the mean return of the last episodes, in [-1, 1]."""
-    raw = {
-        "run": run,
-        "config": {**SIZES, **EXPLORATION.get(run, {}), "num_env_runners": 1, "seed": 1},
-    }
+def return_after_learning(run: str, num_fragments: int, **more: Any) -> float:
+    """Trains on rollout fragments; returns the mean return of the last episodes, in [-1, 1]."""
+    raw = {"run": run, "config": {**SIZES, **more, "num_env_runners": 1, "seed": 1}}
     experiment = read_experiment(raw).experiment
     config = algorithm_config(experiment, with_defaults(experiment, atari=True, num_env_runners=1))
     env_runner = AtariEnvRunner(config=config, worker_index=1)
     learner = config.build_learner(env=env_runner.env, spaces=env_runner.get_spaces())
     returns: list[float] = []
-    for fragment in range(NUM_FRAGMENTS[run]):
-        if fragment == NUM_FRAGMENTS[run] - MEASURED:
+    for fragment in range(num_fragments):
+        if fragment == num_fragments - MEASURED:
             returns.clear()
         episodes = env_runner.sample()
         returns += [episode.rewards.sum() / episode.terminated.sum() for episode in episodes]
@@ -72,4 +74,33 @@ def return_after_learning(run: str) -> float:
 @pytest.mark.parametrize("run", NUM_FRAGMENTS)
 def test_catch_is_learnt_in_a_few_seconds(run: str) -> None:
     # A paddle that stands still catches one ball in six: -0.67.
-    assert return_after_learning(run) > 0.0
+    mean = return_after_learning(run, NUM_FRAGMENTS[run], **EXPLORATION.get(run, {}))
+    assert mean > 0.0
+
+
+def test_an_lstm_remembers_where_the_ball_was() -> None:
+    # Without a memory it stays at -0.5.
+    assert return_after_learning("APPO", 80, **MEMORY) > 0.0
+
+
+def test_a_learners_lstm_is_in_the_state_of_the_env_runners() -> None:
+    raw = {"run": "IMPALA", "config": {**SIZES, **MEMORY, "num_env_runners": 1, "seed": 1}}
+    experiment = read_experiment(raw).experiment
+    config = algorithm_config(experiment, with_defaults(experiment, atari=True, num_env_runners=1))
+    env_runner = AtariEnvRunner(config=config, worker_index=1)
+    module = env_runner.module
+    with torch.no_grad():
+        module.policy.weight.mul_(100.0)  # Untrained, its policy hardly depends on the state.
+    env_runner.sample()
+    (fragment,) = env_runner.sample()  # Episodes end in it, and it begins within one.
+    assert not fragment.first[0].any()
+    assert fragment.state is not None
+    assert fragment.state.any()
+    connector = FragmentsToTrainBatch(module.observation_space, module.action_space)
+    batch = connector(episodes=[fragment], batch={})[DEFAULT_MODULE_ID]
+    with torch.no_grad():
+        logits = module._forward(batch)[Columns.ACTION_DIST_INPUTS]
+    logp = torch.log_softmax(logits, -1).gather(-1, batch[Columns.ACTIONS].view(-1, 1))
+    steps = logp.view(SIZES["num_envs_per_env_runner"], -1)[:, :-1].T
+    np.testing.assert_allclose(steps, fragment.action_logp, rtol=1e-4, atol=1e-4)
+    env_runner.stop()
