@@ -6,8 +6,9 @@
 4. `train_batch.py` makes the train batch of them, adds replayed rows and stacks the frames, all in
    the learner's process.
 5. `learner.py` passes over the minibatches. Each gradient step gets logits and values from
-   `module.py` and a loss, clips the gradients and runs the optimizer. The losses: `loss.py` of
-   `policy_gradient_learners.py` (IMPALA, APPO), and `q_learner.py` (PQN).
+   `module.py` and a loss from a subclass, clips the gradients and runs the optimizer.
+   `policy_gradient_learners.py` has IMPALA's and APPO's with `policy_gradient_loss.py` and
+   `vtrace.py`, `q_learner.py` has PQN's.
 6. `schedule.py` computes what changes while the run progresses: learning rate, coefficients,
    temperature, sizes. The driver sets it after each iteration.
 7. `state_server.py` provides env runners with the newest weights.

@@ -8,7 +8,7 @@ from ray.rllib.algorithms.impala.impala import LEARNER_RESULTS_CURR_ENTROPY_COEF
 from ray.rllib.core import DEFAULT_MODULE_ID
 
 from payload.impala.learner import FragmentLearner
-from payload.impala.loss import (
+from payload.impala.policy_gradient_loss import (
     Coefficients,
     PolicyGradientLoss,
     PolicyLosses,

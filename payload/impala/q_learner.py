@@ -7,9 +7,9 @@ import torch
 from ray.rllib.core.columns import Columns
 
 from payload.impala.learner import TOTAL_LOSS, FragmentLearner
-from payload.impala.loss import vtrace
 from payload.impala.schedule import GREEDY
 from payload.impala.train_batch import FIRST
+from payload.impala.vtrace import vtrace
 
 
 class QLearner(FragmentLearner):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from payload.impala.loss import DECAY, RunningNormalizer
+from payload.impala.policy_gradient_loss import DECAY, RunningNormalizer
 
 STEPS = 6
 EVERY, BOTH = torch.ones(STEPS, dtype=torch.bool), torch.ones(2, dtype=torch.bool)

@@ -34,11 +34,16 @@ from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.read import read_experiment
 from payload.impala import train_batch as batches
 from payload.impala.learner import Adam
-from payload.impala.loss import PROXIMAL_LOGP, PolicyGradientLoss, RunningNormalizer, vtrace
 from payload.impala.policy_gradient_learners import SurrogateLearner, VTraceLearner
+from payload.impala.policy_gradient_loss import (
+    PROXIMAL_LOGP,
+    PolicyGradientLoss,
+    RunningNormalizer,
+)
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.impala.schedule import UpdateSettings, annealed, near_limit
 from payload.impala.train_batch import FIRST, FRAMES, FragmentsToTrainBatch
+from payload.impala.vtrace import vtrace
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("pixel_statistics_once")]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from ray.rllib.algorithms.impala import vtrace_torch
 
-from payload.impala.loss import VTraceReturns, vtrace
+from payload.impala.vtrace import VTraceReturns, vtrace
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
