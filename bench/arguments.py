@@ -40,12 +40,15 @@ def add_bench(commands: Any) -> None:
         default="cuda",
         help="device for --gpu; cpu tries the check without a GPU (default cuda)",
     )
-    add("--run", default="IMPALA", help="algorithm of --learn (default IMPALA)")
+    add(
+        "--run", help="algorithm of --learn (default IMPALA) or --games (APPO or PQN, default APPO)"
+    )
     add(
         "--experiment",
         type=Path,
         help="experiment file of --learn (default experiments/pong.yaml, for APPO "
-        "experiments/pong-appo.yaml) or of --games (default experiments/atari.yaml)",
+        "experiments/pong-appo.yaml) or of --games (default experiments/atari.yaml, for PQN "
+        "experiments/atari-pqn.yaml)",
     )
     add(
         "--against",

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from payload.commands.prepare import check_positive
-from payload.errors import UserError
+from payload.errors import UserError, nearest
 from payload.run.run_folder import check_writable
 
 
@@ -34,7 +34,7 @@ def bench(options: argparse.Namespace) -> int:
         from bench.games import bench_games
 
         return bench_games(
-            options.experiment or Path("experiments/atari.yaml"),
+            options.experiment or _of_games(options.run),
             options.games,
             options.seeds,
             options.steps,
@@ -47,12 +47,25 @@ def bench(options: argparse.Namespace) -> int:
         return measure(options.seconds, options.rounds, options.results)
     from bench.learning import bench_learning
 
-    pong = "pong-appo" if options.run == "APPO" else "pong"
+    run = options.run or "IMPALA"
+    pong = "pong-appo" if run == "APPO" else "pong"
     return bench_learning(
         options.experiment or Path(f"experiments/{pong}.yaml"),
-        options.run,
+        run,
         options.seeds,
         options.results,
         options.first_seed,
         options.against,
     )
+
+
+def _of_games(run: str | None) -> Path:
+    """Returns the experiment with one setting for all games."""
+    files = {"APPO": "atari", "PQN": "atari-pqn"}
+    run = run or "APPO"
+    if run not in files:
+        raise UserError(
+            f"--run {run}: --games has settings for {' and '.join(files)}{nearest(run, files)}. "
+            "Next: --experiment FILE with your own"
+        )
+    return Path(f"experiments/{files[run]}.yaml")

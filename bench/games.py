@@ -90,8 +90,9 @@ def bench_games(
 ) -> int:
     """Trains games with the settings of an experiment; prints, writes and draws their scores.
 
-    Writes bench_games_<steps>.json and .png after every run; the runs keep their files in
-    bench-games/. The exit code is 1 if a run failed.
+    Writes bench_games_<steps>.json and .png after every run, for other algorithms than APPO
+    bench_games_<algorithm>_<steps>; the runs keep their files in bench-games/. The exit code is 1
+    if a run failed.
 
     Args:
         experiment: Its env and stop are ignored.
@@ -105,7 +106,8 @@ def bench_games(
         if game not in GAMES:
             names = ", ".join(GAMES)
             raise UserError(f"--games {game}: unknown{nearest(game, GAMES)}; known: {names}")
-    path = results / f"bench_games_{steps}.json"
+    algorithm = "" if settings["run"] == "APPO" else f"{settings['run'].lower()}_"
+    path = results / f"bench_games_{algorithm}{steps}.json"
     first = int(time.time()) if first_seed is None else first_seed
     runs = [] if first_seed is None else _read(path, settings)
     picture = path.with_suffix(".png")

@@ -32,6 +32,7 @@ from bench.trainer import Row, read_progress
 from payload.errors import UserError
 from payload.tracking.metrics import STEPS
 from tests.payload.command_line import in_process, wait_for, with_database
+from volley.cli import main
 
 RUNS = "bench-games"
 """Folder of the runs, inside the results folder."""
@@ -115,12 +116,23 @@ def test_runs_with_other_settings_are_not_taken_for_this_experiments(tmp_path: P
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_an_algorithm_without_one_setting_for_all_games_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["bench", "--games", "--run", "DQN"]) == 2
+    assert "--run DQN: --games has settings for APPO and PQN (did you" in capsys.readouterr().err
+
+
 @pytest.mark.slow
-def test_runs_that_the_file_has_are_drawn_without_training(tmp_path: Path) -> None:
-    path = tmp_path / "bench_games_2500000.json"
-    kept = {"settings": settings_of(EXPERIMENT), "runs": [asdict(game_run())]}
+@pytest.mark.parametrize(("file", "algorithm"), [("atari", ""), ("atari-pqn", "pqn_")])
+def test_runs_that_the_file_has_are_drawn_without_training(
+    tmp_path: Path, file: str, algorithm: str
+) -> None:
+    experiment = EXPERIMENT.with_stem(file)
+    path = tmp_path / f"bench_games_{algorithm}2500000.json"
+    kept = {"settings": settings_of(experiment), "runs": [asdict(game_run())]}
     path.write_text(json.dumps(kept))
-    assert bench_games(EXPERIMENT, ["Qbert"], 1, 2_500_000, tmp_path, first_seed=1) == 0
+    assert bench_games(experiment, ["Qbert"], 1, 2_500_000, tmp_path, first_seed=1) == 0
     assert path.with_suffix(".png").exists()
 
 
