@@ -231,8 +231,8 @@ class AtariEnvRunner(Recovering):
         if not self._state:
             outputs = self.module._forward({Columns.OBS: observations})
             return outputs[Columns.ACTION_DIST_INPUTS]
-        goes_on = torch.from_numpy(~self._first)[:, None]
-        state = {name: part * goes_on for name, part in self._state.items()}
+        continues = torch.from_numpy(~self._first)[:, None]
+        state = {name: part * continues for name, part in self._state.items()}
         batch = {Columns.OBS: observations[:, None], Columns.STATE_IN: state}
         outputs = self.module._forward(batch)
         self._state = outputs[Columns.STATE_OUT]

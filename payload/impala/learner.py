@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from abc import abstractmethod
 from contextlib import suppress
 from dataclasses import replace
 from queue import Empty
@@ -56,6 +57,7 @@ class FragmentLearner(ThreadWatch, IMPALATorchLearner):
     loss.
     """
 
+    @abstractmethod
     def loss_of(self, minibatch: dict[str, Any], outputs: dict[str, Any]) -> Loss:
         """Returns the loss of a minibatch.
 
@@ -63,7 +65,6 @@ class FragmentLearner(ThreadWatch, IMPALATorchLearner):
             minibatch: Columns [N, T + 1], see FragmentsToTrainBatch.
             outputs: The module's outputs, [N * (T + 1), ...], row by row.
         """
-        raise NotImplementedError
 
     def settings_used(self) -> dict[str, float]:
         """Returns the current values of settings that change during a run, by metric name."""
