@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 import torch
 from ray.rllib.core.columns import Columns
-from ray.rllib.core.learner.learner import ENTROPY_KEY, Learner
+from ray.rllib.core.learner.learner import ENTROPY_KEY
 
+from payload.impala.learner import TOTAL_LOSS
+from payload.impala.masked import explained_variance, masked_mean
 from payload.impala.train_batch import FIRST
 from payload.impala.vtrace import vtrace
 
@@ -38,22 +40,6 @@ class Coefficients:
     value_loss: float
     entropy: float
     uniform_kl: float
-
-
-@dataclass(frozen=True)
-class LossTerms:
-    """A loss and its terms: means over the steps of a minibatch that count."""
-
-    total: torch.Tensor
-    policy_loss: torch.Tensor
-    value_loss: torch.Tensor
-    entropy: torch.Tensor
-    uniform_kl: torch.Tensor
-    """KL(uniform || policy)."""
-    explained_variance: torch.Tensor
-    """The share of the targets' variance that the values explain."""
-    kl: torch.Tensor
-    """An estimate of KL(env runner's policy || policy)."""
 
 
 class PolicyGradientLoss:
@@ -136,43 +122,27 @@ class PolicyGradientLoss:
         values = self._coefficients.value_loss * weights * self._of_every_slot(self._errors)
         return logits.flatten(0, 1), values.flatten()
 
-    def terms(self) -> LossTerms:
+    def metrics(self) -> dict[str, torch.Tensor]:
+        """Returns the loss and its terms, means over the steps that count, by metric name.
+
+        `mean_kl_loss` estimates KL(env runner's policy || policy).
+        """
         mask = self._mask.t()[:-1]
-
-        def mean(values: torch.Tensor) -> torch.Tensor:
-            # Not values[mask]: the host would wait for the number of its elements.
-            return torch.where(mask, values, 0.0).sum() / self._num_steps
-
-        unexplained = mean((self._errors - mean(self._errors)).square())
-        variance = mean((self._targets - mean(self._targets)).square())
-        policy_loss = mean(self._policy_losses.losses)
-        value_loss = 0.5 * mean(self._errors.square())
-        entropy = mean(self._entropies().t()[:-1])
+        policy_loss = masked_mean(self._policy_losses.losses, mask)
+        value_loss = 0.5 * masked_mean(self._errors.square(), mask)
+        entropy = masked_mean(self._entropies(), self._mask)
         num_actions = self._all_logp.shape[-1]
-        uniform_kl = mean(-self._all_logp.mean(-1).t()[:-1] - math.log(num_actions))
-        return LossTerms(
-            total=policy_loss
+        uniform_kl = masked_mean(-self._all_logp.mean(-1) - math.log(num_actions), self._mask)
+        return {
+            TOTAL_LOSS: policy_loss
             + self._coefficients.value_loss * value_loss
             + self._coefficients.uniform_kl * uniform_kl
             - self._coefficients.entropy * entropy,
-            policy_loss=policy_loss,
-            value_loss=value_loss,
-            entropy=entropy,
-            uniform_kl=uniform_kl,
-            explained_variance=1.0 - unexplained / variance.clamp(min=1e-8),
-            kl=-mean(self._log_rhos),
-        )
-
-    def metrics(self) -> dict[str, torch.Tensor]:
-        """Returns the terms by metric name."""
-        terms = self.terms()
-        return {
-            Learner.TOTAL_LOSS_KEY: terms.total,
-            "policy_loss": terms.policy_loss,
-            "vf_loss": terms.value_loss,
-            "vf_explained_var": terms.explained_variance,
-            ENTROPY_KEY: terms.entropy,
-            "mean_kl_loss": terms.kl,
+            "policy_loss": policy_loss,
+            "vf_loss": value_loss,
+            "vf_explained_var": explained_variance(self._targets, self._errors, mask),
+            ENTROPY_KEY: entropy,
+            "mean_kl_loss": -masked_mean(self._log_rhos, mask),
         }
 
     def _entropies(self) -> torch.Tensor:

@@ -7,6 +7,7 @@ import torch
 from ray.rllib.core.columns import Columns
 
 from payload.impala.learner import TOTAL_LOSS, FragmentLearner
+from payload.impala.masked import explained_variance, masked_mean
 from payload.impala.schedule import GREEDY
 from payload.impala.train_batch import FIRST
 from payload.impala.vtrace import vtrace
@@ -58,17 +59,10 @@ class QLoss:
 
     def metrics(self) -> dict[str, torch.Tensor]:
         """Returns the loss, the mean value and the explained variance, by metric name."""
-
-        def mean(values: torch.Tensor) -> torch.Tensor:
-            return torch.where(self._mask, values, 0.0).sum() / self._num_steps
-
-        squares = mean(self._errors.square())
-        variance = mean((self._targets - mean(self._targets)).square())
-        unexplained = squares - mean(self._errors).square()
         return {
-            TOTAL_LOSS: 0.5 * squares,
-            "qf_mean": mean(self._best),
-            "vf_explained_var": 1.0 - unexplained / variance.clamp(min=1e-8),
+            TOTAL_LOSS: 0.5 * masked_mean(self._errors.square(), self._mask),
+            "qf_mean": masked_mean(self._best, self._mask),
+            "vf_explained_var": explained_variance(self._targets, self._errors, self._mask),
         }
 
 

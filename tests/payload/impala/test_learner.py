@@ -33,7 +33,7 @@ from payload.algorithms.algorithm_config import algorithm_config
 from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.read import read_experiment
 from payload.impala import train_batch as batches
-from payload.impala.learner import Adam
+from payload.impala.learner import TOTAL_LOSS, Adam
 from payload.impala.policy_gradient_learners import SurrogateLearner, VTraceLearner
 from payload.impala.policy_gradient_loss import (
     PROXIMAL_LOGP,
@@ -195,7 +195,7 @@ def first_loss(learner: VTraceLearner, batch: TrainBatch) -> PolicyGradientLoss:
 
 
 def loss_of(learner: VTraceLearner, batch: TrainBatch) -> torch.Tensor:
-    return first_loss(learner, batch).terms().total
+    return first_loss(learner, batch).metrics()[TOTAL_LOSS]
 
 
 def gradient_of(learner: VTraceLearner, batch: TrainBatch) -> torch.Tensor:
