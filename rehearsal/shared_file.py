@@ -27,7 +27,7 @@ def locked(file: Path) -> Iterator[None]:
 
 
 def read(file: Path, kind: type[Content]) -> Content:
-    """Returns the dataclass in a JSON file; one with its defaults if there is no file."""
+    """Returns the dataclass in a JSON file; one with its defaults without a file."""
     if not file.exists():
         return kind()
     content: Content = _adapter(kind).validate_json(file.read_bytes())

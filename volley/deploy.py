@@ -15,7 +15,7 @@ def deploy(options: argparse.Namespace) -> int:
     """Runs `pulumi up` or `pulumi destroy`; returns its exit code.
 
     Raises:
-        UserError: Pulumi or volley's program is not installed, or there is no project.
+        UserError: Pulumi or volley's program is not installed, or the folder has no project.
     """
     if find_spec("pulumi_azure_native") is None:
         raise not_installed("pulumi-azure-native", "infra")

@@ -66,7 +66,7 @@ class SavedResults:
         """Returns a manifest of an experiment's runs, as volley-head's.
 
         Raises:
-            UserError: There is no such experiment, or the account cannot be read.
+            UserError: No such experiment exists, or the account cannot be read.
         """
         from head.saved_runs import LINK
 

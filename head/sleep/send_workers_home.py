@@ -14,7 +14,7 @@ from ..resource_manager import ResourceManagerError, for_machine
 def main() -> int:
     settings = read_settings()
     if settings is None or settings.scaling == "cpu":
-        return 0  # There is no worker yet, or Azure's own rules scale them.
+        return 0  # No worker exists yet, or Azure's own rules scale them.
     scale_set = ScaleSet(for_machine(settings.endpoint), settings.scale_set)
     try:
         # Whatever Ray's autoscaler has changed meanwhile.

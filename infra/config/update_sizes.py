@@ -29,7 +29,7 @@ class NoListError(Exception):
 def main(arguments: list[str], file: Path = FILE) -> int:
     """Updates each size of the file that the location has.
 
-    Returns 0, or 2 if there is no list; then the file is unchanged.
+    Returns 0, or 2 without a list; then the file is unchanged.
     """
     location = location_of("sizes", arguments)
     if location is None:

@@ -62,7 +62,7 @@ def _by_load(
     settings: StackSettings, scale_set: pulumi.Output[str]
 ) -> monitor.AutoscaleProfileArgs:
     """Adds a worker after 10 minutes above 80 % CPU, removes one after 30 minutes below 20 %."""
-    # Without a worker there is no CPU to measure, and Azure would never add one.
+    # Without a worker, no CPU can be measured, and Azure would never add one.
     least = str(min(max(1, settings.min_workers), settings.max_workers))
     return monitor.AutoscaleProfileArgs(
         name="cpu",

@@ -28,7 +28,7 @@ def evaluate(options: argparse.Namespace) -> int:
     """Plays the episodes and prints their returns; returns the exit code.
 
     Raises:
-        UserError: There is no checkpoint, or it cannot be played with these options.
+        UserError: No checkpoint exists, or it cannot be played with these options.
     """
     check_positive("--episodes", options.episodes)
     check_positive("--max-episode-steps", options.max_episode_steps)

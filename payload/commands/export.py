@@ -11,7 +11,7 @@ def export(options: argparse.Namespace) -> int:
     """Writes the model and compares it with torch; returns the exit code, 1 if it differs.
 
     Raises:
-        UserError: There is no checkpoint, or it cannot be exported.
+        UserError: No checkpoint exists, or it cannot be exported.
     """
     if not options.onnx.absolute().parent.is_dir():
         raise UserError(f"--onnx {options.onnx}: the folder does not exist")

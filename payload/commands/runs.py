@@ -20,7 +20,7 @@ def runs(options: argparse.Namespace) -> int:
     """Lists the runs, or deletes those that are named; returns the exit code.
 
     Raises:
-        UserError: There is no such run, or it is training.
+        UserError: No such run exists, or it is training.
     """
     from payload.run.run_folder import RUNS, RunFolder
 

@@ -34,7 +34,7 @@ class GymnasiumEnvRunner(Recovering):
     """Samples episodes from any Gymnasium environment.
 
     The driver's own env runner makes its environments on the first call of `sample`: it samples
-    only if there is no other, and the driver may have no display for a simulator.
+    only if it is the only one, and the driver may have no display for a simulator.
     """
 
     env: DictInfoToList | None

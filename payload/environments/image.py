@@ -56,7 +56,7 @@ def pull(image: str, gcs: str | None = None) -> Path:
 
     Raises:
         UserError: The registry does not give this image to this machine.
-        TemporaryError: The registry did not answer, or there is no space.
+        TemporaryError: The registry did not answer, or the disk is full.
     """
     images = Path.home() / IMAGES
     bundle = images / hashlib.sha256(image.encode()).hexdigest()[:16]

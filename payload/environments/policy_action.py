@@ -42,7 +42,7 @@ class PolicyActions:
     def __init__(self, space: spaces.Space[Any]) -> None:
         """
         Raises:
-            UserError: There is no network for a part; the space is empty or too large.
+            UserError: No network takes a part; the space is empty or too large.
         """
         parts = entries(space, "action_space")
         check_size(parts, MAX_OUTPUTS, "outputs of the network")

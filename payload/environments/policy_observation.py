@@ -37,7 +37,7 @@ class PolicyObservations:
             name: How code reaches the space.
 
         Raises:
-            UserError: There is no network for a part; the space is empty or too large.
+            UserError: No network takes a part; the space is empty or too large.
         """
         self.space = space
         parts = entries(space, name, "wrappers: [{FilterObservation: {filter_keys: [...]}}] helps")
@@ -103,7 +103,7 @@ def policy_observations(
         keeps_dict: Whether the parts of a Dict stay apart.
 
     Raises:
-        UserError: There is no network for a part; the space is empty or too large.
+        UserError: No network takes a part; the space is empty or too large.
     """
     if keeps_dict and isinstance(space, spaces.Dict):
         return DictObservations(space)

@@ -30,7 +30,7 @@ def entries(space: spaces.Space[Any], name: str, remedy: str = "") -> list[Entry
         remedy: What helps if another part of a Dict is none.
 
     Raises:
-        UserError: There is no network for a part.
+        UserError: No network takes a part.
     """
     parts = list(_entries(space, name))
     for entry in parts:

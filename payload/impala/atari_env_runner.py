@@ -63,7 +63,7 @@ class AtariEnvRunner(Recovering):
         """Samples one rollout fragment; see RLlib's SingleAgentEnvRunner for the arguments.
 
         The driver's own env runner makes its environment here, on the first call: it samples
-        only if there is no other, and loading the games takes seconds.
+        only if it is the only one, and loading the games takes seconds.
         """
         if self.env is None:
             self.make_env()

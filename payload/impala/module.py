@@ -38,8 +38,8 @@ PIXEL_STD_FLOOR = 8.0
 class AtariModule(TorchRLModule, ValueFunctionAPI):
     """Convolutions and one dense layer, shared by policy and value; an LSTM may follow them.
 
-    With `q_values`, the policy's logits are the values of the actions (PQN): there is no
-    separate value, and layer normalisation follows each layer.
+    With `q_values`, the policy's logits are the values of the actions (PQN): a separate value
+    is not learned, and layer normalisation follows each layer.
 
     Pixels are normalised one by one with the mean and standard-deviation image of
     random play; without that, Pong at 42x42 shows no learning by half a million steps.

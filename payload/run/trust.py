@@ -66,7 +66,7 @@ def check_trust(what: str, signed: Sequence[Signed], code: Mapping[str, str], tr
         trust: Whether the person has said already that it may.
 
     Raises:
-        UserError: It may not, or there is no terminal to ask at.
+        UserError: It may not, or no terminal is there to ask.
     """
     if not code or all(each.is_own() for each in signed):
         return

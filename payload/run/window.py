@@ -19,7 +19,7 @@ def watch(checkpoint: Checkpoint, episodes: int, seed: int = 0) -> int:
 
     Raises:
         ImportError: pygame is not installed.
-        pygame.error: There is no display.
+        pygame.error: The machine has no display.
     """
     import pygame
 

@@ -52,7 +52,7 @@ until = partial(wait_until, pause_s=PROCESS_POLL_S)
 
 
 def run_queue(context: Context, outcomes: Outcomes) -> list[str]:
-    """Runs the acts; if the first one fails, there is no cluster for the others."""
+    """Runs the acts; if the first one fails, the others have no cluster."""
     act = outcomes.act
     if not act("up", "one worker, and the stack's experiment trains", up, context):
         return []

@@ -71,7 +71,7 @@ def timed(what: str) -> Iterator[None]:
 
 
 def text_of(path: Path) -> str | None:
-    """Returns the content of a file; None if there is no file."""
+    """Returns the content of a file; None without a file."""
     return path.read_text().strip() if path.exists() else None
 
 

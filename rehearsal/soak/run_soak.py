@@ -53,7 +53,7 @@ ASLEEP_S = 60.0 * SLEEPS_AFTER_MINUTES + 240.0
 
 
 def run_soak(context: Context, outcomes: Outcomes, seed: int, minutes: float) -> list[str]:
-    """Runs the soak; if `up` fails, there is no cluster for it."""
+    """Runs the soak; if `up` fails, it has no cluster."""
     if not isinstance(context.driver, PulumiCli):
         raise UnexpectedError("`volley` needs the pulumi CLI, which is not on the PATH")
     act = outcomes.act

@@ -126,5 +126,5 @@ def acknowledged(state_file: Path, event_id: str) -> bool:
 
 
 def read(state_file: Path) -> State:
-    """Returns the state in the file; an empty state if there is no file."""
+    """Returns the state in the file; an empty state without a file."""
     return shared_file.read(state_file, State)
