@@ -6,10 +6,13 @@ A run keeps that in its folder, see MLflowRun.close. On a laptop the next `volle
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from payload.errors import first_line
@@ -37,16 +40,37 @@ def deliver(results: Path) -> Iterator[str]:
     """Delivers what MLflow has not received of the ended runs below `results`.
 
     Yields:
-        A line for each run: MLflow has everything now, or why not.
+        A line for each run: MLflow has everything now, or why not. None while another process
+        delivers them.
     """
-    for folder in _folders(results):
+    if not _folders(results):
+        return
+    with _alone(results / RUNS) as is_alone:
+        for folder in _folders(results) if is_alone else []:
+            try:
+                outcome = _deliver(results, folder)
+            except Exception as error:  # MLflow raises errors of several libraries.
+                file = folder.undelivered_file
+                outcome = f"MLflow has not received {file}, which is kept: {first_line(error)}"
+            if outcome:
+                yield outcome
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[bool]:
+    """Whether no other process delivers now. Two of them would make two MLflow runs of one."""
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
         try:
-            outcome = _deliver(results, folder)
-        except Exception as error:  # MLflow raises errors of several libraries.
-            file = folder.undelivered_file
-            outcome = f"MLflow has not received {file}, which is kept: {first_line(error)}"
-        if outcome:
-            yield outcome
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        except OSError:  # The file system has no locks.
+            pass
+        yield True
+    finally:
+        os.close(lock)
 
 
 def _folders(results: Path) -> list[RunFolder]:

@@ -178,7 +178,7 @@ def test_a_run_is_resumed_where_it_was_interrupted_and_not_repeated(
         assert bench_games(experiment, ["Breakout"], 1, 2000, tmp_path, first_seed=5) == 0
     # Compared as text: without an episode, the mean return is NaN.
     assert str(rows_of(results)[: len(before)]) == str(before)
-    (run,) = json.loads((tmp_path / "bench_games_2000.json").read_text())["runs"]
+    (run,) = json.loads((tmp_path / "bench_games_impala_2000.json").read_text())["runs"]
     assert (run["game"], run["seed"], run["steps"]) == ("Breakout", 5, 2000)
 
 

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -256,6 +257,17 @@ def test_an_old_file_does_not_change_the_end_of_a_run_that_has_continued(laptop:
     laptop.deliver()
     (tracked,) = laptop.runs(folder)
     assert tracked.info.status == "FINISHED"
+
+
+def test_two_processes_that_deliver_at_once_make_one_run(laptop: Laptop) -> None:
+    folders = [laptop.folder(name) for name in "abcd"]
+    laptop.server.mode = "away"
+    for folder in folders:
+        end(laptop.start(folder))
+    with ThreadPoolExecutor() as pool:
+        told = [*pool.map(lambda _: laptop.deliver(), range(4))]
+    assert sorted(map(len, told)) == [0, 0, 0, 4]
+    assert [len(laptop.runs(folder)) for folder in folders] == [1] * 4
 
 
 def test_a_trial_comes_into_its_search(laptop: Laptop) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from payload.run.run_folder import UNDELIVERED
+from payload.run.undelivered import deliver
 from payload.tracking.mlflow_experiment import PARENT
-from tests.payload.command_line import in_process, tracked_runs, with_database
+from tests.payload.command_line import in_process, tracked_runs, wait_for, with_database
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_here")]
 
@@ -41,9 +43,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     done = in_process(folder, "train", "cart.yaml", "--seeds", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     (group,) = folder.glob("results/runs/seeds_*")
-    # Also delivers to MLflow what a busy machine could not in time.
     resumed = in_process(folder, "train", "--resume", str(group))
     assert resumed.returncode == 0, resumed.stderr
+    # On a busy machine both may end before MLflow has everything.
+    wait_for(lambda: not [*deliver(folder / "results"), *folder.rglob(UNDELIVERED)])
     return Trained(folder, group, done.stdout, resumed.stdout)
 
 
