@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rehearsal import shared_file
-from rehearsal.addresses import BLOB_ADDRESS, MANAGEMENT_ADDRESS
+from rehearsal.addresses import BLOB_ADDRESS, LOGS_ADDRESS, LOGS_HOST, MANAGEMENT_ADDRESS
 from rehearsal.azure.blob.blob_proxy import HOST_SUFFIX, Access
 from rehearsal.azure.blob.blob_storage import BlobStorage
 from rehearsal.azure.management import management_service
@@ -84,7 +84,8 @@ def _hosts(wanted: Plan, machine: str) -> str:
     accounts = "".join(
         f"{BLOB_ADDRESS} {account}{HOST_SUFFIX}\n" for account in wanted.public_accounts(machine)
     )
-    return f"{MANAGEMENT_ADDRESS} {management_service.HOST}\n{accounts}"
+    logs = f"{LOGS_ADDRESS} {LOGS_HOST}\n"
+    return f"{MANAGEMENT_ADDRESS} {management_service.HOST}\n{logs}{accounts}"
 
 
 def _set_power(machine: Machine, is_on: bool) -> None:

@@ -93,6 +93,8 @@ class MachineEnvironment:
     """IP address of a private endpoint; empty where the account is reached by its public name."""
     mlflow_elsewhere: bool = False
     """Whether a tracking server exists, so that the head starts none."""
+    journals_url: str = ""
+    """Where the machine sends its journal; empty for nowhere."""
 
     def variables(self) -> dict[str, str]:
         """Returns the variables in /etc/volley/machine.env."""
@@ -109,6 +111,7 @@ class MachineEnvironment:
             # Where Ray's JobSubmissionClient looks for the dashboard.
             "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{DASHBOARD}",
             "CONTAINER_REGISTRY": self.container_registry,
+            **({"JOURNALS_URL": self.journals_url} if self.journals_url else {}),
             "PYTHON_VERSION": PYTHON_VERSION,
             "GPUS": str(self.gpus),
             "UNITS": " ".join(UNITS[self.role] + HEAD_SOFTWARE_UNITS * (self.role == "head")),
@@ -156,7 +159,8 @@ def cloud_config(machine: MachineEnvironment) -> str:
 def write_files(machine: MachineEnvironment) -> list[dict[str, Any]]:
     """Returns cloud-init's write_files: common files, the role's files, and rendered ones."""
     files = []
-    for root in ("common", machine.role, *(["containers"] if machine.containers else [])):
+    optional = {"containers": machine.containers, "journal": bool(machine.journals_url)}
+    for root in ("common", machine.role, *(name for name, wanted in optional.items() if wanted)):
         folder = FILES / root
         for path in sorted(p for p in folder.rglob("*") if p.is_file()):
             # The tests import the scripts; macOS's Finder and editors hide files of their own.
@@ -198,6 +202,7 @@ def run_commands(machine: MachineEnvironment) -> list[list[str]]:
     units = [
         *UNITS[machine.role],
         *(["registry-login.timer"] if machine.container_registry else []),
+        *(["send-journal.timer"] if machine.journals_url else []),
     ]
     is_head = machine.role == "head"
     link = ["ln", "-sf", f"{LIBRARY}/volley-head", "/usr/local/bin/volley-head"]

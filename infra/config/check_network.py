@@ -94,6 +94,11 @@ def check_resource_ids(settings: StackSettings) -> Iterator[Problem]:
             "Microsoft.ContainerRegistry/registries/<registry>",
             ", in any subscription that you may use",
         ),
+        "logAnalyticsWorkspaceId": (
+            settings.log_analytics_workspace_id,
+            "Microsoft.OperationalInsights/workspaces/<workspace>",
+            ", in any subscription that you may use",
+        ),
     }
     for key, (value, kind, where) in ids.items():
         template = f"/subscriptions/<id>/resourceGroups/<group>/providers/{kind}"

@@ -33,6 +33,17 @@ JOIN = (
     "Microsoft.Network/virtualNetworks/subnets/join/action",
     "Microsoft.Network/virtualNetworks/subnets/joinViaServiceEndpoint/action",
 )
+DIAGNOSTICS = (
+    "Microsoft.Insights/dataCollectionEndpoints/write",
+    "Microsoft.Insights/dataCollectionRules/write",
+    "Microsoft.Insights/diagnosticSettings/write",
+)
+WORKSPACE = (
+    "Microsoft.OperationalInsights/workspaces/read",
+    "Microsoft.OperationalInsights/workspaces/sharedKeys/action",
+)
+"""What whoever lets Azure send metrics to a workspace may do with it:
+https://github.com/MicrosoftDocs/azure-docs/issues/80159"""
 CONNECT_ACCOUNT = "Microsoft.Storage/storageAccounts/privateEndpointConnectionsApproval/action"
 CONTAINERS = "Microsoft.Storage/storageAccounts/blobServices/containers/write"
 RESULTS = (
@@ -104,6 +115,9 @@ def needed_rights(settings: StackSettings) -> Iterator[Needed]:
         cluster += ("Microsoft.Resources/subscriptions/resourceGroups/write",)
     if settings.contact_emails:
         cluster += ("Microsoft.Consumption/budgets/write",)
+    if settings.log_analytics_workspace_id:
+        cluster += DIAGNOSTICS
+        yield Needed(settings.log_analytics_workspace_id, WORKSPACE)
     yield Needed(_group(settings.resource_group), cluster)
     if settings.results_account_id:
         yield Needed(settings.results_account_id, (CONTAINERS, *connect, *assign))

@@ -108,6 +108,9 @@ class StackSettings(BaseModel):
     """Prepare all machines to run experiments in container images"""
     container_registry_id: str = ""
     """Resource id of an Azure Container Registry from which the machines may pull images"""
+    log_analytics_workspace_id: str = ""
+    """Resource id of an existing Log Analytics workspace, which receives the metrics of head and
+    workers and the boot log of every machine; a change replaces the machines"""
     # Network
     public_ip: bool = True
     """Give the head a public address. Without one you reach it by a VPN, a jump host or Azure

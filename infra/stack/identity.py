@@ -16,6 +16,7 @@ IDENTITY_OPERATOR = "f1a07417-d97a-45cb-824c-7a7467783830"
 READER = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
 ACR_PULL = "7f951dda-4ed3-4680-a7ca-43fe172d538d"
 AUTOSCALE_WRITER = "3afb7f49-54cb-416e-8c09-6dc049efa503"
+LOGS_WRITER = "3913510d-42f4-4e42-8a64-420c390055eb"
 PLACES = {
     "results": "the container results of the results account",
     "token": "the container of Ray's token in the results account",
@@ -26,6 +27,7 @@ PLACES = {
     "image": "the image",
     "lease": "the cluster's autoscale setting",
     "registry": "the registry containerRegistryId",
+    "logs": "the cluster's data collection rule",
 }
 """What a role is for, by the end of its assignment's name."""
 ROLE_NAMES = {
@@ -36,12 +38,14 @@ ROLE_NAMES = {
     READER: "Reader",
     ACR_PULL: "AcrPull",
     AUTOSCALE_WRITER: "Azure AI Inference Deployment Operator",
+    LOGS_WRITER: "Monitoring Metrics Publisher",
 }
 """Built-in roles: a custom role would need the right to define roles in the subscription.
 
-The last is Azure AI Inference Deployment Operator, the narrowest that may write an autoscale
-setting:
+Azure AI Inference Deployment Operator is the narrowest that may write an autoscale setting,
+Monitoring Metrics Publisher the one that sends logs:
 https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/ai-machine-learning
+https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/monitor
 """
 
 
@@ -174,15 +178,21 @@ class Identities(pulumi.ComponentResource):
 
     def grant_pulling(self, registry_id: str) -> list[pulumi.Resource]:
         """Lets all machines pull from a container registry; returns the assignments."""
+        scope = pulumi.Output.from_input(registry_id)
+        return self._on_all_machines("registry", scope, ACR_PULL, "Pulls the images of experiments")
+
+    def grant_logging(self, rule_id: pulumi.Output[str]) -> list[pulumi.Resource]:
+        """Lets all machines send logs by a data collection rule; returns the assignments."""
+        return self._on_all_machines("logs", rule_id, LOGS_WRITER, "Sends the machine's journal")
+
+    def _on_all_machines(
+        self, what: str, scope: pulumi.Output[str], role: str, reason: str
+    ) -> list[pulumi.Resource]:
         return [
             assignment
             for name, identity in (("head", self.head), ("workers", self.workers))
             for assignment in self._role(
-                f"{name}-registry",
-                identity,
-                scope=pulumi.Output.from_input(registry_id),
-                role=ACR_PULL,
-                reason="Pulls the images of experiments",
+                f"{name}-{what}", identity, scope=scope, role=role, reason=reason
             )
         ]
 

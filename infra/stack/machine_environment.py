@@ -27,6 +27,8 @@ class Prerequisites:
     identities: Identities
     grants: list[pulumi.Resource]
     """Role assignments: a machine depends on them."""
+    journals_url: pulumi.Output[str]
+    """Where machines send their journals; empty without a Log Analytics workspace."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,12 @@ class Known:
     client_id: str
     """Client id of the machine's own identity."""
     mlflow_client_id: str
+    journals_url: str
 
 
-LONGEST = Known("255.255.255.255", "a" * 24, "255.255.255.255", "c" * 63, "i" * 36, "m" * 36)
+LONGEST = Known(
+    "255.255.255.255", "a" * 24, "255.255.255.255", "c" * 63, "i" * 36, "m" * 36, "u" * 250
+)
 """The longest values that Azure can return."""
 
 
@@ -66,6 +71,7 @@ def custom_data(
         token_container=prerequisites.results.token_container,
         client_id=identity.client_id,
         mlflow_client_id=prerequisites.identities.mlflow.client_id,
+        journals_url=prerequisites.journals_url,
     ).apply(
         lambda known: base64.b64encode(
             cloud_config(environment(prerequisites.settings, Known(**known))).encode()
@@ -118,6 +124,7 @@ def _environment(
         container_registry=_registry(settings.container_registry_id),
         gpus=(settings.head if role == "head" else settings.worker).gpus,
         shared_memory_gib=settings.shared_memory_gib,
+        journals_url=known.journals_url if settings.log_analytics_workspace_id else "",
         **own,
     )
 

@@ -15,6 +15,7 @@ from infra.config.stack_settings import StackSettings
 from infra.outputs import outputs
 from infra.stack.autoscale import Autoscale
 from infra.stack.budget import Budget
+from infra.stack.diagnostics import Diagnostics
 from infra.stack.head import Head
 from infra.stack.head_software import HeadSoftware
 from infra.stack.identity import Identities
@@ -77,9 +78,19 @@ class RayCluster(pulumi.ComponentResource):
             grants += identities.grant_scaling(settings)
         if settings.container_registry_id:
             grants += identities.grant_pulling(settings.container_registry_id)
-        prerequisites = Prerequisites(naming, settings, network, results, identities, grants)
+        diagnostics, journals_url = None, pulumi.Output.from_input("")
+        if settings.log_analytics_workspace_id:
+            diagnostics = Diagnostics(naming, settings.log_analytics_workspace_id)
+            journals_url = diagnostics.journals_url
+            grants += identities.grant_logging(diagnostics.rule_id)
+        prerequisites = Prerequisites(
+            naming, settings, network, results, identities, grants, journals_url
+        )
         head = Head(prerequisites)
         workers = Workers(prerequisites, head)
+        if diagnostics is not None:
+            diagnostics.send_metrics("head", head.vm)
+            diagnostics.send_metrics("workers", workers.scale_set)
         lease: pulumi.Input[str] = ""
         if settings.has_autoscaler:
             autoscale = Autoscale(naming, settings, workers, after=[])

@@ -8,12 +8,13 @@ from ipaddress import IPv4Network, collapse_addresses
 from typing import Any
 
 import pulumi
-from pulumi_azure_native import Provider, authorization, network, resources, storage
+from pulumi_azure_native import Provider, network, resources, storage
 
 from infra.config.check_access import is_private, is_wide
 from infra.config.stack_settings import StackSettings
 from infra.stack.naming import Naming
 from infra.stack.network import Network
+from infra.stack.subscription import provider_for
 
 MAX_ACCOUNT_NAME = 24
 SUFFIX = 8
@@ -70,13 +71,9 @@ class ResultsAccount(pulumi.ComponentResource):
         self.register_outputs({"account": self.account_name})
 
     def _use(self, account_id: str, net: Network) -> None:
-        _, _, subscription, _, group, _, _, _, account = account_id.split("/")
-        if subscription.lower() != authorization.get_client_config().subscription_id.lower():
-            self._provider = Provider(
-                self._naming.name("results-subscription"),
-                subscription_id=subscription,
-                opts=pulumi.ResourceOptions(parent=self),
-            )
+        _, _, _, _, group, _, _, _, account = account_id.split("/")
+        name = self._naming.name("results-subscription")
+        self._provider = provider_for(account_id, name, parent=self)
         warn_of_versions(group, account, pulumi.InvokeOptions(provider=self._provider))
         self._group: pulumi.Input[str] = group
         self.account_id = pulumi.Output.from_input(account_id)

@@ -29,6 +29,8 @@ _IN_GROUP = {
     "VirtualMachine": _VM,
     "VirtualMachineScaleSet": "Compute/virtualMachineScaleSets/{vmScaleSetName}",
     "AutoscaleSetting": "Insights/autoscaleSettings/{autoscaleSettingName}",
+    "DataCollectionEndpoint": "Insights/dataCollectionEndpoints/{dataCollectionEndpointName}",
+    "DataCollectionRule": "Insights/dataCollectionRules/{dataCollectionRuleName}",
     "VirtualMachineRunCommandByVirtualMachine": f"{_VM}/runCommands/{{runCommandName}}",
 }
 RESOURCE_IDS = {
@@ -36,6 +38,7 @@ RESOURCE_IDS = {
     "RoleAssignment": "/{scope}/providers/Microsoft.Authorization/roleAssignments/"
     "{roleAssignmentName}",
     "Budget": "/{scope}/providers/Microsoft.Consumption/budgets/{budgetName}",
+    "DiagnosticSetting": "/{resourceUri}/providers/Microsoft.Insights/diagnosticSettings/{name}",
     **{kind: f"{_GROUP}/providers/Microsoft.{path}" for kind, path in _IN_GROUP.items()},
 }
 """The ids that Azure gives the stack's resources, by the last part of their type.

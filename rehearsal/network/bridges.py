@@ -50,7 +50,12 @@ def open_network() -> None:
     run("ip", "link", "set", INTERNET, "up")
     inside = ["ip", "-n", INTERNET]
     people = (addresses.ADMIN_ADDRESS, addresses.STRANGER_ADDRESS)
-    servers = (addresses.MLFLOW_ADDRESS, addresses.REGISTRY_ADDRESS, addresses.CHAT_ADDRESS)
+    servers = (
+        addresses.MLFLOW_ADDRESS,
+        addresses.REGISTRY_ADDRESS,
+        addresses.CHAT_ADDRESS,
+        addresses.LOGS_ADDRESS,
+    )
     for address in (*people, *servers):
         run(*inside, "address", "add", f"{address}/{prefix}", "dev", "eth0")
     # `ip netns exec` shows it as /etc/hosts.

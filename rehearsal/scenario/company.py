@@ -21,7 +21,7 @@ from rehearsal.backend import Backend, storage_accounts
 from rehearsal.drivers.pulumi_cli import PulumiCli
 from rehearsal.host_paths import ALLOWED, RUN
 from rehearsal.machines.nspawn_machine import Machine, all_machines
-from rehearsal.scenario import machine_faults, stack_changes
+from rehearsal.scenario import boot_logs, machine_faults, stack_changes
 from rehearsal.scenario.context import IMAGE_WITH_ENVIRONMENT, Context, stack_config
 from rehearsal.scenario.laptop import Laptop, Volley
 from rehearsal.scenario.outcomes import UnexpectedError
@@ -59,6 +59,7 @@ def company(context: Context, driver: PulumiCli, existing: ExistingNetwork) -> s
         with laptop.ssh_config.open("a") as file:
             file.write(f"Host {EXISTING_SUBNETS[0].replace('0/24', '*')}\n")
             file.write(f"ProxyJump {ADMINISTRATOR}@{public}\n")
+    workspace = boot_logs.open_workspace(azure)
     context.config = {
         **stack_config(keys),
         "adminCidr": f"{private}/32",
@@ -71,6 +72,7 @@ def company(context: Context, driver: PulumiCli, existing: ExistingNetwork) -> s
         "resultsResourceGroup": RESULTS,
         "resultsAccountId": "",
         "mlflowTrackingUri": "",
+        "logAnalyticsWorkspaceId": workspace,
     }
     # The head gets a role on the workers' subnet and on the image.
     scopes = [*groups, existing.worker_subnet, IMAGE_WITH_ENVIRONMENT]
@@ -88,9 +90,11 @@ def company(context: Context, driver: PulumiCli, existing: ExistingNetwork) -> s
         if not volley.training() or sizes != {SIZES[1]: 1}:
             raise UnexpectedError(f"no training, or workers of the wrong sizes: {sizes}")
     seconds = _results_are_saved(context)
+    boot_logs.check_arrive({machine.name for machine in all_machines()} - {JUMP})
     return (
         f"each policy is named; {report}; the worker is a {SIZES[1]}; both administrators use "
-        f"the jump host; a first result came through the private endpoint after {seconds:.0f} s"
+        f"the jump host; a first result came through the private endpoint after {seconds:.0f} s; "
+        "each boot log is in the workspace"
     )
 
 

@@ -45,6 +45,8 @@ SUPPORTED: dict[str, tuple[str, ...]] = {
         *(f"virtualMachineProfile.{name}" for name in ("osProfile", "networkProfile", "priority")),
         *(f"virtualMachineProfile.{name}" for name in OS_DISK),
     ),
+    "DataCollectionEndpoint": (),
+    "DataCollectionRule": ("dataCollectionEndpointId", "streamDeclarations"),
     "AutoscaleSetting": ("enabled", "profiles", "targetResourceUri"),
     "VirtualMachineRunCommandByVirtualMachine": (
         "source",

@@ -32,11 +32,13 @@ DISTANT_ACCOUNT = {
     for key, account in EXISTING_ACCOUNT.items()
 }
 """The existing account, in another subscription."""
+WORKSPACE_ID = f"{GROUP}/Microsoft.OperationalInsights/workspaces/company"
 SOMEBODY_ELSES: dict[str, tuple[str, Properties]] = {
     VNET: ("VirtualNetwork", {"addressSpace": {"addressPrefixes": ["172.16.0.0/16"]}}),
     # Azure returns a subnet's addresses as they were declared: one prefix, or a list.
     f"{VNET}/subnets/one": ("Subnet", {"addressPrefix": EXISTING_CIDRS["one"]}),
     f"{VNET}/subnets/two": ("Subnet", {"addressPrefixes": [EXISTING_CIDRS["two"]]}),
+    WORKSPACE_ID: ("Workspace", {"location": "westeurope"}),
 }
 """Resources already in Azure: type and inputs by resource ID."""
 

@@ -20,6 +20,8 @@ ALL = StackSettings.model_validate(
         "budget": 1,
         "contactEmails": ["me@example.com"],
         "resultsPublicAccess": False,
+        "logAnalyticsWorkspaceId": "/subscriptions/s/resourceGroups/g/providers"
+        "/Microsoft.OperationalInsights/workspaces/company",
         "image": "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/images/mine",
     }
 )
@@ -31,9 +33,11 @@ def test_every_right_of_the_login_is_listed(settings: StackSettings) -> None:
     for needed in needed_rights(settings):
         for action in needed.actions:
             provider, *kinds, verb = action.split("/")
-            if verb == "action":  # The page has words, "join a subnet".
+            if verb == "read":
+                assert "read it" in PAGE
+            elif verb == "action":  # The page has words, "join a subnet".
                 assert kinds[-1].removesuffix("Approval").removesuffix("ViaServiceEndpoint") in (
-                    *("join", "assign", "privateEndpointConnections"),
+                    *("join", "assign", "privateEndpointConnections", "sharedKeys"),
                 )
             else:
                 assert provider in PAGE

@@ -33,6 +33,8 @@ from rehearsal.azure.resources.virtual_machines import (
 )
 
 POLL_S = 0.1
+WORKSPACES = "/providers/Microsoft.OperationalInsights/workspaces"
+"""Of Log Analytics, which others make."""
 CHANGED_BY_AZURE = ("identity", "ipConfigurations", "storageProfile")
 """Azure returns these inputs in a different form than declared."""
 
@@ -146,6 +148,9 @@ class Azure:
             ) as function:
                 kind = KINDS[function.removeprefix("get")]
                 return self._described(kind.resource_id(arguments))
+            case "getWorkspace":
+                group = KINDS["ResourceGroup"].resource_id(arguments)
+                return self._described(f"{group}{WORKSPACES}/{arguments['workspaceName']}")
             case run_commands.GET:
                 return self._run_command(KINDS[RUN_COMMAND].resource_id(arguments), arguments)
         raise AzureError(f"the stand-in has no function {token}")

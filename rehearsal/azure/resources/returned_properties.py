@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from ipaddress import IPv4Network
 from typing import Any
 
-from rehearsal.addresses import PUBLIC_ADDRESSES
+from rehearsal.addresses import LOGS_HOST, PUBLIC_ADDRESSES
 from rehearsal.azure.resources.property_changes import ID_PREFIX
 from rehearsal.azure.resources.resource_kinds import Properties, Resource, Resources, all_of
 from rehearsal.azure.resources.virtual_machines import virtual_machines
@@ -50,6 +50,9 @@ def added_properties(
         case "UserAssignedIdentity":
             for what in ("principal", "client"):
                 added[f"{what}Id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, what + resource_id))
+        case "DataCollectionEndpoint" | "DataCollectionRule":
+            added["immutableId"] = f"dcr-{uuid.uuid5(uuid.NAMESPACE_URL, resource_id).hex}"
+            added["logsIngestion"] = {"endpoint": f"https://{LOGS_HOST}"}
         case "RoleAssignment":
             now = datetime.now(UTC).isoformat()
             added["createdOn"] = before["createdOn"] if before else now

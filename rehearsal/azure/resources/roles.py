@@ -25,6 +25,7 @@ BLOBS = f"{CONTAINERS}/blobs"
 DELEGATION_KEY = "Microsoft.Storage/storageAccounts/blobServices/generateUserDelegationKey/action"
 ASSIGN_IDENTITY = "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action"
 JOIN_SUBNET = "Microsoft.Network/virtualNetworks/subnets/join/action"
+SEND_LOGS = "Microsoft.Insights/Telemetry/Write"
 VM_CONTRIBUTOR = "9980e02c-c2be-4d73-94e8-173b1dc7cf3c"
 READER = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
 IDENTITY_OPERATOR = "f1a07417-d97a-45cb-824c-7a7467783830"
@@ -46,19 +47,21 @@ ROLES: dict[str, tuple[str, ...]] = {
     "7f951dda-4ed3-4680-a7ca-43fe172d538d": ("Microsoft.ContainerRegistry/registries/pull/read",),
     READER: ("*/read",),
     AUTOSCALE_WRITER: ("Microsoft.Insights/autoscaleSettings/write",),
+    "3913510d-42f4-4e42-8a64-420c390055eb": (SEND_LOGS,),
     IDENTITY_OPERATOR: (
         "Microsoft.ManagedIdentity/userAssignedIdentities/read",
         ASSIGN_IDENTITY,
     ),
 }
 """Permissions of Storage Blob Data Contributor and Storage Blob Data Reader; of Virtual Machine
-Contributor and Managed Identity Operator, those that a scale set needs; of AcrPull and Azure AI
-Inference Deployment Operator:
+Contributor and Managed Identity Operator, those that a scale set needs; of AcrPull, Azure AI
+Inference Deployment Operator and Monitoring Metrics Publisher:
 https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/ai-machine-learning
 https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/storage
 https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/compute
 https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/containers
-https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/identity"""
+https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/identity
+https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/monitor"""
 
 
 @dataclass(frozen=True)
