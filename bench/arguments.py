@@ -34,6 +34,12 @@ def add_bench(commands: Any) -> None:
         help="measure the scores on these Atari games instead (default: five games)",
     )
     instead("--gpu", action="store_true", help="check and measure the learner on a GPU instead")
+    instead(
+        "--sampling",
+        nargs="+",
+        metavar="ENV",
+        help="measure the env runner on these Gymnasium environments beside RLlib's own instead",
+    )
     add(
         "--device",
         choices=("cuda", "cpu"),

@@ -22,11 +22,9 @@ from bench.table import (
     Comparison,
     Figure,
     Measured,
-    comparison_table,
-    figure_table,
     machine,
     over_rounds,
-    write_json,
+    write_comparison,
 )
 from payload.errors import UserError
 from payload.run.ray_cluster import available_cpus
@@ -64,19 +62,8 @@ def bench(seconds: float, rounds: int, results: Path) -> int:
     measured = over_rounds(figures)
     compared = compare(measured)
     path = results / "bench.json"
-    write_json(
-        path,
-        {
-            **about,
-            "seconds": seconds,
-            "figures": {name: figure.to_json() for name, figure in measured.items()},
-            "comparisons": {comparison.name: comparison.to_json() for comparison in compared},
-            "problems": problems,
-        },
-    )
-    console.print(figure_table(measured.values()))
-    console.print(comparison_table(compared))
-    console.print(f"Written to {path}; logs in {logs}")
+    write_comparison(path, measured, compared, problems, console, **about, seconds=seconds)
+    console.print(f"Logs in {logs}")
     return 1 if problems else 0
 
 

@@ -30,6 +30,10 @@ def bench(options: argparse.Namespace) -> int:
         from bench.gpu import bench_gpu
 
         return bench_gpu(options.device, options.seconds, options.rounds, options.results)
+    if options.sampling:
+        from bench.sampling import bench_sampling
+
+        return bench_sampling(options.sampling, options.seconds, options.rounds, options.results)
     if options.games is not None:
         from bench.games import bench_games
 

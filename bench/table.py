@@ -7,13 +7,14 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
+from rich.console import Console
 from rich.table import Table
 
 from bench.intervals import Interval, median_interval
@@ -145,6 +146,26 @@ def number(value: float) -> str:
     if not math.isfinite(value):
         return "never" if value > 0 else "-"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def write_comparison(
+    path: Path,
+    measured: Mapping[str, Measured],
+    compared: list[Comparison],
+    problems: Mapping[str, str],
+    console: Console,
+    **about: Any,
+) -> None:
+    """Prints what was measured and compared; writes it, and what failed, to a JSON file."""
+    content = {
+        "figures": {name: figure.to_json() for name, figure in measured.items()},
+        "comparisons": {comparison.name: comparison.to_json() for comparison in compared},
+        "problems": problems,
+    }
+    write_json(path, {**about, **content})
+    console.print(figure_table(measured.values()))
+    console.print(comparison_table(compared))
+    console.print(f"Written to {path}")
 
 
 def with_interval(interval: Interval) -> str:

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers.vector import DictInfoToList
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
+from payload.environments.array_sampling import ArraySampler, Policy, RandomPolicy, can_sample
 from payload.environments.atari import AtariSettings, make_vector_env
 from payload.environments.checked_vector import CheckedVector, log_episodes
 from payload.environments.environment_faults import Recovering, StepTimeout
@@ -78,6 +80,41 @@ class GymnasiumEnvRunner(Recovering):
         self._needs_initial_reset = True
         return []
 
+    def _sample(
+        self,
+        *,
+        num_timesteps: int | None = None,
+        explore: bool,
+        random_actions: bool = False,
+        force_reset: bool = False,
+        **kwargs: Any,
+    ) -> list[SingleAgentEpisode]:
+        """Samples steps as arrays where it can, and as RLlib's own otherwise."""
+        assert self.env is not None
+        if num_timesteps is None or not can_sample(self.module, self.env):
+            one_by_one: list[SingleAgentEpisode] = super()._sample(
+                num_timesteps=num_timesteps,
+                explore=explore,
+                random_actions=random_actions,
+                force_reset=force_reset,
+                **kwargs,
+            )
+            return one_by_one
+        if force_reset or self._needs_initial_reset:
+            self._sampler.reset(self._seed if self._needs_initial_reset else None)
+            self._needs_initial_reset = False
+        policy = (RandomPolicy if random_actions else Policy)(
+            self.module,
+            self.env.single_action_space,
+            explore,
+            self.num_env_steps_sampled_lifetime,
+            max(1, self.config.num_env_runners),
+            self._weights_seq_no,
+        )
+        episodes, steps, ended = self._sampler.sample(policy, num_timesteps)
+        self._increase_sampled_metrics(steps, ended)
+        return episodes
+
     def make_env(self) -> None:
         """Makes the environments, and closes the previous ones."""
         self.num_envs = self.config.num_envs_per_env_runner
@@ -90,6 +127,7 @@ class GymnasiumEnvRunner(Recovering):
         seen: VectorEnv[Any, Any, Any] = self._watched
         if self.observation_statistics is not None:
             seen = FilteredObservations(seen, self.observation_statistics)
+        self._sampler = ArraySampler(seen)
         self.env = DictInfoToList(seen)
         self._needs_initial_reset = True
 

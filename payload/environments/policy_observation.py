@@ -64,6 +64,8 @@ class PolicyObservations:
         """Returns an observation as the policy sees it."""
         if self._is_image:
             return self._image(np.asarray(observation))
+        if isinstance(self.space, spaces.Box):
+            return np.asarray(observation, self.space.dtype).astype(np.float32).ravel()
         parts = [np.asarray(part, np.float32) for part in _flat(self.space, observation)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
@@ -179,6 +181,9 @@ class PolicyObservationVector(gymnasium.vector.VectorObservationWrapper):
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
 
     def observations(self, observations: Any) -> Any:
+        single = self.env.single_observation_space
+        if isinstance(single, spaces.Box) and single == self.single_observation_space:
+            return observations.copy()
         each = iterate(self.env.observation_space, observations)
         seen = [self._observations.from_environment(single) for single in each]
         batch = create_empty_array(self.single_observation_space, self.num_envs)
