@@ -178,11 +178,11 @@ class PolicyObservationVector(gymnasium.vector.VectorObservationWrapper):
         super().__init__(env)
         self._observations = policy_observations(env.single_observation_space, keeps_dict)
         self.single_observation_space = self._observations.policy_space
+        self._is_same = self.single_observation_space == env.single_observation_space
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
 
     def observations(self, observations: Any) -> Any:
-        single = self.env.single_observation_space
-        if isinstance(single, spaces.Box) and single == self.single_observation_space:
+        if self._is_same:
             return observations.copy()
         each = iterate(self.env.observation_space, observations)
         seen = [self._observations.from_environment(single) for single in each]
