@@ -38,7 +38,7 @@ def add_bench(commands: Any) -> None:
         "--sampling",
         nargs="+",
         metavar="ENV",
-        help="measure the env runner on these Gymnasium environments beside RLlib's own instead",
+        help="compare the env runner with RLlib's own on these environments instead",
     )
     add(
         "--device",

@@ -88,6 +88,7 @@ def _speed(env_runner: SingleAgentEnvRunner, seconds: float) -> float:
     steps = 0
     while time.monotonic() < end:
         steps += sum(map(len, env_runner.sample(num_timesteps=STEPS)))
+        env_runner.get_metrics()  # As after each sample of a training.
     return steps / (time.process_time() - started)
 
 

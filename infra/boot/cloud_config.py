@@ -41,6 +41,21 @@ HEAD_SOFTWARE_UNITS = [
     "sync-results.timer",
 ]
 """Units of the head's software, which arrive later: infra/boot/install_head.sh."""
+JOURNAL_UNITS: dict[Role, list[str]] = {
+    "head": [
+        "ray-head.service",
+        "head-watchdog.service",
+        "share-environment.service",
+        "identity.service",
+        "sync-results.service",
+        "disk-space.service",
+        "cluster-sleep.service",
+    ],
+    "worker": ["ray-worker.service", "scheduled-events.service"],
+}
+"""Units, besides those of every machine's boot, whose journal a Log Analytics workspace receives.
+experiments.service is none of them: its journal has the output of experiments."""
+BOOT_UNITS = ["cloud-*", "apt-packages.service", "python-environment.service"]
 MODULES: dict[Role, list[ModuleType]] = {
     "head": [head.machine_token],
     "worker": [head.machine_token, head.scheduled_events],
@@ -111,13 +126,20 @@ class MachineEnvironment:
             # Where Ray's JobSubmissionClient looks for the dashboard.
             "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{DASHBOARD}",
             "CONTAINER_REGISTRY": self.container_registry,
-            **({"JOURNALS_URL": self.journals_url} if self.journals_url else {}),
+            **self._journal(),
             "PYTHON_VERSION": PYTHON_VERSION,
             "GPUS": str(self.gpus),
             "UNITS": " ".join(UNITS[self.role] + HEAD_SOFTWARE_UNITS * (self.role == "head")),
             "STOP_BEFORE_EVICTION": STOP_BEFORE_EVICTION[self.role],
             **self._no_proxy(),
         }
+
+    def _journal(self) -> dict[str, str]:
+        """Returns where the machine sends its journal, and that of which units; if anywhere."""
+        if not self.journals_url:
+            return {}
+        units = BOOT_UNITS + JOURNAL_UNITS[self.role]
+        return {"JOURNALS_URL": self.journals_url, "JOURNAL_UNITS": " ".join(units)}
 
     def _no_proxy(self) -> dict[str, str]:
         """Returns what a proxy in the user's variables does not carry, beside what they say.

@@ -42,7 +42,7 @@ WORKSPACE = (
     "Microsoft.OperationalInsights/workspaces/read",
     "Microsoft.OperationalInsights/workspaces/sharedKeys/action",
 )
-"""What whoever lets Azure send metrics to a workspace may do with it:
+"""The rights on a workspace without which Azure sends no metrics to it:
 https://github.com/MicrosoftDocs/azure-docs/issues/80159"""
 CONNECT_ACCOUNT = "Microsoft.Storage/storageAccounts/privateEndpointConnectionsApproval/action"
 CONTAINERS = "Microsoft.Storage/storageAccounts/blobServices/containers/write"

@@ -110,7 +110,7 @@ class StackSettings(BaseModel):
     """Resource id of an Azure Container Registry from which the machines may pull images"""
     log_analytics_workspace_id: str = ""
     """Resource id of an existing Log Analytics workspace, which receives the metrics of head and
-    workers and the boot log of every machine; a change replaces the machines"""
+    workers, and the logs of each machine's boot and services; a change replaces the machines"""
     # Network
     public_ip: bool = True
     """Give the head a public address. Without one you reach it by a VPN, a jump host or Azure

@@ -28,7 +28,7 @@ https://learn.microsoft.com/azure/azure-monitor/reference/tables/syslog"""
 
 
 class Diagnostics(pulumi.ComponentResource):
-    """The way of metrics and journals into a workspace."""
+    """Sends metrics and journals to a workspace."""
 
     def __init__(self, naming: Naming, workspace_id: str) -> None:
         super().__init__(
@@ -45,18 +45,19 @@ class Diagnostics(pulumi.ComponentResource):
         # A rule must be in its workspace's region, which need not be the cluster's.
         there = {**naming.in_group, "location": workspace.location}
         endpoint = monitor.DataCollectionEndpoint(
-            naming.name("logs"),
+            # Azure allows 44 characters.
+            naming.name("log"),
             **there,
-            data_collection_endpoint_name=naming.name("logs"),
+            data_collection_endpoint_name=naming.name("log"),
             network_acls=monitor.DataCollectionEndpointNetworkAclsArgs(
                 public_network_access="Enabled"
             ),
             opts=naming.options(self),
         )
         rule = monitor.DataCollectionRule(
-            naming.name("logs"),
+            naming.name("log"),
             **there,
-            data_collection_rule_name=naming.name("logs"),
+            data_collection_rule_name=naming.name("log"),
             data_collection_endpoint_id=endpoint.id,
             stream_declarations={
                 STREAM: monitor.StreamDeclarationArgs(

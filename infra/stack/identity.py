@@ -119,7 +119,7 @@ class Identities(pulumi.ComponentResource):
                 workers,
                 scope=results.environments_id,
                 role=BLOB_DATA_READER,
-                reason="Reads the Python environment; workers have no other role",
+                reason="Reads the Python environment",
             ),
         ]
 

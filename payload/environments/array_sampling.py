@@ -20,6 +20,7 @@ from ray.rllib.core.distribution.torch.torch_distribution import TorchCategorica
 from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
+from ray.rllib.utils.numpy import convert_to_numpy
 from ray.rllib.utils.spaces.space_utils import unsquash_action
 
 Array = npt.NDArray[Any]
@@ -35,9 +36,8 @@ def can_sample(module: RLModule, env: VectorEnv[Any, Any, Any]) -> bool:
 
 
 class Step(NamedTuple):
-    """A step of N environments; its observations are those before it."""
+    """A step of N environments."""
 
-    observations: Array
     actions: Array
     rewards: Array
     terminated: Array
@@ -46,6 +46,33 @@ class Step(NamedTuple):
     """[N] bool: the environment was reset instead, and its action had no effect."""
     outputs: dict[str, Array]
     """The module's other outputs, [N, ...] each."""
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """T steps of N environments; all arrays begin with [N, T]."""
+
+    observations: Array
+    """[N, T + 1, ...]."""
+    actions: Array
+    rewards: Array
+    terminated: Array
+    truncated: Array
+    resets: Array
+    outputs: dict[str, Array]
+
+    @classmethod
+    def of(cls, observations: list[Array], steps: list[Step]) -> "Rollout":
+        actions, rewards, terminated, truncated, resets, outputs = zip(*steps, strict=True)
+        return cls(
+            np.stack(observations, 1),
+            np.stack(actions, 1),
+            np.stack(rewards, 1),
+            np.stack(terminated, 1),
+            np.stack(truncated, 1),
+            np.stack(resets, 1),
+            {name: np.stack([each[name] for each in outputs], 1) for name in outputs[0]},
+        )
 
 
 @dataclass
@@ -69,56 +96,48 @@ class ArraySampler:
         self._over = np.zeros(self._env.num_envs, np.bool_)
         self._ongoing = [Ongoing(uuid4().hex) for _ in range(self._env.num_envs)]
 
-    def sample(
-        self, policy: "Policy", num_timesteps: int
-    ) -> tuple[list[SingleAgentEpisode], int, int]:
-        """Samples at least `num_timesteps` steps, not counting resets.
-
-        Returns:
-            Episodes and parts of episodes, the steps in them, and how many episodes have ended.
-        """
-        steps: list[Step] = []
+    def sample(self, policy: "Policy", num_timesteps: int) -> list[SingleAgentEpisode]:
+        """Samples at least `num_timesteps` steps, not counting resets, in episodes and parts."""
+        observations, steps = [self._observations], list[Step]()
         count = 0
         while count < num_timesteps:
             actions, outputs = policy(self._observations, count)
-            observations, rewards, terminated, truncated, _ = self._env.step(
+            self._observations, rewards, terminated, truncated, _ = self._env.step(
                 policy.for_environment(actions)
             )
-            before, self._observations = self._observations, observations
-            steps.append(Step(before, actions, rewards, terminated, truncated, self._over, outputs))
+            observations.append(self._observations)
+            # An environment may change its arrays in the next step.
+            ends = terminated.copy(), truncated.copy()
+            steps.append(Step(actions, rewards, *ends, self._over, outputs))
             count += int((~self._over).sum())
             self._over = terminated | truncated
-        episodes = self._cut(steps)
-        return episodes, count, sum(episode.is_done for episode in episodes)
+        return self._cut(Rollout.of(observations, steps)) if steps else []
 
-    def _cut(self, steps: list[Step]) -> list[SingleAgentEpisode]:
-        """Returns the episodes of some steps, environment by environment."""
-        columns = Step(*(_by_environment(column) for column in zip(*steps, strict=True)))
-        last = self._observations[:, None]
-        columns = columns._replace(observations=np.concatenate([columns.observations, last], 1))
+    def _cut(self, rollout: Rollout) -> list[SingleAgentEpisode]:
+        """Returns the episodes of a rollout, environment by environment."""
         episodes = []
-        for env, resets in enumerate(columns.resets):
-            edges = [-1, *np.flatnonzero(resets).tolist(), len(steps)]
+        for env, resets in enumerate(rollout.resets):
+            edges = [-1, *np.flatnonzero(resets).tolist(), len(resets)]
             for reset, end in pairwise(edges):
                 if reset >= 0:
                     self._ongoing[env] = Ongoing(uuid4().hex)
                 if end > reset + 1:
-                    episodes.append(self._episode(columns, env, slice(reset + 1, end)))
+                    episodes.append(self._episode(rollout, env, slice(reset + 1, end)))
         return episodes
 
-    def _episode(self, columns: Step, env: int, part: slice) -> SingleAgentEpisode:
+    def _episode(self, rollout: Rollout, env: int, part: slice) -> SingleAgentEpisode:
         ongoing, length = self._ongoing[env], part.stop - part.start
         episode = SingleAgentEpisode(
             ongoing.name,
-            observations=columns.observations[env, part.start : part.stop + 1],
+            observations=rollout.observations[env, part.start : part.stop + 1],
             observation_space=self._env.single_observation_space,
             infos=[{}] * (length + 1),
-            actions=columns.actions[env, part],
+            actions=rollout.actions[env, part],
             action_space=self._env.single_action_space,
-            rewards=columns.rewards[env, part],
-            terminated=bool(columns.terminated[env, part.stop - 1]),
-            truncated=bool(columns.truncated[env, part.stop - 1]),
-            extra_model_outputs={name: out[env, part] for name, out in columns.outputs.items()},
+            rewards=rollout.rewards[env, part],
+            terminated=bool(rollout.terminated[env, part.stop - 1]),
+            truncated=bool(rollout.truncated[env, part.stop - 1]),
+            extra_model_outputs={name: out[env, part] for name, out in rollout.outputs.items()},
             t_started=ongoing.length,
             len_lookback_buffer=0,
         )
@@ -146,32 +165,31 @@ class Policy:
         """
         self._module, self._space, self._explore = module, space, explore
         self._env_steps, self._env_runners = env_steps, env_runners
-        module.eval()
         self._weights_seq_no = weights_seq_no
+        # RLlib's forward_exploration sets the mode of every layer at each step.
+        module.eval()
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def __call__(self, observations: Array, steps: int) -> tuple[Array, dict[str, Array]]:
         """Returns actions [N, ...] for observations [N, ...], and the module's other outputs.
 
         Args:
             steps: Steps that this env runner has sampled since `env_steps`.
+
+        Raises:
+            ValueError: An output of the policy is NaN.
         """
         batch = {Columns.OBS: torch.from_numpy(observations)}
-        # RLlib's forward_exploration sets the mode of every layer first, at each step.
         if self._explore:
             env_steps = self._env_steps + steps * self._env_runners
-            outputs = self._module._forward_exploration(batch, t=env_steps)
+            outputs = dict(self._module._forward_exploration(batch, t=env_steps))
         else:
-            outputs = self._module._forward_inference(batch)
+            outputs = dict(self._module._forward_inference(batch))
         if Columns.ACTIONS not in outputs:
-            outputs |= self._chosen(outputs[Columns.ACTION_DIST_INPUTS])
-        arrays = {
-            name: output.numpy()
-            for name, output in outputs.items()
-            if isinstance(output, torch.Tensor)
-        }
-        arrays[WEIGHTS_SEQ_NO] = np.full(len(observations), self._weights_seq_no)
-        return arrays.pop(Columns.ACTIONS), arrays
+            outputs.update(self._chosen(outputs[Columns.ACTION_DIST_INPUTS]))
+        outputs = convert_to_numpy(outputs)
+        outputs[WEIGHTS_SEQ_NO] = np.full(len(observations), self._weights_seq_no)
+        return outputs.pop(Columns.ACTIONS), outputs
 
     def _chosen(self, inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """Returns actions and their log-probabilities for the inputs of their distribution."""
@@ -182,6 +200,8 @@ class Policy:
         if of is TorchCategorical:
             # The Gumbel-max trick: one pass, no distribution object per step.
             logp = torch.log_softmax(inputs, dim=-1)
+            if logp.isnan().any():
+                raise ValueError("the policy's logits are NaN")
             noise = torch.empty_like(logp).exponential_().log_()
             actions = (logp - noise).argmax(-1, keepdim=True)
             return {
@@ -196,21 +216,3 @@ class Policy:
         """Returns a policy's actions as the environments take them, within their bounds."""
         bounded: Array = unsquash_action(actions, self._space)
         return bounded
-
-
-class RandomPolicy(Policy):
-    """Chooses every action alike."""
-
-    def __call__(self, observations: Array, steps: int) -> tuple[Array, dict[str, Array]]:
-        actions = np.stack([self._space.sample() for _ in observations])
-        return actions, {WEIGHTS_SEQ_NO: np.full(len(observations), self._weights_seq_no)}
-
-    def for_environment(self, actions: Array) -> Array:
-        return actions
-
-
-def _by_environment(column: tuple[Any, ...]) -> Any:
-    """Stacks [N, ...] of each step to [N, steps, ...]."""
-    if isinstance(column[0], dict):
-        return {name: np.stack([each[name] for each in column], 1) for name in column[0]}
-    return np.stack(column, 1)

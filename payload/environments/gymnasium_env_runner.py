@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers.vector import DictInfoToList
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-from payload.environments.array_sampling import ArraySampler, Policy, RandomPolicy, can_sample
+from payload.environments.array_sampling import ArraySampler, Policy, can_sample
 from payload.environments.atari import AtariSettings, make_vector_env
 from payload.environments.checked_vector import CheckedVector, log_episodes
 from payload.environments.environment_faults import Recovering, StepTimeout
@@ -85,7 +85,6 @@ class GymnasiumEnvRunner(Recovering):
         *,
         num_timesteps: int | None = None,
         explore: bool,
-        random_actions: bool = False,
         force_reset: bool = False,
         **kwargs: Any,
     ) -> list[SingleAgentEpisode]:
@@ -95,7 +94,6 @@ class GymnasiumEnvRunner(Recovering):
             one_by_one: list[SingleAgentEpisode] = super()._sample(
                 num_timesteps=num_timesteps,
                 explore=explore,
-                random_actions=random_actions,
                 force_reset=force_reset,
                 **kwargs,
             )
@@ -103,7 +101,7 @@ class GymnasiumEnvRunner(Recovering):
         if force_reset or self._needs_initial_reset:
             self._sampler.reset(self._seed if self._needs_initial_reset else None)
             self._needs_initial_reset = False
-        policy = (RandomPolicy if random_actions else Policy)(
+        policy = Policy(
             self.module,
             self.env.single_action_space,
             explore,
@@ -111,8 +109,10 @@ class GymnasiumEnvRunner(Recovering):
             max(1, self.config.num_env_runners),
             self._weights_seq_no,
         )
-        episodes, steps, ended = self._sampler.sample(policy, num_timesteps)
-        self._increase_sampled_metrics(steps, ended)
+        episodes = self._sampler.sample(policy, num_timesteps)
+        steps = sum(map(len, episodes))
+        self._log_env_steps(metric=self._metrics_num_env_steps_sampled, num_steps=steps)
+        self._increase_sampled_metrics(steps, sum(episode.is_done for episode in episodes))
         return episodes
 
     def make_env(self) -> None:

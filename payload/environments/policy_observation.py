@@ -178,12 +178,14 @@ class PolicyObservationVector(gymnasium.vector.VectorObservationWrapper):
         super().__init__(env)
         self._observations = policy_observations(env.single_observation_space, keeps_dict)
         self.single_observation_space = self._observations.policy_space
-        self._is_same = self.single_observation_space == env.single_observation_space
+        is_box = isinstance(self.single_observation_space, spaces.Box)
+        self._is_same = is_box and self.single_observation_space == env.single_observation_space
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
 
     def observations(self, observations: Any) -> Any:
         if self._is_same:
-            return observations.copy()
+            # A package's environment may change its array in the next step.
+            return np.array(observations, self.single_observation_space.dtype)
         each = iterate(self.env.observation_space, observations)
         seen = [self._observations.from_environment(single) for single in each]
         batch = create_empty_array(self.single_observation_space, self.num_envs)

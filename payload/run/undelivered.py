@@ -40,7 +40,7 @@ def deliver(results: Path) -> Iterator[str]:
     """Delivers what MLflow has not received of the ended runs below `results`.
 
     Yields:
-        A line for each run: MLflow has everything now, or why not. None while another process
+        A line for each run: MLflow has everything now, or why not. No line while another process
         delivers them.
     """
     if not _folders(results):

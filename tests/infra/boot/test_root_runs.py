@@ -21,7 +21,11 @@ UNITS = sorted(
 @pytest.fixture(scope="module")
 def trees(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The files of machines of both roles."""
-    everything = {"containers": True, "container_registry": "i.azurecr.io"}
+    everything = {
+        "containers": True,
+        "container_registry": "i.azurecr.io",
+        "journals_url": "https://logs.example.com",
+    }
     return [
         write_tree(machine(role, **everything), tmp_path_factory.mktemp(role)) for role in ROLES
     ]
@@ -48,6 +52,16 @@ def test_a_command_of_root_names_nothing_that_ray_may_write(name: str, trees: li
     for unit, tree in (place for place in places if place[0].exists()):
         for command in commands_of_root(unit, tree):
             assert not RAYS.search(command), command
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_roots_python_reads_none_of_the_users_variables(name: str, trees: list[Path]) -> None:
+    places = [(tree / "etc/systemd/system" / name, tree) for tree in trees]
+    for unit, tree in (place for place in places if place[0].exists()):
+        if "user.env" in unit.read_text():
+            for command in commands_of_root(unit, tree):
+                for python in re.findall(r"^\W*/usr/bin/python3 .*|^ *python3 .*", command, re.M):
+                    assert "python3 -E " in python
 
 
 @pytest.mark.parametrize("script", ["install_head.sh", "start_training.sh"])

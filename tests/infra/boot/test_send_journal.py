@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from urllib.error import HTTPError
 
 import pytest
 
+from infra.boot.cloud_config import FILES, JOURNAL_UNITS, Role
+from infra.boot.head_wheel import UNITS
 from infra.stack.diagnostics import STREAM
 from infra.stack.identity import LOGS_WRITER
 from rehearsal.azure import log_ingestion
@@ -23,6 +26,7 @@ from rehearsal.azure.metadata.metadata_state import Identity
 from rehearsal.azure.resources import roles
 from rehearsal.azure.resources.azure_stand_in import Azure
 from tests.infra.boot.boot_scripts import load
+from tests.infra.boot.machine_tree import ROLES
 from tests.infra.declared_stack import WORKSPACE_ID, Declared, declare_stack
 
 pytestmark = pytest.mark.slow
@@ -150,6 +154,26 @@ def test_what_azure_refuses_is_sent_by_the_next_call(
     monkeypatch.setattr(roles, "ROLE_DELAY_S", 0)
     head.send()
     assert [row["SyslogMessage"] for row in head.received()] == ["booted"]
+
+
+def test_a_cursor_that_a_power_cut_has_emptied_sends_the_journal_again(head: Head) -> None:
+    head.log({"MESSAGE": "booted"})
+    (head.folder / "cursor").touch()
+    head.send()
+    assert [row["SyslogMessage"] for row in head.received()] == ["booted"]
+
+
+def test_a_journal_that_cannot_be_read_is_an_error(head: Head) -> None:
+    (head.folder / "journal").write_text("damaged")
+    with pytest.raises(OSError, match="journalctl ended with exit code 1"):
+        head.send()
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_the_units_exist_and_none_has_the_output_of_experiments(role: Role) -> None:
+    tree = [path.name for folder in (FILES, UNITS) for path in folder.rglob("*.service")]
+    assert set(JOURNAL_UNITS[role]) <= set(tree)
+    assert not {unit for unit in JOURNAL_UNITS[role] if re.match("experiments|jupyter", unit)}
 
 
 def test_an_identity_without_the_role_may_not_send(stack: Declared) -> None:

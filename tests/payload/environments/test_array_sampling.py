@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
 from ray.rllib.core.columns import Columns
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED, WEIGHTS_SEQ_NO
@@ -152,13 +155,51 @@ def test_actions_are_as_frequent_as_the_policy_wants_them() -> None:
     assert abs(taken.mean() - 0.75) < 0.03
 
 
-def test_random_actions_are_of_the_space() -> None:
-    runner = env_runner("PPO", ENV)
-    episodes = runner.sample(num_timesteps=200, random_actions=True)
-    actions = np.concatenate([episode.get_actions() for episode in episodes])
-    assert {tuple(action) for action in actions.tolist()} == {
-        (i, j) for i in range(3) for j in range(4)
-    }
+def test_a_policy_that_has_diverged_is_an_error() -> None:
+    runner = env_runner("PPO", "CartPole-v1")
+    with torch.no_grad():
+        runner.module.state_dict()["pi.net.mlp.0.bias"].fill_(torch.nan)
+    with pytest.raises(ValueError, match="NaN"):
+        runner.sample(num_timesteps=10)
+
+
+class Reused(gymnasium.vector.VectorEnv[Any, Any, Any]):
+    """Returns the same arrays in each step, with observations of a wider type."""
+
+    def __init__(self, num_envs: int, **_: Any) -> None:
+        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.num_envs = num_envs
+        self.single_observation_space = spaces.Box(-1e6, 1e6, (2,), np.float32)
+        self.single_action_space = spaces.Discrete(2)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._seen = np.zeros((num_envs, 2))
+        self._ends, self._cut = np.zeros((2, num_envs), np.bool_)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self._seen[:] = 0
+        return self._seen, {}
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        over = self._ends.copy()
+        self._seen[:] = np.where(over[:, None], 0, self._seen + 1)
+        self._ends[:] = self._seen[:, 0] == 3
+        return self._seen, np.ones(self.num_envs), self._ends, self._cut, {}
+
+
+def test_arrays_that_an_environment_uses_again_are_copied() -> None:
+    spec = EnvSpec("Reused-v0", vector_entry_point=f"{__name__}:Reused")
+    gymnasium.registry["Reused-v0"] = spec
+    try:
+        episodes = env_runner("PPO", "Reused-v0").sample(num_timesteps=36)
+    finally:
+        del gymnasium.registry["Reused-v0"]
+    assert len(episodes) == 12
+    for episode in episodes:
+        assert episode.is_terminated
+        seen = np.asarray(episode.get_observations())
+        assert seen.dtype == np.float32
+        assert seen[:, 0].tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(("env", "config"), [("CartPole-v1", {"use_lstm": True}), (TUPLE, {})])

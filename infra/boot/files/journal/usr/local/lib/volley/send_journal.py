@@ -33,14 +33,19 @@ Entry = dict[str, Any]
 
 
 def main(cursor: Path, units: list[str]) -> None:
-    after = [f"--after-cursor={cursor.read_text()}"] if cursor.exists() else []
+    last_sent = cursor.read_text() if cursor.exists() else ""
+    after = [f"--after-cursor={last_sent}"] if last_sent else []
     chosen = [f"--unit={unit}" for unit in units]
     command = ["journalctl", "--output=json", "--quiet", "--all", *after, *chosen]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as journal:
         assert journal.stdout is not None, "it is a pipe"
         for rows, last in requests(map(json.loads, journal.stdout)):
             send(rows)
-            cursor.write_text(last)
+            aside = cursor.with_suffix(".new")
+            aside.write_text(last)
+            aside.replace(cursor)
+    if journal.returncode:
+        raise OSError(f"journalctl ended with exit code {journal.returncode}")
 
 
 def requests(entries: Iterable[Entry]) -> Iterator[tuple[bytes, str]]:
@@ -62,7 +67,7 @@ def row(entry: Entry) -> dict[str, Any]:
     """Returns an entry as a row of the table Syslog."""
     at = datetime.fromtimestamp(int(entry["__REALTIME_TIMESTAMP"]) / 1e6, timezone.utc).isoformat()
     message = entry.get("MESSAGE") or ""
-    if isinstance(message, list):  # Bytes that are no UTF-8.
+    if isinstance(message, list):  # Bytes that are not UTF-8.
         message = bytes(message).decode(errors="replace")
     facility = int(entry.get("SYSLOG_FACILITY", FACILITIES.index("daemon")))
     return {
@@ -82,7 +87,7 @@ def send(rows: bytes) -> None:
     """Sends rows.
 
     Raises:
-        OSError, HTTPException: Azure refuses, or does not answer.
+        OSError, HTTPException, ValueError, LookupError: Azure refuses, or does not answer.
     """
     headers = {"Authorization": f"Bearer {token(AUDIENCE)}", "Content-Type": "application/json"}
     request = urllib.request.Request(os.environ["JOURNALS_URL"], rows, headers)
@@ -93,5 +98,6 @@ def send(rows: bytes) -> None:
 if __name__ == "__main__":
     try:
         main(Path(sys.argv[1]), sys.argv[2:])
-    except (OSError, HTTPException) as error:  # A role has an effect after minutes.
-        sys.exit(f"{error}; it is sent again in a minute")
+    except (OSError, HTTPException, ValueError, LookupError) as error:
+        # A role has an effect after minutes: the timer tries again.
+        sys.exit(f"the journal was not sent: {error}")
