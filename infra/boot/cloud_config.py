@@ -53,8 +53,8 @@ JOURNAL_UNITS: dict[Role, list[str]] = {
     ],
     "worker": ["ray-worker.service", "scheduled-events.service"],
 }
-"""Units, besides those of every machine's boot, whose journal a Log Analytics workspace receives.
-experiments.service is none of them: its journal has the output of experiments."""
+"""Units whose journal a Log Analytics workspace receives, besides BOOT_UNITS. Never
+experiments.service, whose journal contains the output of experiments."""
 BOOT_UNITS = ["cloud-*", "apt-packages.service", "python-environment.service"]
 MODULES: dict[Role, list[ModuleType]] = {
     "head": [head.machine_token],

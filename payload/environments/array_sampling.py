@@ -91,7 +91,7 @@ class ArraySampler:
         self._env = env
 
     def reset(self, seed: int | None) -> None:
-        """Starts all environments anew."""
+        """Resets all environments, which starts new episodes."""
         self._observations, _ = self._env.reset(seed=seed)
         self._over = np.zeros(self._env.num_envs, np.bool_)
         self._ongoing = [Ongoing(uuid4().hex) for _ in range(self._env.num_envs)]
