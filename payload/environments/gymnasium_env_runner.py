@@ -158,6 +158,7 @@ class GymnasiumEnvRunner(Recovering):
             self._info_metrics,
             self._settings.wrappers,
             self._settings.keeps_dict,
+            num_threads=max(1, int(self.config.num_cpus_per_env_runner)),
         )
         return CheckedVector(
             env,

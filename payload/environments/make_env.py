@@ -14,6 +14,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from payload.environments import envpool_vector
 from payload.environments.info_metrics import InfoMetrics, OwnInfo
 from payload.environments.own_class import import_package
 from payload.environments.policy_action import PolicyAction, PolicyActionVector
@@ -85,15 +86,21 @@ def make_vector(
     info_metrics: InfoMetrics | None = None,
     wrappers: Sequence[Wrapper] = (),
     keeps_dict: bool = False,
+    num_threads: int = 1,
 ) -> VectorEnv[Any, Any, Any]:
     """Makes a vector of environments, which reset in the step after the end of an episode.
 
-    It uses the package's own vector environment, if that resets in this way and needs no wrappers.
+    Without wrappers it uses EnvPool if the id names it, or the package's own vector environment if
+    that resets in this way.
 
     Args:
         wrappers, keeps_dict: As EnvironmentSettings has them.
+        num_threads: Of EnvPool.
     """
     spec = find_spec(env_id)
+    if env_id == f"{envpool_vector.PACKAGE}:{spec.id}" and not wrappers:
+        pool = envpool_vector.EnvPoolVector(spec.id, num_envs, num_threads, env_config)
+        return PolicyActionVector(PolicyObservationVector(pool, keeps_dict))
     if spec.vector_entry_point is not None and not wrappers:
         env = gymnasium.make_vec(
             spec, num_envs, vectorization_mode="vector_entry_point", **env_config

@@ -156,7 +156,7 @@ class _Numbers:
         if self._is_interval:
             numbers = (self._base + share * self._width).astype(self._space.dtype)
             within = np.minimum(np.maximum(numbers, self._low), self._high)
-            return within.reshape(self._space.shape)
+            return within.reshape((*values.shape[:-1], *self._space.shape))
         if self._is_integer:  # Each has an equal share.
             share = np.rint(share * (self._width + 1.0) - 0.5)
             steps = np.where(self.bounded, share, np.rint(values))
@@ -164,7 +164,8 @@ class _Numbers:
             steps = np.where(self.bounded, share * self._width, values)
         steps = np.clip(steps, self._below, self._above).astype(self._base.dtype)
         numbers = (self._base + steps).astype(self._space.dtype)
-        return np.clip(numbers, self._low, self._high).reshape(self._space.shape)
+        within = np.clip(numbers, self._low, self._high)
+        return within.reshape((*values.shape[:-1], *self._space.shape))
 
     def in_graph(self, values: torch.Tensor) -> torch.Tensor:
         bounded, width, base = map(_tensor, (self.bounded, self._width, self._base))
@@ -229,5 +230,7 @@ class PolicyActionVector(gymnasium.vector.VectorActionWrapper):
     def actions(self, actions: Any) -> Any:
         if self._is_same:
             return actions
+        if isinstance(self._single, spaces.Box):
+            return self._actions.to_environment(actions)
         each = [self._actions.to_environment(a) for a in iterate(self.action_space, actions)]
         return concatenate(self._single, each, create_empty_array(self._single, self.num_envs))

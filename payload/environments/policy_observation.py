@@ -178,13 +178,18 @@ class PolicyObservationVector(gymnasium.vector.VectorObservationWrapper):
         super().__init__(env)
         self._observations = policy_observations(env.single_observation_space, keeps_dict)
         self.single_observation_space = self._observations.policy_space
-        is_box = isinstance(self.single_observation_space, spaces.Box)
-        self._is_same = is_box and self.single_observation_space == env.single_observation_space
+        single = env.single_observation_space
+        is_box = isinstance(single, spaces.Box)
+        self._is_flat = is_box and len(self.single_observation_space.shape or ()) == 1
+        self._is_same = is_box and self.single_observation_space == single
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
 
     def observations(self, observations: Any) -> Any:
+        # A package's environment may change its array in the next step: both copy it.
+        if self._is_flat:
+            with np.errstate(over="ignore"):
+                return np.reshape(observations, (self.num_envs, -1)).astype(np.float32)
         if self._is_same:
-            # A package's environment may change its array in the next step.
             return np.array(observations, self.single_observation_space.dtype)
         each = iterate(self.env.observation_space, observations)
         seen = [self._observations.from_environment(single) for single in each]

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from payload.environments.make_env import make_env, make_vector
 from payload.environments.policy_action import PolicyActions
 from payload.errors import UserError
-from tests.payload.random_spaces import numeric_spaces
+from tests.payload.random_spaces import boxes, numeric_spaces
 
 FAR = 1e30
 
@@ -44,6 +44,17 @@ def policys_action(seen: spaces.Space[Any], seed: int, spread: float) -> Any:
         return part.sample() if not isinstance(part, spaces.Box) else spread_out[: part.shape[0]]
 
     return sample(seen)
+
+
+@given(boxes(), st.integers(0, 99))
+def test_a_vector_of_actions_is_mapped_as_each_of_them(space: spaces.Box, seed: int) -> None:
+    assume(np.prod(space.shape) > 0)
+    actions = PolicyActions(space)
+    each = 2 * np.random.default_rng(seed).standard_normal((3, int(np.prod(space.shape))))
+    together = actions.to_environment(each.astype(np.float32))
+    apart = np.stack([actions.to_environment(action) for action in each.astype(np.float32)])
+    np.testing.assert_array_equal(together, apart)
+    assert together.dtype == space.dtype
 
 
 @given(numeric_spaces(), st.integers(0, 99), st.sampled_from([0.0, 1.0, FAR]))

@@ -8,13 +8,13 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from payload.environments.make_env import make_vector
-from payload.environments.policy_observation import PolicyObservations
+from payload.environments.policy_observation import PolicyObservations, PolicyObservationVector
 from payload.errors import UserError
-from tests.payload.random_spaces import numeric_spaces
+from tests.payload.random_spaces import boxes, numeric_spaces
 
 PIXELS: dict[str, Any] = {"low": 0, "high": 255, "dtype": np.uint8}
 
@@ -151,6 +151,21 @@ def test_a_vector_gives_what_its_space_says(env_id: str) -> None:
     assert observations in env.observation_space
     assert env.step(env.action_space.sample())[0] in env.observation_space
     env.close()
+
+
+@given(boxes(), st.integers(0, 99))
+def test_a_vector_is_seen_as_each_of_its_environments(space: spaces.Box, seed: int) -> None:
+    assume(np.prod(space.shape) > 0)
+    env: Any = gymnasium.vector.VectorEnv()
+    env.num_envs, env.single_observation_space = 3, space
+    env.metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP}
+    env.observation_space = gymnasium.vector.utils.batch_space(space, 3)
+    space.seed(seed)
+    each = [space.sample() for _ in range(3)]
+    together = PolicyObservationVector(env).observations(np.stack(each))
+    apart = np.stack([PolicyObservations(space).from_environment(one) for one in each])
+    np.testing.assert_array_equal(together, apart)
+    assert together.dtype == apart.dtype
 
 
 def test_a_package_s_own_vector_environment_is_taken() -> None:
