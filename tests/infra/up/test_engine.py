@@ -96,7 +96,7 @@ def test_a_changed_boot_file_replaces_the_head_says_so_and_starts_the_training(
 def test_no_change_of_the_scale_set_deletes_workers(declared: Stack) -> None:
     set_capacity(declared, 3)
     assert declared.steps() == {}  # Their number is the head's business.
-    declared.config("tags", '{"owner": "somebody"}')
+    declared.pulumi("config", "set", "--path", "volley:tags.owner", "somebody")
     for command in ("preview", "up --yes --skip-preview"):
         failed = declared.pulumi(*command.split())
         assert failed.returncode != 0

@@ -120,5 +120,5 @@ def test_a_subnet_that_exists_is_looked_up(tmp_path: Path) -> None:
 
 
 def test_an_unknown_function_is_named(azure: Azure) -> None:
-    with pytest.raises(AzureError, match="azure-native:quantum:getWorkspace"):
-        azure.invoke("azure-native:quantum:getWorkspace", {})
+    with pytest.raises(AzureError, match="azure-native:quantum:getSuiteOffer"):
+        azure.invoke("azure-native:quantum:getSuiteOffer", {})
