@@ -187,9 +187,13 @@ class Policy:
             outputs = dict(self._module._forward_inference(batch))
         if Columns.ACTIONS not in outputs:
             outputs.update(self._chosen(outputs[Columns.ACTION_DIST_INPUTS]))
-        outputs = convert_to_numpy(outputs)
-        outputs[WEIGHTS_SEQ_NO] = np.full(len(observations), self._weights_seq_no)
-        return outputs.pop(Columns.ACTIONS), outputs
+        # Of a tensor, convert_to_numpy takes ten times as long.
+        arrays = {
+            name: output.numpy() if isinstance(output, torch.Tensor) else convert_to_numpy(output)
+            for name, output in outputs.items()
+        }
+        arrays[WEIGHTS_SEQ_NO] = np.full(len(observations), self._weights_seq_no)
+        return arrays.pop(Columns.ACTIONS), arrays
 
     def _chosen(self, inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """Returns actions and their log-probabilities for the inputs of their distribution."""
@@ -214,5 +218,6 @@ class Policy:
 
     def for_environment(self, actions: Array) -> Array:
         """Returns a policy's actions as the environments take them, within their bounds."""
-        bounded: Array = unsquash_action(actions, self._space)
-        return bounded
+        if isinstance(self._space, Box):
+            actions = unsquash_action(actions, self._space)
+        return actions
