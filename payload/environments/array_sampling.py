@@ -7,7 +7,7 @@ module and one of the environments, and an episode is a slice of arrays.
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -35,17 +35,8 @@ def can_sample(module: RLModule, env: VectorEnv[Any, Any, Any]) -> bool:
     )
 
 
-class Step(NamedTuple):
-    """A step of N environments."""
-
-    actions: Array
-    rewards: Array
-    terminated: Array
-    truncated: Array
-    resets: Array
-    """[N] bool: the environment was reset instead, and its action had no effect."""
-    outputs: dict[str, Array]
-    """The module's other outputs, [N, ...] each."""
+Step = tuple[Array, Array, Array, Array, Array, dict[str, Array]]
+"""A step of N environments: the columns of a Rollout but for its observations, [N, ...] each."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +50,13 @@ class Rollout:
     terminated: Array
     truncated: Array
     resets: Array
+    """[N, T] bool: the environment was reset instead, and its action had no effect."""
     outputs: dict[str, Array]
+    """The module's other outputs."""
 
     @classmethod
     def of(cls, observations: list[Array], steps: list[Step]) -> "Rollout":
+        """Stacks T + 1 observations and T steps."""
         actions, rewards, terminated, truncated, resets, outputs = zip(*steps, strict=True)
         return cls(
             np.stack(observations, 1),
@@ -98,7 +92,8 @@ class ArraySampler:
 
     def sample(self, policy: "Policy", num_timesteps: int) -> list[SingleAgentEpisode]:
         """Samples at least `num_timesteps` steps, not counting resets, in episodes and parts."""
-        observations, steps = [self._observations], list[Step]()
+        observations = [self._observations]
+        steps: list[Step] = []
         count = 0
         while count < num_timesteps:
             actions, outputs = policy(self._observations, count)
@@ -108,7 +103,7 @@ class ArraySampler:
             observations.append(self._observations)
             # An environment may change its arrays in the next step.
             ends = terminated.copy(), truncated.copy()
-            steps.append(Step(actions, rewards, *ends, self._over, outputs))
+            steps.append((actions, rewards, *ends, self._over, outputs))
             count += int((~self._over).sum())
             self._over = terminated | truncated
         return self._cut(Rollout.of(observations, steps)) if steps else []
