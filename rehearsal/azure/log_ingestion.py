@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from rehearsal.azure.azure_errors import RefusedError
 from rehearsal.azure.http_server import Answer, Handler, Server
-from rehearsal.azure.metadata.managed_identity import claims
+from rehearsal.azure.metadata.managed_identity import principal_of
 from rehearsal.azure.resources.resource_kinds import Resource, Resources, all_of
 from rehearsal.azure.resources.roles import SEND_LOGS, is_allowed, role_assignments
 from rehearsal.azure.resources.state_file import StateFile
@@ -42,12 +42,9 @@ def ingest(resources: Resources, url: str, authorization: str, body: bytes) -> l
     match = PATH.fullmatch(urlsplit(url).path)
     if match is None:
         raise RefusedError(404, "NotFound", f"The stand-in has no {url}.")
-    token = claims(authorization)
-    if token.get("aud") != AUDIENCE or token.get("exp", 0) < time.time():
-        raise RefusedError(401, "InvalidAuthenticationToken", "The access token is invalid.")
+    principal = principal_of(authorization, AUDIENCE)
     rule_id, rule = _rule(resources, match[1])
-    now, principal = time.time(), str(token["oid"])
-    if not is_allowed(role_assignments(resources), principal, SEND_LOGS, rule_id, now):
+    if not is_allowed(role_assignments(resources), principal, SEND_LOGS, rule_id, time.time()):
         raise RefusedError(403, "OperationFailed", "The authentication token has no access.")
     if len(body) > MOST_BYTES:
         raise RefusedError(413, "ContentLengthLimitExceeded", "The request exceeds 1 MB.")

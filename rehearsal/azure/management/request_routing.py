@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Mapping
 from urllib.parse import parse_qs, urlsplit
 
@@ -17,7 +16,7 @@ from rehearsal.azure.management import autoscale_requests, scale_set_requests, v
 from rehearsal.azure.management.management_faults import FaultsFile
 from rehearsal.azure.management.request_context import COMPUTE, Request, RequestContext, forbidden
 from rehearsal.azure.management.scale_set_changes import SetMachines
-from rehearsal.azure.metadata.managed_identity import claims
+from rehearsal.azure.metadata.managed_identity import principal_of
 from rehearsal.azure.resources.azure_stand_in import Azure
 
 AUDIENCE = "https://management.azure.com"
@@ -65,7 +64,7 @@ class Management:
         self.asked.append(f"{method} {split.path}")
         try:
             route, parts = _route(method, split.path)
-            principal = _principal(headers.get("Authorization", ""))
+            principal = principal_of(headers.get("Authorization", ""), AUDIENCE)
             if "api-version" not in query:
                 raise RefusedError(400, "MissingApiVersionParameter", "api-version is required.")
             content = json.loads(body) if body else {}
@@ -95,10 +94,3 @@ def _route(method: str, path: str) -> tuple[Route, Mapping[str, str]]:
         if method == allowed and (match := re.fullmatch(pattern, path)):
             return route, match.groupdict()
     raise RefusedError(404, "NotFound", f"The stand-in has no {method} {path}.")
-
-
-def _principal(authorization: str) -> str:
-    token = claims(authorization)
-    if str(token.get("aud", "")).rstrip("/") != AUDIENCE or token.get("exp", 0) < time.time():
-        raise RefusedError(401, "InvalidAuthenticationToken", "The access token is invalid.")
-    return str(token["oid"])

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
+from rehearsal.azure.azure_errors import RefusedError
 from rehearsal.azure.http_server import Answer
 from rehearsal.azure.metadata.metadata_documents import Query
 from rehearsal.azure.metadata.metadata_state import Identity, Instance
@@ -82,6 +84,18 @@ def claims(authorization: str) -> dict[str, Any]:
     except (ValueError, LookupError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def principal_of(authorization: str, audience: str) -> str:
+    """Returns whose bearer token it is.
+
+    Raises:
+        RefusedError: It is not a valid one for the audience.
+    """
+    token = claims(authorization)
+    if str(token.get("aud", "")).rstrip("/") != audience or token.get("exp", 0) < time.time():
+        raise RefusedError(401, "InvalidAuthenticationToken", "The access token is invalid.")
+    return str(token["oid"])
 
 
 def _refused(description: str) -> Answer:
