@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import shutil
 import sys
 import tempfile
@@ -168,10 +169,15 @@ def measure_learning(
 ) -> Learned:
     """Trains one seed to a mean return of `goal`, or for `limit_s` seconds of training.
 
+    The experiment's limit on environment steps, over which it anneals, holds too.
+
     Args:
         algorithm: Replaces the experiment's `run`, unless None.
     """
     stop = {EPISODE_RETURN_MEAN: goal, TIME: limit_s}
+    limit_steps = read_experiment(experiment).experiment.stop.num_env_steps_sampled_lifetime
+    if limit_steps is not None:
+        stop[STEPS] = limit_steps
     arguments = [str(experiment), "--seed", str(seed)]
     if algorithm:
         arguments += ["--run", algorithm]
@@ -179,7 +185,10 @@ def measure_learning(
 
         def over() -> bool:
             rows = run.rows()
-            return solved(rows, goal) is not None or bool(rows and rows[-1].time_total_s >= limit_s)
+            if not rows or solved(rows, goal) is not None:
+                return bool(rows)
+            last = rows[-1]
+            return last.time_total_s >= limit_s or last.env_steps >= (limit_steps or math.inf)
 
         run.child.wait_for(lambda: run.rows_while_learning() or over(), START_TIMEOUT_S)
         startup_s = run.child.seconds if run.rows_while_learning() else None
