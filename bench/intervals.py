@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +31,13 @@ def median_interval(values: Sequence[float]) -> Interval:
     """Returns the median of [S] values, which may be infinite, and its bootstrap interval."""
     samples = np.array(values)[_resampled(len(values))]
     return _interval(statistics.median(values), np.median(samples, axis=1))
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Returns a percentile of values, which may be infinite, interpolated between neighbours."""
+    with np.errstate(invalid="ignore"):  # inf - inf, between seeds that have failed.
+        value = float(np.percentile(values, percent))
+    return math.inf if math.isnan(value) else value
 
 
 def ratio_interval(first: Sequence[float], second: Sequence[float]) -> Interval:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.played_games import PlayedGames, play_games
 from bench.process import Child, MeasurementError
 from payload.experiment.file import to_yaml
 from payload.experiment.read import read_experiment
@@ -28,6 +29,8 @@ SETTLE_S = 15.0
 """Seconds of learning before the throughput is measured; meanwhile MLflow is imported."""
 SLOWEST_STEPS_PER_S = 300.0
 """A slower run counts as dead."""
+CHECKPOINT_EVERY_S = 15
+"""Seconds between two checkpoints of a seed, the first good one of which plays games."""
 END_TIMEOUT_S = 300.0
 """How long a run may take beyond its time limit to start, to play and to deliver."""
 
@@ -61,6 +64,8 @@ class Learned:
     startup_s: float | None
     """From the command to the end of the iteration with the first learner update, which is
     up to min_time_s_per_iteration (5 s) late; None if there was none."""
+    games: PlayedGames | None = None
+    """None if no checkpoint's policy was good enough."""
 
 
 class TrainerRun:
@@ -71,11 +76,17 @@ class TrainerRun:
         self.child = child
         self._runs, self._earlier = runs, earlier
 
+    @property
+    def folder(self) -> RunFolder | None:
+        """The run's folder, once it exists."""
+        new = set(self._runs.glob("*")) - self._earlier
+        return RunFolder(new.pop()) if new else None
+
     def rows(self) -> list[Row]:
-        for folder in set(self._runs.glob("*")) - self._earlier:
-            if (folder / "progress.csv").exists():
-                return read_progress(folder / "progress.csv")
-        return []
+        folder = self.folder
+        if folder is None or not folder.progress_file.exists():
+            return []
+        return read_progress(folder.progress_file)
 
     def rows_while_learning(self) -> list[Row]:
         """Returns the iterations from the first learner update on."""
@@ -83,10 +94,10 @@ class TrainerRun:
 
     def keep_logs(self) -> None:
         """Adds the run's own log to the child's, before its folder is removed."""
-        for folder in set(self._runs.glob("*")) - self._earlier:
-            for log in folder.glob("driver_log.txt"):
-                with self.child.log.open("a") as file:
-                    file.write(f"--- {log.name}\n{log.read_text(errors='replace')}")
+        folder = self.folder
+        if folder is not None and folder.log.exists():
+            with self.child.log.open("a") as file:
+                file.write(f"--- {folder.log.name}\n{folder.log.read_text(errors='replace')}")
 
 
 def read_progress(path: Path) -> list[Row]:
@@ -179,6 +190,7 @@ def measure_learning(
     if limit_steps is not None:
         stop[STEPS] = limit_steps
     arguments = [str(experiment), "--seed", str(seed)]
+    arguments += ["--checkpoint-every", str(CHECKPOINT_EVERY_S), "--keep-checkpoints", "1000"]
     if algorithm:
         arguments += ["--run", algorithm]
     with _trainer([*arguments, "--stop", json.dumps(stop)], results, log) as run:
@@ -196,7 +208,10 @@ def measure_learning(
         seconds = run.child.seconds
         if run.child.wait(END_TIMEOUT_S) != 0:
             raise MeasurementError(f"training ended with exit code {run.child.exit_code}")
-        rows = run.rows()
+        rows, folder = run.rows(), run.folder
+    assert folder is not None
+    games = play_games(folder.checkpoints(), seed)
+    folder.checkpoints().prune()
     last, reached = rows[-1], solved(rows, goal) is not None
     return Learned(
         seed=seed,
@@ -205,6 +220,7 @@ def measure_learning(
         training_s=last.time_total_s,
         return_mean=last.return_mean,
         startup_s=startup_s,
+        games=games,
     )
 
 

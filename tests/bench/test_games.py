@@ -139,6 +139,8 @@ def test_runs_that_the_file_has_are_drawn_without_training(
 class CommandHere:
     """Stand-in for a benchmark's child process: runs `python -m payload` in this process."""
 
+    seconds = 1.0
+
     def __init__(self, command: list[str], log: Path, measure_memory: bool) -> None:
         assert command[1:3] == ["-m", "payload"]
         self.ended = in_process(log.parent, *command[3:])

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import process
-from bench.intervals import Interval, median_interval, ratio_interval
+from bench import played_games, process, trainer
+from bench.intervals import Interval, median_interval, percentile, ratio_interval
 from bench.learning import (
     LearningBars,
     LearningReport,
@@ -17,9 +17,11 @@ from bench.learning import (
     decision,
     learning_table,
 )
-from bench.trainer import Learned
+from bench.trainer import Learned, measure_learning
 from payload.errors import UserError
 from tests.bench.test_benchmark import PONG, text_of
+from tests.bench.test_games import RUNS, SMALL, CommandHere
+from tests.payload.command_line import with_database
 from volley.cli import main
 
 
@@ -34,24 +36,29 @@ def learned(seed: int, seconds: float | None) -> Learned:
     )
 
 
-def test_a_seed_not_solved_or_failed_spoils_worst_but_not_the_median() -> None:
-    report = LearningReport("IMPALA", 18.0, LearningBars(median_s=300.0, worst_s=450.0), 5)
+def test_a_seed_not_solved_or_failed_spoils_the_95th_percentile_but_not_the_median() -> None:
+    report = LearningReport(
+        "IMPALA", 18.0, LearningBars(median_s=300.0, p95_s=450.0, median_steps=2e6), 5
+    )
     for seed, seconds in enumerate([210.0, 290.0, 250.0, None]):
         report.learned.append(learned(seed, seconds))
     report.problems[4] = "no update"
     verdicts = {verdict.name: verdict for verdict in report.verdicts()}
     assert verdicts["median_s"].value == 290.0
     assert verdicts["median_s"].met
-    assert verdicts["worst_s"].value == math.inf
-    assert not verdicts["worst_s"].met
+    assert verdicts["p95_s"].value == math.inf
+    assert not verdicts["p95_s"].met
     assert not verdicts["seeds_solved"].met
+    assert verdicts["median_steps"].value == 1_000_000
     text = text_of(learning_table(report))
     assert "failed" in text
     assert "never" in text
 
 
 def test_seeds_that_an_interrupted_benchmark_has_not_measured_count_as_not_solved() -> None:
-    report = LearningReport("APPO", 18.0, LearningBars(median_s=300.0, worst_s=450.0), 6)
+    report = LearningReport(
+        "APPO", 18.0, LearningBars(median_s=300.0, p95_s=450.0, median_steps=2e6), 6
+    )
     report.learned.append(learned(0, 210.0))
     solved, *_ = report.verdicts()
     assert not solved.met
@@ -91,6 +98,11 @@ def test_seeds_that_were_not_solved_make_an_interval_infinite_and_no_number_miss
     assert interval.low < 3.0
 
 
+def test_a_percentile_between_seeds_that_were_not_solved_is_infinite() -> None:
+    assert percentile([1.0, 2.0, 3.0], 50) == 2.0
+    assert percentile([1.0, math.inf, math.inf], 95) == math.inf
+
+
 def test_a_ratio_is_over_the_same_seeds() -> None:
     seconds = [100.0, 400.0, 150.0, 300.0, 200.0, 250.0]
     ratio = ratio_interval(seconds, [2 * value for value in seconds])
@@ -117,3 +129,23 @@ def test_a_ratio_decides_when_its_interval_leaves_1_out(
 def test_against_needs_learn(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--against", "experiments/pong-appo.yaml"]) == 2
     assert "bench --learn --against FILE" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_here")
+def test_a_seed_ends_at_the_experiments_own_limit_and_then_its_first_good_policy_plays_games(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer, "Child", CommandHere)
+    monkeypatch.setattr(trainer, "CHECKPOINT_EVERY_S", 0.01)
+    monkeypatch.setattr(played_games, "AT_CURRENT_RETURN", -math.inf)
+    monkeypatch.setattr(played_games, "NUM_GAMES", 3)
+    experiment, results = tmp_path / "small.yaml", with_database(tmp_path, RUNS) / RUNS
+    experiment.write_text(f"{SMALL}stop: {{num_env_steps_sampled_lifetime: 400}}\n")
+    measured = measure_learning(experiment, None, 5, 18.0, 1000.0, results, tmp_path / "log")
+    assert measured.seconds is None
+    assert 400 <= measured.env_steps < 1000
+    assert measured.games is not None
+    assert measured.games.env_steps < measured.env_steps
+    assert 0 <= measured.games.return_mean < 10
+    assert len(list(results.glob("runs/*/checkpoints/checkpoint_*"))) <= 4
