@@ -31,8 +31,8 @@ class StackSettings(BaseModel):
     """Required. Addresses (CIDR) that may use SSH on the head, for example 203.0.113.7/32; several
     are separated by commas"""
     ssh_public_key: str = ""
-    """Required. Your SSH public key, the line in ~/.ssh/id_ed25519.pub or id_rsa.pub; several are a
-    line each"""
+    """Required. Your SSH public key, the line in ~/.ssh/id_ed25519.pub or id_rsa.pub; several are
+    one per line"""
     admin_username: str = Field("volley", pattern=r"^[a-z_][a-z0-9_-]{0,31}$")
     """User name for SSH"""
     allow_public_ssh: bool = False
@@ -58,7 +58,7 @@ class StackSettings(BaseModel):
     They must have as many vCPUs and GPUs as workerSize, and the same kind of local disk"""
     worker_zones: list[Annotated[str, Field(pattern=r"^[1-9]$")]] = []
     """Availability zones over which Azure spreads the workers, using those that have capacity.
-    Empty: `zone`. Set it before the first `pulumi up`"""
+    If empty, `zone` applies. Set it before the first `pulumi up`"""
     worker_spot: bool = True
     """Use Spot VMs for the workers; training continues when a worker is evicted"""
     min_workers: int = Field(0, ge=0)
@@ -70,7 +70,7 @@ class StackSettings(BaseModel):
     experiments need them. `fixed`: it always keeps maxWorkers. `cpu`: Azure scales by CPU load, for
     work that is not run by volley"""
     idle_minutes: int = Field(5, ge=1, le=1440)
-    """With `demand`, a worker is deleted after it was idle for this many minutes, down to
+    """With `demand`, a worker is deleted after being idle for this many minutes, down to
     minWorkers"""
     sleep_after_minutes: int = Field(30, ge=0, le=10_080)
     """The cluster goes to sleep after this many minutes in which no experiment was running or
@@ -131,7 +131,7 @@ class StackSettings(BaseModel):
     example); set it before the first `pulumi up`"""
     # What a company gives
     resource_group: str = ""
-    """Name of an existing resource group for the cluster, which `pulumi destroy` leaves; set it
+    """Name of an existing resource group for the cluster, which `pulumi destroy` keeps; set it
     before the first `pulumi up`. The head may do anything with all machines in it"""
     results_resource_group: str = ""
     """Name of an existing resource group for the results account; set it before the first

@@ -1,4 +1,4 @@
-"""Numbers that an environment's `info` carries at the end of an episode, as metrics."""
+"""Numbers that an environment's `info` has at the end of an episode, as metrics."""
 
 import numbers
 from collections.abc import Mapping

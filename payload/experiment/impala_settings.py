@@ -21,7 +21,7 @@ class ImpalaSettings(FragmentSettings, LSTMSettings):
     """What `config` of IMPALA and APPO may contain."""
 
     max_seq_len: Annotated[int, OtherOnly] = Field(20, ge=1)
-    """Steps over which the LSTM's gradient goes back in time; on Atari games it is a rollout
+    """Steps through which the LSTM's gradient is backpropagated; on Atari games a rollout
     fragment."""
     # Loss. Outside Atari games, the coefficients are RLlib's own.
     normalize_advantages: Annotated[bool, AtariOnly] = True
@@ -30,8 +30,8 @@ class ImpalaSettings(FragmentSettings, LSTMSettings):
         float | None, ByEnvironment(atari=ByAlgorithm(impala=4.0, appo=0.5), other=0.5)
     ] = Field(None, ge=0)
     """Weight of the value loss. Values of Pong err by 0.1 or 0.2 where normalized advantages are
-    about 1: with 0.5 and one pass they learn slowly, and some runs stand still for half a million
-    environment steps."""
+    about 1: with 0.5 and one pass they are learned slowly, and some runs make no progress for half
+    a million environment steps."""
     entropy_coeff: Annotated[
         Schedule | None, ByEnvironment(atari=ByAlgorithm(impala=0.0, appo=0.01), other=0.01)
     ] = None
@@ -47,8 +47,8 @@ class ImpalaSettings(FragmentSettings, LSTMSettings):
         float | None, AtariOnly, ByEnvironment(atari=ByAlgorithm(impala=0.03, appo=0.0))
     ] = Field(None, ge=0)
     """Weight of KL(uniform || policy), which keeps every action possible; 0 where entropy_coeff is
-    set. Pong without sticky actions is deterministic: a policy that becomes so early stays in one
-    losing cycle, and an entropy bonus gives up an action that has become unlikely."""
+    set. Pong without sticky actions is deterministic: a policy that becomes deterministic early
+    stays in a losing cycle, and an entropy bonus gives up an action that has become unlikely."""
     uniform_kl_coeff_at_goal: Annotated[
         float | None, AtariOnly, ByAlgorithm(impala=0.004, appo=None)
     ] = Field(None, gt=0)
@@ -59,9 +59,9 @@ class ImpalaSettings(FragmentSettings, LSTMSettings):
     use_kl_loss: Annotated[bool, OtherOnly] = False
     """APPO's: add the divergence from the old policy to the loss."""
     kl_coeff: Annotated[float | None, OtherOnly] = Field(None, ge=0)
-    """First weight of that divergence. RLlib: 1.0."""
+    """Initial weight of that divergence. RLlib: 1.0."""
     kl_target: Annotated[float | None, OtherOnly] = Field(None, gt=0)
-    """The divergence that its weight aims at. RLlib: 0.01."""
+    """Target of the divergence, to which its weight is adapted. RLlib: 0.01."""
     vtrace_clip_rho_threshold: float = Field(1.0, gt=0)
     """Clip of rho in V-trace's targets."""
     vtrace_clip_pg_rho_threshold: float = Field(1.0, gt=0)
@@ -72,6 +72,6 @@ class ImpalaSettings(FragmentSettings, LSTMSettings):
     """Activation of the fully connected layers. RLlib: tanh."""
     conv_filters: Annotated[ConvFilters | None, OtherOnly] = None
     """Convolutions of a network for images, [channels, kernel, stride] of each. Default: as many as
-    leave at most 8 pixels of the smaller side."""
+    reduce the smaller side to at most 8 pixels."""
     vf_share_layers: Annotated[bool | None, OtherOnly] = None
     """Policy and value share all layers but the last. RLlib: IMPALA true, APPO false."""

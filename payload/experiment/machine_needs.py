@@ -42,7 +42,7 @@ class MachineNeeds(BaseModel):
     source_directory: str | None = None
     """A folder from which Python imports, on every machine."""
     pip_packages: list[_Package] = []
-    """Packages of PyPI to install beside volley's own."""
+    """Packages of PyPI to install in addition to volley's own."""
     pip_requirements_file: str | None = None
     """A requirements file with more of them."""
     conda_packages: list[_Package] = []
@@ -66,8 +66,8 @@ class MachineNeeds(BaseModel):
     """A container image for the driver and the env runners, on a cluster: registry/name:tag, or
     registry/name@sha256:..."""
     notify: str | None = Field(None, repr=False)
-    """A URL that gets a POST of JSON when it has ended, or a command that gets it on stdin. `$NAME`
-    is the variable that has one of them, sent to a cluster as a secret is."""
+    """A URL that gets a POST of JSON at the end, or a command that gets it on stdin. `$NAME` is the
+    variable that contains one of them, which is sent to a cluster as a secret."""
 
     @field_validator("image")
     @classmethod

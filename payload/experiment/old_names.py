@@ -98,7 +98,7 @@ def _translate(
     else:
         _check_meaning(f"config.{key}", value, ONE_VALUE.get(key), WITHOUT_SUCCESSOR.get(key))
         if key in ONE_VALUE or key in WITHOUT_SUCCESSOR:
-            translated.notes.append(f"config.{key} is ignored: it is so without it")
+            translated.notes.append(f"config.{key} is ignored: this value has no effect")
         else:
             translated.values[key] = value
 
@@ -165,7 +165,7 @@ def _translate_model(translated: Translated, config: dict[str, Any], name: str, 
         only, without = MODEL_ONE_VALUE.get(name), MODEL_WITHOUT_SUCCESSOR.get(name)
         _check_meaning(f"config.{key}", value, only, without)
         if only or without:
-            translated.notes.append(f"config.{key} is ignored: it is so without it")
+            translated.notes.append(f"config.{key} is ignored: this value has no effect")
         else:
             translated.values[key] = value
 
@@ -181,7 +181,7 @@ def _translate_sac_network(
     elif translated.values[name] != value:
         raise UserError(
             f"config.{key}.{name}: {value!r}: {translated.given[name]} is "
-            f"{translated.values[name]!r}, and RLlib's SAC of today has one shape for both"
+            f"{translated.values[name]!r}, and RLlib's SAC now has one shape for both"
         )
 
 

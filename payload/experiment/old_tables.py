@@ -62,7 +62,7 @@ RENAMED_IN = {
 }
 """Keys inside of a key of `config`."""
 SAC_NETWORKS = ("Q_model", "q_model_config", "policy_model", "policy_model_config")
-"""RLlib's SAC of today has one shape for all of its networks."""
+"""RLlib's SAC now has one shape for all of its networks."""
 RENAMED_STOP = {
     "episode_reward_mean": EPISODE_RETURN_MEAN,
     "episode_return_mean": EPISODE_RETURN_MEAN,
@@ -94,10 +94,10 @@ RENAMED_ENVS = {
 }
 """Retired ids of tasks that are the same today."""
 
-_TORCH = "RLlib's new API stack has torch only"
-_NEW_STACK = "RLlib's new API stack trains everything"
+_TORCH = "RLlib's new API stack supports only torch"
+_NEW_STACK = "volley always uses RLlib's new API stack"
 _OLD_STACK = "belongs to RLlib's old API stack"
-_RESTARTS = "a lost env runner is always started again"
+_RESTARTS = "a lost env runner is always restarted"
 _REPORTS = "min_time_s_per_iteration decides when an iteration ends"
 _MEAN = "means are of the last 100 episodes"
 IGNORED_CONFIG = {
@@ -138,7 +138,7 @@ IGNORED_CONFIG = {
     "log_sys_usage": "MLflow has the system metrics of every node",
 }
 IGNORED_BY_IMPALA = {
-    "vtrace": "IMPALA and APPO always correct with V-trace",
+    "vtrace": "IMPALA and APPO always use V-trace",
     "vtrace_drop_last_ts": "V-trace uses every step",
     "sample_async": "env runners always sample asynchronously",
     "num_aggregation_workers": "fragments go to the learner directly",
@@ -160,7 +160,7 @@ IGNORED_IN = {
     "optimization": {},
     "replay_buffer_config": {
         "enable_replay_buffer_api": _OLD_STACK,
-        "prioritized_replay_eps": "RLlib's buffer of today adds nothing to a priority",
+        "prioritized_replay_eps": "RLlib's buffer no longer adds anything to a priority",
         "storage_unit": "the buffer stores steps of episodes",
         "worker_side_prioritization": "the learner computes the priorities",
     },
@@ -171,7 +171,7 @@ IGNORED_KEYS = {
     **dict.fromkeys(("checkpoint_config", "checkpoint_freq", "checkpoint_at_end"), _LINES),
     **dict.fromkeys(("keep_checkpoints_num", "checkpoint_score_attr"), _LINES),
     **dict.fromkeys(("local_dir", "storage_path", "upload_dir", "sync_config"), _FOLDER),
-    **dict.fromkeys(("trial_resources", "resources_per_trial"), "num_env_runners decides it"),
+    **dict.fromkeys(("trial_resources", "resources_per_trial"), "num_env_runners determines them"),
     **dict.fromkeys(("max_failures", "reuse_actors"), _RESTARTS),
     **dict.fromkeys(("verbose", "log_to_file", "progress_reporter", "loggers"), "MLflow shows it"),
     **dict.fromkeys(("name", "trial_name_creator"), "a run is named after algorithm and game"),
@@ -184,25 +184,25 @@ ONE_VALUE = {
     "clip_actions": (False, "a policy's actions are scaled to their bounds instead"),
     "soft_horizon": (False, "an environment is always reset after its last step"),
     "use_gae": (True, "PPO's advantages are always GAE's"),
-    "use_critic": (True, "there is always a value function"),
-    "noisy": (False, "RLlib's DQN of today has no noisy network; epsilon explores"),
+    "use_critic": (True, "PPO always has a value function"),
+    "noisy": (False, "RLlib's DQN no longer has a noisy network; epsilon explores"),
     "num_atoms": (1, "DQN is not distributional"),
     "grad_clip_by": ("global_norm", "grad_clip is a global norm"),
     "evaluation_duration_unit": ("episodes", "evaluation_duration counts episodes"),
-    "parameter_noise": (False, "RLlib's DQN of today has no parameter noise; epsilon explores"),
+    "parameter_noise": (False, "RLlib's DQN no longer has parameter noise; epsilon explores"),
     "_separate_vf_optimizer": (False, "one optimizer learns policy and values"),
 }
 """Keys of `config` with the only value that has a meaning today, and the reason."""
 MODEL_ONE_VALUE = {"conv_activation": ("relu", "the convolutions' activation is relu")}
 WITHOUT_SUCCESSOR = {
     "adam_epsilon": "Adam's epsilon is torch's",
-    "callbacks": "there are no callbacks",
+    "callbacks": "callbacks are not supported",
     "final_prioritized_replay_beta": "prioritized_replay_beta does not change",
     "prioritized_replay_beta_annealing_timesteps": "prioritized_replay_beta does not change",
-    "prioritized_replay_eps": "RLlib's buffer of today adds nothing to a priority",
+    "prioritized_replay_eps": "RLlib's buffer no longer adds anything to a priority",
     "hiddens": "model.fcnet_hiddens are the layers of today's DQN",
-    "input": "a training needs an environment",
-    "multiagent": "there is one policy",
+    "input": "training needs an environment",
+    "multiagent": "an experiment has one policy",
     "optimizer": "the optimizer is Adam",
     "output": "samples are not written",
     "v_max": "DQN is not distributional",
@@ -220,7 +220,7 @@ MODEL_WITHOUT_SUCCESSOR = {
     "lstm_use_prev_reward": "the LSTM sees observations only",
     "post_fcnet_activation": _LAYERS,
     "post_fcnet_hiddens": _LAYERS,
-    "use_attention": "there is an LSTM (use_lstm), and no attention",
+    "use_attention": "attention is not supported; use_lstm adds an LSTM",
 }
 KEYS_WITHOUT_SUCCESSOR = {
     "restore": "train --resume RUN continues a run of volley",

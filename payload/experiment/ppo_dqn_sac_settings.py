@@ -25,7 +25,7 @@ class RLlibSettings(AlgorithmSettings):
     """Activation of the fully connected layers. RLlib: tanh."""
     conv_filters: ConvFilters | None = None
     """Convolutions of a network for images, [channels, kernel, stride] of each. Default: as many as
-    leave at most 8 pixels of the smaller side."""
+    reduce the smaller side to at most 8 pixels."""
 
 
 class PPOSettings(RLlibSettings, LSTMSettings, EpsilonGreedySettings):
@@ -50,15 +50,15 @@ class PPOSettings(RLlibSettings, LSTMSettings, EpsilonGreedySettings):
     vf_loss_coeff: Annotated[float | None, ByEnvironment(atari=0.5)] = Field(None, ge=0)
     """Weight of the value loss. RLlib: 1.0."""
     vf_clip_param: float | None = Field(None, gt=0)
-    """Largest value loss; too little for returns of hundreds. RLlib: 10.0."""
+    """Upper limit of the value loss; too low for returns in the hundreds. RLlib: 10.0."""
     entropy_coeff: Annotated[Schedule | None, ByEnvironment(atari=0.01)] = None
     """Weight of the entropy bonus: a number or a schedule. RLlib: 0."""
     use_kl_loss: Annotated[bool | None, ByEnvironment(atari=False)] = None
     """Add the divergence from the old policy to the loss. RLlib: true."""
     kl_coeff: float | None = Field(None, ge=0)
-    """First weight of that divergence. RLlib: 0.2."""
+    """Initial weight of that divergence. RLlib: 0.2."""
     kl_target: float | None = Field(None, gt=0)
-    """The divergence that its weight aims at. RLlib: 0.01."""
+    """Target of the divergence, to which its weight is adapted. RLlib: 0.01."""
     grad_clip: Annotated[float | None, ByEnvironment(atari=0.5)] = Field(None, gt=0)
     """Largest global norm of a gradient. RLlib: none."""
     vf_share_layers: Annotated[bool | None, ByEnvironment(atari=True)] = None
@@ -126,8 +126,9 @@ class SACSettings(ReplaySettings):
     alpha_lr: Schedule | None = None
     """Learning rate of the temperature. RLlib: 3e-4."""
     initial_alpha: float | None = Field(None, gt=0)
-    """First temperature. RLlib: 1.0."""
+    """Initial temperature. RLlib: 1.0."""
     target_entropy: float | None = None
-    """Entropy that the temperature aims at. RLlib: minus the number of action dimensions."""
+    """Target of the policy's entropy, to which the temperature is adapted. RLlib: minus the number
+    of action dimensions."""
     twin_q: bool | None = None
     """Two Q-functions. RLlib: true."""

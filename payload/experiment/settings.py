@@ -100,10 +100,10 @@ class Experiment(MachineNeeds):
     num_samples: int | None = Field(None, ge=1)
     """Settings that `tune` draws, times the combinations of a grid."""
     metric: str | None = None
-    """What `tune` makes as large as it can: a mean return, the length of episodes, or
+    """What `tune` maximizes: a mean return, the length of episodes, or
     `env_runners/info/NAME`. Default: `env_runners/episode_return_mean`."""
     num_seeds: int | None = Field(None, ge=1)
-    """Trainings of each setting, for `train` too."""
+    """Number of trainings of each setting, also for `train`."""
     _search: dict[str, SearchSpace] = PrivateAttr(default_factory=dict)
 
     @property

@@ -72,15 +72,15 @@ class AlgorithmSettings(BaseModel):
     """Sample actions from the policy; `false` takes the most likely one."""
     env_config: dict[str, Any] = {}
     """Arguments of `gymnasium.make`; for an Atari game, fields of AtariSettings in
-    payload/environments/atari.py, or Gymnasium's words for them."""
+    payload/environments/atari.py, or Gymnasium's names for them."""
     env_step_timeout_s: float = Field(120.0, gt=0)
-    """Not for IMPALA, APPO and PQN on Atari games. Seconds in which an environment must be made and
-    answer a step or a reset."""
+    """Not for IMPALA, APPO and PQN on Atari games. Seconds within which an environment must be
+    created, and must answer a step or a reset."""
     disable_env_checking: bool = False
     """Not on Atari games. Accept observations outside their space."""
     info_metrics: list[Annotated[str, Field(pattern=r"^[^/]+$")]] = []
-    """Not on Atari games. Numbers that the environment's `info` carries at the end of an episode.
-    Each is a metric `env_runners/info/NAME`, the mean of the last 100 episodes."""
+    """Not on Atari games. Numbers that the environment's `info` has at the end of an episode. Each
+    is a metric `env_runners/info/NAME`, the mean of the last 100 episodes."""
     wrappers: list[Wrapper] = []
     """Not on Atari games. Gymnasium's wrappers around the environment, in training, evaluation and
     video, from the inside out: a name, `{name: {argument: value}}`, or `package:Class`."""
@@ -102,7 +102,7 @@ class AlgorithmSettings(BaseModel):
     """A network of your own, `package:Class`, a TorchRLModule. IMPALA, APPO and PQN have their
     own on Atari games. Default: RLlib's."""
     module_config: dict[str, Any] = {}
-    """Its model_config, beside the settings of RLlib's networks."""
+    """Its model_config, in addition to the settings of RLlib's networks."""
     # Learners
     num_learners: int = Field(0, ge=0)
     """Learner processes. 0: the learner runs in the driver."""
@@ -118,7 +118,7 @@ class AlgorithmSettings(BaseModel):
     evaluation_duration: int = Field(10, ge=1)
     """Episodes of one evaluation."""
     evaluation_num_env_runners: int = Field(0, ge=0)
-    """Env runners that only evaluate, beside num_env_runners. 0: the driver plays."""
+    """Env runners that only evaluate, besides num_env_runners. 0: the driver plays."""
     # The run
     seed: int | None = Field(None, ge=0)
     """Seed of weights, actions and no-op starts. A run starts faster without one. Default:
@@ -169,11 +169,12 @@ class LSTMSettings(AlgorithmSettings):
     """Settings of algorithms that RLlib can train with an LSTM, behind the other layers."""
 
     use_lstm: bool = False
-    """An LSTM behind the other layers, for an environment that does not show all that matters."""
+    """An LSTM after the other layers, for an environment whose observations do not show everything
+    that matters."""
     lstm_cell_size: int = Field(256, ge=1)
     """Units of the LSTM."""
     max_seq_len: int = Field(20, ge=1)
-    """Steps over which the LSTM's gradient goes back in time."""
+    """Steps through which the LSTM's gradient is backpropagated."""
 
 
 LSTM = LSTMSettings.model_fields.keys() - AlgorithmSettings.model_fields.keys()
