@@ -152,8 +152,9 @@ def _add_machines(cluster: Group) -> None:
             name,
             help=does,
             usage=f"volley {name} [OPTION OF PULUMI ...]",
-            description=f"Runs pulumi {PULUMI[name]}, also after a run that was interrupted and "
-            "while Azure needs time. All options go to pulumi, for example --stack dev or --yes.",
+            description=f"Runs pulumi {PULUMI[name]}. Cleans up after an interrupted run first, "
+            "and retries while Azure is busy. All options go to pulumi, for example --stack dev "
+            "or --yes.",
         )
     status = _add(cluster, "status", "show machines, experiments and cost", as_json=True)
     status.add_argument(
@@ -167,7 +168,7 @@ def _add_machines(cluster: Group) -> None:
     )
     _add_from_results(status)
     _add(cluster, "cost", "show what the cluster costs", as_json=True)
-    start = _add(cluster, "start", "start the sleeping cluster; needs a login at Azure", True)
+    start = _add(cluster, "start", "start the sleeping cluster; needs an Azure login", True)
     start.add_argument("name", nargs="?", help=argparse.SUPPRESS)
     sleep = _add(cluster, "sleep", "save the results, delete the workers, stop the head", True)
     sleep.add_argument(
@@ -211,9 +212,9 @@ def _add_machines(cluster: Group) -> None:
     ray = _add(cluster, "ray", "ask Ray on the head: volley ray -- status (list, memory, ...)")
     ray.add_argument("words", nargs="*", metavar="WORD", help="Ray's command, after --")
     login = _add(cluster, "registry-login", "let the cluster pull private images", as_json=True)
-    login.description = "Keeps a login to a container registry on the head; the password is asked "
-    login.description += "for, or read from stdin. An Azure Container Registry needs none: see "
-    login.description += "containerRegistryId."
+    login.description = "Stores a login to a container registry on the head. Asks for the "
+    login.description += "password, or reads it from stdin. An Azure Container Registry needs no "
+    login.description += "login: see containerRegistryId."
     login.add_argument("registry", help="its address: ghcr.io, docker.io")
     login.add_argument("--username")
     login.add_argument("--remove", action="store_true", help="remove the login")
@@ -239,7 +240,7 @@ def _add_experiments(cluster: Group) -> None:
     remove.description = "Removes an experiment that is over, its log and its runs from the head. "
     remove.description += "The results account keeps what was saved."
     _add_name(remove)
-    remove.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    remove.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
     pull = _add(cluster, "pull", "download an experiment's runs", as_json=True)
     _add_name(pull)
     _add_from_results(pull)
@@ -282,7 +283,7 @@ def _add_submit(cluster: Group) -> None:
     add(
         "--dry-run",
         action="store_true",
-        help="check everything, list what would travel and what stays behind; send nothing",
+        help="check everything, list what would be sent and what stays behind; send nothing",
     )
 
 
@@ -322,7 +323,7 @@ def _add_no_browser(command: argparse.ArgumentParser) -> None:
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, at least 1")
     return int(text)
 
 

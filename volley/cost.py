@@ -14,8 +14,8 @@ from volley.tables import dollars, duration, show
 
 BY_UP = "(volley up)"
 DIVIDED = (
-    "Each minute is divided by the CPUs that each experiment holds, of all that Ray has; GPUs are "
-    "not weighed, and CPUs that nobody holds are nobody's."
+    "Experiments share the cost of each minute by the CPUs that they hold. GPUs do not count, and "
+    "the cost of idle CPUs belongs to nobody."
 )
 
 

@@ -71,7 +71,7 @@ def _running(head: Head) -> Server | None:
 
 def _start(head: Head) -> Server:
     """Starts JupyterLab, also if another `volley jupyter` is starting it."""
-    print("JupyterLab starts on the head. The first start installs it, in about a minute ...")
+    print("Starting JupyterLab on the head. The first start takes a minute to install it ...")
     sys.stdout.flush()
     _systemctl(head, "start")
     server = _running(head)

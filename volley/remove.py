@@ -29,7 +29,7 @@ def remove(options: argparse.Namespace) -> int:
 
 def _agreed(there: Mapping[str, Any]) -> bool:
     if not sys.stdin.isatty():
-        raise UserError(f"rm {there['name']}: nobody can be asked here. Next: add --yes")
+        raise UserError(f"rm {there['name']}: cannot ask for confirmation here. Next: add --yes")
     print(f"{there['name']} is {there['state']} and has {_size(there)} on the head.")
     if there["unsaved"]:
         print(f"Files that are not in the results account and would be lost: {there['unsaved']}")

@@ -31,7 +31,7 @@ class Off:
             UserError: The account is not known, or azure-storage-blob is not installed.
         """
         if self.account is None and self.why and not self.asleep:
-            hint = f"{self.next_command}, or for results that are left --results-account NAME"
+            hint = f"{self.next_command}, or for earlier results --results-account NAME"
             raise refused(self.why, hint)
         if self.account is None:
             raise refused(

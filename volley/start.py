@@ -73,7 +73,7 @@ def _start_machine(outputs: Outputs) -> bool:
         return False
     # ssh may not have noticed that the previous connection is lost.
     Connection(outputs).close()
-    progress = _Progress("Azure starts the head")
+    progress = _Progress("Azure is starting the head")
     machine.start(progress.show)
     progress.show()
     return True
@@ -81,7 +81,7 @@ def _start_machine(outputs: Outputs) -> bool:
 
 def _wait_for_ssh(outputs: Outputs) -> None:
     deadline = time.monotonic() + BOOT_S
-    progress = _Progress("The head boots")
+    progress = _Progress("The head is booting")
     while True:
         try:
             Connection(outputs).open()

@@ -108,8 +108,10 @@ def _image(answer: Mapping[str, Any], outputs: Outputs) -> Iterator[str]:
             made = datetime.strptime(f"{dated[1]} +0000", "%Y%m%d %z").timestamp()
             age = f"{max(0, answer['time'] - made) // DAY_S:.0f} days old"
     looked = answer.get("head", {}).get("updated")
-    ago = f"{duration(max(0.0, answer['time'] - looked))} ago" if looked else "not since its start"
-    yield f"The head's image is {age}; updates of OpenSSH and OpenSSL: {ago}"
+    updated = "have not been updated since the head's start"
+    if looked:
+        updated = f"were updated {duration(max(0.0, answer['time'] - looked))} ago"
+    yield f"The head's image is {age}; OpenSSH and OpenSSL {updated}"
 
 
 def _disk(free: int, warning: str) -> Text:

@@ -53,7 +53,7 @@ def test_any_other_error_of_pulumi_is_told_in_its_words(laptop: Laptop) -> None:
 def test_a_stack_without_a_cluster_is_told(laptop: Laptop) -> None:
     line = "the selected stack has no cluster. Next: volley up"
     assert laptop.volley("stop", "pong", code=2) == line
-    left = f"{line}, or for results that are left --results-account NAME"
+    left = f"{line}, or for earlier results --results-account NAME"
     assert laptop.volley("status", code=2) == left
 
 

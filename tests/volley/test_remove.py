@@ -55,7 +55,7 @@ def test_it_says_what_would_be_lost_and_asks(connected: Laptop, ended: LocalHead
 
 def test_scripts_say_yes_beforehand(connected: Laptop, ended: LocalHead) -> None:
     said = connected.volley("rm", "pong", code=2)
-    assert said == "rm pong: nobody can be asked here. Next: add --yes"
+    assert said == "rm pong: cannot ask for confirmation here. Next: add --yes"
     answer = json.loads(connected.volley("rm", "pong", "--yes", "--json"))
     assert answer == {"name": "pong", "state": "FINISHED", "bytes": 2**20, "unsaved": 1}
     assert not (ended.experiments / "pong").exists()

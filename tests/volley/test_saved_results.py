@@ -151,7 +151,7 @@ def test_without_a_known_account_it_says_how_to_name_one(
     assert main(["status"]) == 2
     line = capsys.readouterr().err
     assert line == (
-        "volley: the selected stack has no cluster. Next: volley up, or for results that are left "
+        "volley: the selected stack has no cluster. Next: volley up, or for earlier results "
         "--results-account NAME\n"
     )
     assert main(["status", "--results-account", "results"]) == 0

@@ -78,7 +78,7 @@ def test_start_starts_the_head_and_says_what_continues(
         "pong: TRAINING",
         "next: QUEUED, position 1",
     ]
-    assert err.startswith("Azure starts the head (0 s) ...")
+    assert err.startswith("Azure is starting the head (0 s) ...")
     assert runs(azure)
 
 
@@ -88,7 +88,7 @@ def test_a_head_that_boots_is_waited_for(asleep: Laptop, head: LocalHead) -> Non
     head.stop()
     with asleep.start("start") as process:
         assert process.stderr is not None
-        while "The head boots" not in (line := process.stderr.readline()):
+        while "The head is booting" not in (line := process.stderr.readline()):
             assert line
         head.start()
         out, _ = process.communicate(timeout=100)

@@ -157,22 +157,22 @@ def test_what_an_experiment_was_asked_to_do_is_told_until_it_has_ended(
         (
             "d:ubuntu-hpc:2204:latest (22.04.2026992401)",
             None,
-            "of unknown age; updates of OpenSSH and OpenSSL: not since its start",
+            "of unknown age; OpenSSH and OpenSSL have not been updated since the head's start",
         ),
         (
             "d:ubuntu-hpc:2204:latest (22.04.2026022401)",
             None,
-            "30 days old; updates of OpenSSH and OpenSSL: not since its start",
+            "30 days old; OpenSSH and OpenSSL have not been updated since the head's start",
         ),
         (
             "d:ubuntu-hpc:2204:22.04.2026022401",
             3600,
-            "30 days old; updates of OpenSSH and OpenSSL: 60 min ago",
+            "30 days old; OpenSSH and OpenSSL were updated 60 min ago",
         ),
         (
             "/subscriptions/s/images/own",
             None,
-            "of unknown age; updates of OpenSSH and OpenSSL: not since its start",
+            "of unknown age; OpenSSH and OpenSSL have not been updated since the head's start",
         ),
     ],
 )
