@@ -21,7 +21,7 @@ def add_train(commands: Any) -> None:
         "--seeds",
         type=int,
         metavar="N",
-        help="train with N seeds, as many at once as fit, and show what they reach together",
+        help="train with N seeds, as many at once as fit, and show their combined result",
     )
     train.add_argument(
         "--name",
@@ -78,7 +78,7 @@ def add_plot(commands: Any) -> None:
         "plot",
         help="draw the learning curves of runs in one picture",
         description="Draws learning curves and writes them as a table. Runs whose experiments "
-        "differ in the seed alone are one line: their interquartile mean, with its interval.",
+        "differ only in the seed become one line: their interquartile mean, with its interval.",
         allow_abbrev=False,
     )
     add = plot.add_argument
@@ -98,7 +98,7 @@ def add_plot(commands: Any) -> None:
         type=Path,
         metavar="FILE",
         default=Path("curves.png"),
-        help="the picture, .png, .svg or .pdf, beside which the table is (default curves.png)",
+        help="the picture, as .png, .svg or .pdf; the table is beside it (default curves.png)",
     )
     add_results(plot)
 
@@ -156,8 +156,8 @@ def add_run(commands: Any) -> None:
         "run",
         help="run a script with Ray and MLflow, as on the cluster",
         usage="volley run [OPTION ...] FILE [-- ARGUMENT ...]",
-        description="Runs a Python script of your own. It finds a Ray of its own at ray.init(), "
-        "MLflow at mlflow.start_run(), and VOLLEY_RESULTS, a folder for files.",
+        description="Runs a Python script of your own. In it, ray.init() connects to a Ray for "
+        "this script, mlflow.start_run() to MLflow, and VOLLEY_RESULTS is a folder for files.",
         allow_abbrev=False,
     )
     add = run.add_argument
@@ -167,7 +167,7 @@ def add_run(commands: Any) -> None:
         "--resume",
         type=Path,
         metavar="RUN",
-        help="run it in the folder of an earlier run, which VOLLEY_RESULTS has then",
+        help="run it in the folder of an earlier run, with the files in its VOLLEY_RESULTS",
     )
     _add_tracking_uri(run)
     _add_status(run)
@@ -243,8 +243,8 @@ def add_overrides(command: argparse.ArgumentParser) -> None:
     add(
         "--stop",
         type=_mapping,
-        help="stop criteria, of which the first to be met ends the training, "
-        "for example '{\"time_total_s\": 3600}'",
+        help="stop criteria, for example '{\"time_total_s\": 3600}'; the first one that is met "
+        "ends the training",
     )
     add("--seed", type=int, help="seed of weights, actions and environments")
     add(
@@ -264,8 +264,8 @@ def add_overrides(command: argparse.ArgumentParser) -> None:
     add(
         "--notify",
         metavar="URL",
-        help="a URL that gets a POST of JSON at the end, a command that gets it on stdin, or $NAME "
-        "of a variable with one of them",
+        help="at the end, POST JSON to this URL, or run this command with the JSON on stdin; $NAME "
+        "stands for a variable that contains one of them",
     )
 
 
@@ -298,7 +298,7 @@ def _add_trust(command: argparse.ArgumentParser, what: str) -> None:
     command.add_argument(
         "--trust",
         action="store_true",
-        help=f"run the code that a {what} of somebody else names, without asking",
+        help=f"run the code that somebody else's {what} names, without asking",
     )
 
 

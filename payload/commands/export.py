@@ -23,8 +23,8 @@ def export(options: argparse.Namespace) -> int:
     scores = f"{parity.scores} within {parity.difference:.1e}"
     if not parity.holds:
         print(
-            f"volley: --onnx {options.onnx}: not written, it differs from torch: of "
-            f"{parity.observations} observations {parity.different_actions} other actions, "
+            f"volley: --onnx {options.onnx}: not written, because it differs from torch: "
+            f"{parity.different_actions} of {parity.observations} actions are different, "
             f"{scores} (at most {TOLERANCE:g})",
             file=sys.stderr,
         )
@@ -32,7 +32,7 @@ def export(options: argparse.Namespace) -> int:
     for name, value in metadata.items():
         print(printable(f"{name:<16} {value}"))
     print(
-        f"{options.onnx}: ONNX Runtime gives what torch gives for {parity.observations} "
+        f"{options.onnx}: ONNX Runtime agrees with torch on {parity.observations} "
         f"observations: the same actions, {scores}"
     )
     return 0

@@ -57,7 +57,7 @@ def _runs_in(path: Path) -> Iterator[RunFolder]:
     inside = [RunFolder(file.parent) for file in sorted(path.glob("*/progress.csv"))]
     runs = [run for run in (own, *inside) if any(run.progress_rows())]
     if not runs:
-        raise UserError(f"{path}: no run has a progress.csv there")
+        raise UserError(f"{path}: has no run with a progress.csv")
     yield from runs
 
 

@@ -177,7 +177,7 @@ def _spec(text: str, given: list[RepoDataRecord]) -> MatchSpec:
         if record.name.normalized == spec.name.normalized and not spec.matches(record):
             raise UserError(
                 f"{KEY}: {text}: the Python environment that trains has {record.name.source} "
-                f"{record.version}, which stays; allow this version, or leave {text} out"
+                f"{record.version} and keeps it; allow this version, or leave {text} out"
             )
     return spec
 

@@ -119,7 +119,7 @@ def check(image: str) -> None:
     if "failed to execute python3" in why:
         raise UserError(f"image: {image}: has no python3; it needs Python {PYTHON}")
     if not version:
-        raise TemporaryError(f"image: {image}: no container starts: {why}")
+        raise TemporaryError(f"image: {image}: its container does not start: {why}")
     if version != PYTHON:
         raise UserError(f"image: {image}: has Python {version}; the cluster's is {PYTHON}")
     if done.returncode != 0:

@@ -65,7 +65,8 @@ def provide(needs: MachineNeeds, results: Path) -> Path | None:
     """
     if needs.image is not None:
         raise UserError(
-            f"image: {needs.image}: images run on a cluster. Next: volley submit, or leave it out"
+            f"image: {needs.image}: images run only on a cluster. Next: volley submit, or leave it "
+            "out"
         )
     check_requirements(needs)
     os.environ.update(needs.environment_variables)

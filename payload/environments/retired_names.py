@@ -7,13 +7,13 @@ SUCCESSORS = {
     "step five values",
     "ray.rllib.agents": "ray.rllib.agents is ray.rllib.algorithms today: PPOTrainer(config) is "
     "PPOConfig().build_algo()",
-    "ray.rllib.contrib": "ray.rllib.contrib has gone; ray.rllib.algorithms has what is left",
-    "ray.rllib.train": "rllib train has gone: volley train takes its YAML files; in Python, "
+    "ray.rllib.contrib": "ray.rllib.contrib was removed; the rest of it is in ray.rllib.algorithms",
+    "ray.rllib.train": "rllib train was removed: volley train takes its YAML files; in Python, "
     "config.build_algo().train() or ray.tune.Tuner",
-    "ray.rllib.rollout": "rllib rollout has gone: volley evaluate plays a checkpoint",
+    "ray.rllib.rollout": "rllib rollout was removed: volley evaluate plays a checkpoint",
     "ray.rllib.env.atari_wrappers": "it is ray.rllib.env.wrappers.atari_wrappers today",
     "ray.rllib.evaluation.episode": "it is ray.rllib.env.single_agent_episode today",
-    "ray.rllib.examples.models": "old-stack models have gone: subclass TorchRLModule "
+    "ray.rllib.examples.models": "old-stack models were removed: subclass TorchRLModule "
     "(ray.rllib.core.rl_module.torch)",
     "ray.tune.integration.mlflow": "it is ray.air.integrations.mlflow today",
     "ray.tune.integration.wandb": "it is ray.air.integrations.wandb today",

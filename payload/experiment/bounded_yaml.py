@@ -30,7 +30,7 @@ def _check_size(root: yaml.Node | None) -> None:
         if not isinstance(node, yaml.CollectionNode | tuple):
             return 1
         if id(node) in above:
-            raise yaml.YAMLError("an alias names what contains it")
+            raise yaml.YAMLError("an alias refers to what contains it")
         if id(node) not in sizes:
             above.add(id(node))
             children = node if isinstance(node, tuple) else node.value

@@ -143,7 +143,7 @@ def notes_on_defaults(experiment: Experiment, atari: bool) -> list[str]:
         ]
     else:
         notes += [
-            f"config.{name} is ignored: {experiment.env} is not an Atari game, "
+            f"config.{name} is ignored: {experiment.env} is not an Atari game, and "
             "RLlib's own env runner and learner train it"
             for name in for_atari_only(given)
         ]

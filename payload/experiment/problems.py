@@ -71,7 +71,7 @@ def refusal(problems: Sequence[Problem], file: Path | None, notes: Sequence[str]
     others = f"; older names translated: {len(notes)}" if notes else ""
     return UserError(
         f"{text}{others}. Next: {command_name()} convert {file} -o NEW.yaml writes the file "
-        "in today's names, without these"
+        "with today's names, without these"
     )
 
 

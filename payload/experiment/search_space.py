@@ -13,15 +13,15 @@ from payload.errors import UserError, nearest
 LISTS = ("grid_search", "choice")
 RANGES = ("uniform", "loguniform", "randint")
 KINDS = (*LISTS, *RANGES)
-_PLACEMENT = "it decides how many trials fit, and is the same in all of them"
+_PLACEMENT = "it decides how many trials fit, so all of them have the same"
 NOT_SEARCHED = {
     "num_env_runners": _PLACEMENT,
     "num_cpus_per_env_runner": _PLACEMENT,
     "num_learners": _PLACEMENT,
     "num_gpus_per_learner": _PLACEMENT,
-    "env_config": "all trials play the same environment, or their returns say nothing",
-    "wrappers": "all trials play the same environment, or their returns say nothing",
-    "min_time_s_per_iteration": "it decides when a trial reports, and nothing is learned by it",
+    "env_config": "returns of different environments cannot be compared",
+    "wrappers": "returns of different environments cannot be compared",
+    "min_time_s_per_iteration": "it decides when a trial reports, and does not affect learning",
     "seed": "each setting is trained with --seeds K seeds",
 }
 """Settings that cannot be searched, and why."""

@@ -35,7 +35,7 @@ def load_weights(algorithm: Any, checkpoint: Checkpoint) -> str:
     fill = partial(_fill, weights=weights)
     filled, left = next(result.get() for result in algorithm.learner_group.foreach_learner(fill))
     if not filled:
-        raise UserError(f"--init-from {checkpoint.path}: no tensor of this network is in it")
+        raise UserError(f"--init-from {checkpoint.path}: has no tensor of this network")
     algorithm.env_runner_group.sync_weights(
         from_worker_or_learner_group=algorithm.learner_group, inference_only=True
     )

@@ -39,7 +39,7 @@ def _allow_large_files() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     if hard != resource.RLIM_INFINITY:
         raise UserError(
-            f"ulimit -f: a file may have {hard // 1024:,} KiB, but Ray's shared memory is one of "
-            "gigabytes. Next: ulimit -f unlimited, or ask who sets the limit"
+            f"ulimit -f: a file may have {hard // 1024:,} KiB, but Ray's shared memory is a file "
+            "of gigabytes. Next: ulimit -f unlimited, or ask who sets the limit"
         )
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))

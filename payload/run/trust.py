@@ -105,7 +105,7 @@ def _ask(what: str, code: Mapping[str, str]) -> None:
     for kind, text in code.items():
         print(printable(f"  {kind:<22} {text}"))
     if input("Run it? [y/N] ").strip().lower() not in ("y", "yes"):
-        raise UserError(f"{what}: not trusted, so nothing of it was run")
+        raise UserError(f"{what}: not trusted, so none of its code was run")
 
 
 def _key() -> bytes:

@@ -102,7 +102,7 @@ def _deliver(results: Path, folder: RunFolder) -> str:
     client = connected_client(tracking)
     if tracking.run_id and lifecycle_stage(client, tracking.run_id) == DELETED:
         file.unlink()
-        return f"{folder.path} was deleted in MLflow, which does not receive the rest of it"
+        return f"{folder.path} was deleted in MLflow, so the rest of it is not sent"
     key, started = tracking.key, outbox.started_ms
     run_id = str(open_run(client, tracking, tracking.run_id, key, started, print).info.run_id)
     folder.remember_mlflow_run(run_id, tracking.uri)

@@ -115,7 +115,7 @@ class Search(Reporting):
         self.job.folder.stop_file.unlink(missing_ok=True)
         waiting = [name for name, record in self.records.items() if record.state != "FINISHED"]
         if len(waiting) < len(self.records):
-            self.view.say(f"{len(self.records) - len(waiting)} trials are over already")
+            self.view.say(f"{len(self.records) - len(waiting)} trials are already over")
         self.view.say(
             f"{len(waiting)} trials of {self.job.env_runners} env runners each{self.ends_early}"
         )

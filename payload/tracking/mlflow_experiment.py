@@ -57,7 +57,7 @@ def open_run(
         except Exception as error:
             if not is_missing(error):
                 raise
-            say(f"MLflow has no run {run_id} any more: the training continues in a new one")
+            say(f"MLflow no longer has run {run_id}: the training continues in a new one")
         else:
             _restore_run(client, run, say)
             return run

@@ -33,7 +33,7 @@ READERS: list[Callable[[Path], Any]] = [
     [
         (LAUGHS, "with its aliases it has more than 100,000 values"),
         (MERGES, "with its aliases it has more than 100,000 values"),
-        ("config: &a {env_config: *a}", "an alias names what contains it"),
+        ("config: &a {env_config: *a}", "an alias refers to what contains it"),
         (f"config: {'[' * 5000}", "its values are nested too deeply"),
     ],
 )

@@ -123,7 +123,7 @@ def test_a_train_batch_of_whole_fragments_needs_no_line(config: dict[str, int]) 
 
 def test_settings_that_only_atari_has_are_named_elsewhere() -> None:
     assert notes(atari=False, frame_stack=2, gamma=0.9) == [
-        "config.frame_stack is ignored: CartPole-v1 is not an Atari game, "
+        "config.frame_stack is ignored: CartPole-v1 is not an Atari game, and "
         "RLlib's own env runner and learner train it"
     ]
 

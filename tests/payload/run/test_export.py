@@ -166,7 +166,7 @@ def test_a_model_that_differs_from_torch_is_removed(
     done = of_pong(pong)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith("volley: --onnx pong.onnx: not written, it differs from torch: ")
+    assert line.startswith("volley: --onnx pong.onnx: not written, because it differs from torch: ")
     assert list(pong.parent.iterdir()) == [pong]
 
 

@@ -329,6 +329,6 @@ def test_a_run_deleted_after_its_end_stays_deleted(laptop: Laptop) -> None:
     assert run.run_id is not None
     laptop.client.delete_run(run.run_id)
     (line,) = laptop.deliver()
-    assert line == f"{folder.path} was deleted in MLflow, which does not receive the rest of it"
+    assert line == f"{folder.path} was deleted in MLflow, so the rest of it is not sent"
     assert laptop.client.get_run(run.run_id).info.lifecycle_stage == "deleted"
     assert not folder.undelivered_file.exists()

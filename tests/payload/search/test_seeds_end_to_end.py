@@ -83,7 +83,7 @@ def test_mlflow_has_them_below_one_run(trained: Trained) -> None:
 
 
 def test_finished_seeds_have_nothing_to_resume(trained: Trained) -> None:
-    assert "2 trials are over already" in trained.resumed
+    assert "2 trials are already over" in trained.resumed
 
 
 def test_a_plot_joins_seeds_and_names_what_differs(trained: Trained) -> None:
@@ -105,7 +105,7 @@ def test_a_plot_joins_seeds_and_names_what_differs(trained: Trained) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("plot", "nowhere"), "nowhere: no run has a progress.csv there"),
+        (("plot", "nowhere"), "nowhere: has no run with a progress.csv"),
         (("plot", "--metric", "episode_return"), "did you mean env_runners/episode_return_"),
         (("plot", "--output", "nowhere/a.png"), "--output nowhere/a.png: the folder does not"),
         (("train", "cart.yaml", "--seeds", "0"), "--seeds 0: must be greater than 0"),

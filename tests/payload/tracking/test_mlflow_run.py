@@ -399,7 +399,7 @@ def test_a_run_that_was_removed_for_good_continues_in_a_new_one(
     run.close("FINISHED")
     assert run.run_id != removed
     assert MlflowClient(run.tracking.uri).get_run(run.run_id or "").data.metrics["entropy"] == 1.5
-    assert told == [f"MLflow has no run {removed} any more: the training continues in a new one"]
+    assert told == [f"MLflow no longer has run {removed}: the training continues in a new one"]
 
 
 def test_a_run_removed_for_good_while_it_trains_continues_in_a_new_one(
