@@ -70,7 +70,7 @@ up: .venv/infra  ## Create or update the cluster on Azure and train (pulumi up)
 prices: .venv/infra  ## Update the prices of the estimates from Azure (ARGS="--location westeurope")
 	$(BIN)/python -m infra.config.update_prices $(ARGS)
 
-sizes: .venv/infra  ## Update the VM sizes for previews without a login, by the Azure CLI
+sizes: .venv/infra  ## Update the VM sizes for previews without a login, with the Azure CLI
 	$(BIN)/python -m infra.config.update_sizes $(ARGS)
 
 preview: .venv/infra  ## Show what `make up` would change

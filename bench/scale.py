@@ -70,7 +70,7 @@ def bench_scale(seconds: float, results: Path) -> int:
     )
     console.print(figure_table(measured.values()))
     if predictions:
-        console.print(carried_table(predictions))
+        console.print(capacity_table(predictions))
         console.print(prediction_table(predictions))
         draw_time_to_solve(predictions, results / "time_to_solve.png")
     console.print(f"Written to {path}; logs in {logs}")
@@ -128,9 +128,9 @@ def predictions_from(costs: Costs) -> list[Prediction]:
     return [predict(costs, cores, gpu) for cores in CORES for gpu in (False, True)]
 
 
-def carried_table(predictions: list[Prediction]) -> Table:
-    """Returns a table of what each part of a cluster carries, for the terminal."""
-    table = Table(title="Carried, environment steps per second", title_justify="left")
+def capacity_table(predictions: list[Prediction]) -> Table:
+    """Returns a table of the capacity of each part of a cluster, for the terminal."""
+    table = Table(title="Capacity, environment steps per second", title_justify="left")
     parts = ("Driver", "Network in", "Network out", "Learning")
     for column in ("Cores", "Learner", "Env runners", *parts):
         table.add_column(column, justify="right")

@@ -73,7 +73,7 @@ class Prediction:
 
 
 def predict(costs: Costs, cores: int, gpu: bool) -> Prediction:
-    """Predicts a cluster with an env runner on each of `cores`, and what each part carries.
+    """Predicts a cluster with an env runner on each of `cores`, and the capacity of each part.
 
     The GPU's own computing time is not included: only its host's share of a gradient step
     was measured, and that is the same for each of several learners.

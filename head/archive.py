@@ -52,7 +52,7 @@ def unpack(archive: Path, folder: Path) -> None:
             if path.is_absolute() or ".." in path.parts or not path.name:
                 raise ArchiveError(f"{member.name} is outside the folder")
             if member.offset_data + member.size > whole:
-                raise ArchiveError(f"{member.name} is not whole")
+                raise ArchiveError(f"{member.name} is incomplete")
             members.append(member)
             if len(members) > MAX_MEMBERS:
                 raise ArchiveError(f"it has more than {MAX_MEMBERS:,} files")

@@ -55,7 +55,7 @@ def main() -> int:
     while free_bytes() < LOW and _remove_one(store):
         pass
     if free_bytes() < LOW:
-        print(f"{free()}, and nothing more that can be removed", flush=True)
+        print(f"{free()}, and nothing more can be removed", flush=True)
     _reserve()
     return 0
 

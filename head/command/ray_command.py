@@ -23,7 +23,7 @@ def ray(_: Store, options: Namespace) -> None:
     if not words or words[0] not in QUESTIONS:
         given = words[0] if words else "nothing"
         raise RefusedError(
-            f"ray {given}: only {', '.join(QUESTIONS)} are allowed, which change nothing",
+            f"ray {given}: only commands that change nothing are allowed: {', '.join(QUESTIONS)}",
             "volley ray -- status",
         )
     variables = {**os.environ, "HOME": str(HOME)}

@@ -83,7 +83,7 @@ def _unpack(stream: IO[bytes], folder: Path) -> str:
     except ArchiveError as error:
         raise RefusedError(f"the files cannot be unpacked: {error}") from None
     except (tarfile.TarError, EOFError) as error:
-        raise RefusedError(f"the files did not arrive whole: {error}") from None
+        raise RefusedError(f"the files arrived incomplete: {error}") from None
     digest = hashlib.sha256()
     for name in (EXPERIMENT, STACK, PAYLOAD, FILES):
         path = folder / name
@@ -91,7 +91,7 @@ def _unpack(stream: IO[bytes], folder: Path) -> str:
             digest.update(f"{name} {path.stat().st_size}\n".encode())
             update_with(digest, path)
         elif name != FILES:
-            raise RefusedError(f"the files did not arrive whole: {name} is missing")
+            raise RefusedError(f"the files arrived incomplete: {name} is missing")
     for name in (PAYLOAD, FILES):
         if (folder / name).exists():
             try:

@@ -42,7 +42,7 @@ def restore(key: str) -> None:
             send(connection, "restore", key=key)
             reason = unpack(stream, aside)
     except (OSError, tarfile.TarError) as error:
-        reason = f"the runs did not arrive whole: {error}"
+        reason = f"the runs arrived incomplete: {error}"
     if reason:
         shutil.rmtree(aside, ignore_errors=True)
         raise IdentityError(reason)

@@ -116,7 +116,7 @@ def end_of(record: Record) -> End | None:
         ended = record.ended or 0.0
         end = End(f"{ended}", STATES[record.state], record.reason, ended)
     elif record.live and (sleep := record_of_this_boot()) and sleep.going and sleep.whatever_runs:
-        reason = f"the cluster goes to sleep: {sleep.why}; it continues after volley start"
+        reason = f"the cluster is going to sleep: {sleep.why}; continues after volley start"
         end = End(f"sleep {sleep.boot}", "KILLED", reason, time.time())
     return end if end and end.key != record.told else None
 
@@ -134,12 +134,12 @@ def main(folder: Path) -> int:
         try:
             Store(folder.parent).change(record, told=end.key, untold=problem)
         except OSError as error:  # The notice was sent, so this does not count as a failure.
-            print(f"{record.name}: that cannot be recorded: {error}", flush=True)
+            print(f"{record.name}: the notification cannot be recorded: {error}", flush=True)
     return 0
 
 
 def _in_words(problem: str) -> str:
-    return f"nobody was notified: {problem}" if problem else "its end was notified"
+    return f"nobody was notified: {problem}" if problem else "the notification of its end was sent"
 
 
 def _tell(folder: Path, record: Record, end: End) -> str:

@@ -105,7 +105,7 @@ class Ends:
         if time.time() - last_sign <= STARTS_WITHIN_S:
             return False
         last = self._reason(record)
-        reason = f"no sign of its start for {STARTS_WITHIN_S / 60:.0f} min; the last was: {last}"
+        reason = f"its start wrote nothing for {STARTS_WITHIN_S / 60:.0f} min; last: {last}"
         self._store.change(record, wish="retry", reason=reason)
         return True
 

@@ -137,7 +137,7 @@ sys.stdout.buffer.write(bz2.decompress(sys.stdin.buffer.read()))'
   # Run commands have brought its parts.
   cat "$PAYLOAD".* | python3 -c "$code" > "$incoming/payload.tar" || true
   [[ $(sha256sum < "$incoming/payload.tar") == "${PAYLOAD##*/}"* ]] ||
-    fail "the payload is not whole on the head: $(ls "${PAYLOAD%/*}")"
+    fail "the payload on the head is incomplete: $(ls "${PAYLOAD%/*}")"
   answer=$(tar --create --directory "$incoming" . | volley_head submit "$EXPERIMENT" --replace) || {
     echo "payload: $(field error <<< "$answer")" >&2
     fail "the training did not start (journalctl -u experiments)"

@@ -76,7 +76,7 @@ def check_ssh_key(settings: StackSettings) -> Iterator[Problem]:
         return
     for value in settings.ssh_public_keys:
         if not is_public_key(value):
-            allowed = "must be one line a key, ssh-ed25519 or ssh-rsa and the key, as in .pub files"
+            allowed = "must be one key per line (ssh-ed25519 or ssh-rsa), as in .pub files"
             yield Problem(key, f"{value[:16]}...", allowed)
 
 

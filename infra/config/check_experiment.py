@@ -27,9 +27,7 @@ def check_experiment(settings: StackSettings, root: Path) -> Iterator[Problem]:
         yield Problem("experiment", settings.experiment, str(error).removeprefix(f"{path}: "))
         return
     if own.notify and variable_of(in_files(own.notify)):
-        text = (
-            f"notify: {masked(own.notify)}: up sends no secrets, and Pulumi's state would have it"
-        )
+        text = f"notify: {masked(own.notify)}: up sends no secrets: they would be in Pulumi's state"
         yield Problem("experiment", settings.experiment, f"{text}; volley submit sends it")
     problems = list(problems_of_files(own))
     for problem in problems:

@@ -49,7 +49,8 @@ def check_limits(settings: StackSettings) -> Iterator[Problem]:
         allowed = f"too many addresses; Azure allows {MOST_EMAILS}"
         yield Problem("contactEmails", len(settings.contact_emails), allowed)
     if settings.budget and (unknown := unpriced(settings)):
-        allowed = f"needs the price of {' and '.join(unknown)}, which is unknown; make prices, or 0"
+        allowed = f"needs the price of {' and '.join(unknown)}, which is unknown; run make prices"
+        allowed += ", or set 0"
         yield Problem("budget", settings.budget, allowed)
 
 

@@ -77,7 +77,7 @@ def refusal(
         and wanted <= machine.restricted_zones,
         "has no Spot VMs": spot and not machine.spot,
         "cannot encrypt its disks on the host": not machine.encryption_at_host,
-        "has Arm CPUs, for which neither image nor lock is made": machine.arm,
+        "has Arm CPUs, which neither the image nor the lock supports": machine.arm,
         "boots no Gen2 image": not machine.gen2,
         "has GPUs on which the image's driver or the lock's torch does not run": machine.gpus
         and family_key(machine.quota_family) not in CUDA,

@@ -40,8 +40,8 @@ TEMPORARY_ERRORS = {
     "ContainerBeingDeleted": "a container of the same name is being deleted",
     "StorageAccountAlreadyTaken": "a deleted storage account's name is not free yet",
     "StorageAccountOperationInProgress": "a storage account is still being changed",
-    "AnotherOperationInProgress": "another operation on the resource has not ended",
-    "RetryableError": "another operation on the resource has not ended",
+    "AnotherOperationInProgress": "another operation on the resource is still running",
+    "RetryableError": "another operation on the resource is still running",
 }
 """Codes of errors that go away by themselves, and what Azure is busy with."""
 REMEDIES = {

@@ -149,7 +149,7 @@ def test_what_blob_has_not_or_somebody_needs_stays_on_a_full_disk(head: FillingH
         *("undelivered-key", "unsaved-key"),
     ]
     assert (head.experiments / "undelivered/payload").exists()
-    assert output.endswith("GiB left, and nothing more that can be removed\n")
+    assert output.endswith("GiB left, and nothing more can be removed\n")
 
 
 def test_a_run_is_not_taken_from_under_a_save_or_a_start(head: FillingHead) -> None:

@@ -102,7 +102,7 @@ def test_a_save_says_whether_everything_is_saved(head: ServedHead) -> None:
 def test_runs_that_do_not_come_whole_are_not_restored(head: ServedHead) -> None:
     done = head.client("restore", "pong-0123456789ab")
     assert done.returncode == 1
-    assert "restore pong-0123456789ab: the runs did not arrive whole" in done.stderr
+    assert "restore pong-0123456789ab: the runs arrived incomplete" in done.stderr
     assert head.calls.read_text() == "-m head.results export pong-0123456789ab\n"
     assert list((head.home / "runs").iterdir()) == []
 

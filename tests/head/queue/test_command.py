@@ -138,7 +138,7 @@ def test_what_the_payload_refuses_is_refused_at_once(head: Head) -> None:
 
 def test_files_that_did_not_arrive_whole_are_refused(head: Head) -> None:
     answer = head.ask("submit", "pong", stdin=sent(cartpole())[:5000])
-    assert "did not arrive whole" in answer["error"]
+    assert "arrived incomplete" in answer["error"]
 
 
 def test_an_experiment_that_never_fits_is_refused(head: Head) -> None:
@@ -255,7 +255,7 @@ def test_a_link_of_an_experiment_is_not_followed_as_root(head: Head, tmp_path: P
         ({"name": "../outside"}, "../outside is outside the folder"),
         ({"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}, "source/a is not a regular file"),
         ({"type": tarfile.CHRTYPE}, "source/a is not a regular file"),
-        ({"size": 2**50}, "source/a is not whole"),
+        ({"size": 2**50}, "source/a is incomplete"),
     ],
 )
 def test_an_archive_with_anything_but_files_of_the_experiment_is_refused(
@@ -278,7 +278,7 @@ def write(path: Path, text: str) -> None:
 def test_ray_is_only_asked(head: Head, words: tuple[str, ...]) -> None:
     answer = head.ask("ray", *words)
     assert answer["error"].endswith(
-        "only status, list, get, summary, memory, logs are allowed, which change nothing"
+        "only commands that change nothing are allowed: status, list, get, summary, memory, logs"
     )
 
 

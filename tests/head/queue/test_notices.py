@@ -247,7 +247,7 @@ def test_a_cluster_that_sleeps_at_its_budget_tells_those_that_it_interrupts_once
     told = json.loads((played.store.folder("a") / "told").read_text())
     assert (told["state"], told["reason"]) == (
         "KILLED",
-        "the cluster goes to sleep: budget: 5.01 of 5 dollars; it continues after volley start",
+        "the cluster is going to sleep: budget: 5.01 of 5 dollars; continues after volley start",
     )
     assert states(played, "waits") == []
     (root / "run/volley/sleep.json").unlink()

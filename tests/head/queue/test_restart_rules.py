@@ -364,7 +364,7 @@ def test_a_start_that_says_nothing_is_stopped_and_tried_again(
         played.step()
     record = played.store.get("a")
     assert (record.state, record.wish, record.job, record.away) == ("STARTING", "", "", 1)
-    assert record.reason == "no sign of its start for 75 min; the last was: pulling"
+    assert record.reason == "its start wrote nothing for 75 min; last: pulling"
 
 
 # Replacements

@@ -147,7 +147,7 @@ def test_a_payload_that_is_not_whole_starts_nothing(head: Head) -> None:
         )
         done = head.run(script, head._environment)
     assert done.returncode == 1
-    assert "the payload is not whole on the head: " in done.stderr
+    assert "the payload on the head is incomplete: " in done.stderr
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="torch finds a GPU")
