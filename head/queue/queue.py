@@ -19,7 +19,7 @@ from .notices import Notices
 from .problems import Problems
 from .ray_api import RayCluster
 from .record import AT_WORK, ENV_RUNNERS, OUTPUT, STATE, STATUS, Record, read_status
-from .restart_rules import KEEPS_ITS_PLACE, Ends, pauses
+from .restart_rules import KEEPS_ITS_PLACE, Ends, earlier_tries, pauses
 from .sharing import Claim, fits, share, usable_workers
 from .store import Store
 
@@ -235,6 +235,7 @@ class Queue:
             started=now,
             attempts=record.attempts + 1,
             not_before=0.0,
+            **earlier_tries(record, now),
         )
         if started is None or started.job != job or started.wish:
             return

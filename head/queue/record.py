@@ -12,6 +12,8 @@ AT_WORK = ("TRAINING", "RUNNING")
 """An experiment is TRAINING, a script is RUNNING."""
 LIVE = ("STARTING", *AT_WORK)
 ENDED = ("FINISHED", "FAILED", "STOPPED")
+NO_TRIES = {"away_since": 0.0, "away": 0}
+"""The fields of a record that no transient error has kept waiting."""
 STATES = ("QUEUED", *LIVE, *ENDED)
 STATE = "state.json"
 STATUS = "status.json"

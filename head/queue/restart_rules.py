@@ -15,7 +15,7 @@ from ray.job_submission import JobDetails, JobStatus
 from ..files import open_file
 from ..paths import RUNS
 from .plan import REFUSAL, finish_runs
-from .record import AT_WORK, ENDED, OUTPUT, STATUS, Record, read_status
+from .record import AT_WORK, ENDED, NO_TRIES, OUTPUT, STATUS, Record, read_status
 from .store import Store
 
 RETRY_AFTER_S = 15.0
@@ -35,6 +35,16 @@ def pauses(record: Record) -> bool:
     """Whether the next try is yet to come; after a step of the clock it is due at once."""
     now = time.time()
     return now < record.not_before <= now + LONGEST_PAUSE_S
+
+
+def earlier_tries(record: Record, now: float) -> dict[str, float]:
+    """Returns what a start at `now` changes in the count of transient errors.
+
+    Between two tries of one series lie at most a pause and a start. After a longer time it has
+    trained, waited or slept, and what a registry did before that says nothing about now.
+    """
+    is_old = now - (record.started or now) > LONGEST_PAUSE_S + STARTS_WITHIN_S
+    return NO_TRIES if is_old else {}
 
 
 class Ends:
@@ -136,7 +146,7 @@ class Ends:
             now = time.time()
             failures = [*(time for time in record.failures if time > now - HOUR_S), now]
             if len(failures) < FAILURES_AN_HOUR:
-                self._retry(record, reason, RETRY_AFTER_S, failures=failures)
+                self._retry(record, reason, RETRY_AFTER_S, failures=failures, **NO_TRIES)
             else:
                 reason = f"failed {len(failures)} times within an hour; {reason}"
                 self._end(record, "FAILED", reason)

@@ -18,7 +18,7 @@ from typing import Any
 from ..files import sync
 from ..paths import EXPERIMENTS
 from ..sleep_record import is_going_to_sleep
-from .record import Record, read_record
+from .record import NO_TRIES, Record, read_record
 
 
 class RefusedError(Exception):
@@ -260,7 +260,7 @@ class Store:
         return path
 
 
-TRY_NOW: dict[str, Any] = {"not_before": 0.0, "away_since": 0.0, "away": 0}
+TRY_NOW: dict[str, Any] = {"not_before": 0.0, **NO_TRIES}
 """The fields of a record that has nothing to wait for."""
 
 

@@ -247,6 +247,41 @@ def test_an_hour_of_training_resets_the_retries(
         now = record.not_before
 
 
+def test_transient_errors_before_a_long_training_do_not_count(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_000_000.0
+    monkeypatch.setattr(time, "time", lambda: now)
+    played.cluster.start_code = os.EX_TEMPFAIL
+    played.submit("a")
+    played.step()
+    played.step()
+    now, played.cluster.start_code = played.store.get("a").not_before, 0
+    played.step()
+    now += 5 * 24 * 3600
+    played.cluster.becomes(played.store.get("a").job, JobStatus.STOPPED)
+    played.step(closing=True)
+    played.cluster.start_code = os.EX_TEMPFAIL
+    played.step()
+    played.step()
+    record = played.store.get("a")
+    assert (record.state, record.away, record.away_since) == ("STARTING", 1, now)
+
+
+def test_an_experiment_that_fails_is_not_waited_for_as_after_a_transient_error(
+    played: Played,
+) -> None:
+    played.submit("a")
+    played.step()
+    record = played.ends("a", JobStatus.FAILED, os.EX_TEMPFAIL)
+    assert record.away == 1
+    played.store.change(record, not_before=1.0)
+    played.cluster.listed.clear()
+    played.step()
+    record = played.ends("a", JobStatus.FAILED, 1)
+    assert (record.away, record.away_since) == (0, 0)
+
+
 def test_an_experiment_that_waits_for_long_lets_the_next_one_train_and_keeps_its_turn(
     played: Played,
 ) -> None:
