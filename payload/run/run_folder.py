@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
 import re
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from payload.atomic_file import replace_text
+from payload.atomic_file import replace_text, replaced
 from payload.errors import TemporaryError, UserError
 from payload.experiment.file import to_yaml
 from payload.experiment.settings import INFO_MEAN, Experiment
@@ -117,29 +116,42 @@ class RunFolder:
         return run if isinstance(run, dict) else {}
 
     def append_progress(self, report: Report) -> None:
+        """Adds a row to progress.csv; what earlier rows lack gets a column, with nan in them."""
         row = {name: _rounded(value) for name, value in columns(report).items()}
-        new = not self.progress_file.exists()
+        names = self._progress_names()
+        if new := [name for name in row if name not in names]:
+            names += new
+            self._rewrite_progress(names)
         with self.progress_file.open("a", newline="") as file:
-            writer = csv.DictWriter(file, row)
-            if new:
-                writer.writeheader()
-            writer.writerow(row)
+            csv.DictWriter(file, names, restval="nan").writerow(row)
 
     def cut_progress(self, iteration: int) -> None:
         """Drops the rows after `iteration`, from which a resumed run continues.
 
         Rows of another version get the columns of this one.
         """
+        if self.progress_file.exists():
+            info = (name for name in self._progress_names() if name.startswith(INFO_MEAN))
+            self._rewrite_progress([*(metric.name for metric in METRICS), *info], iteration)
+
+    def _progress_names(self) -> list[str]:
+        """Returns the header of progress.csv; empty if it is missing."""
         if not self.progress_file.exists():
-            return
-        rows = [row for row in self.progress_rows() if row[ITERATION] <= iteration]
-        kept = io.StringIO(newline="")
-        info = (name for row in rows for name in row if name.startswith(INFO_MEAN))
-        names = [*(metric.name for metric in METRICS), *dict.fromkeys(info)]
-        writer = csv.DictWriter(kept, names, restval="nan", extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows({name: _rounded(value) for name, value in row.items()} for row in rows)
-        replace_text(self.progress_file, kept.getvalue())
+            return []
+        with self.progress_file.open(newline="") as file:
+            return next(csv.reader(file), [])
+
+    def _rewrite_progress(self, names: Sequence[str], until: float = math.inf) -> None:
+        """Gives progress.csv these columns, and its rows up to an iteration, one by one.
+
+        A run of weeks has too many rows for the memory.
+        """
+        with replaced(self.progress_file) as file:
+            writer = csv.DictWriter(file, names, restval="nan", extrasaction="ignore")
+            writer.writeheader()
+            for row in self.progress_rows():
+                if row[ITERATION] <= until:
+                    writer.writerow({name: _rounded(value) for name, value in row.items()})
 
     def progress_rows(self) -> Iterator[dict[str, float]]:
         """Yields each whole row of progress.csv, with NaN for unknown values."""

@@ -137,5 +137,6 @@ def columns(report: Report) -> dict[str, float]:
 def read_rows(lines: Iterable[str]) -> Iterator[dict[str, float]]:
     """Yields each whole row of a progress.csv, with NaN for unknown values."""
     for row in csv.DictReader(lines):
+        row.pop(None, None)  # type: ignore[call-overload]  # Of a row longer than the header.
         if None not in row.values():  # A power cut or a full disk may have cut the last row off.
             yield {name: float(value) for name, value in row.items()}

@@ -153,6 +153,29 @@ def test_a_resumed_run_of_another_version_has_the_columns_of_this_one(folder: Ru
     assert (row["training_iteration"], row[STEPS]) == ("1", "nan")
 
 
+def test_a_number_of_info_that_comes_later_gets_a_column(
+    folder: RunFolder, make_report: MakeReport
+) -> None:
+    folder.append_progress(make_report(iteration=1))
+    folder.append_progress(make_report(iteration=2, info={"success": 0.5}))
+    folder.append_progress(make_report(iteration=3, info={"time": 7.0}))
+    folder.append_progress(make_report(iteration=4, info={"time": 8.0, "success": 1.0}))
+    names = "training_iteration", "env_runners/info/success", "env_runners/info/time"
+    assert [[row[name] for name in names] for row in rows(folder)] == [
+        ["1", "nan", "nan"],
+        ["2", "0.5", "nan"],
+        ["3", "nan", "7"],
+        ["4", "1", "8"],
+    ]
+    folder.cut_progress(2)
+    assert [row["env_runners/info/success"] for row in rows(folder)] == ["nan", "0.5"]
+
+
+def test_a_row_that_is_longer_than_an_earlier_versions_header_is_read(folder: RunFolder) -> None:
+    folder.progress_file.write_text("training_iteration\r\n1\r\n2,0.5\r\n")
+    assert [row["training_iteration"] for row in folder.progress_rows()] == [1, 2]
+
+
 def test_the_metrics_of_each_row_can_be_read_again(
     folder: RunFolder, make_report: MakeReport
 ) -> None:
