@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from head.queue.record import ENDED
+from payload.run.checkpoints import by_iteration
 from payload.run.run_status import RunStatus
 from volley.experiment_arguments import Given, experiment_of, only_file, script_of, title_of
 from volley.experiments_table import why
@@ -125,7 +126,7 @@ class ClusterRun(Run):
             for file in manifest(answer)
             if file.path.parts[:depth] == below and file.link is None
         }
-        return sorted(folders, reverse=True)
+        return sorted(folders, key=by_iteration, reverse=True)
 
     def _files(self, status: RunStatus, *names: str) -> dict[str, str]:
         if not status.run:

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from payload.errors import TemporaryError, UserError, first_line
@@ -185,7 +185,8 @@ class CheckpointStore:
         return Checkpoint(link.resolve()) if link.exists() else None
 
     def newest_first(self) -> list[Checkpoint]:
-        return [Checkpoint(path) for path in sorted(self.folder.glob(f"{PREFIX}*"), reverse=True)]
+        folders = sorted(self.folder.glob(f"{PREFIX}*"), key=by_iteration, reverse=True)
+        return [Checkpoint(path) for path in folders]
 
     def newest_whole(self) -> Checkpoint | None:
         """Returns the newest checkpoint whose files are as they were saved."""
@@ -215,6 +216,11 @@ class CheckpointStore:
             shutil.rmtree(aside)
         for link in self.folder.glob(f".{BEST}.*"):
             link.unlink()
+
+
+def by_iteration(checkpoint: PurePath) -> tuple[int, str]:
+    """Orders folders of checkpoints; from a million iterations on they have longer names."""
+    return len(checkpoint.name), checkpoint.name
 
 
 def find_checkpoint(path: Path) -> Checkpoint:

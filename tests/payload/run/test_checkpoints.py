@@ -195,6 +195,15 @@ def test_prune_keeps_the_newest(folder: Path, save_checkpoint: Save) -> None:
     assert names(folder) == ["checkpoint_000003", "checkpoint_000010"]
 
 
+def test_prune_keeps_the_newest_after_a_million_iterations(
+    folder: Path, save_checkpoint: Save
+) -> None:
+    for iteration in (999_980, 999_990, 1_000_000, 1_000_010):
+        save_checkpoint(folder, iteration)
+    CheckpointStore(folder, keep=2).prune()
+    assert names(folder) == ["checkpoint_1000000", "checkpoint_1000010"]
+
+
 def test_prune_keeps_the_best(folder: Path, save_checkpoint: Save) -> None:
     store = CheckpointStore(folder, keep=1)
     store.mark_if_best(save_checkpoint(folder, 1))
