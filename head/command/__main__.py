@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..cluster_settings import read_settings
@@ -25,7 +26,7 @@ from .jupyter import jupyter
 from .ray_command import ray
 from .registry_login import registry_login
 from .removal import rm
-from .secrets import remove_secrets, secrets
+from .secrets import accept_secrets, remove_secrets, secrets
 from .submit import Submission, submit
 from .tensorboard import tensorboard
 
@@ -89,10 +90,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _submit(store: Store, options: argparse.Namespace) -> dict[str, Any]:
     check_space()
-    if not options.secrets:  # Those of an earlier experiment of this name.
-        remove_secrets(options.name)
     how = Submission(options.name, options.now, options.replace, options.priority)
-    record = submit(store, sys.stdin.buffer, how)
+    # Without new secrets, those of an earlier experiment of this name go.
+    change_secrets = accept_secrets if options.secrets else remove_secrets
+    record = submit(store, sys.stdin.buffer, how, partial(change_secrets, options.name))
     # The experiment that it replaces writes its checkpoint first.
     _until(store, record.name, lambda now: now.submitted >= record.submitted)
     return _short(store, store.get(record.name))

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -36,8 +37,16 @@ class Submission:
     priority: int | None = None
 
 
-def submit(store: Store, stream: IO[bytes], submission: Submission) -> Record:
+def submit(
+    store: Store,
+    stream: IO[bytes],
+    submission: Submission,
+    on_accepted: Callable[[], object] = lambda: None,
+) -> Record:
     """Puts the experiment of a tar stream into the queue.
+
+    Args:
+        on_accepted: See Store.submit.
 
     Raises:
         RefusedError: The name, the files or the experiment cannot be used, or it never fits.
@@ -64,7 +73,8 @@ def submit(store: Store, stream: IO[bytes], submission: Submission) -> Record:
             env=plan.env,
             notify=plan.notify,
         )
-        return store.submit(record, content, submission.replaces, submission.priority)
+        how = submission.replaces, submission.priority
+        return store.submit(record, content, *how, on_accepted)
     finally:
         shutil.rmtree(content, ignore_errors=True)
 

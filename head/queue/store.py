@@ -9,7 +9,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -90,7 +90,12 @@ class Store:
                 replace(record, reason=reason).write(self.folder(name))
 
     def submit(
-        self, record: Record, content: Path, replaces: bool, priority: int | None = None
+        self,
+        record: Record,
+        content: Path,
+        replaces: bool,
+        priority: int | None = None,
+        on_accepted: Callable[[], object] = lambda: None,
     ) -> Record:
         """Puts an experiment into the queue, unless the same one is there.
 
@@ -101,6 +106,7 @@ class Store:
                 `pulumi up` has submitted under another name. It takes over the place in the queue.
             priority: Of this experiment, also if the same one is there; None for the one that it
                 has or takes over.
+            on_accepted: Called, under the lock, before the first change.
 
         Raises:
             RefusedError: Another experiment of the name has not ended, or the cluster is going to
@@ -111,6 +117,7 @@ class Store:
             there = read_record(self.folder(record.name))
             before = there if there and not there.over else None
             if before and before.digest == record.digest and not before.wish:
+                on_accepted()
                 same = before if priority is None else replace(before, priority=priority)
                 if before.not_before:  # It has failed: try again now, and count from the start.
                     same = replace(same, failures=[], reason="", **TRY_NOW)
@@ -122,6 +129,7 @@ class Store:
                     f"an experiment {record.name} is {before.state} with other files",
                     f"volley submit ... --name OTHER (or volley stop {record.name})",
                 )
+            on_accepted()
             for other in self.records() if replaces else []:
                 if other.up and other.name != record.name and not other.over:
                     before = before or other

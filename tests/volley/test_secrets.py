@@ -65,6 +65,34 @@ def test_a_later_experiment_of_the_name_has_none_of_them(
     assert not submitted.exists()
 
 
+@pytest.mark.parametrize("words", [(), ("--secret", "API_KEY")])
+def test_a_submit_that_is_refused_changes_no_secrets(
+    submitted: Path,
+    connected: Laptop,
+    experiment: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+) -> None:
+    before = submitted.read_text()
+    monkeypatch.setenv("API_KEY", "another")
+    text = experiment.read_text().replace("secrets: [TOKEN]\n", "")
+    experiment.write_text(f"{text}notes: other files\n")
+    refused = connected.volley("submit", str(experiment), *words, code=2)
+    assert "with other files" in refused
+    assert submitted.read_text() == before
+    assert connected.volley("stop", "cart")
+    connected.volley("rm", "cart", "--yes")
+    assert list(submitted.parent.iterdir()) == []
+
+
+def test_a_new_value_of_a_secret_arrives_although_nothing_else_has_changed(
+    submitted: Path, connected: Laptop, experiment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "t0ken2")
+    connected.volley("submit", str(experiment), "--secret", "API_KEY")
+    assert "export TOKEN=t0ken2\n" in submitted.read_text()
+
+
 def test_a_secret_that_is_not_set_is_told_before_anything_is_sent(
     connected: Laptop, head: LocalHead, experiment: Path
 ) -> None:
