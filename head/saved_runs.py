@@ -209,13 +209,19 @@ class SavedRuns:
     def _pruned(self) -> Iterator[Path]:
         """Yields saved files of checkpoints that the payload has removed since.
 
-        If a whole run folder is gone, a person has removed it: its saved files are kept.
+        If a whole run folder is gone, a person has removed it: its saved files are kept. Folders of
+        marks that are empty by then go: weeks of checkpoints leave many.
         """
-        for mark in [path for path in self._marks.rglob("*") if path.is_file()]:
-            path = self._runs / mark.relative_to(self._marks)
-            checkpoints = [parent for parent in path.parents if parent.name == "checkpoints"]
-            if checkpoints and checkpoints[0].is_dir() and not os.path.lexists(path):
-                yield path
+        for folder, _, names in os.walk(self._marks, topdown=False):
+            place = self._runs / Path(folder).relative_to(self._marks)
+            here = [place, *place.parents]
+            checkpoints = next((path for path in here if path.name == "checkpoints"), None)
+            if checkpoints is None or not checkpoints.is_dir():
+                continue
+            yield from (place / name for name in names if not os.path.lexists(place / name))
+            if not os.path.lexists(place):
+                with suppress(OSError):  # Not empty: Azure has refused to delete a file.
+                    os.rmdir(folder)
 
     def _remember(self, path: Path, change: str) -> None:
         mark = self._mark_of(path)

@@ -128,6 +128,16 @@ def test_what_is_removed_is_removed_from_the_account(make: Make) -> None:
     assert second.saved_runs() == ["a/checkpoints/checkpoint_3/weights"]
 
 
+def test_a_removed_checkpoint_leaves_no_folders_that_each_save_would_read(cluster: Cluster) -> None:
+    for number in (1, 2):
+        cluster.write_run(f"a/checkpoints/checkpoint_{number}/algorithm/learner/state", "learned")
+    cluster.save()
+    rmtree(cluster.home / "runs" / KEY / "runs/a/checkpoints/checkpoint_1")
+    cluster.save()
+    (marks,) = cluster.state.rglob("checkpoints")
+    assert [path.name for path in marks.iterdir()] == ["checkpoint_2"]
+
+
 def test_what_was_restored_is_not_saved_again(make: Make) -> None:
     first, second = make(), make()
     first.write_run("a/progress.csv", "1\n")
