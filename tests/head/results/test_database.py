@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +50,18 @@ def test_a_damaged_database_replaces_no_good_one(
 
 
 @pytest.mark.slow
+def test_a_large_database_takes_longer_than_a_lock_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_snapshot, "SNAPSHOT_S", -1.0)
+    database, copy = tmp_path / "mlflow.db", tmp_path / "copy.db"
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE TABLE metrics (value REAL)")
+        connection.commit()
+    database_snapshot.snapshot(database, copy)
+    database_snapshot.check(copy)
+
+
 def test_a_locked_database_is_not_waited_for_without_end(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
