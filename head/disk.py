@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .files import files_of_runs
@@ -41,6 +41,10 @@ UNTOUCHED_S = 3600.0
 INSTALLED = (PACKAGES, HOME / ".images", HOME / ".cache/volley")
 """Folders of packages, of unpacked images (payload/environments/image.py) and of conda's prefixes
 (conda_worker.py). A start touches what it uses."""
+HALF_DONE = ("experiments/.incoming-*", "packages/.*.*")
+"""What a submit and an installation write aside; they remove it unless they are killed."""
+ABANDONED_S = 24 * 3600.0
+"""Neither takes this long."""
 CACHES = (HOME / ".cache/uv", HOME / ".cache/rattler")
 UNDELIVERED = "mlflow_undelivered.json"
 """In a run of which MLflow lacks something; the payload that has written it delivers it later."""
@@ -52,6 +56,10 @@ def main() -> int:
         rotate(log)
     for left in [*HOME.glob(f"*/{REMOVED}*"), *HOME.glob(f"*/*/{REMOVED}*")]:
         _delete(left)  # Of a removal that was killed.
+    for left in [path for pattern in HALF_DONE for path in HOME.glob(pattern)]:
+        with suppress(FileNotFoundError):  # It has just ended.
+            if left.stat().st_mtime < time.time() - ABANDONED_S:
+                _delete(left)
     while free_bytes() < LOW and _remove_one(store):
         pass
     if free_bytes() < LOW:

@@ -221,6 +221,17 @@ def test_a_removal_that_was_killed_is_finished(head: FillingHead) -> None:
     assert not left.exists()
 
 
+def test_what_a_killed_submit_or_installation_left_is_removed_after_a_day(
+    head: FillingHead,
+) -> None:
+    places = ("experiments/.incoming-a1b2", "packages/.0123456789ab.77")
+    left = [head.package(place, used=time.time() - 2 * DAY) for place in places]
+    at_work = [head.package(f"{place}3", used=time.time() - DAY / 2) for place in places]
+    head.keep_space()
+    assert not any(path.exists() for path in left)
+    assert all(path.exists() for path in at_work)
+
+
 def test_a_long_log_is_rotated_while_it_is_written_and_followed(head: FillingHead) -> None:
     log = head.experiment("pong", "TRAINING") / "output.log"
     command = [sys.executable, "-m", "head.command", "logs", "pong", "--follow"]

@@ -49,7 +49,6 @@ def test_a_damaged_database_replaces_no_good_one(
     assert cluster.saved_runs() == ["a/weights"]
 
 
-@pytest.mark.slow
 def test_a_large_database_takes_longer_than_a_lock_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,6 +61,7 @@ def test_a_large_database_takes_longer_than_a_lock_is_waited_for(
     database_snapshot.check(copy)
 
 
+@pytest.mark.slow
 def test_a_locked_database_is_not_waited_for_without_end(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
