@@ -24,14 +24,20 @@ MLFLOW_RUN = "mlflow_run.json"
 
 def main() -> int:
     store, failed = Store(), False
-    for record in store.records():
-        results = RUNS / record.key
-        if not record.key or not any(path for files in FILES for path in results.glob(files)):
+    records = {record.key: record for record in store.records()}
+    named = {record.name: record for record in records.values()}
+    for results in RUNS.glob("[!.]*"):
+        if not any(path for files in FILES for path in results.glob(files)):
+            continue
+        # Of earlier content of a name, the payload is gone; that of the name reads it too.
+        record = records.get(results.name) or named.get(results.name.rpartition("-")[0])
+        if record is None:
             continue
         environment = {**os.environ, "PYTHONPATH": str(store.folder(record.name))}
         command = [sys.executable, "-m", "payload.run.undelivered", str(results)]
         failed |= subprocess.run(command, env=environment, check=False).returncode != 0
-        name_mlflow_run(store.folder(record.name))
+        if record.key == results.name:
+            name_mlflow_run(store.folder(record.name))
     return int(failed)
 
 

@@ -23,30 +23,12 @@ pytestmark = pytest.mark.slow
 def test_an_experiment_that_ended_while_mlflow_was_away_ends_there_too(tmp_path: Path) -> None:
     head, server = InstalledHead(tmp_path / "root"), f"sqlite:///{tmp_path}/elsewhere.db"
     for name in ("pong", "other"):
-        experiment = head.experiments / name
-        experiment.mkdir()
-        state = {"name": name, "state": "FINISHED", "key": f"{name}-1234"}
-        (experiment / "state.json").write_text(json.dumps(state))
-        ended = {"state": "FINISHED", "run": str(head.home / f"runs/{name}-1234/runs/first")}
-        (experiment / "status.json").write_text(json.dumps({**ended, "mlflow_run": None}))
+        add_ended(head, name)
     (head.experiments / "pong/payload").symlink_to(Path(payload.__file__).parent)
     run = RunFolder(head.home / "runs/pong-1234/runs/first")
-    run.path.mkdir(parents=True)
-    outbox = Outbox()
-    outbox.points.append(MetricPoint("entropy", 1.5, 1000, 12345))
-    ended_ms = outbox.started_ms + 5000
-    outbox.end = "FINISHED", ended_ms
-    outbox.write(run.undelivered_file, server)
-    done = subprocess.run(
-        [sys.executable, "-m", "head.undelivered"],
-        env={**os.environ, **head.environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    ended_ms = write_undelivered(run, server)
     # The other one has nothing to deliver, and not even a payload.
-    assert done.stdout.splitlines()[-1] == f"MLflow has received the rest of {run.path}"
+    assert deliver(head).splitlines()[-1] == f"MLflow has received the rest of {run.path}"
     client = MlflowClient(server)
     experiment_of_all = client.get_experiment_by_name(EXPERIMENT_NAME)
     assert experiment_of_all is not None
@@ -56,3 +38,48 @@ def test_an_experiment_that_ended_while_mlflow_was_away_ends_there_too(tmp_path:
     assert not run.undelivered_file.exists()
     status = json.loads((head.experiments / "pong/status.json").read_text())
     assert (status["mlflow_run"], status["state"]) == (tracked.info.run_id, "FINISHED")
+
+
+def test_what_mlflow_lacks_of_earlier_content_of_a_name_is_delivered_too(tmp_path: Path) -> None:
+    head, server = InstalledHead(tmp_path / "root"), f"sqlite:///{tmp_path}/elsewhere.db"
+    add_ended(head, "pong")
+    (head.experiments / "pong/payload").symlink_to(Path(payload.__file__).parent)
+    status = (head.experiments / "pong/status.json").read_text()
+    run = RunFolder(head.home / "runs/pong-5678/runs/first")
+    write_undelivered(run, server)
+    gone = RunFolder(head.home / "runs/removed-5678/runs/first")
+    write_undelivered(gone, server)
+    deliver(head)
+    assert not run.undelivered_file.exists()
+    assert gone.undelivered_file.exists()
+    assert (head.experiments / "pong/status.json").read_text() == status
+
+
+def add_ended(head: InstalledHead, name: str) -> None:
+    """Adds an experiment that has ended with the key NAME-1234."""
+    experiment = head.experiments / name
+    experiment.mkdir()
+    state = {"name": name, "state": "FINISHED", "key": f"{name}-1234"}
+    (experiment / "state.json").write_text(json.dumps(state))
+    ended = {"state": "FINISHED", "run": str(head.home / f"runs/{name}-1234/runs/first")}
+    (experiment / "status.json").write_text(json.dumps({**ended, "mlflow_run": None}))
+
+
+def write_undelivered(run: RunFolder, server: str) -> int:
+    """Writes what MLflow lacks of a run; returns the run's end, in milliseconds."""
+    run.path.mkdir(parents=True)
+    outbox = Outbox()
+    outbox.points.append(MetricPoint("entropy", 1.5, 1000, 12345))
+    ended_ms = outbox.started_ms + 5000
+    outbox.end = "FINISHED", ended_ms
+    outbox.write(run.undelivered_file, server)
+    return ended_ms
+
+
+def deliver(head: InstalledHead) -> str:
+    """Runs what the timer starts; returns its output."""
+    command = [sys.executable, "-m", "head.undelivered"]
+    environment = {**os.environ, **head.environment}
+    out = subprocess.PIPE
+    done = subprocess.run(command, env=environment, stdout=out, text=True, check=True)
+    return done.stdout
