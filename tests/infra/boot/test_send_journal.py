@@ -135,6 +135,15 @@ def test_every_entry_arrives_once_and_in_order(head: Head) -> None:
     assert [row["SyslogMessage"] for row in head.received()] == ["0", "1", "2", "3"]
 
 
+@pytest.mark.parametrize("odd", [{"PRIORITY": "9"}, {"_PID": ["7", "8"]}, {"MESSAGE": ["a", "b"]}])
+def test_an_entry_that_is_no_row_does_not_keep_the_others(head: Head, odd: Any) -> None:
+    head.log({"MESSAGE": "before"}, odd, {"MESSAGE": "after"})
+    head.send()
+    head.log({"MESSAGE": "later"})
+    head.send()
+    assert [row["SyslogMessage"] for row in head.received()] == ["before", "after", "later"]
+
+
 def test_a_long_journal_is_sent_in_requests_that_azure_accepts(head: Head) -> None:
     length, entries = 20_000, 2 * MOST_BYTES // 20_000
     head.log(*({"MESSAGE": "x" * length} for _ in range(entries)))

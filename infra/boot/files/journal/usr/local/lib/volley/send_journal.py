@@ -53,7 +53,10 @@ def requests(entries: Iterable[Entry]) -> Iterator[tuple[bytes, str]]:
     rows: list[str] = []
     last = ""
     for entry in entries:
-        text = json.dumps(row(entry))
+        try:
+            text = json.dumps(row(entry))
+        except (LookupError, TypeError, ValueError):
+            continue  # A field is missing, or is there twice: the entries after it must arrive.
         if rows and sum(map(len, rows)) + len(rows) + len(text) > MOST_BYTES:
             yield f"[{','.join(rows)}]".encode(), last
             rows = []
