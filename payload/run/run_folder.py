@@ -160,11 +160,11 @@ class RunFolder:
         with self.progress_file.open(newline="") as file:
             yield from read_rows(file)
 
-    def recorded_metrics(self) -> Iterator[tuple[int, dict[str, float]]]:
-        """Yields environment steps and known metrics for each row of progress.csv."""
+    def recorded_metrics(self, until: float = math.inf) -> Iterator[tuple[int, dict[str, float]]]:
+        """Yields environment steps and known metrics of each row up to an iteration."""
         for row in self.progress_rows():
             values = {name: value for name, value in row.items() if math.isfinite(value)}
-            if STEPS in values:
+            if STEPS in values and row[ITERATION] <= until:
                 yield int(values[STEPS]), values
 
 

@@ -7,6 +7,7 @@ import threading
 import time
 import traceback
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import psutil
@@ -160,18 +161,18 @@ class Training(Reporting):
             self.view.say(load_weights(algorithm, self.options.init_from))
         # Also for a trial that was cut off before its first checkpoint and begins again.
         self.folder.cut_progress(progress.iteration)
-        recorded = list(self.folder.recorded_metrics())
-        for env_steps, values in recorded:
-            self.mlflow.log_metrics(values, env_steps)
+        recorded = partial(self.folder.recorded_metrics, until=progress.iteration)
+        self.mlflow.log_recorded(recorded)
         parameters = run_parameters(self.experiment, self.settings)
         logs: list[MetricLog] = []
         if self.experiment.tensorboard:
-            logs.append(EventFiles(self.folder.path, recorded))
+            first_step = progress.env_steps + 1 if resume_from else 0
+            logs.append(EventFiles(self.folder.path, recorded(), first_step))
         if self.experiment.wandb is not None:
             self.wandb = WandbRun(
                 self.experiment, self.mlflow.tracking, self.folder.path, parameters, self.view.say
             )
-            for env_steps, values in recorded:
+            for env_steps, values in recorded():
                 self.wandb.log_metrics(values, env_steps)
             logs.append(self.wandb)
         nodes = self.options.parent is None

@@ -1,6 +1,6 @@
 """A run's metrics as TensorBoard event files, in the run's folder."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -11,16 +11,21 @@ class EventFiles:
     curve: it drops what an earlier start wrote after that checkpoint.
     """
 
-    def __init__(self, folder: Path, recorded: Sequence[tuple[int, dict[str, float]]]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        recorded: Iterable[tuple[int, dict[str, float]]] = (),
+        first_step: int = 0,
+    ) -> None:
         """
         Args:
             recorded: Environment steps and metrics of each iteration up to the checkpoint. They are
                 written if the folder has no event files yet.
+            first_step: Environment steps after the checkpoint.
         """
         from torch.utils.tensorboard import SummaryWriter
 
         new = not any(folder.glob("*.tfevents.*"))
-        first_step = recorded[-1][0] + 1 if recorded else 0
         self._writer = SummaryWriter(str(folder), purge_step=first_step)
         self._first_step = 0
         for env_steps, values in recorded if new else []:

@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -45,6 +45,8 @@ NOTES = "mlflow.note.content"
 MAX_RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
+Recorded = Callable[[], Iterable[tuple[int, dict[str, float]]]]
+"""Yields environment steps and metrics of each iteration, from the beginning at each call."""
 _TRAINING = "workflowType=machine_learning"
 """Without it MLflow's pages open as pages of language models."""
 
@@ -133,8 +135,12 @@ class MLflowRun:
         self._outbox = _left_over(tracking.undelivered)
         self._old_file = tracking.undelivered
         """An earlier process may have written it; None once MLflow has its content."""
+        self._left_over = len(self._outbox.points)
         self._logged_until = max((point.env_steps for point in self._outbox.points), default=-1)
         """The outbox has an earlier process's metrics up to here, with their time."""
+        self._recorded: Recorded | None = None
+        """What earlier processes have recorded, until the outbox has what MLflow lacks of it."""
+        self._lock = threading.Lock()
         self._news, self._closed, self._given_up = (threading.Event() for _ in range(3))
         self._thread = threading.Thread(target=self._deliver, name="mlflow", daemon=True)
 
@@ -150,9 +156,17 @@ class MLflowRun:
         """
         if env_steps <= self._logged_until:
             return
-        now = int(time.time() * 1000)
-        self._outbox.points.extend([MetricPoint(k, v, env_steps, now) for k, v in values.items()])
+        with self._lock:
+            self._outbox.points.extend(_points(values, env_steps))
         self._news.set()
+
+    def log_recorded(self, recorded: Recorded) -> None:
+        """Logs what earlier processes have recorded.
+
+        Weeks of it fill the memory: it is read when MLflow has said what of it it has, which is
+        nearly all.
+        """
+        self._recorded = recorded
 
     def log_params(self, params: dict[str, Any]) -> None:
         """Logs parameters; one that a resumed run has already keeps its first value."""
@@ -174,6 +188,7 @@ class MLflowRun:
         it waits.
         """
         self._outbox.end = status, int(time.time() * 1000)
+        self._add_recorded(after=-1)
         self._keep()
         self._closed.set()
         self._news.set()
@@ -226,10 +241,24 @@ class MLflowRun:
         if run.info.status != "RUNNING" and not self._closed.is_set():
             client.update_run(run_id, status="RUNNING")
         outbox.delivered_until = delivered_until(client, run_id)
+        self._add_recorded(outbox.delivered_until)
         self._client, self.run_id = client, run_id
         self.page = self.tracking.page(run.info.experiment_id, run_id)
         if self._on_start is not None:
             self._on_start(run_id)
+
+    def _add_recorded(self, after: int) -> None:
+        """Adds what earlier processes have recorded after a number of steps, before what is new."""
+        with self._lock:
+            recorded, self._recorded = self._recorded, None
+        if recorded is None:
+            return
+        after = max(after, self._logged_until)
+        older = [p for steps, values in recorded() if steps > after for p in _points(values, steps)]
+        with self._lock:
+            points = self._outbox.points
+            new = [points.pop() for _ in range(len(points) - self._left_over)]
+            points.extend([*older, *reversed(new)])
 
     def _send(self, request: Request) -> None:
         """Sends a request. If somebody has deleted the run, restores it or makes a new one."""
@@ -258,6 +287,11 @@ class MLflowRun:
                 self.problem = None
                 return True
         return False
+
+
+def _points(values: dict[str, float], env_steps: int) -> list[MetricPoint]:
+    now = int(time.time() * 1000)
+    return [MetricPoint(name, value, env_steps, now) for name, value in values.items()]
 
 
 def _left_over(file: Path | None) -> Outbox:

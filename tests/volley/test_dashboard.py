@@ -70,7 +70,7 @@ def test_tensorboard_runs_on_the_head_while_the_tunnel_is_open(
     tunnelled: Laptop, far_head: FarHead
 ) -> None:
     run = far_head.root / "var/lib/volley/runs/pong-key/runs/first"
-    EventFiles(run, []).log_metrics({"env_runners/episode_return_mean": 18.0}, 500)
+    EventFiles(run).log_metrics({"env_runners/episode_return_mean": 18.0}, 500)
     port = free_port()
     assert not sharing_network(far_head.pages.pid)
     with tunnel(tunnelled, "dashboard", "--tensorboard", str(port)) as (process, output):

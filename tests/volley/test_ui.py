@@ -109,7 +109,7 @@ def test_a_terminated_ui_leaves_no_server(results: Path) -> None:
 
 def test_tensorboard_shows_the_event_files_until_it_is_terminated(tmp_path: Path) -> None:
     run, port = tmp_path / "runs/first", free_port()
-    EventFiles(run, []).log_metrics({"env_runners/episode_return_mean": 18.0}, 500)
+    EventFiles(run).log_metrics({"env_runners/episode_return_mean": 18.0}, 500)
     with ui(tmp_path, port, "--tensorboard") as process:
         assert process.stdout is not None
         charts = next(line for line in process.stdout if line.startswith("Charts"))

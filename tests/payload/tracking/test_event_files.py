@@ -18,7 +18,8 @@ Points = Sequence[tuple[int, float]]
 
 def write(folder: Path, points: Points, before: Points) -> None:
     """Writes a return at each of some steps, as a run does that continues after others."""
-    events = EventFiles(folder, [(step, {RETURN: value}) for step, value in before])
+    recorded = [(step, {RETURN: value}) for step, value in before]
+    events = EventFiles(folder, recorded, before[-1][0] + 1 if before else 0)
     for step, value in points:
         events.log_metrics({RETURN: value}, step)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 import sqlite3
@@ -20,6 +21,7 @@ from mlflow.entities import Run
 import payload.tracking.mlflow_run
 from payload.experiment.settings import Experiment
 from payload.run.run_folder import RunFolder
+from payload.tracking.metrics import STEPS
 from payload.tracking.mlflow_experiment import EXPERIMENT_NAME
 from payload.tracking.mlflow_run import (
     MLflowRun,
@@ -294,11 +296,45 @@ def test_a_resumed_run_delivers_what_the_one_before_could_not_and_nothing_twice(
     delivered: Callable[..., Run],
 ) -> None:
     run = make_run(ended)
-    for env_steps in (500, 1000, 1500):
-        run.log_metrics({"num_env_steps_sampled_lifetime": env_steps}, env_steps)
+    run.log_metrics({STEPS: 2000}, 2000)
+    run.log_recorded(lambda: ((steps, {STEPS: steps}) for steps in (500, 1000, 1500)))
+    run.log_metrics({STEPS: 2500}, 2500)
     delivered(run)
-    history = client.get_metric_history(ended, "num_env_steps_sampled_lifetime")
-    assert [point.step for point in history] == [1000, 1500]
+    history = client.get_metric_history(ended, STEPS)
+    assert [point.step for point in history] == [1000, 1500, 2000, 2500]
+
+
+def test_what_is_recorded_is_in_memory_only_where_mlflow_lacks_it(
+    make_run: Callable[..., MLflowRun], ended: str
+) -> None:
+    run = make_run(ended)
+    read: list[int] = []
+
+    def recorded() -> Iterator[tuple[int, dict[str, float]]]:
+        for steps in range(10, 1001, 10):
+            read.append(steps)
+            yield steps, {STEPS: steps}
+
+    run.log_recorded(recorded)
+    assert not read
+    run.start()
+    assert eventually(lambda: run.run_id is not None and len(read) == 100)
+    assert not run._outbox.points
+    run.close("FINISHED")
+    assert len(read) == 100
+
+
+def test_what_is_recorded_is_kept_where_mlflow_never_answers(away: str, tmp_path: Path) -> None:
+    file = tmp_path / "undelivered.json"
+    run = MLflowRun(Tracking(away, None, "run", undelivered=file))
+    run.log_recorded(lambda: [(1000, {"entropy": 1.5})])
+    run.log_metrics({"entropy": 1.25}, 2000)
+    run.close("FAILED", timeout_s=0)
+    points = json.loads(file.read_text())["points"]
+    assert [(name, value, steps) for name, value, steps, _ in points] == [
+        ("entropy", 1.5, 1000),
+        ("entropy", 1.25, 2000),
+    ]
 
 
 def test_a_resumed_run_has_its_own_end(
