@@ -40,8 +40,8 @@ class CheckedVector(VectorWrapper):
     """A vector environment that resets in the step after the end of an episode.
 
     Raises:
-        EnvironmentFaultError: `step` has got an observation or reward that is not finite, or an
-            observation outside the space.
+        EnvironmentFaultError: An observation or reward is not finite, or an observation is outside
+            the space.
     """
 
     _over: npt.NDArray[np.bool_]
@@ -76,15 +76,15 @@ class CheckedVector(VectorWrapper):
     def reset(self, **kwargs: Any) -> Any:
         self._start()
         self._renew_timeout()
-        return super().reset(**kwargs)
+        result: tuple[Any, dict[str, Any]] = super().reset(**kwargs)
+        self._check(result[0])
+        return result
 
     def step(self, actions: Any) -> Any:
         self._renew_timeout()
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
-        _check_finite("an observation", observations)
+        self._check(observations)
         _check_finite("a reward", rewards)
-        if self._bounds is not None:
-            _check_bounds(observations, *self._bounds)
         # The first step after the end of an episode is the reset.
         self._returns += rewards * ~self._over
         self._lengths += ~self._over
@@ -100,6 +100,11 @@ class CheckedVector(VectorWrapper):
         if self.clip_rewards:
             rewards = np.sign(rewards)
         return observations, rewards * self.reward_scale, terminated, truncated, infos
+
+    def _check(self, observations: Any) -> None:
+        _check_finite("an observation", observations)
+        if self._bounds is not None:
+            _check_bounds(observations, *self._bounds)
 
     def _renew_timeout(self) -> None:
         if self.timeout is not None:

@@ -64,6 +64,17 @@ def test_an_observation_that_is_not_finite_names_its_environment(
         watched(UNIT, value).step(np.zeros(2, np.int64))
 
 
+@pytest.mark.parametrize(("value", "check_space"), [(np.nan, False), (7.0, True)])
+def test_the_observation_of_a_reset_is_checked_too(value: float, check_space: bool) -> None:
+    class Cold(Returning):
+        def reset(self, **_: Any) -> tuple[Any, dict[str, Any]]:
+            return np.full_like(self.space.low, self.value), {}
+
+    watched = CheckedVector(SyncVectorEnv([lambda: Cold(UNIT, value)]), check_space=check_space)
+    with pytest.raises(EnvironmentFaultError, match="environment 0 has returned an observation"):
+        watched.reset()
+
+
 def test_a_reward_that_is_not_finite_is_a_fault(watched: MakeWatched) -> None:
     with pytest.raises(EnvironmentFaultError, match="environment 1 has returned a reward"):
         watched(UNIT, 0.0, reward=np.nan).step(np.zeros(2, np.int64))
