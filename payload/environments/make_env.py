@@ -101,7 +101,7 @@ def make_vector(
     if env_id == f"{envpool_vector.PACKAGE}:{spec.id}" and not wrappers:
         pool = envpool_vector.EnvPoolVector(spec.id, num_envs, num_threads, env_config)
         return PolicyActionVector(PolicyObservationVector(pool, keeps_dict))
-    if spec.vector_entry_point is not None and not wrappers:
+    if spec.vector_entry_point is not None and not (wrappers or spec.additional_wrappers):
         env = gymnasium.make_vec(
             spec, num_envs, vectorization_mode="vector_entry_point", **env_config
         )

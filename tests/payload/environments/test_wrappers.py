@@ -9,6 +9,7 @@ import gymnasium
 import gymnasium.wrappers
 import numpy as np
 import pytest
+from gymnasium.envs.registration import WrapperSpec
 from gymnasium.vector import SyncVectorEnv
 
 from payload.algorithms.algorithm_config import algorithm_config
@@ -139,3 +140,21 @@ def test_training_and_evaluation_play_in_them(tmp_path: Path) -> None:
     runner.module.save_to_path(checkpoint.module)
     checkpoint.experiment_file.write_text(to_yaml(experiment))
     assert evaluate(checkpoint, episodes=2).lengths == [7, 7]
+
+
+def test_an_environment_registered_with_wrappers_has_them_in_training_too() -> None:
+    aware = WrapperSpec("TimeAware", "gymnasium.wrappers:TimeAwareObservation", {})
+    cartpole = gymnasium.spec("CartPole-v1")
+    gymnasium.register(
+        "Aware-v0",
+        entry_point=cartpole.entry_point,
+        vector_entry_point=cartpole.vector_entry_point,
+        additional_wrappers=(aware,),
+        max_episode_steps=100,
+    )
+    try:
+        envs = make_env("Aware-v0", {}), make_vector("Aware-v0", {}, num_envs=2)
+        shapes = envs[0].observation_space.shape, envs[1].observation_space.shape
+    finally:
+        del gymnasium.registry["Aware-v0"]
+    assert shapes == ((5,), (2, 5))
