@@ -194,7 +194,9 @@ class Policy:
         """Returns actions and their log-probabilities for the inputs of their distribution."""
         if not self._explore:
             distribution = self._module.get_inference_action_dist_cls().from_logits(inputs)
-            return {Columns.ACTIONS: distribution.to_deterministic().sample()}
+            actions = distribution.to_deterministic().sample()
+            # As with RLlib's own env runner: the likeliest action is certain.
+            return {Columns.ACTIONS: actions, Columns.ACTION_LOGP: torch.zeros(len(inputs))}
         of = self._module.get_exploration_action_dist_cls()
         if of is TorchCategorical:
             # The Gumbel-max trick: one pass, no distribution object per step.

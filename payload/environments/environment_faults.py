@@ -42,6 +42,8 @@ class Recovering(SingleAgentEnvRunner):
     env: Any
     fault: str | None = None
     """The last failure, in one line, until `take_fault` is called."""
+    times_made = 0
+    """How often `make_env` has begun."""
     _out_of_service = False
     _failed_before = False
 

@@ -13,6 +13,7 @@ from payload.environments.array_sampling import ArraySampler, Policy, can_sample
 from payload.environments.atari import AtariSettings, make_vector_env
 from payload.environments.checked_vector import CheckedVector, log_episodes
 from payload.environments.environment_faults import Recovering, StepTimeout
+from payload.environments.environment_seeds import seeds_at_start
 from payload.environments.info_metrics import InfoMetrics
 from payload.environments.make_env import EnvironmentSettings, make_vector
 from payload.environments.observation_filter import (
@@ -51,6 +52,8 @@ class GymnasiumEnvRunner(Recovering):
         """Samples steps, or plays `num_episodes`; see RLlib's own for the arguments."""
         if self.env is None:
             self.make_env()
+        if self._needs_initial_reset and (seeds := seeds_at_start(self)) is not None:
+            self._seed = int(seeds[0])  # A vector counts up from it.
         with self._timeout.watch():
             if num_episodes is not None:
                 return self._play(num_episodes, explore=kwargs.get("explore"))
@@ -112,11 +115,16 @@ class GymnasiumEnvRunner(Recovering):
         episodes = self._sampler.sample(policy, num_timesteps)
         steps = sum(map(len, episodes))
         self._log_env_steps(metric=self._metrics_num_env_steps_sampled, num_steps=steps)
-        self._increase_sampled_metrics(steps, sum(episode.is_done for episode in episodes))
+        self._increase_sampled_metrics(steps, 0)
         return episodes
+
+    def _increase_sampled_metrics(self, num_steps: int, num_episodes_completed: int) -> Any:
+        """Logs steps; get_metrics counts the episodes."""
+        return super()._increase_sampled_metrics(num_steps, 0)
 
     def make_env(self) -> None:
         """Makes the environments, and closes the previous ones."""
+        self.times_made += 1
         self.num_envs = self.config.num_envs_per_env_runner
         with self._timeout.watch():
             self._timeout.renew()

@@ -14,6 +14,7 @@ from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED, NUM_ENV_STEPS_SAMPLED
 from payload.environments.atari import AtariSettings, make_vector_env
 from payload.environments.checked_vector import FinishedEpisode, log_episodes
 from payload.environments.environment_faults import Recovering
+from payload.environments.environment_seeds import seeds_at_start
 from payload.impala.epsilon_greedy import mixture_logp
 from payload.impala.rollout_fragment import RolloutFragment
 from payload.impala.schedule import value_at
@@ -28,15 +29,6 @@ RETURN_SO_FAR_MAX = "return_so_far_max"
 
 STEPS_AT_ONCE = 32
 """Steps of each game between two checks whether all episodes are complete."""
-
-
-def game_seeds(seed: int, env_runner: int, num_envs: int) -> npt.NDArray[np.int64]:
-    """Returns the seeds of an env runner's games, [N] in [0, 2**31), all different within a run.
-
-    RLlib gives env runner k the seed + k, and AtariVectorEnv gives its game i that + i.
-    """
-    first = np.random.SeedSequence(seed).generate_state(1).astype(np.int64)
-    return (first + env_runner * num_envs + np.arange(num_envs)) % 2**31
 
 
 class AtariEnvRunner(Recovering):
@@ -87,6 +79,7 @@ class AtariEnvRunner(Recovering):
         """Makes the vector environment; its threads are the env runner's CPUs."""
         if self.env is not None:
             self.env.close()
+        self.times_made += 1
         self.num_envs = self.config.num_envs_per_env_runner
         self.env = make_vector_env(
             AtariSettings(**self.config.env_config),
@@ -135,9 +128,7 @@ class AtariEnvRunner(Recovering):
         return []
 
     def _reset(self) -> None:
-        seeds = None
-        if self._needs_initial_reset and self.config.seed is not None:
-            seeds = game_seeds(self.config.seed, self.worker_index or 0, self.num_envs)
+        seeds = seeds_at_start(self) if self._needs_initial_reset else None
         self._observations, infos = self._try_env_reset(seed=seeds)
         self._needs_initial_reset = False
         self._first = np.ones(self.num_envs, np.bool_)

@@ -16,7 +16,12 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from ray.rllib.core.columns import Columns
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
-from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED, WEIGHTS_SEQ_NO
+from ray.rllib.utils.metrics import (
+    NUM_ENV_STEPS_SAMPLED,
+    NUM_EPISODES,
+    NUM_EPISODES_LIFETIME,
+    WEIGHTS_SEQ_NO,
+)
 
 from payload.algorithms.algorithm_config import algorithm_config
 from payload.environments import gymnasium_env_runner
@@ -81,6 +86,9 @@ def content(episode: SingleAgentEpisode) -> list[Any]:
         np.asarray(episode.get_actions()).tolist(),
         np.asarray(episode.get_rewards()).tolist(),
         np.asarray(episode.get_extra_model_outputs(WEIGHTS_SEQ_NO)).tolist(),
+        # The learners of a policy gradient read it, also of actions that were not sampled. RLlib
+        # has as many zeros as an action has parts.
+        [np.any(logp) for logp in episode.extra_model_outputs.get(Columns.ACTION_LOGP, [])],
     ]
 
 
@@ -104,13 +112,32 @@ def test_episodes_are_those_of_rllibs_own_env_runner(
         "can_sample",
         lambda module, vector: module is ours.module and can_sample(module, vector),
     )
+    ended: list[int] = []
     for steps in (50, 20, 1):
         samples = [runner.sample(num_timesteps=steps, explore=False) for runner in (ours, rllibs)]
         first, second = (sorted(map(content, episodes)) for episodes in samples)
         assert len(first) >= 3
         np.testing.assert_equal(first, second)
-    counts = [runner.get_metrics()[NUM_ENV_STEPS_SAMPLED].reduce() for runner in (ours, rllibs)]
+        ended.append(sum(episode.is_done for episode in samples[0]))
+    metrics = [runner.get_metrics() for runner in (ours, rllibs)]
+    counts = [logged[NUM_ENV_STEPS_SAMPLED].reduce() for logged in metrics]
     assert counts[0] == counts[1] >= 71
+    for count in (NUM_EPISODES, NUM_EPISODES_LIFETIME):
+        assert [logged[count].reduce() for logged in metrics] == [sum(ended), sum(ended)]
+
+
+def test_environments_of_neighbouring_runs_and_of_a_second_start_differ() -> None:
+    runners = env_runner("PPO", "CartPole-v1"), env_runner("PPO", "CartPole-v1", seed=6)
+    first, neighbour = (starts(runner) for runner in runners)
+    assert starts(env_runner("PPO", "CartPole-v1")) == first
+    runners[0].make_env()  # After a fault.
+    assert len({*first, *neighbour, *starts(runners[0])}) == 9
+
+
+def starts(runner: GymnasiumEnvRunner) -> list[tuple[float, ...]]:
+    """Returns the first observation of each environment, sorted."""
+    episodes = runner.sample(num_timesteps=3)
+    return sorted(tuple(episode.get_observations(0).tolist()) for episode in episodes)
 
 
 def test_parts_of_an_episode_follow_each_other() -> None:

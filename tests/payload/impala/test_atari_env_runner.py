@@ -14,8 +14,6 @@ import pytest
 import torch
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
-from hypothesis import given
-from hypothesis import strategies as st
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
@@ -25,6 +23,7 @@ from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED, NUM_EPISODES, WEIGHTS
 from payload.algorithms.algorithm_config import algorithm_config
 from payload.environments.atari import AtariSettings, game_of, make_vector_env
 from payload.environments.checked_vector import EPISODE_LENGTHS, EPISODE_RETURNS
+from payload.environments.environment_seeds import environment_seeds
 from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.read import read_experiment
 from payload.experiment.settings import Experiment
@@ -33,7 +32,6 @@ from payload.impala.atari_env_runner import (
     RETURN_SO_FAR_MIN,
     REWARDS_SAMPLED,
     AtariEnvRunner,
-    game_seeds,
 )
 from payload.impala.rollout_fragment import RolloutFragment
 from tests.payload.impala.stacks import stacks_of
@@ -72,7 +70,7 @@ def game(experiment: Experiment) -> AtariSettings:
 
 def plain_env(experiment: Experiment) -> tuple[AtariVectorEnv, npt.NDArray[np.int64]]:
     """Returns the emulator that the first remote env runner steps, and its initial seeds."""
-    return make_vector_env(game(experiment), NUM_ENVS), game_seeds(SEED, 1, NUM_ENVS)
+    return make_vector_env(game(experiment), NUM_ENVS), environment_seeds(SEED, 1, NUM_ENVS, 0, 1)
 
 
 class Runners:
@@ -376,35 +374,6 @@ def test_a_forced_reset_begins_new_episodes(runner: AtariEnvRunner) -> None:
     runner.sample()
     (fragment,) = runner.sample(num_timesteps=STEPS * NUM_ENVS, force_reset=True)
     assert fragment.first[0].all()
-
-
-@given(
-    seed=st.integers(0, 2**40),
-    env_runners=st.integers(1, 100),
-    num_envs=st.integers(1, 100),
-)
-def test_no_two_games_of_a_run_have_the_same_seed(
-    seed: int, env_runners: int, num_envs: int
-) -> None:
-    # 0 is the driver's own env runner.
-    seeds = [game_seeds(seed, index, num_envs) for index in range(env_runners + 1)]
-    assert len(np.unique(seeds)) == (env_runners + 1) * num_envs
-
-
-def test_games_of_runs_with_neighbouring_seeds_have_others() -> None:
-    one, other = ([game_seeds(seed, index, 32) for index in range(14)] for seed in (0, 1))
-    assert np.intersect1d(one, other).size == 0
-
-
-@given(seed=st.integers(0, 2**40))
-def test_the_emulator_takes_every_seed_of_a_game(seed: int) -> None:
-    seeds = game_seeds(seed, 13, 32)
-    assert (seeds >= 0).all()
-    assert (seeds < 2**31).all()
-
-
-def test_a_games_seed_is_always_the_same() -> None:
-    np.testing.assert_array_equal(game_seeds(SEED, 2, 32), game_seeds(SEED, 2, 32))
 
 
 def test_the_same_seed_gives_the_same_frames(runners: Runners) -> None:
