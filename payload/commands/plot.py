@@ -20,14 +20,14 @@ def plot(options: argparse.Namespace) -> int:
     Raises:
         UserError: A folder has no progress, or the metric is unknown.
     """
-    from payload.experiment.settings import EPISODE_RETURN_MEAN
+    from payload.experiment.settings import EPISODE_RETURN_MEAN, INFO_MEAN
     from payload.run.run_folder import newest_run
     from payload.tracking.comparison import draw, in_words, write_table
     from payload.tracking.metrics import METRICS
 
     names = [metric.name for metric in METRICS]
     metric = options.metric or EPISODE_RETURN_MEAN
-    if metric not in names:
+    if metric not in names and not metric.startswith(INFO_MEAN):
         raise UserError(
             f"--metric {metric}: is not a column of progress.csv{nearest(metric, names)}"
         )

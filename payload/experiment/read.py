@@ -116,10 +116,12 @@ def _problems_together(merged: Merged) -> list[Problem]:
     if (metric := experiment.search_metric) not in metrics:
         text = f"metric: {metric}: must be one of {', '.join(metrics)}{nearest(metric, metrics)}"
         return [Problem(text, "", "metric")]
-    if goal is None or interval is not None:
+    if interval is not None:
         return []
-    text = (
-        f"stop.{EVALUATION_RETURN_MEAN}: {goal:g} is never reached without evaluation; set "
-        "config.evaluation_interval, the iterations between two evaluations"
-    )
-    return [Problem(text, "stop", EVALUATION_RETURN_MEAN)]
+    needed = "without evaluation; set config.evaluation_interval, the iterations between two"
+    if goal is not None:
+        text = f"stop.{EVALUATION_RETURN_MEAN}: {goal:g} is never reached {needed} evaluations"
+        return [Problem(text, "stop", EVALUATION_RETURN_MEAN)]
+    if metric == EVALUATION_RETURN_MEAN:
+        return [Problem(f"metric: {metric}: is never known {needed} evaluations", "", "metric")]
+    return []

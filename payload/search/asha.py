@@ -1,6 +1,7 @@
 """ASHA on environment steps (Li et al. 2020, arXiv 1810.05934; ray.tune's ASHAScheduler)."""
 
 import math
+import warnings
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -46,4 +47,18 @@ class ResumableASHA(ASHAScheduler):  # type: ignore[misc]
         for row in self._folder.trial(trial.config["name"]).progress_rows():
             # NaN while no episode has finished: ASHA leaves out a report without the metric.
             values = {name: value for name, value in row.items() if not math.isnan(value)}
-            super().on_trial_result(tune_controller, trial, values)
+            self.on_trial_result(tune_controller, trial, values)
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        """Compares a report at the highest rung that it has passed, and never at lower ones.
+
+        Tune would compare the trial's next reports at those: returns of later steps.
+        """
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "All-NaN slice", RuntimeWarning)
+            decision: str = super().on_trial_result(tune_controller, trial, result)
+        if STEPS in result and self._metric in result:
+            for milestone, recorded in self._trial_info[trial.trial_id]._rungs:
+                if milestone <= result[STEPS]:
+                    recorded.setdefault(trial.trial_id, math.nan)  # Tune leaves NaN out.
+        return decision

@@ -13,7 +13,7 @@ from payload.atomic_file import replace_text
 from payload.run.run_status import RunStatus, State
 from payload.search.search_folder import SearchFolder, status_file
 from payload.search.search_plan import Planned, in_words
-from payload.tracking.metrics import STEPS, TIME
+from payload.tracking.metrics import STEPS, TIME, curve
 
 NAMED = 10
 """Settings that have a color of their own; the others are gray."""
@@ -79,10 +79,11 @@ def read_record(folder: SearchFolder, trial: Planned, metric: str) -> Record:
     rows = list(own.progress_rows())
     if not rows:
         return record
+    _, values = curve(rows, metric)
     return replace(
         record,
         env_steps=int(rows[-1][STEPS]),
-        return_mean=rows[-1].get(metric, math.nan),
+        return_mean=values[-1] if values else math.nan,
         time_total_s=rows[-1][TIME],
     )
 
@@ -101,9 +102,7 @@ def draw_trials(folder: SearchFolder, settings: Sequence[Ranked], title: str, me
     for rank, setting in enumerate(settings):
         label: str | None = f"{rank + 1}. {in_words(setting.values)}" if rank < NAMED else None
         for record in setting.records:
-            rows = list(folder.trial(record.trial.name).progress_rows())
-            steps = [row[STEPS] for row in rows]
-            returns = [row.get(metric, math.nan) for row in rows]
+            steps, returns = curve(folder.trial(record.trial.name).progress_rows(), metric)
             color = f"C{rank}" if rank < NAMED else "lightgray"
             (line,) = axes.plot(
                 steps, returns, color=color, label=label, linewidth=1.5 if rank else 2.5

@@ -310,7 +310,8 @@ class Follower(tune.Callback):  # type: ignore[misc]
         changes: dict[str, Any] = {"state": state}
         if STEPS in result:
             changes["env_steps"] = int(result[STEPS])
-            changes["return_mean"] = result.get(self._search.metric, math.nan)
+            if self._search.metric in result:  # Not each iteration evaluates.
+                changes["return_mean"] = result[self._search.metric]
             changes["time_total_s"] = result[SECONDS]
         if state != "TRAINING":
             changes["reason"] = result.get(REASON, "stopped by ASHA")

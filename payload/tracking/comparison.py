@@ -5,7 +5,6 @@ Trainings that differ in their seed alone are one line with a band, see seed_sta
 
 import csv
 import io
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from payload.atomic_file import replace_text
-from payload.tracking.metrics import STEPS
+from payload.tracking.metrics import STEPS, curve
 from payload.tracking.seed_statistics import CONFIDENCE, SeedStatistics, seed_statistics
 
 
@@ -29,11 +28,10 @@ class Curves:
         """Returns the statistics of a metric; None if a seed has no value of it."""
         curves = []
         for of_seed in self.rows:
-            known = [(row[STEPS], row[metric]) for row in of_seed if math.isfinite(row[metric])]
-            if not known:
+            steps, values = curve(of_seed, metric)
+            if not steps:
                 return None
-            steps, values = np.array(known).T
-            curves.append((steps, values))
+            curves.append((np.array(steps), np.array(values)))
         return seed_statistics(curves) if curves else None
 
 
@@ -47,10 +45,7 @@ def draw(settings: Sequence[Curves], metric: str, picture: Path, title: str) -> 
     for number, setting in enumerate(settings):
         seeds, color = len(setting.rows), f"C{number}"
         for of_seed in setting.rows if seeds > 1 else []:
-            steps = [row[STEPS] for row in of_seed]
-            axes.plot(
-                steps, [row[metric] for row in of_seed], color=color, alpha=0.25, linewidth=0.7
-            )
+            axes.plot(*curve(of_seed, metric), color=color, alpha=0.25, linewidth=0.7)
         if (reached := setting.statistics(metric)) is None:
             continue
         label = setting.label if seeds == 1 else f"{setting.label}, {seeds} seeds"

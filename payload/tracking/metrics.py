@@ -6,7 +6,7 @@ make a value of RLlib's result a metric, add a row here and nothing else.
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -140,3 +140,9 @@ def read_rows(lines: Iterable[str]) -> Iterator[dict[str, float]]:
         row.pop(None, None)  # type: ignore[call-overload]  # Of a row longer than the header.
         if None not in row.values():  # A power cut or a full disk may have cut the last row off.
             yield {name: float(value) for name, value in row.items()}
+
+
+def curve(rows: Iterable[Mapping[str, float]], name: str) -> tuple[list[float], list[float]]:
+    """Returns environment steps and values of a metric, of the rows that know it."""
+    known = [(row[STEPS], row[name]) for row in rows if math.isfinite(row.get(name, math.nan))]
+    return [steps for steps, _ in known], [value for _, value in known]

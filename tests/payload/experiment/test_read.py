@@ -597,6 +597,12 @@ def test_an_evaluations_return_is_not_a_goal_without_evaluation() -> None:
     read_experiment({"config": {"evaluation_interval": 5}, "stop": goal})
 
 
+def test_a_search_compares_evaluations_only_where_there_are_any() -> None:
+    metric = {"metric": "evaluation/env_runners/episode_return_mean"}
+    assert "is never known without evaluation" in refusal(metric)
+    read_experiment({"config": {"evaluation_interval": 5}, **metric})
+
+
 def test_azure_mls_limit_becomes_the_time_of_training() -> None:
     loaded = read_experiment({"max_run_duration_seconds": 600}, {"stop": {"training_iteration": 5}})
     assert loaded.experiment.stop == Stop(time_total_s=600, training_iteration=5)

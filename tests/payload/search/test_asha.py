@@ -61,6 +61,14 @@ def test_a_trial_without_a_finished_episode_is_judged_by_its_first_return(tmp_pa
     assert report(asha, "b", 2500, **at(1)) == "STOP"
 
 
+def test_a_trial_is_compared_with_none_that_was_reported_after_later_steps(tmp_path: Path) -> None:
+    asha = ResumableASHA(SearchFolder(tmp_path), STOP, EPISODE_RETURN_MEAN, [])
+    report(asha, "fast", 4000, **at(10))
+    report(asha, "fast", 8000, **at(50))
+    assert report(asha, "slow", 1000, **at(20)) == "CONTINUE"
+    assert report(asha, "slow", 3000, **at(5)) == "STOP"
+
+
 def test_without_an_end_in_steps_the_first_rung_is_a_fixed_one(tmp_path: Path) -> None:
     asha = ResumableASHA(SearchFolder(tmp_path), Stop(time_total_s=60.0), EPISODE_RETURN_MEAN, [])
     report(asha, "a", FIRST_RUNG, **at(10))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-from payload.experiment.settings import EPISODE_RETURN_MEAN
+from payload.experiment.settings import EPISODE_RETURN_MEAN, EVALUATION_RETURN_MEAN
 from payload.run.run_status import RunStatus
 from payload.search.ranking import Record, ranking, read_record
 from payload.search.search_folder import SearchFolder, status_file
@@ -63,3 +63,15 @@ def test_a_trial_is_what_its_folder_says(
     found = read_record(folder, trial, EPISODE_RETURN_MEAN)
     assert (found.state, found.reason) == ("FINISHED", "stopped by ASHA")
     assert (found.env_steps, found.return_mean) == (3000, 12.5)
+
+
+def test_a_trials_score_is_that_of_its_last_evaluation(
+    tmp_path: Path, make_report: Callable[..., Report]
+) -> None:
+    folder, trial = SearchFolder(tmp_path), Planned("trial_000", {"lr": 1}, 0)
+    own = folder.trial("trial_000")
+    own.path.mkdir()
+    for iteration, returns in ((1, ()), (2, (90.0, 110.0)), (3, ())):
+        own.append_progress(make_report(iteration=iteration, evaluation_returns=returns))
+    found = read_record(folder, trial, EVALUATION_RETURN_MEAN)
+    assert (found.env_steps, found.return_mean) == (1000, 100.0)
