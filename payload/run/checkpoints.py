@@ -29,6 +29,8 @@ OBSERVATION_FILTER = "observation_filter.npz"
 CHECKSUMS = "SHA256SUMS"
 """Checksums of every other file, as `sha256sum --check` reads them."""
 PREFIX = "checkpoint_"
+DAMAGED = "damaged-"
+"""Begins the name of a checkpoint that a resume has found damaged."""
 BEST = "best"
 
 
@@ -167,6 +169,11 @@ class CheckpointStore:
         the newest is the best.
         """
         best = self.best()
+        if best is not None:
+            try:
+                best.verify()
+            except DamagedError:
+                best = None
         by_evaluation = checkpoint.experiment().config.evaluation_interval is not None
 
         def score(of: Checkpoint) -> float:
@@ -267,6 +274,7 @@ def restore_newest(
     """
     from ray.exceptions import ActorDiedError, ActorUnavailableError
 
+    damaged = []
     for checkpoint in newest_first:
         try:
             checkpoint.verify()
@@ -277,7 +285,11 @@ def restore_newest(
             if may_pass(error) or isinstance(error, ActorDiedError | ActorUnavailableError):
                 raise TemporaryError(f"{checkpoint.path}: {first_line(error)}") from None
             say(f"{checkpoint.path.name} cannot be read; trying the one before")
+            if isinstance(error, DamagedError):
+                damaged.append(checkpoint.path)
         else:
+            for path in damaged:  # It would count as newer than what this run saves next.
+                path.rename(path.with_name(f"{DAMAGED}{path.name}"))
             say(f"Resumed from {checkpoint.path} at {progress.env_steps:,} environment steps")
             return progress
     if newest_first:

@@ -48,6 +48,9 @@ class FileAlgorithm:
         path.mkdir()
         (path / "weights").write_bytes(b"learned")
 
+    def restore_from_path(self, path: Path) -> None:
+        assert (path / "weights").read_bytes() == b"learned"
+
 
 @pytest.fixture
 def algorithm() -> FileAlgorithm:

@@ -13,7 +13,13 @@ import pytest
 from payload.errors import UserError
 from payload.experiment.impala_settings import ImpalaSettings
 from payload.experiment.settings import Experiment, Stop
-from payload.run.checkpoints import Checkpoint, CheckpointStore, DamagedError, find_checkpoint
+from payload.run.checkpoints import (
+    Checkpoint,
+    CheckpointStore,
+    DamagedError,
+    find_checkpoint,
+    restore_newest,
+)
 from payload.run.progress import Progress
 from payload.tracking.report import MEAN_OVER
 from tests.payload.conftest import FileAlgorithm
@@ -290,6 +296,29 @@ def test_a_mean_that_was_higher_between_two_saves_makes_no_best(
     save_at(1, mean=10.0)
     assert not save_at(2, mean=9.0, best=15.0)
     assert store.best() == Checkpoint(folder / "checkpoint_000001")
+
+
+def test_a_damaged_checkpoint_is_not_the_best(folder: Path, save_at: Callable[..., bool]) -> None:
+    save_at(1, mean=10.0)
+    (folder / "checkpoint_000001/progress.json").write_text("{")
+    assert save_at(2, mean=9.0)
+
+
+def test_a_resume_sets_a_damaged_checkpoint_aside(
+    folder: Path,
+    store: CheckpointStore,
+    algorithm: FileAlgorithm,
+    save_at: Callable[..., bool],
+) -> None:
+    for iteration in (1, 2):
+        save_at(iteration, mean=10.0)
+    (folder / "checkpoint_000002/progress.json").write_text("{")
+    said: list[str] = []
+    progress = restore_newest(algorithm, store.newest_first(), said.append)
+    assert progress.iteration == 1
+    assert said[0] == "checkpoint_000002 cannot be read; trying the one before"
+    assert names(folder) == ["best", "checkpoint_000001", "damaged-checkpoint_000002"]
+    assert store.best() is None
 
 
 def test_of_equal_means_the_newest_is_the_best(save_at: Callable[..., bool]) -> None:
