@@ -79,7 +79,8 @@ class ReplaySettings(RLlibSettings):
     prioritized_replay_beta: float = Field(0.4, ge=0)
     """Exponent of the importance weights."""
     num_steps_sampled_before_learning_starts: int | None = Field(None, ge=0)
-    """Environment steps before the first gradient step. RLlib: DQN 1000, SAC 1500."""
+    """Environment steps before the first gradient step, and before the first one after a resume.
+    RLlib: DQN 1000, SAC 1500."""
     training_intensity: float | None = Field(None, gt=0)
     """Environment steps trained for each one sampled. RLlib: one gradient step for each sample."""
     n_step: int | None = Field(None, ge=1)

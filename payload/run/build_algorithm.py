@@ -10,6 +10,9 @@ from payload.environments.missing_packages import remedy
 from payload.errors import TemporaryError, UserError, raised
 from payload.may_pass import may_pass
 
+STARTS_AFTER = "num_steps_sampled_before_learning_starts"
+"""RLlib's setting of the algorithms with a replay buffer."""
+
 
 def build_algorithm(config: AlgorithmConfig) -> Any:
     """Builds the algorithm of a config.
@@ -26,6 +29,22 @@ def build_algorithm(config: AlgorithmConfig) -> Any:
         if traceback.extract_tb(error.__traceback__)[-1].name != "get_spaces":
             raise
     raise _why_no_env_runner(config)
+
+
+def delay_learning(algorithm: Any, env_steps: int) -> None:
+    """Lets a resumed algorithm sample before it learns, as a new one does.
+
+    Its replay buffer is empty again, and RLlib compares all steps of the run with the setting:
+    DQN would learn from a single transition.
+
+    Args:
+        env_steps: Environment steps of the run so far.
+    """
+    if hasattr(algorithm.config, STARTS_AFTER):
+        config = algorithm.config.copy(copy_frozen=False)
+        setattr(config, STARTS_AFTER, getattr(config, STARTS_AFTER) + env_steps)
+        config.freeze()
+        algorithm.config = config
 
 
 def _why_no_env_runner(config: AlgorithmConfig) -> UserError | TemporaryError:

@@ -18,7 +18,7 @@ from payload.experiment.settings import Experiment
 from payload.experiment.settings_of_every_algorithm import AlgorithmSettings
 from payload.may_pass import may_pass
 from payload.run.batch_resizing import resize_batches, settings_for, tell_learners
-from payload.run.build_algorithm import build_algorithm
+from payload.run.build_algorithm import build_algorithm, delay_learning
 from payload.run.checkpoints import Checkpoint, restore_newest
 from payload.run.driver_lock import mark_dead_runs
 from payload.run.env_runner_number import EnvRunnerNumber
@@ -157,6 +157,7 @@ class Training(Reporting):
         config.callbacks(TrainingCallback)
         algorithm = build_algorithm(config)
         progress = restore_newest(algorithm, resume_from, self.view.say)
+        delay_learning(algorithm, progress.env_steps)
         if not resume_from and self.options.init_from is not None:
             self.view.say(load_weights(algorithm, self.options.init_from))
         # Also for a trial that was cut off before its first checkpoint and begins again.
