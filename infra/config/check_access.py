@@ -22,8 +22,9 @@ https://learn.microsoft.com/rest/api/compute/virtual-machines/create-or-update
 """
 _ON_THE_MACHINES = """\
 daemon bin sync games man lp mail news uucp proxy www-data list irc nobody nogroup sudo docker ray
+identity mlflow
 """
-"""Users and groups; `ray` is volley's."""
+"""Users and groups; the last three are volley's."""
 TAKEN_USERNAMES = frozenset(f"{_REFUSED_BY_AZURE}{_ON_THE_MACHINES}".split())
 
 

@@ -17,6 +17,7 @@ from pulumi_azure_native import compute
 
 from infra.stack.head import Head
 from infra.stack.naming import Naming
+from payload.errors import printable
 
 REPORTS_WITHIN_S = 60
 """How much longer Azure waits than the script itself."""
@@ -116,7 +117,8 @@ def tell_reason(failed: pulumi.ErrorHookArgs) -> bool:
     last = last_start(name, inputs["resourceGroupName"], inputs["vmName"])
     failure = "The training did not start" if name == TRAINING else f"The run command {name} failed"
     if last is not None and last.output:
-        pulumi.log.error(f"{failure}. Output on the head:\n{last.output}")
+        # An experiment on the head may have written it.
+        pulumi.log.error(f"{failure}. Output on the head:\n{printable(last.output)}")
     return False
 
 

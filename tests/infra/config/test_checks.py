@@ -39,6 +39,7 @@ def problems(**config: str) -> dict[str, str]:
         ("adminUsername", "root", "reserved by Azure or taken on the machines"),
         ("adminUsername", "admin", "reserved by Azure or taken on the machines"),
         ("adminUsername", "ray", "reserved by Azure or taken on the machines"),
+        ("adminUsername", "mlflow", "reserved by Azure or taken on the machines"),
         ("sshPublicKey", "", "required"),
         ("sshPublicKey", PRIVATE_KEY, "is a private key"),
         ("sshPublicKey", "ssh-ed25519 AAAA", "must be one line"),

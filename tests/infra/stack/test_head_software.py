@@ -11,6 +11,7 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from head.cluster_settings import read_settings
 from infra.boot.cloud_config import FILES, HEAD_SOFTWARE_UNITS
 from infra.boot.head_wheel import PACKAGE, UNITS, head_files
 from infra.config.stack_settings import StackSettings
+from infra.stack import run_command
 from infra.stack.head_software import IN_RAY, install_script
 from infra.stack.identity import (
     AUTOSCALE_WRITER,
@@ -415,6 +417,19 @@ def test_a_restart_of_ray_that_was_cut_off_is_made_by_the_next_run(head: Machine
 
 
 @pytest.mark.slow
+def test_services_load_a_version_whose_installation_was_cut_off(head: Machine) -> None:
+    head.command("systemctl", f"{SYSTEMCTL} && [[ $1 != daemon-reload ]]")
+    assert apply(head).returncode != 0
+    head.command("systemctl", SYSTEMCTL)
+    restart = "systemctl restart scheduled-events.service identity.service"
+    assert apply(head).returncode == 0
+    assert restart in head.called()
+    head.calls.write_text("")
+    assert apply(head).returncode == 0
+    assert restart not in head.called()
+
+
+@pytest.mark.slow
 def test_a_head_without_its_folder_is_an_error_with_the_reason(
     head: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -423,3 +438,17 @@ def test_a_head_without_its_folder_is_an_error_with_the_reason(
     done = apply(head)
     assert done.returncode == 1
     assert "cloud-init on the head has not created" in done.stderr
+
+
+def test_what_a_run_command_has_printed_cannot_control_the_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown: list[str] = []
+    output = "\x1b]52;c;Y3VybA==\x07pong: it broke\x1b[2J"
+    monkeypatch.setattr(run_command, "last_start", lambda *_: LastStart("", "Failed", output))
+    monkeypatch.setattr("pulumi.log.error", shown.append)
+    inputs = {"runCommandName": "training", "resourceGroupName": "group", "vmName": "head"}
+    run_command.tell_reason(SimpleNamespace(new_inputs=inputs))  # type: ignore[arg-type]
+    (text,) = shown
+    assert "pong: it broke" in text
+    assert "\x1b" not in text
