@@ -22,9 +22,10 @@ mv "$keys/.new" "$keys/authorized_keys"
 
 # A folder for each version, and a link to the present one: no process sees a part of a version.
 version=$lib/versions/$(sha256sum < "$incoming/$WHEEL" | cut -c1-16)
+# Whether services still run another version, also because an earlier run of this script ended early.
 changed=0
+[[ $(cat "$lib/running-version" 2> /dev/null) == "$version" ]] || changed=1
 if [[ $(readlink "$lib/software" || true) != "$version" ]]; then
-  changed=1
   rm -rf "$version"
   python3 -m zipfile --extract "$incoming/$WHEEL" "$version"
   chmod -R a+rX "$version"
@@ -75,6 +76,7 @@ if ((FIRST_WORKERS)) && [[ ! -e $home/cluster-workers.json ]]; then
     python3 -m head.autoscaler.first_workers "$FIRST_WORKERS" || true
 fi
 echo "$RAY_RESTARTS_WITH" > "$lib/ray-restarts-with"
+echo "$version" > "$lib/running-version"
 # `pulumi up` reads this line, so that no first connection of a laptop is blind.
 if [[ -e /etc/ssh/ssh_host_ed25519_key.pub ]]; then
   echo "host key: $(cut -d' ' -f1,2 /etc/ssh/ssh_host_ed25519_key.pub)"

@@ -17,8 +17,9 @@ end_earlier_start() {
     local earlier
     earlier=$(cat "$lock")
     echo "an earlier start is still running: ending it"
-    kill "$earlier" || true
+    # First its children, which lose their parent when it ends.
     pkill --parent "$earlier" || true
+    kill "$earlier" || true
     flock 9
   fi
   echo $$ > "$lock"
@@ -39,6 +40,15 @@ wait_for_cloud_init() {
   grep -hE 'ERROR|WARNING|Unable|^E:' /var/log/cloud-init.log /var/log/cloud-init-output.log |
     cut -c1-200 | tail -n 15 >&2 || true
   fail "cloud-init on the head ended with '$status' (/var/log/cloud-init-output.log)"
+}
+
+# What has failed, for example because a mirror was away, is tried again; what runs stays.
+retry_failed_units() {
+  local unit
+  for unit in apt-packages.service python-environment.service; do
+    ! systemctl --quiet is-failed "$unit" || systemctl reset-failed "$unit"
+  done
+  systemctl start --no-block python-environment.service
 }
 
 wait_for_unit() {
@@ -115,7 +125,7 @@ PYTHON
 }
 
 volley_head() {
-  /usr/local/lib/volley/volley-head "$@"
+  /usr/local/lib/volley/volley-head "$@" 9>&- # It may outlive this script, and must not hold its lock.
 }
 
 # A key of a JSON object on stdin.
@@ -179,6 +189,7 @@ check_results() {
 
 end_earlier_start
 wait_for_cloud_init
+retry_failed_units
 wait_for_unit apt-packages.service
 wait_for_unit python-environment.service
 check_gpu

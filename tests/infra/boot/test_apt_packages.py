@@ -16,7 +16,7 @@ SCRIPT = FILES / "common" / SCRIPTS / "install-apt-packages"
 APT = """\
 case "$*" in
   *update*) error="E: Failed to fetch https://third.party/" fault=dead-source ;;
-  *install*) error="E: Unable to locate package nosuch" fault=nosuch ;;
+  *install*) error="E: Unable to locate package nosuch, or dpkg was interrupted" fault=nosuch ;;
 esac
 [[ ! -e $fault ]] || { echo "$error" >&2; exit 100; }
 """
@@ -28,6 +28,7 @@ class Booting(Machine):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.command("apt-get", APT)
+        self.command("dpkg", "[[ ! -e interrupted ]] || rm interrupted nosuch")
         self.command("dpkg-query", "[[ ${@: -1} != python3-pip ]] || printf installed")
         self.want()
 
@@ -54,6 +55,14 @@ def test_only_what_is_missing_is_installed(machine: Booting) -> None:
     done = machine.install()
     assert done.returncode == 0, done.stderr
     assert machine.called()[-1].endswith("install --yes --no-install-recommends htop=3.0.5-7build2")
+
+
+def test_an_installation_that_a_shutdown_has_interrupted_is_continued(machine: Booting) -> None:
+    machine.want("htop")
+    for file in ("interrupted", "nosuch"):
+        machine.write(file, "")
+    assert machine.install().returncode == 0
+    assert "dpkg --configure -a" in machine.called()
 
 
 def test_a_source_that_nothing_needs_may_be_dead(machine: Booting) -> None:

@@ -39,6 +39,7 @@ unit=${@: -1} state=active
 case "$*" in
   *is-active*) [[ $1 == --quiet ]] || echo "$state"; [[ $state == active ]] ;;
   *is-failed*) [[ $state == failed ]] ;;
+  *reset-failed*) [[ ! -e tried-again/$unit ]] || cp "tried-again/$unit" "units/$unit" ;;
   "start sync-results"*) [[ $state != failed ]] ;;
 esac
 """
@@ -198,6 +199,15 @@ def test_a_python_environment_that_failed_for_good_is_told_at_once(head: Head) -
     assert "does not matter" not in done.stderr
 
 
+def test_packages_whose_mirror_was_away_at_boot_are_tried_again(head: Head) -> None:
+    for unit in ("apt-packages.service", "python-environment.service"):
+        head.write(f"units/{unit}", "failed")
+        head.write(f"tried-again/{unit}", "active")
+    done = head.start_training()
+    assert done.returncode == 0, done.stderr
+    assert "systemctl start --no-block python-environment.service" in head.called()
+
+
 def test_a_python_environment_that_is_not_ready_in_time_shows_its_journal(head: Head) -> None:
     head.write("units/python-environment.service", "activating")
     head.write("journal/python-environment", "Failed to fetch: https://index.example/simple/\n")
@@ -327,3 +337,18 @@ def test_a_start_whose_up_was_killed_is_ended_by_the_next(head: Head) -> None:
         head.store.change(record, state="TRAINING")
         assert later.result().returncode == 0, later.result().stderr
     assert "an earlier start is still running: ending it" in later.result().stdout
+
+
+def test_a_corrected_experiment_does_not_wait_for_the_start_whose_up_was_killed(head: Head) -> None:
+    head.training_becomes(state="STARTING")
+    with ThreadPoolExecutor() as threads:
+        earlier = threads.submit(head.start_training, timeout_s=50)
+        # It waits for the training.
+        while not any(" wait pong" in call for call in head.called()) and earlier.running():
+            time.sleep(0.05)
+        head.training_becomes(state="TRAINING")
+        began = time.monotonic()
+        later = head.start_training(timeout_s=25, experiment=b"run: APPO\n")
+        assert earlier.result().returncode != 0
+    assert later.returncode == 0, later.stderr
+    assert time.monotonic() - began < 25
