@@ -6,6 +6,7 @@ Before pulumi runs, it corrects the stack's state where a killed run has left op
 an error that goes away by itself, it names the reason, waits, and runs pulumi again.
 """
 
+import argparse
 import json
 import os
 import re
@@ -74,10 +75,7 @@ def main(arguments: Sequence[str], pause_s: float = PAUSE_S) -> int:
     if not shutil.which("pulumi"):
         print(f"deploy: pulumi is not on the PATH. To install it: {INSTALL}", file=sys.stderr)
         return 2
-    failure = resolve_pending_operations()
-    if failure is not None:
-        return failure
-    if command == "up" and (failure := refresh_capacity()):
+    if failure := prepare(command, options):
         return failure
     deadline = time.monotonic() + PATIENCE_S
     while True:
@@ -89,25 +87,47 @@ def main(arguments: Sequence[str], pause_s: float = PAUSE_S) -> int:
         if reasons:
             print(f"Waiting for Azure ({'; '.join(reasons)}), retry in {pause_s:g} s.", flush=True)
             time.sleep(pause_s)
-        if scaled and (failure := refresh_capacity()):
+            # Azure was at work, so the user has approved the run; a preview may be refused as well.
+            options = [*arguments[1:], "--yes", "--skip-preview"]
+        if scaled and (failure := refresh_capacity(_exported())):
             return failure
-        # The user approved the first run.
-        options = [*arguments[1:], "--yes", "--skip-preview"]
+    advise(done.errors)
+    return done.exit_code
+
+
+def prepare(command: str, options: Sequence[str]) -> int | None:
+    """Corrects what killed runs and other tools have left; refuses what would lose results.
+
+    Returns:
+        An exit code if that failed, otherwise None.
+    """
+    if stack := stack_of(options):
+        os.environ["PULUMI_STACK"] = stack  # Each call of pulumi is about this one.
+    if failure := resolve_pending_operations():
+        return failure
+    state = _exported()
+    if subscription := subscription_of_machines(state):
+        # Azure's provider would create in the subscription that `az` has selected today.
+        os.environ.setdefault("ARM_SUBSCRIPTION_ID", subscription)
+    return check_results(state) or refresh_capacity(state) if command == "up" else None
+
+
+def advise(errors: str) -> None:
+    """Prints what helps against errors of pulumi that stay."""
     for code, remedy in REMEDIES.items():
-        if code in done.errors:
+        if code in errors:
             print(remedy, file=sys.stderr)
-    if policies := sorted(set(POLICY.findall(done.errors))):
+    if policies := sorted(set(POLICY.findall(errors))):
         print(
             f"A policy of the subscription denies a resource: {', '.join(policies)}. Next: change "
             "the setting for it (docs/azure.md#a-companys-subscription), then volley up",
             file=sys.stderr,
         )
-    if EXISTS in done.errors:
+    if EXISTS in errors:
         print(
             "The last `volley down` is unfinished. Next: volley down, then volley up",
             file=sys.stderr,
         )
-    return done.exit_code
 
 
 def resolve_pending_operations() -> int | None:
@@ -134,20 +154,61 @@ def resolve_pending_operations() -> int | None:
     return None if refreshed is None else _imported(with_declared_inputs(refreshed, pending))
 
 
-def refresh_capacity() -> int | None:
+def refresh_capacity(state: dict[str, Any] | None) -> int | None:
     """Refreshes the scale set's capacity in the state: infra.stack.workers refuses any other.
 
     Returns:
         pulumi's exit code if that failed, otherwise None.
     """
-    state = _exported() or {"deployment": {}}
-    resources = state["deployment"].get("resources") or []
-    scale_sets = [
-        resource["urn"]
-        for resource in resources
-        if resource["type"].endswith(":VirtualMachineScaleSet")
-    ]
+    scale_sets = [resource["urn"] for resource in _all(state, ":VirtualMachineScaleSet")]
     return _refreshed(scale_sets) if scale_sets else None
+
+
+def check_results(state: dict[str, Any] | None) -> int | None:
+    """Refuses to use the stack's own account by its id where pulumi would delete it.
+
+    Pulumi would: it is no longer declared, and the last `up` did not say that it stays.
+
+    Returns:
+        An exit code, or None.
+    """
+    own = [
+        account for account in _all(state, ":StorageAccount") if not account.get("retainOnDelete")
+    ]
+    if not own:
+        return None
+    wanted = pulumi("config", "get", "resultsAccountId", read=True).stdout.strip()
+    if not wanted or all(account.get("id", "").lower() != wanted.lower() for account in own):
+        return None
+    print(
+        f"resultsAccountId: {wanted}: is this stack's own account, and up would delete it with the "
+        "results. Next: pulumi config rm resultsAccountId, pulumi config set keepResults true, "
+        "volley up; then set it again",
+        file=sys.stderr,
+    )
+    return 2
+
+
+def stack_of(options: Sequence[str]) -> str | None:
+    """Returns the stack that options of pulumi name."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("-s", "--stack")
+    stack: str | None = parser.parse_known_args(options)[0].stack
+    return stack
+
+
+def subscription_of_machines(state: dict[str, Any] | None) -> str:
+    """Returns the subscription of what only the stack's own subscription can have; "" if none."""
+    for kind in (":VirtualMachine", ":VirtualMachineScaleSet", ":NetworkInterface"):
+        for resource in _all(state, kind):
+            if match := re.match(r"/subscriptions/([^/]+)/", resource.get("id", "")):
+                return match[1]
+    return ""
+
+
+def _all(state: dict[str, Any] | None, kind: str) -> list[dict[str, Any]]:
+    resources = (state or {"deployment": {}})["deployment"].get("resources") or []
+    return [resource for resource in resources if resource["type"].endswith(kind)]
 
 
 def subscription_of(state: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from infra.error_codes import WORKERS_HAVE_CHANGED
 from infra.up.deploy import main, subscription_of
 from infra.up.pending_operations import (
     AZURE_NATIVE,
@@ -134,6 +136,9 @@ def test_a_killed_pulumi_holds_no_lock_though_nobody_has_waited_for_it(tmp_path:
 
 PULUMI = """\
 #!/bin/bash
+echo "$PULUMI_STACK $ARM_SUBSCRIPTION_ID $*" >> {folder}/all-calls
+[[ $* != "stack export" || ! -e {folder}/state.json ]] || exec cat {folder}/state.json
+[[ $* != "config get resultsAccountId" ]] || exec cat {folder}/results-account-id
 [[ $1 == up ]] || exit 1
 echo "$*" >> {folder}/calls
 if [[ $(wc -l < {folder}/calls) -le {failures} ]]; then
@@ -146,6 +151,9 @@ fi
 @pytest.fixture
 def pulumi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], Path]:
     """A stub of pulumi that fails at first and records its calls."""
+
+    monkeypatch.delenv("PULUMI_STACK", raising=False)
+    monkeypatch.delenv("ARM_SUBSCRIPTION_ID", raising=False)
 
     def make(error: str, failures: int) -> Path:
         program = tmp_path / "pulumi"
@@ -177,3 +185,58 @@ def test_what_does_not_end_by_itself_is_not_tried_again(
     calls = pulumi("QuotaExceeded", 1)
     assert main(["up"], pause_s=0.01) == 255
     assert len(calls.read_text().splitlines()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", [["--stack", "prod"], ["--stack=prod"], ["-sprod"]])
+def test_each_call_is_about_the_stack_that_an_option_names(
+    pulumi: Callable[[str, int], Path], tmp_path: Path, option: list[str]
+) -> None:
+    pulumi("", 0)
+    assert main(["up", "--yes", *option]) == 0
+    calls = (tmp_path / "all-calls").read_text().splitlines()
+    assert len(calls) > 1
+    assert all(call.startswith("prod ") for call in calls)
+
+
+@pytest.mark.slow
+def test_what_only_a_preview_has_refused_is_not_approved(
+    pulumi: Callable[[str, int], Path],
+) -> None:
+    calls = pulumi(WORKERS_HAVE_CHANGED, 1)
+    assert main(["up"], pause_s=0.01) == 0
+    assert [" --yes" in call for call in calls.read_text().splitlines()] == [False, False]
+
+
+ACCOUNT = "/subscriptions/two/resourceGroups/r/providers/Microsoft.Storage/storageAccounts/results"
+ACCOUNT_URN = f"urn:pulumi:dev::volley::{AZURE_NATIVE}storage:StorageAccount::results"
+
+
+@pytest.mark.slow
+def test_pulumi_works_in_the_subscription_of_the_machines(
+    pulumi: Callable[[str, int], Path], tmp_path: Path
+) -> None:
+    pulumi("", 0)
+    resources = [resource(ACCOUNT_URN, {}, ACCOUNT), resource(VM_URN, {}, VM_ID)]
+    (tmp_path / "state.json").write_text(json.dumps({"deployment": {"resources": resources}}))
+    (tmp_path / "results-account-id").touch()
+    assert main(["up"]) == 0
+    assert " one up" in (tmp_path / "all-calls").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kept", "exit_code"), [(False, 2), (True, 0)])
+def test_results_that_an_up_would_delete_are_not_touched(
+    pulumi: Callable[[str, int], Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    kept: bool,
+    exit_code: int,
+) -> None:
+    calls = pulumi("", 0)
+    account = {**resource(ACCOUNT_URN, {}, ACCOUNT), "retainOnDelete": kept}
+    (tmp_path / "state.json").write_text(json.dumps({"deployment": {"resources": [account]}}))
+    (tmp_path / "results-account-id").write_text(f"{ACCOUNT.upper()}\n")
+    assert main(["up"]) == exit_code
+    assert calls.exists() == (exit_code == 0)
+    assert ("up would delete it" in capsys.readouterr().err) == (exit_code == 2)
