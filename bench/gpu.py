@@ -99,7 +99,7 @@ def bench_gpu(device: Device, seconds: float, rounds: int, results: Path) -> int
     console.print("Training Pong ...")
     try:
         config = {"num_learners": 1, "num_gpus_per_learner": 1} if device == "cuda" else {}
-        trained = measure_throughput(config, seconds, log)
+        trained = measure_throughput(config, seconds, log).steps_per_s
         figures.append(Figure("training", trained, "steps/s", "training on Pong"))
     except MeasurementError as error:
         console.print(f"training failed: {error}", style="red", markup=False)

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.cpu_time import IN_WORDS
 from bench.limits import Limit
 from bench.process import Child, MeasurementError
 from bench.table import Figure
@@ -80,9 +81,15 @@ def _startup(log: Path) -> list[Figure]:
 
 
 def _trainer(env_runners: int, seconds: float, log: Path) -> list[Figure]:
-    rate = measure_throughput({"num_env_runners": env_runners}, seconds, log)
-    name = f"trainer_steps_per_s_{env_runners}"
-    return [Figure(name, rate, "steps/s", f"trainer, {_env_runners(env_runners)}")]
+    measured = measure_throughput({"num_env_runners": env_runners}, seconds, log)
+    name, what = f"trainer_steps_per_s_{env_runners}", f"trainer, {_env_runners(env_runners)}"
+    return [
+        Figure(name, measured.steps_per_s, "steps/s", what),
+        *(
+            Figure(f"trainer_cpu_us_{kind}", us, "us/step", f"trainer: CPU of {IN_WORDS[kind]}")
+            for kind, us in measured.cpu_us.items()
+        ),
+    ]
 
 
 def _memory(seconds: float, log: Path) -> list[Figure]:

@@ -16,6 +16,8 @@ from typing import Any
 
 import psutil
 
+from bench.cpu_time import cpu_seconds
+
 SAMPLE_EVERY_S = 1.0
 """Pause between two looks at the process tree."""
 POLL_S = 0.05
@@ -113,6 +115,11 @@ class Child:
     def seconds(self) -> float:
         """Seconds since the command was given."""
         return time.monotonic() - self.started
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """Returns the CPU seconds of its tree so far, by kind of thread."""
+        self._look_at_tree()
+        return cpu_seconds(self._process.pid, self._tree)
 
     @property
     def exit_code(self) -> int | None:

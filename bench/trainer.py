@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.cpu_time import KINDS
 from bench.played_games import PlayedGames, play_games
 from bench.process import Child, MeasurementError
 from payload.experiment.file import to_yaml
@@ -66,6 +67,14 @@ class Learned:
     up to min_time_s_per_iteration (5 s) late; None if there was none."""
     games: PlayedGames | None = None
     """None if no checkpoint's policy was good enough."""
+
+
+@dataclass(frozen=True)
+class Throughput:
+    steps_per_s: float
+    """Environment steps sampled per second."""
+    cpu_us: dict[str, float]
+    """Microseconds of CPU time per environment step, by kind of thread: cpu_time.KINDS."""
 
 
 class TrainerRun:
@@ -148,18 +157,25 @@ def measure_startup(log: Path) -> float:
         return run.child.seconds
 
 
-def measure_throughput(config: dict[str, Any], seconds: float, log: Path) -> float:
-    """Returns environment steps sampled per second, from SETTLE_S after the first update.
+def measure_throughput(config: dict[str, Any], seconds: float, log: Path) -> Throughput:
+    """Measures from SETTLE_S after the first update on.
 
     Apart from `config` the run has all defaults, including its MLflow run and checkpoints.
     """
     with _trainer_aside(config, log) as run:
         run.child.wait_for(run.rows_while_learning, START_TIMEOUT_S)
-        run.child.wait_for(
-            lambda: span_s(settled(run.rows_while_learning())) >= seconds,
-            2 * (SETTLE_S + seconds) + START_TIMEOUT_S,
-        )
-        return steps_per_s(settled(run.rows_while_learning()))
+        limit_s = 2 * (SETTLE_S + seconds) + START_TIMEOUT_S
+        run.child.wait_for(lambda: settled(run.rows_while_learning()), limit_s)
+        first, before = run.rows()[-1], run.child.cpu_seconds()
+
+        def measured() -> list[Row]:
+            return [row for row in run.rows() if row.env_steps >= first.env_steps]
+
+        run.child.wait_for(lambda: span_s(measured()) >= seconds, limit_s)
+        rows, after = measured(), run.child.cpu_seconds()
+    steps = rows[-1].env_steps - first.env_steps
+    cpu_us = {kind: 1e6 * (after[kind] - before[kind]) / steps for kind in KINDS}
+    return Throughput(steps_per_s(rows), cpu_us)
 
 
 def measure_memory(seconds: float, log: Path) -> int:
