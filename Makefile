@@ -28,8 +28,8 @@ CODE := bench examples head infra payload rehearsal tests volley
 help:   ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-train: .venv/payload  ## Train IMPALA on Pong until the mean return is 18 or an hour has passed
-	$(BIN)/volley train experiments/pong.yaml --results $(RESULTS) $(ARGS)
+train: .venv/payload  ## Train APPO on Pong until the mean return is 18 or an hour has passed
+	$(BIN)/volley train experiments/pong-appo.yaml --results $(RESULTS) $(ARGS)
 
 test: lint  ## Lint, types and all tests
 	$(PYTEST) $(ARGS)

@@ -47,13 +47,13 @@ def add_bench(commands: Any) -> None:
         help="device for --gpu; cpu tries the check without a GPU (default cuda)",
     )
     add(
-        "--run", help="algorithm of --learn (default IMPALA) or --games (APPO or PQN, default APPO)"
+        "--run", help="algorithm (default APPO) of --learn, or of --games (APPO or PQN)"
     )
     add(
         "--experiment",
         type=Path,
-        help="experiment file of --learn (default experiments/pong.yaml, for APPO "
-        "experiments/pong-appo.yaml) or of --games (default experiments/atari.yaml, for PQN "
+        help="experiment file of --learn (default experiments/pong-appo.yaml, for IMPALA "
+        "experiments/pong.yaml) or of --games (default experiments/atari.yaml, for PQN "
         "experiments/atari-pqn.yaml)",
     )
     add(

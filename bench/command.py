@@ -51,7 +51,7 @@ def bench(options: argparse.Namespace) -> int:
         return measure(options.seconds, options.rounds, options.results)
     from bench.learning import bench_learning
 
-    run = options.run or "IMPALA"
+    run = options.run or "APPO"
     pong = "pong-appo" if run == "APPO" else "pong"
     return bench_learning(
         options.experiment or Path(f"experiments/{pong}.yaml"),
