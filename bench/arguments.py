@@ -47,7 +47,9 @@ def add_bench(commands: Any) -> None:
         help="device for --gpu; cpu tries the check without a GPU (default cuda)",
     )
     add(
-        "--run", help="algorithm (default APPO) of --learn, or of --games (APPO or PQN)"
+        "--run",
+        help="algorithm of --learn (default: that of the experiment file) or --games (APPO or PQN, "
+        "default APPO)",
     )
     add(
         "--experiment",

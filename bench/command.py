@@ -7,6 +7,7 @@ from pathlib import Path
 
 from payload.commands.prepare import check_positive
 from payload.errors import UserError, nearest
+from payload.experiment.read import read_experiment
 from payload.run.run_folder import check_writable
 
 
@@ -51,11 +52,11 @@ def bench(options: argparse.Namespace) -> int:
         return measure(options.seconds, options.rounds, options.results)
     from bench.learning import bench_learning
 
-    run = options.run or "APPO"
-    pong = "pong-appo" if run == "APPO" else "pong"
+    pong = "pong-appo" if options.run in (None, "APPO") else "pong"
+    experiment = options.experiment or Path(f"experiments/{pong}.yaml")
     return bench_learning(
-        options.experiment or Path(f"experiments/{pong}.yaml"),
-        run,
+        experiment,
+        options.run or read_experiment(experiment).experiment.run,
         options.seeds,
         options.results,
         options.first_seed,

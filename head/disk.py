@@ -170,8 +170,11 @@ def _removable(store: Store) -> Iterator[Path]:
     records = store.records()
     yield from _unused(records)
     # Nothing starts it again. Its record, its status and its log stay; the laptop has the rest.
+    undelivered = {
+        path.name.rpartition("-")[0] for path in _folders(RUNS) if _has_undelivered(path)
+    }
     for record in records:
-        if record.state == "FINISHED" and not _has_undelivered(RUNS / record.key):
+        if record.state == "FINISHED" and record.name not in undelivered:
             sent = store.folder(record.name).glob("[!.]*")
             yield from (path for path in sent if path.is_dir() or path.name == FILES)
     unfinished = _unfinished_keys(store)

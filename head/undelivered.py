@@ -31,7 +31,7 @@ def main() -> int:
             continue
         # Of earlier content of a name, the payload is gone; that of the name reads it too.
         record = records.get(results.name) or named.get(results.name.rpartition("-")[0])
-        if record is None:
+        if record is None or not (store.folder(record.name) / "payload").is_dir():
             continue
         environment = {**os.environ, "PYTHONPATH": str(store.folder(record.name))}
         command = [sys.executable, "-m", "payload.run.undelivered", str(results)]

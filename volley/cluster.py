@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from head.queue.record import ENDED
-from payload.run.checkpoints import by_iteration
+from payload.checkpoint_names import PREFIX, by_iteration
 from payload.run.run_status import RunStatus
 from volley.experiment_arguments import Given, experiment_of, only_file, script_of, title_of
 from volley.experiments_table import why
@@ -124,7 +124,9 @@ class ClusterRun(Run):
         folders = {
             PurePosixPath(answer["root"], *file.path.parts[: depth + 1])
             for file in manifest(answer)
-            if file.path.parts[:depth] == below and file.link is None
+            if file.path.parts[:depth] == below
+            and file.link is None
+            and file.path.parts[depth].startswith(PREFIX)
         }
         return sorted(folders, key=by_iteration, reverse=True)
 

@@ -10,7 +10,10 @@ from infra.project_files import PROJECT
 from payload.command_line import command_name
 from payload.errors import UserError
 
-COPIED = ("Pulumi.dev.yaml", "experiments/pong.yaml", "experiments/pong-gpu.yaml")
+COPIED = (
+    "Pulumi.dev.yaml",
+    *(f"experiments/{name}.yaml" for name in ("pong", "pong-appo", "pong-gpu")),
+)
 PROGRAM = '''\
 """The stack's program: volley's own, from the Python environment in which volley is installed."""
 

@@ -40,11 +40,10 @@ def pauses(record: Record) -> bool:
 def earlier_tries(record: Record, now: float) -> dict[str, float]:
     """Returns what a start at `now` changes in the count of transient errors.
 
-    Between two tries of one series lie at most a pause and a start. After a longer time it has
-    trained, waited or slept, and what a registry did before that says nothing about now.
+    After so long it has trained, waited or slept, and what a registry did before that says nothing
+    about now. A start and the pause before it may take hours.
     """
-    is_old = now - (record.started or now) > LONGEST_PAUSE_S + STARTS_WITHIN_S
-    return NO_TRIES if is_old else {}
+    return NO_TRIES if now - (record.started or now) > AWAY_FOR_S / 2 else {}
 
 
 class Ends:

@@ -26,6 +26,8 @@ version=$lib/versions/$(sha256sum < "$incoming/$WHEEL" | cut -c1-16)
 changed=0
 [[ $(cat "$lib/running-version" 2> /dev/null) == "$version" ]] || changed=1
 if [[ $(readlink "$lib/software" || true) != "$version" ]]; then
+  changed=1
+  rm -f "$lib/running-version"
   rm -rf "$version"
   python3 -m zipfile --extract "$incoming/$WHEEL" "$version"
   chmod -R a+rX "$version"

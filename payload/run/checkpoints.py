@@ -9,9 +9,10 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
+from payload.checkpoint_names import PREFIX, by_iteration
 from payload.errors import TemporaryError, UserError, first_line
 from payload.experiment.file import to_yaml
 from payload.experiment.read import read_experiment
@@ -28,7 +29,6 @@ WEIGHTS = "policy.npz"
 OBSERVATION_FILTER = "observation_filter.npz"
 CHECKSUMS = "SHA256SUMS"
 """Checksums of every other file, as `sha256sum --check` reads them."""
-PREFIX = "checkpoint_"
 DAMAGED = "damaged-"
 """Begins the name of a checkpoint that a resume has found damaged."""
 BEST = "best"
@@ -225,11 +225,6 @@ class CheckpointStore:
             link.unlink()
 
 
-def by_iteration(checkpoint: PurePath) -> tuple[int, str]:
-    """Orders folders of checkpoints; from a million iterations on they have longer names."""
-    return len(checkpoint.name), checkpoint.name
-
-
 def find_checkpoint(path: Path) -> Checkpoint:
     """Returns the checkpoint that `path` means: itself, or the best of the run in `path`.
 
@@ -289,7 +284,9 @@ def restore_newest(
                 damaged.append(checkpoint.path)
         else:
             for path in damaged:  # It would count as newer than what this run saves next.
-                path.rename(path.with_name(f"{DAMAGED}{path.name}"))
+                aside = path.with_name(f"{DAMAGED}{path.name}")
+                shutil.rmtree(aside, ignore_errors=True)
+                path.rename(aside)
             say(f"Resumed from {checkpoint.path} at {progress.env_steps:,} environment steps")
             return progress
     if newest_first:

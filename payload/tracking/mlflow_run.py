@@ -140,7 +140,7 @@ class MLflowRun:
         """The outbox has an earlier process's metrics up to here, with their time."""
         self._recorded: Recorded | None = None
         """What earlier processes have recorded, until the outbox has what MLflow lacks of it."""
-        self._lock = threading.Lock()
+        self._lock, self._adding = threading.Lock(), threading.Lock()
         self._news, self._closed, self._given_up = (threading.Event() for _ in range(3))
         self._thread = threading.Thread(target=self._deliver, name="mlflow", daemon=True)
 
@@ -249,16 +249,17 @@ class MLflowRun:
 
     def _add_recorded(self, after: int) -> None:
         """Adds what earlier processes have recorded after a number of steps, before what is new."""
-        with self._lock:
+        with self._adding:  # A run may end while its delivery begins.
             recorded, self._recorded = self._recorded, None
-        if recorded is None:
-            return
-        after = max(after, self._logged_until)
-        older = [p for steps, values in recorded() if steps > after for p in _points(values, steps)]
-        with self._lock:
-            points = self._outbox.points
-            new = [points.pop() for _ in range(len(points) - self._left_over)]
-            points.extend([*older, *reversed(new)])
+            if recorded is None:
+                return
+            after = max(after, self._logged_until)
+            rows = (row for row in recorded() if row[0] > after)
+            older = [point for steps, values in rows for point in _points(values, steps)]
+            with self._lock:
+                points = self._outbox.points
+                new = [points.pop() for _ in range(len(points) - self._left_over)]
+                points.extend([*older, *reversed(new)])
 
     def _send(self, request: Request) -> None:
         """Sends a request. If somebody has deleted the run, restores it or makes a new one."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import played_games, process, trainer
+from bench import learning, played_games, process, trainer
 from bench.intervals import Interval, median_interval, percentile, ratio_interval
 from bench.learning import (
     LearningBars,
@@ -67,6 +67,23 @@ def test_seeds_that_an_interrupted_benchmark_has_not_measured_count_as_not_solve
 def test_an_unknown_algorithm_is_refused_with_its_nearest_name(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--run IMPLA: unknown \(did you mean IMPALA\?\)"):
         bench_learning(PONG, "IMPLA", 1, tmp_path)
+
+
+def test_an_experiment_file_says_which_algorithm_learns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[str] = []
+
+    def bench(_: Path, run: str, *__: object) -> int:
+        runs.append(run)
+        return 0
+
+    monkeypatch.setattr(learning, "bench_learning", bench)
+    monkeypatch.setattr(process, "unwind_on_signals", lambda: None)
+    monkeypatch.chdir(PONG.parents[1])
+    for words in ([], ["--experiment", str(PONG)], ["--experiment", str(PONG), "--run", "APPO"]):
+        assert main(["bench", "--learn", "--results", str(tmp_path), *words]) == 0
+    assert runs == ["APPO", "IMPALA", "APPO"]
 
 
 @pytest.mark.parametrize(("run", "file"), [("IMPALA", "pong"), ("APPO", "pong-appo")])

@@ -77,4 +77,4 @@ def test_a_spoiled_checkpoint(
     seconds = resume(folder)
     log = (run_folder(folder) / "driver_log.txt").read_text()
     record(fault, "since the checkpoint before", seconds)
-    assert f"{newest.name}: algorithm/" in log
+    assert f"{newest.name}: the checkpoint is damaged: checksum of algorithm/" in log

@@ -42,7 +42,7 @@ def problems(**config: str) -> dict[str, str]:
         ("adminUsername", "mlflow", "reserved by Azure or taken on the machines"),
         ("sshPublicKey", "", "required"),
         ("sshPublicKey", PRIVATE_KEY, "is a private key"),
-        ("sshPublicKey", "ssh-ed25519 AAAA", "must be one line"),
+        ("sshPublicKey", "ssh-ed25519 AAAA", "must be one key per line"),
         ("sshPublicKey", "ecdsa-sha2-nistp256 AAAA me", "ssh-ed25519 or ssh-rsa"),
         (
             "headSize",

@@ -427,6 +427,10 @@ def test_services_load_a_version_whose_installation_was_cut_off(head: Machine) -
     head.calls.write_text("")
     assert apply(head).returncode == 0
     assert restart not in head.called()
+    # An installation of another version that ends before its last line.
+    head.write("usr/local/lib/volley/running-version", "")
+    assert apply(head).returncode == 0
+    assert restart in head.called()
 
 
 @pytest.mark.slow

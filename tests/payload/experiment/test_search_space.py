@@ -136,8 +136,8 @@ def test_what_cannot_be_searched_is_a_setting(name: str) -> None:
         ({"stop": {"time_total_s": {"choice": [1, 2]}}}, ("stop.time_total_s", "only settings")),
         ({"config": {"num_workers": {"choice": [1]}}}, ("config.num_workers", "how many trials")),
         ({"config": {"num_gpus": {"choice": [0, 1]}}}, ("config.num_gpus", "single settings")),
-        ({"config": {"env_config": {"x": {"choice": [1]}}}}, ("config.env_config.x", "same")),
-        ({"config": {"env_config": {"choice": [{}]}}}, ("config.env_config: ", "same")),
+        ({"config": {"env_config": {"x": {"choice": [1]}}}}, ("config.env_config.x", "compared")),
+        ({"config": {"env_config": {"choice": [{}]}}}, ("config.env_config: ", "compared")),
         ({"config": {"lrr": {"choice": [1]}}}, ("config.lrr", "unknown key")),
     ],
 )

@@ -310,12 +310,13 @@ def test_a_resume_sets_a_damaged_checkpoint_aside(
     algorithm: FileAlgorithm,
     save_at: Callable[..., bool],
 ) -> None:
-    for iteration in (1, 2):
-        save_at(iteration, mean=10.0)
-    (folder / "checkpoint_000002/progress.json").write_text("{")
+    save_at(1, mean=10.0)
     said: list[str] = []
-    progress = restore_newest(algorithm, store.newest_first(), said.append)
-    assert progress.iteration == 1
+    for _ in range(2):  # The second time there is one aside already.
+        save_at(2, mean=10.0)
+        (folder / "checkpoint_000002/progress.json").write_text("{")
+        progress = restore_newest(algorithm, store.newest_first(), said.append)
+        assert progress.iteration == 1
     assert said[0] == "checkpoint_000002 cannot be read; trying the one before"
     assert names(folder) == ["best", "checkpoint_000001", "damaged-checkpoint_000002"]
     assert store.best() is None
