@@ -238,6 +238,7 @@ def test_the_laptop_imports_of_the_other_packages_what_it_may() -> None:
         "infra.project_files",
         "infra.up.deploy",
         "payload.archive",
+        "payload.checkpoint_names",
         "payload.command_line",
         "payload.commands.arguments",
         "payload.commands.convert",

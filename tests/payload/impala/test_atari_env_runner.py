@@ -351,9 +351,9 @@ def test_the_number_of_episodes_is_a_metric(short_runner: AtariEnvRunner) -> Non
 
 def test_each_environment_plays_its_share_of_the_episodes(runners: Runners) -> None:
     runner = runners.new()
-    np.random.seed(11)
+    np.random.seed(14)
     runner.sample(num_episodes=3, random_actions=True)
-    np.random.seed(11)
+    np.random.seed(14)
     actions = np.stack(
         [np.random.randint(NUM_ACTIONS[BREAKOUT], size=NUM_ENVS) for _ in range(400)]
     )
