@@ -7,13 +7,7 @@ from contextlib import suppress
 
 import psutil
 
-EMULATOR, ENV_RUNNERS, LEARNER, DRIVER, RAY = KINDS = (
-    "emulator",
-    "env_runners",
-    "learner",
-    "driver",
-    "ray",
-)
+EMULATOR, ENV_RUNNERS, LEARNER, DRIVER, RAY = "emulator", "env_runners", "learner", "driver", "ray"
 IN_WORDS = {
     EMULATOR: "the emulator",
     ENV_RUNNERS: "inference and rollout fragments",
@@ -21,6 +15,7 @@ IN_WORDS = {
     DRIVER: "the driver",
     RAY: "Ray's own processes",
 }
+"""The kinds of threads, and what each does."""
 ENV_RUNNER = "ray::AtariEnvRunner"
 """Begins the name of an env runner's process."""
 
@@ -49,7 +44,7 @@ def cpu_seconds(driver: int, processes: Iterable[psutil.Process]) -> dict[str, f
         driver: The process id of the training itself.
         processes: All of the training's.
     """
-    seconds = dict.fromkeys(KINDS, 0.0)
+    seconds = dict.fromkeys(IN_WORDS, 0.0)
     for process in processes:
         with suppress(psutil.NoSuchProcess, IndexError):
             command = process.cmdline()[0]

@@ -252,12 +252,11 @@ def learning_table(report: LearningReport) -> Table:
     """Lays out the seeds, one per row, then their median with its interval, and the worst seed."""
     table = Table(title=f"{report.run}: to a mean return of {report.goal:g}", title_justify="left")
     columns = ("Seed", "Seconds", "Environment steps", "Steps/s", "Final mean", "First update, s")
-    games = f"{NUM_GAMES} games", "played after"
     table.caption = (
-        f"The games are played by one policy, the first that was saved at a current return of "
+        "The games are played by one policy, the first that was saved at a current return of "
         f"{AT_CURRENT_RETURN:g} or more."
     )
-    for name in (*columns, *games):
+    for name in (*columns, f"{NUM_GAMES} games", "played after"):
         table.add_column(name, justify="right")
     throughput = report.throughput()
     for learned in report.learned:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.cpu_time import KINDS
 from bench.played_games import PlayedGames, play_games
 from bench.process import Child, MeasurementError
 from payload.experiment.file import to_yaml
@@ -74,7 +73,7 @@ class Throughput:
     steps_per_s: float
     """Environment steps sampled per second."""
     cpu_us: dict[str, float]
-    """Microseconds of CPU time per environment step, by kind of thread: cpu_time.KINDS."""
+    """Microseconds of CPU time per environment step, by kind of thread: cpu_time.IN_WORDS."""
 
 
 class TrainerRun:
@@ -174,7 +173,7 @@ def measure_throughput(config: dict[str, Any], seconds: float, log: Path) -> Thr
         run.child.wait_for(lambda: span_s(measured()) >= seconds, limit_s)
         rows, after = measured(), run.child.cpu_seconds()
     steps = rows[-1].env_steps - first.env_steps
-    cpu_us = {kind: 1e6 * (after[kind] - before[kind]) / steps for kind in KINDS}
+    cpu_us = {kind: 1e6 * (after[kind] - before[kind]) / steps for kind in after}
     return Throughput(steps_per_s(rows), cpu_us)
 
 

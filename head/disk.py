@@ -19,7 +19,7 @@ from pathlib import Path
 from .files import files_of_runs
 from .marks import LOCK, is_saved
 from .paths import HOME, NOTEBOOKS, PACKAGES, RUNS
-from .queue.plan import FILES
+from .queue.plan import FILES, name_in
 from .queue.record import OUTPUT, Record
 from .queue.store import REMOVED, RefusedError, Store
 
@@ -170,9 +170,7 @@ def _removable(store: Store) -> Iterator[Path]:
     records = store.records()
     yield from _unused(records)
     # Nothing starts it again. Its record, its status and its log stay; the laptop has the rest.
-    undelivered = {
-        path.name.rpartition("-")[0] for path in _folders(RUNS) if _has_undelivered(path)
-    }
+    undelivered = {name_in(path.name) for path in _folders(RUNS) if _has_undelivered(path)}
     for record in records:
         if record.state == "FINISHED" and record.name not in undelivered:
             sent = store.folder(record.name).glob("[!.]*")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from .files import replace_json
 from .paths import RUNS
+from .queue.plan import name_in
 from .queue.record import STATUS, read_status
 from .queue.store import Store
 
@@ -30,7 +31,7 @@ def main() -> int:
         if not any(path for files in FILES for path in results.glob(files)):
             continue
         # Of earlier content of a name, the payload is gone; that of the name reads it too.
-        record = records.get(results.name) or named.get(results.name.rpartition("-")[0])
+        record = records.get(results.name) or named.get(name_in(results.name))
         if record is None or not (store.folder(record.name) / "payload").is_dir():
             continue
         environment = {**os.environ, "PYTHONPATH": str(store.folder(record.name))}

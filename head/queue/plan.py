@@ -145,6 +145,11 @@ def key_of(name: str, resume_key: str, folder: Path) -> str:
     return f"{name}-{digest.hexdigest()[:12]}"
 
 
+def name_in(key: str) -> str:
+    """Returns the name of the experiment whose runs have a key."""
+    return key.rpartition("-")[0]
+
+
 def job_environment(needs: MachineNeeds, folder: Path, results: Path) -> dict[str, Any]:
     """Returns what Ray distributes to the workers: the payload, and what it names.
 

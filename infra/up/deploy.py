@@ -199,23 +199,28 @@ def stack_of(options: Sequence[str]) -> str | None:
 
 def subscription_of_machines(state: dict[str, Any] | None) -> str:
     """Returns the subscription of what only the stack's own subscription can have; "" if none."""
-    for kind in (":VirtualMachine", ":VirtualMachineScaleSet", ":NetworkInterface"):
-        for resource in _all(state, kind):
-            if match := re.match(r"/subscriptions/([^/]+)/", resource.get("id", "")):
-                return match[1]
-    return ""
+    kinds = ":VirtualMachine", ":VirtualMachineScaleSet", ":NetworkInterface"
+    return _subscription_in(_all(state, *kinds))
 
 
-def _all(state: dict[str, Any] | None, kind: str) -> list[dict[str, Any]]:
+def _subscription_in(resources: Sequence[dict[str, Any]]) -> str:
+    """Returns the subscription of the first resource that is in one; "" if none is."""
+    matches = (
+        re.match(r"/subscriptions/([^/]+)/", resource.get("id", "")) for resource in resources
+    )
+    return next((match[1] for match in matches if match), "")
+
+
+def _all(state: dict[str, Any] | None, *kinds: str) -> list[dict[str, Any]]:
+    """Returns the resources of a stack whose types end so."""
     resources = (state or {"deployment": {}})["deployment"].get("resources") or []
-    return [resource for resource in resources if resource["type"].endswith(kind)]
+    return [resource for resource in resources if resource["type"].endswith(kinds)]
 
 
 def subscription_of(state: dict[str, Any]) -> str:
     """Returns the subscription of the stack's resources, or of the login; empty if unknown."""
-    for resource in state["deployment"].get("resources") or []:
-        if match := re.match(r"/subscriptions/([^/]+)/", resource.get("id", "")):
-            return match[1]
+    if subscription := _subscription_in(_all(state, "")):
+        return subscription
     if "ARM_SUBSCRIPTION_ID" in os.environ:
         return os.environ["ARM_SUBSCRIPTION_ID"]
     subscription = pulumi("config", "get", "azure-native:subscriptionId", read=True).stdout.strip()

@@ -136,11 +136,15 @@ class MLflowRun:
         self._old_file = tracking.undelivered
         """An earlier process may have written it; None once MLflow has its content."""
         self._left_over = len(self._outbox.points)
+        """So many points of the outbox are an earlier process's, until one is delivered."""
         self._logged_until = max((point.env_steps for point in self._outbox.points), default=-1)
         """The outbox has an earlier process's metrics up to here, with their time."""
         self._recorded: Recorded | None = None
         """What earlier processes have recorded, until the outbox has what MLflow lacks of it."""
-        self._lock, self._adding = threading.Lock(), threading.Lock()
+        self._points_lock = threading.Lock()
+        """Held while points are added to the outbox: for microseconds, since training waits."""
+        self._recorded_lock = threading.Lock()
+        """Held while `_recorded` is read, which may take minutes."""
         self._news, self._closed, self._given_up = (threading.Event() for _ in range(3))
         self._thread = threading.Thread(target=self._deliver, name="mlflow", daemon=True)
 
@@ -156,7 +160,7 @@ class MLflowRun:
         """
         if env_steps <= self._logged_until:
             return
-        with self._lock:
+        with self._points_lock:
             self._outbox.points.extend(_points(values, env_steps))
         self._news.set()
 
@@ -249,14 +253,14 @@ class MLflowRun:
 
     def _add_recorded(self, after: int) -> None:
         """Adds what earlier processes have recorded after a number of steps, before what is new."""
-        with self._adding:  # A run may end while its delivery begins.
+        with self._recorded_lock:  # A run may end while its delivery begins.
             recorded, self._recorded = self._recorded, None
             if recorded is None:
                 return
             after = max(after, self._logged_until)
             rows = (row for row in recorded() if row[0] > after)
             older = [point for steps, values in rows for point in _points(values, steps)]
-            with self._lock:
+            with self._points_lock:
                 points = self._outbox.points
                 new = [points.pop() for _ in range(len(points) - self._left_over)]
                 points.extend([*older, *reversed(new)])

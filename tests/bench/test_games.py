@@ -158,14 +158,22 @@ class CommandHere:
         return self.ended.returncode
 
 
+def small_experiment(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, more: str = ""
+) -> tuple[Path, Path]:
+    """Returns an experiment of seconds, which benchmarks train in this process, and results."""
+    monkeypatch.setattr(trainer, "Child", CommandHere)
+    experiment = folder / "small.yaml"
+    experiment.write_text(f"{SMALL}{more}")
+    return experiment, with_database(folder, RUNS) / RUNS
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_here")
 def test_a_run_is_resumed_where_it_was_interrupted_and_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trainer, "Child", CommandHere)
-    experiment, results = tmp_path / "small.yaml", with_database(tmp_path, RUNS) / RUNS
-    experiment.write_text(SMALL)
+    experiment, results = small_experiment(tmp_path, monkeypatch)
     breakout = ("--env", "BreakoutNoFrameskip-v4", "--seed", "5")
     stop = ("--stop", json.dumps({STEPS: 2000}), "--results", str(results))
 

@@ -20,8 +20,7 @@ from bench.learning import (
 from bench.trainer import Learned, measure_learning
 from payload.errors import UserError
 from tests.bench.test_benchmark import PONG, text_of
-from tests.bench.test_games import RUNS, SMALL, CommandHere
-from tests.payload.command_line import with_database
+from tests.bench.test_games import small_experiment
 from volley.cli import main
 
 
@@ -153,12 +152,11 @@ def test_against_needs_learn(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_seed_ends_at_the_experiments_own_limit_and_then_its_first_good_policy_plays_games(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trainer, "Child", CommandHere)
     monkeypatch.setattr(trainer, "CHECKPOINT_EVERY_S", 0.01)
     monkeypatch.setattr(played_games, "AT_CURRENT_RETURN", -math.inf)
     monkeypatch.setattr(played_games, "NUM_GAMES", 3)
-    experiment, results = tmp_path / "small.yaml", with_database(tmp_path, RUNS) / RUNS
-    experiment.write_text(f"{SMALL}stop: {{num_env_steps_sampled_lifetime: 400}}\n")
+    stop = "stop: {num_env_steps_sampled_lifetime: 400}\n"
+    experiment, results = small_experiment(tmp_path, monkeypatch, stop)
     measured = measure_learning(experiment, None, 5, 18.0, 1000.0, results, tmp_path / "log")
     assert measured.seconds is None
     assert 400 <= measured.env_steps < 1000
