@@ -18,7 +18,7 @@ from rich.table import Table
 
 from bench.benchmark import fresh_logs
 from bench.intervals import Interval, median_interval, percentile, ratio_interval
-from bench.played_games import AT_CURRENT_RETURN, NUM_GAMES, PlayedGames
+from bench.played_games import AT_CURRENT_RETURN, NUM_GAMES
 from bench.process import MeasurementError
 from bench.table import (
     Bar,
@@ -251,12 +251,19 @@ def _show(arms: Sequence[Arm], console: Console) -> None:
 def learning_table(report: LearningReport) -> Table:
     """Lays out the seeds, one per row, then their median with its interval, and the worst seed."""
     table = Table(title=f"{report.run}: to a mean return of {report.goal:g}", title_justify="left")
-    columns = ("Seed", "Seconds", "Environment steps", "Steps/s", "Final mean", "First update, s")
+    columns = (
+        "Seed",
+        "Seconds",
+        "Environment\nsteps",
+        "Steps/s",
+        "Final\nmean",
+        "First\nupdate, s",
+    )
     table.caption = (
-        "The games are played by one policy, the first that was saved at a current return of "
+        "The mean of games of one policy, the first that was saved at a current return of "
         f"{AT_CURRENT_RETURN:g} or more."
     )
-    for name in (*columns, f"{NUM_GAMES} games", "played after"):
+    for name in (*columns, f"{NUM_GAMES}\ngames"):
         table.add_column(name, justify="right")
     throughput = report.throughput()
     for learned in report.learned:
@@ -267,10 +274,10 @@ def learning_table(report: LearningReport) -> Table:
             number(throughput[learned.seed]),
             f"{learned.return_mean:.2f}",
             "-" if learned.startup_s is None else number(learned.startup_s),
-            *_games(learned.games),
+            "-" if learned.games is None else f"{learned.games.return_mean:.2f}",
         )
     for seed in report.problems:
-        table.add_row(str(seed), "failed", *6 * ["-"])
+        table.add_row(str(seed), "failed", *5 * ["-"])
     table.add_section()
     if times := list(report.seconds().values()):
         steps, rate = list(report.steps().values()), list(throughput.values())
@@ -280,12 +287,6 @@ def learning_table(report: LearningReport) -> Table:
         table.add_row("to", *(number(median.high) for median in medians))
         table.add_row("worst", number(max(times)))
     return table
-
-
-def _games(games: PlayedGames | None) -> tuple[str, str]:
-    if games is None:
-        return "-", "-"
-    return f"{games.return_mean:.2f}", f"{games.env_steps:,} steps"
 
 
 def seed_line(learned: Learned) -> str:

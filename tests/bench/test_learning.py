@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from bench import learning, played_games, process, trainer
 from bench.intervals import Interval, median_interval, percentile, ratio_interval
 from bench.learning import (
+    BARS,
     LearningBars,
     LearningReport,
     bench_learning,
     decision,
     learning_table,
 )
+from bench.played_games import PlayedGames
 from bench.trainer import Learned, measure_learning
 from payload.errors import UserError
 from tests.bench.test_benchmark import PONG, text_of
@@ -52,6 +56,16 @@ def test_a_seed_not_solved_or_failed_spoils_the_95th_percentile_but_not_the_medi
     text = text_of(learning_table(report))
     assert "failed" in text
     assert "never" in text
+
+
+def test_a_seed_can_be_read_and_given_again_from_a_narrow_terminal() -> None:
+    report = LearningReport("APPO", 18.0, BARS, 1)
+    report.learned.append(replace(learned(1796062820, 1210.0), games=PlayedGames(265_216, 19.14)))
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(learning_table(report))
+    text = capture.get()
+    assert all(value in text for value in ("1796062820", "1,210", "1,000,000", "19.14"))
 
 
 def test_seeds_that_an_interrupted_benchmark_has_not_measured_count_as_not_solved() -> None:
