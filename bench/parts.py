@@ -20,6 +20,7 @@ from bench.table import Figure
 from bench.trainer import measure_memory, measure_startup, measure_throughput
 
 STARTUPS = 3
+IMPORTS = "import torch, ray"
 DRIVER_ENV_RUNNERS = (1, 2, 4)
 SINGLE = {
     "emulator": ("steps_per_s", "steps/s", "emulator: random actions, all cores"),
@@ -75,9 +76,21 @@ def parts(seconds: float, cores: int, rounds: int) -> list[Part]:
 
 
 def _startup(log: Path) -> list[Figure]:
-    times = [measure_startup(log) for _ in range(STARTUPS)]
-    what = f"trainer: command to first update, median of {STARTUPS}"
-    return [Figure("startup_s", statistics.median(times), "s", what)]
+    measured = [(measure_startup(log), measure_imports(log)) for _ in range(STARTUPS)]
+    startup_s, imports_s = map(statistics.median, zip(*measured, strict=True))
+    startup, imports = "trainer: command to first update", f'python -c "{IMPORTS}"'
+    return [
+        Figure("startup_s", startup_s, "s", f"{startup}, median of {STARTUPS}"),
+        Figure("imports_s", imports_s, "s", f"{imports}, median of {STARTUPS}, in turn with it"),
+    ]
+
+
+def measure_imports(log: Path, statement: str = IMPORTS) -> float:
+    """Returns the seconds that a fresh interpreter takes for the largest imports of a start."""
+    with Child([sys.executable, "-c", statement], log) as child:
+        if child.wait(PART_TIMEOUT_S) != 0:
+            child.fail()
+        return child.seconds
 
 
 def _trainer(env_runners: int, seconds: float, log: Path) -> list[Figure]:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import psutil
 
@@ -137,10 +137,7 @@ class Child:
                 # Its last action may have met the condition.
                 if condition():
                     return
-                with self.log.open(errors="replace") as log:
-                    log.seek(self._log_start)
-                    why = error_in(log.read())
-                raise MeasurementError(f"ended with exit code {self.exit_code}: {why}")
+                self.fail()
             if time.monotonic() > deadline:
                 raise MeasurementError(f"nothing after {timeout_s:.0f} s; see {self.log}")
             if time.monotonic() - self._sampled >= SAMPLE_EVERY_S:
@@ -155,6 +152,13 @@ class Child:
         """Waits until it ends, at most `timeout_s`; returns its exit code."""
         self.wait_for(lambda: self.exit_code is not None, timeout_s)
         return self._process.returncode
+
+    def fail(self) -> NoReturn:
+        """Raises MeasurementError with the reason that an ended child has logged."""
+        with self.log.open(errors="replace") as log:
+            log.seek(self._log_start)
+            why = error_in(log.read())
+        raise MeasurementError(f"ended with exit code {self.exit_code}: {why}")
 
     def interrupt(self) -> None:
         """Sends Ctrl-C to the child itself and waits until it has ended."""

@@ -19,7 +19,7 @@ from rich.table import Table
 from bench.benchmark import bench, compare
 from bench.intervals import Interval
 from bench.limits import synthetic_fragment
-from bench.parts import parts
+from bench.parts import measure_imports, parts
 from bench.process import Child, MeasurementError, error_in, pss_bytes, total_pss_bytes
 from bench.table import (
     Bar,
@@ -255,6 +255,12 @@ def test_a_child_that_fails_says_why(tmp_path: Path) -> None:
         Child(command, tmp_path / "log") as child,
     ):
         child.wait_for(lambda: False, timeout_s=60)
+
+
+@pytest.mark.slow
+def test_a_failed_import_has_no_time(tmp_path: Path) -> None:
+    with pytest.raises(MeasurementError, match="exit code 1: ModuleNotFoundError: No module"):
+        measure_imports(tmp_path / "log", "import no_such_package")
 
 
 @pytest.mark.slow
