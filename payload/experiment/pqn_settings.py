@@ -17,3 +17,5 @@ class PQNSettings(FragmentSettings):
     """Lambda of Q(lambda)."""
     grad_clip: float | None = Field(10.0, gt=0)
     """Largest global norm of a gradient; `null` disables clipping."""
+    num_quantiles: int = Field(32, ge=1)
+    """Quantiles of the return that are learned for each action (Dabney et al. 2018)."""

@@ -17,6 +17,8 @@ from payload.impala.train_batch import FIRST, FRAMES, STATES, stack_frames
 
 STACKS = "stacks"
 """What `AtariModule.stack` returned, for a learner that passes over a minibatch several times."""
+QUANTILES = "quantiles"
+"""Quantiles of each action's return, [B, actions, quantiles]; ACTION_DIST_INPUTS has their mean."""
 STATE = ("h", "c")
 """The parts of an LSTM's state."""
 LAYERS = {
@@ -38,8 +40,9 @@ PIXEL_STD_FLOOR = 8.0
 class AtariModule(TorchRLModule, ValueFunctionAPI):
     """Convolutions and one dense layer, shared by policy and value; an LSTM may follow them.
 
-    With `q_values`, the policy's logits are the values of the actions (PQN): a separate value
-    is not learned, and layer normalisation follows each layer.
+    With `q_values` (PQN) the policy's outputs are quantiles of each action's return, whose means
+    take the place of logits: a separate value is not learned, and layer normalisation follows each
+    layer.
 
     Pixels are normalised one by one with the mean and standard-deviation image of
     random play; without that, Pong at 42x42 shows no learning by half a million steps.
@@ -52,7 +55,7 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
     def setup(self) -> None:
         shape = self.observation_space.shape
         hidden = self.model_config["fcnet_hidden"]
-        # Checkpoints from before PQN do not say it.
+        # Older checkpoints say neither this nor num_quantiles.
         self.of_actions = self.model_config.get("q_values", False)
         conv = convolutions(self.model_config["network"], shape, normalized=self.of_actions)
         conv_size = conv(torch.zeros(1, *shape)).shape[1]
@@ -66,7 +69,9 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
             self.lstm = nn.LSTMCell(before, hidden)
             for name, weight in self.lstm.named_parameters():
                 (nn.init.zeros_ if "bias" in name else nn.init.orthogonal_)(weight)
-        self.policy = orthogonal(nn.Linear(hidden, int(self.action_space.n)), gain=0.01)
+        self.num_quantiles = self.model_config.get("num_quantiles", 1)
+        num_outputs = int(self.action_space.n) * self.num_quantiles
+        self.policy = orthogonal(nn.Linear(hidden, num_outputs), gain=0.01)
         if not self.of_actions:
             self.value = orthogonal(nn.Linear(hidden, 1), gain=1.0)
         self.register_buffer("temperature", torch.ones(()))
@@ -97,10 +102,11 @@ class AtariModule(TorchRLModule, ValueFunctionAPI):
         """
         if self.lstm is None or FRAMES in batch:
             embeddings = self._embed(batch)
-            return {
-                Columns.EMBEDDINGS: embeddings,
-                Columns.ACTION_DIST_INPUTS: self.policy(embeddings),
-            }
+            outputs = self.policy(embeddings)
+            if self.of_actions:
+                quantiles = outputs.unflatten(-1, (-1, self.num_quantiles))
+                return {QUANTILES: quantiles, Columns.ACTION_DIST_INPUTS: quantiles.mean(-1)}
+            return {Columns.EMBEDDINGS: embeddings, Columns.ACTION_DIST_INPUTS: outputs}
         stacks = batch[Columns.OBS]
         rows, slots = stacks.shape[:2]
         inputs = self.body(self._normalize(stacks.flatten(0, 1))).view(rows, slots, -1)
@@ -186,6 +192,7 @@ def network_of(settings: FragmentSettings) -> dict[str, Any]:
         "network": settings.network,
         "fcnet_hidden": settings.fcnet_hidden,
         "q_values": not isinstance(settings, ImpalaSettings),
+        "num_quantiles": getattr(settings, "num_quantiles", 1),
         "use_lstm": isinstance(settings, ImpalaSettings) and settings.use_lstm,
         "lstm_cell_size": getattr(settings, "lstm_cell_size", None),
     }

@@ -28,6 +28,8 @@ def vtrace(
 ) -> VTraceReturns:
     """Computes V-trace targets and advantages.
 
+    All arguments may have further axes, over which values and returns are taken one by one.
+
     Args:
         values: [T + 1, N], V(x_t) of the learner's policy, bootstrap value last.
         rewards: [T, N].
@@ -49,7 +51,7 @@ def vtrace(
 
 
 def decayed_sums(terms: torch.Tensor, decays: torch.Tensor) -> torch.Tensor:
-    """Returns x_t = terms_t + decays_t x_{t+1} for every t, with x_T = 0; all are [T, N].
+    """Returns x_t = terms_t + decays_t x_{t+1} for every t, with x_T = 0; all are [T, N, ...].
 
     By doubling (Hillis and Steele 1986): after round k every sum has its first 2^k terms. That is
     log2(T) rounds of a few kernels, where a loop over T would launch as many for each step.

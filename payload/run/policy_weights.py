@@ -49,10 +49,12 @@ def own_module(file: Path, experiment: Experiment) -> AtariModule:
     with np.load(file, allow_pickle=False) as arrays:
         weights = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
     shape = (game.frame_stack, *game.image_shape)
+    network = network_of(settings)
+    num_actions = len(weights["policy.bias"]) // network["num_quantiles"]
     module = AtariModule(
         observation_space=gymnasium.spaces.Box(0, 255, shape, np.uint8),
-        action_space=gymnasium.spaces.Discrete(len(weights["policy.bias"])),
-        model_config=network_of(settings),
+        action_space=gymnasium.spaces.Discrete(num_actions),
+        model_config=network,
     )
     module.load_state_dict(weights)
     return module

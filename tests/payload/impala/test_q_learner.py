@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ray.rllib.core.columns import Columns
 
+from payload.impala.module import QUANTILES
 from payload.impala.q_learner import QLoss, q_lambda_returns
 from payload.impala.train_batch import FIRST
 
-ROWS, STEPS, ACTIONS = 3, 5, 4
+ROWS, STEPS, ACTIONS, NUM_QUANTILES = 3, 5, 4, 3
 GAMMA = 0.9
 
 
@@ -31,7 +32,14 @@ def made_up(seed: int) -> tuple[dict[str, Any], torch.Tensor]:
         Columns.TERMINATEDS: torch.from_numpy(ends == 0) & mask,
         Columns.LOSS_MASK: mask,
     }
-    return batch, torch.from_numpy(random.normal(size=(ROWS * (STEPS + 1), ACTIONS)))
+    quantiles = random.normal(size=(ROWS * (STEPS + 1), ACTIONS, NUM_QUANTILES))
+    return batch, torch.from_numpy(quantiles)
+
+
+def best_of(quantiles: torch.Tensor) -> torch.Tensor:
+    """Returns the quantiles of the actions of the largest mean, [N, T + 1, quantiles]."""
+    best = quantiles.detach()[torch.arange(len(quantiles)), quantiles.mean(-1).argmax(-1)]
+    return best.view(ROWS, STEPS + 1, NUM_QUANTILES)
 
 
 def returns_step_by_step(best: torch.Tensor, batch: dict[str, Any], lambda_: float) -> torch.Tensor:
@@ -47,24 +55,39 @@ def returns_step_by_step(best: torch.Tensor, batch: dict[str, Any], lambda_: flo
 
 
 @given(seed=st.integers(0, 1000), lambda_=st.sampled_from([0.0, 0.65, 1.0]))
-def test_returns_are_those_of_q_lambda(seed: int, lambda_: float) -> None:
-    batch, values = made_up(seed)
-    best = values.amax(-1).view(ROWS, STEPS + 1)
+def test_each_quantile_of_the_returns_is_that_of_q_lambda(seed: int, lambda_: float) -> None:
+    batch, quantiles = made_up(seed)
+    best = best_of(quantiles)
     returns = q_lambda_returns(best, batch, GAMMA, lambda_)
     expected = returns_step_by_step(best, batch, lambda_)
     torch.testing.assert_close(returns, expected, rtol=1e-5, atol=1e-5)
 
 
 @given(seed=st.integers(0, 1000))
-def test_the_gradient_is_that_of_half_the_squared_error(seed: int) -> None:
-    batch, values = made_up(seed)
-    outputs = {Columns.ACTION_DIST_INPUTS: values.requires_grad_()}
+def test_the_gradient_is_that_of_the_quantile_huber_loss(seed: int) -> None:
+    batch, quantiles = made_up(seed)
+    means = quantiles.mean(-1)
+    outputs = {QUANTILES: quantiles.requires_grad_(), Columns.ACTION_DIST_INPUTS: means}
     loss = QLoss(batch, outputs, GAMMA, 0.65)
     loss.backward()
-    taken_values = values.gather(-1, batch[Columns.ACTIONS].view(-1, 1)).view(ROWS, STEPS + 1)
-    best = values.detach().amax(-1).view(ROWS, STEPS + 1)
-    errors = taken_values - q_lambda_returns(best, batch, GAMMA, 0.65)
-    expected = 0.5 * errors[batch[Columns.LOSS_MASK]].square().mean()
+    expected = quantile_huber_loss(quantiles, batch)
     torch.testing.assert_close(loss.metrics()["total_loss"], expected.detach())
-    (gradient,) = torch.autograd.grad(expected, values)
-    torch.testing.assert_close(values.grad, gradient)
+    (gradient,) = torch.autograd.grad(expected, quantiles)
+    torch.testing.assert_close(quantiles.grad, gradient)
+
+
+def quantile_huber_loss(quantiles: torch.Tensor, batch: dict[str, Any]) -> torch.Tensor:
+    """Returns equation 10 of Dabney et al. (2018), mean over the steps that count."""
+    targets = q_lambda_returns(best_of(quantiles), batch, GAMMA, 0.65)
+    taken = quantiles[torch.arange(len(quantiles)), batch[Columns.ACTIONS].flatten()]
+    taken = taken.view(ROWS, STEPS + 1, NUM_QUANTILES)
+    losses = []
+    for row, step in batch[Columns.LOSS_MASK].nonzero().tolist():
+        for index, quantile in enumerate(taken[row, step]):
+            errors = targets[row, step] - quantile
+            weights = ((index + 0.5) / NUM_QUANTILES - (errors < 0).float()).abs()
+            huber = torch.nn.functional.huber_loss(
+                quantile.expand(NUM_QUANTILES), targets[row, step], reduction="none"
+            )
+            losses.append((weights * huber).mean())
+    return torch.stack(losses).sum() / batch[Columns.LOSS_MASK].sum()
