@@ -21,6 +21,8 @@ ENV_RUNNERS = 1
 UPDATE_S = 0.3
 STEPS = 8
 """Steps of a fragment, which is a train batch."""
+SAMPLE = "sample_get_state_and_metrics"
+"""RLlib's request, and its tag, for a fragment."""
 
 pytestmark = [
     pytest.mark.slow,
@@ -78,6 +80,10 @@ def test_after_a_training_step_env_runners_get_the_newest_weights(
     ray.get(server.get_version.remote())  # Waits until it has started.
     updates = 0
     while updates < 2:
+        # A step requests one fragment. If the next step finds it, each step makes one update. With
+        # a second request, a step finds two fragments.
+        algorithm.env_runner_group.foreach_env_runner_async(SAMPLE, tag=SAMPLE)
+        time.sleep(UPDATE_S)
         before = learner._weights_seq_no
         algorithm.train()
         updates = learner._weights_seq_no - before
