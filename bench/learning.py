@@ -260,8 +260,8 @@ def learning_table(report: LearningReport) -> Table:
         "First\nupdate, s",
     )
     table.caption = (
-        "The mean of games of one policy, the first that was saved at a current return of "
-        f"{AT_CURRENT_RETURN:g} or more."
+        f"{NUM_GAMES} games: their mean return with one policy, the first that was saved at a "
+        f"current return of {AT_CURRENT_RETURN:g} or more."
     )
     for name in (*columns, f"{NUM_GAMES}\ngames"):
         table.add_column(name, justify="right")

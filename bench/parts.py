@@ -81,12 +81,15 @@ def _startup(log: Path) -> list[Figure]:
     startup, imports = "trainer: command to first update", f'python -c "{IMPORTS}"'
     return [
         Figure("startup_s", startup_s, "s", f"{startup}, median of {STARTUPS}"),
-        Figure("imports_s", imports_s, "s", f"{imports}, median of {STARTUPS}, in turn with it"),
+        Figure("imports_s", imports_s, "s", f"{imports}, median of {STARTUPS}, alternating"),
     ]
 
 
 def measure_imports(log: Path, statement: str = IMPORTS) -> float:
-    """Returns the seconds that a fresh interpreter takes for the largest imports of a start."""
+    """Returns the seconds that a fresh interpreter takes for the largest imports of a start.
+
+    Start-ups on different machines compare as multiples of it.
+    """
     with Child([sys.executable, "-c", statement], log) as child:
         if child.wait(PART_TIMEOUT_S) != 0:
             child.fail()

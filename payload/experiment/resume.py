@@ -20,7 +20,7 @@ STAYS = frozenset(
     | {"clip_rewards", "end_return_at_lost_life"}
     | {"network", "fcnet_hidden", "fcnet_hiddens", "fcnet_activation", "conv_filters"}
     | {"vf_share_layers"}
-    | {"use_lstm", "lstm_cell_size", "dueling", "twin_q"}
+    | {"use_lstm", "lstm_cell_size", "num_quantiles", "dueling", "twin_q"}
     # These only have an effect when a run begins.
     | {"seed", "initial_alpha"}
 )

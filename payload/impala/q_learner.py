@@ -37,22 +37,24 @@ class QLoss:
         """
         Args:
             batch: Columns [N, T + 1], see FragmentsToTrainBatch.
-            outputs: The module's: QUANTILES, [N * (T + 1), actions, quantiles], row by row.
+            outputs: The module's; QUANTILES, [N * (T + 1), actions, quantiles], row by row.
         """
         self._output = outputs[QUANTILES]
         self._mask = batch[Columns.LOSS_MASK]
-        quantiles, means = self._output.detach(), outputs[Columns.ACTION_DIST_INPUTS].detach()
+        quantiles = self._output.detach()
         num_observations, _, num_quantiles = quantiles.shape
         observations = torch.arange(num_observations, device=quantiles.device)
         self._taken = observations, batch[Columns.ACTIONS].flatten()
         taken = quantiles[self._taken].view(*self._mask.shape, -1)
-        best = quantiles[observations, means.argmax(-1)].view_as(taken)
+        best = quantiles[observations, quantiles.mean(-1).argmax(-1)].view_as(taken)
         targets = q_lambda_returns(best, batch, gamma, lambda_)
+        # [N, T + 1, quantiles, quantiles of the target]
         errors = targets[..., None, :] - taken[..., None]
+        clipped = errors.clamp(-1.0, 1.0)
         midpoints = (torch.arange(num_quantiles, device=taken.device) + 0.5) / num_quantiles
-        slopes = (midpoints[:, None] - (errors < 0).float()).abs() * errors.clamp(-1.0, 1.0)
+        slopes = (midpoints[:, None] - (errors < 0).float()).abs() * clipped
         self._gradient = -slopes.mean(-1) * self._mask[..., None] / self._mask.sum()
-        self._losses = (slopes * (errors - 0.5 * errors.clamp(-1.0, 1.0))).mean(-1).sum(-1)
+        self._losses = (slopes * (errors - 0.5 * clipped)).mean(-1).sum(-1)
         self._returns = targets.mean(-1)
         self._errors = torch.where(self._mask, taken.mean(-1) - self._returns, 0.0)
         self._best = best.mean(-1)

@@ -85,7 +85,9 @@ class ReplayBuffer:
 
     Rewards are rare while a policy is bad, and a step of the emulator takes longer than one of the
     learner. IMPALA's V-trace corrects for the older policy, as in ACER (Wang et al. 2017) and LASER
-    (Schmitt et al. 2020); those replay from long ago, this buffer only from the last seconds.
+    (Schmitt et al. 2020); those replay from long ago, this buffer by default only from the last
+    seconds. PQN does not correct: Q-learning does not depend on the policy that took the actions,
+    apart from the few steps that lambda sums up.
     """
 
     def __init__(self, num_slots: int, proportion: int, seed: int | None) -> None:

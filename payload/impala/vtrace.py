@@ -6,7 +6,7 @@ import torch
 
 
 class VTraceReturns(NamedTuple):
-    """Both [T, N] float32, without gradient."""
+    """Both [T, N, ...] float32, without gradient."""
 
     targets: torch.Tensor
     """v_s of equation 1: what the value function is regressed to."""
@@ -28,7 +28,7 @@ def vtrace(
 ) -> VTraceReturns:
     """Computes V-trace targets and advantages.
 
-    All arguments may have further axes, over which values and returns are taken one by one.
+    Arguments may have further axes, which broadcast.
 
     Args:
         values: [T + 1, N], V(x_t) of the learner's policy, bootstrap value last.

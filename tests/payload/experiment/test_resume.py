@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from payload.errors import UserError
+from payload.experiment.fragment_settings import FragmentSettings
 from payload.experiment.read import read_experiment
 from payload.experiment.resume import CHANGES_NOTHING, STAYS, check_resumable, resume_key
 from payload.experiment.settings import SETTINGS, Experiment
+from payload.impala.module import network_of
 
 PONG: dict[str, Any] = {"env": "PongNoFrameskip-v4", "stop": {"time_total_s": 60}}
 LR_SEARCH = {"lr": {"grid_search": [1e-3, 1e-4]}}
@@ -75,6 +77,13 @@ def test_a_search_keeps_its_space() -> None:
         assert resume_key(other) != resume_key(searching)
         with pytest.raises(UserError, match="start a new run"):
             check_resumable(searching, other, "--resume")
+
+
+def test_a_resumed_run_keeps_its_network() -> None:
+    """Weights of other shapes cannot be restored."""
+    config = experiment(run="PQN").config
+    assert isinstance(config, FragmentSettings)
+    assert set(network_of(config)) - {"q_values"} <= STAYS
 
 
 def test_the_rule_names_settings_that_there_are() -> None:

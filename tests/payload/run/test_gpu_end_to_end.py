@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module", params=["IMPALA", "APPO"])
+@pytest.fixture(scope="module", params=["IMPALA", "APPO", "PQN"])
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which a remote learner on a GPU was trained."""
     folder: Path = tmp_path_factory.mktemp(request.param)
