@@ -258,12 +258,13 @@ def learning_table(report: LearningReport) -> Table:
         "Steps/s",
         "Final\nmean",
         "First\nupdate, s",
+        f"{NUM_GAMES}\ngames",
     )
     table.caption = (
         f"{NUM_GAMES} games: their mean return with one policy, the first that was saved at a "
         f"current return of {AT_CURRENT_RETURN:g} or more."
     )
-    for name in (*columns, f"{NUM_GAMES}\ngames"):
+    for name in columns:
         table.add_column(name, justify="right")
     throughput = report.throughput()
     for learned in report.learned:

@@ -58,8 +58,8 @@ Pss_Dirty:          1024 kB
 """
 
 
-def text_of(table: Table) -> str:
-    console = Console(width=160)
+def text_of(table: Table, width: int = 160) -> str:
+    console = Console(width=width)
     with console.capture() as capture:
         console.print(table)
     return capture.get()

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from bench import learning, played_games, process, trainer
 from bench.intervals import Interval, median_interval, percentile, ratio_interval
@@ -61,10 +60,7 @@ def test_a_seed_not_solved_or_failed_spoils_the_95th_percentile_but_not_the_medi
 def test_a_seed_can_be_read_and_given_again_from_a_narrow_terminal() -> None:
     report = LearningReport("APPO", 18.0, BARS, 1)
     report.learned.append(replace(learned(1796062820, 1210.0), games=PlayedGames(265_216, 19.14)))
-    console = Console(width=80)
-    with console.capture() as capture:
-        console.print(learning_table(report))
-    text = capture.get()
+    text = text_of(learning_table(report), width=80)
     assert all(value in text for value in ("1796062820", "1,210", "1,000,000", "19.14"))
 
 
