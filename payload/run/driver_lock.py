@@ -46,13 +46,13 @@ def driver_lock(folder: RunFolder) -> Iterator[None]:
 
 def has_driver(folder: RunFolder) -> bool:
     """Whether a process is training the run."""
-    with (folder.path / LOCK).open("a+") as lock:
-        try:
+    try:
+        with (folder.path / LOCK).open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:  # The file system has no locks.
-            return False
+    except BlockingIOError:
+        return True
+    except OSError:  # Nobody has started the run, or the file system has no locks.
+        return False
     return False
 
 

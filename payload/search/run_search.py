@@ -19,7 +19,7 @@ from payload.experiment.file import to_yaml
 from payload.experiment.placement import Cluster, cpus_of_trials_driver
 from payload.experiment.settings import EPISODE_RETURN_MEAN
 from payload.may_pass import may_pass
-from payload.run.driver_lock import mark_dead_runs
+from payload.run.driver_lock import has_driver, mark_dead_runs
 from payload.run.interruption import Interruption
 from payload.run.ray_cluster import disconnect, exit_at_once, watch_gcs
 from payload.run.reporting import Outcome, Reporting, stopped
@@ -46,6 +46,8 @@ FOR_TUNE = {
 MAX_FAILURES = 3
 """How often a trial whose process has died is started again, from its checkpoint."""
 SHOW_EVERY_S = 0.5
+END_AT_MOST_S = 300.0
+"""How long the search waits for trials that save, draw and upload after their last iteration."""
 
 
 class SearchInterruptedError(Exception):
@@ -286,7 +288,11 @@ class SeveralSeeds(Search):
 
 
 class Follower(tune.Callback):  # type: ignore[misc]
-    """Reports Tune's events to the search; ends Tune once all trials are idle after a signal."""
+    """Reports Tune's events to the search; ends Tune once all trials are idle after a signal.
+
+    When every trial is over, Tune kills processes that take more than 10 s to end
+    (TuneController._cleanup_trials): it is kept waiting until they have given MLflow everything.
+    """
 
     def __init__(self, search: Search, interruption: Interruption) -> None:
         self._search, self._interruption = search, interruption
@@ -330,9 +336,19 @@ class Follower(tune.Callback):  # type: ignore[misc]
         if time.monotonic() - self._shown_at > SHOW_EVERY_S:
             self._shown_at = time.monotonic()
             self._search.show()
-        if not self._interruption.requested:
-            return
-        self._search.job.folder.stop_file.touch()
-        running = {trial.config["name"] for trial in trials if trial.status == "RUNNING"}
-        if running <= self._idle:
-            raise SearchInterruptedError
+        over = [trial.config["name"] for trial in trials if trial.is_finished()]
+        if self._interruption.requested:
+            self._search.job.folder.stop_file.touch()
+            running = {trial.config["name"] for trial in trials if trial.status == "RUNNING"}
+            if running <= self._idle:
+                self._await_ends(over)
+                raise SearchInterruptedError
+        elif len(over) == len(trials):
+            self._await_ends(over)
+
+    def _await_ends(self, over: list[str]) -> None:
+        """Waits until the processes of these trials have left their folders."""
+        end = time.monotonic() + END_AT_MOST_S
+        folders = [self._search.job.folder.trial(name) for name in over]
+        while time.monotonic() < end and any(map(has_driver, folders)):
+            time.sleep(0.1)
