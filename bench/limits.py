@@ -36,7 +36,6 @@ from bench.process import thread_cpu_s
 from bench.trainer import SETTLE_S
 from payload.algorithms.algorithm_config import algorithm_config
 from payload.environments.atari import AtariSettings, game_of, make_vector_env
-from payload.errors import first_line
 from payload.experiment.batch_sizes import LAPTOP
 from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.impala_settings import ImpalaSettings
@@ -346,22 +345,23 @@ def _count(result: dict[str, Any], *keys: str, otherwise: int) -> int:
 
 
 def main() -> None:
-    """Measures one part; writes its figures, or {"error": why}, as JSON."""
+    """Measures one part; writes its figures as JSON."""
     limit = Limit(**json.loads(sys.argv[2]))
+    failed = False
     try:
         from bench.scale_limits import SCALE_PARTS
 
-        outcome: dict[str, Any] = (PARTS | SCALE_PARTS)[limit.part](limit)
-    except Exception as error:  # Whatever fails, the other parts are measured.
+        figures = (PARTS | SCALE_PARTS)[limit.part](limit)
+        Path(sys.argv[1]).write_text(json.dumps(figures))
+    except Exception:
         traceback.print_exc()
-        outcome = {"error": first_line(error)}
-    Path(sys.argv[1]).write_text(json.dumps(outcome))
+        failed = True
     # Learner threads, and env runners in the middle of a sample, are not worth waiting for.
     ray.shutdown()
     remove_ray_folder()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(1 if "error" in outcome else 0)
+    os._exit(failed)
 
 
 if __name__ == "__main__":

@@ -222,7 +222,7 @@ def measure_learning(
         run.child.wait_for(over, limit_s + END_TIMEOUT_S)
         seconds = run.child.seconds
         if run.child.wait(END_TIMEOUT_S) != 0:
-            raise MeasurementError(f"training ended with exit code {run.child.exit_code}")
+            run.child.fail()
         rows, folder = run.rows(), run.folder
     assert folder is not None
     games = play_games(folder.checkpoints(), seed)
@@ -257,7 +257,7 @@ def measure_scores(
         run.child.wait_for(run.rows_while_learning, START_TIMEOUT_S)
         limit_s = steps / SLOWEST_STEPS_PER_S + END_TIMEOUT_S
         if run.child.wait(limit_s) != 0:
-            raise MeasurementError(f"training ended with exit code {run.child.exit_code}")
+            run.child.fail()
         return run.rows()
 
 

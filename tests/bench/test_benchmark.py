@@ -18,8 +18,8 @@ from rich.table import Table
 
 from bench.benchmark import bench, compare
 from bench.intervals import Interval
-from bench.limits import synthetic_fragment
-from bench.parts import measure_imports, parts
+from bench.limits import Limit, synthetic_fragment
+from bench.parts import measure, measure_imports, parts
 from bench.process import Child, MeasurementError, error_in, pss_bytes, total_pss_bytes
 from bench.table import (
     Bar,
@@ -334,3 +334,9 @@ def test_a_part_runs_in_a_process_of_its_own_and_writes_its_figures(tmp_path: Pa
     )
     # A Pong frame has 42 * 42 bytes; it is sent once, compressed.
     assert 12 < json.loads(outcome.read_text())["bytes_per_step"] < 256
+
+
+@pytest.mark.slow
+def test_a_part_that_fails_says_why(tmp_path: Path) -> None:
+    with pytest.raises(MeasurementError, match="exit code 1: KeyError: 'no such part'"):
+        measure(Limit("no such part"), tmp_path / "log")
