@@ -12,7 +12,7 @@ def add_bench(commands: Any) -> None:
     bench = commands.add_parser(
         "bench",
         help="measure this trainer, RLlib's example and the emulator's limit",
-        description="Measures side by side on this machine (Linux), prints a table and writes "
+        description="Runs the benchmarks on this machine (Linux), prints a table and writes "
         "a JSON file.",
         allow_abbrev=False,
     )
@@ -22,11 +22,11 @@ def add_bench(commands: Any) -> None:
         "--rounds",
         type=int,
         default=5,
-        help="rounds of the measurements that are compared, which alternate (default 5)",
+        help="number of rounds in which the compared measurements alternate (default 5)",
     )
     instead = bench.add_mutually_exclusive_group().add_argument
     instead("--learn", action="store_true", help="measure the time to a mean return of 18 instead")
-    instead("--scale", action="store_true", help="measure what limits a cluster instead")
+    instead("--scale", action="store_true", help="measure a cluster's throughput limits instead")
     instead(
         "--games",
         nargs="*",

@@ -164,7 +164,7 @@ def _add_machines(cluster: Group) -> None:
         "-a",
         "--all",
         action="store_true",
-        help="show every experiment, not only the next and the last ten",
+        help="show all experiments, not only the next ten in the queue and the last ten ended",
     )
     _add_from_results(status)
     _add(cluster, "cost", "show what the cluster costs", as_json=True)
@@ -215,7 +215,7 @@ def _add_machines(cluster: Group) -> None:
     login.description = "Stores a login to a container registry on the head. Asks for the "
     login.description += "password, or reads it from stdin. An Azure Container Registry needs no "
     login.description += "login: see containerRegistryId."
-    login.add_argument("registry", help="its address: ghcr.io, docker.io")
+    login.add_argument("registry", help="the registry's address, for example ghcr.io")
     login.add_argument("--username")
     login.add_argument("--remove", action="store_true", help="remove the login")
     execute = _add(cluster, "exec", "run a command on the head: volley exec -- nvidia-smi")
@@ -237,7 +237,7 @@ def _add_experiments(cluster: Group) -> None:
     resume = _add(cluster, "resume", "queue a stopped or failed experiment again", as_json=True)
     _add_name(resume)
     remove = _add(cluster, "rm", "remove an ended experiment from the head's disk", as_json=True)
-    remove.description = "Removes an experiment that is over, its log and its runs from the head. "
+    remove.description = "Removes an ended experiment, with its log and runs, from the head. "
     remove.description += "The results account keeps what was saved."
     _add_name(remove)
     remove.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
@@ -265,7 +265,7 @@ def _add_submit(cluster: Group) -> None:
         default=[],
         dest="secrets",
         metavar="NAME",
-        help="give the driver this variable of the environment, without writing it into any "
+        help="pass this environment variable to the driver, without writing it to any "
         "experiment, log or result",
     )
     add("--name", help="its name on the cluster (default: the file's)")
@@ -278,12 +278,12 @@ def _add_submit(cluster: Group) -> None:
     add(
         "--now",
         action="store_true",
-        help="start now: checkpoint and requeue what uses the resources",
+        help="start now: checkpoint and requeue the experiments that use the resources",
     )
     add(
         "--dry-run",
         action="store_true",
-        help="check everything, list what would be sent and what stays behind; send nothing",
+        help="check everything and list the files that would be sent or left out; send nothing",
     )
 
 
@@ -306,7 +306,7 @@ def _add_from_results(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--results-account",
         metavar="ACCOUNT",
-        help="this one: name, resource id or address (default: the stack's)",
+        help="results account to read: name, resource id or address (default: the stack's)",
     )
 
 

@@ -52,7 +52,7 @@ class Cluster:
             experiment: A file of one, or a dict of its keys; None for the default experiment.
             name: Its name on the cluster; by default that of the file, or of algorithm and
                 environment.
-            now: Start now: checkpoint and requeue what uses the resources.
+            now: Start now: checkpoint and requeue the experiments that use the resources.
             priority: Of those that wait, a higher one is served first; 0 by default.
             keys: Keys of the experiment or the script, or settings of the experiment's `config`.
 

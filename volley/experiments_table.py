@@ -25,7 +25,7 @@ COLORS = {
 }
 WISHES = {
     "stop": "writing its checkpoint, then stops",
-    "requeue": "writing its checkpoint, then makes room",
+    "requeue": "writing its checkpoint, then back to the queue",
     "replace": "writing its checkpoint, then is replaced",
     "retry": "stopping, then starts again",
 }

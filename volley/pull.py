@@ -151,7 +151,7 @@ def _room(name: str, missing: list[RemoteFile], folder: Path) -> int:
     if size > free:
         raise refused(
             f"{folder}: {name} has {size / 2**20:,.0f} MiB of new files, and "
-            f"{max(0, free) / 2**20:,.0f} MiB may be used on this disk",
+            f"only {max(0, free) / 2**20:,.0f} MiB are available on this disk",
             f"volley pull {name} --to FOLDER, on another disk",
         )
     return min(free, size + GROWTH)

@@ -1,4 +1,4 @@
-"""Whose the cost is: what the machines cost, divided by the CPUs that each experiment holds.
+"""Cost by experiment: what the machines cost, divided by the CPUs that each experiment holds.
 
 Each run of head.sleep divides the time since the one before. An experiment holds the CPUs of its
 env runners, learners and driver while it starts and trains. Its share of a machine's price is its

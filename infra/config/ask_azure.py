@@ -36,7 +36,7 @@ def ask_azure(settings: StackSettings, prefix: str) -> Catalog:
     except Exception as error:  # The login may lack rights that `up` itself does not need.
         pulumi.log.warn(
             f"Azure did not list the VM sizes of {settings.location} ({error}): "
-            f"the list of {LISTED.as_of} is used, which knows no restrictions"
+            f"using the list of {LISTED.as_of}, which does not show restrictions"
         )
     return _with_prices(settings.with_catalog(catalog))
 

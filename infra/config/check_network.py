@@ -120,7 +120,7 @@ def check_resource_ids(settings: StackSettings) -> Iterator[Problem]:
         missing = "workerSubnetId" if settings.head_subnet_id else "headSubnetId"
         yield Problem(missing, "", "required too: both subnets exist, or neither does")
     elif settings.head_subnet_id and settings.head_subnet_id == settings.worker_subnet_id:
-        allowed = "is headSubnetId too; head and workers have a subnet each"
+        allowed = "is the same as headSubnetId; head and workers need separate subnets"
         yield Problem("workerSubnetId", settings.worker_subnet_id, allowed)
 
 

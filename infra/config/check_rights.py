@@ -85,7 +85,7 @@ def check_rights(settings: StackSettings) -> None:
         lines = "\n".join(f"  {line}" for line in missing)
         raise RightsError(
             f"The login lacks rights; nothing was created.\n{lines}\n"
-            "Contributor has all but the assignment of roles, and Role Based Access Control "
+            "Contributor includes all of these except role assignment; Role Based Access Control "
             "Administrator has that: docs/azure.md, Prerequisites."
         )
 

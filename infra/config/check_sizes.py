@@ -79,7 +79,7 @@ def refusal(
         "cannot encrypt its disks on the host": not machine.encryption_at_host,
         "has Arm CPUs, which neither the image nor the lock supports": machine.arm,
         "boots no Gen2 image": not machine.gen2,
-        "has GPUs on which the image's driver or the lock's torch does not run": machine.gpus
+        "has GPUs that the image's driver or the lock's torch does not support": machine.gpus
         and family_key(machine.quota_family) not in CUDA,
     }
     return next((reason for reason, applies in reasons.items() if applies), "")

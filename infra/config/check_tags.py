@@ -18,7 +18,7 @@ NOT_IN_NAMES = frozenset("<>%&\\?/")
 
 def check_tags(settings: StackSettings) -> Iterator[Problem]:
     if len(settings.tags) > MAX_TAGS - len(OWN):
-        allowed = f"more than {MAX_TAGS - len(OWN)}, which Azure allows besides {' and '.join(OWN)}"
+        allowed = f"too many; Azure allows {MAX_TAGS - len(OWN)} besides {' and '.join(OWN)}"
         yield Problem("tags", len(settings.tags), allowed)
     names: set[str] = set()
     for name, value in settings.tags.items():

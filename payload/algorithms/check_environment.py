@@ -52,7 +52,7 @@ def check_algorithm(experiment: Experiment, facts: EnvironmentFacts) -> None:
     settings = experiment.config
     if isinstance(settings, EpsilonGreedySettings) and settings.epsilon and not facts.discrete:
         raise UserError(
-            f"config.epsilon: random actions need discrete ones; {experiment.env} has "
+            f"config.epsilon: needs discrete actions; {experiment.env} has "
             f"{facts.actions}, for which {experiment.run} samples from its policy"
         )
     if facts.atari:
@@ -104,7 +104,7 @@ def _check_own(experiment: Experiment, facts: EnvironmentFacts) -> None:
     explores = isinstance(settings, EpsilonGreedySettings) and settings.epsilon is not None
     if settings.module is not None and explores and experiment.run != "DQN":
         raise UserError(
-            "config.epsilon: a module of your own explores by itself, in _forward_exploration; "
+            "config.epsilon: config.module does its own exploration, in _forward_exploration; "
             "leave epsilon or module out"
         )
 

@@ -32,7 +32,7 @@ def add_train(commands: Any) -> None:
         "--init-from",
         type=Path,
         metavar="CHECKPOINT",
-        help="begin with the weights of a checkpoint, or of a run's best, where shapes fit",
+        help="start from the weights of a checkpoint, or of a run's best one, where shapes match",
     )
     train.set_defaults(samples=None)
     _add_resume(train, "run")
@@ -54,7 +54,7 @@ def add_tune(commands: Any) -> None:
             "Searches settings with Ray Tune. Replace a setting's value in config with a search "
             "space: {grid_search: [...]}, {choice: [...]}, {uniform: [a, b]}, {loguniform: [a, b]} "
             "or {randint: [a, b]}. Each trial trains until a stop criterion is met, or until ASHA "
-            "ranks it low among the trials with as many environment steps."
+            "stops it for ranking low among trials at the same number of environment steps."
         ),
         allow_abbrev=False,
     )
@@ -98,7 +98,7 @@ def add_plot(commands: Any) -> None:
         type=Path,
         metavar="FILE",
         default=Path("curves.png"),
-        help="the picture, as .png, .svg or .pdf; the table is beside it (default curves.png)",
+        help="image file: .png, .svg or .pdf; the table goes next to it (default curves.png)",
     )
     add_results(plot)
 
@@ -178,7 +178,7 @@ def add_run(commands: Any) -> None:
 def add_convert(commands: Any) -> None:
     convert = commands.add_parser(
         "convert",
-        help="write a file of rllib train as a file of volley",
+        help="convert an rllib train file to a volley experiment file",
         description="Writes an experiment of an older RLlib or of Azure ML under today's names. "
         "Keys without an equivalent become comments in it and lines on stderr.",
         allow_abbrev=False,
@@ -206,13 +206,13 @@ def _add_checkpoint(command: argparse.ArgumentParser) -> None:
         "checkpoint",
         type=Path,
         nargs="?",
-        help="a checkpoint, or a run's folder: its best checkpoint (default: the newest run)",
+        help="a checkpoint, or a run's folder for its best checkpoint (default: the newest run)",
     )
     add("--env", help="check that the checkpoint was trained on this environment")
     add(
         "--source-directory",
         type=Path,
-        help="folder of the environment's package, if it is not where it was during training",
+        help="folder of the environment's package, if it has moved since training",
     )
     add(
         "--input",
@@ -220,7 +220,7 @@ def _add_checkpoint(command: argparse.ArgumentParser) -> None:
         default=[],
         type=_input,
         metavar="NAME=FOLDER",
-        help="folder of an input, if it is not where it was during training",
+        help="folder of an input, if it has moved since training",
     )
     _add_trust(command, "checkpoint")
     add_results(command)
@@ -265,7 +265,7 @@ def add_overrides(command: argparse.ArgumentParser) -> None:
         "--notify",
         metavar="URL",
         help="at the end, POST JSON to this URL, or run this command with the JSON on stdin; $NAME "
-        "stands for a variable that contains one of them",
+        "takes the URL or command from an environment variable",
     )
 
 
@@ -304,7 +304,7 @@ def _add_trust(command: argparse.ArgumentParser, what: str) -> None:
 
 def _add_run_options(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
-    add("--address", help='a running Ray cluster ("auto"); default: Ray on this machine')
+    add("--address", help='Ray cluster to join, "auto" or HOST:PORT (default: a local Ray)')
     add_results(command)
     _add_tracking_uri(command)
     add(

@@ -283,7 +283,7 @@ def _check_policy_fits(run: RunFolder, facts: EnvironmentFacts) -> None:
     if newest is None or (before := newest.policy_spaces()) == facts.policy_spaces:
         return
     raise UserError(
-        f"--resume {run.path}: {facts.policy_spaces} in the environment today, but in this run "
+        f"--resume {run.path}: in the environment now, {facts.policy_spaces}, but in this run "
         f"{before}; start a new run"
     )
 

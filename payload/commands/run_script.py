@@ -79,7 +79,7 @@ def run_script(options: argparse.Namespace) -> int:
     try:
         runs = end_runs(client, folder, end.status, ended_ms)
     except Exception as error:  # MLflow raises errors of several libraries.
-        print(f"MLflow did not get the end of the script's runs: {first_line(error)}")
+        print(f"Cannot mark the script's runs as ended in MLflow: {first_line(error)}")
         with suppress(OSError):  # A full disk must not keep the script's own exit code.
             write_end(undelivered, tracking.server, end.status, ended_ms)
     print(f"{end.status}: {end.reason}\nResults          {folder}")

@@ -232,7 +232,7 @@ def _uv(*arguments: str) -> str:
     program = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}")
     program = program or shutil.which("uv")
     if program is None:
-        raise UserError("pip_packages: uv is not on the PATH; it installs them")
+        raise UserError("pip_packages: uv, which installs them, is not on the PATH")
     command: Sequence[str] = (program, "pip", "install", "--python", sys.executable, *arguments)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

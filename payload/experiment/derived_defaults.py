@@ -117,7 +117,7 @@ def notes_on_defaults(experiment: Experiment, atari: bool) -> list[str]:
         )
     if experiment.run == "IMPALA":
         notes += [
-            f"config.{name} is ignored: IMPALA has no such term; run APPO has"
+            f"config.{name} is ignored: IMPALA's loss has no such term; APPO's does"
             for name in ("clip_param", "use_kl_loss", "kl_coeff", "kl_target")
             if name in given.model_fields_set
         ]

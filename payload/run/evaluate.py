@@ -136,8 +136,7 @@ def environment_of(
     if today != policy.spaces:
         env.close()
         raise UserError(
-            f"env: {experiment.env}: {today} today, but where the policy was trained "
-            f"{policy.spaces}"
+            f"env: {experiment.env}: now {today}, but when the policy was trained, {policy.spaces}"
         )
     return env
 

@@ -31,7 +31,7 @@ class Hints:
             self._said_no_info = True
             known = _numbers_in_info(algorithm)
             self._say(
-                f"config.info_metrics: {', '.join(missing)}: no info had it at the end of "
+                f"config.info_metrics: {', '.join(missing)}: not in info at the end of any of "
                 f"{report.episodes} episodes, which had {', '.join(known) or 'no numbers'}"
                 f"{nearest(missing[0], known)}"
             )

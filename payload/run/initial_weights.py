@@ -46,7 +46,7 @@ def load_weights(algorithm: Any, checkpoint: Checkpoint) -> str:
     more = ", ..." if len(left) > NAMED else ""
     rest = f"; not {', '.join(left[:NAMED])}{more}" if left else ""
     total = len(filled) + len(left)
-    return f"Began with {len(filled)} of {total} tensors of {checkpoint.path}{rest}"
+    return f"Loaded {len(filled)} of {total} tensors from {checkpoint.path}{rest}"
 
 
 def _weights(checkpoint: Checkpoint) -> Weights:

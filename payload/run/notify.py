@@ -41,7 +41,7 @@ def check_notify(needs: MachineNeeds) -> None:
         check(target_of(needs.notify, os.environ))
     except NotifyError as error:
         if name == VARIABLE and not os.environ.get(VARIABLE):
-            print("Nobody will be notified: no file has the URL. Next: add --notify", flush=True)
+            print("Nobody will be notified: the URL is not saved. Next: add --notify", flush=True)
             return
         following = f". Next: export {name}=..." if name else ""
         raise UserError(f"notify: {error}{following}") from None
@@ -50,7 +50,7 @@ def check_notify(needs: MachineNeeds) -> None:
 def notify(
     needs: MachineNeeds, status: RunStatus, state: State, reason: str, say: Callable[[str], None]
 ) -> None:
-    """Tells the end of a run, at most for some seconds; says whom, or why nobody was told.
+    """Sends the notification of a run's end, within seconds; prints who was notified, or why not.
 
     Args:
         status: The figures of the run.

@@ -98,10 +98,10 @@ def _ask(what: str, code: Mapping[str, str]) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         named = "; ".join(f"{kind}: {text}" for kind, text in code.items())
         raise UserError(
-            f"{what}: you have not made it on this machine, and it would run code ({named}). "
+            f"{what}: you did not create it on this machine, and it would run code ({named}). "
             "Next: find out whose it is, then add --trust"
         )
-    print(printable(f"{what}: you have not made it on this machine, and it would run code:"))
+    print(printable(f"{what}: you did not create it on this machine, and it would run code:"))
     for kind, text in code.items():
         print(printable(f"  {kind:<22} {text}"))
     if input("Run it? [y/N] ").strip().lower() not in ("y", "yes"):

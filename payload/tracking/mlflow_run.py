@@ -167,8 +167,8 @@ class MLflowRun:
     def log_recorded(self, recorded: Recorded) -> None:
         """Logs what earlier processes have recorded.
 
-        Weeks of it fill the memory: it is read when MLflow has said what of it it has, which is
-        nearly all.
+        Weeks of metrics would fill the memory, so they are read only after MLflow has said which of
+        them it has: nearly all.
         """
         self._recorded = recorded
 

@@ -13,7 +13,7 @@ from tests.documents import document
 from tests.infra.declared_stack import EXISTING_SUBNETS, Declared
 from tests.infra.stack.test_company import IDENTITIES
 
-_, _BELOW = document("docs/azure.md").split("\n## For whoever approves it\n")
+_, _BELOW = document("docs/azure.md").split("\n## For approvers\n")
 PAGE = _BELOW.split("\n## ")[0]
 ALL = StackSettings.model_validate(
     {

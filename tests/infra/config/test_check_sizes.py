@@ -94,7 +94,7 @@ def test_where_no_size_is_allowed_another_location_is_named() -> None:
         ({"encryption_at_host": False}, "cannot encrypt its disks on the host"),
         ({"arm": True}, "has Arm CPUs"),
         ({"gen2": False}, "boots no Gen2 image"),
-        ({"gpus": 1}, "has GPUs on which the image's driver or the lock's torch does not run"),
+        ({"gpus": 1}, "has GPUs that the image's driver or the lock's torch does not support"),
     ],
 )
 def test_what_the_cluster_cannot_use_is_refused(changed: dict[str, Any], words: str) -> None:

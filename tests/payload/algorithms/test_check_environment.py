@@ -35,9 +35,7 @@ def test_epsilon_is_for_discrete_actions(run: str) -> None:
 @pytest.mark.parametrize("run", ["IMPALA", "APPO", "PPO"])
 def test_epsilon_of_continuous_actions_is_refused(run: str) -> None:
     said = refusal(A_BOX, run, epsilon=[[0, 1.0], [100, 0.1]])
-    assert said.startswith(
-        f"config.epsilon: random actions need discrete ones; Any-v0 has {A_BOX.actions}"
-    )
+    assert said.startswith(f"config.epsilon: needs discrete actions; Any-v0 has {A_BOX.actions}")
 
 
 def test_dqn_on_continuous_actions_is_refused() -> None:
@@ -137,5 +135,5 @@ def test_a_filter_is_for_one_vector() -> None:
 @pytest.mark.parametrize("run", ["IMPALA", "APPO", "PPO"])
 def test_a_module_of_ones_own_explores_by_itself(run: str) -> None:
     said = refusal(TWO_ACTIONS, run, module="own:Net", epsilon=0.1)
-    assert said.startswith("config.epsilon: a module of your own explores by itself")
+    assert said.startswith("config.epsilon: config.module does its own exploration")
     check(TWO_ACTIONS, "DQN", module="own:Net", epsilon=0.1)

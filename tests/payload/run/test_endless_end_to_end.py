@@ -160,7 +160,7 @@ def test_a_policy_that_does_not_fit_the_environment_any_more_is_told_before_ray_
     assert words in line
     assert f"in this run {before}; start a new run" in line
     assert words in played.stderr
-    assert f"where the policy was trained {before}" in played.stderr
+    assert f"when the policy was trained, {before}" in played.stderr
     assert "Starting Ray" not in resumed.stdout
 
 

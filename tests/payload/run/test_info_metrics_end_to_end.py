@@ -63,7 +63,7 @@ def test_progress_and_mlflow_have_the_number(trained: Trained) -> None:
 
 def test_a_number_that_no_info_has_is_told_with_those_there_are(trained: Trained) -> None:
     (line,) = [line for line in trained.output.splitlines() if "info_metrics" in line]
-    assert line.startswith("config.info_metrics: colisions: no info had it at the end of ")
+    assert line.startswith("config.info_metrics: colisions: not in info at the end of any of ")
     assert line.endswith("which had collisions, success (did you mean collisions?)")
 
 

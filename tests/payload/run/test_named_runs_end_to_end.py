@@ -72,7 +72,7 @@ def test_mlflow_has_tags_and_notes(trained: Trained) -> None:
 
 
 def test_weights_of_the_same_shape_are_the_first_ones(trained: Trained) -> None:
-    (line,) = [line for line in trained.second.splitlines() if line.startswith("Began with")]
+    (line,) = [line for line in trained.second.splitlines() if line.startswith("Loaded ")]
     assert "results/runs/first/checkpoints" in line
     assert "; not " in line
     first, second = (

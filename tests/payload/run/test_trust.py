@@ -154,7 +154,7 @@ def test_a_person_at_a_terminal_is_asked_once(tmp_path: Path, answer: bytes, sai
     assert process.wait() == 0
     os.close(terminal)
     shown = written.decode()
-    assert "you have not made it on this machine, and it would run code:" in shown
+    assert "you did not create it on this machine, and it would run code:" in shown
     assert "\x1b]" not in shown
     assert said in shown
     assert Signed(tmp_path, ("file",)).is_own() is (answer == b"y\n")
@@ -179,11 +179,11 @@ def test_a_run_of_somebody_else_is_not_resumed(
     save_checkpoint(run.path / "checkpoints", 1)
     check_resumed(run, trust=False)
     another_user()
-    with pytest.raises(UserError, match=r"--resume .*/run: you have not made it .*pickles"):
+    with pytest.raises(UserError, match=r"--resume .*/run: you did not create it .*pickles"):
         check_resumed(run, trust=False)
     # One of several is enough: a damaged checkpoint makes the resume take the one before.
     save_checkpoint(run.path / "checkpoints", 2)
-    with pytest.raises(UserError, match="you have not made it"):
+    with pytest.raises(UserError, match="you did not create it"):
         check_resumed(run, trust=False)
     with monkeypatch.context() as job:
         job.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
@@ -261,7 +261,7 @@ def test_code_of_somebody_elses_checkpoint_runs_only_with_trust(tmp_path: Path) 
         assert done.returncode == 2
         (line,) = done.stderr.strip().splitlines()
         assert (
-            f"/{name}: you have not made it on this machine, and it would run code ({code}" in line
+            f"/{name}: you did not create it on this machine, and it would run code ({code}" in line
         )
     options = ("--episodes", "1", "--seed", "1")
     assert in_process(tmp_path, "evaluate", "old", "--trust", *options).returncode == 0
