@@ -19,6 +19,9 @@ from payload.experiment.settings_of_every_algorithm import AlgorithmSettings
 
 RESTART_DELAY_S = 5.0
 """Pause of an env runner that keeps failing, before it makes its environments again."""
+SAMPLE_AT_MOST_S = 280.0
+"""How long PPO waits for its env runners, below the time after which an iteration counts as hung.
+RLlib's 60 s would throw away all that a slow environment samples."""
 EVALUATION_AT_MOST_S = 1800.0
 """Time limit of one evaluation; a longer one counts as hung."""
 EVALUATION_SEED = 1_000_003
@@ -42,6 +45,7 @@ def algorithm_config(experiment: Experiment, settings: AlgorithmSettings) -> Alg
         num_envs_per_env_runner=settings.num_envs_per_env_runner,
         num_cpus_per_env_runner=settings.num_cpus_per_env_runner,
         explore=settings.explore,
+        sample_timeout_s=SAMPLE_AT_MOST_S,
     )
     if game is None or not isinstance(settings, FragmentSettings):
         if game is None:

@@ -27,7 +27,9 @@ def tune(options: argparse.Namespace) -> int:
     Raises:
         UserError: The options, the experiment or the search space cannot be used.
     """
+    from payload.atomic_file import replace_text
     from payload.experiment.derived_defaults import for_atari_only, notes_on_defaults
+    from payload.experiment.file import to_yaml
     from payload.experiment.placement import place_trials
     from payload.experiment.read import read_experiment
     from payload.experiment.resume import check_resumable
@@ -62,6 +64,9 @@ def tune(options: argparse.Namespace) -> int:
     with ExitStack() as until_end:
         if resumed is not None:
             until_end.enter_context(driver_lock(resumed))
+            # The next resume begins with what this one changes.
+            replace_text(resumed.experiment_file, to_yaml(experiment))
+            resumed.signed.sign()
         cluster = start_ray(options, experiment, installed)
         env_runners = place_trials(experiment.config, cluster, len(trials))
         from payload.search.run_search import search

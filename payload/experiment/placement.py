@@ -32,7 +32,7 @@ def needs(settings: AlgorithmSettings) -> Needs:
     return Needs(
         num_env_runners=settings.num_env_runners,
         cpus_per_env_runner=settings.num_cpus_per_env_runner,
-        evaluation_env_runners=_for_evaluation(settings),
+        evaluation_env_runners=for_evaluation(settings),
         cpu_learners=_cpu_learners(settings),
         # Without learner processes the driver is the learner.
         gpu_learners=max(1, settings.num_learners) if gpus else 0,
@@ -55,7 +55,7 @@ def place(settings: AlgorithmSettings, cluster: Cluster, shrink: bool = False) -
     asked = settings.num_env_runners
     if asked is None or (shrink and asked > room):
         asked = max(1, room)
-    evaluating = _for_evaluation(settings)
+    evaluating = for_evaluation(settings)
     if asked > room:
         raise UserError(
             f"config.num_env_runners: {asked} is more than the {room} that fit on "
@@ -91,6 +91,7 @@ def cpus_of_trials_driver(settings: AlgorithmSettings, cluster: Cluster, env_run
     """Returns the CPUs that a trial reserves for its own process, by the rules of `place`."""
     if env_runners == 0:
         return 1  # The trial's own process samples.
+    env_runners += for_evaluation(settings)
     free = cluster.cpus - env_runners * settings.num_cpus_per_env_runner - _cpu_learners(settings)
     return int(not cluster.local and _cpu_learners(settings) == 0 and free > 0)
 
@@ -101,7 +102,7 @@ def room_for_env_runners(settings: AlgorithmSettings, cluster: Cluster, trials: 
     room = Room(cluster.nodes)
     for _ in range(trials * asked.cpu_learners):
         room.take_cpu(asked.cpus_per_env_runner)
-    room.take_env_runners(asked, asked.evaluation_env_runners)
+    room.take_env_runners(asked, trials * asked.evaluation_env_runners)
     # The first env runner comes before the drivers, so that a cluster of one CPU can train.
     first = 0 if cluster.local else room.take_env_runners(asked, 1)
     if not cluster.local:
@@ -110,7 +111,7 @@ def room_for_env_runners(settings: AlgorithmSettings, cluster: Cluster, trials: 
     return first + room.take_env_runners(asked, cluster.cpus)
 
 
-def _for_evaluation(settings: AlgorithmSettings) -> int:
+def for_evaluation(settings: AlgorithmSettings) -> int:
     """Returns the number of env runners that only evaluate."""
     return 0 if settings.evaluation_interval is None else settings.evaluation_num_env_runners
 

@@ -69,30 +69,43 @@ def mark_dead_runs(results: Path, tracking_uri: str | None = None) -> Iterator[s
     """
     if tracking_uri is None and not (results / DATABASE).exists():
         return  # A client would create it.
+    for folder, run_id, last_sign in list(_dead_runs(results, tracking_uri)):
+        if has_driver(folder):
+            continue
+        # Without its lock: MLflow may take minutes, and somebody may resume the run.
+        try:
+            marked = end_run(_uri(results, folder, tracking_uri), run_id, "KILLED", last_sign)
+        except Exception as error:  # MLflow errors must not prevent training.
+            yield f"Run {folder.path} ended unexpectedly; MLflow: {first_line(error)}"
+            return
+        with suppress(OSError), (folder.path / LOCK).open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _write(lock, "")
+        if marked:
+            at = time.strftime("%Y-%m-%d %H:%M", time.localtime(last_sign))
+            yield f"Run {folder.path} ended unexpectedly at {at}; marked KILLED in MLflow"
+
+
+def _dead_runs(results: Path, tracking_uri: str | None) -> Iterator[tuple[RunFolder, str, float]]:
+    """Yields runs whose driver has died here, with their MLflow run and the time of death."""
     runs = results / RUNS
     # Locks of runs and searches, and of a search's trials.
     for path in sorted([*runs.glob(f"*/{LOCK}"), *runs.glob(f"*/*/{LOCK}")]):
         folder = RunFolder(path.parent)
-        uri = tracking_uri or Tracking.embedded(results, folder.path.name).uri
         # The lock is held, or another user's, or the file system has no locks.
         with suppress(OSError), path.open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             host, _ = _driver(lock)
-            run_id = folder.mlflow_run_id(uri)
+            run_id = folder.mlflow_run_id(_uri(results, folder, tracking_uri))
             if host != socket.gethostname() or run_id is None:
                 continue
             if folder.undelivered_file.exists():
                 continue  # It was killed when it had ended: the file has its status.
-            last_sign = max(file.stat().st_mtime for file in folder.path.iterdir())
-            try:
-                marked = end_run(uri, run_id, "KILLED", last_sign)
-            except Exception as error:  # MLflow errors must not prevent training.
-                yield f"Run {folder.path} ended unexpectedly; MLflow: {first_line(error)}"
-                return
-            _write(lock, "")
-            if marked:
-                at = time.strftime("%Y-%m-%d %H:%M", time.localtime(last_sign))
-                yield f"Run {folder.path} ended unexpectedly at {at}; marked KILLED in MLflow"
+            yield folder, run_id, max(file.stat().st_mtime for file in folder.path.iterdir())
+
+
+def _uri(results: Path, folder: RunFolder, tracking_uri: str | None) -> str:
+    return tracking_uri or Tracking.embedded(results, folder.path.name).uri
 
 
 def _acquire(lock: TextIO) -> bool:

@@ -74,7 +74,8 @@ class Reporting:
         """Gives MLflow files and the status, and waits a while until it has received everything."""
         for file in files:
             self.mlflow.log_artifact(file)
-        self.mlflow.close(status)
+        with suppress(KeyboardInterrupt):  # Of a second Ctrl-C: the rest is sent later.
+            self.mlflow.close(status)
         if self.mlflow.delivered and self.mlflow.problem is None:
             return
         kept = f"; {self.folder.undelivered_file.name} keeps the rest, which is sent later"

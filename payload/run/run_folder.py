@@ -158,7 +158,8 @@ class RunFolder:
         if not self.progress_file.exists():
             return
         with self.progress_file.open(newline="") as file:
-            yield from read_rows(file)
+            # A power cut or a full disk may have cut the last row off, within a number.
+            yield from read_rows(line for line in file if line.endswith("\n"))
 
     def recorded_metrics(self, until: float = math.inf) -> Iterator[tuple[int, dict[str, float]]]:
         """Yields environment steps and known metrics of each row up to an iteration."""
@@ -182,7 +183,8 @@ def create_run_folder(
     if name is not None:
         check_name(results, name)
         folder = RunFolder(results / RUNS / name)
-        folder.path.mkdir(parents=True)
+        if not _make(folder.path):
+            raise exists(name, folder.path)
     else:
         # "walk:Walk-v0", "ALE/Pong-v5"
         environment = re.sub(r"[/:]", "-", experiment.env)
@@ -196,7 +198,12 @@ def check_name(results: Path, name: str) -> None:
     if not NAME.fullmatch(name):
         raise UserError(f"--name {name}: may have letters, digits, '.', '-' and '_' only")
     if (path := results / RUNS / name).exists():
-        raise UserError(f"--name {name}: exists. Next: --resume {path}, or another name")
+        raise exists(name, path)
+
+
+def exists(name: str, path: Path) -> UserError:
+    """Returns the error of a name that another run has."""
+    return UserError(f"--name {name}: exists. Next: --resume {path}, or another name")
 
 
 def make_folder(results: Path, name: str) -> RunFolder:
@@ -241,8 +248,13 @@ def find_run_to_resume(results: Path, which: str) -> RunFolder:
 
 def newest_run(results: Path) -> RunFolder | None:
     """Returns the newest run that has a checkpoint."""
-    paths = sorted((results / RUNS).glob("*"), key=lambda path: path.stat().st_mtime)
-    runs = (RunFolder(path) for path in reversed(paths))
+
+    def trained_at(run: RunFolder) -> float:
+        # The end of an old run, which changes its folder, may reach MLflow today.
+        trained = run.progress_file.exists()
+        return (run.progress_file if trained else run.path).stat().st_mtime
+
+    runs = sorted(map(RunFolder, (results / RUNS).glob("*")), key=trained_at, reverse=True)
     return next((run for run in runs if run.checkpoints().newest_first()), None)
 
 

@@ -6,6 +6,7 @@ import shutil
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,17 @@ from payload.search.ranking import Ranked, draw_trials, ranking, read_record, wr
 from payload.search.search_folder import status_file
 from payload.search.search_panel import SearchView
 from payload.search.search_plan import Plan, in_words
-from payload.search.trial import IDLE, REASON, SECONDS, UPDATED, Job, Trial, bundles, state_of
+from payload.search.trial import (
+    IDLE,
+    PASSES,
+    REASON,
+    SECONDS,
+    UPDATED,
+    Job,
+    Trial,
+    bundles,
+    state_of,
+)
 from payload.tracking import comparison
 from payload.tracking.metrics import STEPS
 from payload.tracking.run_parameters import run_parameters
@@ -108,6 +119,8 @@ class Search(Reporting):
             if record.state != "FINISHED":
                 self.records[name] = replace(record, state="WAITING", reason="")
         self._updated = False
+        self.may_pass: dict[str, str] = {}
+        """Why trials failed that a resume may let succeed, by name."""
 
     def run(self, cluster: Cluster, interruption: Interruption) -> Outcome:
         """Runs the trials under Tune; every error becomes an outcome."""
@@ -131,6 +144,9 @@ class Search(Reporting):
         except Exception as error:  # Tune raises any type; the log has the traceback.
             traceback.print_exc()
             return Outcome("FAILED", first_line(error), os.EX_TEMPFAIL if may_pass(error) else 1)
+        if self.may_pass:
+            name, reason = next(iter(self.may_pass.items()))
+            return Outcome("FAILED", f"{name}: {reason}", os.EX_TEMPFAIL)
         failed = [record for record in self.records.values() if record.state == "FAILED"]
         if len(failed) == len(self.records):
             return Outcome("FAILED", f"every trial failed: {failed[0].reason}", 1)
@@ -226,7 +242,8 @@ class Search(Reporting):
         if math.isfinite(score := settings[0].score):
             if self.metric == EPISODE_RETURN_MEAN:
                 self.status = replace(self.status, best_return=score)
-            self.write_best(settings[0])
+            with suppress(OSError):  # The disk is full.
+                self.write_best(settings[0])
             self.mlflow.log_metrics({self.metric: score}, steps)
         say("Uploading results to MLflow ...")
         made = (folder.experiment_file, folder.table_file, folder.picture, folder.best_file)
@@ -236,7 +253,7 @@ class Search(Reporting):
         self.write_status(outcome.status, outcome.reason)
         say(f"Trials           {folder.table_file}, {folder.picture.name}")
         commands = list(self.say_best(settings[0]))
-        if outcome.status != "FINISHED":
+        if any(record.state != "FINISHED" for record in self.records.values()):
             commands.append(f"{self.verb} --resume {folder.path}")
         self.say_next(*commands)
 
@@ -321,6 +338,8 @@ class Follower(tune.Callback):  # type: ignore[misc]
             changes["time_total_s"] = result[SECONDS]
         if state != "TRAINING":
             changes["reason"] = result.get(REASON, "stopped by ASHA")
+            if result.get(PASSES):
+                self._search.may_pass[name] = changes["reason"]
         self._search.take(name, **changes)
         if result.get(UPDATED):
             self._search.learner_updated()

@@ -14,9 +14,12 @@ from typing import Any
 
 from ray import tune
 
+from payload.errors import TemporaryError
 from payload.experiment.derived_defaults import with_defaults
 from payload.experiment.file import to_yaml
+from payload.experiment.placement import for_evaluation
 from payload.experiment.settings import Experiment
+from payload.may_pass import may_pass
 from payload.run.driver_lock import driver_lock
 from payload.run.interruption import Interruption
 from payload.run.panel import View
@@ -32,6 +35,8 @@ from payload.tracking.mlflow_run import Status
 REASON = "reason"
 """Key in a result: why the trial is over; a trial that ASHA stops reports none."""
 FAILED = "failed"
+PASSES = "passes"
+"""Key in the result of a failed trial: a resume may succeed, as after a full disk."""
 SECONDS = "seconds"
 """TIME, under a name that Tune does not fill in itself."""
 UPDATED = "updated"
@@ -78,6 +83,7 @@ class Trial(tune.Trainable):  # type: ignore[misc]
         self._algorithm: Any = None
         self._delivered = False
         self._failure: str | None = None
+        self._passes = False
         self._training.write_status("STARTING")
         try:
             self._algorithm = self._training.build(folder.checkpoints().newest_first())
@@ -96,7 +102,7 @@ class Trial(tune.Trainable):  # type: ignore[misc]
             except Exception as error:
                 self._fail(error)
         if self._failure is not None:
-            return {"done": True, REASON: self._failure, FAILED: True}
+            return {"done": True, REASON: self._failure, FAILED: True, PASSES: self._passes}
         report = callback_of(self._algorithm).report
         assert report is not None
         values = metrics(report)
@@ -111,6 +117,8 @@ class Trial(tune.Trainable):  # type: ignore[misc]
     def cleanup(self) -> None:
         """Ends the trial; Tune calls it when the trial is over, whoever ended it."""
         state = RunStatus.read(status_file(self._training.folder)).state
+        if self._failure is not None:  # A full disk may have kept it out of the file.
+            state = "FAILED"
         # A trial that is neither over nor stopped by ASHA continues after a resume.
         over: dict[State, Status] = {"FINISHED": "FINISHED", "FAILED": "FAILED"}
         self._leave(over.get(state, "KILLED"))
@@ -136,6 +144,7 @@ class Trial(tune.Trainable):  # type: ignore[misc]
     def _fail(self, error: Exception) -> None:
         traceback.print_exc()
         self._failure = self._interruption.failure or self._training.checkpoints.why(error)
+        self._passes = isinstance(error, TemporaryError) or may_pass(error)
         self._training.write_status("FAILED", self._failure)
 
     def _end_stuck(self, reason: str) -> None:
@@ -158,7 +167,9 @@ def bundles(job: Job, driver_cpus: int, node: str) -> list[dict[str, float]]:
     gpus = settings.num_gpus_per_learner
     learner: dict[str, float] = {"GPU": gpus} if gpus > 0 else {"CPU": 1}
     env_runner: dict[str, float] = {"CPU": settings.num_cpus_per_env_runner}
-    return [own, *[learner] * settings.num_learners, *[env_runner] * job.env_runners]
+    env_runners = job.env_runners + for_evaluation(settings)
+    # RLlib takes these bundles by their number: EnvRunnerGroup's `bundle_offset`.
+    return [own, *[env_runner] * env_runners, *[learner] * settings.num_learners]
 
 
 def state_of(result: dict[str, Any]) -> State:

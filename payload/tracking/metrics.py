@@ -7,6 +7,7 @@ make a value of RLlib's result a metric, add a row here and nothing else.
 import csv
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -139,7 +140,8 @@ def read_rows(lines: Iterable[str]) -> Iterator[dict[str, float]]:
     for row in csv.DictReader(lines):
         row.pop(None, None)  # type: ignore[call-overload]  # Of a row longer than the header.
         if None not in row.values():  # A power cut or a full disk may have cut the last row off.
-            yield {name: float(value) for name, value in row.items()}
+            with suppress(ValueError):
+                yield {name: float(value) for name, value in row.items()}
 
 
 def curve(rows: Iterable[Mapping[str, float]], name: str) -> tuple[list[float], list[float]]:

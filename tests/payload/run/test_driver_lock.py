@@ -110,6 +110,23 @@ def test_a_run_whose_driver_was_killed_becomes_killed(
     assert status(results, run_id) == "KILLED"
 
 
+def test_a_dead_run_can_be_resumed_while_mlflow_does_not_answer(
+    results: Path,
+    make_run: Callable[[str], tuple[RunFolder, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder, _ = make_run("hung-server")
+    with driver(folder):
+        pass
+
+    def end_run(*_: object) -> bool:
+        with driver_lock(folder):  # It raises if somebody has the lock.
+            return True
+
+    monkeypatch.setattr("payload.run.driver_lock.end_run", end_run)
+    assert len(list(mark_dead_runs(results))) == 1
+
+
 def test_a_run_killed_after_its_end_is_not_marked(
     results: Path, make_run: Callable[[str], tuple[RunFolder, str]]
 ) -> None:

@@ -145,6 +145,18 @@ def test_a_resumed_run_continues_after_a_row_that_was_cut_off(
     assert [row["training_iteration"] for row in rows(folder)] == ["1"]
 
 
+def test_a_row_that_was_cut_off_anywhere_is_left_out(
+    folder: RunFolder, make_report: MakeReport
+) -> None:
+    folder.append_progress(make_report())
+    first = folder.progress_file.read_text()
+    folder.append_progress(make_report(iteration=2))
+    second = folder.progress_file.read_text().removeprefix(first)
+    for length in range(len(second) - 1):
+        folder.progress_file.write_text(first + second[:length])
+        assert len(list(folder.progress_rows())) == 1
+
+
 def test_a_resumed_run_of_another_version_has_the_columns_of_this_one(folder: RunFolder) -> None:
     folder.progress_file.write_text("training_iteration,gone\r\n1,0.5\r\n")
     folder.cut_progress(1)
@@ -214,6 +226,17 @@ def test_the_latest_run_is_the_one_touched_last(
     latest = run_with_checkpoint(tmp_path, "b", touched=3)
     run_with_checkpoint(tmp_path, "c", touched=2)
     assert find_run_to_resume(tmp_path, "latest").path == latest
+
+
+def test_an_old_run_whose_end_reaches_mlflow_today_is_not_the_latest(
+    tmp_path: Path, run_with_checkpoint: Callable[..., Path]
+) -> None:
+    old = run_with_checkpoint(tmp_path, "old", touched=1)
+    for path, trained in ((old, 1), (run_with_checkpoint(tmp_path, "new", touched=2), 2)):
+        (path / "progress.csv").touch()
+        os.utime(path / "progress.csv", (trained, trained))
+    (old / "mlflow_run.json").touch()
+    assert find_run_to_resume(tmp_path, "latest").path.name == "new"
 
 
 def test_a_run_without_a_checkpoint_is_not_the_latest(

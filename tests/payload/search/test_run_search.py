@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from payload.experiment.settings import Experiment
 from payload.run.driver_lock import driver_lock
 from payload.search.run_search import Follower, SearchInterruptedError
 from payload.search.search_folder import SearchFolder
+from payload.search.trial import FAILED, PASSES, REASON, bundles
 
 UPLOAD_S = 1.0
 
@@ -66,3 +68,22 @@ def test_tune_kills_no_trial_that_is_still_uploading(
     except SearchInterruptedError:
         assert requested
     assert (time.monotonic() - start >= UPLOAD_S / 2) is waits
+
+
+def test_a_failure_that_may_pass_is_remembered_and_another_is_not() -> None:
+    search: Any = SimpleNamespace(metric="return", may_pass={}, take=lambda *_, **__: None)
+    follower = Follower(search, SimpleNamespace(requested=False))  # type: ignore[arg-type]
+    for name, passes in (("full-disk", True), ("bug", False)):
+        result = {"done": True, FAILED: True, REASON: name, PASSES: passes}
+        follower.on_trial_result(1, [], trial(name, "TERMINATED"), result)
+    assert search.may_pass == {"full-disk": "full-disk"}
+
+
+def test_env_runners_have_the_bundles_that_rllib_takes_for_them() -> None:
+    config = {"num_learners": 1, "evaluation_interval": 1, "evaluation_num_env_runners": 1}
+    config |= {"num_cpus_per_env_runner": 2}
+    experiment = Experiment(run="PPO", env="CartPole-v1", config=config)  # type: ignore[arg-type]
+    job: Any = SimpleNamespace(search=experiment, env_runners=2)
+    own, *others = bundles(job, 1, "10.0.0.1")
+    assert own == {"node:10.0.0.1": 0.001, "CPU": 1}
+    assert others == [{"CPU": 2}, {"CPU": 2}, {"CPU": 2}, {"CPU": 1}]

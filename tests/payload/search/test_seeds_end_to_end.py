@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from payload.experiment.read import read_experiment
 from payload.run.run_folder import UNDELIVERED
 from payload.run.undelivered import deliver
 from payload.tracking.mlflow_experiment import PARENT
@@ -43,7 +44,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     done = in_process(folder, "train", "cart.yaml", "--seeds", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     (group,) = folder.glob("results/runs/seeds_*")
-    resumed = in_process(folder, "train", "--resume", str(group))
+    more = ("--stop", '{"training_iteration": 3}')
+    resumed = in_process(folder, "train", "--resume", str(group), *more)
     assert resumed.returncode == 0, resumed.stderr
     # On a busy machine both may end before MLflow has everything.
     wait_for(lambda: not [*deliver(folder / "results"), *folder.rglob(UNDELIVERED)])
@@ -84,6 +86,11 @@ def test_mlflow_has_them_below_one_run(trained: Trained) -> None:
 
 def test_finished_seeds_have_nothing_to_resume(trained: Trained) -> None:
     assert "2 trials are already over" in trained.resumed
+
+
+def test_the_next_resume_begins_with_what_this_one_changed(trained: Trained) -> None:
+    experiment = read_experiment(trained.group / "experiment.yaml").experiment
+    assert experiment.stop.training_iteration == 3
 
 
 def test_a_plot_joins_seeds_and_names_what_differs(trained: Trained) -> None:
