@@ -38,6 +38,8 @@ def bench(options: argparse.Namespace) -> int:
     if options.games is not None:
         from bench.games import bench_games
 
+        if options.experiment and options.run:
+            raise UserError("--run: with --games, --experiment FILE names it. Next: leave one out")
         return bench_games(
             options.experiment or _of_games(options.run),
             options.games,

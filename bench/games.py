@@ -153,7 +153,8 @@ def _read(path: Path, settings: dict[str, Any]) -> list[GameRun]:
     if not path.exists():
         return []
     written = json.loads(path.read_text())
-    if written.get("settings") != settings:
+    # A setting that is newer than the file has its default there.
+    if {**settings, **written.get("settings", {"run": ""})} != settings:
         raise UserError(
             f"{path}: its runs have other settings than this experiment has today; "
             "move it away, or leave --first-seed out"

@@ -35,9 +35,10 @@ def median_interval(values: Sequence[float]) -> Interval:
 
 def percentile(values: Sequence[float], percent: float) -> float:
     """Returns a percentile of values, which may be infinite, interpolated between neighbours."""
-    with np.errstate(invalid="ignore"):  # inf - inf, between seeds that have failed.
-        value = float(np.percentile(values, percent))
-    return math.inf if math.isnan(value) else value
+    below, above = (float(np.percentile(values, percent, method=m)) for m in ("lower", "higher"))
+    if below == above or math.isinf(above):  # inf - inf and 0 * inf are not numbers.
+        return above
+    return float(np.percentile(values, percent))
 
 
 def ratio_interval(first: Sequence[float], second: Sequence[float]) -> Interval:

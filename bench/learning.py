@@ -19,7 +19,6 @@ from rich.table import Table
 from bench.benchmark import fresh_logs
 from bench.intervals import Interval, median_interval, percentile, ratio_interval
 from bench.played_games import AT_CURRENT_RETURN, NUM_GAMES
-from bench.process import MeasurementError
 from bench.table import (
     Bar,
     Comparison,
@@ -159,7 +158,8 @@ def bench_learning(
         raise UserError(f"--run {run}: unknown{nearest(run, ALGORITHMS)}; known: {names}")
     arms = [_arm(run, experiment, run, seeds)]
     if against is not None:
-        arms.append(_arm(against.stem, against, None, seeds))
+        other = against.stem if against.stem != run else f"{against.stem}-other"
+        arms.append(_arm(other, against, None, seeds))
     console = Console(soft_wrap=True, highlight=False)
     about = machine()
     name = "-against-".join(arm.name for arm in arms)
@@ -195,7 +195,7 @@ def _measure(arm: Arm, seed: int, folder: Path, log: Path, console: Console) -> 
     console.print(f"Training {arm.name}, seed {seed} ...")
     try:
         learned = measure_learning(arm.experiment, arm.run, seed, GOAL, LIMIT_S, folder, log)
-    except (MeasurementError, OSError) as error:
+    except Exception as error:  # The other seeds are measured.
         arm.report.problems[seed] = str(error)
         console.print(f"seed {seed} failed: {error}", style="red", markup=False)
     else:
@@ -221,7 +221,8 @@ def _ratios(arms: Sequence[Arm]) -> list[Ratio]:
         ("steps", first.steps(), second.steps()),
         ("seconds", first.seconds(), second.seconds()),
     ):
-        if shared := sorted(a.keys() & b.keys()):
+        # A seed that failed, on a full disk for instance, says nothing of its experiment.
+        if shared := sorted((a.keys() & b.keys()) - first.problems.keys() - second.problems.keys()):
             interval = ratio_interval([a[seed] for seed in shared], [b[seed] for seed in shared])
             ratios.append(Ratio(what, interval, len(shared), decision(interval, len(shared))))
     return ratios

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from bench import trainer
+from bench import games, trainer
 from bench.games import (
     BUDGETS,
     GAMES,
@@ -106,6 +106,14 @@ def test_bad_input_is_refused_in_one_line(
     with pytest.raises(UserError) as refused:
         bench_games(Path(experiment), games, 1, 1000, tmp_path, None)
     assert str(refused.value).startswith(said)
+
+
+def test_runs_from_before_a_setting_existed_have_its_default(tmp_path: Path) -> None:
+    settings = settings_of(EXPERIMENT)
+    older = {name: value for name, value in settings.items() if name != "replay_proportion"}
+    path = tmp_path / "runs.json"
+    path.write_text(json.dumps({"settings": older, "runs": [asdict(game_run("Qbert"))]}))
+    assert games._read(path, settings) == [game_run("Qbert")]
 
 
 def test_runs_with_other_settings_are_not_taken_for_this_experiments(tmp_path: Path) -> None:

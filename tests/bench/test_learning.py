@@ -127,6 +127,8 @@ def test_seeds_that_were_not_solved_make_an_interval_infinite_and_no_number_miss
 def test_a_percentile_between_seeds_that_were_not_solved_is_infinite() -> None:
     assert percentile([1.0, 2.0, 3.0], 50) == 2.0
     assert percentile([1.0, math.inf, math.inf], 95) == math.inf
+    # The 95th percentile of 21 values is the 20th.
+    assert percentile([*range(20), math.inf], 95) == 19.0
 
 
 def test_a_ratio_is_over_the_same_seeds() -> None:
@@ -174,3 +176,15 @@ def test_a_seed_ends_at_the_experiments_own_limit_and_then_its_first_good_policy
     assert measured.games.env_steps < measured.env_steps
     assert 0 <= measured.games.return_mean < 10
     assert len(list(results.glob("runs/*/checkpoints/checkpoint_*"))) <= 4
+
+
+def test_a_seed_that_failed_decides_nothing() -> None:
+    arms = []
+    for name, seconds in (("fast", 190.0), ("slow", 200.0)):
+        report = LearningReport("APPO", 18.0, BARS, 6)
+        report.learned += [learned(seed, seconds + seed) for seed in range(6)]
+        arms.append(learning.Arm(name, PONG, None, report))
+    before = learning._ratios(arms)
+    arms[1].report.problems[6] = "No space left on device"
+    arms[0].report.learned.append(learned(6, 190.0))
+    assert learning._ratios(arms) == before

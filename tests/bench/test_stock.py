@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
-from bench.stock import IMAGE_SIZE, VECTOR_GAMES, vector_config
+from bench.stock import VECTOR_GAMES, VECTOR_IMAGE_SIZE, vector_config
 
 
 @pytest.mark.slow
@@ -15,7 +15,7 @@ def test_rllibs_env_runner_samples_from_the_emulators_vector_environment() -> No
     episodes = env_runner.sample(num_timesteps=4 * VECTOR_GAMES)
     images = np.concatenate([episode.get_observations() for episode in episodes])
     assert len(episodes) == VECTOR_GAMES
-    assert images.shape[1:] == (IMAGE_SIZE, IMAGE_SIZE, 1)
+    assert images.shape[1:] == (VECTOR_IMAGE_SIZE, VECTOR_IMAGE_SIZE, 1)
     assert images.dtype == np.float32
     assert -1.0 <= images.min() < images.max() < 1.0
     env_runner.stop()
