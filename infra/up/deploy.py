@@ -56,6 +56,15 @@ POLICY = re.compile(r'policyAssignment\W+name\W+([^"\\]+)')
 """The name of a policy in Azure's RequestDisallowedByPolicy:
 https://learn.microsoft.com/azure/azure-resource-manager/troubleshooting/error-policy-requestdisallowedbypolicy"""
 EXISTS = "cannot create already existing resource"
+NO_STACK = ("no stack selected", "no stack named")
+
+
+class ExportError(Exception):
+    """pulumi could not export the stack's state."""
+
+    def __init__(self, exit_code: int, stderr: str) -> None:
+        super().__init__(stderr)
+        self.exit_code, self.stderr = exit_code, stderr
 
 
 def main(arguments: Sequence[str], pause_s: float = PAUSE_S) -> int:
@@ -75,11 +84,18 @@ def main(arguments: Sequence[str], pause_s: float = PAUSE_S) -> int:
     if not shutil.which("pulumi"):
         print(f"deploy: pulumi is not on the PATH. To install it: {INSTALL}", file=sys.stderr)
         return 2
-    if failure := prepare(command, options):
-        return failure
+    try:
+        return prepare(command, options) or _run(command, options, pause_s)
+    except ExportError as error:
+        print(error.stderr, end="", file=sys.stderr)
+        return error.exit_code
+
+
+def _run(command: str, options: Sequence[str], pause_s: float) -> int:
     deadline = time.monotonic() + PATIENCE_S
+    approved: list[str] = []
     while True:
-        done = pulumi(command, *options)
+        done = pulumi(command, *options, *approved)
         reasons = [text for code, text in TEMPORARY_ERRORS.items() if code in done.errors]
         scaled = WORKERS_HAVE_CHANGED in done.errors
         if done.exit_code == 0 or not (reasons or scaled) or time.monotonic() > deadline:
@@ -88,7 +104,7 @@ def main(arguments: Sequence[str], pause_s: float = PAUSE_S) -> int:
             print(f"Waiting for Azure ({'; '.join(reasons)}), retry in {pause_s:g} s.", flush=True)
             time.sleep(pause_s)
             # Azure was at work, so the user has approved the run; a preview may be refused as well.
-            options = [*arguments[1:], "--yes", "--skip-preview"]
+            approved = ["--yes", "--skip-preview"]
         if scaled and (failure := refresh_capacity(_exported())):
             return failure
     advise(done.errors)
@@ -237,10 +253,16 @@ def _refreshed(urns: list[str]) -> int | None:
 
 
 def _exported() -> dict[str, Any] | None:
-    """Returns the stack's state, or None without a stack."""
+    """Returns the stack's state, or None without a stack.
+
+    Raises:
+        ExportError: pulumi cannot read it now, so nobody knows what is in the stack.
+    """
     exported = pulumi("stack", "export", read=True)
     if exported.exit_code != 0:
-        return None
+        if any(words in exported.stderr for words in NO_STACK):
+            return None
+        raise ExportError(exported.exit_code, exported.stderr)
     state: dict[str, Any] = json.loads(exported.stdout)
     return state
 

@@ -138,6 +138,7 @@ PULUMI = """\
 #!/bin/bash
 echo "$PULUMI_STACK $ARM_SUBSCRIPTION_ID $*" >> {folder}/all-calls
 [[ $* != "stack export" || ! -e {folder}/state.json ]] || exec cat {folder}/state.json
+[[ $* != "stack export" ]] || {{ cat {folder}/export-error >&2; exit 255; }}
 [[ $* != "config get resultsAccountId" ]] || exec cat {folder}/results-account-id
 [[ $1 == up ]] || exit 1
 echo "$*" >> {folder}/calls
@@ -157,12 +158,24 @@ def pulumi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, in
 
     def make(error: str, failures: int) -> Path:
         program = tmp_path / "pulumi"
+        (tmp_path / "export-error").write_text("error: no stack selected\n")
         program.write_text(PULUMI.format(folder=tmp_path, error=error, failures=failures))
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
         return tmp_path / "calls"
 
     return make
+
+
+@pytest.mark.slow
+def test_nothing_runs_while_the_stacks_state_cannot_be_read(
+    pulumi: Callable[[str, int], Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    calls = pulumi("", 0)
+    (tmp_path / "export-error").write_text("error: lookup api.pulumi.com: no such host\n")
+    assert main(["up"]) == 255
+    assert not calls.exists()
+    assert capfd.readouterr().err == "error: lookup api.pulumi.com: no such host\n"
 
 
 @pytest.mark.slow
