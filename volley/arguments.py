@@ -322,8 +322,8 @@ def _add_no_browser(command: argparse.ArgumentParser) -> None:
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, at least 1")
+    if not re.fullmatch(r"\d{1,9}", text) or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 999999999")
     return int(text)
 
 

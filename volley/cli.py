@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from payload.errors import TemporaryError, UserError, first_line
 from payload.may_pass import may_pass
 from volley.arguments import parse, parser
-from volley.errors import as_typed, need
+from volley.errors import as_typed, need, selected, sent
 
 Command = Callable[[argparse.Namespace], int]
 CONTINUES = {
@@ -38,8 +38,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser().print_help()
         return 0
     options = argparse.Namespace(verb="")
+    sent.clear()
+    selected.set(None)
     try:
         options = parse(arguments)
+        selected.set(getattr(options, "stack", None))
         return COMMANDS[options.verb](options.verb)(options)
     except UserError as error:
         print(f"volley: {as_typed(str(error))}", file=sys.stderr)
@@ -47,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         if options.verb in CONTINUES:
             text = CONTINUES[options.verb].format(name=getattr(options, "name", None))
+            if options.verb in ("stop", "resume", "rm", "start", "sleep") and not sent.is_set():
+                text = "Nothing was sent; nothing has changed."
             print(f"\nvolley: {as_typed(text)}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # volley status | head

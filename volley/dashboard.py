@@ -61,7 +61,7 @@ def dashboard(options: argparse.Namespace) -> int:
                 webbrowser.open(page)
             process.wait()
     except UnreachableError as error:
-        why = why_unreachable(stack, outputs, error)
+        why = why_unreachable(outputs, error)
         if isinstance(why, AsleepError):
             raise AsleepError(f"{why}, or volley ui --from-results for MLflow alone") from None
         raise why from None

@@ -3,6 +3,8 @@
 import re
 import shlex
 import sys
+import threading
+from contextvars import ContextVar
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,6 +13,14 @@ from payload.errors import UserError
 
 CLONE = Path(__file__).parents[1]
 """The clone of the repository, unless volley was installed from its wheel."""
+
+
+OF_STACK = re.compile(
+    r"\b((?:volley (?:up|down|status|cost|start|sleep|dashboard|jupyter|ssh|ssh-config|ray|exec"
+    r"|registry-login|submit|logs|stop|resume|pull|rm)|pulumi (?:config|stack) (?:set|get|output))"
+    r"(?! --stack)(?![\w-]))"
+)
+"""Commands in a message that act on the selected stack unless --stack names another one."""
 
 
 class LostError(UserError):
@@ -22,8 +32,18 @@ def refused(what: str, next_command: str) -> UserError:
     return UserError(f"{what}. Next: {next_command}")
 
 
+sent = threading.Event()
+"""Set once a command has sent what changes the cluster: Ctrl-C before that changes nothing."""
+
+
+selected: ContextVar[str | None] = ContextVar("selected", default=None)
+"""The stack that this command's --stack names."""
+
+
 def as_typed(text: str) -> str:
-    """Returns a text in which `volley` after a colon is typed as in this shell."""
+    """Returns a text with commands as they are typed in this shell, for this command's stack."""
+    if (stack := selected.get()) is not None:
+        text = OF_STACK.sub(rf"\1 --stack {shlex.quote(stack)}", text)
     return re.sub(r"(?<=: )volley(?= [a-z-])", lambda _: command_name(), text)
 
 

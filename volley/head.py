@@ -23,6 +23,8 @@ NOT_FOUND = 127
 BEGUN = re.compile(r"(\x1b([ -/]{0,8}|\[[0-?]{0,64}[ -/]{0,8})|\r)\Z")
 """The begin of a sequence of terminals at the end of a text."""
 REFUSAL = b'{"error"'
+OLDER = re.compile(r"volley-head.*: error: (unrecognized arguments|.*invalid choice)")
+"""What argparse says on a head that lacks a verb or an option."""
 OnSent = Callable[[int], None]
 """Called with the number of bytes that were sent so far."""
 
@@ -37,6 +39,8 @@ class Head:
             UserError: No stack, no cluster, or the head cannot be reached.
         """
         self._stack = stack
+        self.has_repeated = False
+        """Whether a request was sent again: the head may have carried out the first one."""
         outputs = stack.remembered()
         if outputs is not None and Connection(outputs).is_open():
             self.connection = Connection(outputs)
@@ -63,6 +67,7 @@ class Head:
             return self._ask(words, stdin, on_sent)
         except LostError:
             self._reconnect()
+            self.has_repeated = True
             return self._ask(words, stdin, on_sent)
 
     def systemctl(self, verb: str, unit: str) -> str:
@@ -168,7 +173,7 @@ class Head:
             self.connection.open()
         except UnreachableError as error:
             self._stack.check_not_deleting()
-            raise why_unreachable(self._stack, self.outputs, error) from None
+            raise why_unreachable(self.outputs, error) from None
 
     def _reconnect(self) -> None:
         """Connects to the current head; the previous one may have been replaced."""
@@ -219,6 +224,8 @@ def error_of(exit_code: int, stdout: bytes, stderr: bytes) -> UserError:
             f"the connection to the head was lost ({reason or 'ssh gave no reason'}); "
             "the cluster keeps running. Next: the same command again"
         )
+    if OLDER.search(reason):
+        return refused("the head has an older volley, without this", "volley up, to update it")
     if exit_code == NOT_FOUND or "command not found" in reason:
         return refused("the head has no command volley-head", "volley up")
     try:

@@ -103,10 +103,17 @@ class HeadMachine:
         self._id, self._environment = head_id, environment
         # As for azure-identity: Python on macOS need not know the system's certificates.
         trusted = environment.get("REQUESTS_CA_BUNDLE") or certifi.where()
+        is_folder = os.path.isdir(trusted)
+        try:
+            context = ssl.create_default_context(
+                cafile=None if is_folder else trusted, capath=trusted if is_folder else None
+            )
+        except OSError as error:
+            raise UserError(f"REQUESTS_CA_BUNDLE: {trusted}: {error.strerror or error}") from None
         self._azure = ResourceManager(
             Login(login),
             environment.get("ARM_ENDPOINT", PUBLIC_CLOUD),
-            ssl.create_default_context(cafile=trusted),
+            context,
         )
 
     def is_running(self) -> bool:

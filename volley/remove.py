@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from payload.errors import UserError
+from volley.errors import sent
 from volley.head import Head
 from volley.stack import Stack
 from volley.tables import show
@@ -22,7 +23,13 @@ def remove(options: argparse.Namespace) -> int:
     if not options.yes and not _agreed(there):
         print("Nothing was removed.", file=sys.stderr)
         return 1
-    answer = head.ask("rm", options.name)
+    sent.set()
+    try:
+        answer = head.ask("rm", options.name)
+    except UserError:
+        if not head.has_repeated:
+            raise
+        answer = there  # The head had removed it when the connection was lost.
     show(options.as_json, answer, f"{options.name}: removed from the head, {_size(answer)}")
     return 0
 

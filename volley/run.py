@@ -15,8 +15,9 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from payload.errors import UserError
-from volley.errors import need, not_installed, refused
+from volley.errors import LostError, need, not_installed, refused
 from volley.run_html import run_html
+from volley.sleeping_head import AsleepError
 
 if TYPE_CHECKING:
     import pandas
@@ -80,7 +81,7 @@ class Run(ABC):
         Raises:
             UserError: It has failed.
         """
-        while not self.is_over():
+        while not self._is_over():
             time.sleep(self.poll_s)
         if self._watching is not None:
             self._ended.set()
@@ -89,6 +90,15 @@ class Run(ABC):
         if status.state == "FAILED":
             raise self._failure(status)
         return status
+
+    def _is_over(self) -> bool:
+        """Whether it has ended; a lost connection may come back, and does not tell."""
+        try:
+            return self.is_over()
+        except AsleepError:
+            raise
+        except LostError:
+            return False
 
     def metrics(self) -> pandas.DataFrame:
         """Returns every metric after each iteration, by environment steps; NaN where unknown.

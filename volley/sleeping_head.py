@@ -7,10 +7,10 @@ from payload.errors import UserError
 from volley.errors import not_installed
 from volley.private import remember, remembered
 from volley.ssh import UnreachableError
-from volley.stack import Outputs, Stack
+from volley.stack import Outputs
 from volley.tables import duration
 
-MY_ADDRESS = '"$(curl -s https://api.ipify.org)/32"'
+ALSO_MINE = "$(pulumi config get adminCidr),$(curl -s https://api.ipify.org)/32"
 
 
 class AsleepError(UnreachableError):
@@ -27,7 +27,7 @@ def remember_sleep(outputs: Outputs, asleep_from: float | None) -> None:
     remember(_key(outputs), {"asleep_from": asleep_from})
 
 
-def why_unreachable(stack: Stack, outputs: Outputs, error: UnreachableError) -> UserError:
+def why_unreachable(outputs: Outputs, error: UnreachableError) -> UserError:
     """Returns the error of a head that does not answer: asleep, or running behind a firewall."""
     try:
         state = _power_state(outputs)
@@ -40,7 +40,7 @@ def why_unreachable(stack: Stack, outputs: Outputs, error: UnreachableError) -> 
         )
     if state != RUNNING:
         return AsleepError("The cluster is asleep. Next: volley start")
-    allow = f"pulumi config set adminCidr {MY_ADDRESS} && {stack.command('volley up')}"
+    allow = f'pulumi config set adminCidr "{ALSO_MINE}" && volley up'
     return UnreachableError(
         f"{outputs.login}: the head is running but does not answer ({error.reason}). It may still "
         "be booting, or your address is not in adminCidr (pulumi config get adminCidr; "

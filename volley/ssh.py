@@ -6,6 +6,7 @@ command, and the connection does not hold a command's pipes open.
 
 import fcntl
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -50,6 +51,8 @@ class Connection:
 
     def is_open(self) -> bool:
         """Whether ssh runs in the background; it may not have noticed yet that the head is gone."""
+        if not shutil.which("ssh"):
+            raise refused("ssh is not on the PATH", "install the OpenSSH client")
         command = self._ssh("-O", "check")
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 

@@ -9,7 +9,7 @@ import time
 from importlib.util import find_spec
 
 from head.queue.record import ENDED
-from volley.errors import not_installed, refused
+from volley.errors import not_installed, refused, sent
 from volley.head import Head
 from volley.sleeping_head import remember_sleep
 from volley.ssh import Connection, UnreachableError
@@ -55,6 +55,7 @@ def sleep(options: argparse.Namespace) -> int:
         UserError: The head refuses.
     """
     head = Head(Stack(options.stack))
+    sent.set()
     answer = head.ask("sleep", *(["--now"] if options.now else []))
     remember_sleep(head.outputs, time.time())
     text = "The cluster saves its results and falls asleep. To wake it up: volley start"
@@ -74,6 +75,7 @@ def _start_machine(outputs: Outputs) -> bool:
     # ssh may not have noticed that the previous connection is lost.
     Connection(outputs).close()
     progress = _Progress("Azure is starting the head")
+    sent.set()
     machine.start(progress.show)
     progress.show()
     return True

@@ -17,11 +17,11 @@ from rich.text import Text
 
 from payload.errors import UserError, printable
 from volley.cost import cost_so_far
-from volley.errors import as_typed
+from volley.errors import LostError, as_typed
 from volley.experiments_table import experiments_table, next_try, remember_names, shortened
 from volley.head import Head
 from volley.saved_status import show_saved
-from volley.sleeping_head import remember_sleep
+from volley.sleeping_head import AsleepError, remember_sleep
 from volley.source import Off, source
 from volley.stack import Outputs, Stack
 from volley.tables import console, duration, number, show
@@ -50,7 +50,12 @@ def status(options: argparse.Namespace) -> int:
 
     with Live(console=console(), auto_refresh=False, screen=False) as live:
         while True:
-            page = status_page(_ask(head, stack), head.outputs, options.all)
+            try:
+                page = status_page(_ask(head, stack), head.outputs, options.all)
+            except AsleepError:
+                raise
+            except LostError as error:  # The network may come back.
+                page = Text(f"{error}. Trying again ...")
             live.update(page, refresh=True)
             time.sleep(WATCH_S)
 

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,12 +17,13 @@ from payload.commands.arguments import overrides
 from payload.errors import UserError
 from payload.notification import NotifyError, check, in_files, target_of, variable_of
 from volley.dry_run import show_dry_run
-from volley.errors import refused
+from volley.errors import as_typed, refused, sent
 from volley.head import Head, OnSent
 from volley.stack import Stack
 from volley.submission import Submission, submissions
 from volley.tables import in_words, show
 
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PROGRESS_FROM = 5 * 2**20
 """Bytes; less is sent before anyone could read a progress bar."""
 
@@ -44,11 +46,21 @@ def submit(options: argparse.Namespace) -> int:
         print(note, file=sys.stderr)
     name = found[0].name
     following = f"volley logs {name} -f" if len(found) == 1 else "volley status"
-    lines = [in_words(answer) for answer in answers]
+    lines = [line for answer in answers for line in (in_words(answer), *_replaced(answer))]
     # One experiment is an object, as the other verbs print it.
     answer = answers[0] if len(answers) == 1 else {"experiments": answers}
     show(options.as_json, answer, *lines, f"Next: {following}")
     return 0
+
+
+def _replaced(answer: dict[str, Any]) -> Iterator[str]:
+    """Yields a line about an ended experiment of the same name, whose runs are kept."""
+    if replaced := answer.get("replaced"):
+        by = f", submitted by {replaced['by']}" if replaced["by"] else ""
+        yield as_typed(
+            f"It replaces an experiment that was {replaced['state']}{by}. To download the runs of "
+            f"that one: volley pull {replaced['runs']}"
+        )
 
 
 def secrets_of(submission: Submission, also: Sequence[str] = ()) -> dict[str, str]:
@@ -59,6 +71,8 @@ def secrets_of(submission: Submission, also: Sequence[str] = ()) -> dict[str, st
     """
     names = dict.fromkeys([*submission.read.secrets, *also])
     for name in names:
+        if not VARIABLE.fullmatch(name):
+            raise UserError(f"--secret {name}: must be letters, digits and _, not a digit first")
         if not os.environ.get(name):
             raise refused(f"--secret {name}: is not set in the environment", f"export {name}=...")
     return {name: os.environ[name] for name in names} | secret_of_notify(submission)
@@ -151,7 +165,9 @@ def _progress(total: int) -> Iterator[OnSent]:
 
 def stop_or_resume(options: argparse.Namespace) -> int:
     """Stops or resumes an experiment; shows the state that it has then."""
-    answer = Head(Stack(options.stack)).ask(options.verb, options.name)
+    head = Head(Stack(options.stack))
+    sent.set()
+    answer = head.ask(options.verb, options.name)
     # The head waits some minutes for the checkpoint.
     late = options.verb == "stop" and answer["state"] in LIVE
     after = ["Its checkpoint is not written yet. Next: volley status"] if late else []

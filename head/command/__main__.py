@@ -9,7 +9,6 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from ..cluster_settings import read_settings
@@ -18,7 +17,7 @@ from ..files import replace_json
 from ..machine import present_moment
 from ..paths import SLEEP_REQUEST
 from ..queue.cluster_state import read_cluster_state
-from ..queue.record import AT_WORK, Record
+from ..queue.record import AT_WORK, Record, read_record
 from ..queue.store import RefusedError, Store
 from ..sleep.idle import in_jupyter
 from . import files_and_logs, status
@@ -27,7 +26,7 @@ from .ray_command import ray
 from .registry_login import registry_login
 from .removal import rm
 from .secrets import accept_secrets, remove_secrets, secrets
-from .submit import Submission, submit
+from .submit import NAME, Submission, submit
 from .tensorboard import tensorboard
 
 STOPS_WITHIN_S = 180.0
@@ -91,12 +90,22 @@ def _parser() -> argparse.ArgumentParser:
 def _submit(store: Store, options: argparse.Namespace) -> dict[str, Any]:
     check_space()
     how = Submission(options.name, options.now, options.replace, options.priority)
-    # Without new secrets, those of an earlier experiment of this name go.
-    change_secrets = accept_secrets if options.secrets else remove_secrets
-    record = submit(store, sys.stdin.buffer, how, partial(change_secrets, options.name))
+
+    def change_secrets(is_another: bool) -> None:
+        if options.secrets:
+            accept_secrets(options.name, is_another)
+        elif is_another:
+            remove_secrets(options.name)
+
+    earlier = read_record(store.folder(how.name)) if NAME.fullmatch(how.name) else None
+    record = submit(store, sys.stdin.buffer, how, change_secrets)
     # The experiment that it replaces writes its checkpoint first.
     _until(store, record.name, lambda now: now.submitted >= record.submitted)
-    return _short(store, store.get(record.name))
+    answer = _short(store, store.get(record.name))
+    if earlier is not None and earlier.over and earlier.key != record.key:
+        replaced = {"state": earlier.state, "by": earlier.submitted_by, "runs": earlier.key}
+        answer["replaced"] = replaced
+    return answer
 
 
 def _stop(store: Store, options: argparse.Namespace) -> dict[str, Any]:

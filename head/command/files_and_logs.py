@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import select
 import shutil
 import sys
@@ -20,6 +21,8 @@ from ..queue.record import OUTPUT
 from ..queue.store import RefusedError, Store
 
 POLL_S = 0.5
+KEY = re.compile(r"[a-z0-9][a-z0-9-]{0,39}-[0-9a-f]{12}")
+"""The folder of an experiment's runs, see head.queue.plan.key_of."""
 
 
 def logs(store: Store, options: Namespace) -> None:
@@ -45,7 +48,7 @@ def logs(store: Store, options: Namespace) -> None:
     with file:
         sys.stdout.buffer.writelines(deque(file, options.lines))
         while True:
-            ended = not options.follow or store.get(name).over
+            ended = not options.follow or _has_ended(store, name, file)
             if file.tell() > os.fstat(file.fileno()).st_size:
                 file.seek(0)  # disk.py has rotated it.
             shutil.copyfileobj(file, sys.stdout.buffer)
@@ -91,10 +94,27 @@ def files(store: Store, options: Namespace) -> None:
 def _root(store: Store, options: Namespace) -> Path:
     if options.name == NOTEBOOKS.name and not store.folder(options.name).exists():
         return NOTEBOOKS
-    root = RUNS / store.get(options.name).key
+    try:
+        root = RUNS / store.get(options.name).key
+    except RefusedError:
+        # An experiment of the same name has replaced it: its runs are found by their folder.
+        root = RUNS / options.name
+        if not KEY.fullmatch(options.name) or not root.is_dir():
+            raise
     if root.is_symlink():
         raise RefusedError(f"{root} is a link, which is not followed")
     return root
+
+
+def _has_ended(store: Store, name: str, output: IO[bytes]) -> bool:
+    """Whether an experiment is over, was removed, or was replaced by one with another output."""
+    try:
+        ended = store.get(name).over
+        return ended or not os.path.samestat(
+            os.stat(store.folder(name) / OUTPUT), os.fstat(output.fileno())
+        )
+    except (RefusedError, FileNotFoundError):
+        return True
 
 
 def _open(folder: Path, path: PurePosixPath) -> IO[bytes]:

@@ -1,6 +1,7 @@
 """`volley-head rm`: removes an experiment that is over, with its runs, from the head's disk."""
 
 from argparse import Namespace
+from functools import partial
 from typing import Any
 
 from ..disk import remove_runs
@@ -28,8 +29,7 @@ def rm(store: Store, options: Namespace) -> dict[str, Any]:
         "unsaved": sum(not is_saved(path) for path in files),
     }
     if not options.look:
-        store.remove(record.name)
-        remove_secrets(record.name)
+        store.remove(record.name, partial(remove_secrets, record.name))
         if has_runs:
             remove_runs(runs, store)
     return answer

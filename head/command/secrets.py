@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+import time
 from argparse import Namespace
 from contextlib import suppress
 from pathlib import Path
@@ -12,20 +13,42 @@ from ..files import replace
 from ..paths import SECRETS
 from ..queue.store import Store
 
+SENT = ".sent"
+KEPT_S = 86_400.0
+
 
 def secrets(_: Store, options: Namespace) -> dict[str, Any]:
-    """Keeps the values that stdin has by name, as shell code, until a submit is accepted."""
+    """Keeps the values that stdin has by name, as shell code, until a submit is accepted.
+
+    Those of submits that were refused go after a day.
+    """
     values: dict[str, str] = json.load(sys.stdin)
     SECRETS.mkdir(mode=0o700, exist_ok=True)
+    for path in SECRETS.glob(f".*{SENT}"):
+        with suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > KEPT_S:
+                path.unlink()
     lines = (f"export {name}={shlex.quote(value)}\n" for name, value in values.items())
     replace(_sent(options.name), "".join(lines).encode(), 0o600)
     return {"secrets": sorted(values)}
 
 
-def accept_secrets(name: str) -> None:
-    """Gives an experiment the secrets that were sent, until it is removed."""
+def accept_secrets(name: str, is_another: bool) -> None:
+    """Gives an experiment the secrets that were sent, until it is removed.
+
+    Args:
+        is_another: Whether it replaces one of the name, whose secrets go. Otherwise it keeps those
+            that were not sent again.
+    """
+    kept = b"" if is_another else _content(SECRETS / name)
     with suppress(FileNotFoundError):  # The submit is repeated: it has them already.
+        # The shell takes the last value of a variable.
+        replace(_sent(name), kept + _sent(name).read_bytes(), 0o600)
         _sent(name).replace(SECRETS / name)
+
+
+def _content(file: Path) -> bytes:
+    return file.read_bytes() if file.exists() else b""
 
 
 def remove_secrets(name: str) -> None:
@@ -35,4 +58,4 @@ def remove_secrets(name: str) -> None:
 
 def _sent(name: str) -> Path:
     """Returns the file of secrets whose submit has not been accepted yet."""
-    return SECRETS / f".{name}.sent"
+    return SECRETS / f".{name}{SENT}"

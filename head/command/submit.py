@@ -41,7 +41,7 @@ def submit(
     store: Store,
     stream: IO[bytes],
     submission: Submission,
-    on_accepted: Callable[[], object] = lambda: None,
+    on_accepted: Callable[[bool], object] = lambda _: None,
 ) -> Record:
     """Puts the experiment of a tar stream into the queue.
 

@@ -55,7 +55,9 @@ class Store:
         Raises:
             RefusedError: There is none; the error names the nearest one.
         """
-        record = read_record(self.folder(name))
+        # Names come from the command line; the first letter excludes "" and "..".
+        is_name = name[:1].isalnum() and "/" not in name
+        record = read_record(self.folder(name)) if is_name else None
         if record is None:
             names = [record.name for record in self.records()]
             nearest = difflib.get_close_matches(name, names, n=1)
@@ -95,7 +97,7 @@ class Store:
         content: Path,
         replaces: bool,
         priority: int | None = None,
-        on_accepted: Callable[[], object] = lambda: None,
+        on_accepted: Callable[[bool], object] = lambda _: None,
     ) -> Record:
         """Puts an experiment into the queue, unless the same one is there.
 
@@ -106,7 +108,8 @@ class Store:
                 `pulumi up` has submitted under another name. It takes over the place in the queue.
             priority: Of this experiment, also if the same one is there; None for the one that it
                 has or takes over.
-            on_accepted: Called, under the lock, before the first change.
+            on_accepted: Called, under the lock, before the first change, with whether the
+                experiment is another one than is there.
 
         Raises:
             RefusedError: Another experiment of the name has not ended, or the cluster is going to
@@ -116,9 +119,14 @@ class Store:
             check_awake()
             there = read_record(self.folder(record.name))
             before = there if there and not there.over else None
-            if before and before.digest == record.digest and not before.wish:
-                on_accepted()
-                same = before if priority is None else replace(before, priority=priority)
+            if before and before.digest == record.digest and before.wish != "replace":
+                on_accepted(False)
+                same = _not_stopped(before)
+                if priority is not None:
+                    same = replace(same, priority=priority)
+                if record.now and not before.live:
+                    highest = self._highest_priority(same.priority)
+                    same = replace(same, now=True, order=self._order(now=True), priority=highest)
                 if before.not_before:  # It has failed: try again now, and count from the start.
                     same = replace(same, failures=[], reason="", **TRY_NOW)
                 if same != before:
@@ -129,7 +137,7 @@ class Store:
                     f"an experiment {record.name} is {before.state} with other files",
                     f"volley submit ... --name OTHER (or volley stop {record.name})",
                 )
-            on_accepted()
+            on_accepted(True)
             for other in self.records() if replaces else []:
                 if other.up and other.name != record.name and not other.over:
                     before = before or other
@@ -138,8 +146,7 @@ class Store:
             if priority is None:
                 priority = before.priority if before else 0
             if record.now:
-                waiting = (other.priority for other in self.records() if not other.over)
-                priority = max([priority, *waiting])
+                priority = self._highest_priority(priority)
             record = replace(record, order=order, priority=priority, submitted=time.time())
             record.write(content)
             _sync_all(content)
@@ -197,10 +204,15 @@ class Store:
             raise RefusedError(f"{name} is {record.state}", f"volley stop {name}")
         return record
 
-    def remove(self, name: str) -> None:
-        """Removes the folder of an experiment that is over, as `ended`."""
+    def remove(self, name: str, on_removal: Callable[[], object] = lambda: None) -> None:
+        """Removes the folder of an experiment that is over, as `ended`.
+
+        Args:
+            on_removal: Called, under the lock, before the first change.
+        """
         with self._locked():
             self.ended(name)
+            on_removal()
             # Not under OLD: `repair` would bring it back.
             removed = self._emptied(f"{REMOVED}{name}")
             self.folder(name).rename(removed)
@@ -208,6 +220,8 @@ class Store:
 
     def resume(self, name: str) -> Record:
         """Puts a stopped or failed experiment at the end of the queue.
+
+        One that is still being stopped continues from the checkpoint that it writes.
 
         Raises:
             RefusedError: It has finished, its record is lost, or the cluster is going to sleep.
@@ -221,9 +235,12 @@ class Store:
                 submit = f"volley submit EXPERIMENT --name {name}"
                 raise RefusedError(f"{name} has finished", submit)
             if record.over:
-                record = record.submitted_again(time.time(), self._order())
-                record.write(self.folder(name))
-        return record
+                following = record.submitted_again(time.time(), self._order())
+            else:
+                following = _not_stopped(record)
+            if following != record:
+                following.write(self.folder(name))
+        return following
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -241,6 +258,10 @@ class Store:
         if stopped != record:
             stopped.write(self.folder(record.name))
         return stopped
+
+    def _highest_priority(self, own: int) -> int:
+        """Returns the highest priority of all unfinished experiments and `own`."""
+        return max([own, *(record.priority for record in self.records() if not record.over)])
 
     def _order(self, now: bool = False) -> int:
         """Returns a place at the end of the queue, or before all unfinished experiments."""
@@ -276,6 +297,11 @@ def check_awake() -> None:
     """Raises RefusedError while the cluster is going to sleep."""
     if is_going_to_sleep():
         raise RefusedError("the cluster is going to sleep", "volley start")
+
+
+def _not_stopped(record: Record) -> Record:
+    """Returns an unfinished experiment without the wish to stop it."""
+    return replace(record, wish="requeue") if record.wish == "stop" else record
 
 
 def _same(record: Record, other: Record) -> bool:

@@ -107,7 +107,7 @@ def test_lines_that_are_not_a_number_are_reported(
     capsys: pytest.CaptureFixture[str], lines: str
 ) -> None:
     assert main(["logs", "pong", f"--lines={lines}"]) == 2
-    said = f"volley: argument --lines: '{lines}' must be a whole number, at least 1\n"
+    said = f"volley: argument --lines: '{lines}' must be a whole number from 1 to 999999999\n"
     assert capsys.readouterr().err == said
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
+from payload.command_line import command_name
 from tests.volley.conftest import Laptop, outputs_of
-from tests.volley.head import LocalHead, make_key, program
+from tests.volley.head import LocalHead, make_key, program, until
+from volley.errors import as_typed, selected
 
 pytestmark = pytest.mark.slow
 DELETING = {
@@ -148,3 +153,42 @@ def test_a_head_that_a_destroy_has_taken_away_is_told_so(
     connected.state({"deployment": {"pending_operations": [DELETING]}})
     head.stop()
     assert "pulumi is deleting VirtualMachine volley-head" in connected.volley("status", code=2)
+
+
+def test_advice_has_the_stack_of_the_command() -> None:
+    selected.set("dev")
+    try:
+        said = as_typed('Next: pulumi config set adminCidr "$(pulumi config get adminCidr),1" && x')
+        assert said.count("--stack dev") == 2
+        assert as_typed("is asleep. Next: volley start") == (
+            "is asleep. Next: volley start --stack dev"
+        ).replace("volley", command_name())
+        assert as_typed("Next: volley up --stack dev").count("--stack") == 1
+        assert "--stack" not in as_typed("Next: volley new DIR")
+    finally:
+        selected.set(None)
+
+
+def test_a_machine_without_ssh_is_told(connected: Laptop, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("sh", "cat", "dirname", "echo"):
+        (connected.programs / name).symlink_to(shutil.which(name) or "")
+    with monkeypatch.context() as other:
+        other.setenv("PATH", str(connected.programs))
+        said = connected.volley("status", code=2)
+    assert said.startswith("ssh is not on the PATH. Next: install")
+
+
+def test_ctrl_c_before_anything_was_sent_says_so(connected: Laptop, head: LocalHead) -> None:
+    head.experiment("pong", "TRAINING")
+    stub = connected.programs / "pulumi"
+    stub.write_text(stub.read_text().replace("#!/bin/sh\n", "#!/bin/sh\nsleep 20\n", 1))
+    with connected.start("stop", "pong") as process:
+        until(lambda: "sleep" in children_of(process.pid))
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert "Nothing was sent; nothing has changed." in errors
+    assert head.record("pong")["wish"] == ""
+
+
+def children_of(pid: int) -> list[str]:
+    return [child.name() for child in psutil.Process(pid).children(recursive=True)]

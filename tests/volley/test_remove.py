@@ -11,7 +11,7 @@ import pytest
 
 from tests.head.relocated import relocated
 from tests.volley.conftest import Laptop
-from tests.volley.head import LocalHead
+from tests.volley.head import LocalHead, program
 
 pytestmark = pytest.mark.slow
 
@@ -67,3 +67,17 @@ def test_what_is_not_over_is_refused(connected: Laptop, head: LocalHead, state: 
     said = connected.volley("rm", "pong", "--yes", code=2)
     assert said == f"pong is {state}. Next: volley stop pong"
     assert head.record("pong")["state"] == state
+
+
+def test_a_removal_whose_answer_was_lost_counts(connected: Laptop, ended: LocalHead) -> None:
+    command = ended.folder / "programs/volley-head"
+    whole, once = command.read_text(), ended.folder / "once"
+    once.touch()
+    program(
+        command,
+        f'if [ -e {once} ] && [ "$1" = rm ] && [ "$3" != --look ]; then\n'
+        f"  rm {once}; (\n{whole}\n) > /dev/null; kill -KILL $PPID; sleep 5\nfi\n{whole}",
+    )
+    assert "pong: removed from the head" in connected.volley("rm", "pong", "--yes")
+    assert not once.exists()
+    assert not (ended.experiments / "pong").exists()

@@ -99,3 +99,16 @@ def test_a_secret_that_is_not_set_is_told_before_anything_is_sent(
     refused = connected.volley("submit", str(experiment), "--secret", "NO_SUCH", code=2)
     assert refused == ("--secret NO_SUCH: is not set in the environment. Next: export NO_SUCH=...")
     assert head.connections() == 0
+
+
+def test_the_same_experiment_again_keeps_its_secrets(
+    submitted: Path, connected: Laptop, experiment: Path
+) -> None:
+    connected.volley("submit", str(experiment), "--name", "other", "--secret", "API_KEY")
+    connected.volley("submit", str(experiment), "--name", "other", "--priority", "5")
+    assert "API_KEY" in submitted.with_name("other").read_text()
+
+
+def test_a_secret_has_the_name_of_a_variable(connected: Laptop, experiment: Path) -> None:
+    said = connected.volley("submit", str(experiment), "--secret", "A-B", code=2)
+    assert said == "--secret A-B: must be letters, digits and _, not a digit first"

@@ -302,3 +302,45 @@ def test_a_login_to_a_registry_is_kept_for_ray_alone_and_removed(head: Head) -> 
     refusal = head.ask("registry-login", "docker.io")
     assert refusal["error"] == "docker.io: no login; there are logins to ghcr.io"
     assert head.ask("registry-login", "ghcr.io") == {"registries": []}
+
+
+def test_now_brings_what_waits_to_the_front(head: Head) -> None:
+    head.submit("first", cartpole(), "--priority", "3")
+    head.submit("pong", cartpole())
+    assert head.submit("pong", cartpole(), "--now")["position"] == 1
+    assert head.submit("pong", cartpole())["position"] == 1
+
+
+def test_a_stop_under_way_is_taken_back_by_resume_and_by_the_same_submit(head: Head) -> None:
+    head.submit("pong", cartpole())
+    for again in (lambda: head.ask("resume", "pong"), lambda: head.submit("pong", cartpole())):
+        change(head, state="TRAINING", wish="stop")
+        assert again()["state"] == "TRAINING"
+        assert head.record("pong")["wish"] == "requeue"
+
+
+def test_what_a_new_experiment_replaces_is_told_and_its_runs_stay_within_reach(head: Head) -> None:
+    other = cartpole().replace("CartPole-v1", "Acrobot-v1")
+    head.submit("pong", cartpole())
+    key = head.record("pong")["key"]
+    runs = head.home / "runs" / key
+    runs.mkdir(parents=True)
+    (runs / "progress.csv").write_text("earlier")
+    change(head, state="FINISHED", submitted_by="ann@laptop")
+    answer = head.submit("pong", other)
+    assert answer["replaced"] == {"state": "FINISHED", "by": "ann@laptop", "runs": key}
+    assert [file["path"] for file in head.ask("manifest", key)["files"]] == ["progress.csv"]
+    assert "replaced" not in head.submit("pong", other)
+
+
+@pytest.mark.parametrize("name", ["..", "", "a/b", ".lock"])
+def test_what_cannot_be_a_name_is_not_looked_for(head: Head, name: str) -> None:
+    head.submit("pong", cartpole())
+    for verb in ("stop", "resume", "rm", "manifest"):
+        assert head.ask(verb, name)["error"].startswith(f"no experiment is called {name}")
+
+
+def change(head: Head, **changes: Any) -> None:
+    """Changes the record of `pong`, as the queue does."""
+    file = head.experiments / "pong" / "state.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
